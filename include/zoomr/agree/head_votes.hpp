@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. One head, one vote for each of its favourites.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Each query head votes for its `k` best segments; who shares `per` adds up the votes.
+/// @source  ZoomR, arXiv:2604.10898: k = 2, all heads of all layers (`scope::sequence`), as published
+struct head_votes {
+  using role = role::consensus;
+  static constexpr const char* name = "head_votes";
+  static constexpr tally least = 1;  // a segment without a vote is not wanted
+  static constexpr bool counts = true;
+
+  index k = 2;
+  scope per = scope::sequence;
+
+  void add(view<const float, 2> scores, view<const index>, index, view<tally> tallies, view<index> order) const {
+    for (index head = 0; head < scores.extent(0); ++head) {
+      const auto key = [&](index id) {
+        return tallies[id] == not_eligible ? not_eligible : sortable(scores(head, id));
+      };
+      ranking favourites(tallies.size(), key, order);
+      for (index vote = 0; vote < k; ++vote) {
+        const index id = favourites.next();
+        if (id < 0) break;
+        ++tallies[id];
+      }
+    }
+  }
+  constexpr const char* problem() const { return k < 1 ? "head_votes: k must be at least 1" : nullptr; }
+  template <class Visit>
+  constexpr void each_field(Visit visit) const {
+    visit("k", k);
+    visit("per", per);
+  }
+  friend constexpr bool operator==(const head_votes&, const head_votes&) = default;
+};
+
+static_assert(consensus<head_votes>);
+
+}  // namespace v0
+}  // namespace zoomr

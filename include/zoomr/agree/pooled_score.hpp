@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. The heads that share a selection pool their scores.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// How the scores of several query heads become one.
+enum class pool : std::uint8_t { mean, max };
+
+/// The mean or the maximum, over the query heads that share `per`, of their scores. With `scope::head` each
+/// query head decides alone.
+///
+/// For the mean, scores are added in ascending order of heads; NaN stays NaN, and ranks last.
+/// @source  SentenceKV and Quest decide per head; the pooling over a GQA group is undescribed there
+struct pooled_score {
+  using role = role::consensus;
+  static constexpr const char* name = "pooled_score";
+  static constexpr tally least = not_eligible + 1;  // any score will do
+  static constexpr bool counts = false;
+
+  scope per = scope::kv_head;
+  pool over_group = pool::mean;
+
+  void add(view<const float, 2> scores, view<const index>, index, view<tally> tallies, view<index>) const {
+    for (index id = 0; id < tallies.size(); ++id) {
+      if (tallies[id] == not_eligible) continue;
+      float pooled = scores(0, id);
+      for (index head = 1; head < scores.extent(0); ++head) {
+        const float score = scores(head, id);
+        if (over_group == pool::mean) pooled += score;
+        if (over_group == pool::max && (score > pooled || score != score)) pooled = score;
+      }
+      tallies[id] = sortable(over_group == pool::mean ? pooled / static_cast<float>(scores.extent(0)) : pooled);
+    }
+  }
+  constexpr const char* problem() const {
+    return per == scope::sequence ? "pooled_score: scores of different layers cannot be pooled; use votes or mass"
+                                  : nullptr;
+  }
+  template <class Visit>
+  constexpr void each_field(Visit visit) const {
+    visit("per", per);
+    visit("over_group", over_group);
+  }
+  friend constexpr bool operator==(const pooled_score&, const pooled_score&) = default;
+};
+
+static_assert(consensus<pooled_score>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. One choice: ask, score, agree, select. It reads summaries only, never keys.
+#pragma once
+
+#include <zoomr/cache/sequence_state.hpp>
+#include <zoomr/math/dot.hpp>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The heads [first, last) of one layer ask, with their queries of one token.
+struct asking_heads {
+  index layer = 0;
+  index first = 0;
+  index last = 0;
+  view<const float, 2> queries;  // [heads, head_dim]
+  view<const float, 2> sums;     // [heads, head_dim]  over the open segment; unused if the asker does not sum
+  index count = 1;               // queries in the sums
+};
+
+/// Working memory for choices, shared by all sequences, and the steps of a choice in their order:
+/// `begin`, then `add` for each layer that has a say, then `finish`.
+template <class Policy>
+class chooser {
+ public:
+  chooser() = default;
+  chooser(const layout<Policy>& sizes, const Policy& with) : policy_(with), sizes_(sizes) {
+    const auto segments = static_cast<std::size_t>(sizes.most_segments);
+    tokens_.resize(segments), tallies_.resize(segments), order_.resize(segments);
+    scores_.resize(segments * static_cast<std::size_t>(sizes.model.heads));
+    asked_.resize(static_cast<std::size_t>(sizes.model.head_dim));
+    levels_.resize(segments);
+  }
+
+  static byte_count bytes(const layout<Policy>& sizes) {
+    const byte_count for_each =
+        sizeof(level) + sizeof(tally) + 2 * sizeof(index) + static_cast<byte_count>(sizeof(float)) * sizes.model.heads;
+    return sizes.most_segments * for_each + sizes.model.head_dim * static_cast<byte_count>(sizeof(float));
+  }
+
+  /// Counts what each segment has left between the zones; nothing left, no say.
+  void begin(const sequence_state<Policy>& state, zone_bounds zone, const slot_map& slots) {
+    segments_ = static_cast<index>(state.segments.size());
+    room_used_ = slots.slot_of(zone.front) + slots.slot_of(zone.end) - slots.slot_of(zone.back);
+    for (index id = 0; id < segments_; ++id) {
+      const segment& s = state.segments[static_cast<std::size_t>(id)];
+      const index left = between_zones(s.begin, s.split, zone, slots).size();
+      room_used_ += between_zones(s.split, s.end, zone, slots).size();
+      tokens()[id] = left;
+      tallies()[id] = left > 0 ? 0 : not_eligible;
+    }
+  }
+
+  /// Scores the segments for some heads of one layer, and adds what they agree on.
+  void add(const sequence_state<Policy>& state, const asking_heads& who) {
+    const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
+    for (index head = who.first; head < who.last; ++head) {
+      ask(who, head);
+      const index lane = who.layer * sizes_.model.kv_heads + head / sizes_.model.group();
+      const float* summaries =
+          state.summaries.data() + std::int64_t{lane} * sizes_.most_segments * sizes_.segment_summary();
+      for (index id = 0; id < segments_; ++id) {
+        if (tallies()[id] == not_eligible) continue;
+        scores(head - who.first, id) = score(summaries + id * sizes_.segment_summary());
+      }
+    }
+    policy_.agree.add(scores, tokens(), sizes_.model.head_dim, tallies(), order());
+  }
+
+  /// Makes `row` of `into` from the tallies.
+  /// @param before  the row that was in force, for the statistics
+  void finish(index position, selection& into, index row, const selection_row& before, statistics& stats) {
+    const tally least = decltype(policy_.agree)::least;
+    selection_row made{{levels_.data(), {segments_}}};
+    for (index id = 0; id < segments_; ++id) {
+      const bool unwanted = tallies()[id] != not_eligible && tallies()[id] < least;
+      const bool only_candidates = policy_.zone.summaries == summaries_attended::candidates;
+      made.levels[id] = only_candidates && unwanted ? level::dropped : level::summary;
+    }
+    best_first best(segments_, by_tally{tallies()}, order());
+    policy_.select.choose(best, selection_input{tokens(), room_used_, least, position}, made);
+    count(made, before, stats);
+    into.assign(row, made);
+  }
+
+  /// The query that asks, one dimension after the other.
+  static float asked(const Policy& policy, const asking_heads& who, index head, index d) {
+    if constexpr (decltype(policy.ask)::sums) {
+      return policy.ask.ask(who.queries(head, d), who.sums(head, d), who.count);
+    } else {
+      return policy.ask.ask(who.queries(head, d), 0.0f, 1);
+    }
+  }
+
+ private:
+  view<index> tokens() { return {tokens_.data(), {segments_}}; }
+  view<tally> tallies() { return {tallies_.data(), {segments_}}; }
+  view<index> order() { return {order_.data(), {segments_}}; }
+
+  void ask(const asking_heads& who, index head) {
+    for (index d = 0; d < sizes_.model.head_dim; ++d)
+      asked_[static_cast<std::size_t>(d)] = asked(policy_, who, head, d);
+  }
+
+  // summary: [head_dim, rows]
+  float score(const float* summary) const {
+    constexpr index rows = decltype(Policy::summarize)::summary::rows;
+    return sum_over_dims(sizes_.model.head_dim, [&](float acc, index d) {
+      cells<rows> c;
+      for (index r = 0; r < rows; ++r) c.row[r] = summary[d * rows + r];
+      return policy_.score.term(acc, asked_[static_cast<std::size_t>(d)], c);
+    });
+  }
+
+  void count(const selection_row& row, const selection_row& before, statistics& stats) {
+    tally all = 0;
+    tally agreed = 0;
+    for (index id = 0; id < segments_; ++id) {
+      const bool taken = row.of(id) == level::details;
+      if (taken) ++stats.chosen;
+      if (taken && before.of(id) != level::details) ++stats.zooms;
+      if (!decltype(policy_.agree)::counts || tallies()[id] == not_eligible) continue;
+      all += tallies()[id];
+      if (taken) agreed += tallies()[id];
+    }
+    ++stats.refreshes;
+    if (all > 0) {
+      stats.agreeability_sum += static_cast<double>(agreed) / static_cast<double>(all);
+      ++stats.agreeability_count;
+    }
+  }
+
+  Policy policy_{};
+  layout<Policy> sizes_;
+  index segments_ = 0;
+  index room_used_ = 0;
+  std::vector<index> tokens_;   // [segments]  details between the zones
+  std::vector<tally> tallies_;  // [segments]
+  std::vector<index> order_;    // [segments]  for rankings
+  std::vector<float> scores_;   // [heads, segments]
+  std::vector<float> asked_;    // [head_dim]
+  std::vector<level> levels_;   // [segments]  the row that is being made
+};
+
+}  // namespace v0
+}  // namespace zoomr

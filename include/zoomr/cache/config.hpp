@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. How large a cache is: everything that decides its memory, beside the model's shape and the policy.
+#pragma once
+
+#include <zoomr/core/view.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Capacities, all fixed at construction.
+struct config {
+  index sequences = 1;                   // open at the same time
+  index tokens = 4096;                   // longest sequence
+  index pool_tokens = 0;                 // of all sequences together; 0: sequences * tokens
+  index segments = 0;                    // of one sequence; 0: tokens / 4 + 8
+  index step_tokens = 512;               // most tokens of all sequences in one step: the prefill chunk
+  index draft_tokens = 16;               // most tokens of one sequence in one step after its prompt
+  index undo_tokens = 0;                 // how far committed text can always be rolled back
+  index dense_below = 0;                 // shorter contexts attend everything: the crossover of the machine; 0: off
+  view<const token_class> classes = {};  // [vocabulary] class of each token id; the caller keeps it alive
+
+  constexpr index pool() const {
+    if (pool_tokens > 0) return pool_tokens;
+    const std::int64_t all = std::int64_t{sequences} * tokens;
+    return all < unlimited ? static_cast<index>(all) : unlimited;
+  }
+  constexpr index most_segments() const { return segments > 0 ? segments : tokens / 4 + 8; }
+
+  /// nullptr, or the sentence that says what is wrong.
+  constexpr const char* problem() const {
+    if (sequences < 1 || tokens < 1 || step_tokens < 1 || draft_tokens < 1) {
+      return "config: sequences, tokens, step_tokens and draft_tokens must be at least 1";
+    }
+    if (pool_tokens < 0 || segments < 0 || undo_tokens < 0 || dense_below < 0) {
+      return "config: no field can be negative";
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a cache owns, and the changes that commit and rollback make to one sequence.
+#pragma once
+
+#include <zoomr/cache/chooser.hpp>
+#include <zoomr/cache/observation.hpp>
+#include <zoomr/cache/plan.hpp>
+#include <zoomr/cache/trace.hpp>
+#include <zoomr/math/attention_state.hpp>
+#include <zoomr/store/page_pool.hpp>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The memory of a cache. Not a public type: kv_cache and step share one.
+template <class Policy, class T>
+struct cache_core {
+  using state_type = sequence_state<Policy>;
+
+  Policy policy;
+  config limits;
+  layout<Policy> sizes;
+  page_pool<T> pool;
+  std::vector<state_type> states;  // [sequences]
+  chooser<Policy> choice;
+  observation observed;
+  query_memory drafts;                 // [step tokens after the prompt]  as after each token
+  query_memory asking;                 // [sequences]  queries of the token that makes a choice
+  std::vector<planned_token> table;    // [step_tokens]
+  std::vector<planned_item> items;     // [sequences]  of the step in progress
+  std::vector<selection> pending;      // [sequences]  choices not yet committed
+  std::vector<run> runs;               // of one query
+  std::vector<run> joined;             // of the query heads of one KV head
+  std::vector<attention_state> heads;  // [group]
+  attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
+  bool stepping = false;
+
+  cache_core(const shape& model, const Policy& with, const config& given)
+      : policy(with),
+        limits(given),
+        sizes(model, with, given),
+        pool(model, pages_for(given.pool())),
+        choice(sizes, with),
+        observed(observed_tokens(given)),
+        drafts(model, sizes.query_parts, draft_records(given)),
+        asking(model, asking_parts(sizes, with), given.sequences),
+        table(static_cast<std::size_t>(given.step_tokens)),
+        runs(most_runs(sizes)),
+        joined(most_runs(sizes) * static_cast<std::size_t>(model.group())),
+        heads(static_cast<std::size_t>(model.group())) {
+    states.reserve(static_cast<std::size_t>(given.sequences));
+    pending.reserve(static_cast<std::size_t>(given.sequences));
+    items.reserve(static_cast<std::size_t>(given.sequences));
+    for (index s = 0; s < given.sequences; ++s) {
+      states.emplace_back(sizes, given);
+      pending.emplace_back(persists() ? sizes.selection_rows : 0, sizes.most_segments);
+    }
+  }
+
+  bool persists() const { return Policy::selects && layout<Policy>::persists(policy); }
+
+  /// Capacity of each tier; what the constructor will allocate.
+  static memory_use bytes(const shape& model, const Policy& with, const config& given) {
+    const layout<Policy> sizes(model, with, given);
+    memory_use use;
+    use.details = pages_for(given.pool()) * page_pool<T>::page_bytes(model);
+    use.summaries = given.sequences * sizes.summary_bytes(sizes.most_segments);
+    use.metadata = given.sequences * state_type::metadata_capacity(sizes, given);
+    use.workspace = chooser<Policy>::bytes(sizes) + observation::bytes(observed_tokens(given)) +
+                    query_memory::bytes(model, sizes.query_parts, draft_records(given)) +
+                    query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
+                    given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
+                    static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group());
+    if (asking_parts(sizes, with) > 0) {
+      use.workspace += std::int64_t{given.sequences} * sizes.selection_rows * sizes.most_segments;
+    }
+    return use;
+  }
+
+  state_type& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
+
+  paged_lane<T> lane(const state_type& state, index layer, index kv_head) {
+    return pool.lane(layer, kv_head, view<const index>(state.pages));
+  }
+
+  /// The zones of a query at `position`.
+  zone_bounds zone_at(const state_type& state, index position, index open_begin) const {
+    const index prompt_end = state.in_prompt() ? position + 1 : state.prompt_end;
+    return {policy.zone.front(position, prompt_end), policy.zone.back(position, prompt_end, open_begin), position + 1};
+  }
+
+  /// Gives back the pages behind the committed tokens.
+  void trim_pages(state_type& state) {
+    const auto needed = static_cast<std::size_t>(pages_for(state.slots()));
+    while (state.pages.size() > needed) {
+      if (state.pages.back() >= 0) pool.give_back(state.pages.back());
+      state.pages.pop_back();
+    }
+  }
+
+  /// Forgets what a step has left behind the committed tokens.
+  void forget_provisional(state_type& state) {
+    if (state.kept_each == 0) state.kept.clear();
+    trim_pages(state);
+  }
+
+  /// Commits the first `count` tokens of an item to tokens, segments and segmenter.
+  /// @return the number of segments before
+  index commit_tokens(state_type& state, const planned_item& item, index count) {
+    const auto segments_before = static_cast<index>(state.segments.size());
+    for (index t = 0; t < count; ++t) {
+      const token_class classes = table[static_cast<std::size_t>(item.planned + t)].classes;
+      const bool prompt_ends = item.prompt_ends && t + 1 == count;
+      closings closed;
+      policy.segment.feed(state.segmenting, classes, state.tokens(), closed);
+      if (prompt_ends) policy.segment.end_of_prompt(state.segmenting, state.tokens(), closed);
+      state.classes.push_back(classes);
+      for (index c = 0; c < closed.count; ++c) {
+        state.segments.push_back(closed.at[c]);
+        state.after_close.push_back(state.segmenting);
+      }
+      if (prompt_ends) state.prompt_end = state.tokens();
+    }
+    return segments_before;
+  }
+
+  /// Keeps of the prompt what each lane's queries have asked for; `state.kept` holds the positions.
+  void compact_prompt(state_type& state, index kept) {
+    for (index l = 0; l < sizes.model.lanes(); ++l) {
+      const paged_lane<T> at = lane(state, l / sizes.model.kv_heads, l % sizes.model.kv_heads);
+      for (index slot = 0; slot < kept; ++slot) {
+        const index from =
+            state.kept[static_cast<std::size_t>(l) * static_cast<std::size_t>(kept) + static_cast<std::size_t>(slot)];
+        std::copy_n(at.key(from), sizes.model.head_dim, at.key(slot));
+        std::copy_n(at.value(from), sizes.model.head_dim, at.value(slot));
+      }
+    }
+    state.kept_each = kept;
+    trim_pages(state);
+  }
+
+  /// Makes the summaries of the segments from `first` on, from the stored keys of their cues.
+  void summarize(state_type& state, index first) {
+    if constexpr (Policy::selects) {
+      for (index l = 0; l < sizes.model.lanes(); ++l) {
+        const paged_lane<T> at = lane(state, l / sizes.model.kv_heads, l % sizes.model.kv_heads);
+        const slot_map slots = state.slots_of(l);
+        for (index id = first; id < static_cast<index>(state.segments.size()); ++id) {
+          const segment& s = state.segments[static_cast<std::size_t>(id)];
+          float* out = state.summaries.data() + (std::int64_t{l} * sizes.most_segments + id) * sizes.segment_summary();
+          summarize_lane(at, {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)}, out);
+        }
+      }
+    }
+  }
+
+  /// Gives back pages that no query can reach any more: for policies that never choose details.
+  void evict(state_type& state) {
+    if (!state.in_prompt() && policy.store.evicts) evict_before(state, unreachable_end(state));
+  }
+
+  /// Everything as it was when `to` tokens were committed. The caller has checked that it can be done.
+  void roll_back(state_type& state, index to) {
+    if (to < state.prompt_end) state.prompt_end = -1;
+    state.classes.resize(static_cast<std::size_t>(to));
+    while (!state.segments.empty() && state.segments.back().closed_at >= to) {
+      state.segments.pop_back();
+      state.after_close.pop_back();
+    }
+    state.segmenting = state.after_close.empty() ? typename state_type::segmenter_state{} : state.after_close.back();
+    const index last_close = state.segments.empty() ? -1 : state.segments.back().closed_at;
+    closings none;  // by construction: every close before `to` is in the table
+    for (index position = last_close + 1; position < to; ++position) {
+      policy.segment.feed(state.segmenting, state.classes[static_cast<std::size_t>(position)], position, none);
+      if (position + 1 == state.prompt_end) policy.segment.end_of_prompt(state.segmenting, position, none);
+    }
+    if (persists()) {
+      state.log.restore(to, state.in_force, level::summary);
+    } else {
+      state.in_force.clear();
+    }
+    trim_pages(state);
+  }
+
+  memory_use bytes_in_use(const state_type& state) const {
+    memory_use use;
+    for (const index page : state.pages) use.details += page >= 0 ? page_pool<T>::page_bytes(sizes.model) : 0;
+    use.summaries = sizes.summary_bytes(Policy::selects ? static_cast<index>(state.segments.size()) : 0);
+    use.metadata = state.metadata_bytes(sizes);
+    return use;
+  }
+
+ private:
+  static index observed_tokens(const config& given) { return decltype(Policy::retain)::observes ? given.tokens : 0; }
+  static index draft_records(const config& given) {
+    return static_cast<index>(
+        std::min<std::int64_t>(given.step_tokens, std::int64_t{given.sequences} * given.draft_tokens));
+  }
+  static index asking_parts(const layout<Policy>& sizes, const Policy& with) {
+    return sizes.selection_rows > 0 && layout<Policy>::persists(with) ? 1 : 0;
+  }
+  static std::size_t most_runs(const layout<Policy>& sizes) {
+    return 2 * static_cast<std::size_t>(sizes.most_segments) + 2;
+  }
+
+  void summarize_lane(const paged_lane<T>& at, run cue, float* out) {
+    constexpr index rows = decltype(Policy::summarize)::summary::rows;
+    for (index d = 0; d < sizes.model.head_dim; ++d) {
+      cells<rows> c = policy.summarize.open();
+      for (index slot = cue.first; slot < cue.last; ++slot) policy.summarize.fold(c, to_float(at.key(slot)[d]));
+      policy.summarize.close(c, cue.size());
+      for (index r = 0; r < rows; ++r) out[d * rows + r] = c.row[r];
+    }
+  }
+
+  // No query from now on, nor after any rollback that undo_tokens allows, has its back zone begin before this.
+  index unreachable_end(const state_type& state) const {
+    const index tokens = std::max(state.prompt_end, state.tokens() - limits.undo_tokens);
+    index open_begin = policy.segment.open_begin(state.segmenting);
+    for (auto s = state.segments.rbegin(); s != state.segments.rend() && s->closed_at >= tokens; ++s)
+      open_begin = s->begin;
+    return policy.zone.back(tokens, state.prompt_end, std::min(open_begin, tokens));
+  }
+
+  void evict_before(state_type& state, index end) {
+    const index front = policy.zone.front(end, state.prompt_end);
+    auto s = std::lower_bound(state.segments.begin(), state.segments.end(), state.evicted_pages * page_tokens,
+                              [](const segment& a, index position) { return a.end <= position; });
+    for (; (state.evicted_pages + 1) * page_tokens <= end; ++state.evicted_pages) {
+      const run page{state.evicted_pages * page_tokens, (state.evicted_pages + 1) * page_tokens};
+      while (s != state.segments.end() && s->end <= page.first) ++s;
+      bool reachable = page.first < front;
+      for (auto in = s; in != state.segments.end() && in->begin < page.last; ++in) {
+        reachable = reachable || (in->split < in->end && in->split < page.last && in->end > page.first);
+      }
+      index& id = state.pages[static_cast<std::size_t>(state.evicted_pages)];
+      if (reachable || id < 0) continue;
+      pool.give_back(id);
+      id = -1;
+    }
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a step will do, decided before it starts, on the host, from token ids and counts alone.
+#pragma once
+
+#include <zoomr/cache/sequence_state.hpp>
+
+#include <string>  // std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+
+/// A sequence of a cache, from `kv_cache::open`.
+struct sequence {
+  index id = -1;
+  friend constexpr bool operator==(sequence, sequence) = default;
+};
+
+/// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag says that the
+/// prompt ends with them; afterwards they are one token, or a draft of which a prefix may be accepted.
+struct step_item {
+  sequence seq;
+  view<const token_id> ids;
+  bool prompt_ends = false;
+};
+
+/// What is known of one token of a step.
+struct planned_token {
+  token_class classes = token_class::plain;
+  refresh_action action = refresh_action::keep;
+  index asks_from = 0;           // first position of the segment that the token belongs to
+  std::int64_t lane_tokens = 0;  // attended in this pass so far, summed over lanes
+};
+
+/// What is known of one sequence's part of a step.
+struct planned_item {
+  index seq = -1;
+  index first = 0;       // position of its first token
+  index tokens = 0;      // taken of the ids that were given
+  index packed = 0;      // of its first token, in the present pass
+  index planned = 0;     // of its first token, in the step's table of tokens
+  index draft = 0;       // of its first token, in the step's query memory
+  index open_begin = 0;  // of the open segment, before the step
+  bool prompt = false;
+  bool prompt_ends = false;
+  bool chooses = false;  // its last token makes a choice that stays in force
+  bool chosen = false;   // and some row of it has been made
+  bool again = false;    // its last token is in the second pass
+
+  index last() const { return first + tokens - 1; }
+};
+
+/// Plans one item: how many of its tokens the step takes, and what each of them makes due.
+///
+/// After the prompt an item ends at the first token that closes a segment or makes a choice that stays in
+/// force, so that everything is the same as token by token.
+/// @param table  [at least item.ids]  out
+/// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
+template <class Policy>
+planned_item plan(const Policy& policy, const sequence_state<Policy>& state, const step_item& item,
+                  const config& limits, index most_segments, view<planned_token> table) {
+  planned_item made;
+  made.seq = item.seq.id;
+  made.first = state.tokens();
+  made.prompt = state.in_prompt();
+  made.prompt_ends = item.prompt_ends;
+  made.open_begin = policy.segment.open_begin(state.segmenting);
+  const index wanted = made.prompt ? item.ids.size() : std::min(item.ids.size(), limits.draft_tokens);
+  if (wanted > limits.tokens - made.first) {
+    throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " +
+                                    std::to_string(std::int64_t{made.first} + wanted) + " tokens, config.tokens is " +
+                                    std::to_string(limits.tokens));
+  }
+  auto segmenting = state.segmenting;
+  index segments = static_cast<index>(state.segments.size());
+  index last_choice = std::max(state.log.last_position(), state.prompt_end - 1);
+  while (made.tokens < wanted) {
+    const index position = made.first + made.tokens;
+    planned_token& token = table[made.tokens++];
+    const token_id id = item.ids[made.tokens - 1];
+    token.classes = id < limits.classes.size() ? limits.classes[id] : token_class::plain;
+    closings closed;
+    policy.segment.feed(segmenting, token.classes, position, closed);
+    const bool ended_by_it = closed.count > 0 && closed.at[closed.count - 1].end == position + 1;
+    token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(segmenting);
+    if (made.prompt && item.prompt_ends && made.tokens == wanted) {
+      policy.segment.end_of_prompt(segmenting, position, closed);
+      made.chooses = layout<Policy>::persists(policy);
+    }
+    segments += closed.count;
+    token.action = refresh_action::keep;
+    if (made.prompt) continue;
+    token.action =
+        policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
+    const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
+    made.chooses = chooses && layout<Policy>::persists(policy);
+    if (closed.count > 0 || made.chooses) break;
+  }
+  if (segments > most_segments) {
+    throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " + std::to_string(segments) +
+                                    " segments, config.segments is " + std::to_string(most_segments));
+  }
+  if constexpr (!Policy::selects) made.chooses = false;
+  return made;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Everything that is committed of one sequence: tokens and index change together, here and nowhere else.
+#pragma once
+
+#include <zoomr/attend/resolve.hpp>
+#include <zoomr/cache/config.hpp>
+#include <zoomr/cache/query_memory.hpp>
+#include <zoomr/cache/selection.hpp>
+#include <zoomr/cache/statistics.hpp>
+#include <zoomr/policy.hpp>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Sizes that follow from a model, a policy and a config: computed once, so that `bytes` and the allocations
+/// cannot disagree.
+template <class Policy>
+struct layout {
+  shape model;
+  index most_segments = 0;
+  index summary_rows = 0;
+  index selection_rows = 0;  // of a selection
+  index query_parts = 0;     // 1 for sums, 1 for the query of the last choice
+  index records = 1;         // of query memory
+  index kept = 0;            // retained tokens of a lane, at most
+  std::int64_t log_words = 0;
+
+  layout() = default;
+  layout(const shape& with, const Policy& policy, const config& sizes) : model(with) {
+    if constexpr (!std::same_as<decltype(policy.segment), unsegmented>) most_segments = sizes.most_segments();
+    if constexpr (decltype(policy.retain)::observes) kept = policy.retain.kept(sizes.tokens);
+    if constexpr (Policy::selects) {
+      summary_rows = decltype(policy.summarize)::summary::rows;
+      selection_rows = rows_of(policy.agree.per);
+      query_parts = (decltype(policy.ask)::sums ? 1 : 0) + (drifts(policy) ? 1 : 0);
+      records = sizes.undo_tokens + 1;
+      if (persists(policy)) {
+        const auto guaranteed = (sizes.undo_tokens + 2) * selection_log::entry_words(selection_rows, most_segments);
+        log_words = 2 * guaranteed + std::int64_t{4} * sizes.tokens;
+      }
+    }
+  }
+
+  static constexpr bool drifts(const Policy& policy) { return policy.refresh.drift() != 0.0f; }
+
+  /// A choice stays in force for the following tokens, rather than for its own token only.
+  static constexpr bool persists(const Policy& policy) {
+    return !decltype(policy.refresh)::each_token || policy.agree.per == scope::sequence;
+  }
+
+  index rows_of(scope per) const {
+    switch (per) {
+      case scope::sequence:
+        return 1;
+      case scope::layer:
+        return model.layers;
+      case scope::kv_head:
+        return model.lanes();
+      case scope::head:
+        return model.layers * model.heads;
+    }
+    return 0;
+  }
+
+  std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // floats of a lane
+  byte_count summary_bytes(index segments) const {
+    return std::int64_t{segments} * model.lanes() * segment_summary() * static_cast<byte_count>(sizeof(float));
+  }
+};
+
+/// The committed state of one sequence.
+template <class Policy>
+struct sequence_state {
+  using segmenter_state = typename decltype(Policy::segment)::state;
+
+  bool open = false;
+  index prompt_end = -1;                     // first position after the prompt; -1 while it is still coming
+  std::vector<token_class> classes;          // [tokens]
+  std::vector<index> pages;                  // [pages]  -1: given back, unreachable
+  std::vector<segment> segments;             // [segments]
+  std::vector<segmenter_state> after_close;  // [segments]  the segmenter's state after each close
+  segmenter_state segmenting{};
+  buffer<float> summaries;  // [lanes, most_segments, head_dim, rows]
+  std::vector<index> kept;  // [lanes, kept_each]  retained positions of the prompt
+  index kept_each = 0;      // 0: everything is kept
+  selection in_force;
+  selection_log log;
+  query_memory queries;
+  index evicted_pages = 0;  // pages before this one were looked at for eviction
+  statistics stats;
+
+  sequence_state(const layout<Policy>& sizes, const config& limits)
+      : summaries(std::int64_t{sizes.model.lanes()} * sizes.most_segments * sizes.segment_summary()),
+        in_force(sizes.selection_rows, sizes.most_segments),
+        log(sizes.log_words),
+        queries(sizes.model, sizes.query_parts, sizes.records) {
+    classes.reserve(static_cast<std::size_t>(limits.tokens));
+    pages.reserve(static_cast<std::size_t>(pages_for(limits.tokens)));
+    segments.reserve(static_cast<std::size_t>(sizes.most_segments));
+    after_close.reserve(static_cast<std::size_t>(sizes.most_segments));
+    kept.reserve(static_cast<std::size_t>(sizes.model.lanes()) * static_cast<std::size_t>(sizes.kept));
+  }
+
+  index tokens() const { return static_cast<index>(classes.size()); }
+  bool in_prompt() const { return prompt_end < 0; }
+  /// Slots of each lane that hold committed tokens.
+  index slots() const { return slot_end(tokens()); }
+  index slot_end(index position) const { return kept_each == 0 ? position : kept_each + position - prompt_end; }
+
+  slot_map slots_of(index lane) const {
+    if (kept_each == 0) return {};
+    return {view<const index>(kept.data() + static_cast<std::int64_t>(lane) * kept_each, {kept_each}), prompt_end};
+  }
+
+  /// Bytes in use, tables at their present length.
+  byte_count metadata_bytes(const layout<Policy>& sizes) const {
+    const auto table = sizeof(segment) + sizeof(segmenter_state);
+    return static_cast<byte_count>(classes.size() * sizeof(token_class) + pages.size() * sizeof(index) +
+                                   segments.size() * table + kept.size() * sizeof(index)) +
+           std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
+           log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
+  }
+
+  /// Bytes that one sequence may come to use; its counterpart for `bytes(config)`.
+  static byte_count metadata_capacity(const layout<Policy>& sizes, const config& limits) {
+    const auto table = static_cast<byte_count>(sizeof(segment) + sizeof(segmenter_state));
+    return limits.tokens * static_cast<byte_count>(sizeof(token_class)) +
+           (pages_for(limits.tokens) + std::int64_t{sizes.model.lanes()} * sizes.kept + sizes.log_words) *
+               static_cast<byte_count>(sizeof(index)) +
+           sizes.most_segments * table +
+           std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + sizes.most_segments) +
+           query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
+  }
+
+  void forget_everything() {
+    open = false;
+    prompt_end = -1;
+    classes.clear(), pages.clear(), segments.clear(), after_close.clear(), kept.clear();
+    segmenting = {};
+    kept_each = 0;
+    in_force.clear(), log.clear();
+    evicted_pages = 0;
+    stats = {};
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Counters of one sequence, cheap enough to be always on.
+#pragma once
+
+#include <zoomr/core/shape.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Bytes by what they hold.
+struct memory_use {
+  byte_count details = 0;    // keys and values, in pages
+  byte_count summaries = 0;  // the index: what stands for the segments
+  byte_count metadata = 0;   // tables, query sums, the selection and its log
+  byte_count workspace = 0;  // shared by all sequences; capacity only
+
+  constexpr byte_count total() const { return details + summaries + metadata + workspace; }
+  friend constexpr bool operator==(const memory_use&, const memory_use&) = default;
+};
+
+/// What a sequence has cost since it was opened. Work counts when it is done, also for drafts that were rejected.
+struct statistics {
+  std::int64_t prompt_tokens = 0;  // committed in the prompt
+  std::int64_t tokens = 0;         // committed after it
+  std::int64_t passes = 0;         // forward passes after the prompt, second ones counted
+  std::int64_t attended = 0;       // after the prompt, summed over query heads, layers and passes
+  std::int64_t refreshes = 0;      // choices made, one for each row
+  std::int64_t zooms = 0;          // segments that a choice brought in, new against the choice before
+  std::int64_t chosen = 0;         // segments that choices named, new or not
+  double agreeability_sum = 0;     // of the choices below: share of all tallies that the chosen segments got
+  std::int64_t agreeability_count = 0;
+  byte_count device_peak = 0;  // largest device_bytes of a step after the prompt
+
+  friend constexpr bool operator==(const statistics&, const statistics&) = default;
+
+  /// Attended tokens, mean over the tokens after the prompt, layers and heads; second passes add to it.
+  double attended_mean(const shape& model) const {
+    const double heads = static_cast<double>(model.layers) * model.heads;
+    return tokens == 0 ? 0.0 : static_cast<double>(attended) / (static_cast<double>(tokens) * heads);
+  }
+  /// AG of ZoomR: higher when heads agree; 0 where no choice had votes.
+  double agreeability() const {
+    return agreeability_count == 0 ? 0.0 : agreeability_sum / static_cast<double>(agreeability_count);
+  }
+  /// Share of chosen segments that were not chosen the time before.
+  double churn() const { return chosen == 0 ? 0.0 : static_cast<double>(zooms) / static_cast<double>(chosen); }
+};
+
+}  // namespace v0
+}  // namespace zoomr

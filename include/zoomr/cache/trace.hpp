@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. A record of what was attended, for tests, audits and pictures. Off unless the caller asks for it.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// What one query head attended in one pass after the prompt.
+struct attended_record {
+  index seq = 0;
+  index position = 0;  // of the query
+  index layer = 0;
+  index head = 0;
+  bool second_pass = false;
+  std::vector<index> positions;  // ascending
+
+  friend bool operator==(const attended_record&, const attended_record&) = default;
+};
+
+/// Records in the order of the queries; the caller clears it. Grows without bound while it is attached.
+using attention_trace = std::vector<attended_record>;
+
+}  // namespace v0
+}  // namespace zoomr

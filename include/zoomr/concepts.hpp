@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. The roles of a policy: one question each. A component is a small regular value that answers one of
+// them; `using role = ...` says which, so that compose() takes components in any order.
+#pragma once
+
+#include <zoomr/math/order.hpp>
+#include <zoomr/segment.hpp>
+#include <zoomr/summaries.hpp>
+
+#include <concepts>     // std::regular, std::same_as
+#include <type_traits>  // std::is_trivially_copyable_v
+
+namespace zoomr {
+inline namespace v0 {
+
+namespace role {
+struct segmenter {};   ///< where does a segment end?
+struct retainer {};    ///< which of its tokens are kept after the prompt?
+struct summarizer {};  ///< what stands for it?
+struct asker {};       ///< which query asks?
+struct scorer {};      ///< how well does it match?
+struct consensus {};   ///< who must agree?
+struct selector {};    ///< what is taken?
+struct refresh {};     ///< when is that redone?
+struct zones {};       ///< what else is attended?
+struct store {};       ///< where does it live?
+}  // namespace role
+
+/// A value: copied to a kernel, compared, printed. State lives in the cache, never here.
+template <class T>
+concept component = std::regular<T> && std::is_trivially_copyable_v<T> && requires {
+  typename T::role;
+};
+
+/// Splits the stream. `feed` sees each committed token once; what it remembers between tokens is `state`,
+/// which after a close depends only on the tokens since. `longest` bounds every segment.
+template <class T>
+concept segmenter = component<T> && std::same_as<typename T::role, role::segmenter> &&
+    std::regular<typename T::state> && std::is_trivially_copyable_v<typename T::state> &&
+    requires(const T t, typename T::state state, token_class classes, index position, closings out) {
+  { t.longest } -> std::convertible_to<index>;
+  { t.feed(state, classes, position, out) } -> std::same_as<void>;
+  { t.end_of_prompt(state, position, out) } -> std::same_as<void>;
+  { t.open_begin(state) } -> std::same_as<index>;
+};
+
+/// Says how many tokens of the prompt each lane keeps. If it `observes`, the cache measures the attention
+/// that each token gets from the last `queries()` tokens and keeps the highest.
+template <class T>
+concept retainer = component<T> && std::same_as<typename T::role, role::retainer> && requires(const T t, index tokens) {
+  { T::observes } -> std::convertible_to<bool>;
+  { t.kept(tokens) } -> std::same_as<index>;
+};
+
+/// Makes a segment's summary, dimension by dimension, from the keys of its cue in ascending order.
+template <class T>
+concept summarizer = component<T> && std::same_as<typename T::role, role::summarizer> &&
+    requires(const T t, cells<T::summary::rows> c, float key, index count) {
+  { t.open() } -> std::same_as<cells<T::summary::rows>>;
+  { t.fold(c, key) } -> std::same_as<void>;
+  { t.close(c, count) } -> std::same_as<void>;
+};
+
+/// Makes the query that asks from the token's own query and the sum over the open segment's queries.
+template <class T>
+concept asker = component<T> && std::same_as<typename T::role, role::asker> &&
+    requires(const T t, float value, index count) {
+  { T::sums } -> std::convertible_to<bool>;
+  { t.ask(value, value, count) } -> std::same_as<float>;
+};
+
+/// Adds one dimension of the match between a query and a summary to `acc`; highest sum is best.
+template <class T>
+concept scorer = component<T> && std::same_as<typename T::role, role::scorer> &&
+    requires(const T t, float acc, float query, cells<T::summary::rows> c) {
+  { t.term(acc, query, c) } -> std::same_as<float>;
+};
+
+/// A scorer that reads what this summarizer makes.
+template <class Scorer, class Summarizer>
+concept scorer_for =
+    scorer<Scorer> && summarizer<Summarizer> && std::same_as<typename Scorer::summary, typename Summarizer::summary>;
+
+/// Turns the scores of some heads into tallies, shared by everyone in `per`.
+///
+/// scores [heads, segments] in logits times sqrt(head_dim); tokens [segments] attendable details;
+/// tallies [segments] (not_eligible: leave alone); order [segments] working memory.
+template <class T>
+concept consensus = component<T> && std::same_as<typename T::role, role::consensus> &&
+    requires(const T t, view<const float, 2> scores, view<const index> tokens, index head_dim, view<tally> tallies,
+             view<index> order) {
+  { t.per } -> std::convertible_to<scope>;
+  { T::least } -> std::convertible_to<tally>;  // below this a segment is not wanted
+  { T::counts } -> std::convertible_to<bool>;  // tallies add up over heads and layers
+  { t.add(scores, tokens, head_dim, tallies, order) } -> std::same_as<void>;
+};
+
+/// Takes segments, best first. `tokens` [segments] counts what of each can be attended; `room_used` is what
+/// the zones attend already; `least` is the smallest tally that counts; `position` is the asking token's.
+struct selection_input {
+  view<const index> tokens;
+  index room_used = 0;
+  tally least = 0;
+  index position = 0;
+};
+
+template <class T>
+concept selector = component<T> && std::same_as<typename T::role, role::selector> &&
+    requires(const T t, best_first& order, const selection_input input, selection_row row) {
+  { t.choose(order, input, row) } -> std::same_as<void>;
+};
+
+/// Decides from counts and classes alone when the selection is made again.
+template <class T>
+concept refresh_rule = component<T> && std::same_as<typename T::role, role::refresh> &&
+    requires(const T t, token_event event) {
+  { t.due(event) } -> std::same_as<refresh_action>;
+  { t.ask_again } -> std::convertible_to<bool>;    // one selection for all layers: pass the token once more
+  { T::each_token } -> std::convertible_to<bool>;  // a choice serves its own token only
+  { t.drift() } -> std::convertible_to<float>;     // cosine below which choose_if_drifted chooses
+};
+
+}  // namespace v0
+}  // namespace zoomr

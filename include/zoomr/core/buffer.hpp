@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. Owning, aligned, uninitialised host memory: the library's only large allocations.
+#pragma once
+
+#include <zoomr/core/error.hpp>
+#include <zoomr/core/types.hpp>
+
+#include <cstddef>      // std::size_t
+#include <memory>       // std::unique_ptr
+#include <new>          // std::align_val_t, std::nothrow
+#include <string>       // std::to_string
+#include <type_traits>  // std::is_trivially_copyable_v
+
+namespace zoomr {
+inline namespace v0 {
+
+/// `count` objects of a trivial type, aligned to a cache line, never moved, contents undefined.
+/// @throws error(capacity) if the memory cannot be had
+template <class T>
+class buffer {
+  static_assert(std::is_trivially_copyable_v<T>, "a buffer holds plain data");
+
+ public:
+  buffer() = default;
+  explicit buffer(std::int64_t count) : count_(count) {
+    const auto size = static_cast<std::size_t>(count) * sizeof(T);
+    data_.reset(static_cast<T*>(::operator new (size, std::align_val_t{alignment}, std::nothrow)));
+    if (!data_) throw error(errc::capacity, "cannot allocate " + std::to_string(size) + " bytes of host memory");
+  }
+
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  std::int64_t size() const { return count_; }
+  byte_count bytes() const { return count_ * static_cast<byte_count>(sizeof(T)); }
+
+ private:
+  static constexpr std::size_t alignment = 64;
+  struct release {
+    void operator()(T* p) const { ::operator delete (p, std::align_val_t{alignment}); }
+  };
+
+  std::unique_ptr<T, release> data_;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace v0
+}  // namespace zoomr

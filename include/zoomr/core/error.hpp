@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. Two kinds of failure, one channel each: a caller's mistake is a `precondition_error`, the world's
+// fault (memory, files, devices) is an `error` with a code that has its section in docs/errors.md.
+#pragma once
+
+#include <zoomr/config.hpp>
+#include <zoomr/version.hpp>
+
+#include <stdexcept>  // std::logic_error, std::runtime_error
+#include <string>     // std::string
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The caller broke a documented precondition. Nothing was changed.
+class precondition_error : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+enum class errc {
+  capacity,    ///< a pool, a table or a sequence is full
+  undo_depth,  ///< a rollback goes deeper than what was kept to undo it
+};
+
+/// The world's fault, with the sizes involved and what to do in its text. Nothing was changed.
+class error : public std::runtime_error {
+ public:
+  error(errc code, const std::string& what) : std::runtime_error("zoomr: " + what), code_(code) {}
+  errc code() const { return code_; }
+
+ private:
+  errc code_;
+};
+
+}  // namespace v0
+}  // namespace zoomr
+
+/// Always checked, in public calls: throws `precondition_error` with the sentence.
+#define ZOOMR_EXPECTS(condition, sentence)                                                    \
+  do {                                                                                        \
+    if (!(condition)) throw ::zoomr::precondition_error(std::string("zoomr: ") + (sentence)); \
+  } while (false)
+
+/// Checked in debug builds, in inner loops of host code.
+#if ZOOMR_CHECKED && !defined(__CUDA_ARCH__)
+#define ZOOMR_ASSERT(condition, sentence) ZOOMR_EXPECTS(condition, sentence)
+#else
+#define ZOOMR_ASSERT(condition, sentence) static_cast<void>(0)
+#endif

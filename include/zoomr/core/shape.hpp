@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. The shape of a model's attention, validated in one place.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// What a cache must know of a model. `heads` query heads share `kv_heads` KV heads in groups.
+struct shape {
+  index layers = 0;
+  index heads = 0;
+  index kv_heads = 0;
+  index head_dim = 0;
+
+  friend constexpr bool operator==(const shape&, const shape&) = default;
+
+  /// Query heads that read one KV head.
+  ZOOMR_HD constexpr index group() const { return heads / kv_heads; }
+  /// Pairs of a layer and a KV head: each has keys, values and an index of its own.
+  ZOOMR_HD constexpr index lanes() const { return layers * kv_heads; }
+
+  /// nullptr, or the sentence that says what is wrong with this shape.
+  constexpr const char* problem() const {
+    if (layers < 1 || heads < 1 || kv_heads < 1) return "shape: layers, heads and kv_heads must be at least 1";
+    if (heads % kv_heads != 0) return "shape: heads must be a multiple of kv_heads";
+    if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {
+      return "shape: head_dim must be a multiple of 8 from 8 to 256";
+    }
+    if (layers > 1024 || heads > 1024) return "shape: more than 1024 layers or heads";
+    return nullptr;
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. Index types, the class of a token, and the types in which keys and values may be stored.
+#pragma once
+
+#include <zoomr/config.hpp>
+#include <zoomr/version.hpp>
+
+#include <bit>      // std::bit_cast
+#include <cstdint>  // fixed widths
+#include <limits>   // std::numeric_limits
+
+namespace zoomr {
+inline namespace v0 {
+
+using index = std::int32_t;       ///< positions, slots, counts of tokens, heads, segments
+using byte_count = std::int64_t;  ///< sizes in bytes
+using token_id = std::int32_t;    ///< what the tokenizer calls a token
+using tally = std::int64_t;       ///< agreement of heads on one segment: votes, or mass in units of 2^-24
+
+/// "No limit" for every field that limits a number of tokens or segments.
+inline constexpr index unlimited = std::numeric_limits<index>::max();
+
+/// What a segmenter and a refresh rule need to know of a token: one byte for each token id, in a table
+/// that the caller owns (which ids are delimiters is known only with the tokenizer). Flags may be joined.
+enum class token_class : std::uint8_t {
+  plain = 0,
+  delimiter = 1,      // ends a sentence
+  thought_begin = 2,  // <thought>
+  thought_end = 4,    // </thought>
+  summary_begin = 8,  // <summary>, <|begin_of_summary|>
+  summary_end = 16,   // </summary>, <|end_of_summary|>
+};
+
+ZOOMR_HD constexpr token_class operator|(token_class a, token_class b) {
+  return static_cast<token_class>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+
+/// True if `classes` has any of the flags of `wanted`.
+ZOOMR_HD constexpr bool has(token_class classes, token_class wanted) {
+  return (static_cast<unsigned>(classes) & static_cast<unsigned>(wanted)) != 0;
+}
+
+/// The upper half of a float, rounded to nearest even; NaN stays NaN.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+  friend constexpr bool operator==(bfloat16, bfloat16) = default;
+};
+
+ZOOMR_HD constexpr float to_float(float value) { return value; }
+ZOOMR_HD constexpr float to_float(bfloat16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+/// A float in the storage type `T`.
+template <class T>
+ZOOMR_HD constexpr T from_float(float value);
+template <>
+ZOOMR_HD constexpr float from_float<float>(float value) {
+  return value;
+}
+template <>
+ZOOMR_HD constexpr bfloat16 from_float<bfloat16>(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. A view: a pointer, extents and strides, for host and device alike. It owns nothing.
+#pragma once
+
+#include <zoomr/core/error.hpp>
+#include <zoomr/core/types.hpp>
+
+#include <type_traits>  // std::is_convertible_v
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Extents of a `Rank`-dimensional array, outermost first: `{tokens, heads, head_dim}`.
+template <int Rank>
+struct extents {
+  index at[Rank];
+};
+
+/// `Rank`-dimensional array of `T` that lies elsewhere; the last dimension is contiguous.
+///
+/// `v(i, j, k)` is an element, `v[i]` the view (or, of rank 1, the element) at `i`. A `view<T>` converts to
+/// a `view<const T>`. Bounds are checked in debug builds.
+template <class T, int Rank = 1>
+class view {
+ public:
+  constexpr view() = default;
+
+  /// Row-major and dense.
+  ZOOMR_HD constexpr view(T* data, extents<Rank> shape) : data_(data) {
+    std::int64_t stride = 1;
+    for (int d = Rank - 1; d >= 0; --d) {
+      extent_[d] = shape.at[d];
+      stride_[d] = stride;
+      stride *= shape.at[d];
+    }
+  }
+
+  /// Row-major with a stride of its own, in elements, for each dimension; the last one must be 1.
+  ZOOMR_HD constexpr view(T* data, extents<Rank> shape, const std::int64_t (&strides)[Rank]) : data_(data) {
+    for (int d = 0; d < Rank; ++d) {
+      extent_[d] = shape.at[d];
+      stride_[d] = strides[d];
+    }
+  }
+
+  template <class U>
+  requires(!std::is_same_v<U, T> && std::is_convertible_v<U (*)[], T (*)[]>) ZOOMR_HD
+      constexpr view(view<U, Rank> other)
+      : data_(other.data()) {  // NOLINT: implicit, as T* to const T*
+    for (int d = 0; d < Rank; ++d) {
+      extent_[d] = other.extent(d);
+      stride_[d] = other.stride(d);
+    }
+  }
+
+  /// All of a vector, array or span.
+  template <class Container>
+  requires(Rank == 1 &&
+           requires(Container & c) {
+             static_cast<T*>(c.data());
+             c.size();
+           }) constexpr view(Container& c)
+      : view(c.data(), {static_cast<index>(c.size())}) {}  // NOLINT: implicit
+
+  ZOOMR_HD constexpr T* data() const { return data_; }
+  ZOOMR_HD constexpr index extent(int d) const { return extent_[d]; }
+  ZOOMR_HD constexpr std::int64_t stride(int d) const { return stride_[d]; }
+  ZOOMR_HD constexpr index size() const requires(Rank == 1) { return extent_[0]; }
+  ZOOMR_HD constexpr T* begin() const requires(Rank == 1) { return data_; }
+  ZOOMR_HD constexpr T* end() const requires(Rank == 1) { return data_ + extent_[0]; }
+
+  template <class... Indices>
+  requires(sizeof...(Indices) == Rank) ZOOMR_HD constexpr T& operator()(Indices... indices) const {
+    const index at[] = {static_cast<index>(indices)...};
+    std::int64_t offset = 0;
+    for (int d = 0; d < Rank; ++d) {
+      ZOOMR_ASSERT(at[d] >= 0 && at[d] < extent_[d], "index out of range of a view");
+      offset += at[d] * stride_[d];
+    }
+    return data_[offset];
+  }
+
+  ZOOMR_HD constexpr decltype(auto) operator[](index i) const {
+    ZOOMR_ASSERT(i >= 0 && i < extent_[0], "index out of range of a view");
+    if constexpr (Rank == 1) {
+      return (data_[i]);
+    } else {
+      return rest(i);
+    }
+  }
+
+  /// Elements [first, last) of the outermost dimension.
+  ZOOMR_HD constexpr view slice(index first, index last) const {
+    ZOOMR_ASSERT(0 <= first && first <= last && last <= extent_[0], "slice out of range of a view");
+    view part = *this;
+    part.data_ += first * stride_[0];
+    part.extent_[0] = last - first;
+    return part;
+  }
+
+  /// True if the extents are these and elements of the last dimension lie side by side.
+  ZOOMR_HD constexpr bool has_shape(extents<Rank> shape) const {
+    for (int d = 0; d < Rank; ++d) {
+      if (extent_[d] != shape.at[d]) return false;
+    }
+    return stride_[Rank - 1] == 1;
+  }
+
+ private:
+  ZOOMR_HD constexpr view<T, Rank - 1> rest(index i) const requires(Rank > 1) {
+    extents<Rank - 1> shape{};
+    std::int64_t strides[Rank - 1] = {};
+    for (int d = 1; d < Rank; ++d) {
+      shape.at[d - 1] = extent_[d];
+      strides[d - 1] = stride_[d];
+    }
+    return {data_ + i * stride_[0], shape, strides};
+  }
+
+  T* data_ = nullptr;
+  index extent_[Rank] = {};
+  std::int64_t stride_[Rank] = {};
+};
+
+}  // namespace v0
+}  // namespace zoomr

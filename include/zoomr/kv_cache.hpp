@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The cache: sequences, and the steps and edits that change them.
+#pragma once
+
+#include <zoomr/step.hpp>
+
+#include <memory>  // std::unique_ptr
+#include <string>  // std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keys, values and their index for some sequences under one policy.
+///
+/// All memory is allocated by the constructor; `bytes` says how much before. Not thread-safe: one thread at a
+/// time. Results do not depend on how sequences are batched, nor on how a text was cut into steps.
+///
+/// @tparam Policy  what compose() makes
+/// @tparam T       storage type of keys and values: float, bfloat16
+template <class Policy, class T = float>
+class kv_cache {
+ public:
+  using step_type = step<Policy, T>;
+
+  /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory
+  kv_cache(const shape& model, const Policy& policy, const config& limits) {
+    check(model, policy, limits);
+    core_ = std::make_unique<cache_core<Policy, T>>(model, policy, limits);
+  }
+
+  /// What a cache of this kind will hold at most, by tier, before anything is allocated.
+  static memory_use bytes(const shape& model, const Policy& policy, const config& limits) {
+    check(model, policy, limits);
+    return cache_core<Policy, T>::bytes(model, policy, limits);
+  }
+
+  const shape& model() const { return core_->sizes.model; }
+  const Policy& policy() const { return core_->policy; }
+
+  /// A new, empty sequence.
+  /// @throws error(capacity) if config.sequences are open
+  sequence open() {
+    for (index id = 0; id < core_->limits.sequences; ++id) {
+      if (state(id).open) continue;
+      state(id).open = true;
+      return {id};
+    }
+    throw error(errc::capacity, "all " + std::to_string(core_->limits.sequences) +
+                                    " sequences are open; close one or raise config.sequences");
+  }
+
+  /// Gives the sequence's memory back to the pool.
+  void close(sequence seq) {
+    expect_idle();
+    auto& closing = expect_open(seq);
+    closing.forget_everything();
+    core_->trim_pages(closing);
+  }
+
+  /// Begins a step for several sequences, each at most once. Decides from the ids alone how many tokens are
+  /// taken and how many passes are needed.
+  /// @throws error(capacity) if a sequence, its segments or the pool would overflow; nothing has changed
+  step_type begin(view<const step_item> items) {
+    expect_idle();
+    ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
+    core_->items.clear();
+    for (index i = 0; i < items.size(); ++i) {
+      expect_item(items, i);
+      plan_item(items[i]);
+    }
+    take_pages();
+    core_->stepping = true;
+    return step_type(*core_);
+  }
+
+  /// Begins a step for one sequence. `prompt_ends` marks the last chunk of its prompt.
+  step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
+    const step_item item{seq, ids, prompt_ends};
+    return begin(view<const step_item>(&item, {1}));
+  }
+
+  /// Makes the sequence what it was when `tokens` tokens were committed: details, summaries, segments, query sums
+  /// and selection. Rolling back into the prompt reopens it.
+  /// @throws error(undo_depth) if more would have to be undone than was kept; nothing has changed
+  void rollback(sequence seq, index tokens) {
+    expect_idle();
+    auto& undone = expect_open(seq);
+    ZOOMR_EXPECTS(tokens >= 0 && tokens <= undone.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
+    if (tokens == undone.tokens()) return;
+    expect_undo(undone, tokens);
+    core_->roll_back(undone, tokens);
+  }
+
+  /// Committed tokens.
+  index tokens(sequence seq) const { return expect_open(seq).tokens(); }
+  /// Closed segments, ascending; valid until the sequence changes.
+  view<const segment> segments(sequence seq) const { return expect_open(seq).segments; }
+  /// Rows of the selection in force: 1, layers, layers * kv_heads or layers * heads; 0 if nothing is ever chosen.
+  index selection_rows() const { return core_->sizes.selection_rows; }
+  /// One row of the selection in force, or of the last choice; valid until the sequence changes.
+  const selection_row& selected(sequence seq, index row) const {
+    ZOOMR_EXPECTS(row >= 0 && row < selection_rows(), "selected: there is no such row");
+    return expect_open(seq).in_force.row(row);
+  }
+  const statistics& stats(sequence seq) const { return expect_open(seq).stats; }
+
+  /// Bytes in use now, by what they hold.
+  memory_use bytes(sequence seq) const { return core_->bytes_in_use(expect_open(seq)); }
+
+  /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr.
+  void trace(attention_trace* into) { core_->trace = into; }
+
+ private:
+  static void check(const shape& model, const Policy& policy, const config& limits) {
+    const char* problem = model.problem();
+    if (problem == nullptr) problem = policy.problem();
+    if (problem == nullptr) problem = limits.problem();
+    if (problem == nullptr && policy.store.evicts && limits.dense_below > 0) {
+      problem = "config: dense_below cannot be used with an evicting store";
+    }
+    ZOOMR_EXPECTS(problem == nullptr, problem);
+  }
+
+  sequence_state<Policy>& state(index id) const { return core_->states[static_cast<std::size_t>(id)]; }
+
+  void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }
+
+  sequence_state<Policy>& expect_open(sequence seq) const {
+    ZOOMR_EXPECTS(seq.id >= 0 && seq.id < core_->limits.sequences && state(seq.id).open, "the sequence is not open");
+    return state(seq.id);
+  }
+
+  void expect_item(view<const step_item> items, index i) const {
+    const step_item& item = items[i];
+    const auto& stepped = expect_open(item.seq);
+    ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
+    for (const token_id id : item.ids) ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative");
+    for (index before = 0; before < i; ++before) {
+      ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
+    }
+    ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
+    if constexpr (decltype(core_->policy.retain)::observes) {
+      const auto prompt = std::int64_t{stepped.tokens()} + item.ids.size();
+      const bool decides = item.prompt_ends && core_->policy.retain.tokens < prompt;
+      ZOOMR_EXPECTS(!decides || item.ids.size() >= core_->policy.retain.queries,
+                    "begin: the last chunk of the prompt must hold all tokens that retention observes");
+    }
+  }
+
+  void plan_item(const step_item& item) {
+    index planned = 0;
+    index draft = 0;
+    index packed = 0;
+    for (const planned_item& before : core_->items) {
+      planned += before.tokens;
+      packed += before.tokens;
+      draft += before.prompt ? 0 : before.tokens;
+    }
+    const auto& stepped = state(item.seq.id);
+    const index wanted = stepped.in_prompt() ? item.ids.size() : std::min(item.ids.size(), core_->limits.draft_tokens);
+    ZOOMR_EXPECTS(wanted <= core_->limits.step_tokens - planned,
+                  "begin: more tokens than config.step_tokens in one step");
+    planned_item made = plan(core_->policy, stepped, item, core_->limits, core_->sizes.most_segments,
+                             view<planned_token>(core_->table).slice(planned, core_->limits.step_tokens));
+    made.planned = planned;
+    made.draft = draft;
+    made.packed = packed;
+    if (made.chooses) core_->pending[static_cast<std::size_t>(made.seq)].clear();
+    core_->items.push_back(made);
+  }
+
+  void take_pages() {
+    std::int64_t needed = 0;
+    const auto pages_of = [&](const planned_item& item) {
+      const auto& stepped = state(item.seq);
+      return pages_for(stepped.slot_end(item.first + item.tokens)) - static_cast<index>(stepped.pages.size());
+    };
+    for (const planned_item& item : core_->items) needed += pages_of(item);
+    if (needed > core_->pool.free_pages()) {
+      throw error(errc::capacity, "the step needs " + std::to_string(needed) + " pages of " +
+                                      std::to_string(page_tokens) + " tokens, " +
+                                      std::to_string(core_->pool.free_pages()) + " are free; raise config.pool_tokens");
+    }
+    for (const planned_item& item : core_->items) {
+      for (index count = pages_of(item); count > 0; --count) state(item.seq).pages.push_back(core_->pool.take());
+    }
+  }
+
+  void expect_undo(const sequence_state<Policy>& undone, index to) const {
+    const index depth = undone.tokens() - to;
+    const bool sums = core_->sizes.query_parts > 0 && depth > core_->limits.undo_tokens;
+    const bool choices = core_->persists() && !undone.log.reaches(to);
+    const bool given_up = to < undone.prompt_end && (undone.kept_each > 0 || undone.evicted_pages > 0);
+    const bool evicted = core_->policy.store.evicts && depth > core_->limits.undo_tokens;
+    if (sums || choices || given_up || evicted) {
+      throw error(errc::undo_depth,
+                  "cannot roll back from " + std::to_string(undone.tokens()) + " to " + std::to_string(to) +
+                      " tokens: " +
+                      (given_up ? "the policy has given up tokens of the prompt"
+                                : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens)));
+    }
+  }
+
+  std::unique_ptr<cache_core<Policy, T>> core_;
+};
+
+template <class Policy>
+kv_cache(shape, Policy, config) -> kv_cache<Policy, float>;
+
+}  // namespace v0
+}  // namespace zoomr

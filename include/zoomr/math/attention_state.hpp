@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// L2. The algebra of attention. Attention over any set of tokens is a state
+//   m = max of the logits,  d = sum of exp(logit - m),  o = sum of exp(logit - m) v
+// and the state of a disjoint union is the merge of the states: split-K, tiers and ranks are folds of states.
+// Source: the online softmax, arXiv:1805.02867.
+#pragma once
+
+#include <zoomr/math/functions.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// One head's attention over some tokens. `out` belongs to the caller and is not normalised until `finish`.
+struct attention_state {
+  float max = -std::numeric_limits<float>::infinity();  // largest logit so far
+  float sum = 0.0f;                                     // sum of exp(logit - max)
+  float* out = nullptr;                                 // [head_dim] sum of exp(logit - max) * value
+
+  /// Raises `max` to at least `logit`; scales `sum` and `out` to match. NaN raises it too, so that it shows.
+  ZOOMR_HD void raise(float logit, index head_dim) {
+    if (logit <= max) return;
+    const float scale = max == -std::numeric_limits<float>::infinity() ? 0.0f : exponential(max - logit);
+    max = logit;
+    sum *= scale;
+    for (index d = 0; d < head_dim; ++d) out[d] *= scale;
+  }
+
+  /// Adds one token with this logit and value [head_dim]; `raise(logit)` must have come before.
+  template <class T>
+  ZOOMR_HD void add(float logit, const T* value, index head_dim) {
+    const float weight = max == -std::numeric_limits<float>::infinity() ? 0.0f : exponential(logit - max);
+    sum += weight;
+    for (index d = 0; d < head_dim; ++d) out[d] = fused(weight, to_float(value[d]), out[d]);
+  }
+
+  /// Adds a state over other tokens.
+  ZOOMR_HD void merge(const attention_state& other, index head_dim) {
+    if (other.sum == 0.0f) return;
+    raise(other.max, head_dim);
+    const float scale = exponential(other.max - max);
+    sum = fused(scale, other.sum, sum);
+    for (index d = 0; d < head_dim; ++d) out[d] = fused(scale, other.out[d], out[d]);
+  }
+
+  /// Normalises `out`; an empty state gives zeros.
+  /// @return ln(sum of exp(logit)), natural; -inf for an empty state
+  ZOOMR_HD float finish(index head_dim) {
+    if (sum == 0.0f) return -std::numeric_limits<float>::infinity();
+    const float scale = 1.0f / sum;
+    for (index d = 0; d < head_dim; ++d) out[d] *= scale;
+    return max + logarithm(sum);
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

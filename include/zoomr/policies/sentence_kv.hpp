@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// L5. SentenceKV: of the prompt, what its end looks at; while decoding, whole sentences by their mean keys.
+// Source: arXiv:2504.00970. Differs: per KV head, scores averaged over its query heads, where the released code
+// keeps one copy for each query head; the open sentence is attended whole, as far as the budget goes; just
+// after a delimiter the budget holds (it does not in `sentence_kv_published`).
+#pragma once
+
+#include <zoomr/ask/running_mean.hpp>
+#include <zoomr/policy.hpp>
+#include <zoomr/refresh/every_token.hpp>
+#include <zoomr/retain/observed_attention.hpp>
+#include <zoomr/segment/sentences.hpp>
+#include <zoomr/select/fill_budget.hpp>
+#include <zoomr/summarize/key_mean.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace policies {
+
+/// SentenceKV with a budget of `tokens` attended tokens (tau), of which the prompt retains `ratio` times as many;
+/// ratio 0: all of it (r = infinity).
+constexpr auto sentence_kv_with(index tokens, float ratio, every_token refresh = {}) {
+  const float retained = ratio * static_cast<float>(tokens);
+  const bool all = ratio <= 0.0f || retained >= 2147483520.0f;
+  return compose(sentences{}, observed_attention{.tokens = all ? unlimited : static_cast<index>(retained)}, key_mean{},
+                 running_mean{}, mean_dot{}, fill_budget{.tokens = tokens}, refresh,
+                 zones{.sinks = 32, .recent = 32, .open = tokens > 32 ? tokens - 32 : 0}, details_on_host{});
+}
+
+inline constexpr auto sentence_kv = sentence_kv_with(1024, 3.0f);
+
+/// With the rule of the released code that while the open sentence has at most one token, everything
+/// retained is attended.
+inline constexpr auto sentence_kv_published = sentence_kv_with(1024, 3.0f, {.everything_until = 1});
+
+}  // namespace policies
+}  // namespace v0
+}  // namespace zoomr

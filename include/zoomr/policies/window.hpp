@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// L5. StreamingLLM: the first tokens and a sliding window.
+// Source: arXiv:2309.17453. Differs: keys keep their positions; they are not renumbered inside the cache.
+#pragma once
+
+#include <zoomr/policy.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace policies {
+
+inline constexpr auto window = compose(zones{.sinks = 4, .recent = 1020}, evicting{});
+
+}  // namespace policies
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// L5. ZoomR: the heads vote which thoughts to zoom into; all summaries stay, the other details do not.
+// Source: arXiv:2604.10898, as published: k = c = 2, votes of all heads and layers, refresh at sentence ends,
+// for the following tokens. Undescribed there and decided here: the prompt is pinned, the open thought is
+// whole, sinks = 4, recent = 64.
+#pragma once
+
+#include <zoomr/agree/head_mass.hpp>
+#include <zoomr/agree/head_votes.hpp>
+#include <zoomr/policy.hpp>
+#include <zoomr/refresh/boundaries.hpp>
+#include <zoomr/segment/thoughts.hpp>
+#include <zoomr/select/best_segments.hpp>
+#include <zoomr/summarize/key_mean.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace policies {
+
+inline constexpr zones thought_zones{.sinks = 4, .recent = 64, .prompt = true, .open = unlimited};
+
+inline constexpr auto zoomr = compose(thoughts{}, key_mean{}, mean_dot{}, head_votes{.k = 2},
+                                      best_segments{.segments = 2}, boundaries{}, thought_zones, details_on_host{});
+
+/// Heads weigh as much as they would attend, and the delimiter is passed again under the new choice.
+inline constexpr auto zoomr_mass =
+    compose(thoughts{}, key_mean{}, mean_dot{}, head_mass{}, best_segments{.segments = 2},
+            boundaries{.ask_again = true}, thought_zones, details_on_host{});
+
+/// ZoomR without zooming (SumR): the prompt, the summaries, the open thought and the window.
+inline constexpr auto summary_only = compose(thoughts{}, thought_zones, evicting{});
+
+}  // namespace policies
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. At the ends of sentences.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Chooses anew at each delimiter, and at the latest after `at_most` tokens.
+///
+/// A choice for all layers is known only after the delimiter's whole pass: it serves the following tokens
+/// (stale), or with `ask_again` the delimiter is passed once more under it.
+/// @source  ZoomR, arXiv:2604.10898: stale, as published. Differs: `at_most` and `ask_again` are ours
+struct boundaries {
+  using role = role::refresh;
+  static constexpr const char* name = "boundaries";
+  static constexpr bool each_token = false;
+
+  bool ask_again = false;
+  index at_most = unlimited;  // tokens
+
+  ZOOMR_HD constexpr refresh_action due(const token_event& event) const {
+    const bool now = has(event.classes, token_class::delimiter) || event.since_choice >= at_most;
+    return now ? refresh_action::choose : refresh_action::keep;
+  }
+  ZOOMR_HD constexpr float drift() const { return 0.0f; }
+  constexpr const char* problem() const { return at_most < 1 ? "boundaries: at_most must be at least 1" : nullptr; }
+  template <class Visit>
+  constexpr void each_field(Visit visit) const {
+    visit("ask_again", ask_again);
+    visit("at_most", at_most);
+  }
+  friend constexpr bool operator==(const boundaries&, const boundaries&) = default;
+};
+
+static_assert(refresh_rule<boundaries>);
+
+}  // namespace v0
+}  // namespace zoomr

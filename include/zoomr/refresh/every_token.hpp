@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. At every token.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Chooses anew at each token. A choice for one layer or less serves its own token; one for all layers serves
+/// the next token, or with `ask_again` its own, which is then passed twice.
+///
+/// While the open segment has at most `everything_until` tokens, everything retained is attended.
+/// @source  SentenceKV, arXiv:2504.00970; everything_until = 1 in its released code
+struct every_token {
+  using role = role::refresh;
+  static constexpr const char* name = "every_token";
+  static constexpr bool each_token = true;
+
+  bool ask_again = false;
+  index everything_until = 0;  // tokens
+
+  ZOOMR_HD constexpr refresh_action due(const token_event& event) const {
+    return event.open_tokens <= everything_until ? refresh_action::everything : refresh_action::choose;
+  }
+  ZOOMR_HD constexpr float drift() const { return 0.0f; }
+  constexpr const char* problem() const { return nullptr; }
+  template <class Visit>
+  constexpr void each_field(Visit visit) const {
+    visit("ask_again", ask_again);
+    visit("everything_until", everything_until);
+  }
+  friend constexpr bool operator==(const every_token&, const every_token&) = default;
+};
+
+static_assert(refresh_rule<every_token>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Nothing of the prompt is given up.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keeps each token of the prompt.
+struct keep_everything {
+  using role = role::retainer;
+  static constexpr const char* name = "keep_everything";
+  static constexpr bool observes = false;
+
+  ZOOMR_HD constexpr index kept(index prompt_tokens) const { return prompt_tokens; }
+  constexpr const char* problem() const { return nullptr; }
+  template <class Visit>
+  constexpr void each_field(Visit) const {}
+  friend constexpr bool operator==(const keep_everything&, const keep_everything&) = default;
+};
+
+static_assert(retainer<keep_everything>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Of the prompt, each KV head keeps the tokens that its last queries look at. The rest is lost for good.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keeps, for each layer and KV head, `tokens` tokens of the prompt: the sinks, the last `queries` ones, and
+/// those that the last `queries` queries attend to most.
+///
+/// A token's importance is the sum of its attention probabilities over those queries, for each query head;
+/// then the maximum over a centred window of `pooling` tokens; then over the group its mean or maximum.
+/// @source  SnapKV, arXiv:2404.14469, and SentenceKV, arXiv:2504.00970. Differs: sinks are kept (undescribed
+///          there); one set for each KV head, where the released code expands keys to one for each query head.
+struct observed_attention {
+  using role = role::retainer;
+  static constexpr const char* name = "observed_attention";
+  static constexpr bool observes = true;
+
+  index tokens = unlimited;    // r tau; unlimited: nothing is lost
+  index queries = 32;          // N, the observation window
+  index pooling = 7;           // width of the maximum, odd; 1: none
+  bool mean_of_group = false;  // over the query heads of a KV head: mean, or maximum
+
+  ZOOMR_HD constexpr index kept(index prompt_tokens) const { return tokens < prompt_tokens ? tokens : prompt_tokens; }
+  constexpr const char* problem() const {
+    return tokens < queries ? "observed_attention: tokens must be at least queries, which are always kept"
+           : queries < 1 || pooling < 1 || pooling % 2 == 0
+               ? "observed_attention: queries must be at least 1 and pooling odd"
+               : nullptr;
+  }
+  template <class Visit>
+  constexpr void each_field(Visit visit) const {
+    visit("tokens", tokens);
+    visit("queries", queries);
+    visit("pooling", pooling);
+    visit("mean_of_group", mean_of_group);
+  }
+  friend constexpr bool operator==(const observed_attention&, const observed_attention&) = default;
+};
+
+static_assert(retainer<observed_attention>);
+
+}  // namespace v0
+}  // namespace zoomr

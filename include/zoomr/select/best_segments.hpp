@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. The best few segments.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Takes the best `segments` segments, as long as their details fit into `tokens` tokens together; of the
+/// first that does not fit, its first tokens.
+/// @source  ZoomR, arXiv:2604.10898: c = 2 without a limit in tokens; Quest: top-k pages
+struct best_segments {
+  using role = role::selector;
+  static constexpr const char* name = "best_segments";
+  index segments = 2;
+  index tokens = unlimited;
+
+  void choose(best_first& order, const selection_input& input, selection_row& row) const {
+    index room = tokens;
+    for (index taken = 0; taken < segments && room > 0; ++taken) {
+      const index id = order.next();
+      if (id < 0 || order.of(id) < input.least) return;
+      if (input.tokens[id] > room) return row.take_part(id, room);
+      row.take(id);
+      room -= input.tokens[id];
+    }
+  }
+  constexpr const char* problem() const {
+    return segments < 1 || tokens < 1 ? "best_segments: segments and tokens must be at least 1" : nullptr;
+  }
+  template <class Visit>
+  constexpr void each_field(Visit visit) const {
+    visit("segments", segments);
+    visit("tokens", tokens);
+  }
+  friend constexpr bool operator==(const best_segments&, const best_segments&) = default;
+};
+
+static_assert(selector<best_segments>);
+
+}  // namespace v0
+}  // namespace zoomr

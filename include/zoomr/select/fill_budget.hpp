@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Whole segments until a budget is full.
+#pragma once
+
+#include <zoomr/zones.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Takes whole segments, best first, until `tokens` tokens are attended, zones included; of the last one its
+/// first tokens, or nothing if `cut` is off.
+/// @source  SentenceKV, arXiv:2504.00970: as published, with the cut of the released code
+struct fill_budget {
+  using role = role::selector;
+  static constexpr const char* name = "fill_budget";
+  index tokens = 1024;  // tau
+  bool cut = true;
+
+  void choose(best_first& order, const selection_input& input, selection_row& row) const {
+    index room = tokens - input.room_used;
+    while (room > 0) {
+      const index id = order.next();
+      if (id < 0 || order.of(id) < input.least) return;
+      if (input.tokens[id] > room) {
+        if (cut) row.take_part(id, room);
+        return;
+      }
+      row.take(id);
+      room -= input.tokens[id];
+    }
+  }
+  constexpr const char* problem() const { return tokens < 1 ? "fill_budget: tokens must be at least 1" : nullptr; }
+  /// The zones count in the budget, so they must fit into it.
+  constexpr const char* problem_with(const zones& zone) const {
+    const bool fits = zone.sinks <= tokens && zone.recent <= tokens - zone.sinks;
+    return fits ? nullptr : "the budget is smaller than sinks + window: raise tokens, or lower sinks or recent";
+  }
+  template <class Visit>
+  constexpr void each_field(Visit visit) const {
+    visit("tokens", tokens);
+    visit("cut", cut);
+  }
+  friend constexpr bool operator==(const fill_budget&, const fill_budget&) = default;
+};
+
+static_assert(selector<fill_budget>);
+
+}  // namespace v0
+}  // namespace zoomr

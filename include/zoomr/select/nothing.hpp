@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. No details.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Zooms into nothing: what is attended is the zones, and the summaries if there are any.
+struct take_nothing {
+  using role = role::selector;
+  static constexpr const char* name = "take_nothing";
+  void choose(best_first&, const selection_input&, selection_row&) const {}
+  constexpr const char* problem() const { return nullptr; }
+  template <class Visit>
+  constexpr void each_field(Visit) const {}
+  friend constexpr bool operator==(const take_nothing&, const take_nothing&) = default;
+};
+
+static_assert(selector<take_nothing>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. A step is a transaction: append and attend for each layer, perhaps a second pass, then commit. Keys are
+// provisional until then; a step that is dropped without commit never happened.
+#pragma once
+
+#include <zoomr/attend/gather.hpp>
+#include <zoomr/cache/commit.hpp>
+
+#include <utility>  // std::exchange
+
+namespace zoomr {
+inline namespace v0 {
+
+/// One forward pass over new tokens of some sequences, packed one sequence after the other.
+///
+/// Made by `kv_cache::begin`; one at a time for each cache. For each layer, in any order of layers, call
+/// `append` and then `attend` (or, before the end of the prompt, `observe`); then `again`, and if it says so
+/// the same for the tokens of the second pass; then `commit`.
+template <class Policy, class T>
+class step {
+ public:
+  step(step&& other) noexcept
+      : core_(std::exchange(other.core_, nullptr)), pass_(other.pass_), tokens_(other.tokens_) {}
+  step(const step&) = delete;
+  step& operator=(const step&) = delete;
+  step& operator=(step&&) = delete;
+  ~step() {
+    if (core_ != nullptr) abandon();
+  }
+
+  /// Packed tokens of this pass.
+  index tokens() const { return tokens_; }
+  /// Tokens of one item that the step takes: all of a prompt's, and of a draft those up to the first that
+  /// closes a segment or makes a choice that stays in force.
+  index tokens(index item) const { return at(item).tokens; }
+  /// Position of an item's first token in this pass.
+  index position(index item) const { return pass_ == 0 ? at(item).first : at(item).last(); }
+  /// True if the item takes part in this pass; its packed tokens begin at `packed(item)`.
+  bool active(index item) const { return pass_ == 0 || at(item).again; }
+  index packed(index item) const { return at(item).packed; }
+  index items() const { return static_cast<index>(core_->items.size()); }
+  /// 2 if some item's last token will be passed again, provided that it is accepted; known from the start.
+  index passes() const {
+    for (const planned_item& item : core_->items) {
+      if (asks_again(item)) return 2;
+    }
+    return 1;
+  }
+
+  /// Stores keys and values of one layer, provisionally.
+  /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
+  /// @cost  copies both once
+  void append(index layer, view<const float, 3> keys, view<const float, 3> values) {
+    const shape& model = expect_layer(layer);
+    const extents<3> wanted{{tokens_, model.kv_heads, model.head_dim}};
+    ZOOMR_EXPECTS(keys.has_shape(wanted) && values.has_shape(wanted),
+                  "append: keys and values must be [tokens, kv_heads, head_dim]");
+    for_each_token([&](planned_item& item, index position, index packed) {
+      auto& state = core_->state_of(item);
+      const index slot = state.slot_end(position);
+      for (index head = 0; head < model.kv_heads; ++head) {
+        const paged_lane<T> lane = core_->lane(state, layer, head);
+        T* key = lane.key(slot);
+        T* value = lane.value(slot);
+        for (index d = 0; d < model.head_dim; ++d) {
+          key[d] = from_float<T>(keys(packed, head, d));
+          value[d] = from_float<T>(values(packed, head, d));
+        }
+      }
+    });
+  }
+
+  /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
+  /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
+  /// @param out      [tokens, heads, head_dim]
+  /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
+  /// @pre   append(layer) came before
+  /// @cost  2 * head_dim numbers read for each attended token and KV head; no allocation
+  void attend(index layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
+    const shape& model = expect_layer(layer);
+    const extents<3> wanted{{tokens_, model.heads, model.head_dim}};
+    ZOOMR_EXPECTS(queries.has_shape(wanted) && out.has_shape(wanted),
+                  "attend: queries and out must be [tokens, heads, head_dim]");
+    ZOOMR_EXPECTS(lse.data() == nullptr || lse.has_shape({{tokens_, model.heads}}),
+                  "attend: lse must be [tokens, heads], or empty");
+    note_queries(layer, queries);
+    for_each_token([&](planned_item& item, index position, index packed) {
+      choosing<Policy, T> now{*core_, item, position, layer, pass_ == 1};
+      now.see(queries[packed]);
+      for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+        attend_lane(now, kv_head, queries[packed], out[packed], lse.data() ? lse[packed] : view<float>());
+      }
+    });
+  }
+
+  /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill: only
+  /// lets the policy see the queries of the prompt's last tokens. `append(layer)` must have come before.
+  /// @param queries  [tokens, heads, head_dim]  rotated; only the last ones that the policy observes are read
+  void observe(index layer, view<const float, 3> queries) {
+    const shape& model = expect_layer(layer);
+    ZOOMR_EXPECTS(queries.has_shape({{tokens_, model.heads, model.head_dim}}),
+                  "observe: queries must be [tokens, heads, head_dim]");
+    for (const planned_item& item : core_->items) {
+      ZOOMR_EXPECTS(item.prompt, "observe: after the end of the prompt the cache itself attends");
+    }
+    note_queries(layer, queries);
+  }
+
+  /// Call after the last layer: true if some items' last tokens must be passed once more, under the selection
+  /// that they have just made. They form a pass of their own: one token for each item that is `active`.
+  /// @param accepted  [items]  tokens that will be committed
+  bool again(view<const index> accepted) {
+    expect_accepted(accepted);
+    if (pass_ == 1) return false;
+    index packed = 0;
+    for (index i = 0; i < items(); ++i) {
+      planned_item& item = at(i);
+      item.again = asks_again(item) && accepted[i] == item.tokens;
+      if (!item.again) continue;
+      make_choice(*core_, item);
+      count_pass(*core_, item);
+      item.packed = packed++;
+    }
+    if (packed == 0) return false;
+    pass_ = 1;
+    tokens_ = packed;
+    return true;
+  }
+  bool again(index accepted) { return again(view<const index>(&accepted, {1})); }
+
+  /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
+  /// @param accepted  [items]  0 ... tokens(item); a prompt's tokens are all accepted, or none
+  void commit(view<const index> accepted) {
+    expect_accepted(accepted);
+    for (index i = 0; i < items(); ++i) {
+      ZOOMR_EXPECTS(!at(i).again || accepted[i] == at(i).tokens, "commit: a token that was passed again is accepted");
+    }
+    for (index i = 0; i < items(); ++i) commit_item(*core_, at(i), accepted[i]);
+    abandon();
+  }
+  void commit(index accepted) { commit(view<const index>(&accepted, {1})); }
+  /// All tokens.
+  void commit() {
+    ZOOMR_EXPECTS(core_ != nullptr && items() == 1, "commit: say how many tokens of each item are accepted");
+    commit(at(0).tokens);
+  }
+
+ private:
+  template <class, class>
+  friend class kv_cache;
+
+  explicit step(cache_core<Policy, T>& core) : core_(&core) {
+    for (const planned_item& item : core.items) tokens_ += item.tokens;
+  }
+
+  planned_item& at(index item) const { return core_->items[static_cast<std::size_t>(item)]; }
+
+  bool asks_again(const planned_item& item) const {
+    return item.chooses && !item.prompt && core_->policy.agree.per == scope::sequence &&
+           core_->policy.refresh.ask_again;
+  }
+
+  const shape& expect_layer(index layer) const {
+    ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
+    ZOOMR_EXPECTS(layer >= 0 && layer < core_->sizes.model.layers, "there is no such layer");
+    return core_->sizes.model;
+  }
+
+  void expect_accepted(view<const index> accepted) const {
+    ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
+    ZOOMR_EXPECTS(accepted.size() == items(), "say for each item of the step how many tokens are accepted");
+    for (index i = 0; i < items(); ++i) {
+      const bool whole = accepted[i] == 0 || accepted[i] == at(i).tokens;
+      ZOOMR_EXPECTS(accepted[i] >= 0 && accepted[i] <= at(i).tokens && (!at(i).prompt || whole),
+                    "accepted must lie in 0 ... tokens(item); of a prompt all or nothing");
+    }
+  }
+
+  // body(item, position, packed) for the tokens of this pass.
+  template <class Body>
+  void for_each_token(Body body) {
+    for (planned_item& item : core_->items) {
+      if (pass_ == 1 && !item.again) continue;
+      const index first = pass_ == 1 ? item.tokens - 1 : 0;
+      for (index t = first; t < item.tokens; ++t) body(item, item.first + t, item.packed + t - first);
+    }
+  }
+
+  // The prompt's last queries: what retention observes, and who makes the choice at its end.
+  void note_queries(index layer, view<const float, 3> queries) {
+    for (planned_item& item : core_->items) {
+      if (!item.prompt_ends || pass_ == 1) continue;
+      observe_prompt(*core_, item, layer, queries.slice(item.packed, item.packed + item.tokens));
+    }
+  }
+
+  void attend_lane(choosing<Policy, T>& now, index kv_head, view<const float, 2> queries, view<float, 2> out,
+                   view<float> lse) {
+    const shape& model = core_->sizes.model;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
+    const paged_lane<T> lane = core_->lane(now.state(), now.layer(), kv_head);
+    const index together = now.heads_together();  // query heads that share their runs
+    const index first_head = kv_head * model.group();
+    for (index first = first_head; first < first_head + model.group(); first += together) {
+      const view<const run> runs = now.runs_of(kv_head, first);
+      const view<attention_state> states(core_->heads.data(), {together});
+      for (index g = 0; g < together; ++g) {
+        states[g] = {.out = out[first + g].data()};
+        std::fill_n(states[g].out, model.head_dim, 0.0f);
+      }
+      gather_attend(runs, lane, queries.slice(first, first + together), scale, states);
+      for (index g = 0; g < together; ++g) {
+        const float log_sum = states[g].finish(model.head_dim);
+        if (lse.data() != nullptr) lse[first + g] = log_sum;
+      }
+    }
+    now.count();
+  }
+
+  void abandon() {
+    for (const planned_item& item : core_->items) core_->forget_provisional(core_->state_of(item));
+    core_->items.clear();
+    core_->stepping = false;
+    core_ = nullptr;
+  }
+
+  cache_core<Policy, T>* core_;
+  index pass_ = 0;
+  index tokens_ = 0;
+};
+
+}  // namespace v0
+}  // namespace zoomr

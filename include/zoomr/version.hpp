@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// L0. The version, and the inline namespace that keeps two versions apart in one program.
+#pragma once
+
+#define ZOOMR_VERSION_MAJOR 0
+#define ZOOMR_VERSION_MINOR 1
+#define ZOOMR_VERSION_PATCH 0
+
+namespace zoomr {
+inline namespace v0 {}
+}  // namespace zoomr

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. What is attended without being chosen. The zones are [0, front) and [back, end); segments are clipped
+// to what lies between, so nothing is ever counted twice.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Which summaries are attended beside the chosen segments.
+enum class summaries_attended : std::uint8_t { all, candidates };
+
+/// Sinks, prompt, open segment, window, and how summaries and first layers are treated.
+struct zones {
+  using role = zoomr::role::zones;
+  static constexpr const char* name = "zones";
+
+  index sinks = 0;      // first tokens
+  index recent = 1;     // last tokens, the asking one included
+  bool prompt = false;  // the whole prompt, or let it be segments like the rest
+  index open = 0;       // last tokens of the open segment, at most; `unlimited`: all of it
+  summaries_attended summaries = summaries_attended::all;  // or only those with a vote or some mass
+  bool own_summary = true;                                 // the summary of a chosen segment is attended too
+  index dense_layers = 0;                                  // first layers that attend everything
+
+  /// End of the front zone for a query at `position`.
+  ZOOMR_HD constexpr index front(index position, index prompt_end) const {
+    const index pinned = prompt && prompt_end > sinks ? prompt_end : sinks;
+    return pinned < position + 1 ? pinned : position + 1;
+  }
+
+  /// Begin of the back zone for a query at `position` whose open segment begins at `open_begin`; never before
+  /// the end of the front zone.
+  ZOOMR_HD constexpr index back(index position, index prompt_end, index open_begin) const {
+    const index end = position + 1;
+    index begin = end - (recent < end ? recent : end);
+    const index of_open = end - (open < end ? open : end);
+    const index open_first = open_begin > of_open ? open_begin : of_open;
+    if (open_first < begin) begin = open_first;
+    const index least = front(position, prompt_end);
+    return begin > least ? begin : least;
+  }
+
+  constexpr const char* problem() const {
+    if (sinks < 0 || open < 0 || dense_layers < 0) return "zones: no field can be negative";
+    if (recent < 1) return "zones: recent must be at least 1, the token itself";
+    return nullptr;
+  }
+  template <class Visit>
+  constexpr void each_field(Visit visit) const {
+    visit("sinks", sinks);
+    visit("recent", recent);
+    visit("prompt", prompt);
+    visit("open", open);
+    visit("summaries", summaries);
+    visit("own_summary", own_summary);
+    visit("dense_layers", dense_layers);
+  }
+  friend constexpr bool operator==(const zones&, const zones&) = default;
+};
+
+static_assert(component<zones>);
+
+}  // namespace v0
+}  // namespace zoomr

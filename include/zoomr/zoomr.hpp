@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// L7. Everything of the host half.
+#pragma once
+
+#include <zoomr/kv_cache.hpp>
+#include <zoomr/policies/full.hpp>
+#include <zoomr/policies/quest.hpp>
+#include <zoomr/policies/sentence_kv.hpp>
+#include <zoomr/policies/window.hpp>
+#include <zoomr/policies/zoomr.hpp>
+#include <zoomr/refresh/on_drift.hpp>
