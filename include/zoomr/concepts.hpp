@@ -96,12 +96,14 @@ concept consensus = component<T> && std::same_as<typename T::role, role::consens
 };
 
 /// Takes segments, best first. `tokens` [segments] counts what of each can be attended; `room_used` is what
-/// the zones attend already; `least` is the smallest tally that counts; `position` is the asking token's.
+/// is attended already, zones and summaries; `least` is the smallest tally that counts; `position` and
+/// `sequence` are the asking token's.
 struct selection_input {
   view<const index> tokens;
   index room_used = 0;
   tally least = 0;
   index position = 0;
+  index sequence = 0;
 };
 
 template <class T>

@@ -38,10 +38,10 @@ struct policy {
   /// nullptr, or the sentence that says which option, or which pair of options, cannot work.
   constexpr const char* problem() const;
 
-  template <class Visit>
-  constexpr void each_component(Visit visit) const {
-    visit(segment), visit(retain), visit(summarize), visit(ask), visit(score);
-    visit(agree), visit(select), visit(refresh), visit(zone), visit(store);
+  /// visit(component) for each of the ten.
+  static constexpr void each_component(auto& self, auto visit) {
+    visit(self.segment), visit(self.retain), visit(self.summarize), visit(self.ask), visit(self.score);
+    visit(self.agree), visit(self.select), visit(self.refresh), visit(self.zone), visit(self.store);
   }
   friend constexpr bool operator==(const policy&, const policy&) = default;
 };
@@ -160,7 +160,7 @@ template <segmenter Segmenter, retainer Retainer, summarizer Summarizer, asker A
 constexpr const char*
 policy<Segmenter, Retainer, Summarizer, Asker, Scorer, Consensus, Selector, Refresh, Zones, Store>::problem() const {
   const char* found = nullptr;
-  each_component([&](const auto& part) {
+  each_component(*this, [&](const auto& part) {
     if (found == nullptr) found = composing::problem_of(part);
   });
   if (found != nullptr) return found;

@@ -47,15 +47,14 @@ struct zones {
     if (recent < 1) return "zones: recent must be at least 1, the token itself";
     return nullptr;
   }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("sinks", sinks);
-    visit("recent", recent);
-    visit("prompt", prompt);
-    visit("open", open);
-    visit("summaries", summaries);
-    visit("own_summary", own_summary);
-    visit("dense_layers", dense_layers);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("sinks", self.sinks);
+    visit("recent", self.recent);
+    visit("prompt", self.prompt);
+    visit("open", self.open);
+    visit("summaries", self.summaries);
+    visit("own_summary", self.own_summary);
+    visit("dense_layers", self.dense_layers);
   }
   friend constexpr bool operator==(const zones&, const zones&) = default;
 };

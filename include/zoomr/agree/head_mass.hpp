@@ -49,10 +49,7 @@ struct head_mass {
     }
   }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("per", per);
-  }
+  static constexpr void each_field(auto& self, auto visit) { visit("per", self.per); }
   friend constexpr bool operator==(const head_mass&, const head_mass&) = default;
 };
 

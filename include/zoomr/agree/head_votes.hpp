@@ -32,10 +32,9 @@ struct head_votes {
     }
   }
   constexpr const char* problem() const { return k < 1 ? "head_votes: k must be at least 1" : nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("k", k);
-    visit("per", per);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("k", self.k);
+    visit("per", self.per);
   }
   friend constexpr bool operator==(const head_votes&, const head_votes&) = default;
 };

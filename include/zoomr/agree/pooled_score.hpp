@@ -40,10 +40,9 @@ struct pooled_score {
     return per == scope::sequence ? "pooled_score: scores of different layers cannot be pooled; use votes or mass"
                                   : nullptr;
   }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("per", per);
-    visit("over_group", over_group);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("per", self.per);
+    visit("over_group", self.over_group);
   }
   friend constexpr bool operator==(const pooled_score&, const pooled_score&) = default;
 };

@@ -18,8 +18,7 @@ struct running_mean {
   /// One dimension: the sum over the open segment, and how many queries are in it.
   ZOOMR_HD constexpr float ask(float, float sum, index count) const { return sum / static_cast<float>(count); }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const running_mean&, const running_mean&) = default;
 };
 

@@ -71,7 +71,8 @@ class chooser {
 
   /// Makes `row` of `into` from the tallies.
   /// @param before  the row that was in force, for the statistics
-  void finish(index position, selection& into, index row, const selection_row& before, statistics& stats) {
+  void finish(index position, index sequence, selection& into, index row, const selection_row& before,
+              statistics& stats) {
     const tally least = decltype(policy_.agree)::least;
     selection_row made{{levels_.data(), {segments_}}};
     for (index id = 0; id < segments_; ++id) {
@@ -80,7 +81,7 @@ class chooser {
       made.levels[id] = only_candidates && unwanted ? level::dropped : level::summary;
     }
     best_first best(segments_, by_tally{tallies()}, order());
-    policy_.select.choose(best, selection_input{tokens(), room_used_, least, position}, made);
+    policy_.select.choose(best, selection_input{tokens(), room_used_, least, position, sequence}, made);
     count(made, before, stats);
     into.assign(row, made);
   }

@@ -55,7 +55,7 @@ class asking_token {
     core_.choice.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(of.lane));
     for (index layer = of.first_layer; layer < of.last_layer; ++layer)
       core_.choice.add(state_, who(of, layer, queries));
-    core_.choice.finish(position_, into, of.row, state_.in_force.row(of.row), state_.stats);
+    core_.choice.finish(position_, item_.seq, into, of.row, state_.in_force.row(of.row), state_.stats);
     remember_asked(of, queries);
   }
 

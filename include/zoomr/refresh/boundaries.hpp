@@ -26,10 +26,9 @@ struct boundaries {
   }
   ZOOMR_HD constexpr float drift() const { return 0.0f; }
   constexpr const char* problem() const { return at_most < 1 ? "boundaries: at_most must be at least 1" : nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("ask_again", ask_again);
-    visit("at_most", at_most);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("ask_again", self.ask_again);
+    visit("at_most", self.at_most);
   }
   friend constexpr bool operator==(const boundaries&, const boundaries&) = default;
 };

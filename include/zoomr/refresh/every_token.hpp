@@ -25,10 +25,9 @@ struct every_token {
   }
   ZOOMR_HD constexpr float drift() const { return 0.0f; }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("ask_again", ask_again);
-    visit("everything_until", everything_until);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("ask_again", self.ask_again);
+    visit("everything_until", self.everything_until);
   }
   friend constexpr bool operator==(const every_token&, const every_token&) = default;
 };

@@ -17,8 +17,7 @@ struct never {
   ZOOMR_HD constexpr refresh_action due(const token_event&) const { return refresh_action::keep; }
   ZOOMR_HD constexpr float drift() const { return 0.0f; }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const never&, const never&) = default;
 };
 

@@ -24,10 +24,7 @@ struct on_drift {
   constexpr const char* problem() const {
     return !(cosine >= -1.0f && cosine <= 1.0f) ? "on_drift: cosine must lie in [-1, 1]" : nullptr;
   }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("cosine", cosine);
-  }
+  static constexpr void each_field(auto& self, auto visit) { visit("cosine", self.cosine); }
   friend constexpr bool operator==(const on_drift&, const on_drift&) = default;
 };
 

@@ -15,8 +15,7 @@ struct keep_everything {
 
   ZOOMR_HD constexpr index kept(index prompt_tokens) const { return prompt_tokens; }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const keep_everything&, const keep_everything&) = default;
 };
 

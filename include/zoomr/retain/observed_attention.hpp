@@ -31,12 +31,11 @@ struct observed_attention {
                ? "observed_attention: queries must be at least 1 and pooling odd"
                : nullptr;
   }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("tokens", tokens);
-    visit("queries", queries);
-    visit("pooling", pooling);
-    visit("mean_of_group", mean_of_group);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("tokens", self.tokens);
+    visit("queries", self.queries);
+    visit("pooling", self.pooling);
+    visit("mean_of_group", self.mean_of_group);
   }
   friend constexpr bool operator==(const observed_attention&, const observed_attention&) = default;
 };

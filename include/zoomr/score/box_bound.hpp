@@ -21,8 +21,7 @@ struct box_bound {
     return acc + (low > high || low != low ? low : high);
   }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const box_bound&, const box_bound&) = default;
 };
 

@@ -17,8 +17,7 @@ struct mean_dot {
 
   ZOOMR_HD float term(float acc, float query, const cells<1>& mean) const { return fused(query, mean.row[0], acc); }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const mean_dot&, const mean_dot&) = default;
 };
 

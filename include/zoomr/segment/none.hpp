@@ -21,8 +21,7 @@ struct unsegmented {
   ZOOMR_HD constexpr void end_of_prompt(state&, index, closings&) const {}
   ZOOMR_HD constexpr index open_begin(const state&) const { return 0; }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const unsegmented&, const unsegmented&) = default;
 };
 

@@ -27,10 +27,7 @@ struct sentences {
   }
   ZOOMR_HD constexpr index open_begin(const state& open) const { return open.begin; }
   constexpr const char* problem() const { return longest < 1 ? "sentences: longest must be at least 1" : nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("longest", longest);
-  }
+  static constexpr void each_field(auto& self, auto visit) { visit("longest", self.longest); }
   friend constexpr bool operator==(const sentences&, const sentences&) = default;
 
  private:

@@ -72,10 +72,9 @@ struct thoughts {
   constexpr const char* problem() const {
     return longest < 1 || prompt_piece < 1 ? "thoughts: longest and prompt_piece must be at least 1" : nullptr;
   }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("longest", longest);
-    visit("prompt_piece", prompt_piece);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("longest", self.longest);
+    visit("prompt_piece", self.prompt_piece);
   }
   friend constexpr bool operator==(const thoughts&, const thoughts&) = default;
 

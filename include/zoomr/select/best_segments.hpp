@@ -29,10 +29,9 @@ struct best_segments {
   constexpr const char* problem() const {
     return segments < 1 || tokens < 1 ? "best_segments: segments and tokens must be at least 1" : nullptr;
   }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("segments", segments);
-    visit("tokens", tokens);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("segments", self.segments);
+    visit("tokens", self.tokens);
   }
   friend constexpr bool operator==(const best_segments&, const best_segments&) = default;
 };

@@ -35,10 +35,9 @@ struct fill_budget {
     const bool fits = zone.sinks <= tokens && zone.recent <= tokens - zone.sinks;
     return fits ? nullptr : "the budget is smaller than sinks + window: raise tokens, or lower sinks or recent";
   }
-  template <class Visit>
-  constexpr void each_field(Visit visit) const {
-    visit("tokens", tokens);
-    visit("cut", cut);
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("tokens", self.tokens);
+    visit("cut", self.cut);
   }
   friend constexpr bool operator==(const fill_budget&, const fill_budget&) = default;
 };

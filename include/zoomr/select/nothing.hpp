@@ -13,8 +13,7 @@ struct take_nothing {
   static constexpr const char* name = "take_nothing";
   void choose(best_first&, const selection_input&, selection_row&) const {}
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const take_nothing&, const take_nothing&) = default;
 };
 

@@ -16,8 +16,7 @@ struct resident {
   static constexpr bool evicts = false;    // pages that no query can reach any more go back to the pool
 
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const resident&, const resident&) = default;
 };
 
@@ -31,8 +30,7 @@ struct details_on_host {
   static constexpr bool evicts = false;   // pages that no query can reach any more go back to the pool
 
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const details_on_host&, const details_on_host&) = default;
 };
 
@@ -47,8 +45,7 @@ struct evicting {
   static constexpr bool evicts = true;     // pages that no query can reach any more go back to the pool
 
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const evicting&, const evicting&) = default;
 };
 

@@ -23,8 +23,7 @@ struct key_box {
   }
   ZOOMR_HD constexpr void close(cells<2>&, index) const {}
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const key_box&, const key_box&) = default;
 };
 

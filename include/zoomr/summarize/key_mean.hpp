@@ -21,8 +21,7 @@ struct key_mean {
   ZOOMR_HD constexpr void fold(cells<1>& sum, float key) const { sum.row[0] += key; }
   ZOOMR_HD constexpr void close(cells<1>& sum, index count) const { sum.row[0] /= static_cast<float>(count); }
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const key_mean&, const key_mean&) = default;
 };
 

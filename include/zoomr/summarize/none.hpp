@@ -17,8 +17,7 @@ struct no_summary {
   ZOOMR_HD constexpr void fold(cells<0>&, float) const {}
   ZOOMR_HD constexpr void close(cells<0>&, index) const {}
   constexpr const char* problem() const { return nullptr; }
-  template <class Visit>
-  constexpr void each_field(Visit) const {}
+  static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const no_summary&, const no_summary&) = default;
 };
 
