@@ -36,7 +36,7 @@ void gather_attend(view<const run> runs, const paged_lane<T>& lane, view<const f
         float largest = -std::numeric_limits<float>::infinity();
         for (index t = 0; t < count; ++t) {
           logits[t] = scale * dot(query, keys + t * lane.head_dim, lane.head_dim);
-          if (!(logits[t] <= largest)) largest = logits[t];
+          if (logits[t] > largest || logits[t] != logits[t]) largest = logits[t];  // NaN stays, so that it shows
         }
         state.raise(largest, lane.head_dim);
         for (index t = 0; t < count; ++t) state.add(logits[t], values + t * lane.head_dim, lane.head_dim);

@@ -16,6 +16,13 @@ struct extents {
   index at[Rank];
 };
 
+/// Anything with the elements of a `view<T>` side by side: a vector, an array, a span.
+template <class Container, class T>
+concept contiguous_container = requires(Container& c) {
+  static_cast<T*>(c.data());
+  c.size();
+};
+
 /// `Rank`-dimensional array of `T` that lies elsewhere; the last dimension is contiguous.
 ///
 /// `v(i, j, k)` is an element, `v[i]` the view (or, of rank 1, the element) at `i`. A `view<T>` converts to
@@ -54,12 +61,8 @@ class view {
   }
 
   /// All of a vector, array or span.
-  template <class Container>
-  requires(Rank == 1 &&
-           requires(Container & c) {
-             static_cast<T*>(c.data());
-             c.size();
-           }) constexpr view(Container& c)
+  template <contiguous_container<T> Container>
+  requires(Rank == 1 && !std::is_same_v<std::remove_cvref_t<Container>, view>) constexpr view(Container&& c)
       : view(c.data(), {static_cast<index>(c.size())}) {}  // NOLINT: implicit
 
   ZOOMR_HD constexpr T* data() const { return data_; }

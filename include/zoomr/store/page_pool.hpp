@@ -40,7 +40,7 @@ class page_pool {
   paged_lane<T> lane(index layer, index kv_head, view<const index> pages) {
     const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
     const std::int64_t stride = 2 * shape_.kv_heads * head;
-    T* base = memory_.data() + layer * pages_ * stride + kv_head * head;
+    T* base = memory_.data() + std::int64_t{layer} * pages_ * stride + kv_head * head;
     return {base, stride, shape_.kv_heads * head, shape_.head_dim, pages};
   }
 

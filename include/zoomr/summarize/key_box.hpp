@@ -18,8 +18,8 @@ struct key_box {
     return {{std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}};
   }
   ZOOMR_HD constexpr void fold(cells<2>& box, float key) const {
-    if (!(key >= box.row[0])) box.row[0] = key;
-    if (!(key <= box.row[1])) box.row[1] = key;
+    if (key < box.row[0] || key != key) box.row[0] = key;  // once NaN, no comparison is true again
+    if (key > box.row[1] || key != key) box.row[1] = key;
   }
   ZOOMR_HD constexpr void close(cells<2>&, index) const {}
   constexpr const char* problem() const { return nullptr; }

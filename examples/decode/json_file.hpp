@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON files from strangers: bounded in size and depth, without repeated names, and read through
+// `field`, which checks each value's type and range and knows the way to it for the complaint.
+#pragma once
+
+#include <cstddef>       // std::size_t
+#include <cstdint>       // std::uint64_t
+#include <filesystem>    // std::filesystem::path
+#include <fstream>       // std::ifstream
+#include <optional>      // std::optional
+#include <set>           // std::set
+#include <string>        // std::string
+#include <string_view>   // std::string_view
+#include <system_error>  // std::error_code
+#include <utility>       // std::move
+#include <vector>        // std::vector
+
+#include <nlohmann/json.hpp>
+
+#include "input_error.hpp"
+
+namespace decode {
+
+using json = nlohmann::json;
+
+/// Size of a regular file, in bytes; anything else (a folder, a pipe, nothing) is an input_error.
+inline std::uint64_t file_bytes(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) fail(path.string(), ": no such file");
+  if (!std::filesystem::is_regular_file(path, error)) fail(path.string(), ": not a regular file");
+  const std::uint64_t bytes = std::filesystem::file_size(path, error);
+  if (error) fail(path.string(), ": its size cannot be read: ", error.message());
+  return bytes;
+}
+
+/// A whole file as bytes.
+///
+/// @param most_bytes  larger files are an input_error, before anything is allocated
+inline std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes) {
+  const std::uint64_t bytes = file_bytes(path);
+  if (bytes > most_bytes)
+    fail(path.string(), ": the file has ", bytes, " bytes, and at most ", most_bytes, " are read");
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(text.data(), static_cast<std::streamsize>(bytes)))
+    fail(path.string(), ": the file cannot be read");
+  return text;
+}
+
+/// Ends with an input_error if brackets nest deeper than 64: real files need about ten levels, and
+/// walking over a deep value could exhaust the stack.
+inline void check_nesting(std::string_view text, const std::string& where) {
+  constexpr int deepest = 64;
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_string) {
+      if (c == '\\') ++at;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if ((c == '[' || c == '{') && ++depth > deepest) {
+      fail(where, ": brackets nest more than ", deepest, " levels deep at byte ", at);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
+/// A JSON value from text; a name that an object has twice is an input_error, not a silent choice.
+///
+/// @param where  what to call the text in a complaint
+inline json parse_json(std::string_view text, const std::string& where) {
+  check_nesting(text, where);
+  std::vector<std::set<std::string>> names;                 // of each object that is open
+  const auto watch = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) names.emplace_back();
+    if (event == json::parse_event_t::object_end) names.pop_back();
+    if (event == json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
+      fail(where, ": ", shown(value.get<std::string>()), " appears twice in one object");
+    return true;
+  };
+  try {
+    return json::parse(text.begin(), text.end(), watch);
+  } catch (const json::exception& error) {
+    const std::string_view message = error.what();
+    const auto prefix = message.find("] ");                 // "[json.exception.…] "
+    fail(where, ": not valid JSON, ",
+         message.substr(prefix == message.npos ? 0 : prefix + 2));
+  }
+}
+
+/// A JSON file, at most 128 MiB (the largest tokenizer.json in use have some 35 MB).
+inline json read_json(const std::filesystem::path& path) {
+  return parse_json(read_text(path, std::uint64_t{128} << 20), path.string());
+}
+
+/// One value of a JSON file, and the way to it: "config.json: rope_scaling.factor".
+/// Refers to the value: the `json` that it was made from must outlive it.
+class field {
+ public:
+  field(const json& value, std::string where) : value_(&value), where_(std::move(where)) {}
+
+  const json& value() const { return *value_; }
+  const std::string& where() const { return where_; }
+
+  /// The member of this object by that name; `find` treats null like absence.
+  std::optional<field> find(const std::string& name) const {
+    if (!value_->is_object()) wrong("an object");
+    const auto member = value_->find(name);
+    if (member == value_->end() || member->is_null()) return std::nullopt;
+    return field(*member, where_ + (where_.ends_with(": ") ? "" : ".") + name);
+  }
+  field at(const std::string& name) const {
+    if (auto member = find(name)) return *member;
+    fail(where_, where_.ends_with(": ") ? "" : ": ", shown(name), " is missing");
+  }
+
+  /// The elements of this array.
+  std::vector<field> elements() const {
+    if (!value_->is_array()) wrong("an array");
+    std::vector<field> all;
+    for (const json& element : *value_)
+      all.emplace_back(element, where_ + "[" + std::to_string(all.size()) + "]");
+    return all;
+  }
+
+  /// A whole number in [low, high], both inclusive and not negative.
+  std::size_t count(std::size_t low, std::size_t high) const {
+    const bool natural = value_->is_number_unsigned() ||
+                         (value_->is_number_integer() && value_->get<std::int64_t>() >= 0);
+    if (!natural) wrong("a whole number that is not negative");
+    const auto number = value_->get<std::uint64_t>();
+    if (number < low || number > high)
+      fail(where_, " is ", number, ", but must lie between ", low, " and ", high);
+    return static_cast<std::size_t>(number);
+  }
+  /// A number in [low, high], both inclusive.
+  double number(double low, double high) const {
+    if (!value_->is_number()) wrong("a number");
+    const auto number = value_->get<double>();
+    if (!(number >= low && number <= high))
+      fail(where_, " is ", number, ", but must lie between ", low, " and ", high);
+    return number;
+  }
+  bool boolean() const {
+    if (!value_->is_boolean()) wrong("true or false");
+    return value_->get<bool>();
+  }
+  const std::string& text() const {
+    if (!value_->is_string()) wrong("a string");
+    return value_->get_ref<const std::string&>();
+  }
+
+  /// The same for a member that may be absent (or null): then the default counts.
+  bool boolean(const std::string& name, bool otherwise) const {
+    const auto member = find(name);
+    return member ? member->boolean() : otherwise;
+  }
+  std::string text(const std::string& name, const std::string& otherwise) const {
+    const auto member = find(name);
+    return member ? member->text() : otherwise;
+  }
+
+ private:
+  [[noreturn]] void wrong(const char* wanted) const {
+    const std::string type = value_->is_number() ? value_->dump() : value_->type_name();
+    fail(where_, " must be ", wanted, ", but is ", value_->is_number() ? "" : "of type ", type);
+  }
+
+  const json* value_;
+  std::string where_;
+};
+
+}  // namespace decode

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// zoomr-decode ledger: a model that reasons with summaries, under every policy, on problems whose answers are known.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+#include <string>  // std::string
+#include <vector>  // std::vector
+
+#include <CLI/CLI.hpp>
+
+namespace decode::ledger {
+
+struct options {
+  std::vector<std::string> checkpoints;  // directories; empty: the two that come with the decoder
+  std::vector<std::string> policies = {"full",        "window", "summary_only", "zoomr", "zoomr_mass",
+                                       "sentence_kv", "quest",  "random_c",     "oracle"};
+  zoomr::index problems = 8;
+  std::uint64_t seed = 1;
+  zoomr::index budget = 0;  // of window, sentence_kv and quest; 0: what zoomr attends to on the first problem
+  zoomr::index window = 24;
+  std::vector<std::string> settings;
+  std::vector<std::string> delimiters = {";"};
+  bool json = false;
+};
+
+/// Adds the subcommand and its options.
+CLI::App* add_command(CLI::App& app, options& given);
+
+/// Runs the demo and prints what it found.
+/// @throws input_error
+void run(const options& given);
+
+}  // namespace decode::ledger

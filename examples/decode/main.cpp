@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// zoomr-decode: generates text with a Hugging Face checkpoint under one policy or several, and says what each
+// has cost. Bad input ends with exit code 2 and one sentence.
+#include <chrono>    // std::chrono::steady_clock
+#include <fstream>   // std::ofstream
+#include <iostream>  // std::cout, std::cerr
+
+#include <CLI/CLI.hpp>
+
+#include "ledger/demo.hpp"
+#include "policies.hpp"
+#include "progress.hpp"
+#include "report.hpp"
+#include "sampler.hpp"
+#include "session.hpp"
+#include "token_classes.hpp"
+#include "tokenizer.hpp"
+
+namespace decode {
+namespace {
+
+struct options {
+  std::string directory;
+  std::string prompt;
+  std::string prompt_file;
+  std::vector<std::string> policies = {"full"};
+  std::vector<index> budgets;
+  std::vector<std::string> settings;
+  std::vector<std::string> delimiters;
+  index max_tokens = 256;
+  sampler_options sampling;
+  std::string logits_file;
+  bool json = false;
+};
+
+std::vector<token_id> encode_prompt(const tokenizer& words, const std::string& text, const model_config& config) {
+  std::vector<token_id> ids = words.encode(text, {.allow_unknown = false});
+  if (ids.empty()) {
+    const auto bos = words.bos() ? words.bos() : config.bos;
+    if (!bos) fail("the prompt is empty, and this model has no BOS token to begin with");
+    ids.push_back(*bos);
+  }
+  if (ids.size() >= config.context)
+    fail("the prompt has ", ids.size(), " tokens, but this model's context is ", config.context);
+  return ids;
+}
+
+/// Everything that the runs have in common.
+struct job {
+  const options& given;
+  model& net;
+  const tokenizer& words;
+  std::vector<zoomr::token_class> classes;  // [V]
+  std::vector<token_id> prompt;
+
+  bool ends(token_id id) const {
+    const auto& eos = net.config().eos;
+    return id == words.eos() || std::find(eos.begin(), eos.end(), id) != eos.end();
+  }
+  index most_tokens() const {
+    const auto room = net.config().context - prompt.size();
+    return static_cast<index>(std::min(room, static_cast<std::size_t>(given.max_tokens)));
+  }
+};
+
+/// Generates under one policy. Text streams as it comes unless JSON is wanted.
+template <class Policy>
+run_report generate(job& work, const policy_choice& choice, const Policy& policy, std::ostream* logits_out) {
+  const index most = work.most_tokens();
+  session<Policy> run(work.net, policy, 1, static_cast<index>(work.prompt.size()) + most, work.classes);
+  run_report report;
+  report.policy = choice.name;
+  report.budget = choice.budget;
+  report.options = describe(policy);
+  {
+    progress bar("prompt", work.prompt.size());
+    run.prompt(0, work.prompt, [&](std::size_t passed) { bar.at(passed); });
+  }
+  progress bar(choice.name, work.given.json ? static_cast<std::size_t>(most) : 0);
+  sampler sample(work.given.sampling);
+  text_stream stream(work.words);
+  const auto begin = std::chrono::steady_clock::now();
+  while (static_cast<index>(report.tokens.size()) < most) {
+    const auto logits = run.logits(0);
+    if (logits_out != nullptr)
+      logits_out->write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));
+    const token_id next = sample(logits);
+    report.tokens.push_back(next);
+    const std::string piece = stream.push(next);
+    report.text += piece;
+    if (!work.given.json) std::cout << piece << std::flush;
+    bar.at(report.tokens.size());
+    if (work.ends(next)) break;
+    run.advance({&next, 1});
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.text += stream.finish();
+  const zoomr::sequence seq = run.at(0);
+  report.stats = run.cache().stats(seq);
+  report.steps = report.stats.tokens;
+  report.passes = report.stats.passes;
+  report.attended_mean = report.stats.attended_mean(run.cache().model());
+  report.device_peak = report.stats.device_peak;
+  report.bytes = run.cache().bytes(seq);
+  return report;
+}
+
+/// Each policy with each budget.
+std::vector<policy_choice> choices(const options& given) {
+  std::vector<policy_choice> all;
+  for (const std::string& name : given.policies) {
+    for (const index budget : given.budgets.empty() ? std::vector<index>{0} : given.budgets) {
+      all.push_back({name, budget, given.settings});
+    }
+  }
+  std::vector<bool> used(given.settings.size());
+  for (const policy_choice& choice : all) {  // every option is checked before the model is loaded
+    with_policy(choice, [&](auto policy) {
+      for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
+    });
+  }
+  for (std::size_t s = 0; s < used.size(); ++s) {
+    if (!used[s]) fail("--set ", given.settings[s], ": no chosen policy has such an option; see --list-policies");
+  }
+  return all;
+}
+
+/// FILE for one run; FILE.policy-budget for each of several.
+std::string logits_path(const options& given, const policy_choice& choice, std::size_t runs) {
+  if (runs == 1) return given.logits_file;
+  return given.logits_file + "." + choice.name + "-" + std::to_string(choice.budget);
+}
+
+void decode_text(const options& given) {
+  const auto all = choices(given);
+  sampler{given.sampling};  // complains about its options before a large model is loaded
+  model net = load_model(given.directory);
+  const tokenizer words(given.directory, net.config().vocab);
+  job work{given, net, words, classify(words, net.config().vocab, given.delimiters), {}};
+  const std::string text = given.prompt_file.empty() ? given.prompt : read_text(given.prompt_file, std::uint64_t{1} << 30);
+  work.prompt = encode_prompt(words, text, net.config());
+  std::vector<run_report> runs;
+  for (const policy_choice& choice : all) {
+    if (!given.json && all.size() > 1) std::cout << "--- " << choice.name << '\n';
+    std::ofstream logits;
+    if (!given.logits_file.empty()) {
+      logits.open(logits_path(given, choice, all.size()), std::ios::binary);
+      if (!logits) fail(logits_path(given, choice, all.size()), ": cannot be written");
+    }
+    with_policy(choice, [&](const auto& policy) {
+      runs.push_back(generate(work, choice, policy, logits.is_open() ? &logits : nullptr));
+    });
+    if (!given.json) std::cout << "\n\n";
+  }
+  if (given.json) print_json(std::cout, runs);
+  else print_table(std::cout, runs);
+}
+
+void list_policies() {
+  for (const policy_entry& entry : policy_table) {
+    std::cout << entry.name << "\n  " << entry.what << "\n  --budget limits " << entry.budget << "\n";
+    with_policy({entry.name, 0, {}}, [](const auto& policy) {
+      std::cout << "  --set " << describe(policy) << "\n\n";
+    });
+  }
+}
+
+int run(int argc, char** argv) {
+  options given;
+  ledger::options ledger_options;
+  bool list = false;
+  CLI::App app("Decodes with a Hugging Face checkpoint under KV-cache policies, and says what each has cost.");
+  app.add_option("--model", given.directory, "directory with config.json, model.safetensors and tokenizer.json");
+  auto* prompt = app.add_option("--prompt", given.prompt, "text to continue; empty: BOS alone");
+  app.add_option("--prompt-file", given.prompt_file, "the same from a file")->excludes(prompt);
+  app.add_option("--policy", given.policies, "names, see --list-policies")->delimiter(',')->capture_default_str();
+  app.add_option("--budget", given.budgets, "one run for each; what it limits depends on the policy")
+      ->delimiter(',')->check(CLI::Range(1, zoomr::unlimited));
+  app.add_option("--set", given.settings, "component.field=value, see --list-policies");
+  app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")->delimiter(' ');
+  app.add_option("--max-tokens", given.max_tokens, "to generate at most")->check(CLI::Range(1, zoomr::unlimited))->capture_default_str();
+  app.add_option("--temperature", given.sampling.temperature, "0: greedy")->capture_default_str();
+  app.add_option("--top-p", given.sampling.top_p, "of the likeliest tokens")->capture_default_str();
+  app.add_option("--seed", given.sampling.seed, "of the sampler")->capture_default_str();
+  app.add_option("--dump-logits", given.logits_file, "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
+  app.add_flag("--json", given.json, "one JSON document on standard output, nothing else");
+  app.add_flag("--list-policies", list, "what each policy does, what --budget limits, its other options");
+  CLI::App* demo = ledger::add_command(app, ledger_options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& wrong) {
+    if (wrong.get_exit_code() == 0) return app.exit(wrong);
+    fail(wrong.what());
+  }
+  if (list) return list_policies(), 0;
+  if (demo->parsed()) return ledger::run(ledger_options), 0;
+  if (given.directory.empty()) fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");
+  decode_text(given);
+  return 0;
+}
+
+}  // namespace
+}  // namespace decode
+
+int main(int argc, char** argv) {
+  try {
+    return decode::run(argc, argv);
+  } catch (const decode::input_error& wrong) {
+    std::cerr << "zoomr-decode: " << wrong.what() << '\n';
+  } catch (const std::exception& wrong) {
+    std::cerr << "zoomr-decode: " << wrong.what() << '\n';
+  }
+  return 2;
+}

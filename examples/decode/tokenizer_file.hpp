@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// How tokenizer.hpp reads its files: one function for each part of tokenizer.json. A type that is
+// not known is an input_error, because a guess would give other ids without a word.
+#pragma once
+
+#include <algorithm>     // std::ranges::stable_sort
+#include <cstddef>       // std::size_t
+#include <filesystem>    // std::filesystem::path
+#include <string>        // std::string
+#include <string_view>   // std::string_view
+#include <system_error>  // std::error_code
+
+#include "input_error.hpp"
+#include "json_file.hpp"
+#include "tokenizer.hpp"
+
+namespace decode {
+
+namespace detail {
+
+[[noreturn]] inline void refuse_type(const field& step, const char* known) {
+  fail(step.where(), " has the type ", shown(step.at("type").text()), "; known are ", known);
+}
+
+// A literal as a pattern.
+inline std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    if (!plain && static_cast<unsigned char>(c) < 0x80) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace detail
+
+inline void tokenizer::read_model(const field& model) {
+  const std::string type = model.text("type", model.find("merges") ? "BPE" : "");
+  word_level_ = type == "WordLevel";
+  if (!word_level_ && type != "BPE") detail::refuse_type(model, "BPE and WordLevel");
+  const field vocab = model.at("vocab");
+  if (!vocab.value().is_object()) fail(vocab.where(), " must be an object");
+  for (const auto& [text, id] : vocab.value().items())
+    words_.add(text, {id, vocab.where() + "." + shown(text)});
+  if (const auto unknown = model.find("unk_token")) unknown_ = words_.find(unknown->text());
+  if (!word_level_) merges_ = bpe(model, words_);
+}
+
+inline void tokenizer::read_added_tokens(const field& added) {
+  for (const field& entry : added.elements()) {
+    const std::string& text = entry.at("content").text();
+    if (text.empty()) fail(entry.where(), ".content is empty");
+    if (entry.boolean("single_word", false)) fail(entry.where(), ".single_word is not known here");
+    words_.add(text, entry.at("id"));
+    const token_id id = *words_.find(text);
+    added_[static_cast<unsigned char>(text[0])].push_back(
+        {text, id, entry.boolean("lstrip", false), entry.boolean("rstrip", false)});
+    if (entry.boolean("special", false)) special_.insert(id);
+  }
+  for (auto& tokens : added_)
+    std::ranges::stable_sort(tokens, [](const added_token& a, const added_token& b) {
+      return a.text.size() > b.text.size();
+    });
+}
+
+inline void tokenizer::read_normalizer(const field& step) {
+  const std::string& type = step.at("type").text();
+  if (type == "Sequence") {
+    for (const field& part : step.at("normalizers").elements()) read_normalizer(part);
+  } else if (type == "Prepend") {
+    normalizer_replacements_.emplace_back("", step.at("prepend").text());
+  } else if (type == "Replace") {
+    const std::string& from = step.at("pattern").at("String").text();
+    if (from.empty()) fail(step.where(), ".pattern is empty");
+    normalizer_replacements_.emplace_back(from, step.at("content").text());
+  } else if (type != "NFC") {
+    detail::refuse_type(step, "NFC, Prepend, Replace and Sequence");
+  }
+}
+
+inline void tokenizer::read_pre_tokenizer(const field& step) {
+  // Letters, marks, digits and connectors: \w of the Unicode standard.
+  constexpr const char* words =
+      R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\s]+)";
+  constexpr const char* gpt2 =
+      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+  const std::string& type = step.at("type").text();
+  if (reads_bytes_) fail(step.where(), " comes after ByteLevel, which must be the last");
+  if (type == "Sequence") {
+    for (const field& part : step.at("pretokenizers").elements()) read_pre_tokenizer(part);
+  } else if (type == "Split") {
+    read_split(step);
+  } else if (type == "WhitespaceSplit") {
+    splitters_.emplace_back(R"(\s+)", split_keeps{.matches = false}, step.where());
+  } else if (type == "Whitespace") {
+    splitters_.emplace_back(words, split_keeps{.gaps = false}, step.where());
+  } else if (type == "Digits") {
+    const char* digits = step.boolean("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)";
+    splitters_.emplace_back(digits, split_keeps{}, step.where());
+  } else if (type == "ByteLevel") {
+    prefix_space_ = step.boolean("add_prefix_space", true);
+    if (prefix_space_ && !splitters_.empty())
+      fail(step.where(), ".add_prefix_space is not known after another step");
+    if (step.boolean("use_regex", true)) splitters_.emplace_back(gpt2, split_keeps{}, step.where());
+    reads_bytes_ = true;
+  } else {
+    detail::refuse_type(step, "ByteLevel, Digits, Sequence, Split, Whitespace and WhitespaceSplit");
+  }
+}
+
+inline void tokenizer::read_split(const field& step) {
+  const field pattern = step.at("pattern");
+  const auto regex = pattern.find("Regex");
+  const std::string& behavior = step.at("behavior").text();
+  split_keeps keeps;
+  if (behavior == "Removed") {
+    keeps.matches = step.boolean("invert", false);
+    keeps.gaps = !keeps.matches;
+  } else if (behavior != "Isolated") {
+    fail(step.where(), ".behavior is ", shown(behavior), "; known are Isolated and Removed");
+  }
+  splitters_.emplace_back(regex ? regex->text() : detail::escaped(pattern.at("String").text()),
+                          keeps, step.where());
+}
+
+inline void tokenizer::read_post_processor(const field& step) {
+  const std::string& type = step.at("type").text();
+  if (type == "Sequence") {
+    for (const field& part : step.at("processors").elements()) read_post_processor(part);
+  } else if (type == "TemplateProcessing") {
+    read_template(step);
+  } else if (type != "ByteLevel") {
+    detail::refuse_type(step, "ByteLevel, Sequence and TemplateProcessing");
+  }
+}
+
+inline void tokenizer::read_template(const field& step) {
+  bool after = false;
+  for (const field& item : step.at("single").elements()) {
+    const auto special = item.find("SpecialToken");
+    if (!special) {
+      item.at("Sequence");
+      after = true;
+      continue;
+    }
+    const std::string& name = special->at("id").text();
+    for (const field& id : step.at("special_tokens").at(name).at("ids").elements()) {
+      if (words_.size() == 0) fail(id.where(), " is an id of an empty vocabulary");
+      (after ? after_ : before_).push_back(static_cast<token_id>(id.count(0, words_.size() - 1)));
+    }
+  }
+  if (!before_.empty()) bos_ = before_.front();
+}
+
+inline void tokenizer::read_decoder(const field& step) {
+  const std::string& type = step.at("type").text();
+  if (type == "Sequence") {
+    for (const field& part : step.at("decoders").elements()) read_decoder(part);
+  } else if (type == "ByteLevel") {
+    writes_bytes_ = true;
+  } else if (type == "Replace") {
+    const std::string& from = step.at("pattern").at("String").text();
+    if (from.empty()) fail(step.where(), ".pattern is empty");
+    decoder_replacements_.emplace_back(from, step.at("content").text());
+  } else if (type == "ByteFallback") {
+    byte_tokens_ = true;
+  } else if (type == "Fuse") {
+    strips_each_ = false;
+  } else if (type == "Strip") {
+    stripped_ = step.at("content").text();
+    if (stripped_.empty()) fail(step.where(), ".content is empty");
+    strips_ = step.at("start").count(0, 1000);
+    step.at("stop").count(0, 0);
+  } else {
+    detail::refuse_type(step, "ByteFallback, ByteLevel, Fuse, Replace, Sequence and Strip");
+  }
+}
+
+// Optional: names BOS and EOS, and asks for BOS where the template does not.
+inline void tokenizer::read_config(const std::filesystem::path& path) {
+  std::error_code absent;
+  if (!std::filesystem::exists(path, absent)) return;
+  const json text = read_json(path);
+  const field config(text, path.string() + ": ");
+  const auto named = [&](const char* name, std::optional<token_id>& id) {
+    const auto token = config.find(name);
+    if (!token) return;
+    const bool wrapped = token->value().is_object();
+    const std::string& content = wrapped ? token->at("content").text() : token->text();
+    id = words_.find(content);
+    if (!id) fail(token->where(), " is ", shown(content), ", which is not in the vocabulary");
+  };
+  named("bos_token", bos_);
+  named("eos_token", eos_);
+  if (config.boolean("add_bos_token", false) && before_.empty() && bos_) before_ = {*bos_};
+}
+
+}  // namespace decode

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program zoomr-decode as its users meet it: what it prints, what it refuses, and how.
+
+    python3 cli_test.py PROGRAM FIXTURES LEDGER
+"""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, FIXTURES, LEDGER = sys.argv[1:4]
+LLAMA = os.path.join(FIXTURES, "llama")
+
+
+def run(*arguments, stdin=subprocess.DEVNULL):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, stdin=stdin, timeout=600)
+
+
+class Output(unittest.TestCase):
+    def generate(self, *arguments):
+        done = run("--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 12, *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def test_json_is_one_document_with_the_documented_keys(self):
+        done = self.generate("--policy", "full,zoomr,sentence_kv", "--budget", "64", "96", "--json")
+        runs = json.loads(done.stdout)["runs"]
+        self.assertEqual([(r["policy"], r["budget"]) for r in runs],
+                         [(p, b) for p in ("full", "zoomr", "sentence_kv") for b in (64, 96)])
+        for r in runs:
+            self.assertEqual(set(r["bytes"]), {"details", "summaries", "metadata"})
+            self.assertEqual(len(r["tokens"]), 12)
+            self.assertGreater(r["tokens_per_second"], 0)
+            self.assertGreater(r["attended_tokens_mean"], 0)
+            self.assertGreater(r["device_bytes_peak"], 0)
+            self.assertGreaterEqual(r["passes"], 11)
+            self.assertIn("agreeability", r["stats"])
+            self.assertEqual(r["tokens"], runs[0]["tokens"])   # nothing is left out yet
+        self.assertEqual(done.stderr, "")                      # no progress bar in a pipe
+
+    def test_logits_are_one_row_for_each_generated_token_and_their_largest_is_the_token(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "logits")
+            tokens = json.loads(self.generate("--json", "--dump-logits", path).stdout)["runs"][0]["tokens"]
+            with open(path, "rb") as f:
+                data = f.read()
+            vocab = len(data) // 4 // len(tokens)
+            self.assertEqual(len(data), 4 * vocab * len(tokens))
+            for i, token in enumerate(tokens):
+                row = struct.unpack(f"<{vocab}f", data[4 * vocab * i:4 * vocab * (i + 1)])
+                self.assertEqual(row.index(max(row)), token)
+            self.generate("--policy", "full,window", "--dump-logits", path)
+            for name in ("full-0", "window-0"):
+                self.assertEqual(os.path.getsize(f"{path}.{name}"), len(data))
+
+    def test_text_and_a_table_without_json(self):
+        text = self.generate("--policy", "full,window").stdout
+        for word in ("tokens/s", "attended", "peak KiB", "of full", "window"):
+            self.assertIn(word, text)
+
+    def test_the_same_seed_draws_the_same_tokens(self):
+        draws = [json.loads(self.generate("--json", "--temperature", 1, "--top-p", 0.9, "--seed", s).stdout)
+                 ["runs"][0]["tokens"] for s in (1, 1, 2, 3)]
+        self.assertEqual(draws[0], draws[1])
+        self.assertNotEqual(draws[2], draws[3])
+
+    def test_options_of_a_policy_can_be_set(self):
+        done = self.generate("--policy", "zoomr", "--set", "best_segments.segments=7", "--set", "zones.prompt=false",
+                             "--set", "head_votes.per=kv_head", "--json")
+        options = json.loads(done.stdout)["runs"][0]["stats"]["options"]
+        for setting in ("best_segments.segments=7", "zones.prompt=false", "head_votes.per=kv_head"):
+            self.assertIn(setting, options)
+
+    def test_every_policy_is_listed_with_its_budget_and_options(self):
+        text = run("--list-policies").stdout
+        for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "sentence_kv", "quest"):
+            self.assertIn(f"\n{name}\n", "\n" + text)
+        self.assertEqual(text.count("--budget limits"), text.count("--set "))
+
+    def test_an_empty_prompt_is_bos_alone(self):
+        done = run("--model", LLAMA, "--prompt", "", "--max-tokens", 3, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["runs"][0]["stats"]["prompt_tokens"], 1)
+
+    def test_a_prompt_may_come_from_a_file(self):
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write("= ; [")
+            f.flush()
+            done = run("--model", LLAMA, "--prompt-file", f.name, "--max-tokens", 12, "--json")
+        self.assertEqual(json.loads(done.stdout)["runs"][0]["tokens"],
+                         json.loads(self.generate("--json").stdout)["runs"][0]["tokens"])
+
+
+class Demo(unittest.TestCase):
+    def test_the_demo_measures_every_policy_and_control_on_both_checkpoints(self):
+        done = run("ledger", "--problems", 2, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        runs = json.loads(done.stdout)["runs"]
+        names = {"full", "window", "summary_only", "zoomr", "zoomr_mass", "sentence_kv", "quest", "random_c", "oracle"}
+        by = {(r["checkpoint"], r["policy"]): r for r in runs}
+        self.assertEqual(set(by), {(c, n) for c in ("plain", "indexed") for n in names})
+        for r in runs:
+            self.assertEqual(r["problems"], 2)
+            for key in ("fine_accuracy", "coarse_accuracy", "fine_accuracy_free", "exact_match"):
+                self.assertTrue(0 <= r[key] <= 1)
+        for checkpoint in ("plain", "indexed"):
+            full, zoomr = by[checkpoint, "full"], by[checkpoint, "zoomr"]
+            self.assertLessEqual(zoomr["attended_tokens_mean"], 0.58 * full["attended_tokens_mean"])
+            self.assertLess(zoomr["device_bytes_peak"], full["device_bytes_peak"])
+
+    def test_the_demo_shows_what_was_zoomed_into(self):
+        text = run("ledger", "--problems", 1, "--policies", "full,zoomr_mass").stdout
+        self.assertIn("->", text)
+        self.assertIn("the one it needs", text)
+        self.assertIn("fine free", text)
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, *arguments, says):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 2, (arguments, done.stderr))
+        lines = done.stderr.strip().split("\n")
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertIn(says, lines[0])
+        self.assertEqual(done.stdout, "")
+
+    def test_bad_options(self):
+        model = ("--model", LLAMA, "--prompt", "=")
+        self.refused(*model, "--policy", "zoom", says="there is no policy")
+        self.refused(*model, "--budget", 0, says="--budget")
+        self.refused(*model, "--budget", 10**12, says="--budget")
+        self.refused(*model, "--policy", "sentence_kv", "--budget", 63, says="smaller than sinks + window")
+        self.refused(*model, "--policy", "window", "--budget", 4, says="smaller than sinks + window")
+        self.refused(*model, "--max-tokens", 0, says="--max-tokens")
+        self.refused(*model, "--top-p", 0, says="top-p")
+        self.refused(*model, "--temperature", -1, says="temperature")
+        self.refused(*model, "--set", "zones.sinks", says="component.field=value")
+        self.refused(*model, "--set", "zones.sinks=many", says="not a number")
+        self.refused(*model, "--set", "zones.height=3", says="no chosen policy has such an option")
+        self.refused(*model, "--set", "zones.sinks=-1", says="negative")
+        self.refused(*model, "--nonsense", says="--nonsense")
+        self.refused("ledger", "--problems", 0, says="--problems")
+        self.refused("ledger", "--policies", "zoom", says="there is no policy")
+        self.refused("--prompt", "x", says="--model is missing")
+        self.refused("--model", LLAMA, "--prompt-file", "/nonexistent", says="/nonexistent")
+        self.refused("--model", LLAMA, "--prompt", "nonsense", says="nonsense")
+
+    def broken(self, name, change, says, prompt="="):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = os.path.join(folder, "model")
+            shutil.copytree(LLAMA, copy)
+            path = os.path.join(copy, name)
+            with open(path, "rb") as f:
+                data = f.read()
+            with open(path, "wb") as f:
+                f.write(change(data))
+            self.refused("--model", copy, "--prompt", prompt, says=says)
+
+    def test_bad_checkpoints(self):
+        def edit(**changes):
+            return lambda data: json.dumps({**json.loads(data), **changes}).encode()
+        self.broken("model.safetensors", lambda d: d[:len(d) // 2], "model.safetensors")
+        self.broken("model.safetensors", lambda d: d[:4], "model.safetensors")
+        self.broken("model.safetensors", lambda d: struct.pack("<Q", 2**63) + d[8:], "header")
+        self.broken("model.safetensors", lambda d: d[:-2] + b"\xc0\x7f", "NaN")   # the last weight, bfloat16
+        self.broken("model.safetensors", lambda d: d.replace(b"model.norm.weight", b"model.norm.height"), "norm")
+        self.broken("config.json", edit(architectures=["MambaForCausalLM"], model_type="mamba"), "Mamba")
+        self.broken("config.json", edit(hidden_size=10**15), "hidden_size")
+        self.broken("config.json", edit(num_key_value_heads=3), "key_value_heads")
+        self.broken("config.json", lambda d: b"[" * 100000, "deep")
+        self.broken("config.json", lambda d: d[:20], "config.json")
+        self.broken("tokenizer.json", lambda d: b'{"model":' * 5000, "deep")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=1)

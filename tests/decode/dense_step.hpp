@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention over everything, in double precision and plain loops: what any policy must equal
+// when its budget leaves nothing out.
+#pragma once
+
+#include <algorithm>  // std::max
+#include <cmath>      // std::exp, std::sqrt
+#include <cstddef>    // std::size_t
+#include <limits>     // std::numeric_limits
+#include <vector>     // std::vector
+
+#include <zoomr/core/view.hpp>
+
+namespace decode {
+
+/// Keeps all keys and values of one sequence; serves as the `Step` of model::forward.
+class dense_step {
+ public:
+  using tensor = zoomr::view<const float, 3>;
+
+  void append(zoomr::index layer, tensor k, tensor v) {  // [tokens, kv_heads, head_dim]
+    const auto l = static_cast<std::size_t>(layer);
+    keys_.resize(std::max(keys_.size(), l + 1));
+    values_.resize(keys_.size());
+    const auto size = static_cast<std::ptrdiff_t>(k.extent(0)) * k.extent(1) * k.extent(2);
+    keys_[l].insert(keys_[l].end(), k.data(), k.data() + size);
+    values_[l].insert(values_[l].end(), v.data(), v.data() + size);
+    kv_heads_ = k.extent(1);
+  }
+
+  void attend(zoomr::index layer, tensor q,
+              zoomr::view<float, 3> out) const {  // [tokens, heads, head_dim]
+    const zoomr::index tokens = q.extent(0), heads = q.extent(1), dims = q.extent(2);
+    const auto& keys = keys_[static_cast<std::size_t>(layer)];
+    const auto& values = values_[static_cast<std::size_t>(layer)];
+    const auto stored = static_cast<zoomr::index>(keys.size()) / (kv_heads_ * dims);
+    for (zoomr::index t = 0; t < tokens; ++t) {
+      const zoomr::index seen = stored - tokens + t + 1;
+      for (zoomr::index head = 0; head < heads; ++head) {
+        const auto at = [&](zoomr::index token, zoomr::index d) {
+          return static_cast<std::size_t>((token * kv_heads_ + head / (heads / kv_heads_)) * dims +
+                                          d);
+        };
+        std::vector<double> mass;
+        double largest = -std::numeric_limits<double>::infinity(), total = 0;
+        for (zoomr::index token = 0; token < seen; ++token) {
+          double dot = 0;
+          for (zoomr::index d = 0; d < dims; ++d) dot += double{q(t, head, d)} * keys[at(token, d)];
+          mass.push_back(dot / std::sqrt(double(dims)));
+          largest = std::max(largest, mass.back());
+        }
+        for (double& m : mass) total += m = std::exp(m - largest);
+        for (zoomr::index d = 0; d < dims; ++d) {
+          double sum = 0;
+          for (zoomr::index token = 0; token < seen; ++token)
+            sum += mass[static_cast<std::size_t>(token)] * values[at(token, d)];
+          out(t, head, d) = static_cast<float>(sum / total);
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<std::vector<float>> keys_, values_;  // [layers][tokens * kv_heads * head_dim]
+  zoomr::index kv_heads_ = 1;
+};
+
+}  // namespace decode

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "config.hpp"
+#include "safetensors.hpp"
+#include "support.hpp"
+#include "weights.hpp"
+
+namespace decode {
+namespace {
+
+// A safetensors file: the length, the header, and `data` bytes of zeros.
+std::string file_of(const std::string& header, std::size_t data) {
+  std::string bytes;
+  for (int byte = 0; byte < 8; ++byte)
+    bytes += static_cast<char>(header.size() >> (8 * byte) & 0xff);
+  return bytes + header + std::string(data, '\0');
+}
+
+std::string opened(const std::string& bytes) {
+  const scratch folder;
+  write_file(folder / "model.safetensors", bytes);
+  return complaint([&] { safetensors{folder.path()}; });
+}
+
+std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape,
+                   const std::string& offsets) {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+         ",\"data_offsets\":" + offsets + "}";
+}
+
+// What the config of a fixture complains about after one member is replaced, or removed (null).
+std::string config_with(const std::string& name, const std::string& member, const json& value) {
+  json config = read_json(fixture(name) / "config.json");
+  config[member] = value;
+  return complaint([&] { parse_config(config, "config.json"); });
+}
+
+}  // namespace
+
+TEST_CASE("f16 and bf16 become the numbers that they mean") {
+  CHECK(float_from_f16(0x3c00) == 1.0f);
+  CHECK(float_from_f16(0xc000) == -2.0f);
+  CHECK(float_from_f16(0x7bff) == 65504.0f);
+  CHECK(float_from_f16(0x0001) == 0x1p-24f);
+  CHECK(float_from_f16(0x03ff) == 1023 * 0x1p-24f);
+  CHECK(float_from_f16(0x0400) == 0x1p-14f);
+  CHECK(std::signbit(float_from_f16(0x8000)));
+  CHECK(float_from_f16(0x7c00) == std::numeric_limits<float>::infinity());
+  CHECK(std::isnan(float_from_f16(0x7e00)));
+  CHECK(std::isnan(float_from_f16(0xfc01)));
+  for (unsigned bits = 0; bits < 0x7c00; ++bits) {
+    const int exponent = static_cast<int>(bits >> 10), mantissa = static_cast<int>(bits & 1023);
+    const double value =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    REQUIRE(float_from_f16(static_cast<std::uint16_t>(bits)) == value);
+    REQUIRE(float_from_f16(static_cast<std::uint16_t>(bits | 0x8000)) == -value);
+  }
+  CHECK(float_from_bf16(0x3f80) == 1.0f);
+  CHECK(float_from_bf16(0xc0a0) == -5.0f);
+  CHECK(std::isinf(float_from_bf16(0x7f80)));
+}
+
+TEST_CASE("checkpoints of three families and three types load with the shapes of their config") {
+  for (const std::string name : {"llama", "qwen2", "qwen3"}) {
+    CAPTURE(name);
+    const auto c = read_config(fixture(name));
+    const auto w = read_weights(fixture(name), c);
+    CHECK(w.embedding.size() == c.vocab * c.hidden);
+    CHECK(w.layers.size() == c.layers);
+    CHECK(w.head.empty() == c.tied_head);
+    CHECK(w.layers[1].q.bias.empty() == (name != "qwen2"));
+    CHECK(w.layers[1].q_norm.size() == (name == "qwen3" ? c.head_dim : 0));
+  }
+}
+
+TEST_CASE("a config that does not describe a known model says so") {
+  const auto says_of = [](const std::string& name, const std::string& member, const json& value,
+                          const std::string& words) {
+    const std::string sentence = config_with(name, member, value);
+    CAPTURE(sentence);
+    CHECK(says(sentence, words));
+  };
+  says_of("llama", "hidden_size", nullptr, "\"hidden_size\" is missing");
+  says_of("llama", "hidden_size", "32",
+          "config.json: hidden_size must be a whole number that is not negative, but is of type "
+          "string");
+  says_of("llama", "hidden_size", -32, "must be a whole number that is not negative, but is -32");
+  says_of("llama", "hidden_size", 32.0, "must be a whole number that is not negative");
+  says_of("llama", "hidden_size", 0, "must lie between 1 and");
+  says_of("llama", "hidden_size", 30,
+          "hidden_size (30) must be a multiple of num_attention_heads (4)");
+  says_of("llama", "vocab_size", std::uint64_t{1} << 60, "vocab_size is 1152921504606846976");
+  says_of("llama", "num_hidden_layers", 1e9, "must be a whole number");
+  says_of("llama", "num_key_value_heads", 3, "must be a multiple of num_key_value_heads (3)");
+  says_of("llama", "head_dim", 7, "multiple of 8");
+  says_of("llama", "head_dim", 12, "multiple of 8");
+  says_of("llama", "head_dim", 264, "must lie between 1 and 256");
+  says_of("llama", "rms_norm_eps", "small", "rms_norm_eps must be a number");
+  says_of("llama", "rope_theta", -1, "rope_theta is -1");
+  says_of("llama", "hidden_act", "gelu", "only silu is known");
+  says_of("llama", "architectures", {"MambaForCausalLM"}, "\"MambaForCausalLM\" is unknown");
+  says_of("llama", "architectures", 7, "architectures must be an array");
+  says_of("llama", "rope_scaling", {{"type", "yarn"}, {"factor", 4}}, "\"yarn\"; llama3, linear");
+  says_of("llama", "rope_scaling", {{"type", "llama3"}}, "rope_scaling: \"factor\" is missing");
+  says_of("llama", "eos_token_id", {2, 64}, "eos_token_id[1] is 64, but must lie between 0 and 63");
+  says_of("llama", "tie_word_embeddings", 1, "must be true or false");
+  says_of("qwen2", "use_sliding_window", true, "only full attention");
+  says_of("qwen3", "head_dim", nullptr, "\"head_dim\" is missing");
+  says_of("qwen3", "quantization_config", json::object(), "quantization_config");
+}
+
+TEST_CASE("newer files keep the rotary parameters together, and Llama 2 leaves out what is plain") {
+  json config = read_json(fixture("llama") / "config.json");
+  const auto before = parse_config(config, "config.json");
+  config["rope_parameters"] = config["rope_scaling"];
+  config["rope_parameters"]["rope_theta"] = config["rope_theta"];
+  config.erase("rope_scaling");
+  config.erase("rope_theta");
+  const auto after = parse_config(config, "config.json");
+  CHECK(after.rope.method == rope_scaling::kind::llama3);
+  CHECK(after.rope.original_context == before.rope.original_context);
+  CHECK(after.rope_theta == before.rope_theta);
+  config.erase("rope_parameters");
+  config.erase("num_key_value_heads");
+  const auto plain = parse_config(config, "config.json");
+  CHECK(plain.kv_heads == plain.heads);
+  CHECK(plain.rope_theta == 10000.0);
+  CHECK(plain.rope.method == rope_scaling::kind::none);
+}
+
+TEST_CASE("a safetensors header is believed only where it agrees with the file") {
+  const auto says_of = [](const std::string& bytes, const std::string& words) {
+    const std::string sentence = opened(bytes);
+    CAPTURE(sentence);
+    CHECK(says(sentence, words));
+  };
+  const std::string a = tensor("a", "F32", "[2]", "[0,8]");
+  CHECK(opened(file_of("{" + a + "}  ", 8)) == "no complaint");
+  CHECK(opened(file_of("{}", 0)) == "no complaint");
+  CHECK(opened(file_of("{" + a + "," + tensor("e", "F16", "[0,9]", "[0,0]") + "}", 8)) ==
+        "no complaint");
+  says_of("", "the file has 0 bytes and no header");
+  says_of("1234567", "no header");
+  says_of(std::string(8, '\xff'), "the header claims 18446744073709551615 bytes");
+  says_of(file_of("{" + a + "}", 8).substr(0, 30), "the header claims");
+  says_of(file_of("{" + a + "}", 7), "must lie between 0 and 7");
+  says_of(file_of("{" + a + "}", 9), "the tensors end at byte");
+  says_of(file_of("[1]", 0), "the header is not a JSON object");
+  says_of(file_of("{\"a\":3}", 0), "must be an object");
+  says_of(file_of("{\"a\":", 0), "not valid JSON");
+  says_of(file_of("\xff\xfe", 0), "not valid JSON");
+  says_of(file_of("{" + a + "," + a + "}", 8), "\"a\" appears twice");
+  says_of(file_of("{" + a + "," + tensor("b", "F32", "[1]", "[4,8]") + "}", 8),
+          "overlap or leave a hole");
+  says_of(file_of("{" + a + "," + tensor("b", "F32", "[2]", "[0,8]") + "}", 8),
+          "overlap or leave a hole");
+  says_of(file_of("{" + a + "," + tensor("b", "F32", "[1]", "[12,16]") + "}", 16),
+          "overlap or leave a hole");
+  says_of(file_of("{" + tensor("a", "F32", "[2]", "[8,0]") + "}", 8), "must lie between 8 and 8");
+  says_of(file_of("{" + tensor("a", "F32", "[2]", "[0]") + "}", 8),
+          "data_offsets must be two numbers");
+  says_of(file_of("{" + tensor("a", "F32", "[2]", "[-8,0]") + "}", 8), "not negative");
+  says_of(file_of("{" + tensor("a", "F32", "[2]", "[0,18446744073709551615]") + "}", 8),
+          "must lie between 0 and 8");
+  says_of(file_of("{" + tensor("a", "F32", "[3]", "[0,8]") + "}", 8),
+          "has 8 bytes, which is not what F32 and the shape [3] need");
+  says_of(file_of("{" + tensor("a", "F32", "[-2]", "[0,8]") + "}", 8), "not negative");
+  says_of(file_of("{" + tensor("a", "F32", "[2.0]", "[0,8]") + "}", 8), "must be a whole number");
+  says_of(file_of("{" + tensor("a", "F32", "[4294967296,4294967296,2]", "[0,8]") + "}", 8),
+          "is not what F32");
+  says_of(file_of("{" + tensor("a", "F32", "[4611686018427387906]", "[0,8]") + "}", 8),
+          "shape[0] is 4611686018427387906");
+  says_of(file_of("{" + tensor("a", "F12", "[2]", "[0,8]") + "}", 8), "unknown type \"F12\"");
+  says_of(file_of("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8), "\"dtype\" is missing");
+  says_of(file_of(std::string(100000, '['), 0), "nest more than 64 levels deep");
+}
+
+TEST_CASE("a checkpoint without one of its tensors, or with a stranger, is named and refused") {
+  const auto loaded = [](const fs::path& path) {
+    return complaint([&] { read_weights(path, read_config(path)); });
+  };
+  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+    for (std::size_t at; (at = text.find(from)) != text.npos;) text.replace(at, from.size(), to);
+    return text;
+  };
+  const std::string whole = read_file(fixture("llama") / "model.safetensors");
+  const scratch folder("llama");
+  const auto after = [&](const std::string& from, const std::string& to) {
+    write_file(folder / "model.safetensors", replaced(whole, from, to));
+    return loaded(folder.path());
+  };
+  CHECK(loaded(folder.path()) == "no complaint");
+  CHECK(says(after("model.norm.weight", "model.nurm.weight"), "\"model.norm.weight\" is missing"));
+  CHECK(says(after("[48, 32]", "[32, 48]"),
+             "has the shape [32, 48], but config.json asks for [48, 32]"));
+  CHECK(says(after("BF16", "I16\" "), "not valid JSON"));
+  CHECK(says(after("\"BF16\"", "\"U16\" "), "has the type U16; F32, F16 and BF16 are read"));
+
+  std::string infinite = whole;
+  infinite[infinite.size() - 1] = '\x7f';  // the last bf16 of lm_head becomes infinity
+  infinite[infinite.size() - 2] = '\x80';
+  write_file(folder / "model.safetensors", infinite);
+  CHECK(says(loaded(folder.path()), "has a NaN or an infinity as element"));
+
+  fs::remove(folder / "model.safetensors");
+  CHECK(says(loaded(folder.path()), "there is neither model.safetensors nor"));
+  fs::create_directory(folder / "model.safetensors");
+  CHECK(says(loaded(folder.path()), "model.safetensors: not a regular file"));
+  CHECK(says(loaded("/nowhere"), "/nowhere/config.json: no such file"));
+
+  const scratch tied("qwen3");  // a layer that the config does not announce
+  json config = read_json(tied / "config.json");
+  config["tie_word_embeddings"] = true;
+  config["num_hidden_layers"] = 1;
+  write_file(tied / "config.json", config.dump());
+  CHECK(says(loaded(tied.path()),
+             "\"model.layers.1.input_layernorm.weight\" has no place in the model"));
+}
+
+TEST_CASE("an index of shards and the shards must agree") {
+  const scratch folder("qwen3");
+  const fs::path index = folder / "model.safetensors.index.json";
+  const json whole = read_json(index);
+  const auto after = [&](const json& changed) {
+    write_file(index, changed.dump());
+    return complaint([&] { safetensors{folder.path()}; });
+  };
+  const auto with = [&](const std::string& name, const json& file) {
+    json changed = whole;
+    changed["weight_map"][name] = file;
+    return after(changed);
+  };
+  CHECK(after(whole) == "no complaint");
+  CHECK(says(with("model.norm.weight", "model-00009-of-00002.safetensors"),
+             "model-00009-of-00002.safetensors: no such file"));
+  CHECK(says(with("model.norm.weight", "../model.safetensors"),
+             "is not the name of a file beside the index"));
+  CHECK(says(with("model.norm.weight", ".."), "is not the name of a file beside the index"));
+  CHECK(says(with("model.norm.weight", 7), "must be a string"));
+  CHECK(says(with("another", "model-00001-of-00002.safetensors"),
+             "\"another\" is not in model-00001"));
+  json fewer = whole;
+  fewer["weight_map"].erase("model.norm.weight");
+  CHECK(says(after(fewer), "the index does not say so"));
+  CHECK(says(after(json::object()), "\"weight_map\" is missing"));
+  CHECK(says(after({{"weight_map", 3}}), "must be an object"));
+  write_file(index, whole.dump());
+  fs::copy_file(folder / "model-00001-of-00002.safetensors",
+                folder / "model-00002-of-00002.safetensors", fs::copy_options::overwrite_existing);
+  CHECK(says(complaint([&] { safetensors{folder.path()}; }), "is also in"));
+}
+
+TEST_CASE("JSON is bounded in depth and size, and has no name twice") {
+  const auto parsed = [](const std::string& text) {
+    return complaint([&] { parse_json(text, "x.json"); });
+  };
+  CHECK(parsed(std::string(64, '[') + std::string(64, ']')) == "no complaint");
+  CHECK(says(parsed(std::string(65, '[') + std::string(65, ']')),
+             "x.json: brackets nest more than 64"));
+  CHECK(says(parsed(std::string(1 << 22, '{')), "nest more than 64"));
+  CHECK(parsed("[\"" + std::string(1000, '[') + "\\\"" + std::string(1000, '{') + "\"]") ==
+        "no complaint");
+  CHECK(says(parsed("{\"a\":{\"b\":1,\"b\":2}}"), "x.json: \"b\" appears twice in one object"));
+  CHECK(parsed("{\"a\":{\"b\":1},\"c\":{\"b\":2}}") == "no complaint");
+  CHECK(says(parsed("{\"a\": 1e999}"), "not valid JSON"));
+  CHECK(says(parsed("{\"a\": \"\xff\"}"), "not valid JSON"));
+  CHECK(says(parsed("{}}"), "not valid JSON"));
+  CHECK(says(parsed(""), "not valid JSON"));
+  CHECK(says(parsed("]]]]"), "not valid JSON"));
+
+  const scratch folder;
+  write_file(folder / "long.txt", "12345");
+  CHECK(read_text(folder / "long.txt", 5) == "12345");
+  CHECK(says(complaint([&] { read_text(folder / "long.txt", 4); }),
+             "has 5 bytes, and at most 4 are read"));
+  CHECK(says(complaint([&] { read_text(folder.path(), 4); }), "not a regular file"));
+  CHECK(says(complaint([&] { read_text("/dev/zero", 4); }), "not a regular file"));
+}
+
+}  // namespace decode
