@@ -109,8 +109,7 @@ class bpe {
   }
 
   // All bytes of a character as tokens, or none if one of them has no token.
-  static bool bytes(std::string_view character, const vocabulary& words,
-                    std::vector<token_id>& symbols) {
+  static bool bytes(std::string_view character, const vocabulary& words, std::vector<token_id>& symbols) {
     constexpr std::string_view digits = "0123456789ABCDEF";
     const std::size_t before = symbols.size();
     for (const char c : character) {
@@ -127,14 +126,14 @@ class bpe {
   void merge(std::vector<token_id>& symbols) const {
     const std::size_t end = symbols.size();
     std::vector<std::size_t> next(end), previous(end);
-    for (std::size_t i = 0; i < end; ++i) next[i] = i + 1, previous[i] = i - 1;   // first: wraps
+    for (std::size_t i = 0; i < end; ++i) next[i] = i + 1, previous[i] = i - 1;  // first: wraps
 
     const auto rule_at = [&](std::size_t left) -> const rule* {
       if (left >= end || next[left] >= end) return nullptr;
       const auto found = rules_.find(key(symbols[left], symbols[next[left]]));
       return found == rules_.end() ? nullptr : &found->second;
     };
-    using candidate = std::pair<std::size_t, std::size_t>;                        // rank, left
+    using candidate = std::pair<std::size_t, std::size_t>;  // rank, left
     std::priority_queue<candidate, std::vector<candidate>, std::greater<>> heap;
     const auto consider = [&](std::size_t left) {
       if (const rule* r = rule_at(left)) heap.emplace(r->rank, left);
@@ -144,7 +143,7 @@ class bpe {
     while (!heap.empty()) {
       const auto [rank, left] = heap.top();
       heap.pop();
-      const rule* r = rule_at(left);                       // stale if the neighbours changed since
+      const rule* r = rule_at(left);  // stale if the neighbours changed since
       if (symbols[left] == merged_away || !r || r->rank != rank) continue;
       const std::size_t right = next[left];
       symbols[left] = r->result;
@@ -156,9 +155,9 @@ class bpe {
     }
   }
 
-  std::unordered_map<std::uint64_t, rule> rules_;   // by the pair that they merge
+  std::unordered_map<std::uint64_t, rule> rules_;  // by the pair that they merge
   bool byte_fallback_ = false;
-  bool whole_words_ = false;                        // a piece that is a token is not taken apart
+  bool whole_words_ = false;  // a piece that is a token is not taken apart
   bool fuse_unknown_ = false;
 };
 

@@ -47,7 +47,7 @@ inline std::optional<std::string> bytes_from_alphabet(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size(); ++at) {
     unsigned code = static_cast<unsigned char>(text[at]);
-    if (code >= 0xc8) return std::nullopt;                            // U+0200 and above
+    if (code >= 0xc8) return std::nullopt;  // U+0200 and above
     if (code >= 0x80) code = (code & 0x1f) << 6 | (static_cast<unsigned char>(text[++at]) & 0x3f);
     if (bytes[code] < 0) return std::nullopt;
     out += static_cast<char>(bytes[code]);

@@ -22,10 +22,10 @@ using zoomr::token_id;
 struct rope_scaling {
   enum class kind { none, linear, llama3 };
   kind method = kind::none;
-  double factor = 1;             // wavelengths are multiplied by this (llama3: the long ones)
-  double low_frequency = 1;      // llama3: fewer turns than this in `original_context`: stretched
-  double high_frequency = 4;     // llama3: more turns than this: as they are; blended in between
-  double original_context = 0;   // llama3: tokens
+  double factor = 1;            // wavelengths are multiplied by this (llama3: the long ones)
+  double low_frequency = 1;     // llama3: fewer turns than this in `original_context`: stretched
+  double high_frequency = 4;    // llama3: more turns than this: as they are; blended in between
+  double original_context = 0;  // llama3: tokens
 };
 
 struct model_config {
@@ -33,20 +33,20 @@ struct model_config {
   std::size_t hidden = 0;        // width of the residual stream
   std::size_t intermediate = 0;  // width inside the feed-forward block
   std::size_t layers = 0;
-  std::size_t heads = 0;         // query heads; heads % kv_heads == 0
+  std::size_t heads = 0;  // query heads; heads % kv_heads == 0
   std::size_t kv_heads = 0;
-  std::size_t head_dim = 0;      // a multiple of 8, <= 256; heads * head_dim may differ from hidden
-  std::size_t context = 0;       // tokens the model was made for (max_position_embeddings)
+  std::size_t head_dim = 0;  // a multiple of 8, <= 256; heads * head_dim may differ from hidden
+  std::size_t context = 0;   // tokens the model was made for (max_position_embeddings)
   double norm_epsilon = 0;
   double rope_theta = 0;
   rope_scaling rope;
-  bool qkv_bias = false;         // Qwen2
-  bool output_bias = false;      // attention_bias of Llama and Qwen3: q, k, v and o
+  bool qkv_bias = false;     // Qwen2
+  bool output_bias = false;  // attention_bias of Llama and Qwen3: q, k, v and o
   bool mlp_bias = false;
-  bool qk_norm = false;          // Qwen3: RMSNorm over each head of q and k before the rotation
-  bool tied_head = false;        // the output head is the embedding
+  bool qk_norm = false;    // Qwen3: RMSNorm over each head of q and k before the rotation
+  bool tied_head = false;  // the output head is the embedding
   std::optional<token_id> bos;
-  std::vector<token_id> eos;     // any of them ends the text
+  std::vector<token_id> eos;  // any of them ends the text
 };
 
 namespace detail {
@@ -71,8 +71,10 @@ inline rope_scaling read_rope_scaling(const field& scaling) {
 inline std::vector<token_id> read_token_ids(const field& ids, std::size_t vocab) {
   std::vector<token_id> out;
   const auto one = [&](const field& id) { out.push_back(token_id(id.count(0, vocab - 1))); };
-  if (!ids.value().is_array()) one(ids);
-  else for (const field& id : ids.elements()) one(id);
+  if (!ids.value().is_array())
+    one(ids);
+  else
+    for (const field& id : ids.elements()) one(id);
   return out;
 }
 
@@ -126,25 +128,28 @@ inline model_config parse_config(const json& text, const std::string& where) {
   const auto kv_heads = config.find("num_key_value_heads");
   c.kv_heads = kv_heads ? kv_heads->count(1, 1u << 10) : c.heads;
   if (c.heads % c.kv_heads != 0)
-    fail(config.where(), "num_attention_heads (", c.heads,
-         ") must be a multiple of num_key_value_heads (", c.kv_heads, ")");
+    fail(config.where(), "num_attention_heads (", c.heads, ") must be a multiple of num_key_value_heads (", c.kv_heads,
+         ")");
 
-  if (const auto head_dim = config.find("head_dim")) c.head_dim = head_dim->count(1, 256);
-  else if (family == "qwen3") config.at("head_dim");
-  else if (c.hidden % c.heads == 0) c.head_dim = c.hidden / c.heads;
-  else fail(config.where(), "hidden_size (", c.hidden, ") must be a multiple of ",
-            "num_attention_heads (", c.heads, ") where head_dim is not given");
+  if (const auto head_dim = config.find("head_dim"))
+    c.head_dim = head_dim->count(1, 256);
+  else if (family == "qwen3")
+    config.at("head_dim");
+  else if (c.hidden % c.heads == 0)
+    c.head_dim = c.hidden / c.heads;
+  else
+    fail(config.where(), "hidden_size (", c.hidden, ") must be a multiple of ", "num_attention_heads (", c.heads,
+         ") where head_dim is not given");
   if (c.head_dim % 8 != 0 || c.head_dim > 256)
-    fail(config.where(), "a head has ", c.head_dim,
-         " dimensions, but must have a multiple of 8, at most 256");
+    fail(config.where(), "a head has ", c.head_dim, " dimensions, but must have a multiple of 8, at most 256");
 
-  const auto parameters = config.find("rope_parameters");     // newer files keep both in here
+  const auto parameters = config.find("rope_parameters");  // newer files keep both in here
   const auto scaling = parameters ? parameters : config.find("rope_scaling");
   if (scaling) c.rope = detail::read_rope_scaling(*scaling);
   auto theta = config.find("rope_theta");
   if (!theta && parameters) theta = parameters->find("rope_theta");
   if (!theta && family != "llama") config.at("rope_theta");
-  c.rope_theta = theta ? theta->number(1, 1e12) : 10000.0;    // Llama 2 does not write it down
+  c.rope_theta = theta ? theta->number(1, 1e12) : 10000.0;  // Llama 2 does not write it down
 
   const bool attention_bias = config.boolean("attention_bias", false);
   c.qkv_bias = family == "qwen2" || attention_bias;

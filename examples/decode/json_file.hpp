@@ -42,8 +42,7 @@ inline std::string read_text(const std::filesystem::path& path, std::uint64_t mo
     fail(path.string(), ": the file has ", bytes, " bytes, and at most ", most_bytes, " are read");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), static_cast<std::streamsize>(bytes)))
-    fail(path.string(), ": the file cannot be read");
+  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) fail(path.string(), ": the file cannot be read");
   return text;
 }
 
@@ -73,7 +72,7 @@ inline void check_nesting(std::string_view text, const std::string& where) {
 /// @param where  what to call the text in a complaint
 inline json parse_json(std::string_view text, const std::string& where) {
   check_nesting(text, where);
-  std::vector<std::set<std::string>> names;                 // of each object that is open
+  std::vector<std::set<std::string>> names;  // of each object that is open
   const auto watch = [&](int, json::parse_event_t event, json& value) {
     if (event == json::parse_event_t::object_start) names.emplace_back();
     if (event == json::parse_event_t::object_end) names.pop_back();
@@ -85,9 +84,8 @@ inline json parse_json(std::string_view text, const std::string& where) {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& error) {
     const std::string_view message = error.what();
-    const auto prefix = message.find("] ");                 // "[json.exception.…] "
-    fail(where, ": not valid JSON, ",
-         message.substr(prefix == message.npos ? 0 : prefix + 2));
+    const auto prefix = message.find("] ");  // "[json.exception.…] "
+    fail(where, ": not valid JSON, ", message.substr(prefix == message.npos ? 0 : prefix + 2));
   }
 }
 
@@ -121,27 +119,24 @@ class field {
   std::vector<field> elements() const {
     if (!value_->is_array()) wrong("an array");
     std::vector<field> all;
-    for (const json& element : *value_)
-      all.emplace_back(element, where_ + "[" + std::to_string(all.size()) + "]");
+    for (const json& element : *value_) all.emplace_back(element, where_ + "[" + std::to_string(all.size()) + "]");
     return all;
   }
 
   /// A whole number in [low, high], both inclusive and not negative.
   std::size_t count(std::size_t low, std::size_t high) const {
-    const bool natural = value_->is_number_unsigned() ||
-                         (value_->is_number_integer() && value_->get<std::int64_t>() >= 0);
+    const bool natural =
+        value_->is_number_unsigned() || (value_->is_number_integer() && value_->get<std::int64_t>() >= 0);
     if (!natural) wrong("a whole number that is not negative");
     const auto number = value_->get<std::uint64_t>();
-    if (number < low || number > high)
-      fail(where_, " is ", number, ", but must lie between ", low, " and ", high);
+    if (number < low || number > high) fail(where_, " is ", number, ", but must lie between ", low, " and ", high);
     return static_cast<std::size_t>(number);
   }
   /// A number in [low, high], both inclusive.
   double number(double low, double high) const {
     if (!value_->is_number()) wrong("a number");
     const auto number = value_->get<double>();
-    if (!(number >= low && number <= high))
-      fail(where_, " is ", number, ", but must lie between ", low, " and ", high);
+    if (!(number >= low && number <= high)) fail(where_, " is ", number, ", but must lie between ", low, " and ", high);
     return number;
   }
   bool boolean() const {

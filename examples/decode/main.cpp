@@ -83,7 +83,8 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   while (static_cast<index>(report.tokens.size()) < most) {
     const auto logits = run.logits(0);
     if (logits_out != nullptr)
-      logits_out->write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));
+      logits_out->write(reinterpret_cast<const char*>(logits.data()),
+                        static_cast<std::streamsize>(logits.size_bytes()));
     const token_id next = sample(logits);
     report.tokens.push_back(next);
     const std::string piece = stream.push(next);
@@ -137,7 +138,8 @@ void decode_text(const options& given) {
   model net = load_model(given.directory);
   const tokenizer words(given.directory, net.config().vocab);
   job work{given, net, words, classify(words, net.config().vocab, given.delimiters), {}};
-  const std::string text = given.prompt_file.empty() ? given.prompt : read_text(given.prompt_file, std::uint64_t{1} << 30);
+  const std::string text =
+      given.prompt_file.empty() ? given.prompt : read_text(given.prompt_file, std::uint64_t{1} << 30);
   work.prompt = encode_prompt(words, text, net.config());
   std::vector<run_report> runs;
   for (const policy_choice& choice : all) {
@@ -152,16 +154,16 @@ void decode_text(const options& given) {
     });
     if (!given.json) std::cout << "\n\n";
   }
-  if (given.json) print_json(std::cout, runs);
-  else print_table(std::cout, runs);
+  if (given.json)
+    print_json(std::cout, runs);
+  else
+    print_table(std::cout, runs);
 }
 
 void list_policies() {
   for (const policy_entry& entry : policy_table) {
     std::cout << entry.name << "\n  " << entry.what << "\n  --budget limits " << entry.budget << "\n";
-    with_policy({entry.name, 0, {}}, [](const auto& policy) {
-      std::cout << "  --set " << describe(policy) << "\n\n";
-    });
+    with_policy({entry.name, 0, {}}, [](const auto& policy) { std::cout << "  --set " << describe(policy) << "\n\n"; });
   }
 }
 
@@ -175,14 +177,19 @@ int run(int argc, char** argv) {
   app.add_option("--prompt-file", given.prompt_file, "the same from a file")->excludes(prompt);
   app.add_option("--policy", given.policies, "names, see --list-policies")->delimiter(',')->capture_default_str();
   app.add_option("--budget", given.budgets, "one run for each; what it limits depends on the policy")
-      ->delimiter(',')->check(CLI::Range(1, zoomr::unlimited));
+      ->delimiter(',')
+      ->check(CLI::Range(1, zoomr::unlimited));
   app.add_option("--set", given.settings, "component.field=value, see --list-policies");
-  app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")->delimiter(' ');
-  app.add_option("--max-tokens", given.max_tokens, "to generate at most")->check(CLI::Range(1, zoomr::unlimited))->capture_default_str();
+  app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
+      ->delimiter(' ');
+  app.add_option("--max-tokens", given.max_tokens, "to generate at most")
+      ->check(CLI::Range(1, zoomr::unlimited))
+      ->capture_default_str();
   app.add_option("--temperature", given.sampling.temperature, "0: greedy")->capture_default_str();
   app.add_option("--top-p", given.sampling.top_p, "of the likeliest tokens")->capture_default_str();
   app.add_option("--seed", given.sampling.seed, "of the sampler")->capture_default_str();
-  app.add_option("--dump-logits", given.logits_file, "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
+  app.add_option("--dump-logits", given.logits_file,
+                 "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
   app.add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   app.add_flag("--list-policies", list, "what each policy does, what --budget limits, its other options");
   CLI::App* demo = ledger::add_command(app, ledger_options);

@@ -32,9 +32,8 @@ inline std::vector<double> rope_frequencies(const model_config& c) {
     if (c.rope.method == rope_scaling::kind::linear) f /= c.rope.factor;
     if (c.rope.method == rope_scaling::kind::llama3) {
       const double turns = c.rope.original_context * f / (2 * std::numbers::pi);
-      const double blend = (turns - c.rope.low_frequency) /
-                           (c.rope.high_frequency - c.rope.low_frequency);
-      const double keep = std::min(1.0, std::max(0.0, blend));   // 0: stretched, 1: as it is
+      const double blend = (turns - c.rope.low_frequency) / (c.rope.high_frequency - c.rope.low_frequency);
+      const double keep = std::min(1.0, std::max(0.0, blend));  // 0: stretched, 1: as it is
       f = keep * f + (1 - keep) * f / c.rope.factor;
     }
     frequencies.push_back(f);
@@ -46,8 +45,7 @@ inline std::vector<double> rope_frequencies(const model_config& c) {
 class model {
  public:
   model(model_config config, model_weights weights)
-      : config_(std::move(config)), weights_(std::move(weights)),
-        frequencies_(rope_frequencies(config_)) {}
+      : config_(std::move(config)), weights_(std::move(weights)), frequencies_(rope_frequencies(config_)) {}
 
   const model_config& config() const { return config_; }
 
@@ -62,48 +60,46 @@ class model {
   /// @param logits     [R, V]  written
   /// @throws           std::invalid_argument where sizes, ids, positions or rows do not fit
   template <class Step>
-  void forward(Step& step, zoomr::view<const token_id> tokens,
-               zoomr::view<const zoomr::index> positions, zoomr::view<const zoomr::index> rows,
-               zoomr::view<float, 2> logits) {
+  void forward(Step& step, zoomr::view<const token_id> tokens, zoomr::view<const zoomr::index> positions,
+               zoomr::view<const zoomr::index> rows, zoomr::view<float, 2> logits) {
     check(tokens, positions, rows, logits);
     const auto& c = config_;
-    const auto count = static_cast<std::size_t>(tokens.size());           // T
+    const auto count = static_cast<std::size_t>(tokens.size());  // T
     reserve(count);
     rotate_by(positions);
-    for (std::size_t t = 0; t < count; ++t)                               // x [T, H]
-      std::copy_n(&weights_.embedding[static_cast<std::size_t>(tokens.data()[t]) * c.hidden],
-                  c.hidden, &x_[t * c.hidden]);
+    for (std::size_t t = 0; t < count; ++t)  // x [T, H]
+      std::copy_n(&weights_.embedding[static_cast<std::size_t>(tokens.data()[t]) * c.hidden], c.hidden,
+                  &x_[t * c.hidden]);
 
     for (std::size_t layer = 0; layer < c.layers; ++layer) {
       const layer_weights& w = weights_.layers[layer];
-      normalize(x_.data(), count, w.attention_norm, h_.data());           // h [T, H]
-      multiply(h_.data(), count, w.q, q_.data());                         // q [T, N, D]
-      multiply(h_.data(), count, w.k, k_.data());                         // k [T, G, D]
-      multiply(h_.data(), count, w.v, v_.data());                         // v [T, G, D]
+      normalize(x_.data(), count, w.attention_norm, h_.data());  // h [T, H]
+      multiply(h_.data(), count, w.q, q_.data());                // q [T, N, D]
+      multiply(h_.data(), count, w.k, k_.data());                // k [T, G, D]
+      multiply(h_.data(), count, w.v, v_.data());                // v [T, G, D]
       if (c.qk_norm) {
-        normalize(q_.data(), count * c.heads, w.q_norm, q_.data());       // each head, [D]
+        normalize(q_.data(), count * c.heads, w.q_norm, q_.data());  // each head, [D]
         normalize(k_.data(), count * c.kv_heads, w.k_norm, k_.data());
       }
       rotate(q_.data(), count, c.heads);
       rotate(k_.data(), count, c.kv_heads);
-      attend(step, layer, count);                                         // a [T, N, D]
-      multiply(a_.data(), count, w.o, h_.data());                         // h [T, H]
+      attend(step, layer, count);                  // a [T, N, D]
+      multiply(a_.data(), count, w.o, h_.data());  // h [T, H]
       add(h_.data(), count * c.hidden, x_.data());
 
-      normalize(x_.data(), count, w.feed_forward_norm, h_.data());        // h [T, H]
-      multiply(h_.data(), count, w.gate, gate_.data());                   // gate [T, F]
-      multiply(h_.data(), count, w.up, up_.data());                       // up [T, F]
-      for (std::size_t i = 0; i < count * c.intermediate; ++i)            // silu(gate) * up
+      normalize(x_.data(), count, w.feed_forward_norm, h_.data());  // h [T, H]
+      multiply(h_.data(), count, w.gate, gate_.data());             // gate [T, F]
+      multiply(h_.data(), count, w.up, up_.data());                 // up [T, F]
+      for (std::size_t i = 0; i < count * c.intermediate; ++i)      // silu(gate) * up
         gate_[i] *= up_[i] / (1.0f + std::exp(-gate_[i]));
-      multiply(gate_.data(), count, w.down, h_.data());                   // h [T, H]
+      multiply(gate_.data(), count, w.down, h_.data());  // h [T, H]
       add(h_.data(), count * c.hidden, x_.data());
     }
 
-    const auto wanted = static_cast<std::size_t>(rows.size());            // R
-    for (std::size_t r = 0; r < wanted; ++r)                              // h [R, H]
-      normalize(&x_[static_cast<std::size_t>(rows.data()[r]) * c.hidden], 1, weights_.norm,
-                &h_[r * c.hidden]);
-    const auto& head = weights_.head.empty() ? weights_.embedding : weights_.head;   // [V, H]
+    const auto wanted = static_cast<std::size_t>(rows.size());  // R
+    for (std::size_t r = 0; r < wanted; ++r)                    // h [R, H]
+      normalize(&x_[static_cast<std::size_t>(rows.data()[r]) * c.hidden], 1, weights_.norm, &h_[r * c.hidden]);
+    const auto& head = weights_.head.empty() ? weights_.embedding : weights_.head;  // [V, H]
     multiply(h_.data(), wanted, head.data(), c.vocab, c.hidden, 0.0f, logits.data());
   }
 
@@ -119,8 +115,7 @@ class model {
     expects(logits.has_shape({rows.size(), vocab}), "forward: logits must be [rows, vocab]");
     for (const token_id token : tokens)
       expects(token >= 0 && token < vocab, "forward: a token id is not in the vocabulary");
-    for (const zoomr::index position : positions)
-      expects(position >= 0, "forward: a position is negative");
+    for (const zoomr::index position : positions) expects(position >= 0, "forward: a position is negative");
     for (const zoomr::index row : rows)
       expects(row >= 0 && row < tokens.size(), "forward: a row is not one of the tokens");
   }
@@ -168,13 +163,11 @@ class model {
     const auto l = static_cast<zoomr::index>(layer);
     step.append(l, zoomr::view<const float, 3>{k_.data(), {t, g, d}},
                 zoomr::view<const float, 3>{v_.data(), {t, g, d}});
-    step.attend(l, zoomr::view<const float, 3>{q_.data(), {t, n, d}},
-                zoomr::view<float, 3>{a_.data(), {t, n, d}});
+    step.attend(l, zoomr::view<const float, 3>{q_.data(), {t, n, d}}, zoomr::view<float, 3>{a_.data(), {t, n, d}});
   }
 
   // RMSNorm of each row: x / sqrt(mean(x²) + ε) * weight; x, out [rows, weight.size()].
-  void normalize(const float* x, std::size_t rows, const std::vector<float>& weight,
-                 float* out) const {
+  void normalize(const float* x, std::size_t rows, const std::vector<float>& weight, float* out) const {
     const std::size_t width = weight.size();
     for (std::size_t row = 0; row < rows; ++row, x += width, out += width) {
       double squares = 0;
@@ -192,15 +185,14 @@ class model {
   }
 
   // y [rows, out] = x [rows, in] · Wᵀ + beta y, with W [out, in]
-  static void multiply(const float* x, std::size_t rows, const float* weight, std::size_t out,
-                       std::size_t in, float beta, float* y) {
+  static void multiply(const float* x, std::size_t rows, const float* weight, std::size_t out, std::size_t in,
+                       float beta, float* y) {
     if (rows == 0) return;
     const auto m = static_cast<int>(rows), n = static_cast<int>(out), k = static_cast<int>(in);
-    if (m == 1)   // reads W once; sgemm packs a copy of it first and takes four times as long
+    if (m == 1)  // reads W once; sgemm packs a copy of it first and takes four times as long
       cblas_sgemv(CblasRowMajor, CblasNoTrans, n, k, 1.0f, weight, k, x, 1, beta, y, 1);
     else
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1.0f, x, k, weight, k, beta, y,
-                  n);
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1.0f, x, k, weight, k, beta, y, n);
   }
 
   // sum [size] += x [size]

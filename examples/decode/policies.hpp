@@ -98,8 +98,10 @@ void print_field(std::ostream& out, const Field& field) {
   if constexpr (std::is_same_v<Field, bool>) {
     name(truths);
   } else if constexpr (std::is_same_v<Field, index>) {
-    if (field == zoomr::unlimited) out << "unlimited";
-    else out << field;
+    if (field == zoomr::unlimited)
+      out << "unlimited";
+    else
+      out << field;
   } else if constexpr (std::is_same_v<Field, float>) {
     out << field;
   } else if constexpr (std::is_same_v<Field, zoomr::scope>) {
@@ -116,9 +118,8 @@ template <class Policy>
 void each_field(Policy& policy, auto visit) {
   std::remove_const_t<Policy>::each_component(policy, [&](auto& part) {
     using component = std::remove_cvref_t<decltype(part)>;
-    component::each_field(part, [&](const char* field, auto& value) {
-      visit(std::string(component::name) + "." + field, value);
-    });
+    component::each_field(
+        part, [&](const char* field, auto& value) { visit(std::string(component::name) + "." + field, value); });
   });
 }
 

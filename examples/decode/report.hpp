@@ -21,14 +21,14 @@ struct run_report {
   zoomr::index budget = 0;       // 0: the preset's own
   std::vector<token_id> tokens;  // generated
   std::string text;
-  double seconds = 0;              // of generation, second passes included
-  std::int64_t steps = 0;          // tokens passed after the prompt
+  double seconds = 0;      // of generation, second passes included
+  std::int64_t steps = 0;  // tokens passed after the prompt
   double attended_mean = 0;
-  zoomr::memory_use bytes;         // in use at the end
+  zoomr::memory_use bytes;  // in use at the end
   zoomr::byte_count device_peak = 0;
   std::int64_t passes = 0;
   zoomr::statistics stats;
-  std::string options;             // all fields of the policy
+  std::string options;                                             // all fields of the policy
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // what a task measures beside
 
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(steps) / seconds : 0; }
@@ -43,8 +43,7 @@ inline nlohmann::ordered_json to_json(const run_report& run) {
       {"tokens_per_second", run.tokens_per_second()},
       {"attended_tokens_mean", run.attended_mean},
       {"device_bytes_peak", run.device_peak},
-      {"bytes",
-       {{"details", run.bytes.details}, {"summaries", run.bytes.summaries}, {"metadata", run.bytes.metadata}}},
+      {"bytes", {{"details", run.bytes.details}, {"summaries", run.bytes.summaries}, {"metadata", run.bytes.metadata}}},
       {"passes", run.passes},
       {"stats",
        {{"prompt_tokens", run.stats.prompt_tokens},
@@ -110,11 +109,13 @@ inline void print_table(std::ostream& out, const std::vector<run_report>& runs) 
                  "of full"});
   for (const run_report& run : runs) {
     const bool compared = full != nullptr && full->device_peak > 0;
-    figures.add({run.policy, run.budget > 0 ? std::to_string(run.budget) : "-", fixed(run.tokens_per_second(), 1),
-                 fixed(run.attended_mean, 1), kib(run.bytes.details), kib(run.bytes.summaries), kib(run.bytes.metadata),
-                 kib(run.device_peak),
-                 compared ? fixed(100.0 * static_cast<double>(run.device_peak) / static_cast<double>(full->device_peak), 0) + " %"
-                          : "-"});
+    figures.add(
+        {run.policy, run.budget > 0 ? std::to_string(run.budget) : "-", fixed(run.tokens_per_second(), 1),
+         fixed(run.attended_mean, 1), kib(run.bytes.details), kib(run.bytes.summaries), kib(run.bytes.metadata),
+         kib(run.device_peak),
+         compared
+             ? fixed(100.0 * static_cast<double>(run.device_peak) / static_cast<double>(full->device_peak), 0) + " %"
+             : "-"});
   }
   figures.print(out);
 }

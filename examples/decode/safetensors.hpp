@@ -31,21 +31,20 @@ static_assert(std::endian::native == std::endian::little, "tensors are read as t
 inline float float_from_f16(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
   std::uint32_t bits = std::uint32_t{half & 0x7fffu} << 13;
-  if ((half & 0x7c00u) == 0x7c00u) bits |= 0x7f800000u;                    // infinity or NaN
-  else bits = std::bit_cast<std::uint32_t>(std::bit_cast<float>(bits) * 0x1p112f);
+  if ((half & 0x7c00u) == 0x7c00u)
+    bits |= 0x7f800000u;  // infinity or NaN
+  else
+    bits = std::bit_cast<std::uint32_t>(std::bit_cast<float>(bits) * 0x1p112f);
   return std::bit_cast<float>(sign | bits);
 }
 
 /// The value of 16 bits of bfloat16: the upper half of a binary32.
-inline float float_from_bf16(std::uint16_t upper) {
-  return std::bit_cast<float>(std::uint32_t{upper} << 16);
-}
+inline float float_from_bf16(std::uint16_t upper) { return std::bit_cast<float>(std::uint32_t{upper} << 16); }
 
 /// "[4, 8]".
 inline std::string shown(const std::vector<std::size_t>& shape) {
   std::string out = "[";
-  for (const std::size_t extent : shape)
-    out += (out.size() > 1 ? ", " : "") + std::to_string(extent);
+  for (const std::size_t extent : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(extent);
   return out + "]";
 }
 
@@ -54,7 +53,7 @@ struct tensor_place {
   std::filesystem::path file;
   std::string dtype;
   std::vector<std::size_t> shape;
-  std::uint64_t begin = 0;   // bytes from the beginning of the file
+  std::uint64_t begin = 0;  // bytes from the beginning of the file
   std::uint64_t bytes = 0;
 };
 
@@ -65,10 +64,12 @@ class safetensors {
     const auto single = directory / "model.safetensors";
     const auto index_file = directory / "model.safetensors.index.json";
     std::error_code absent;
-    if (std::filesystem::exists(single, absent)) add_file(single);
-    else if (std::filesystem::exists(index_file, absent)) add_shards(index_file);
-    else fail(directory.string(), ": there is neither model.safetensors nor ",
-              "model.safetensors.index.json");
+    if (std::filesystem::exists(single, absent))
+      add_file(single);
+    else if (std::filesystem::exists(index_file, absent))
+      add_shards(index_file);
+    else
+      fail(directory.string(), ": there is neither model.safetensors nor ", "model.safetensors.index.json");
   }
 
   const std::map<std::string, tensor_place>& tensors() const { return tensors_; }
@@ -83,8 +84,7 @@ class safetensors {
     const tensor_place& place = found->second;
     const std::string where = place.file.string() + ": the tensor " + shown(name);
     if (place.shape != shape)
-      fail(where, " has the shape ", shown(place.shape), ", but config.json asks for ",
-           shown(shape));
+      fail(where, " has the shape ", shown(place.shape), ", but config.json asks for ", shown(shape));
     if (place.dtype == "F32") return read<float>(place, where, [](float value) { return value; });
     if (place.dtype == "F16") return read<std::uint16_t>(place, where, float_from_f16);
     if (place.dtype == "BF16") return read<std::uint16_t>(place, where, float_from_bf16);
@@ -94,21 +94,18 @@ class safetensors {
  private:
   // Reads through a small buffer, so that memory is asked for once, for a size that the file has.
   template <class Stored, class Convert>
-  static std::vector<float> read(const tensor_place& place, const std::string& where,
-                                 Convert convert) {
+  static std::vector<float> read(const tensor_place& place, const std::string& where, Convert convert) {
     std::ifstream file(place.file, std::ios::binary);
     file.seekg(static_cast<std::streamoff>(place.begin));
     std::vector<float> values(place.bytes / sizeof(Stored));
     std::vector<Stored> piece(std::min<std::size_t>(values.size(), 1u << 16));
     for (std::size_t first = 0; first < values.size(); first += piece.size()) {
       const std::size_t count = std::min(piece.size(), values.size() - first);
-      if (!file.read(reinterpret_cast<char*>(piece.data()),
-                     static_cast<std::streamsize>(count * sizeof(Stored))))
+      if (!file.read(reinterpret_cast<char*>(piece.data()), static_cast<std::streamsize>(count * sizeof(Stored))))
         fail(where, " cannot be read");
       for (std::size_t i = 0; i < count; ++i) {
         values[first + i] = convert(piece[i]);
-        if (!std::isfinite(values[first + i]))
-          fail(where, " has a NaN or an infinity as element ", first + i);
+        if (!std::isfinite(values[first + i])) fail(where, " has a NaN or an infinity as element ", first + i);
       }
     }
     return values;
@@ -116,9 +113,8 @@ class safetensors {
 
   static std::size_t dtype_bytes(const std::string& dtype, const std::string& where) {
     static const std::map<std::string, std::size_t> known = {
-        {"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
-        {"U16", 2},  {"I16", 2},  {"F16", 2}, {"BF16", 2},    {"U32", 4},
-        {"I32", 4},  {"F32", 4},  {"U64", 8}, {"I64", 8},     {"F64", 8}};
+        {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U16", 2}, {"I16", 2}, {"F16", 2},
+        {"BF16", 2}, {"U32", 4}, {"I32", 4}, {"F32", 4},     {"U64", 8},     {"I64", 8}, {"F64", 8}};
     const auto found = known.find(dtype);
     if (found == known.end()) fail(where, " has the unknown type ", shown(dtype));
     return found->second;
@@ -133,43 +129,36 @@ class safetensors {
     file.read(reinterpret_cast<char*>(prefix), 8);
     std::uint64_t length = 0;
     for (int byte = 7; byte >= 0; --byte) length = length << 8 | prefix[byte];
-    constexpr std::uint64_t most = 100'000'000;              // the limit of the published reader
+    constexpr std::uint64_t most = 100'000'000;  // the limit of the published reader
     if (length > size - 8 || length > most)
       fail(source_, ": the header claims ", length, " bytes, but the file has ", size - 8,
            " after its length, and at most ", most, " are read");
     std::string header(static_cast<std::size_t>(length), '\0');
-    if (!file.read(header.data(), static_cast<std::streamsize>(length)))
-      fail(source_, ": the header cannot be read");
+    if (!file.read(header.data(), static_cast<std::streamsize>(length))) fail(source_, ": the header cannot be read");
     add_tensors(parse_json(header, source_ + ", header"), path, 8 + length, size);
   }
 
   // data, size: where the tensors begin and end, bytes from the beginning of the file
-  void add_tensors(const json& header, const std::filesystem::path& path, std::uint64_t data,
-                   std::uint64_t size) {
+  void add_tensors(const json& header, const std::filesystem::path& path, std::uint64_t data, std::uint64_t size) {
     if (!header.is_object()) fail(path.string(), ": the header is not a JSON object");
     std::vector<const tensor_place*> order;
     for (const auto& [name, value] : header.items()) {
       if (name == "__metadata__") continue;
       const field entry(value, path.string() + ": " + shown(name));
       const auto [place, fresh] = tensors_.emplace(name, read_place(entry, data, size));
-      if (!fresh)
-        fail(path.string(), ": the tensor ", shown(name), " is also in ",
-             place->second.file.string());
+      if (!fresh) fail(path.string(), ": the tensor ", shown(name), " is also in ", place->second.file.string());
       place->second.file = path;
       order.push_back(&place->second);
     }
-    std::ranges::sort(order, [](auto* a, auto* b) {
-      return std::pair(a->begin, a->bytes) < std::pair(b->begin, b->bytes);
-    });
+    std::ranges::sort(order,
+                      [](auto* a, auto* b) { return std::pair(a->begin, a->bytes) < std::pair(b->begin, b->bytes); });
     std::uint64_t end = data;
     for (const tensor_place* place : order) {
       if (place->begin != end)
-        fail(path.string(), ": tensors overlap or leave a hole at byte ",
-             std::min(end, place->begin));
+        fail(path.string(), ": tensors overlap or leave a hole at byte ", std::min(end, place->begin));
       end = place->begin + place->bytes;
     }
-    if (end != size)
-      fail(path.string(), ": the tensors end at byte ", end, ", the file at byte ", size);
+    if (end != size) fail(path.string(), ": the tensors end at byte ", end, ", the file at byte ", size);
   }
 
   static tensor_place read_place(const field& entry, std::uint64_t data, std::uint64_t size) {
@@ -180,9 +169,12 @@ class safetensors {
     bool empty = false;
     for (const field& extent : entry.at("shape").elements()) {
       place.shape.push_back(extent.count(0, std::size_t{1} << 48));
-      if (place.shape.back() == 0) empty = true;
-      else if (bytes > available / place.shape.back()) bytes = available + 1;      // too large
-      else bytes *= place.shape.back();
+      if (place.shape.back() == 0)
+        empty = true;
+      else if (bytes > available / place.shape.back())
+        bytes = available + 1;  // too large
+      else
+        bytes *= place.shape.back();
     }
     place.bytes = empty ? 0 : bytes;
     const auto offsets = entry.at("data_offsets").elements();
@@ -190,8 +182,8 @@ class safetensors {
     const std::uint64_t first = offsets[0].count(0, available);
     const std::uint64_t last = offsets[1].count(first, available);
     if (last - first != place.bytes)
-      fail(entry.where(), " has ", last - first, " bytes, which is not what ", place.dtype,
-           " and the shape ", shown(place.shape), " need");
+      fail(entry.where(), " has ", last - first, " bytes, which is not what ", place.dtype, " and the shape ",
+           shown(place.shape), " need");
     place.begin = data + first;
     return place;
   }
@@ -221,7 +213,7 @@ class safetensors {
   }
 
   std::map<std::string, tensor_place> tensors_;
-  std::string source_;       // the file that a missing tensor is missing from
+  std::string source_;  // the file that a missing tensor is missing from
 };
 
 }  // namespace decode

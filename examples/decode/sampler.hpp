@@ -19,8 +19,8 @@
 namespace decode {
 
 struct sampler_options {
-  double temperature = 0;   // 0: greedy; 1: the model's own probabilities
-  double top_p = 1;         // the likeliest tokens whose probabilities reach this sum, in (0, 1]
+  double temperature = 0;  // 0: greedy; 1: the model's own probabilities
+  double top_p = 1;        // the likeliest tokens whose probabilities reach this sum, in (0, 1]
   std::uint64_t seed = 0;
 };
 
@@ -40,8 +40,7 @@ class sampler {
   explicit sampler(sampler_options options = {}) : options_(options), bits_(options.seed) {
     if (!(options.temperature >= 0 && options.temperature <= 100))
       fail("the temperature is ", options.temperature, ", but must lie between 0 and 100");
-    if (!(options.top_p > 0 && options.top_p <= 1))
-      fail("top-p is ", options.top_p, ", but must lie in (0, 1]");
+    if (!(options.top_p > 0 && options.top_p <= 1)) fail("top-p is ", options.top_p, ", but must lie in (0, 1]");
   }
 
   /// The next token. Draws one random number, or none if greedy.
@@ -52,12 +51,12 @@ class sampler {
     if (options_.temperature == 0) return best;
 
     const double largest = logits[static_cast<std::size_t>(best)];
-    weights_.resize(logits.size());                      // [vocab] exp((logit - largest) / τ), <= 1
+    weights_.resize(logits.size());  // [vocab] exp((logit - largest) / τ), <= 1
     double total = 0;
     for (std::size_t id = 0; id < logits.size(); ++id)
       total += weights_[id] = std::exp((double{logits[id]} - largest) / options_.temperature);
 
-    order_.resize(logits.size());                        // [vocab] ids, likeliest first
+    order_.resize(logits.size());  // [vocab] ids, likeliest first
     std::iota(order_.begin(), order_.end(), token_id{0});
     if (options_.top_p < 1) {
       std::ranges::sort(order_, [&](token_id a, token_id b) {
@@ -74,7 +73,7 @@ class sampler {
     double point = uniform() * total;
     for (const token_id id : order_)
       if ((point -= weight(id)) < 0) return id;
-    return best;                                         // all was rounded away
+    return best;  // all was rounded away
   }
 
  private:

@@ -80,7 +80,11 @@ class session {
 
   zoomr::config limits(index sequences, index tokens, std::span<const zoomr::token_class> classes) const {
     const auto step_tokens = std::max(static_cast<index>(chunk_), sequences);
-    return {.sequences = sequences, .tokens = tokens, .segments = tokens, .step_tokens = step_tokens, .draft_tokens = 1,
+    return {.sequences = sequences,
+            .tokens = tokens,
+            .segments = tokens,
+            .step_tokens = step_tokens,
+            .draft_tokens = 1,
             .classes = classes};
   }
 

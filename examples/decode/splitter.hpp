@@ -24,15 +24,13 @@ struct split_keeps {
 
 class splitter {
  public:
-  splitter(const std::string& pattern, split_keeps keeps, const std::string& where)
-      : keeps_(keeps) {
+  splitter(const std::string& pattern, split_keeps keeps, const std::string& where) : keeps_(keeps) {
     int error = 0;
     PCRE2_SIZE at = 0;
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                               PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C,  // whole letters
                               &error, &at, nullptr));
-    if (!code_)
-      fail(where, ": the pattern ", shown(pattern), " is wrong at byte ", at, ": ", message(error));
+    if (!code_) fail(where, ": the pattern ", shown(pattern), " is wrong at byte ", at, ": ", message(error));
   }
 
   /// Appends the pieces of `text`, which must be valid UTF-8 (a check here, at each match, would
@@ -45,13 +43,12 @@ class splitter {
     if (!found) throw std::bad_alloc();
     std::size_t done = 0;
     while (done < text.size()) {
-      const int result = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                     text.size(), done, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY,
-                                     found.get(), nullptr);
+      const int result = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), done,
+                                     PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, found.get(), nullptr);
       if (result == PCRE2_ERROR_NOMATCH) break;
       if (result < 0) fail("the tokenizer's pattern gives up on this text: ", message(result));
-      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(found.get());    // [begin, end)
-      if (range[0] < done || range[1] <= range[0])      // possible with \K
+      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(found.get());  // [begin, end)
+      if (range[0] < done || range[1] <= range[0])                       // possible with \K
         fail("the tokenizer's pattern matches text before its own beginning");
       keep(keeps_.gaps, done, range[0]);
       keep(keeps_.matches, range[0], range[1]);

@@ -32,16 +32,15 @@
 namespace decode {
 
 struct encode_options {
-  bool add_special = true;     // the tokens that the tokenizer puts around a text, such as BOS
-  bool allow_unknown = true;   // false: a word that only <unk> could stand for is an input_error
+  bool add_special = true;    // the tokens that the tokenizer puts around a text, such as BOS
+  bool allow_unknown = true;  // false: a word that only <unk> could stand for is an input_error
 };
 
 class tokenizer {
  public:
   /// @param vocab  ids must be lower than this: model_config::vocab
   /// @throws       input_error
-  explicit tokenizer(const std::filesystem::path& directory, std::size_t vocab = 1u << 22)
-      : words_(vocab) {
+  explicit tokenizer(const std::filesystem::path& directory, std::size_t vocab = 1u << 22) : words_(vocab) {
     const auto path = directory / "tokenizer.json";
     const json text = read_json(path);
     const field file(text, path.string() + ": ");
@@ -60,11 +59,10 @@ class tokenizer {
   ///
   /// @throws input_error  not UTF-8, or a part that no token stands for, with its byte position
   std::vector<token_id> encode(std::string_view text, encode_options options = {}) const {
-    if (const auto bad = first_invalid_utf8(text); bad < text.size())
-      fail("the text is not UTF-8 at byte ", bad);
+    if (const auto bad = first_invalid_utf8(text); bad < text.size()) fail("the text is not UTF-8 at byte ", bad);
     std::vector<token_id> ids;
     if (options.add_special) ids = before_;
-    std::size_t done = 0;                                  // the text before this byte has its ids
+    std::size_t done = 0;  // the text before this byte has its ids
     for (std::size_t at = 0; at < text.size();) {
       const added_token* token = added_at(text, at);
       if (!token) {
@@ -94,8 +92,7 @@ class tokenizer {
     for (const auto& [from, to] : decoder_replacements_) replace_all(out, from, to);
     if (byte_tokens_) out = byte_of(out).value_or(out);
     const std::size_t strips = first || strips_each_ ? strips_ : 0;
-    for (std::size_t n = 0; n < strips && out.starts_with(stripped_); ++n)
-      out.erase(0, stripped_.size());
+    for (std::size_t n = 0; n < strips && out.starts_with(stripped_); ++n) out.erase(0, stripped_.size());
     return out;
   }
 
@@ -119,9 +116,9 @@ class tokenizer {
   struct added_token {
     std::string text;
     token_id id;
-    bool lstrip, rstrip;   // swallows the spaces before it, after it
+    bool lstrip, rstrip;  // swallows the spaces before it, after it
   };
-  using replacement = std::pair<std::string, std::string>;   // from (empty: the beginning), to
+  using replacement = std::pair<std::string, std::string>;  // from (empty: the beginning), to
 
   static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
@@ -155,8 +152,10 @@ class tokenizer {
     if (part.empty()) return;
     std::string text(part);
     for (const auto& [from, to] : normalizer_replacements_)
-      if (from.empty()) text.insert(0, to);
-      else replace_all(text, from, to);
+      if (from.empty())
+        text.insert(0, to);
+      else
+        replace_all(text, from, to);
     if (prefix_space_ && !text.starts_with(' ')) text.insert(0, 1, ' ');
     if (text.empty()) return;
 
@@ -169,16 +168,14 @@ class tokenizer {
     const auto unknown = options.allow_unknown ? unknown_ : std::nullopt;
     for (const std::string_view piece : pieces)
       if (!encode_piece(piece, unknown, ids)) {
-        const bool moved = text.size() != part.size();     // then only the part's place is known
+        const bool moved = text.size() != part.size();  // then only the part's place is known
         fail("no token stands for ", shown(piece), " at byte ",
              position + (moved ? 0 : static_cast<std::size_t>(piece.data() - text.data())));
       }
   }
 
-  bool encode_piece(std::string_view piece, std::optional<token_id> unknown,
-                    std::vector<token_id>& ids) const {
-    if (!word_level_ && reads_bytes_)
-      return merges_.encode(alphabet_from_bytes(piece), words_, unknown, ids);
+  bool encode_piece(std::string_view piece, std::optional<token_id> unknown, std::vector<token_id>& ids) const {
+    if (!word_level_ && reads_bytes_) return merges_.encode(alphabet_from_bytes(piece), words_, unknown, ids);
     if (!word_level_) return merges_.encode(piece, words_, unknown, ids);
     const auto id = words_.find(piece);
     if (!id && !unknown) return false;
@@ -200,20 +197,20 @@ class tokenizer {
   bpe merges_;
   bool word_level_ = false;
   std::optional<token_id> unknown_, bos_, eos_;
-  std::array<std::vector<added_token>, 256> added_;   // by first byte, the longest first
+  std::array<std::vector<added_token>, 256> added_;  // by first byte, the longest first
   std::unordered_set<token_id> special_;
   std::vector<replacement> normalizer_replacements_;
-  std::vector<splitter> splitters_;                   // each cuts the pieces of the one before
+  std::vector<splitter> splitters_;  // each cuts the pieces of the one before
   bool prefix_space_ = false;
-  bool reads_bytes_ = false;                          // pieces go to the vocabulary as bytes
-  std::vector<token_id> before_, after_;              // what the template puts around a text
-  bool joins_words_ = false;                          // decoder: none; words with spaces between
-  bool writes_bytes_ = false;                         // decoder: byte level
-  std::vector<replacement> decoder_replacements_;     // decoder: SentencePiece, from here on
+  bool reads_bytes_ = false;                       // pieces go to the vocabulary as bytes
+  std::vector<token_id> before_, after_;           // what the template puts around a text
+  bool joins_words_ = false;                       // decoder: none; words with spaces between
+  bool writes_bytes_ = false;                      // decoder: byte level
+  std::vector<replacement> decoder_replacements_;  // decoder: SentencePiece, from here on
   bool byte_tokens_ = false;
-  bool strips_each_ = true;                           // each token, not the text as a whole
+  bool strips_each_ = true;  // each token, not the text as a whole
   std::string stripped_;
-  std::size_t strips_ = 0;                            // how often at most
+  std::size_t strips_ = 0;  // how often at most
 };
 
 /// Text from ids that arrive one by one: characters come out when they are complete.

@@ -41,8 +41,7 @@ inline void tokenizer::read_model(const field& model) {
   if (!word_level_ && type != "BPE") detail::refuse_type(model, "BPE and WordLevel");
   const field vocab = model.at("vocab");
   if (!vocab.value().is_object()) fail(vocab.where(), " must be an object");
-  for (const auto& [text, id] : vocab.value().items())
-    words_.add(text, {id, vocab.where() + "." + shown(text)});
+  for (const auto& [text, id] : vocab.value().items()) words_.add(text, {id, vocab.where() + "." + shown(text)});
   if (const auto unknown = model.find("unk_token")) unknown_ = words_.find(unknown->text());
   if (!word_level_) merges_ = bpe(model, words_);
 }
@@ -59,9 +58,8 @@ inline void tokenizer::read_added_tokens(const field& added) {
     if (entry.boolean("special", false)) special_.insert(id);
   }
   for (auto& tokens : added_)
-    std::ranges::stable_sort(tokens, [](const added_token& a, const added_token& b) {
-      return a.text.size() > b.text.size();
-    });
+    std::ranges::stable_sort(tokens,
+                             [](const added_token& a, const added_token& b) { return a.text.size() > b.text.size(); });
 }
 
 inline void tokenizer::read_normalizer(const field& step) {
@@ -81,10 +79,8 @@ inline void tokenizer::read_normalizer(const field& step) {
 
 inline void tokenizer::read_pre_tokenizer(const field& step) {
   // Letters, marks, digits and connectors: \w of the Unicode standard.
-  constexpr const char* words =
-      R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\s]+)";
-  constexpr const char* gpt2 =
-      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+  constexpr const char* words = R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\s]+)";
+  constexpr const char* gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
   const std::string& type = step.at("type").text();
   if (reads_bytes_) fail(step.where(), " comes after ByteLevel, which must be the last");
   if (type == "Sequence") {
@@ -100,8 +96,7 @@ inline void tokenizer::read_pre_tokenizer(const field& step) {
     splitters_.emplace_back(digits, split_keeps{}, step.where());
   } else if (type == "ByteLevel") {
     prefix_space_ = step.boolean("add_prefix_space", true);
-    if (prefix_space_ && !splitters_.empty())
-      fail(step.where(), ".add_prefix_space is not known after another step");
+    if (prefix_space_ && !splitters_.empty()) fail(step.where(), ".add_prefix_space is not known after another step");
     if (step.boolean("use_regex", true)) splitters_.emplace_back(gpt2, split_keeps{}, step.where());
     reads_bytes_ = true;
   } else {
@@ -120,8 +115,7 @@ inline void tokenizer::read_split(const field& step) {
   } else if (behavior != "Isolated") {
     fail(step.where(), ".behavior is ", shown(behavior), "; known are Isolated and Removed");
   }
-  splitters_.emplace_back(regex ? regex->text() : detail::escaped(pattern.at("String").text()),
-                          keeps, step.where());
+  splitters_.emplace_back(regex ? regex->text() : detail::escaped(pattern.at("String").text()), keeps, step.where());
 }
 
 inline void tokenizer::read_post_processor(const field& step) {

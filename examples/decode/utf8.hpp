@@ -16,8 +16,8 @@ inline int utf8_length(std::string_view text, std::size_t at) {
   if (lead < 0x80) return 1;
   if (lead < 0xc2 || lead > 0xf4) return -1;
   const int length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;    // no overlong forms
-  unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;   // no surrogates, <= U+10FFFF
+  unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;   // no overlong forms
+  unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;  // no surrogates, <= U+10FFFF
   for (int i = 1; i < length; ++i, low = 0x80, high = 0xbf) {
     const std::size_t next = at + static_cast<std::size_t>(i);
     if (next == text.size()) return 0;
@@ -66,7 +66,7 @@ class utf8_stream {
 
  private:
   static constexpr std::string_view replacement = "\xef\xbf\xbd";
-  std::string held_;   // at most 3 bytes between calls
+  std::string held_;  // at most 3 bytes between calls
 };
 
 }  // namespace decode

@@ -70,7 +70,7 @@ class weight_reader {
   /// A tensor that nobody asked for means another model: say so instead of being wrong.
   void expect_nothing_left(const model_config& c) const {
     for (const auto& [name, place] : files_.tensors()) {
-      const bool known = name.ends_with(".rotary_emb.inv_freq")       // older files; computed here
+      const bool known = name.ends_with(".rotary_emb.inv_freq")  // older files; computed here
                          || (c.tied_head && name == "lm_head.weight");
       if (!known && !taken_.contains(name))
         fail(place.file.string(), ": the tensor ", shown(name),

@@ -28,8 +28,7 @@ class dense_step {
     kv_heads_ = k.extent(1);
   }
 
-  void attend(zoomr::index layer, tensor q,
-              zoomr::view<float, 3> out) const {  // [tokens, heads, head_dim]
+  void attend(zoomr::index layer, tensor q, zoomr::view<float, 3> out) const {  // [tokens, heads, head_dim]
     const zoomr::index tokens = q.extent(0), heads = q.extent(1), dims = q.extent(2);
     const auto& keys = keys_[static_cast<std::size_t>(layer)];
     const auto& values = values_[static_cast<std::size_t>(layer)];
@@ -38,8 +37,7 @@ class dense_step {
       const zoomr::index seen = stored - tokens + t + 1;
       for (zoomr::index head = 0; head < heads; ++head) {
         const auto at = [&](zoomr::index token, zoomr::index d) {
-          return static_cast<std::size_t>((token * kv_heads_ + head / (heads / kv_heads_)) * dims +
-                                          d);
+          return static_cast<std::size_t>((token * kv_heads_ + head / (heads / kv_heads_)) * dims + d);
         };
         std::vector<double> mass;
         double largest = -std::numeric_limits<double>::infinity(), total = 0;

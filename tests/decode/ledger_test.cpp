@@ -61,7 +61,8 @@ TEST_CASE("a program has the trace and the answers that the trainer's generator 
     CHECK(text == w.text);
     CHECK(made.prompt_length == from["prompt_length"].get<std::size_t>());
     REQUIRE(made.fetches.size() == from["fetch_at"].size());
-    for (std::size_t f = 0; f < made.fetches.size(); ++f) CHECK(made.fetches[f].at == from["fetch_at"][f].get<std::size_t>());
+    for (std::size_t f = 0; f < made.fetches.size(); ++f)
+      CHECK(made.fetches[f].at == from["fetch_at"][f].get<std::size_t>());
     CHECK(made.tokens[made.trace_end] == "<ans>");
   }
 }

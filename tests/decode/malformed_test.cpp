@@ -30,8 +30,7 @@ bool survives(const fs::path& folder, std::string& sentence) {
     std::vector<float> logits(config.vocab);
     dense_step step;
     const zoomr::index row = 3;
-    net.forward(step, tokens, positions, {&row, {1}},
-                {logits.data(), {1, static_cast<zoomr::index>(config.vocab)}});
+    net.forward(step, tokens, positions, {&row, {1}}, {logits.data(), {1, static_cast<zoomr::index>(config.vocab)}});
     words.decode(tokens, false);
     return true;
   } catch (const input_error& error) {
@@ -42,11 +41,10 @@ bool survives(const fs::path& folder, std::string& sentence) {
 
 std::string mutated(std::string bytes, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  static const std::string pieces[] = {
-      "{", "}", "[", "]", "\"", "-", "0", "9999999999999999999", "null", "1e400", "\xff"};
+  static const std::string pieces[] = {"{",    "}",     "[",   "]", "\"", "-", "0", "9999999999999999999",
+                                       "null", "1e400", "\xff"};
   for (std::size_t n = 1 + below(3); n > 0 && !bytes.empty(); --n) {
-    const std::size_t at =
-        below(2) ? below(bytes.size()) : below(std::min<std::size_t>(bytes.size(), 3000));
+    const std::size_t at = below(2) ? below(bytes.size()) : below(std::min<std::size_t>(bytes.size(), 3000));
     switch (below(5)) {
       case 0:
         bytes.resize(at);

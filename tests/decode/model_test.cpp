@@ -30,8 +30,8 @@ struct checkpoint {
 checkpoint load(const std::string& name) {
   const auto config = read_config(fixture(name));
   const json expected = read_json(fixture(name) / "expected.json");
-  return {model(config, read_weights(fixture(name), config)), expected["tokens"],
-          expected["positions"], expected["logits"]};
+  return {model(config, read_weights(fixture(name), config)), expected["tokens"], expected["positions"],
+          expected["logits"]};
 }
 
 // Passes tokens [first, last) and checks their logits within 1e-4 of the row's largest.
@@ -41,8 +41,8 @@ void check_pass(checkpoint& c, dense_step& step, std::size_t first, std::size_t 
   std::vector<zoomr::index> rows(last - first);
   std::iota(rows.begin(), rows.end(), 0);
   std::vector<float> logits(rows.size() * vocab);
-  c.net.forward(step, {c.tokens.data() + first, {count}}, {c.positions.data() + first, {count}},
-                rows, {logits.data(), {count, static_cast<zoomr::index>(vocab)}});
+  c.net.forward(step, {c.tokens.data() + first, {count}}, {c.positions.data() + first, {count}}, rows,
+                {logits.data(), {count, static_cast<zoomr::index>(vocab)}});
   for (std::size_t t = first; t < last; ++t) {
     const auto& expected = c.logits[t];
     REQUIRE(expected.size() == vocab);
@@ -88,8 +88,7 @@ TEST_CASE("linear scaling stretches all wavelengths alike") {
   const auto plain = rope_frequencies(c);
   c.rope = {.method = rope_scaling::kind::linear, .factor = 4};
   const auto stretched = rope_frequencies(c);
-  for (std::size_t d = 0; d < plain.size(); ++d)
-    CHECK(stretched[d] == doctest::Approx(plain[d] / 4));
+  for (std::size_t d = 0; d < plain.size(); ++d) CHECK(stretched[d] == doctest::Approx(plain[d] / 4));
 }
 
 TEST_CASE("a pass that does not fit the model is refused") {

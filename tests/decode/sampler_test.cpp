@@ -28,8 +28,7 @@ TEST_CASE("the same seed draws the same tokens with every standard library") {
 }
 
 TEST_CASE("tokens are drawn as often as their probabilities say") {
-  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.15f),
-                                     std::log(0.05f)};
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
   const auto shares = [&](sampler_options options) {
     sampler pick(options);
     std::map<token_id, double> share;

@@ -65,9 +65,11 @@ TEST_CASE("with every limit beyond the context each policy gives full attention'
   // the windows stay small, so that all else must be chosen, at each token and for that token
   constexpr zones narrow{.sinks = 2, .recent = 3, .open = unlimited};
   constexpr every_token now{.ask_again = true};
-  CHECK(near_full(compose(thoughts{}, key_mean{}, head_votes{.k = unlimited}, best_segments{.segments = unlimited}, now, narrow)));
+  CHECK(near_full(
+      compose(thoughts{}, key_mean{}, head_votes{.k = unlimited}, best_segments{.segments = unlimited}, now, narrow)));
   CHECK(near_full(compose(thoughts{}, key_mean{}, head_mass{}, best_segments{.segments = unlimited}, now, narrow)));
-  CHECK(near_full(compose(sentences{}, key_mean{}, running_mean{}, fill_budget{.tokens = unlimited}, every_token{}, narrow)));
+  CHECK(near_full(
+      compose(sentences{}, key_mean{}, running_mean{}, fill_budget{.tokens = unlimited}, every_token{}, narrow)));
   auto pages = policies::quest;
   pages.select.segments = unlimited;
   pages.zone.dense_layers = 0;

@@ -31,8 +31,7 @@ class scratch {
  public:
   explicit scratch(const std::string& copy_of = "") {
     static int count = 0;
-    path_ = fs::temp_directory_path() /
-            ("decode_test_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+    path_ = fs::temp_directory_path() / ("decode_test_" + std::to_string(getpid()) + "_" + std::to_string(count++));
     fs::remove_all(path_);
     if (copy_of.empty())
       fs::create_directories(path_);

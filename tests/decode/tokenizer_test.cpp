@@ -36,9 +36,8 @@ TEST_CASE("ids and texts equal those of the reference, on texts chosen to be nas
       CAPTURE(name);
       CAPTURE(text);
       if (entry.contains("unknown")) {
-        CHECK(complaint([&] { words.encode(text); }) == "no token stands for \"" +
-                                                            entry["unknown"].get<std::string>() +
-                                                            "\" at byte " + entry["at"].dump());
+        CHECK(complaint([&] { words.encode(text); }) ==
+              "no token stands for \"" + entry["unknown"].get<std::string>() + "\" at byte " + entry["at"].dump());
         continue;
       }
       const std::vector<token_id> ids = entry["ids"];
@@ -90,8 +89,7 @@ TEST_CASE("further pre-tokenizers cut where they say") {
   const tokenizer prefixed = with(R"({"type":"ByteLevel","add_prefix_space":true})");
   CHECK(prefixed.encode("the lamp") == plain.encode(" the lamp"));
   CHECK(prefixed.encode(" the lamp") == plain.encode(" the lamp"));
-  CHECK(sequence(R"({"type":"Digits","individual_digits":true})").encode("lamp31") ==
-        joined({"lamp", "3", "1"}));
+  CHECK(sequence(R"({"type":"Digits","individual_digits":true})").encode("lamp31") == joined({"lamp", "3", "1"}));
   CHECK(sequence(R"({"type":"Digits"})").encode("lamp31") == joined({"lamp", "31"}));
   const std::string split = R"({"type":"Split","pattern":{"String":"+*"},"behavior":)";
   CHECK(sequence(split + R"("Removed"})").encode("the+*lamp") == joined({"the", "lamp"}));
@@ -122,12 +120,10 @@ TEST_CASE("tokenizer_config.json names BOS and EOS, and adds BOS where no templa
     write_file(folder / "tokenizer_config.json", config.dump());
     return tokenizer(folder.path());
   };
-  const tokenizer quiet =
-      with({{"add_bos_token", false}, {"bos_token", nullptr}, {"eos_token", "<|im_end|>"}});
+  const tokenizer quiet = with({{"add_bos_token", false}, {"bos_token", nullptr}, {"eos_token", "<|im_end|>"}});
   CHECK(quiet.bos() == std::nullopt);
   CHECK(quiet.eos() == quiet.id_of("<|im_end|>"));
-  const tokenizer adds =
-      with({{"add_bos_token", true}, {"bos_token", {{"content", "<|im_start|>"}}}});
+  const tokenizer adds = with({{"add_bos_token", true}, {"bos_token", {{"content", "<|im_start|>"}}}});
   CHECK(adds.encode("") == std::vector<token_id>{*adds.id_of("<|im_start|>")});
   CHECK(says(complaint([&] {
                with({{"eos_token", "</s>"}});
@@ -140,13 +136,11 @@ TEST_CASE("text that has no tokens is named, with its byte") {
   const tokenizer plain(folder_of("words"));
   CHECK(complaint([&] { plain.encode("a = \xff b"); }) == "the text is not UTF-8 at byte 4");
   CHECK(complaint([&] { plain.encode("a = \xe5\xa4"); }) == "the text is not UTF-8 at byte 4");
-  CHECK(complaint([&] { plain.encode("a\n<eos> b zebra"); }) ==
-        "no token stands for \"zebra\" at byte 10");
+  CHECK(complaint([&] { plain.encode("a\n<eos> b zebra"); }) == "no token stands for \"zebra\" at byte 10");
   CHECK(says(complaint([&] { plain.encode(std::string(1000, 'z')); }), "z…\" at byte 0"));
 
   const tokenizer lenient(folder_of("words_unknown"));
-  CHECK(lenient.encode("a zebra") ==
-        std::vector<token_id>{*lenient.id_of("a"), *lenient.id_of("<unk>")});
+  CHECK(lenient.encode("a zebra") == std::vector<token_id>{*lenient.id_of("a"), *lenient.id_of("<unk>")});
   CHECK(complaint([&] { lenient.encode("a zebra", {.allow_unknown = false}); }) ==
         "no token stands for \"zebra\" at byte 2");
 
@@ -178,49 +172,31 @@ TEST_CASE("a tokenizer.json that cannot be followed says why") {
   says_of(complaint_after("gpt2", [](json& t) { t.erase("model"); }), "\"model\" is missing");
   says_of(complaint_after("gpt2", [](json& t) { t["model"]["vocab"]["Q"] = -1; }), "not negative");
   says_of(complaint_after("gpt2", [](json& t) { t["model"]["vocab"]["Q"] = 1.5; }), "whole number");
-  says_of(complaint_after("gpt2", [](json& t) { t["model"]["vocab"]["Q"] = 1ull << 40; }),
-          "must lie between");
-  says_of(complaint_after("gpt2", [](json& t) { t["model"]["vocab"]["new"] = 7; }),
-          "have the id 7");
-  says_of(complaint_after("gpt2", [](json& t) { t["model"]["vocab"] = json::array(); }),
-          "vocab must be an object");
-  says_of(complaint_after("gpt2", [](json& t) { t["added_tokens"][0]["id"] = 9; }),
-          "has the ids 0 and 9");
-  says_of(complaint_after("gpt2", [](json& t) { t["added_tokens"][0]["content"] = ""; }),
-          "content is empty");
-  says_of(complaint_after("gpt2", [](json& t) { t["model"]["merges"][3] = "a b c"; }),
-          "merges[3] must be two tokens");
-  says_of(complaint_after("gpt2", [](json& t) { t["model"]["merges"][3] = "ab"; }),
-          "merges[3] must be two tokens");
-  says_of(complaint_after("gpt2", [](json& t) { t["model"]["merges"][3] = 5; }),
-          "merges[3] must be an array");
-  says_of(complaint_after("gpt2", [](json& t) { t["model"]["merges"][3] = "q zz"; }),
-          "zz\" is not in the vocabulary");
+  says_of(complaint_after("gpt2", [](json& t) { t["model"]["vocab"]["Q"] = 1ull << 40; }), "must lie between");
+  says_of(complaint_after("gpt2", [](json& t) { t["model"]["vocab"]["new"] = 7; }), "have the id 7");
+  says_of(complaint_after("gpt2", [](json& t) { t["model"]["vocab"] = json::array(); }), "vocab must be an object");
+  says_of(complaint_after("gpt2", [](json& t) { t["added_tokens"][0]["id"] = 9; }), "has the ids 0 and 9");
+  says_of(complaint_after("gpt2", [](json& t) { t["added_tokens"][0]["content"] = ""; }), "content is empty");
+  says_of(complaint_after("gpt2", [](json& t) { t["model"]["merges"][3] = "a b c"; }), "merges[3] must be two tokens");
+  says_of(complaint_after("gpt2", [](json& t) { t["model"]["merges"][3] = "ab"; }), "merges[3] must be two tokens");
+  says_of(complaint_after("gpt2", [](json& t) { t["model"]["merges"][3] = 5; }), "merges[3] must be an array");
+  says_of(complaint_after("gpt2", [](json& t) { t["model"]["merges"][3] = "q zz"; }), "zz\" is not in the vocabulary");
   says_of(complaint_after("gpt2", [](json& t) { t["model"]["dropout"] = 0.5; }), "dropout is 0.5");
-  says_of(complaint_after(
-              "llama3",
-              [](json& t) { t["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }),
+  says_of(complaint_after("llama3", [](json& t) { t["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }),
           "is wrong at byte 2: missing closing parenthesis");
-  says_of(complaint_after(
-              "llama3",
-              [](json& t) { t["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "\\C"; }),
-          "using \\C is disabled");
-  says_of(complaint_after(
-              "llama3",
-              [](json& t) { t["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Sideways"; }),
+  says_of(
+      complaint_after("llama3", [](json& t) { t["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "\\C"; }),
+      "using \\C is disabled");
+  says_of(complaint_after("llama3", [](json& t) { t["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Sideways"; }),
           "behavior is \"Sideways\"");
-  says_of(
-      complaint_after(
-          "llama3",
-          [](json& t) {
-            t["post_processor"]["processors"][1]["special_tokens"]["<|begin_of_text|>"]["ids"][0] =
-                9999;
-          }),
-      "must lie between 0 and 400");
-  says_of(
-      complaint_after("llama2",
-                      [](json& t) { t["normalizer"]["normalizers"][1]["pattern"]["String"] = ""; }),
-      "pattern is empty");
+  says_of(complaint_after("llama3",
+                          [](json& t) {
+                            t["post_processor"]["processors"][1]["special_tokens"]["<|begin_of_text|>"]["ids"][0] =
+                                9999;
+                          }),
+          "must lie between 0 and 400");
+  says_of(complaint_after("llama2", [](json& t) { t["normalizer"]["normalizers"][1]["pattern"]["String"] = ""; }),
+          "pattern is empty");
   says_of(complaint([] { tokenizer(folder_of("gpt2"), 64); }), "but must lie between 0 and 63");
 }
 
@@ -248,8 +224,7 @@ TEST_CASE("long texts take time in proportion, also as a single piece") {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     };
     std::string prose;
-    while (prose.size() < 200000)
-      prose += "the lamp had been lit at 6:45, and nobody had counted the waves ";
+    while (prose.size() < 200000) prose += "the lamp had been lit at 6:45, and nobody had counted the waves ";
     CHECK(seconds(prose) < 10);  // well under a second; quadratic: many minutes
     CHECK(seconds(std::string(200000, 'a')) < 10);
     CHECK(seconds("a" + std::string(200000, ' ') + "a") < 10);

@@ -19,8 +19,7 @@ namespace {
 // A safetensors file: the length, the header, and `data` bytes of zeros.
 std::string file_of(const std::string& header, std::size_t data) {
   std::string bytes;
-  for (int byte = 0; byte < 8; ++byte)
-    bytes += static_cast<char>(header.size() >> (8 * byte) & 0xff);
+  for (int byte = 0; byte < 8; ++byte) bytes += static_cast<char>(header.size() >> (8 * byte) & 0xff);
   return bytes + header + std::string(data, '\0');
 }
 
@@ -32,8 +31,7 @@ std::string opened(const std::string& bytes) {
 
 std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape,
                    const std::string& offsets) {
-  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
-         ",\"data_offsets\":" + offsets + "}";
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
 
 // What the config of a fixture complains about after one member is replaced, or removed (null).
@@ -58,8 +56,7 @@ TEST_CASE("f16 and bf16 become the numbers that they mean") {
   CHECK(std::isnan(float_from_f16(0xfc01)));
   for (unsigned bits = 0; bits < 0x7c00; ++bits) {
     const int exponent = static_cast<int>(bits >> 10), mantissa = static_cast<int>(bits & 1023);
-    const double value =
-        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    const double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
     REQUIRE(float_from_f16(static_cast<std::uint16_t>(bits)) == value);
     REQUIRE(float_from_f16(static_cast<std::uint16_t>(bits | 0x8000)) == -value);
   }
@@ -95,8 +92,7 @@ TEST_CASE("a config that does not describe a known model says so") {
   says_of("llama", "hidden_size", -32, "must be a whole number that is not negative, but is -32");
   says_of("llama", "hidden_size", 32.0, "must be a whole number that is not negative");
   says_of("llama", "hidden_size", 0, "must lie between 1 and");
-  says_of("llama", "hidden_size", 30,
-          "hidden_size (30) must be a multiple of num_attention_heads (4)");
+  says_of("llama", "hidden_size", 30, "hidden_size (30) must be a multiple of num_attention_heads (4)");
   says_of("llama", "vocab_size", std::uint64_t{1} << 60, "vocab_size is 1152921504606846976");
   says_of("llama", "num_hidden_layers", 1e9, "must be a whole number");
   says_of("llama", "num_key_value_heads", 3, "must be a multiple of num_key_value_heads (3)");
@@ -145,8 +141,7 @@ TEST_CASE("a safetensors header is believed only where it agrees with the file")
   const std::string a = tensor("a", "F32", "[2]", "[0,8]");
   CHECK(opened(file_of("{" + a + "}  ", 8)) == "no complaint");
   CHECK(opened(file_of("{}", 0)) == "no complaint");
-  CHECK(opened(file_of("{" + a + "," + tensor("e", "F16", "[0,9]", "[0,0]") + "}", 8)) ==
-        "no complaint");
+  CHECK(opened(file_of("{" + a + "," + tensor("e", "F16", "[0,9]", "[0,0]") + "}", 8)) == "no complaint");
   says_of("", "the file has 0 bytes and no header");
   says_of("1234567", "no header");
   says_of(std::string(8, '\xff'), "the header claims 18446744073709551615 bytes");
@@ -158,24 +153,18 @@ TEST_CASE("a safetensors header is believed only where it agrees with the file")
   says_of(file_of("{\"a\":", 0), "not valid JSON");
   says_of(file_of("\xff\xfe", 0), "not valid JSON");
   says_of(file_of("{" + a + "," + a + "}", 8), "\"a\" appears twice");
-  says_of(file_of("{" + a + "," + tensor("b", "F32", "[1]", "[4,8]") + "}", 8),
-          "overlap or leave a hole");
-  says_of(file_of("{" + a + "," + tensor("b", "F32", "[2]", "[0,8]") + "}", 8),
-          "overlap or leave a hole");
-  says_of(file_of("{" + a + "," + tensor("b", "F32", "[1]", "[12,16]") + "}", 16),
-          "overlap or leave a hole");
+  says_of(file_of("{" + a + "," + tensor("b", "F32", "[1]", "[4,8]") + "}", 8), "overlap or leave a hole");
+  says_of(file_of("{" + a + "," + tensor("b", "F32", "[2]", "[0,8]") + "}", 8), "overlap or leave a hole");
+  says_of(file_of("{" + a + "," + tensor("b", "F32", "[1]", "[12,16]") + "}", 16), "overlap or leave a hole");
   says_of(file_of("{" + tensor("a", "F32", "[2]", "[8,0]") + "}", 8), "must lie between 8 and 8");
-  says_of(file_of("{" + tensor("a", "F32", "[2]", "[0]") + "}", 8),
-          "data_offsets must be two numbers");
+  says_of(file_of("{" + tensor("a", "F32", "[2]", "[0]") + "}", 8), "data_offsets must be two numbers");
   says_of(file_of("{" + tensor("a", "F32", "[2]", "[-8,0]") + "}", 8), "not negative");
-  says_of(file_of("{" + tensor("a", "F32", "[2]", "[0,18446744073709551615]") + "}", 8),
-          "must lie between 0 and 8");
+  says_of(file_of("{" + tensor("a", "F32", "[2]", "[0,18446744073709551615]") + "}", 8), "must lie between 0 and 8");
   says_of(file_of("{" + tensor("a", "F32", "[3]", "[0,8]") + "}", 8),
           "has 8 bytes, which is not what F32 and the shape [3] need");
   says_of(file_of("{" + tensor("a", "F32", "[-2]", "[0,8]") + "}", 8), "not negative");
   says_of(file_of("{" + tensor("a", "F32", "[2.0]", "[0,8]") + "}", 8), "must be a whole number");
-  says_of(file_of("{" + tensor("a", "F32", "[4294967296,4294967296,2]", "[0,8]") + "}", 8),
-          "is not what F32");
+  says_of(file_of("{" + tensor("a", "F32", "[4294967296,4294967296,2]", "[0,8]") + "}", 8), "is not what F32");
   says_of(file_of("{" + tensor("a", "F32", "[4611686018427387906]", "[0,8]") + "}", 8),
           "shape[0] is 4611686018427387906");
   says_of(file_of("{" + tensor("a", "F12", "[2]", "[0,8]") + "}", 8), "unknown type \"F12\"");
@@ -184,9 +173,7 @@ TEST_CASE("a safetensors header is believed only where it agrees with the file")
 }
 
 TEST_CASE("a checkpoint without one of its tensors, or with a stranger, is named and refused") {
-  const auto loaded = [](const fs::path& path) {
-    return complaint([&] { read_weights(path, read_config(path)); });
-  };
+  const auto loaded = [](const fs::path& path) { return complaint([&] { read_weights(path, read_config(path)); }); };
   const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
     for (std::size_t at; (at = text.find(from)) != text.npos;) text.replace(at, from.size(), to);
     return text;
@@ -199,8 +186,7 @@ TEST_CASE("a checkpoint without one of its tensors, or with a stranger, is named
   };
   CHECK(loaded(folder.path()) == "no complaint");
   CHECK(says(after("model.norm.weight", "model.nurm.weight"), "\"model.norm.weight\" is missing"));
-  CHECK(says(after("[48, 32]", "[32, 48]"),
-             "has the shape [32, 48], but config.json asks for [48, 32]"));
+  CHECK(says(after("[48, 32]", "[32, 48]"), "has the shape [32, 48], but config.json asks for [48, 32]"));
   CHECK(says(after("BF16", "I16\" "), "not valid JSON"));
   CHECK(says(after("\"BF16\"", "\"U16\" "), "has the type U16; F32, F16 and BF16 are read"));
 
@@ -221,8 +207,7 @@ TEST_CASE("a checkpoint without one of its tensors, or with a stranger, is named
   config["tie_word_embeddings"] = true;
   config["num_hidden_layers"] = 1;
   write_file(tied / "config.json", config.dump());
-  CHECK(says(loaded(tied.path()),
-             "\"model.layers.1.input_layernorm.weight\" has no place in the model"));
+  CHECK(says(loaded(tied.path()), "\"model.layers.1.input_layernorm.weight\" has no place in the model"));
 }
 
 TEST_CASE("an index of shards and the shards must agree") {
@@ -241,33 +226,27 @@ TEST_CASE("an index of shards and the shards must agree") {
   CHECK(after(whole) == "no complaint");
   CHECK(says(with("model.norm.weight", "model-00009-of-00002.safetensors"),
              "model-00009-of-00002.safetensors: no such file"));
-  CHECK(says(with("model.norm.weight", "../model.safetensors"),
-             "is not the name of a file beside the index"));
+  CHECK(says(with("model.norm.weight", "../model.safetensors"), "is not the name of a file beside the index"));
   CHECK(says(with("model.norm.weight", ".."), "is not the name of a file beside the index"));
   CHECK(says(with("model.norm.weight", 7), "must be a string"));
-  CHECK(says(with("another", "model-00001-of-00002.safetensors"),
-             "\"another\" is not in model-00001"));
+  CHECK(says(with("another", "model-00001-of-00002.safetensors"), "\"another\" is not in model-00001"));
   json fewer = whole;
   fewer["weight_map"].erase("model.norm.weight");
   CHECK(says(after(fewer), "the index does not say so"));
   CHECK(says(after(json::object()), "\"weight_map\" is missing"));
   CHECK(says(after({{"weight_map", 3}}), "must be an object"));
   write_file(index, whole.dump());
-  fs::copy_file(folder / "model-00001-of-00002.safetensors",
-                folder / "model-00002-of-00002.safetensors", fs::copy_options::overwrite_existing);
+  fs::copy_file(folder / "model-00001-of-00002.safetensors", folder / "model-00002-of-00002.safetensors",
+                fs::copy_options::overwrite_existing);
   CHECK(says(complaint([&] { safetensors{folder.path()}; }), "is also in"));
 }
 
 TEST_CASE("JSON is bounded in depth and size, and has no name twice") {
-  const auto parsed = [](const std::string& text) {
-    return complaint([&] { parse_json(text, "x.json"); });
-  };
+  const auto parsed = [](const std::string& text) { return complaint([&] { parse_json(text, "x.json"); }); };
   CHECK(parsed(std::string(64, '[') + std::string(64, ']')) == "no complaint");
-  CHECK(says(parsed(std::string(65, '[') + std::string(65, ']')),
-             "x.json: brackets nest more than 64"));
+  CHECK(says(parsed(std::string(65, '[') + std::string(65, ']')), "x.json: brackets nest more than 64"));
   CHECK(says(parsed(std::string(1 << 22, '{')), "nest more than 64"));
-  CHECK(parsed("[\"" + std::string(1000, '[') + "\\\"" + std::string(1000, '{') + "\"]") ==
-        "no complaint");
+  CHECK(parsed("[\"" + std::string(1000, '[') + "\\\"" + std::string(1000, '{') + "\"]") == "no complaint");
   CHECK(says(parsed("{\"a\":{\"b\":1,\"b\":2}}"), "x.json: \"b\" appears twice in one object"));
   CHECK(parsed("{\"a\":{\"b\":1},\"c\":{\"b\":2}}") == "no complaint");
   CHECK(says(parsed("{\"a\": 1e999}"), "not valid JSON"));
@@ -279,8 +258,7 @@ TEST_CASE("JSON is bounded in depth and size, and has no name twice") {
   const scratch folder;
   write_file(folder / "long.txt", "12345");
   CHECK(read_text(folder / "long.txt", 5) == "12345");
-  CHECK(says(complaint([&] { read_text(folder / "long.txt", 4); }),
-             "has 5 bytes, and at most 4 are read"));
+  CHECK(says(complaint([&] { read_text(folder / "long.txt", 4); }), "has 5 bytes, and at most 4 are read"));
   CHECK(says(complaint([&] { read_text(folder.path(), 4); }), "not a regular file"));
   CHECK(says(complaint([&] { read_text("/dev/zero", 4); }), "not a regular file"));
 }

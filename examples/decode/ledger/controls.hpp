@@ -61,7 +61,8 @@ struct random_segments {
 /// A preset with another selector.
 template <class Policy, class Selector>
 constexpr auto with_selector(const Policy& p, Selector selector) {
-  return zoomr::compose(p.segment, p.retain, p.summarize, p.ask, p.score, p.agree, selector, p.refresh, p.zone, p.store);
+  return zoomr::compose(p.segment, p.retain, p.summarize, p.ask, p.score, p.agree, selector, p.refresh, p.zone,
+                        p.store);
 }
 
 }  // namespace decode::ledger

@@ -67,20 +67,22 @@ index matched_budget(bench& on, const options& given) {
   return static_cast<index>(mean + 0.5);
 }
 
-run_report report_of(const bench& on, const std::string& name, index budget, const outcome& forced, const outcome& free) {
+/// Tokens and text are the model's own; what they cost is measured on the given text, the same for all policies.
+run_report report_of(const bench& on, const std::string& name, index budget, const outcome& forced,
+                     const outcome& free) {
   run_report run;
   run.policy = name;
   run.budget = budget;
   run.tokens = free.tokens;
   text_stream text(on.words, false);
   for (const token_id id : free.tokens) run.text += text.push(id);
-  run.seconds = free.seconds;
-  run.steps = free.steps;
-  run.attended_mean = free.attended_mean;
-  run.bytes = free.bytes;
-  run.device_peak = free.device_peak;
-  run.passes = free.stats.passes;
-  run.stats = free.stats;
+  run.seconds = forced.seconds;
+  run.steps = forced.steps;
+  run.attended_mean = forced.attended_mean;
+  run.bytes = forced.bytes;
+  run.device_peak = forced.device_peak;
+  run.passes = forced.stats.passes;
+  run.stats = forced.stats;
   run.more = {{"checkpoint", on.checkpoint},
               {"problems", on.set.size()},
               {"fine_accuracy", forced.fine.share()},
@@ -95,17 +97,18 @@ run_report report_of(const bench& on, const std::string& name, index budget, con
 }
 
 /// "c = a [ @5 ] ;" and what was zoomed into when it had been read.
-void print_zooms(const bench& on, const std::string& name, const outcome& free) {
+void print_zooms(const bench& on, const std::string& name, const outcome& forced) {
   const problem& shown = on.set.problems.front();
-  std::cout << "\n" << on.checkpoint << ", " << name << ": what is zoomed into after each sentence of the first problem\n";
+  std::cout << "\n"
+            << on.checkpoint << ", " << name << ": what is zoomed into after each sentence of the first problem\n";
   for (const fetch& f : shown.fetches) {
     if (f.answer) continue;
     std::string zoomed;
     bool found = false;
-    for (const zoom_record& z : free.zooms) {
+    for (const zoom_record& z : forced.zooms) {
       if (z.position != f.at) continue;
       for (const index id : z.segments) {
-        const index r = id - free.prompt_segments;
+        const index r = id - forced.prompt_segments;
         const bool thought = r >= 0 && r < static_cast<index>(shown.names.size());
         zoomed += " " + (thought ? on.constants.names[shown.names[static_cast<std::size_t>(r)]] : "(prompt)");
         found = found || r == static_cast<index>(f.to.source);
@@ -116,7 +119,10 @@ void print_zooms(const bench& on, const std::string& name, const outcome& free) 
     pointer.resize(std::max<std::size_t>(pointer.size(), 24), ' ');
     zoomed.resize(std::max<std::size_t>(zoomed.size(), 9), ' ');
     std::cout << "  " << pointer << "->" << zoomed
-              << (f.to.last ? "  (the summary is enough)" : found ? "  the one it needs" : "  not the one it needs") << '\n';
+              << (f.to.last ? "  (the summary is enough)"
+                  : found   ? "  the one it needs"
+                            : "  not the one it needs")
+              << '\n';
   }
 }
 
@@ -128,11 +134,11 @@ void print_accuracy(const std::vector<run_report>& runs) {
   double full = 0;
   for (const run_report& run : runs) {
     if (run.policy == "full") full = run.attended_mean;
-    t.add({run.more["checkpoint"], run.policy, run.budget > 0 ? std::to_string(run.budget) : "-",
-           percent(run.more["fine_accuracy"]), percent(run.more["coarse_accuracy"]),
-           percent(run.more["answer_accuracy"]), percent(run.more["fine_accuracy_free"]),
-           percent(run.more["exact_match"]), fixed(run.attended_mean, 1),
-           full > 0 ? fixed(run.attended_mean / full, 2) : "-", kib(run.device_peak), fixed(run.tokens_per_second(), 0)});
+    t.add(
+        {run.more["checkpoint"], run.policy, run.budget > 0 ? std::to_string(run.budget) : "-",
+         percent(run.more["fine_accuracy"]), percent(run.more["coarse_accuracy"]), percent(run.more["answer_accuracy"]),
+         percent(run.more["fine_accuracy_free"]), percent(run.more["exact_match"]), fixed(run.attended_mean, 1),
+         full > 0 ? fixed(run.attended_mean / full, 2) : "-", kib(run.device_peak), fixed(run.tokens_per_second(), 0)});
   }
   t.print(std::cout);
 }
@@ -143,15 +149,19 @@ CLI::App* add_command(CLI::App& app, options& given) {
   CLI::App* demo = app.add_subcommand("ledger", "the demo: a small model that reasons, under every policy");
   demo->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")->delimiter(',');
   demo->add_option("--problems", given.problems, "of the task, at the checkpoint's size")
-      ->check(CLI::Range(1, 4096))->capture_default_str();
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   demo->add_option("--seed", given.seed, "of the problems")->capture_default_str();
   demo->add_option("--policies,--policy", given.policies, "also the controls random_c and oracle")->delimiter(',');
   demo->add_option("--budget", given.budget, "of window, sentence_kv and quest; default: what zoomr attends to")
       ->check(CLI::Range(1, zoomr::unlimited));
   demo->add_option("--window", given.window, "last tokens that the policies of thoughts attend to")
-      ->check(CLI::Range(1, zoomr::unlimited))->capture_default_str();
+      ->check(CLI::Range(1, zoomr::unlimited))
+      ->capture_default_str();
   demo->add_option("--set", given.settings, "component.field=value, for all policies that have it");
-  demo->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh")->delimiter(' ')->capture_default_str();
+  demo->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh")
+      ->delimiter(' ')
+      ->capture_default_str();
   demo->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return demo;
 }
@@ -168,19 +178,21 @@ void run(const options& given) {
       needs needed;
       with_run(given, name, matched, needed, [&](const auto& policy, index budget) {
         progress bar(on.checkpoint + ", " + name, 2 * on.set.length());
-        const auto forced = evaluate(on.net, policy, on.set, on.classes, true, needed,
-                                     [&](std::size_t done) { bar.at(done); });
+        const auto forced =
+            evaluate(on.net, policy, on.set, on.classes, true, needed, [&](std::size_t done) { bar.at(done); });
         const auto free = evaluate(on.net, policy, on.set, on.classes, false, needed,
                                    [&](std::size_t done) { bar.at(on.set.length() + done); });
         runs.push_back(report_of(on, name, budget, forced, free));
         runs.back().options = describe(policy);
-        if (!given.json && name.starts_with("zoomr")) print_zooms(on, name, free);
+        if (!given.json && name.starts_with("zoomr")) print_zooms(on, name, forced);
       });
     }
   }
   if (given.json) return print_json(std::cout, runs);
-  std::cout << "\nLEDGER, " << given.problems << " problems. Fetched values in %: fine and coarse in the trace, then answers"
-            << "\n(teacher-forced); fine in a trace that the model writes itself; whole traces without an error.\n\n";
+  std::cout << "\nLEDGER, " << given.problems
+            << " problems. Fetched values in %: fine and coarse in the trace, then answers"
+            << "\n(teacher-forced, like the costs); fine in a trace that the model writes itself; whole traces without "
+               "an error.\n\n";
   print_accuracy(runs);
 }
 

@@ -58,10 +58,10 @@ struct outcome {
   double seconds = 0;
   std::int64_t steps = 0;
   double attended_mean = 0;
-  zoomr::byte_count device_peak = 0;    // the largest of all problems
-  zoomr::memory_use bytes;              // of the first problem, at its end
-  zoomr::statistics stats;              // of the first problem
-  std::vector<token_id> tokens;         // of the first problem, after the prompt
+  zoomr::byte_count device_peak = 0;  // the largest of all problems
+  zoomr::memory_use bytes;            // of the first problem, at its end
+  zoomr::statistics stats;            // of the first problem
+  std::vector<token_id> tokens;       // of the first problem, after the prompt
   std::vector<zoom_record> zooms;
   index prompt_segments = 0;
 };

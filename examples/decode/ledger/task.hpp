@@ -24,14 +24,14 @@ struct task {
   std::size_t registers = 0;  // of a problem
   std::size_t lines = 0;      // values of a register (T)
   std::size_t answers = 0;
-  std::size_t values = 0;     // 97
-  std::size_t literals = 0;   // registers that are given, not computed
+  std::size_t values = 0;    // 97
+  std::size_t literals = 0;  // registers that are given, not computed
   std::size_t first_fine = 0;
-  std::size_t last_fine = 0;  // fine references point at lines first_fine ... last_fine
-  double fine_share = 0;      // of references; the others point at `last`
+  std::size_t last_fine = 0;             // fine references point at lines first_fine ... last_fine
+  double fine_share = 0;                 // of references; the others point at `last`
   std::vector<std::size_t> permutation;  // [values]
   std::vector<std::string> names;
-  std::vector<std::size_t> kappa;        // [names]
+  std::vector<std::size_t> kappa;  // [names]
 };
 
 inline task read_task(const std::filesystem::path& directory) {
@@ -59,14 +59,14 @@ inline task read_task(const std::filesystem::path& directory) {
 struct reference {
   std::size_t source = 0;  // a register's number
   std::size_t line = 0;
-  bool last = false;       // coarse: the last line, which the summary holds
+  bool last = false;  // coarse: the last line, which the summary holds
 };
 
 struct program {
-  std::vector<std::size_t> names;       // [registers]  into task::names
-  std::vector<std::size_t> literals;    // [literals]
-  std::vector<reference> pointers;      // [registers]  the first `literals` are unused
-  std::vector<reference> answers;       // [answers]
+  std::vector<std::size_t> names;     // [registers]  into task::names
+  std::vector<std::size_t> literals;  // [literals]
+  std::vector<reference> pointers;    // [registers]  the first `literals` are unused
+  std::vector<reference> answers;     // [answers]
 };
 
 /// A look-up: the token at `at` ends the pointer, the next one is the value.
@@ -79,11 +79,11 @@ struct fetch {
 /// A rendered problem.
 struct problem {
   std::vector<std::string> tokens;
-  std::vector<bool> scored;          // the model can know this token from those before it
-  std::vector<fetch> fetches;        // ascending
-  std::vector<std::size_t> names;    // [registers]
-  std::size_t prompt_length = 0;     // tokens up to and with <go>
-  std::size_t trace_end = 0;         // position of <ans>
+  std::vector<bool> scored;        // the model can know this token from those before it
+  std::vector<fetch> fetches;      // ascending
+  std::vector<std::size_t> names;  // [registers]
+  std::size_t prompt_length = 0;   // tokens up to and with <go>
+  std::size_t trace_end = 0;       // position of <ans>
 };
 
 /// Random programs, the same for the same seed everywhere.
