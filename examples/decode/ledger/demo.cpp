@@ -88,6 +88,7 @@ run_report report_of(const bench& on, const std::string& name, index budget, con
               {"fine_accuracy", forced.fine.share()},
               {"coarse_accuracy", forced.coarse.share()},
               {"answer_accuracy", forced.answers.share()},
+              {"token_accuracy", forced.trace.share()},
               {"fine_accuracy_free", free.fine.share()},
               {"coarse_accuracy_free", free.coarse.share()},
               {"exact_match", free.exact.share()},
@@ -129,16 +130,17 @@ void print_zooms(const bench& on, const std::string& name, const outcome& forced
 std::string percent(double share) { return fixed(100 * share, 1); }
 
 void print_accuracy(const std::vector<run_report>& runs) {
-  table t({"checkpoint", "policy", "budget", "fine", "coarse", "answers", "fine free", "exact", "attended", "of full",
-           "peak KiB", "tokens/s"});
+  table t({"checkpoint", "policy", "budget", "fine", "coarse", "answers", "tokens", "fine free", "exact", "attended",
+           "of full", "peak KiB", "tokens/s"});
   double full = 0;
   for (const run_report& run : runs) {
     if (run.policy == "full") full = run.attended_mean;
-    t.add(
-        {run.more["checkpoint"], run.policy, run.budget > 0 ? std::to_string(run.budget) : "-",
-         percent(run.more["fine_accuracy"]), percent(run.more["coarse_accuracy"]), percent(run.more["answer_accuracy"]),
-         percent(run.more["fine_accuracy_free"]), percent(run.more["exact_match"]), fixed(run.attended_mean, 1),
-         full > 0 ? fixed(run.attended_mean / full, 2) : "-", kib(run.device_peak), fixed(run.tokens_per_second(), 0)});
+    t.add({run.more["checkpoint"], run.policy, run.budget > 0 ? std::to_string(run.budget) : "-",
+           percent(run.more["fine_accuracy"]), percent(run.more["coarse_accuracy"]),
+           percent(run.more["answer_accuracy"]), percent(run.more["token_accuracy"]),
+           percent(run.more["fine_accuracy_free"]), percent(run.more["exact_match"]), fixed(run.attended_mean, 1),
+           full > 0 ? fixed(run.attended_mean / full, 2) : "-", kib(run.device_peak),
+           fixed(run.tokens_per_second(), 0)});
   }
   t.print(std::cout);
 }
@@ -190,7 +192,7 @@ void run(const options& given) {
   }
   if (given.json) return print_json(std::cout, runs);
   std::cout << "\nLEDGER, " << given.problems
-            << " problems. Fetched values in %: fine and coarse in the trace, then answers"
+            << " problems. Right in %: fine and coarse look-ups of the trace, answers, all tokens"
             << "\n(teacher-forced, like the costs); fine in a trace that the model writes itself; whole traces without "
                "an error.\n\n";
   print_accuracy(runs);

@@ -55,6 +55,7 @@ struct zoom_record {
 struct outcome {
   score fine, coarse, answers;  // values fetched
   score exact;                  // whole traces, up to <ans>
+  score trace;                  // tokens of the traces
   double seconds = 0;
   std::int64_t steps = 0;
   double attended_mean = 0;
@@ -97,7 +98,10 @@ outcome evaluate(model& net, const Policy& policy, const problem_set& set,
       const token_id predicted = greedy(run.logits(static_cast<index>(b)));
       const token_id truth = set.ids[b][p + 1];
       next[b] = forced || !layout.scored[p + 1] ? truth : predicted;
-      if (p + 1 < layout.trace_end) exact[b] = exact[b] && predicted == truth;
+      if (p + 1 < layout.trace_end) {
+        exact[b] = exact[b] && predicted == truth;
+        out.trace.add(predicted == truth);
+      }
       if (!fetched) continue;
       const fetch& f = set.problems[b].fetches[fetches];
       (f.answer ? out.answers : f.to.last ? out.coarse : out.fine).add(predicted == truth);
