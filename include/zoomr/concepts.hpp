@@ -119,7 +119,7 @@ concept refresh_rule = component<T> && std::same_as<typename T::role, role::refr
   { t.due(event) } -> std::same_as<refresh_action>;
   { t.ask_again } -> std::convertible_to<bool>;    // one selection for all layers: pass the token once more
   { T::each_token } -> std::convertible_to<bool>;  // a choice serves its own token only
-  { t.drift() } -> std::convertible_to<float>;     // cosine below which choose_if_drifted chooses
+  { t.drift() } -> std::convertible_to<float>;     // cosine below which choose_if_drifted chooses; -2: unused
 };
 
 }  // namespace v0

@@ -187,17 +187,18 @@ class kv_cache {
   }
 
   void expect_undo(const sequence_state<Policy>& undone, index to) const {
-    const index depth = undone.tokens() - to;
-    const bool sums = core_->sizes.query_parts > 0 && depth > core_->limits.undo_tokens;
+    const bool deep = to < undone.undo_floor;
+    const bool sums = core_->sizes.query_parts > 0 && deep;
     const bool choices = core_->persists() && !undone.log.reaches(to);
     const bool given_up = to < undone.prompt_end && (undone.kept_each > 0 || undone.evicted_pages > 0);
-    const bool evicted = core_->policy.store.evicts && depth > core_->limits.undo_tokens;
+    const bool evicted = core_->policy.store.evicts && deep;
     if (sums || choices || given_up || evicted) {
       throw error(errc::undo_depth,
                   "cannot roll back from " + std::to_string(undone.tokens()) + " to " + std::to_string(to) +
                       " tokens: " +
                       (given_up ? "the policy has given up tokens of the prompt"
-                                : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens)));
+                                : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens) +
+                                      ", counted from the longest that the sequence ever was"));
     }
   }
 

@@ -5,13 +5,15 @@
 
 #include <zoomr/core/types.hpp>
 
+#include <cstddef>  // std::size_t
+
 namespace zoomr {
 inline namespace v0 {
 
 /// The numbers that stand for one dimension of one segment.
 template <index Rows>
 struct cells {
-  float row[Rows > 0 ? Rows : 1] = {};
+  float row[std::size_t{Rows > 0 ? Rows : 1}] = {};
 };
 
 namespace summary {

@@ -177,7 +177,9 @@ class choosing {
   /// The runs, in slots, that query head `head` and those together with it read; valid until the next call.
   view<const run> runs_of(index kv_head, index head) {
     choose_row(head);
-    const bool same_for_all = per_ == scope::sequence || per_ == scope::layer || !Policy::selects || dense_;
+    constexpr bool own_tokens = decltype(core_.policy.retain)::observes;  // then each KV head has its own slots
+    const bool same_for_all =
+        dense_ || (!own_tokens && (per_ == scope::sequence || per_ == scope::layer || !Policy::selects));
     if (kv_head == 0 || !same_for_all) list_ = resolved(kv_head, head);
     count_.attended += std::int64_t{list_.tokens()} * heads_together();
     add_to_union(list_);

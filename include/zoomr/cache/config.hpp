@@ -15,7 +15,7 @@ struct config {
   index segments = 0;                    // of one sequence; 0: tokens / 4 + 8
   index step_tokens = 512;               // most tokens of all sequences in one step: the prefill chunk
   index draft_tokens = 16;               // most tokens of one sequence in one step after its prompt
-  index undo_tokens = 0;                 // how far committed text can always be rolled back
+  index undo_tokens = 0;                 // how far behind its longest a sequence can always be rolled back
   index dense_below = 0;                 // shorter contexts attend everything: the crossover of the machine; 0: off
   view<const token_class> classes = {};  // [vocabulary] class of each token id; the caller keeps it alive
 

@@ -123,6 +123,7 @@ struct cache_core {
       }
       if (prompt_ends) state.prompt_end = state.tokens();
     }
+    state.undo_floor = std::max(state.undo_floor, state.tokens() - limits.undo_tokens);
     return segments_before;
   }
 
@@ -215,13 +216,16 @@ struct cache_core {
     }
   }
 
-  // No query from now on, nor after any rollback that undo_tokens allows, has its back zone begin before this.
+  // No query from now on, nor after any rollback that undo_tokens allows, has its back zone begin before this; nor
+  // has any segment a summary there that it has not yet: the open one may still be given one.
   index unreachable_end(const state_type& state) const {
     const index tokens = std::max(state.prompt_end, state.tokens() - limits.undo_tokens);
     index open_begin = policy.segment.open_begin(state.segmenting);
     for (auto s = state.segments.rbegin(); s != state.segments.rend() && s->closed_at >= tokens; ++s)
       open_begin = s->begin;
-    return policy.zone.back(tokens, state.prompt_end, std::min(open_begin, tokens));
+    open_begin = std::min(open_begin, tokens);
+    const index back = policy.zone.back(tokens, state.prompt_end, open_begin);
+    return std::same_as<decltype(policy.segment), unsegmented> ? back : std::min(back, open_begin);
   }
 
   void evict_before(state_type& state, index end) {

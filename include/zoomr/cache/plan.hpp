@@ -75,7 +75,7 @@ planned_item plan(const Policy& policy, const sequence_state<Policy>& state, con
   index last_choice = std::max(state.log.last_position(), state.prompt_end - 1);
   while (made.tokens < wanted) {
     const index position = made.first + made.tokens;
-    planned_token& token = table[made.tokens++];
+    planned_token& token = table[made.tokens++] = {};
     const token_id id = item.ids[made.tokens - 1];
     token.classes = id < limits.classes.size() ? limits.classes[id] : token_class::plain;
     closings closed;

@@ -7,6 +7,7 @@
 #include <zoomr/cache/query_memory.hpp>
 #include <zoomr/cache/selection.hpp>
 #include <zoomr/cache/statistics.hpp>
+#include <zoomr/core/paged_lane.hpp>
 #include <zoomr/policy.hpp>
 
 #include <vector>  // std::vector
@@ -43,7 +44,7 @@ struct layout {
     }
   }
 
-  static constexpr bool drifts(const Policy& policy) { return policy.refresh.drift() != 0.0f; }
+  static constexpr bool drifts(const Policy& policy) { return policy.refresh.drift() >= -1.0f; }
 
   /// A choice stays in force for the following tokens, rather than for its own token only.
   static constexpr bool persists(const Policy& policy) {
@@ -89,6 +90,7 @@ struct sequence_state {
   selection_log log;
   query_memory queries;
   index evicted_pages = 0;  // pages before this one were looked at for eviction
+  index undo_floor = 0;     // undo_tokens behind the longest that it ever was: no deeper can it be undone
   statistics stats;
 
   sequence_state(const layout<Policy>& sizes, const config& limits)
@@ -137,11 +139,12 @@ struct sequence_state {
   void forget_everything() {
     open = false;
     prompt_end = -1;
-    classes.clear(), pages.clear(), segments.clear(), after_close.clear(), kept.clear();
+    classes.clear(), segments.clear(), after_close.clear(), kept.clear();
     segmenting = {};
     kept_each = 0;
     in_force.clear(), log.clear();
     evicted_pages = 0;
+    undo_floor = 0;
     stats = {};
   }
 };

@@ -12,7 +12,9 @@
 namespace zoomr {
 inline namespace v0 {
 
-using index = std::int32_t;       ///< positions, slots, counts of tokens, heads, segments
+/// Positions, slots, counts of tokens, heads, segments. POSIX has a function index(): where <strings.h> is in sight,
+/// say `zoomr::index`, or import it into a namespace of your own, rather than all of zoomr into the global one.
+using index = std::int32_t;
 using byte_count = std::int64_t;  ///< sizes in bytes
 using token_id = std::int32_t;    ///< what the tokenizer calls a token
 using tally = std::int64_t;       ///< agreement of heads on one segment: votes, or mass in units of 2^-24

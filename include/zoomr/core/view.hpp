@@ -5,6 +5,7 @@
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/types.hpp>
 
+#include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_convertible_v
 
 namespace zoomr {
@@ -13,7 +14,7 @@ inline namespace v0 {
 /// Extents of a `Rank`-dimensional array, outermost first: `{tokens, heads, head_dim}`.
 template <int Rank>
 struct extents {
-  index at[Rank];
+  index at[std::size_t{Rank}];
 };
 
 /// Anything with the elements of a `view<T>` side by side: a vector, an array, a span.
@@ -43,7 +44,8 @@ class view {
   }
 
   /// Row-major with a stride of its own, in elements, for each dimension; the last one must be 1.
-  ZOOMR_HD constexpr view(T* data, extents<Rank> shape, const std::int64_t (&strides)[Rank]) : data_(data) {
+  ZOOMR_HD constexpr view(T* data, extents<Rank> shape, const std::int64_t (&strides)[std::size_t{Rank}])
+      : data_(data) {
     for (int d = 0; d < Rank; ++d) {
       extent_[d] = shape.at[d];
       stride_[d] = strides[d];
@@ -112,7 +114,7 @@ class view {
  private:
   ZOOMR_HD constexpr view<T, Rank - 1> rest(index i) const requires(Rank > 1) {
     extents<Rank - 1> shape{};
-    std::int64_t strides[Rank - 1] = {};
+    std::int64_t strides[std::size_t{Rank - 1}] = {};
     for (int d = 1; d < Rank; ++d) {
       shape.at[d - 1] = extent_[d];
       strides[d - 1] = stride_[d];
@@ -121,8 +123,8 @@ class view {
   }
 
   T* data_ = nullptr;
-  index extent_[Rank] = {};
-  std::int64_t stride_[Rank] = {};
+  index extent_[std::size_t{Rank}] = {};
+  std::int64_t stride_[std::size_t{Rank}] = {};
 };
 
 }  // namespace v0

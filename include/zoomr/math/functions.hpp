@@ -21,7 +21,7 @@ ZOOMR_HD inline float fused(float a, float b, float c) {
 }
 
 /// e^x for x <= 0 (larger x up to 88 is fine too).
-/// @return relative error below 2e-7; 0 below -87 (also for -inf); NaN for NaN
+/// @return relative error below 1e-7; 0 below -87 (also for -inf); NaN for NaN
 /// @cost   8 fma, no table
 ZOOMR_HD inline float exponential(float x) {
   if (!(x >= -87.0f)) return x != x ? x : 0.0f;

@@ -18,8 +18,8 @@ inline constexpr tally not_eligible = std::numeric_limits<tally>::min();
 ZOOMR_HD inline tally sortable(float score) {
   constexpr tally lowest = std::numeric_limits<std::int32_t>::min();
   if (score != score) return lowest;
-  const auto bits = std::bit_cast<std::int32_t>(score + 0.0f);  // -0 + 0 = +0
-  return bits >= 0 ? bits : lowest - bits;
+  const auto bits = std::bit_cast<std::int32_t>(score);
+  return bits >= 0 ? bits : lowest - bits;  // -0 is `lowest`, and becomes 0
 }
 
 /// Gives ids one after the other, best first: highest key, then lowest id. What is not eligible never comes.

@@ -24,7 +24,7 @@ struct boundaries {
     const bool now = has(event.classes, token_class::delimiter) || event.since_choice >= at_most;
     return now ? refresh_action::choose : refresh_action::keep;
   }
-  ZOOMR_HD constexpr float drift() const { return 0.0f; }
+  ZOOMR_HD constexpr float drift() const { return -2.0f; }
   constexpr const char* problem() const { return at_most < 1 ? "boundaries: at_most must be at least 1" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) {
     visit("ask_again", self.ask_again);

@@ -23,7 +23,7 @@ struct every_token {
   ZOOMR_HD constexpr refresh_action due(const token_event& event) const {
     return event.open_tokens <= everything_until ? refresh_action::everything : refresh_action::choose;
   }
-  ZOOMR_HD constexpr float drift() const { return 0.0f; }
+  ZOOMR_HD constexpr float drift() const { return -2.0f; }
   constexpr const char* problem() const { return nullptr; }
   static constexpr void each_field(auto& self, auto visit) {
     visit("ask_again", self.ask_again);

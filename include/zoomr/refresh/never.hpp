@@ -15,7 +15,7 @@ struct never {
   static constexpr bool ask_again = false;
 
   ZOOMR_HD constexpr refresh_action due(const token_event&) const { return refresh_action::keep; }
-  ZOOMR_HD constexpr float drift() const { return 0.0f; }
+  ZOOMR_HD constexpr float drift() const { return -2.0f; }
   constexpr const char* problem() const { return nullptr; }
   static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const never&, const never&) = default;

@@ -32,7 +32,7 @@ struct fill_budget {
   constexpr const char* problem() const { return tokens < 1 ? "fill_budget: tokens must be at least 1" : nullptr; }
   /// The zones count in the budget, so they must fit into it.
   constexpr const char* problem_with(const zones& zone) const {
-    const bool fits = zone.sinks <= tokens && zone.recent <= tokens - zone.sinks;
+    const bool fits = tokens == unlimited || (zone.sinks <= tokens && zone.recent <= tokens - zone.sinks);
     return fits ? nullptr : "the budget is smaller than sinks + window: raise tokens, or lower sinks or recent";
   }
   static constexpr void each_field(auto& self, auto visit) {

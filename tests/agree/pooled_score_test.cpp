@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <agree/scores.hpp>
+#include <zoomr/agree/pooled_score.hpp>
+
+#include <cmath>  // std::fmax
+
+namespace zoomr {
+using unit::agreed;
+using unit::table;
+using unit::tallies;
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+constexpr pooled_score mean{};
+constexpr pooled_score largest{.over_group = pool::max};
+
+}  // namespace
+
+TEST_CASE("scores are averaged in ascending order of heads, bit for bit") {
+  unit::random random(33);
+  for (int round = 0; round < 200; ++round) {
+    const auto scores = unit::random_table(random, random.between(1, 8), random.below(30), true);
+    tallies expected = scores.before;
+    for (index id = 0; id < scores.segments; ++id) {
+      if (!scores.eligible(id)) continue;
+      float sum = scores.at(0, id);
+      for (index head = 1; head < scores.heads; ++head) sum += scores.at(head, id);
+      expected[unit::size(id)] = sortable(sum / static_cast<float>(scores.heads));
+    }
+    REQUIRE(agreed(mean, scores) == expected);
+  }
+}
+
+TEST_CASE("the maximum is that of all heads, and NaN if one of them is") {
+  unit::random random(34);
+  for (int round = 0; round < 200; ++round) {
+    const auto scores = unit::random_table(random, random.between(1, 8), random.below(30), true);
+    tallies expected = scores.before;
+    for (index id = 0; id < scores.segments; ++id) {
+      if (!scores.eligible(id)) continue;
+      float most = -infinity;
+      bool bad = false;
+      for (index head = 0; head < scores.heads; ++head) {
+        bad = bad || scores.at(head, id) != scores.at(head, id);
+        most = std::fmax(most, scores.at(head, id));
+      }
+      expected[unit::size(id)] = sortable(bad ? not_a_number : most);
+    }
+    REQUIRE(agreed(largest, scores) == expected);
+  }
+}
+
+TEST_CASE("with one head, its score is the tally") {
+  const auto scores = table(1, {1.5f, -0.0f, not_a_number, -infinity});
+  const tallies expected{sortable(1.5f), sortable(0.0f), sortable(not_a_number), sortable(-infinity)};
+  CHECK(agreed(mean, scores) == expected);
+  CHECK(agreed(largest, scores) == expected);
+}
+
+TEST_CASE("opposite infinities have no mean, and rank last; any score will do") {
+  const tallies pooled = agreed(mean, table(2, {infinity, 1.0f, -infinity, 1.0f}));
+  CHECK(pooled[0] == sortable(not_a_number));
+  CHECK(pooled[0] >= pooled_score::least);
+  CHECK(not_eligible < pooled_score::least);
+}
+
+TEST_CASE("scores of different layers cannot be pooled") {
+  CHECK(pooled_score{}.problem() == nullptr);
+  CHECK(pooled_score{.per = scope::layer}.problem() == nullptr);
+  CHECK(pooled_score{.per = scope::sequence}.problem() != nullptr);
+}
+
+}  // namespace zoomr

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scores of some heads for some segments, and the tallies that a consensus rule makes of them.
+#pragma once
+
+#include <core/random.hpp>
+#include <zoomr/concepts.hpp>
+
+#include <vector>  // std::vector
+
+namespace unit {
+
+using tallies = std::vector<zoomr::tally>;
+
+struct score_table {
+  zoomr::index heads = 0;
+  zoomr::index segments = 0;
+  std::vector<float> scores;         // [heads, segments]
+  std::vector<zoomr::index> tokens;  // [segments]
+  tallies before;                    // [segments]  0, or not_eligible
+  zoomr::index head_dim = 64;
+
+  float at(zoomr::index head, zoomr::index id) const { return scores[size(head * segments + id)]; }
+  bool eligible(zoomr::index id) const { return before[size(id)] != zoomr::not_eligible; }
+};
+
+/// One token in each segment, all eligible.
+inline score_table table(zoomr::index heads, std::vector<float> scores) {
+  const auto segments = static_cast<zoomr::index>(scores.size()) / heads;
+  return {heads, segments, std::move(scores), std::vector<zoomr::index>(size(segments), 1), tallies(size(segments), 0)};
+}
+
+/// Scores with ties, infinities and NaN; some segments with nothing left to attend.
+inline score_table random_table(random& random, zoomr::index heads, zoomr::index segments, bool special) {
+  score_table made;
+  made.heads = heads;
+  made.segments = segments;
+  made.scores = random.floats(size(heads * segments), -20.0f, 20.0f);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float specials[] = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f, 1.0f};
+  for (float& score : made.scores) {
+    if (special && random.chance(0.4)) score = specials[random.below(6)];
+  }
+  for (zoomr::index id = 0; id < segments; ++id) {
+    const bool eligible = random.chance(0.8);
+    made.tokens.push_back(eligible ? random.between(1, 300) : 0);
+    made.before.push_back(eligible ? 0 : zoomr::not_eligible);
+  }
+  return made;
+}
+
+/// Adds the heads [first, last) of the table to `into`.
+template <class Consensus>
+void add_heads(const Consensus& agree, const score_table& table, zoomr::index first, zoomr::index last, tallies& into) {
+  std::vector<zoomr::index> order(size(table.segments));
+  const zoomr::view<const float, 2> scores(table.scores.data(), {table.heads, table.segments});
+  agree.add(scores.slice(first, last), table.tokens, table.head_dim, into, order);
+}
+
+template <class Consensus>
+tallies agreed(const Consensus& agree, const score_table& table) {
+  tallies made = table.before;
+  add_heads(agree, table, 0, table.heads, made);
+  return made;
+}
+
+}  // namespace unit

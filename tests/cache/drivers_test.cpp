@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// However a text is cut into steps, and whatever is tried and dropped or undone on the way, each committed token
+// attends the same positions and gets the same bits.
+#include <cache/driving.hpp>
+#include <cache/small_policies.hpp>
+
+#include <doctest/doctest.h>
+
+namespace zoomr_test {
+namespace {
+
+constexpr index tokens = 400;
+constexpr std::uint64_t seeds = 20;
+constexpr shape model{2, 4, 2, 8};
+
+tape tape_of(std::uint64_t seed) {
+  constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
+  constexpr markup texts[] = {markup::pairs, markup::summaries_alone, markup::stray, markup::sentences};
+  return make_tape(model, looks[seed % 3], texts[seed % 4], tokens, static_cast<index>(60 + seed * 7 % 40), seed);
+}
+
+/// Some ids of which a prefix, perhaps empty, is what the tape says next.
+part draft_of(const tape& says, index position, dice& random) {
+  part made{0, says.between(position, position + random.between(2, 6)), false};
+  const auto wrong_from = static_cast<std::size_t>(random.between(0, static_cast<index>(made.ids.size())));
+  for (std::size_t i = wrong_from; i < made.ids.size(); ++i) made.ids[i] = random.between(1, 30);
+  return made;
+}
+
+/// The prompt in chunks; the last one holds what retention observes.
+template <class Player>
+void play_prompt(Player& plays, dice& random) {
+  const tape& says = *plays.at(0).says;
+  constexpr index observed = 8;
+  while (plays.tokens() < says.prompt) {
+    const index left = says.prompt - plays.tokens();
+    const bool last = left <= observed || random.chance(15);
+    const index count = last ? left : random.between(1, left - observed);
+    plays.play({{0, says.between(plays.tokens(), plays.tokens() + count), count == left}});
+  }
+}
+
+/// What the drivers have come across, so that a test can say that they did.
+struct adventures {
+  index longest_accepted = 0;
+  index into_prompt = 0;
+  index refused = 0;
+  std::int64_t second_passes = 0;
+};
+
+template <class Player>
+void in_chunks_and_backwards(Player& plays, dice& random, adventures&) {
+  plays.layers_backwards = true;
+  play_prompt(plays, random);
+  plays.play_plainly();
+}
+
+template <class Player>
+void with_drafts(Player& plays, dice& random, adventures& met) {
+  play_prompt(plays, random);
+  while (!plays.done()) {
+    const index accepted = plays.play({draft_of(*plays.at(0).says, plays.tokens(), random)})[0];
+    met.longest_accepted = std::max(met.longest_accepted, accepted);
+    if (accepted == 0) plays.play({plays.next(0, 1)});
+  }
+}
+
+/// Drafts, detours of wrong tokens that are committed and undone, and right tokens that are undone and come again.
+template <class Player>
+void with_rollbacks(Player& plays, dice& random, adventures& met) {
+  const tape& says = *plays.at(0).says;
+  const index undo = limits_for(tokens).undo_tokens;
+  index longest = 0;  // tokens that were ever committed
+  while (!plays.done()) {
+    if (plays.tokens() < says.prompt) play_prompt(plays, random);
+    longest = std::max(longest, plays.tokens());
+    index to = plays.tokens();
+    if (random.chance(12)) {
+      const index room = std::min<index>({random.between(1, 9), tokens + 8 - to, undo});
+      for (index count = 0; count < room; ++count) plays.play({{0, {random.between(1, 30)}, false, true}});
+    } else if (!random.chance(12)) {
+      if (plays.play({draft_of(says, to, random)})[0] == 0) plays.play({plays.next(0, 1)});
+      continue;
+    }
+    longest = std::max(longest, plays.tokens());
+    const index guaranteed = std::max(longest - undo, 0);  // undo_tokens counts from the longest that it was
+    to = std::min(to, random.between(guaranteed, plays.tokens()));
+    try {
+      plays.rollback(0, to);
+      met.into_prompt += to < says.prompt ? 1 : 0;
+    } catch (const zoomr::error& refusal) {
+      REQUIRE(refusal.code() == zoomr::errc::undo_depth);
+      REQUIRE(to < says.prompt);  // only a prompt may have been given up
+      ++met.refused;
+      plays.rollback(0, std::max(to, says.prompt));
+    }
+  }
+}
+
+/// Steps with right and wrong tokens that are dropped at any point.
+template <class Player>
+void with_dropped_steps(Player& plays, dice& random, adventures& met) {
+  constexpr fate fates[] = {fate::dropped_at_once, fate::dropped_between_layers, fate::dropped_after_pass,
+                            fate::dropped_after_again, fate::committed};
+  const tape& says = *plays.at(0).says;
+  while (plays.tokens() < says.prompt) {
+    plays.play({{0, says.between(plays.tokens(), says.prompt), true}}, random.one_of(fates));
+    if (plays.tokens() > 0) break;
+    plays.play({{0, says.between(0, random.between(1, 30)), false}}, fate::dropped_after_pass);
+  }
+  while (!plays.done()) {
+    part tried = random.chance(50) ? draft_of(says, plays.tokens(), random) : plays.next(0, 1);
+    tried.accept_all = random.chance(30);
+    const fate end = random.one_of(fates);
+    const zoomr::memory_use before = plays.cache.bytes(plays.at(0).seq);
+    if (end == fate::committed) tried = plays.next(0, random.between(1, 4));
+    plays.play({tried}, end);
+    if (end != fate::committed) REQUIRE(plays.cache.bytes(plays.at(0).seq) == before);
+  }
+  met.second_passes += plays.second_passes;
+}
+
+TEST_CASE("chunks, drafts, rollbacks and dropped steps change no bit of what committed tokens attend and get") {
+  for_each_policy([](const char* name, const auto& policy) {
+    using player_type = player<std::decay_t<decltype(policy)>>;
+    adventures met;
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      const tape says = tape_of(seed);
+      player_type plain(model, policy, limits_for(tokens + 8));
+      plain.open(says);
+      plain.play_plainly();
+      const auto check = [&](const char* driver, auto drive) {
+        player_type driven(model, policy, limits_for(tokens + 8));
+        driven.open(says);
+        dice random(seed * 7919);
+        drive(driven, random, met);
+        CAPTURE(std::string(name));
+        CAPTURE(std::string(driver));
+        CAPTURE(seed);
+        REQUIRE(difference(plain.at(0).log, driven.at(0).log) == "");
+        const auto a = plain.cache.segments(plain.at(0).seq);
+        const auto b = driven.cache.segments(driven.at(0).seq);
+        CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+      };
+      check("chunks", [](auto&... with) { in_chunks_and_backwards(with...); });
+      check("drafts", [](auto&... with) { with_drafts(with...); });
+      check("rollbacks", [](auto&... with) { with_rollbacks(with...); });
+      check("dropped steps", [](auto&... with) { with_dropped_steps(with...); });
+    }
+    constexpr bool gives_up_prompt = decltype(policy.retain)::observes || decltype(policy.store)::evicts;
+    const bool one_by_one = policy.refresh.drift() >= -1.0f;  // then drafts are one token long
+    CHECK((met.longest_accepted > 2) == !one_by_one);
+    CHECK((gives_up_prompt ? met.refused : met.into_prompt) > 0);
+    if (!gives_up_prompt) CHECK(met.refused == 0);
+    CHECK((met.second_passes > 0) == policy.refresh.ask_again);
+  });
+}
+
+TEST_CASE("a prompt whose queries are only observed gives the same sequence as one that the cache attends") {
+  for_each_policy([](const char* name, const auto& policy) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      const tape says = tape_of(seed);
+      player<std::decay_t<decltype(policy)>> plain(model, policy, limits_for(tokens));
+      plain.open(says);
+      plain.play_plainly(0, 200);
+      player<std::decay_t<decltype(policy)>> observed(model, policy, limits_for(tokens));
+      observed.open(says);
+      observed.observe_prompts = true;
+      observed.play_plainly(0, 200);
+      auto& log = plain.at(0).log;
+      log.erase(log.begin(), log.lower_bound({says.prompt, 0}));
+      auto& other = observed.at(0).log;
+      other.erase(other.begin(), other.lower_bound({says.prompt, 0}));
+      CAPTURE(std::string(name));
+      CAPTURE(seed);
+      REQUIRE(log.size() >= 200u - static_cast<std::size_t>(says.prompt));
+      REQUIRE(difference(log, other) == "");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace zoomr_test

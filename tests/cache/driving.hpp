@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Feeds texts to a cache in any legal way, and keeps what each committed token attended and got.
+#pragma once
+
+#include <support/inputs.hpp>
+#include <support/reference.hpp>
+#include <zoomr/zoomr.hpp>
+
+#include <cstring>   // std::memcmp
+#include <map>       // std::map
+#include <optional>  // std::optional
+#include <string>    // std::string
+#include <utility>   // std::pair
+#include <vector>    // std::vector
+
+namespace zoomr_test {
+
+using zoomr::view;
+
+/// What one sequence says, and the numbers that its tokens have.
+struct tape {
+  tensors numbers;
+  std::vector<token_id> ids;
+  index prompt = 1;
+
+  index size() const { return static_cast<index>(ids.size()); }
+  std::vector<token_id> between(index first, index last) const {
+    return {ids.begin() + first, ids.begin() + std::min(last, size())};
+  }
+};
+
+inline tape make_tape(const shape& model, kind look, markup text, index tokens, index prompt, std::uint64_t seed) {
+  return {{model, look, mixed(seed)}, text_of(text, tokens, prompt, seed), prompt};
+}
+
+/// Floats that are compared bit by bit.
+struct bits_of {
+  std::vector<float> numbers;
+  friend bool operator==(const bits_of& a, const bits_of& b) {
+    return a.numbers.size() == b.numbers.size() &&
+           std::memcmp(a.numbers.data(), b.numbers.data(), a.numbers.size() * sizeof(float)) == 0;
+  }
+};
+
+/// What one pass over one token gave.
+struct token_result {
+  std::vector<std::vector<index>> attended;  // [layers * heads]  empty in the prompt
+  bits_of out;                               // [layers, heads, head_dim]
+  bits_of lse;                               // [layers, heads]
+  friend bool operator==(const token_result&, const token_result&) = default;
+};
+
+/// By position and pass.
+using result_log = std::map<std::pair<index, index>, token_result>;
+
+/// The first token and pass in which two logs differ, in words; empty if they are equal.
+inline std::string difference(const result_log& a, const result_log& b) {
+  if (a == b) return {};
+  for (const auto& [at, result] : a) {
+    const auto other = b.find(at);
+    const std::string place = "position " + std::to_string(at.first) + " pass " + std::to_string(at.second);
+    if (other == b.end()) return place + " is missing";
+    if (!(result.attended == other->second.attended)) return place + " attends other positions";
+    if (!(result.out == other->second.out)) return place + " has another output";
+    if (!(result.lse == other->second.lse)) return place + " has another lse";
+  }
+  return "the second has more tokens";
+}
+
+/// How far a step gets before it is dropped; `committed`: not at all.
+enum class fate { committed, dropped_at_once, dropped_between_layers, dropped_after_pass, dropped_after_again };
+
+/// One item of a step: the next tokens of one sequence.
+struct part {
+  index voice = 0;
+  std::vector<token_id> ids;
+  bool prompt_ends = false;
+  bool accept_all = false;  // commit the tokens even if they are not the tape's
+};
+
+/// A cache with some sequences that each follow a tape.
+template <class Policy, class T = float>
+class player {
+ public:
+  struct voice {
+    zoomr::sequence seq;
+    const tape* says = nullptr;
+    result_log log;
+  };
+
+  player(const shape& model, const Policy& policy, const zoomr::config& limits) : cache(model, policy, limits) {
+    cache.trace(&trace_);
+  }
+  player(const player&) = delete;
+
+  index open(const tape& says) {
+    voices.push_back({cache.open(), &says, {}});
+    return static_cast<index>(voices.size()) - 1;
+  }
+  voice& at(index v) { return voices[static_cast<std::size_t>(v)]; }
+  index tokens(index v = 0) { return cache.tokens(at(v).seq); }
+  bool done(index v = 0) { return tokens(v) == at(v).says->size(); }
+
+  /// One step. Of a draft the longest prefix that the tape holds is accepted, unless `accept_all`.
+  /// @return the number of accepted tokens of each part
+  std::vector<index> play(const std::vector<part>& parts, fate until = fate::committed) {
+    std::vector<zoomr::step_item> items;
+    for (const part& p : parts) items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends});
+    auto step = cache.begin(view<const zoomr::step_item>(items));
+    if (until == fate::dropped_at_once) return {};
+    const index passes = step.passes();
+    std::vector<index> accepted;
+    std::vector<index> firsts;
+    for (index i = 0; i < step.items(); ++i)
+      accepted.push_back(accepts(parts, step, i)), firsts.push_back(step.position(i));
+    std::vector<result_log> logs(parts.size());
+    if (!pass(step, parts, 0, logs, until)) return {};
+    if (until == fate::dropped_after_pass) return {};
+    if (step.again(view<const index>(accepted))) {
+      ++second_passes;
+      if (passes != 2) throw std::logic_error("a second pass that was not announced");
+      pass(step, parts, 1, logs, fate::committed);
+    }
+    if (until == fate::dropped_after_again) return {};
+    step.commit(view<const index>(accepted));
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      for (auto& [place, result] : logs[i]) {
+        if (place.first < firsts[i] + accepted[i]) at(parts[i].voice).log[place] = std::move(result);
+      }
+    }
+    return accepted;
+  }
+
+  /// The prompt in one chunk, and then one token after the other up to `to`.
+  void play_plainly(index v = 0, index to = zoomr::unlimited) {
+    const tape& says = *at(v).says;
+    if (tokens(v) < says.prompt) play({{v, says.between(tokens(v), says.prompt), true}});
+    while (tokens(v) < std::min(to, says.size())) play({next(v, 1)});
+  }
+
+  /// The next `count` tokens of a tape after its prompt.
+  part next(index v, index count) { return {v, at(v).says->between(tokens(v), tokens(v) + count), false}; }
+
+  void rollback(index v, index to) {
+    cache.rollback(at(v).seq, to);
+    auto& log = at(v).log;
+    log.erase(log.lower_bound({to, 0}), log.end());
+  }
+
+  zoomr::kv_cache<Policy, T> cache;
+  std::vector<voice> voices;
+  bool layers_backwards = false;
+  bool observe_prompts = false;  // the prompt's queries are only observed, as for an engine with its own prefill
+  std::int64_t second_passes = 0;
+  /// Changes the numbers of a token before they are appended; for poison.
+  void (*spoil)(token_id id, index position, index layer, index kv_head, float* key, float* value, index dim) = nullptr;
+
+ private:
+  using step_type = zoomr::step<Policy, T>;
+
+  index accepts(const std::vector<part>& parts, const step_type& step, index i) {
+    const part& p = parts[static_cast<std::size_t>(i)];
+    const tape& says = *at(p.voice).says;
+    if (p.accept_all || step.position(i) < says.prompt) return step.tokens(i);
+    index count = 0;
+    while (count < step.tokens(i) && step.position(i) + count < says.size() &&
+           p.ids[static_cast<std::size_t>(count)] == says.ids[static_cast<std::size_t>(step.position(i) + count)]) {
+      ++count;
+    }
+    return count;
+  }
+
+  // False if the step is to be dropped on the way.
+  bool pass(step_type& step, const std::vector<part>& parts, index pass_number, std::vector<result_log>& logs,
+            fate until) {
+    const shape& m = cache.model();
+    const index tokens = step.tokens();
+    const auto size = [&](index heads, index dim) {
+      return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
+    };
+    std::vector<float> keys(size(m.kv_heads, m.head_dim)), values(keys.size());
+    std::vector<float> queries(size(m.heads, m.head_dim)), out(queries.size()), lse(size(m.heads, 1));
+    const view<float, 3> k(keys.data(), {tokens, m.kv_heads, m.head_dim});
+    const view<float, 3> v(values.data(), {tokens, m.kv_heads, m.head_dim});
+    const view<float, 3> q(queries.data(), {tokens, m.heads, m.head_dim});
+    trace_.clear();
+    for (index count = 0; count < m.layers; ++count) {
+      const index layer = layers_backwards ? m.layers - 1 - count : count;
+      if (until == fate::dropped_between_layers && count == (m.layers + 1) / 2) return false;
+      bool all_prompt = observe_prompts;
+      for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id id) {
+        const tensors& numbers = at(parts[part_at].voice).says->numbers;
+        all_prompt = all_prompt && position < at(parts[part_at].voice).says->prompt;
+        for (index head = 0; head < m.kv_heads; ++head) {
+          numbers.fill(role::key, id, position, layer, head, pass_number, &k(packed, head, 0));
+          numbers.fill(role::value, id, position, layer, head, pass_number, &v(packed, head, 0));
+          if (spoil) spoil(id, position, layer, head, &k(packed, head, 0), &v(packed, head, 0), m.head_dim);
+        }
+        for (index head = 0; head < m.heads; ++head) {
+          numbers.fill(role::query, id, position, layer, head, pass_number, &q(packed, head, 0));
+        }
+      });
+      step.append(layer, k, v);
+      if (all_prompt) {
+        step.observe(layer, q);
+        continue;
+      }
+      step.attend(layer, q, view<float, 3>(out.data(), {tokens, m.heads, m.head_dim}),
+                  view<float, 2>(lse.data(), {tokens, m.heads}));
+      for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id) {
+        token_result& result = logs[part_at][{position, pass_number}];
+        const auto heads = static_cast<std::size_t>(m.heads);
+        const std::size_t row = heads * static_cast<std::size_t>(m.head_dim);
+        result.out.numbers.resize(row * static_cast<std::size_t>(m.layers));
+        result.lse.numbers.resize(heads * static_cast<std::size_t>(m.layers));
+        std::copy_n(out.data() + static_cast<std::size_t>(packed) * row, row,
+                    result.out.numbers.data() + static_cast<std::size_t>(layer) * row);
+        std::copy_n(lse.data() + static_cast<std::size_t>(packed) * heads, heads,
+                    result.lse.numbers.data() + static_cast<std::size_t>(layer) * heads);
+      });
+    }
+    for (zoomr::attended_record& record : trace_) {
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (!(at(parts[i].voice).seq == zoomr::sequence{record.seq})) continue;
+        token_result& result = logs[i][{record.position, record.second_pass ? 1 : 0}];
+        result.attended.resize(static_cast<std::size_t>(m.layers) * static_cast<std::size_t>(m.heads));
+        result.attended[static_cast<std::size_t>(record.layer * m.heads + record.head)] = std::move(record.positions);
+      }
+    }
+    return true;
+  }
+
+  // body(part, position, packed, id)
+  template <class Body>
+  void for_each_token(const step_type& step, const std::vector<part>& parts, index pass_number, Body body) const {
+    for (index i = 0; i < step.items(); ++i) {
+      if (!step.active(i)) continue;
+      const index count = pass_number == 0 ? step.tokens(i) : 1;
+      const index skipped = pass_number == 0 ? 0 : step.tokens(i) - 1;
+      for (index t = 0; t < count; ++t) {
+        body(static_cast<std::size_t>(i), step.position(i) + t, step.packed(i) + t,
+             parts[static_cast<std::size_t>(i)].ids[static_cast<std::size_t>(skipped + t)]);
+      }
+    }
+  }
+
+  zoomr::attention_trace trace_;
+};
+
+/// A config for texts of that length, with everything else generous.
+inline zoomr::config limits_for(index tokens, index sequences = 1) {
+  zoomr::config limits;
+  limits.sequences = sequences;
+  limits.tokens = tokens;
+  limits.segments = tokens + 1;
+  limits.step_tokens = tokens * sequences;
+  limits.draft_tokens = 8;
+  limits.undo_tokens = 24;
+  limits.classes = classes;
+  return limits;
+}
+
+/// What the reference is told of a tape: the numbers as a cache of `T` stores them.
+template <class T = float>
+reference::history history_of(const tape& says) {
+  const shape& m = says.numbers.model;
+  reference::history made;
+  made.model = m;
+  for (const token_id id : says.ids) made.words.classes.push_back(class_of(id));
+  made.words.prompt_end = says.prompt;
+  const auto fill = [&](role of, index heads, index pass, std::vector<float>& rows) {
+    rows.resize(says.ids.size() * static_cast<std::size_t>(m.layers * heads * m.head_dim));
+    float* out = rows.data();
+    for (index position = 0; position < says.size(); ++position) {
+      for (index row = 0; row < m.layers * heads; ++row, out += m.head_dim) {
+        const token_id id = says.ids[static_cast<std::size_t>(position)];
+        says.numbers.fill(of, id, position, row / heads, row % heads, pass, out);
+      }
+    }
+    if (of == role::query) return;
+    for (float& number : rows) number = zoomr::to_float(zoomr::from_float<T>(number));
+  };
+  for (index pass = 0; pass < 2; ++pass) {
+    fill(role::query, m.heads, pass, made.queries[pass]);
+    fill(role::key, m.kv_heads, pass, made.keys[pass]);
+    fill(role::value, m.kv_heads, pass, made.values[pass]);
+  }
+  return made;
+}
+
+}  // namespace zoomr_test

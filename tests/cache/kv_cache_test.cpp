@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+// Capacity, undo, mistakes, bytes, and what must hold for any sequence.
+#include <cache/driving.hpp>
+#include <cache/small_policies.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string_view>  // std::string_view
+
+namespace zoomr_test {
+namespace {
+
+using zoomr::errc;
+
+constexpr shape model{2, 4, 2, 8};
+
+template <class Policy>
+using player_of = player<std::decay_t<Policy>>;
+
+tape tape_of(std::uint64_t seed, index tokens, index prompt) {
+  constexpr markup texts[] = {markup::pairs, markup::summaries_alone, markup::stray, markup::sentences};
+  return make_tape(model, kind::uniform, texts[seed % 4], tokens, prompt, seed);
+}
+
+/// Runs `change` and returns the code of the error that it throws, which must leave everything as it was.
+template <class Change>
+errc refused(Change change) {
+  try {
+    change();
+  } catch (const zoomr::error& refusal) {
+    CHECK(std::string_view(refusal.what()).size() > 40);  // sizes and what to do
+    return refusal.code();
+  }
+  FAIL("nothing was refused");
+  return errc{};
+}
+
+/// True if `change` breaks a precondition, and its sentence holds `part`.
+template <class Change>
+bool is_mistake(Change change, std::string_view part) {
+  try {
+    change();
+  } catch (const zoomr::precondition_error& mistake) {
+    return std::string_view(mistake.what()).find(part) != std::string_view::npos;
+  }
+  return false;
+}
+
+/// After whatever was refused, the sequence goes on like one that nobody disturbed.
+template <class Player>
+void check_goes_on(Player& plays, index v) {
+  const tape& says = *plays.at(v).says;
+  Player calm(model, plays.cache.policy(), limits_for(says.size()));
+  calm.open(says);
+  calm.play_plainly(0, plays.tokens(v));
+  plays.play_plainly(v);
+  calm.play_plainly();
+  REQUIRE(difference(calm.at(0).log, plays.at(v).log) == "");
+}
+
+TEST_CASE("a full pool refuses a step and changes nothing") {
+  for_each_preset([](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    const tape one = tape_of(1, 120, 40);
+    const tape other = tape_of(2, 120, 100);
+    zoomr::config limits = limits_for(120, 2);
+    limits.pool_tokens = 160;
+    player_of<decltype(policy)> plays(model, policy, limits);
+    plays.open(one), plays.open(other);
+    plays.play({{0, one.between(0, 40), true}});
+    const zoomr::memory_use before = plays.cache.bytes(plays.at(0).seq);
+    // 8 pages are free or fewer; the first part alone would fit
+    CHECK(refused([&] {
+            plays.play({plays.next(0, 1), {1, {other.ids.begin(), other.ids.end()}, false}});
+          }) == errc::capacity);
+    CHECK(plays.tokens(0) == 40);
+    CHECK(plays.tokens(1) == 0);
+    CHECK(plays.cache.bytes(plays.at(0).seq) == before);
+    plays.cache.close(plays.at(1).seq);
+    check_goes_on(plays, 0);
+  });
+}
+
+TEST_CASE("a closed sequence gives all its pages back, again and again") {
+  for_each_preset([](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    const tape says = tape_of(3, 130, 60);
+    zoomr::config limits = limits_for(130);
+    limits.pool_tokens = 130;
+    player_of<decltype(policy)> plays(model, policy, limits);
+    for (index count = 0; count < 4; ++count) {
+      const index v = plays.open(says);
+      plays.play_plainly(v);
+      CHECK(difference(plays.at(0).log, plays.at(v).log) == "");
+      plays.cache.close(plays.at(v).seq);
+    }
+  });
+}
+
+TEST_CASE("a full sequence refuses a step and changes nothing") {
+  for_each_preset([](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    const tape says = tape_of(2, 90, 33);
+    player_of<decltype(policy)> plays(model, policy, limits_for(90));
+    plays.open(says);
+    plays.play_plainly(0, 85);
+    CHECK(refused([&] { plays.play({{0, std::vector<token_id>(6, plain_id), false}}); }) == errc::capacity);
+    CHECK(plays.tokens() == 85);
+    check_goes_on(plays, 0);
+    CHECK(refused([&] { plays.play({{0, {plain_id}, false}}); }) == errc::capacity);
+  });
+}
+
+TEST_CASE("a full table of segments refuses the token that would close one more, and changes nothing") {
+  for_each_preset([](const char* name, const auto& policy) {
+    if constexpr (!std::same_as<decltype(policy.segment), zoomr::unsegmented>) {
+      CAPTURE(std::string(name));
+      const tape says = tape_of(1, 150, 41);
+      zoomr::config limits = limits_for(150);
+      player_of<decltype(policy)> counting(model, policy, limits);
+      counting.open(says);
+      counting.play_plainly(0, 110);
+      limits.segments = static_cast<index>(counting.cache.segments(counting.at(0).seq).size());
+      player_of<decltype(policy)> plays(model, policy, limits);
+      plays.open(says);
+      CHECK(refused([&] { plays.play_plainly(); }) == errc::capacity);
+      const index at = plays.tokens();
+      CHECK(at >= 110);
+      CHECK(plays.cache.segments(plays.at(0).seq).size() == limits.segments);
+      CHECK(refused([&] { plays.play({plays.next(0, 1)}); }) == errc::capacity);
+      CHECK(plays.tokens() == at);
+      counting.play_plainly(0, at);
+      REQUIRE(difference(counting.at(0).log, plays.at(0).log) == "");
+      plays.rollback(0, at - 20);  // room for the segments between, so it can be written once more
+      plays.play_plainly(0, at);
+      REQUIRE(difference(counting.at(0).log, plays.at(0).log) == "");
+    }
+  });
+}
+
+TEST_CASE("more sequences than config.sequences are refused until one is closed") {
+  zoomr::kv_cache cache(model, small::full, limits_for(32, 2));
+  const zoomr::sequence one = cache.open();
+  cache.open();
+  CHECK(refused([&] { cache.open(); }) == errc::capacity);
+  cache.close(one);
+  CHECK(cache.open() == one);
+}
+
+TEST_CASE("a rollback deeper than what was kept is refused and changes nothing, also after rollbacks") {
+  for_each_preset([](const char* name, const auto& policy) {
+    constexpr bool sums = std::decay_t<decltype(policy)>::selects && decltype(policy.ask)::sums;
+    constexpr bool limited = sums || decltype(policy.store)::evicts;
+    CAPTURE(std::string(name));
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      const tape says = tape_of(seed, 200, 40);
+      zoomr::config limits = limits_for(200);
+      limits.undo_tokens = 20;
+      player_of<decltype(policy)> plays(model, policy, limits);
+      plays.open(says);
+      plays.play_plainly(0, 150);
+      plays.rollback(0, 131);
+      if (limited) {
+        CHECK(refused([&] { plays.rollback(0, 120); }) == errc::undo_depth);  // 11 behind, 30 behind its longest
+        CHECK(refused([&] { plays.rollback(0, 129); }) == errc::undo_depth);
+        CHECK(plays.tokens() == 131);
+        plays.rollback(0, 130);
+      } else {
+        plays.rollback(0, 120);
+      }
+      plays.play_plainly(0, 160);
+      plays.rollback(0, 140);
+      if (limited) CHECK(refused([&] { plays.rollback(0, 139); }) == errc::undo_depth);
+      check_goes_on(plays, 0);
+    }
+  });
+}
+
+TEST_CASE("what the policy has given up of a prompt cannot be rolled back into, and nothing changes") {
+  const tape says = tape_of(1, 180, 90);
+  player_of<decltype(small::sentence_kv)> kept(model, small::sentence_kv, limits_for(180));
+  kept.open(says);
+  kept.play_plainly(0, 95);
+  CHECK(refused([&] { kept.rollback(0, 89); }) == errc::undo_depth);
+  kept.rollback(0, 90);
+  check_goes_on(kept, 0);
+  player_of<decltype(small::window)> evicted(model, small::window, limits_for(180));
+  evicted.open(says);
+  evicted.play_plainly(0, 95);
+  CHECK(refused([&] { evicted.rollback(0, 89); }) == errc::undo_depth);
+  check_goes_on(evicted, 0);
+}
+
+TEST_CASE("mistakes are told in a sentence and change nothing") {
+  const tape says = tape_of(0, 120, 40);
+  zoomr::config limits = limits_for(120);
+  limits.step_tokens = 60;
+  player_of<decltype(small::sentence_kv)> plays(model, small::sentence_kv, limits);
+  plays.open(says);
+  auto& cache = plays.cache;
+  const zoomr::sequence seq = plays.at(0).seq;
+  const std::vector<token_id> none, negative{-1}, one{plain_id}, many(61, plain_id);
+  CHECK(is_mistake([&] { cache.begin(seq, none); }, "at least one token"));
+  CHECK(is_mistake([&] { cache.begin(seq, negative); }, "cannot be negative"));
+  CHECK(is_mistake([&] { cache.begin(seq, many); }, "config.step_tokens"));
+  CHECK(is_mistake([&] { cache.begin(zoomr::sequence{7}, one); }, "not open"));
+  CHECK(is_mistake([&] { cache.tokens(zoomr::sequence{}); }, "not open"));
+  CHECK(is_mistake([&] { cache.begin(view<const zoomr::step_item>()); }, "at least one item"));
+  CHECK(is_mistake([&] { cache.rollback(seq, 1); }, "0 ... tokens(seq)"));
+  CHECK(is_mistake([&] { cache.selected(seq, 4); }, "no such row"));
+  const zoomr::step_item twice[] = {{seq, one}, {seq, one}};
+  CHECK(is_mistake([&] { cache.begin(view<const zoomr::step_item>(twice, {2})); }, "only once"));
+  plays.play({{0, says.between(0, 38), false}});
+  plays.play({{0, says.between(38, 40), false}});
+  const std::vector<token_id> two = says.between(40, 42);
+  zoomr::config short_memory = limits;
+  auto keeps_few = with(small::sentence_kv, [](auto& p) { p.retain.tokens = 20; });
+  player_of<decltype(keeps_few)> few(model, keeps_few, short_memory);
+  few.open(says);
+  few.play({{0, says.between(0, 35), false}});
+  CHECK(is_mistake([&] { few.cache.begin(few.at(0).seq, view<const token_id>(two), true); }, "retention observes"));
+  plays.rollback(0, 30);
+  plays.play({{0, says.between(30, 40), true}});
+  CHECK(is_mistake([&] { cache.begin(seq, view<const token_id>(one), true); }, "already ended"));
+
+  std::vector<float> kv(2 * 8), q(4 * 8), out(4 * 8), lse(4);
+  const view<float, 3> k(kv.data(), {1, 2, 8}), queries(q.data(), {1, 4, 8}), result(out.data(), {1, 4, 8});
+  const std::vector<token_id> next = says.between(40, 41);
+  {
+    auto step = cache.begin(seq, view<const token_id>(next));
+    CHECK(is_mistake([&] { cache.begin(seq, one); }, "step is in progress"));
+    CHECK(is_mistake([&] { cache.rollback(seq, 20); }, "step is in progress"));
+    CHECK(is_mistake([&] { cache.close(seq); }, "step is in progress"));
+    CHECK(is_mistake([&] { step.append(2, k, k); }, "no such layer"));
+    CHECK(is_mistake([&] { step.append(-1, k, k); }, "no such layer"));
+    CHECK(is_mistake([&] { step.append(0, queries, k); }, "[tokens, kv_heads, head_dim]"));
+    CHECK(is_mistake([&] { step.attend(0, k, result); }, "[tokens, heads, head_dim]"));
+    CHECK(is_mistake([&] { step.attend(0, queries, result, view<float, 2>(lse.data(), {4, 1})); }, "lse must be"));
+    CHECK(is_mistake([&] { step.observe(0, queries); }, "the cache itself attends"));
+    CHECK(is_mistake([&] { step.commit(2); }, "accepted must lie"));
+    CHECK(is_mistake([&] { step.again(-1); }, "accepted must lie"));
+    CHECK(is_mistake([&] { step.commit(view<const index>()); }, "each item"));
+    step.commit(0);
+    CHECK(is_mistake([&] { step.append(0, k, k); }, "the step is over"));
+    CHECK(is_mistake([&] { step.attend(0, queries, result); }, "the step is over"));
+    CHECK(is_mistake([&] { step.commit(0); }, "the step is over"));
+    CHECK(is_mistake([&] { step.again(0); }, "the step is over"));
+  }
+  check_goes_on(plays, 0);
+}
+
+TEST_CASE("a token that was passed again must be accepted, and a prompt is accepted whole") {
+  const tape says = tape_of(3, 80, 30);
+  const auto policy = with(small::zoomr_mass, [](auto& p) { p.refresh.at_most = 1; });
+  player_of<decltype(policy)> plays(model, policy, limits_for(80));
+  plays.open(says);
+  const std::vector<token_id> prompt = says.between(0, 30), next = says.between(30, 31);
+  {
+    auto step = plays.cache.begin(plays.at(0).seq, view<const token_id>(prompt), true);
+    CHECK(is_mistake([&] { step.commit(29); }, "all or nothing"));
+  }
+  plays.play_plainly(0, 30);
+  std::vector<float> kv(2 * 8), q(4 * 8), out(4 * 8);
+  const view<float, 3> k(kv.data(), {1, 2, 8});
+  {
+    auto step = plays.cache.begin(plays.at(0).seq, view<const token_id>(next));
+    REQUIRE(step.passes() == 2);
+    for (index layer = 0; layer < 2; ++layer) {
+      step.append(layer, k, k);
+      step.attend(layer, view<float, 3>(q.data(), {1, 4, 8}), view<float, 3>(out.data(), {1, 4, 8}));
+    }
+    REQUIRE(step.again(1));
+    CHECK(!step.again(1));
+    CHECK(is_mistake([&] { step.commit(0); }, "passed again is accepted"));
+  }
+  check_goes_on(plays, 0);
+}
+
+TEST_CASE("what cannot work is refused at construction") {
+  const auto refuses = [](const auto& policy, const zoomr::config& limits, std::string_view part) {
+    return is_mistake([&] { zoomr::kv_cache cache(model, policy, limits); }, part);
+  };
+  const zoomr::config good = limits_for(64);
+  zoomr::config bad = good;
+  bad.tokens = 0;
+  CHECK(refuses(small::full, bad, "at least 1"));
+  bad = good, bad.undo_tokens = -1;
+  CHECK(refuses(small::full, bad, "negative"));
+  bad = good, bad.dense_below = 10;
+  CHECK(refuses(small::window, bad, "evicting store"));
+  CHECK(refuses(with(small::sentence_kv, [](auto& p) { p.agree.per = zoomr::scope::layer; }), good, "per KV head"));
+  CHECK(refuses(with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::sequence; }), good, "cannot be pooled"));
+  CHECK(refuses(with(small::sentence_kv, [](auto& p) { p.select.tokens = 9; }), good, "sinks + window"));
+  CHECK(refuses(with(small::summary_only, [](auto& p) { p.zone.dense_layers = 1; }), good, "no dense layers"));
+  CHECK(is_mistake([&] { zoomr::kv_cache cache(shape{2, 4, 3, 8}, small::full, good); }, "multiple of kv_heads"));
+  CHECK(is_mistake([&] { zoomr::kv_cache cache(shape{2, 4, 2, 12}, small::full, good); }, "head_dim"));
+}
+
+TEST_CASE("bytes(config) bounds what is in use at any time, and details are whole pages") {
+  for_each_preset([](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    using cache_type = zoomr::kv_cache<std::decay_t<decltype(policy)>>;
+    const tape says = tape_of(2, 300, 75);
+    zoomr::config limits = limits_for(300);
+    limits.segments = 150;
+    const zoomr::memory_use capacity = cache_type::bytes(model, policy, limits);
+    player_of<decltype(policy)> plays(model, policy, limits);
+    plays.open(says);
+    constexpr zoomr::byte_count page = 2 * 2 * 2 * 16 * 8 * sizeof(float);  // K and V, layers, KV heads, tokens, dims
+    dice random(1);
+    zoomr::byte_count most_details = 0;
+    while (!plays.done()) {
+      plays.play_plainly(0, plays.tokens() + 1);
+      if (random.chance(5)) plays.rollback(0, std::max(says.prompt, plays.tokens() - random.between(1, 5)));
+      const zoomr::memory_use used = plays.cache.bytes(plays.at(0).seq);
+      REQUIRE(used.details <= capacity.details);
+      REQUIRE(used.summaries <= capacity.summaries);
+      REQUIRE(used.metadata <= capacity.metadata);
+      REQUIRE(used.total() <= capacity.total());
+      REQUIRE(used.details % page == 0);
+      index slots = plays.tokens();
+      if constexpr (decltype(policy.retain)::observes) slots += policy.retain.tokens - says.prompt;
+      const zoomr::byte_count all = (slots + 15) / 16 * page;
+      if constexpr (decltype(policy.store)::evicts)
+        REQUIRE(used.details <= all);
+      else
+        REQUIRE(used.details == all);
+      most_details = std::max(most_details, used.details);
+    }
+    if constexpr (std::same_as<decltype(policy.segment), zoomr::unsegmented>) {
+      if constexpr (decltype(policy.store)::evicts) {
+        CHECK(plays.cache.bytes(plays.at(0).seq).details <= 5 * page);  // sinks, 19 + undo 24 tokens, ragged ends
+      }
+    } else if constexpr (decltype(policy.store)::evicts) {
+      CHECK(plays.cache.bytes(plays.at(0).seq).details < 19 * page);
+    }
+    CHECK(plays.cache.stats(plays.at(0).seq).device_peak > 0);
+  });
+}
+
+TEST_CASE("an evicting policy whose summaries outlive the window keeps the summary that is being written") {
+  const auto policy = with(small::summary_only, [](auto& p) {
+    p.zone.open = 3, p.zone.recent = 2, p.zone.prompt = false, p.zone.sinks = 0;
+    p.segment.longest = 200;
+  });
+  zoomr::config limits = limits_for(300);
+  limits.undo_tokens = 0;
+  tape says = tape_of(3, 300, 5);
+  std::fill(says.ids.begin(), says.ids.end(), plain_id);
+  for (const index at : {20, 130}) {
+    says.ids[static_cast<std::size_t>(at)] = summary_id;
+    says.ids[static_cast<std::size_t>(at + 70)] = summary_end_id;
+  }
+  player_of<decltype(policy)> plays(model, policy, limits);
+  plays.open(says);
+  plays.play_plainly();
+  const auto& at_end = plays.at(0).log.at({299, 0}).attended[0];
+  CHECK(at_end.size() == 71 + 71 + 3);
+  const reference::history past = history_of(says);
+  for (const auto& [at, got] : plays.at(0).log) {
+    if (at.first < says.prompt) continue;
+    const auto right = reference::attend(
+        got.attended[0], past.query(at.first, 0, 0, 0), 8, [&](index t) { return past.key(t, 0, 0, 0); },
+        [&](index t) { return past.value(t, 0, 0, 0); });
+    REQUIRE(tolerance::within(got.lse.numbers[0], right.lse, 1e-5));
+  }
+  CHECK(plays.cache.bytes(plays.at(0).seq).details < 19 * 4096);
+}
+
+TEST_CASE("device_peak counts the tokens of one step, whatever was dropped before") {
+  const tape says = tape_of(0, 100, 30);
+  player_of<decltype(small::sentence_kv)> calm(model, small::sentence_kv, limits_for(100));
+  player_of<decltype(small::sentence_kv)> dropping(model, small::sentence_kv, limits_for(100));
+  calm.open(says), dropping.open(says);
+  calm.play_plainly();
+  dropping.play_plainly(0, says.prompt);
+  while (!dropping.done()) {
+    dropping.play({dropping.next(0, 1)}, fate::dropped_after_pass);
+    dropping.play({dropping.next(0, 1)});
+  }
+  CHECK(dropping.cache.stats(dropping.at(0).seq).device_peak == calm.cache.stats(calm.at(0).seq).device_peak);
+}
+
+TEST_CASE("segments partition the stream up to the open one") {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const tape says = tape_of(seed, 200, static_cast<index>(1 + seed * 5));
+    player_of<decltype(small::zoomr)> plays(
+        model, with(small::zoomr, [&](auto& p) { p.segment.longest = static_cast<index>(1 + seed % 40); }),
+        limits_for(200));
+    plays.open(says);
+    plays.play_plainly();
+    index end = 0;
+    index closed_at = 0;
+    CAPTURE(seed);
+    for (const zoomr::segment& s : plays.cache.segments(plays.at(0).seq)) {
+      REQUIRE(s.begin == end);
+      REQUIRE(s.begin < s.end);
+      REQUIRE((s.begin <= s.split && s.split <= s.end));
+      REQUIRE((s.begin <= s.cue_begin && s.cue_begin < s.cue_end && s.cue_end <= s.end));
+      REQUIRE(s.end - s.begin <= 1 + static_cast<index>(seed % 40));
+      REQUIRE((s.closed_at >= s.end - 1 && s.closed_at <= s.end && s.closed_at >= closed_at));
+      end = s.end;
+      closed_at = s.closed_at;
+    }
+    CHECK(200 - end <= 1 + static_cast<index>(seed % 40));
+  }
+}
+
+TEST_CASE("attended positions ascend, are unique, hold the token itself, and never exceed the budget") {
+  for_each_preset([](const char* name, const auto& policy) {
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      const tape says = tape_of(seed, 210, 64);
+      player_of<decltype(policy)> plays(model, policy, limits_for(210));
+      plays.open(says);
+      plays.play_plainly();
+      CAPTURE(std::string(name));
+      std::size_t most = 0;
+      for (const auto& [at, got] : plays.at(0).log) {
+        for (const auto& positions : got.attended) {
+          REQUIRE(std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) == positions.end());
+          REQUIRE((positions.front() >= 0 && positions.back() == at.first));
+          most = std::max(most, positions.size());
+        }
+      }
+      if (std::string(name) == "sentence_kv") CHECK(most == 40);  // never more, and the cut fills it
+    }
+  });
+}
+
+}  // namespace
+}  // namespace zoomr_test

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The option matrix: each choice that a policy leaves open, against the naive reference.
+#include <cache/against_reference.hpp>
+#include <cache/small_policies.hpp>
+
+namespace zoomr_test {
+namespace {
+
+using namespace zoomr;
+
+constexpr shape model{3, 4, 2, 8};
+
+/// One text in each look and in three kinds of markup.
+template <class Policy>
+void check_option(const std::string& what, const Policy& policy, index dense_below = 0) {
+  static std::uint64_t seed = 100000;
+  comparison all;
+  CAPTURE(what);
+  REQUIRE(policy.problem() == nullptr);
+  for (const kind look : {kind::uniform, kind::peaked, kind::with_infinities}) {
+    for (const markup text : {markup::pairs, markup::sentences, markup::stray}) {
+      const tape says = make_tape(model, look, text, 151, 47, ++seed);
+      zoomr::config limits = limits_for(says.size());
+      limits.dense_below = dense_below;
+      CAPTURE(seed);
+      check_against_reference(policy, says, limits, false, all);
+    }
+  }
+  CHECK(all.stopped <= 1);
+  CHECK(all.queries > 1000);
+}
+
+constexpr scope all_scopes[] = {scope::sequence, scope::layer, scope::kv_head, scope::head};
+
+/// Every scope, zone and limit of a policy that chooses.
+template <class Policy>
+void check_options_of(const std::string& name, const Policy& base) {
+  using agrees = decltype(base.agree);
+  constexpr bool pools = std::same_as<agrees, pooled_score>;
+  const auto check = [&](const std::string& option, auto change) {
+    check_option(name + ", " + option, with(base, change));
+  };
+  for (const scope per : all_scopes) {
+    if (pools && per == scope::sequence) continue;
+    if (decltype(base.retain)::observes && per == scope::layer) continue;
+    const std::string scoped = "scope " + std::to_string(static_cast<int>(per));
+    check(scoped, [&](auto& p) { p.agree.per = per; });
+    check(scoped + ", candidates, no own summary", [&](auto& p) {
+      p.agree.per = per;
+      p.zone.summaries = summaries_attended::candidates, p.zone.own_summary = false;
+    });
+    check(scoped + ", a dense layer, a segmented prompt, some of the open segment", [&](auto& p) {
+      p.agree.per = per;
+      p.zone.dense_layers = 1, p.zone.prompt = false, p.zone.open = 9, p.zone.recent = 3;
+    });
+  }
+  check("nothing of the open segment, no sinks, the least window",
+        [](auto& p) { p.zone.open = 0, p.zone.sinks = 0, p.zone.recent = 1, p.zone.prompt = false; });
+  check("a pinned prompt", [](auto& p) { p.zone.prompt = true, p.zone.sinks = 8, p.zone.recent = 20; });
+  check_option(name + ", dense below 90", base, 90);
+  if constexpr (pools) check("the best head", [](auto& p) { p.agree.over_group = pool::max; });
+  if constexpr (requires { base.agree.k; }) check("one vote", [](auto& p) { p.agree.k = 1; });
+  if constexpr (requires { base.refresh.ask_again; } && !std::same_as<decltype(base.refresh), on_drift>) {
+    if (base.agree.per != scope::sequence) return;
+    check("asked again", [](auto& p) { p.refresh.ask_again = true; });
+    check("asked again, a segmented prompt", [](auto& p) { p.refresh.ask_again = true, p.zone.prompt = false; });
+  }
+}
+
+constexpr zones small_zones{.sinks = 2, .recent = 6, .open = unlimited};
+
+TEST_CASE("thoughts by votes at boundaries: every option is the reference's") {
+  const auto base = with(small::zoomr, [](auto& p) { p.segment.longest = 23, p.zone.prompt = false; });
+  check_options_of("votes at boundaries", base);
+  for (const index at_most : {1, 5}) {
+    check_option("at most " + std::to_string(at_most) + " tokens",
+                 with(base, [&](auto& p) { p.refresh.at_most = at_most; }));
+  }
+  for (const index most : {1, 3}) {
+    check_option("c = " + std::to_string(most), with(base, [&](auto& p) { p.select.segments = most; }));
+    check_option("a budget of 10", with(base, [&](auto& p) { p.select.segments = most, p.select.tokens = 10; }));
+  }
+}
+
+TEST_CASE("thoughts by mass at boundaries: every option is the reference's") {
+  check_options_of("mass at boundaries", with(small::zoomr_mass, [](auto& p) { p.segment.longest = 23; }));
+}
+
+TEST_CASE("thoughts by mass at every token, by the mean query: every option is the reference's") {
+  check_options_of("mass at every token",
+                   compose(thoughts{.longest = 23, .prompt_piece = 9}, key_mean{}, mean_dot{}, head_mass{},
+                           running_mean{}, best_segments{.segments = 2}, every_token{}, small_zones));
+}
+
+TEST_CASE("sentences by votes on drift, by the mean query: every option is the reference's") {
+  const auto base = compose(sentences{.longest = 12}, key_mean{}, mean_dot{}, head_votes{.k = 3}, running_mean{},
+                            fill_budget{.tokens = 30}, on_drift{.cosine = 0.3f}, small_zones);
+  check_options_of("votes on drift", base);
+  for (const float cosine : {-1.0f, 0.0f, 0.9f, 1.0f}) {
+    check_option("cosine " + std::to_string(cosine), with(base, [&](auto& p) { p.refresh.cosine = cosine; }));
+  }
+}
+
+TEST_CASE("pages by pooled bounds on drift: every option is the reference's") {
+  check_options_of("bounds on drift",
+                   compose(fixed_pages{.longest = 5}, key_box{}, box_bound{}, pooled_score{},
+                           best_segments{.segments = 3, .tokens = 13}, on_drift{.cosine = 0.5f}, small_zones));
+}
+
+TEST_CASE("sentences by pooled means at every token: every option is the reference's") {
+  const auto base = with(small::sentence_kv, [](auto& p) { p.retain.tokens = unlimited; });
+  check_options_of("pooled means", base);
+  for (const bool cut : {false, true}) {
+    for (const index budget : {10, 24, 100}) {
+      check_option("budget " + std::to_string(budget) + (cut ? ", cut" : ", whole"),
+                   with(base, [&](auto& p) { p.select.tokens = budget, p.select.cut = cut; }));
+    }
+  }
+}
+
+TEST_CASE("retention: every width, group rule and size keeps the reference's tokens") {
+  for (const index kept : {8, 13, 30, 46, 47}) {
+    for (const index pooling : {1, 3, 7}) {
+      for (const bool mean : {false, true}) {
+        const auto policy = with(small::sentence_kv, [&](auto& p) {
+          p.retain.tokens = kept, p.retain.pooling = pooling, p.retain.mean_of_group = mean;
+          p.select.tokens = 24, p.segment.longest = 6;
+          p.agree.per = mean ? scope::head : scope::kv_head;
+          p.refresh.everything_until = pooling == 3 ? 1 : 0;
+        });
+        check_option("kept " + std::to_string(kept) + ", pooling " + std::to_string(pooling), policy);
+      }
+    }
+  }
+}
+
+TEST_CASE("retention without a selection: each KV head attends what it has kept of its window") {
+  check_option("prompt compression", compose(observed_attention{.tokens = 24, .queries = 5, .pooling = 3},
+                                             zones{.sinks = 2, .recent = unlimited}));
+  check_option("with a window",
+               compose(observed_attention{.tokens = 24, .queries = 5, .pooling = 3}, zones{.sinks = 2, .recent = 40}));
+}
+
+}  // namespace
+}  // namespace zoomr_test

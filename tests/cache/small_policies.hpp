@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every preset with parameters so small that in a text of a few hundred tokens everything happens.
+#pragma once
+
+#include <zoomr/zoomr.hpp>
+
+namespace zoomr_test {
+
+/// `preset` with changes: `with(policies::zoomr, [](auto& p) { p.agree.k = 1; })`.
+template <class Policy, class Change>
+constexpr Policy with(Policy preset, Change change) {
+  change(preset);
+  return preset;
+}
+
+namespace small {
+
+namespace policies = zoomr::policies;
+
+inline constexpr auto full = policies::full;
+inline constexpr auto window = with(policies::window, [](auto& p) { p.zone.sinks = 3, p.zone.recent = 19; });
+inline constexpr auto zoomr = with(policies::zoomr, [](auto& p) {
+  p.segment.longest = 40, p.segment.prompt_piece = 13;
+  p.zone.recent = 7;
+});
+inline constexpr auto zoomr_mass = with(policies::zoomr_mass, [](auto& p) {
+  p.segment.longest = 40, p.segment.prompt_piece = 13;
+  p.zone.recent = 5, p.zone.prompt = false;
+});
+inline constexpr auto summary_only = with(policies::summary_only, [](auto& p) {
+  p.segment.longest = 40, p.segment.prompt_piece = 13;
+  p.zone.recent = 11;
+});
+inline constexpr auto sentence_kv = with(policies::sentence_kv, [](auto& p) {
+  p.segment.longest = 20;
+  p.retain.tokens = 60, p.retain.queries = 8;
+  p.select.tokens = 40;
+  p.zone.sinks = 4, p.zone.recent = 6, p.zone.open = 30;
+});
+inline constexpr auto sentence_kv_published = with(sentence_kv, [](auto& p) { p.refresh.everything_until = 1; });
+inline constexpr auto quest = with(policies::quest, [](auto& p) {
+  p.segment.longest = 8;
+  p.select.segments = 4;
+  p.zone.dense_layers = 1;
+});
+
+// Beside the presets: choices in the same pass that stay in force, and query sums that matter for them.
+inline constexpr auto by_layer = with(zoomr, [](auto& p) {
+  p.agree.per = ::zoomr::scope::layer;
+  p.zone.prompt = false;
+});
+inline constexpr auto drifting =
+    ::zoomr::compose(::zoomr::sentences{.longest = 12}, ::zoomr::key_mean{}, ::zoomr::mean_dot{},
+                     ::zoomr::head_votes{.k = 3, .per = ::zoomr::scope::kv_head}, ::zoomr::running_mean{},
+                     ::zoomr::fill_budget{.tokens = 30}, ::zoomr::on_drift{.cosine = 0.3f},
+                     ::zoomr::zones{.sinks = 2, .recent = 6, .open = ::zoomr::unlimited});
+
+}  // namespace small
+
+/// Calls `test(name, policy)` for each preset.
+template <class Test>
+void for_each_preset(Test test) {
+  test("full", small::full);
+  test("window", small::window);
+  test("zoomr", small::zoomr);
+  test("zoomr_mass", small::zoomr_mass);
+  test("summary_only", small::summary_only);
+  test("sentence_kv", small::sentence_kv);
+  test("sentence_kv_published", small::sentence_kv_published);
+  test("quest", small::quest);
+}
+
+/// The same, and the policies beside the presets.
+template <class Test>
+void for_each_policy(Test test) {
+  for_each_preset(test);
+  test("by_layer", small::by_layer);
+  test("drifting", small::drifting);
+}
+
+}  // namespace zoomr_test

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control: this compiles with the very command that the others must fail with.
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+using zoomr::index;  // there is one in <strings.h> too
+
+constexpr auto mine = compose(sentences{}, key_mean{}, mean_dot{}, best_segments{}, every_token{});
+
+}  // namespace foreign

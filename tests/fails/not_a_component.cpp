@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: this argument is not a component; it needs `using role = zoomr::role::...`
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+using zoomr::index;  // there is one in <strings.h> too
+
+constexpr auto mine = compose(sentences{}, 1024);
+
+}  // namespace foreign

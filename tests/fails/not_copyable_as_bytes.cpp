@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: a component must be a value: default constructible, copyable as bytes, with ==
+#include <zoomr/zoomr.hpp>
+
+#include <vector>  // std::vector
+
+namespace foreign {
+
+using namespace zoomr;
+using zoomr::index;  // there is one in <strings.h> too
+
+struct listed {
+  using role = role::asker;
+  static constexpr bool sums = false;
+  std::vector<float> weights;
+  float ask(float query, float, index) const { return query; }
+  friend bool operator==(const listed&, const listed&) = default;
+};
+
+auto mine = compose(listed{});
+
+}  // namespace foreign

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: this argument is not a component; it needs `using role = zoomr::role::...`
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+using zoomr::index;  // there is one in <strings.h> too
+
+struct role_of_mine {};
+struct decorator {
+  using role = role_of_mine;
+  friend constexpr bool operator==(const decorator&, const decorator&) = default;
+};
+
+constexpr auto mine = compose(decorator{});
+
+}  // namespace foreign

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: a scorer needs `summary` (what it reads) and `term(acc, query, cells)`
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+using zoomr::index;  // there is one in <strings.h> too
+
+struct mute {
+  using role = role::scorer;
+  using summary = zoomr::summary::mean;
+  friend constexpr bool operator==(const mute&, const mute&) = default;
+};
+
+constexpr auto mine = compose(sentences{}, key_mean{}, mute{});
+
+}  // namespace foreign

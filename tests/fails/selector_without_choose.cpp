@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: a selector needs `choose(best_first&, const selection_input&, selection_row&)`
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+using zoomr::index;  // there is one in <strings.h> too
+
+struct hesitant {
+  using role = role::selector;
+  friend constexpr bool operator==(const hesitant&, const hesitant&) = default;
+};
+
+constexpr auto mine = compose(sentences{}, key_mean{}, hesitant{});
+
+}  // namespace foreign

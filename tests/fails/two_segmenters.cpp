@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: two segmenters were given
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+using zoomr::index;  // there is one in <strings.h> too
+
+constexpr auto mine = compose(sentences{}, key_mean{}, fixed_pages{});
+
+}  // namespace foreign

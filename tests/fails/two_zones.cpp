@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: zones were given twice
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+using zoomr::index;  // there is one in <strings.h> too
+
+constexpr auto mine = compose(zones{.sinks = 4}, zones{.recent = 8});
+
+}  // namespace foreign

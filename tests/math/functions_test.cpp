@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bounds checked here are those of the doc comments; the reference is the standard library in double.
+#include <doctest/doctest.h>
+#include <core/random.hpp>
+#include <zoomr/math/functions.hpp>
+
+#include <cmath>  // std::exp, std::log
+
+namespace zoomr {
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+float at(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+
+/// body(x) for about one in `stride` floats of [first, last], both positive, and for both ends.
+template <class Body>
+void sweep(float first, float last, std::uint32_t stride, Body body) {
+  const auto end = std::bit_cast<std::uint32_t>(last);
+  for (auto bits = std::bit_cast<std::uint32_t>(first); bits < end; bits += stride) body(at(bits));
+  body(last);
+}
+
+double relative_error(double value, double exact) { return std::fabs(value - exact) / std::fabs(exact); }
+
+}  // namespace
+
+TEST_CASE("exponential has a relative error below 1e-7 from -87 to 88") {
+  double worst = 0.0;
+  const auto measure = [&](float x) {
+    worst = std::fmax(worst, relative_error(exponential(x), std::exp(static_cast<double>(x))));
+  };
+  sweep(1e-30f, 87.0f, 499, [&](float x) { measure(-x); });
+  sweep(1e-30f, 88.0f, 499, measure);
+  // the halves of ln 2, where the reduction changes its integer
+  for (int n = -125; n <= 126; ++n) {
+    const float edge = static_cast<float>((n + 0.5) * 0.69314718055994531);
+    for (const float x : {std::nextafter(edge, -infinity), edge, std::nextafter(edge, infinity)}) measure(x);
+  }
+  CAPTURE(worst);
+  CHECK(worst < 1e-7);
+}
+
+TEST_CASE("exponential is exact at 0, 0 below -87, and NaN for NaN") {
+  CHECK(exponential(0.0f) == 1.0f);
+  CHECK(exponential(-0.0f) == 1.0f);
+  CHECK(exponential(-87.0f) > 0.0f);
+  CHECK(exponential(std::nextafter(-87.0f, -infinity)) == 0.0f);
+  CHECK(exponential(-1e30f) == 0.0f);
+  CHECK(exponential(-infinity) == 0.0f);
+  CHECK(std::isnan(exponential(not_a_number)));
+  CHECK(std::isnan(exponential(-not_a_number)));
+}
+
+TEST_CASE("logarithm has a relative error below 2e-7 over all normal floats") {
+  double worst = 0.0;
+  const auto measure = [&](float x) {
+    if (x != 1.0f) {
+      worst = std::fmax(worst, relative_error(logarithm(x), std::log(static_cast<double>(x))));
+    }
+  };
+  sweep(std::numeric_limits<float>::min(), std::numeric_limits<float>::max(), 997, measure);
+  sweep(0.5f, 2.0f, 7, measure);
+  sweep(0.9999f, 1.0001f, 1, measure);  // where the logarithm itself is small
+  for (int e = -120; e <= 120; ++e) {
+    const float edge = static_cast<float>(std::ldexp(1.41421356237309505, e));
+    for (const float x : {std::nextafter(edge, 0.0f), edge, std::nextafter(edge, infinity)}) measure(x);
+  }
+  CAPTURE(worst);
+  CHECK(worst < 2e-7);
+}
+
+TEST_CASE("logarithm is exact at 1, -inf at 0, and NaN below") {
+  CHECK(logarithm(1.0f) == 0.0f);
+  CHECK(logarithm(0.0f) == -infinity);
+  CHECK(logarithm(-0.0f) == -infinity);
+  CHECK(std::isnan(logarithm(-1.0f)));
+  CHECK(std::isnan(logarithm(-infinity)));
+  CHECK(std::isnan(logarithm(not_a_number)));
+}
+
+TEST_CASE("logarithm of a count of tokens grows with the count") {
+  for (index tokens = 1; tokens < 100000; ++tokens) {
+    REQUIRE(logarithm(static_cast<float>(tokens)) < logarithm(static_cast<float>(tokens + 1)));
+  }
+}
+
+TEST_CASE("fused rounds once") {
+  // (1 + e)(1 - e) = 1 - e^2, which is 1 when the product is rounded first
+  const float e = 0x1p-23f;
+  CHECK(fused(1.0f + e, 1.0f - e, -1.0f) == -e * e);
+  unit::random random(2);
+  for (int i = 0; i < 10000; ++i) {
+    const float a = random.uniform(-1.0f, 1.0f);
+    const float b = random.uniform(-1.0f, 1.0f);
+    const float c = random.uniform(-1.0f, 1.0f);
+    REQUIRE(fused(a, b, c) == std::fma(a, b, c));
+  }
+}
+
+}  // namespace zoomr

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <zoomr/zoomr.hpp>
+
+#include <string>  // std::string
+#include <vector>  // std::vector
+
+namespace zoomr {
+
+namespace {
+
+template <class Policy>
+std::string problem(const Policy& policy) {
+  const char* sentence = policy.problem();
+  return sentence == nullptr ? "" : sentence;
+}
+
+}  // namespace
+
+TEST_CASE("the first component with a problem is named") {
+  CHECK(problem(compose(sentences{.longest = 0}, key_mean{}, fill_budget{.tokens = 0})) ==
+        "sentences: longest must be at least 1");
+  CHECK(problem(compose(sentences{}, key_mean{}, fill_budget{.tokens = 0})) ==
+        "fill_budget: tokens must be at least 1");
+  CHECK(problem(compose(zones{.recent = 0})) == "zones: recent must be at least 1, the token itself");
+}
+
+TEST_CASE("a budget that its zones do not fit into is a problem of the pair") {
+  const auto with = [](index tokens) {
+    return compose(sentences{}, key_mean{}, fill_budget{.tokens = tokens}, every_token{},
+                   zones{.sinks = 32, .recent = 32});
+  };
+  CHECK(problem(with(64)) == "");
+  CHECK(problem(with(63)) == "the budget is smaller than sinks + window: raise tokens, or lower sinks or recent");
+}
+
+TEST_CASE("retention per KV head needs a selection per KV head or query head") {
+  const auto with = [](scope per) {
+    return compose(sentences{}, observed_attention{.tokens = 64}, key_mean{}, head_votes{.per = per}, fill_budget{},
+                   every_token{});
+  };
+  CHECK(problem(with(scope::head)) == "");
+  CHECK(problem(with(scope::kv_head)) == "");
+  CHECK(problem(with(scope::layer)) ==
+        "each KV head retains tokens of its own, so the selection must be per KV head or query head");
+  CHECK(problem(with(scope::sequence)) != "");
+}
+
+TEST_CASE("an evicting store takes no selector, no retention and no dense layers") {
+  const std::string sentence =
+      "an evicting store gives tokens up for good: it takes no selector, no retention and no dense layers";
+  CHECK(problem(compose(zones{.sinks = 4}, evicting{})) == "");
+  CHECK(problem(compose(thoughts{}, key_mean{}, evicting{})) == "");  // summaries alone may be made
+  CHECK(problem(compose(thoughts{}, key_mean{}, best_segments{}, evicting{})) == sentence);
+  CHECK(problem(compose(observed_attention{.tokens = 64}, evicting{})) == sentence);
+  CHECK(problem(compose(zones{.dense_layers = 1}, evicting{})) == sentence);
+}
+
+TEST_CASE("a policy shows its components and their fields, and lets them be set") {
+  auto mine = policies::quest;
+  std::vector<std::string> names;
+  mine.each_component(mine, [&](const auto& part) { names.push_back(part.name); });
+  CHECK(names == std::vector<std::string>{"fixed_pages", "keep_everything", "key_box", "last_query", "box_bound",
+                                          "pooled_score", "best_segments", "every_token", "zones", "resident"});
+  mine.each_component(mine, [](auto& part) {
+    part.each_field(part, [](const std::string& field, auto& value) {
+      if constexpr (std::is_same_v<decltype(value), index&>) {
+        if (field == "segments") value = 7;
+      }
+    });
+  });
+  CHECK(mine.select.segments == 7);
+  CHECK(mine != policies::quest);
+}
+
+TEST_CASE("sentence_kv_with keeps `ratio` times its budget of the prompt, or all of it") {
+  CHECK(policies::sentence_kv_with(100, 3.0f).retain.tokens == 300);
+  CHECK(policies::sentence_kv_with(100, 0.5f).retain.tokens == 50);
+  CHECK(policies::sentence_kv_with(100, 0.0f).retain.tokens == unlimited);
+  CHECK(policies::sentence_kv_with(unlimited, 3.0f).retain.tokens == unlimited);
+  CHECK(policies::sentence_kv_with(128, 3.0f).select.tokens == 128);
+  CHECK(policies::sentence_kv_with(128, 3.0f).zone.open == 96);
+  CHECK(problem(policies::sentence_kv_with(16, 3.0f)) != "");  // sinks and window do not fit
+}
+
+TEST_CASE("presets have the published numbers") {
+  CHECK(policies::zoomr.agree.k == 2);
+  CHECK(policies::zoomr.agree.per == scope::sequence);
+  CHECK(policies::zoomr.select.segments == 2);
+  CHECK(policies::zoomr.select.tokens == unlimited);
+  CHECK_FALSE(policies::zoomr.refresh.ask_again);
+  CHECK(policies::zoomr_mass.refresh.ask_again);
+  CHECK(policies::zoomr.zone.prompt);
+
+  CHECK(policies::sentence_kv.select.tokens == 1024);
+  CHECK(policies::sentence_kv.retain.tokens == 3072);
+  CHECK(policies::sentence_kv.retain.queries == 32);
+  CHECK(policies::sentence_kv.retain.pooling == 7);
+  CHECK(policies::sentence_kv.zone.sinks == 32);
+  CHECK(policies::sentence_kv.zone.recent == 32);
+  CHECK(policies::sentence_kv.refresh.everything_until == 0);
+  CHECK(policies::sentence_kv_published.refresh.everything_until == 1);
+
+  CHECK(policies::quest.segment.longest == 16);
+  CHECK(policies::quest.zone.dense_layers == 2);
+  CHECK(policies::window.zone.sinks == 4);
+  CHECK(policies::full.zone.recent == unlimited);
+}
+
+}  // namespace zoomr

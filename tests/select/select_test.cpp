@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <core/random.hpp>
+#include <zoomr/agree/pooled_score.hpp>
+#include <zoomr/select/best_segments.hpp>
+#include <zoomr/select/fill_budget.hpp>
+#include <zoomr/select/nothing.hpp>
+
+#include <algorithm>  // std::stable_sort
+#include <numeric>    // std::accumulate
+#include <string>     // std::string
+
+namespace zoomr {
+
+namespace {
+
+/// What a selector is asked, and what its answer attends of each segment's details.
+struct question {
+  std::vector<tally> tallies;
+  std::vector<index> tokens;  // attendable
+  index room_used = 0;
+  tally least = 1;
+
+  index segments() const { return static_cast<index>(tallies.size()); }
+
+  /// Wanted segments, best first; ties to the lower id.
+  std::vector<index> wanted() const {
+    std::vector<index> ids;
+    for (index id = 0; id < segments(); ++id) {
+      if (tallies[unit::size(id)] != not_eligible && tallies[unit::size(id)] >= least) ids.push_back(id);
+    }
+    std::stable_sort(ids.begin(), ids.end(),
+                     [&](index a, index b) { return tallies[unit::size(a)] > tallies[unit::size(b)]; });
+    return ids;
+  }
+};
+
+/// Tokens attended of each segment's details.
+using taken = std::vector<index>;
+
+template <class Selector>
+taken ask(const Selector& select, const question& asked) {
+  std::vector<index> order(unit::size(asked.segments()));
+  std::vector<level> levels(unit::size(asked.segments()), level::summary);
+  selection_row row{levels};
+  best_first best(asked.segments(), by_tally{asked.tallies}, order);
+  select.choose(best, selection_input{asked.tokens, asked.room_used, asked.least, 99}, row);
+  taken made;
+  for (index id = 0; id < asked.segments(); ++id) {
+    REQUIRE(levels[unit::size(id)] != level::dropped);
+    const bool details = levels[unit::size(id)] == level::details;
+    const index all = asked.tokens[unit::size(id)];
+    made.push_back(!details ? 0 : id == row.cut_segment ? std::min(all, row.cut_tokens) : all);
+    if (id == row.cut_segment) REQUIRE((details && row.cut_tokens > 0 && row.cut_tokens < all));
+  }
+  return made;
+}
+
+/// Both selectors are the same walk: whole segments, best first, while there is room and number left; the first
+/// that does not fit is cut, or ends it.
+taken walk(const question& asked, index segments, index room, bool cut) {
+  taken made(unit::size(asked.segments()), 0);
+  for (const index id : asked.wanted()) {
+    if (segments-- == 0 || room <= 0) break;
+    const index fits = std::min(asked.tokens[unit::size(id)], room);
+    if (fits < asked.tokens[unit::size(id)] && !cut) break;
+    made[unit::size(id)] = fits;
+    room -= fits;
+  }
+  return made;
+}
+
+question random_question(unit::random& random) {
+  question made;
+  const index segments = random.below(40);
+  for (index id = 0; id < segments; ++id) {
+    const bool eligible = random.chance(0.8);
+    made.tallies.push_back(eligible ? random.below(6) : not_eligible);
+    made.tokens.push_back(eligible ? random.between(1, 30) : 0);
+  }
+  made.room_used = random.below(60);
+  made.least = random.chance(0.5) ? 1 : pooled_score::least;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("best_segments takes the best few, ties to the lower id") {
+  const question asked{{3, 7, 7, 0, 5}, {10, 20, 30, 40, 50}};
+  CHECK(ask(best_segments{.segments = 1}, asked) == taken{0, 20, 0, 0, 0});
+  CHECK(ask(best_segments{.segments = 2}, asked) == taken{0, 20, 30, 0, 0});
+  CHECK(ask(best_segments{.segments = 9}, asked) == taken{10, 20, 30, 0, 50});  // a tally of 0 is not wanted
+}
+
+TEST_CASE("best_segments cuts the first that does not fit into its tokens") {
+  const question asked{{3, 7, 7, 0, 5}, {10, 20, 30, 40, 50}};
+  CHECK(ask(best_segments{.segments = 3, .tokens = 50}, asked) == taken{0, 20, 30, 0, 0});
+  CHECK(ask(best_segments{.segments = 3, .tokens = 51}, asked) == taken{0, 20, 30, 0, 1});
+  CHECK(ask(best_segments{.segments = 3, .tokens = 19}, asked) == taken{0, 19, 0, 0, 0});
+}
+
+TEST_CASE("best_segments counts its tokens whatever the zones attend") {
+  question asked{{1, 2}, {10, 20}};
+  asked.room_used = 1000;
+  CHECK(ask(best_segments{.segments = 2, .tokens = 30}, asked) == taken{10, 20});
+}
+
+TEST_CASE("fill_budget takes whole segments until its tokens are attended, zones included") {
+  question asked{{3, 7, 5}, {10, 20, 30}};
+  asked.room_used = 15;
+  CHECK(ask(fill_budget{.tokens = 75}, asked) == taken{10, 20, 30});
+  CHECK(ask(fill_budget{.tokens = 65}, asked) == taken{0, 20, 30});
+  CHECK(ask(fill_budget{.tokens = 64}, asked) == taken{0, 20, 29});
+  CHECK(ask(fill_budget{.tokens = 64, .cut = false}, asked) == taken{0, 20, 0});
+  CHECK(ask(fill_budget{.tokens = 15}, asked) == taken{0, 0, 0});
+  CHECK(ask(fill_budget{.tokens = 3}, asked) == taken{0, 0, 0});
+}
+
+TEST_CASE("fill_budget does not look for smaller segments behind one that does not fit") {
+  const question asked{{9, 8}, {30, 1}};
+  CHECK(ask(fill_budget{.tokens = 20, .cut = false}, asked) == taken{0, 0});
+}
+
+TEST_CASE("any score will do where the consensus says so") {
+  question asked{{sortable(-5.0f), sortable(std::numeric_limits<float>::quiet_NaN()), not_eligible}, {1, 1, 0}};
+  asked.least = pooled_score::least;
+  CHECK(ask(fill_budget{.tokens = 9}, asked) == taken{1, 1, 0});
+  CHECK(ask(best_segments{.segments = 1}, asked) == taken{1, 0, 0});
+}
+
+TEST_CASE("selectors are the walk down a stable sort, and keep their budget") {
+  unit::random random(40);
+  for (int round = 0; round < 1000; ++round) {
+    const question asked = random_question(random);
+    const index segments = random.between(1, 8);
+    const index tokens = random.between(1, 120);
+    const bool cut = random.chance(0.5);
+    CAPTURE(round);
+    REQUIRE(ask(best_segments{.segments = segments, .tokens = tokens}, asked) == walk(asked, segments, tokens, true));
+    const taken filled = ask(fill_budget{.tokens = tokens, .cut = cut}, asked);
+    REQUIRE(filled == walk(asked, unlimited, tokens - asked.room_used, cut));
+    const index sum = std::accumulate(filled.begin(), filled.end(), 0);
+    REQUIRE((sum == 0 || sum + asked.room_used <= tokens));
+  }
+}
+
+TEST_CASE("take_nothing takes nothing") {
+  unit::random random(41);
+  for (int round = 0; round < 20; ++round) {
+    const question asked = random_question(random);
+    CHECK(ask(take_nothing{}, asked) == taken(unit::size(asked.segments()), 0));
+  }
+}
+
+TEST_CASE("each problem of a selector has its sentence") {
+  CHECK(best_segments{}.problem() == nullptr);
+  CHECK(best_segments{.segments = 0}.problem() == std::string("best_segments: segments and tokens must be at least 1"));
+  CHECK(best_segments{.tokens = 0}.problem() == std::string("best_segments: segments and tokens must be at least 1"));
+  CHECK(fill_budget{}.problem() == nullptr);
+  CHECK(fill_budget{.tokens = 0}.problem() == std::string("fill_budget: tokens must be at least 1"));
+}
+
+TEST_CASE("a budget must hold the zones that count in it") {
+  const std::string sentence = "the budget is smaller than sinks + window: raise tokens, or lower sinks or recent";
+  CHECK(fill_budget{.tokens = 64}.problem_with(zones{.sinks = 32, .recent = 32}) == nullptr);
+  CHECK(fill_budget{.tokens = 63}.problem_with(zones{.sinks = 32, .recent = 32}) == sentence);
+  CHECK(fill_budget{.tokens = 64}.problem_with(zones{.sinks = unlimited, .recent = unlimited}) == sentence);
+}
+
+}  // namespace zoomr

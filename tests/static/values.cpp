@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiles only if components, policies and what they exchange are plain values: legal arguments of a kernel,
+// usable at compile time, written with designated initialisers.
+#include <zoomr/zoomr.hpp>
+
+namespace zoomr {
+
+template <class... Values>
+inline constexpr bool plain = ((std::regular<Values> && std::is_trivially_copyable_v<Values>)&&...);
+
+static_assert(plain<fixed_pages, sentences, thoughts, unsegmented>);
+static_assert(plain<fixed_pages::state, sentences::state, thoughts::state, unsegmented::state>);
+static_assert(plain<keep_everything, observed_attention, key_mean, key_box, no_summary, last_query, running_mean>);
+static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score>);
+static_assert(plain<best_segments, fill_budget, take_nothing, boundaries, every_token, never, on_drift, zones>);
+static_assert(plain<resident, details_on_host, evicting>);
+static_assert(plain<shape, segment, run, bfloat16, sequence>);
+static_assert(plain<std::remove_const_t<decltype(policies::zoomr)>, std::remove_const_t<decltype(policies::full)>>);
+static_assert(std::is_trivially_copyable_v<view<float, 3>> && std::is_trivially_copyable_v<selection_row>);
+static_assert(std::is_trivially_copyable_v<paged_lane<bfloat16>> && std::is_trivially_copyable_v<attention_state>);
+static_assert(std::is_trivially_copyable_v<cells<2>> && std::is_trivially_copyable_v<slot_map>);
+static_assert(std::is_trivially_copyable_v<zone_bounds> && std::is_trivially_copyable_v<closings>);
+static_assert(sizeof(bfloat16) == 2 && sizeof(token_class) == 1 && sizeof(level) == 1);
+
+// Questions without a field cost nothing at run time and little in a kernel's arguments.
+static_assert(std::is_empty_v<key_mean> && std::is_empty_v<mean_dot> && std::is_empty_v<last_query>);
+
+// Each preset can work.
+static_assert(policies::full.problem() == nullptr);
+static_assert(policies::window.problem() == nullptr);
+static_assert(policies::quest.problem() == nullptr);
+static_assert(policies::sentence_kv.problem() == nullptr);
+static_assert(policies::sentence_kv_published.problem() == nullptr);
+static_assert(policies::zoomr.problem() == nullptr);
+static_assert(policies::zoomr_mass.problem() == nullptr);
+static_assert(policies::summary_only.problem() == nullptr);
+static_assert(shape{32, 32, 8, 128}.problem() == nullptr && shape{}.problem() != nullptr);
+static_assert(config{}.problem() == nullptr && config{.tokens = 0}.problem() != nullptr);
+
+// Segmenters run at compile time, for they must run on a device too.
+constexpr index closed_by_two_stops() {
+  sentences::state state{};
+  closings closed;
+  sentences{}.feed(state, token_class::plain, 0, closed);
+  sentences{}.feed(state, token_class::delimiter, 1, closed);
+  sentences{}.feed(state, token_class::delimiter, 2, closed);
+  return closed.count;
+}
+static_assert(closed_by_two_stops() == 2);
+
+// Views, bfloat16 and zones too.
+constexpr float numbers[] = {1.0f, 2.0f, 3.0f, 4.0f};
+static_assert(view<const float, 2>(numbers, {2, 2})(1, 0) == 3.0f);
+static_assert(to_float(from_float<bfloat16>(1.5f)) == 1.5f);
+static_assert(zones{.sinks = 4, .recent = 8}.back(99, 0, 0) == 92);
+
+}  // namespace zoomr

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+// The naive reference: what a policy attends, computed in double from the whole history, from scratch for each
+// query. Written to be read; it takes a policy's parameters and none of its code.
+//
+// Float and double may rank two segments differently when their scores are nearly equal. The reference notes where
+// such a close call happened (`first_doubt`); before it, the library must attend exactly the same positions.
+#pragma once
+
+#include <support/reference_rules.hpp>
+
+#include <concepts>  // std::same_as
+#include <map>       // std::map
+#include <utility>   // std::pair
+
+namespace reference {
+
+using zoomr::refresh_action;
+using zoomr::scope;
+
+/// Counters as in zoomr::statistics, for a text fed token by token.
+struct counts {
+  std::int64_t passes = 0, attended = 0, refreshes = 0, zooms = 0, chosen = 0, agreeability_count = 0;
+  double agreeability_sum = 0;
+};
+
+/// What one policy attends, token by token, over one history.
+template <class Policy>
+class replay {
+ public:
+  /// [layer * heads + head][...] positions attended by the queries of one pass of one token
+  using heads_attended = std::vector<std::vector<index>>;
+
+  replay(const Policy& policy, const history& past, index dense_below = 0)
+      : policy_(policy),
+        past_(past),
+        dense_below_(dense_below),
+        prompt_end_(static_cast<index>(past.words.prompt_end)),
+        segments_(all_segments(policy.segment, past.words)),
+        twice_(past.words.classes.size()),
+        in_force_(rows()) {
+    retain();
+    for (index p = prompt_end_ - 1; p < static_cast<index>(past.words.size()); ++p) token(p);
+  }
+
+  /// By position and pass.
+  const std::map<std::pair<index, index>, heads_attended>& attended() const { return attended_; }
+  const std::vector<segment>& segments() const { return segments_; }
+  const counts& counted() const { return counts_; }
+  /// The first position whose attended set rests on a close call; past the end if there was none.
+  index first_doubt() const { return first_doubt_; }
+  /// The pass whose keys are in the cache.
+  index final_pass(index position) const { return twice_[static_cast<std::size_t>(position)] ? 1 : 0; }
+  bool retained(index layer, index kv_head, index position) const {
+    return kept_.empty() || position >= prompt_end_ ||
+           kept_[static_cast<std::size_t>(layer * past_.model.kv_heads + kv_head)][static_cast<std::size_t>(position)];
+  }
+
+ private:
+  // Which query heads share row `row`: layers [first_layer, last_layer), heads [first_head, last_head).
+  struct sharing {
+    index row, first_layer, last_layer, first_head, last_head;
+  };
+  // What lies where for one query.
+  struct moment {
+    index position, front, back, known;  // known: segments that exist
+    index asks_from;                     // first token of the segment that the query belongs to
+    index pass;
+    bool prompt;
+  };
+
+  const shape& model() const { return past_.model; }
+  index group() const { return model().heads / model().kv_heads; }
+  std::size_t rows() const {
+    const scope per = policy_.agree.per;
+    return static_cast<std::size_t>(per == scope::sequence  ? 1
+                                    : per == scope::layer   ? model().layers
+                                    : per == scope::kv_head ? model().layers * model().kv_heads
+                                                            : model().layers * model().heads);
+  }
+  sharing sharing_of(index layer, index head) const {
+    const index g = head / group();
+    switch (policy_.agree.per) {
+      case scope::sequence:
+        return {0, 0, model().layers, 0, model().heads};
+      case scope::layer:
+        return {layer, layer, layer + 1, 0, model().heads};
+      case scope::kv_head:
+        return {layer * model().kv_heads + g, layer, layer + 1, g * group(), (g + 1) * group()};
+      default:
+        return {layer * model().heads + head, layer, layer + 1, head, head + 1};
+    }
+  }
+
+  void close_call(index position) { first_doubt_ = std::min(first_doubt_, position); }
+  void unless_clear(index position, double gap, double allowed) {
+    if (!past_.exact && std::abs(gap) <= allowed) close_call(position);
+  }
+
+  // ---- retention: what the prompt's last queries look at ----
+
+  void retain() {
+    if constexpr (decltype(policy_.retain)::observes) {
+      if (policy_.retain.tokens >= prompt_end_) return;
+      for (index layer = 0; layer < model().layers; ++layer) {
+        for (index g = 0; g < model().kv_heads; ++g) kept_.push_back(kept_of(layer, g));
+      }
+    }
+  }
+
+  std::vector<bool> kept_of(index layer, index kv_head) {
+    const auto& by = policy_.retain;
+    const index observed_from = prompt_end_ - std::min(by.queries, prompt_end_);
+    std::vector<estimate> importance(static_cast<std::size_t>(observed_from));
+    for (index head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
+      const std::vector<double> summed = observed_mass(layer, kv_head, head, observed_from);
+      for (index t = 0; t < observed_from; ++t) {
+        double pooled = summed[static_cast<std::size_t>(t)];
+        for (index u = t - by.pooling / 2; u <= t + by.pooling / 2; ++u) {
+          if (u >= 0 && u < observed_from) pooled = std::max(pooled, summed[static_cast<std::size_t>(u)]);
+        }
+        double& all = importance[static_cast<std::size_t>(t)].value;
+        const bool first = head == kv_head * group();
+        all = first ? pooled : by.mean_of_group ? all + pooled : std::max(all, pooled);
+      }
+    }
+    std::vector<bool> kept(static_cast<std::size_t>(prompt_end_));
+    index room = by.tokens - (prompt_end_ - observed_from);
+    for (index t = observed_from; t < prompt_end_; ++t) kept[static_cast<std::size_t>(t)] = true;
+    std::vector<index> others;
+    for (index t = 0; t < observed_from; ++t) {
+      if (t < policy_.zone.sinks && room > 0)
+        kept[static_cast<std::size_t>(t)] = true, --room;
+      else
+        others.push_back(t);
+    }
+    others = ranked(importance, others);
+    for (index i = 0; i < room; ++i) kept[static_cast<std::size_t>(others[static_cast<std::size_t>(i)])] = true;
+    if (room > 0 && room < static_cast<index>(others.size())) {
+      const double last = importance[static_cast<std::size_t>(others[static_cast<std::size_t>(room - 1)])].value;
+      const double next = importance[static_cast<std::size_t>(others[static_cast<std::size_t>(room)])].value;
+      const double allowed = tolerance::end_to_end(model().head_dim, largest_logit_, prompt_end_) * std::abs(last);
+      if (last > next && last - next <= allowed) close_call(prompt_end_);  // equal: of one maximum, in float too
+    }
+    return kept;
+  }
+
+  // Attention probabilities of one head, summed over the observed queries.
+  std::vector<double> observed_mass(index layer, index kv_head, index head, index observed_from) {
+    std::vector<double> summed(static_cast<std::size_t>(observed_from));
+    for (index p = observed_from; p < prompt_end_; ++p) {
+      std::vector<double> logits;
+      double largest = -std::numeric_limits<double>::infinity();
+      for (index t = 0; t <= p; ++t) {
+        const estimate score = product(past_.query(p, layer, head, 0), past_.key(t, layer, kv_head, 0));
+        logits.push_back(score.value / std::sqrt(static_cast<double>(model().head_dim)));
+        largest = std::max(largest, logits.back());
+        largest_logit_ = std::max(largest_logit_, score.magnitude / std::sqrt(static_cast<double>(model().head_dim)));
+      }
+      double sum = 0;
+      for (const double logit : logits) sum += std::exp(logit - largest);
+      for (index t = 0; t < observed_from; ++t) {
+        summed[static_cast<std::size_t>(t)] += std::exp(logits[static_cast<std::size_t>(t)] - largest) / sum;
+      }
+    }
+    return summed;
+  }
+
+  template <class Row>
+  estimate product(const Row& a, const float* b) const {
+    estimate made;
+    for (index d = 0; d < model().head_dim; ++d) {
+      made.value += double{a[d]} * double{b[d]};
+      made.magnitude += std::abs(double{a[d]} * double{b[d]});
+    }
+    return made;
+  }
+
+  // ---- where a query stands ----
+
+  index known_at(index position, bool position_included) const {
+    index known = 0;
+    for (const segment& s : segments_) known += s.closed_at < position + (position_included ? 1 : 0) ? 1 : 0;
+    return known;
+  }
+  index open_begin(index known) const { return known == 0 ? 0 : segments_[static_cast<std::size_t>(known - 1)].end; }
+
+  // The zones of a query: the segments closed before it exist (for the choice at the prompt's end, those closed by it).
+  moment at(index position, bool prompt, index pass) const {
+    const auto& zone = policy_.zone;
+    moment now{};
+    now.position = position, now.pass = pass, now.prompt = prompt;
+    now.known = known_at(position, prompt);
+    now.front = std::min(std::max(zone.sinks, zone.prompt ? prompt_end_ : 0), position + 1);
+    const std::int64_t end = position + 1;
+    const std::int64_t of_open = std::max<std::int64_t>(open_begin(now.known), end - zone.open);
+    const std::int64_t back = std::min(end - zone.recent, of_open);
+    now.back = static_cast<index>(std::max<std::int64_t>(now.front, back));
+    const index with_own = known_at(position, true);
+    const bool ends_here = with_own > 0 && segments_[static_cast<std::size_t>(with_own - 1)].end == end;
+    now.asks_from = ends_here ? segments_[static_cast<std::size_t>(with_own - 1)].begin : open_begin(with_own);
+    return now;
+  }
+
+  // Retained tokens of [first, last) between the zones.
+  index between(const moment& now, index layer, index kv_head, index first, index last) const {
+    index count = 0;
+    for (index t = std::max(first, now.front); t < std::min(last, now.back); ++t)
+      count += retained(layer, kv_head, t) ? 1 : 0;
+    return count;
+  }
+
+  // ---- choices ----
+
+  // The query that asks.
+  std::vector<double> asked(const moment& now, index layer, index head) const {
+    std::vector<double> made(static_cast<std::size_t>(model().head_dim));
+    constexpr bool means = std::same_as<decltype(policy_.ask), zoomr::running_mean>;
+    const index first = means && !now.prompt ? std::max(now.asks_from, prompt_end_) : now.position;
+    for (index p = first; p <= now.position; ++p) {
+      const float* query = past_.query(p, layer, head, p < now.position ? final_pass(p) : now.pass);
+      for (index d = 0; d < model().head_dim; ++d) made[static_cast<std::size_t>(d)] += double{query[d]};
+    }
+    for (double& number : made) number /= now.position + 1 - first;
+    return made;
+  }
+
+  // The cue's retained keys, mean or box, against the query that asks.
+  estimate score(const std::vector<double>& query, index layer, index kv_head, const segment& s) const {
+    constexpr bool box = std::same_as<decltype(policy_.score), zoomr::box_bound>;
+    estimate made;
+    for (index d = 0; d < model().head_dim; ++d) {
+      double sum = 0, magnitude = 0, count = 0;
+      double low = std::numeric_limits<double>::infinity(), high = -low;
+      bool is_nan = false;
+      for (index t = s.cue_begin; t < s.cue_end; ++t) {
+        if (!retained(layer, kv_head, t)) continue;
+        const double key = past_.key(t, layer, kv_head, final_pass(t))[d];
+        sum += key, magnitude += std::abs(key), count += 1;
+        low = std::min(low, key), high = std::max(high, key);
+        is_nan = is_nan || std::isnan(key);
+      }
+      const double q = query[static_cast<std::size_t>(d)];
+      if (box) {
+        const double least = q * low, most = q * high;
+        made.value += is_nan || std::isnan(least) || std::isnan(most) ? std::nan("") : std::max(least, most);
+        made.magnitude += std::max(std::abs(least), std::abs(most));
+      } else {
+        made.value += q * (sum / count);
+        made.magnitude += std::abs(q) * magnitude / count;
+      }
+    }
+    return made;
+  }
+
+  // How far float may be off a tally.
+  double uncertainty(const estimate& tallied) const {
+    if (std::same_as<decltype(policy_.agree), zoomr::head_votes>) return -1;
+    if (std::same_as<decltype(policy_.agree), zoomr::head_mass>) return tallied.magnitude;
+    return scores_of{model().head_dim, {}}.rounding(tallied);
+  }
+
+  choice choose(const moment& now, const sharing& of) {
+    const index lane_head = of.first_head / group();
+    std::vector<index> eligible;
+    std::vector<index> tokens;
+    index used = 0;
+    for (index id = 0; id < now.known; ++id) {
+      const segment& s = segments_[static_cast<std::size_t>(id)];
+      tokens.push_back(between(now, of.first_layer, lane_head, s.begin, s.split));
+      used += between(now, of.first_layer, lane_head, s.split, s.end);
+      if (tokens.back() > 0) eligible.push_back(id);
+    }
+    for (index t = 0; t <= now.position; ++t)
+      used += (t < now.front || t >= now.back) && retained(of.first_layer, lane_head, t) ? 1 : 0;
+
+    choice made;
+    std::vector<estimate> tallies(static_cast<std::size_t>(now.known));
+    for (index layer = of.first_layer; layer < of.last_layer; ++layer) {
+      scores_of scores{model().head_dim, {}};
+      for (index head = of.first_head; head < of.last_head; ++head) {
+        const std::vector<double> query = asked(now, layer, head);
+        made.asked.insert(made.asked.end(), query.begin(), query.end());
+        scores.of_head.emplace_back(static_cast<std::size_t>(now.known));
+        for (const index id : eligible) {
+          const auto i = static_cast<std::size_t>(id);
+          scores.of_head.back()[i] = score(query, layer, head / group(), segments_[i]);
+        }
+      }
+      bool doubtful = false;
+      agree(policy_.agree, scores, eligible, tokens, tallies, doubtful);
+      if (doubtful && !past_.exact) close_call(now.position);
+    }
+
+    constexpr bool needs_some = !std::same_as<decltype(policy_.agree), zoomr::pooled_score>;
+    std::vector<index> wanted;
+    made.levels.assign(static_cast<std::size_t>(now.known), level::summary);
+    for (const index id : eligible) {
+      const estimate& tallied = tallies[static_cast<std::size_t>(id)];
+      if (!needs_some || tallied.value >= 1) {
+        wanted.push_back(id);
+      } else if (policy_.zone.summaries == zoomr::summaries_attended::candidates) {
+        made.levels[choice::index_of(id)] = level::dropped;
+      }
+      if (needs_some) unless_clear(now.position, tallied.value - 0.5, uncertainty(tallied));
+    }
+    const std::vector<index> order = ranked(tallies, wanted);
+    const std::size_t taken = take(policy_.select, order, tokens, used, made);
+    for (std::size_t i = 0; i < taken && i + 1 < order.size(); ++i) {
+      const estimate& one = tallies[static_cast<std::size_t>(order[i])];
+      const estimate& next = tallies[static_cast<std::size_t>(order[i + 1])];
+      unless_clear(now.position, one.value - next.value, uncertainty(one) + uncertainty(next));
+    }
+    count_choice(made, tallies, in_force_[static_cast<std::size_t>(of.row)], eligible);
+    return made;
+  }
+
+  void count_choice(const choice& made, const std::vector<estimate>& tallies, const choice& before,
+                    const std::vector<index>& eligible) {
+    double all = 0, agreed = 0;
+    for (index id = 0; id < static_cast<index>(made.levels.size()); ++id) {
+      counts_.chosen += made.of(id) == level::details ? 1 : 0;
+      counts_.zooms += made.of(id) == level::details && before.of(id) != level::details ? 1 : 0;
+    }
+    for (const index id : eligible) {
+      all += tallies[static_cast<std::size_t>(id)].value;
+      if (made.of(id) == level::details) agreed += tallies[static_cast<std::size_t>(id)].value;
+    }
+    ++counts_.refreshes;
+    if (std::same_as<decltype(policy_.agree), zoomr::pooled_score> || all <= 0) return;
+    counts_.agreeability_sum += agreed / all;
+    ++counts_.agreeability_count;
+  }
+
+  bool turned_away(const moment& now, const sharing& of) {
+    const std::vector<double>& then = in_force_[static_cast<std::size_t>(of.row)].asked;
+    double along = 0, now_now = 0, then_then = 0;
+    std::size_t i = 0;
+    for (index layer = of.first_layer; layer < of.last_layer; ++layer) {
+      for (index head = of.first_head; head < of.last_head; ++head) {
+        for (const double q : asked(now, layer, head)) {
+          along += q * then[i], now_now += q * q, then_then += then[i] * then[i];
+          ++i;
+        }
+      }
+    }
+    const double length = std::sqrt(now_now) * std::sqrt(then_then);
+    const double gap = along - double{drift_cosine(policy_.refresh)} * length;
+    unless_clear(now.position, gap, tolerance::reduction(static_cast<double>(i)) * 2 * length);
+    return !(gap >= 0);
+  }
+
+  // ---- refresh ----
+
+  refresh_action due(const zoomr::never&, const moment&) const { return refresh_action::keep; }
+  refresh_action due(const zoomr::on_drift&, const moment&) const { return refresh_action::choose_if_drifted; }
+  refresh_action due(const zoomr::every_token& by, const moment& now) const {
+    const index open_tokens = now.position + 1 - now.asks_from;
+    return open_tokens <= by.everything_until ? refresh_action::everything : refresh_action::choose;
+  }
+  refresh_action due(const zoomr::boundaries& by, const moment& now) const {
+    const bool boundary = past_.words.is(now.position, token_class::delimiter);
+    const bool now_due = boundary || now.position - last_choice_ >= by.at_most;
+    return now_due ? refresh_action::choose : refresh_action::keep;
+  }
+  static float drift_cosine(const zoomr::on_drift& by) { return by.cosine; }
+  template <class Other>
+  static float drift_cosine(const Other&) {
+    return 0;
+  }
+
+  // ---- one token ----
+
+  static constexpr bool selects = Policy::selects;
+  bool shared_by_all() const { return policy_.agree.per == scope::sequence; }
+  bool stays_in_force() const {
+    return !std::same_as<decltype(policy_.refresh), zoomr::every_token> || shared_by_all();
+  }
+
+  void token(index position) {
+    if (position == prompt_end_ - 1) {
+      if (selects && stays_in_force()) choose_all(at(position, true, 0), refresh_action::choose, 0);
+      last_choice_ = position;
+      return;
+    }
+    const moment now = at(position, false, 0);
+    const refresh_action action = due(policy_.refresh, now);
+    const bool chooses = selects && (action == refresh_action::choose || action == refresh_action::choose_if_drifted);
+    if (chooses && !shared_by_all()) {
+      const bool all_dense = !stays_in_force() && position < dense_below_;
+      if (!all_dense) choose_all(now, action, policy_.zone.dense_layers);
+    }
+    attend(now, action);
+    if (chooses && shared_by_all()) {
+      choose_all(now, action, 0);
+      if (policy_.refresh.ask_again) {
+        twice_[static_cast<std::size_t>(position)] = true;
+        moment second = now;
+        second.pass = 1;
+        attend(second, action);
+      }
+    }
+  }
+
+  void choose_all(const moment& now, refresh_action action, index first_layer) {
+    for (index layer = first_layer; layer < model().layers; ++layer) {
+      for (index head = 0; head < model().heads; ++head) {
+        const sharing of = sharing_of(layer, head);
+        if (of.first_layer != layer || of.first_head != head) continue;
+        if (action == refresh_action::choose_if_drifted && !turned_away(now, of)) continue;
+        in_force_[static_cast<std::size_t>(of.row)] = choose(now, of);
+        last_choice_ = now.position;
+      }
+    }
+  }
+
+  void attend(const moment& now, refresh_action action) {
+    heads_attended& all = attended_[{now.position, now.pass}];
+    ++counts_.passes;
+    for (index layer = 0; layer < model().layers; ++layer) {
+      for (index head = 0; head < model().heads; ++head) {
+        const bool dense =
+            action == refresh_action::everything || now.position < dense_below_ || layer < policy_.zone.dense_layers;
+        all.push_back(positions(now, layer, head, dense));
+        counts_.attended += static_cast<std::int64_t>(all.back().size());
+      }
+    }
+  }
+
+  std::vector<index> positions(const moment& now, index layer, index head, bool dense) const {
+    const choice& by = in_force_[static_cast<std::size_t>(sharing_of(layer, head).row)];
+    std::vector<index> made;
+    index id = 0;          // of the segment that t lies in
+    index of_details = 0;  // of its details between the zones, how many came before t
+    for (index t = 0; t <= now.position; ++t) {
+      while (id < now.known && t >= segments_[static_cast<std::size_t>(id)].end) ++id, of_details = 0;
+      if (!retained(layer, head / group(), t)) continue;
+      if (dense || t < now.front || t >= now.back) {
+        made.push_back(t);
+      } else if (id < now.known) {
+        const level has = selects ? by.of(id) : level::summary;
+        const bool detail = t < segments_[static_cast<std::size_t>(id)].split;
+        const bool within_cut = id != by.cut_segment || of_details < by.cut_tokens;
+        if (detail ? has == level::details && within_cut
+                   : has == level::summary || (has == level::details && policy_.zone.own_summary)) {
+          made.push_back(t);
+        }
+        of_details += detail ? 1 : 0;
+      }
+    }
+    return made;
+  }
+
+  Policy policy_;
+  const history& past_;
+  index dense_below_;
+  index prompt_end_;
+  std::vector<segment> segments_;        // of the whole text
+  std::vector<std::vector<bool>> kept_;  // [lane][position]  empty: everything is kept
+  std::vector<bool> twice_;              // passed twice
+  std::vector<choice> in_force_;         // [rows]
+  index last_choice_ = -1;
+  index first_doubt_ = zoomr::unlimited;
+  double largest_logit_ = 0;
+  counts counts_;
+  std::map<std::pair<index, index>, heads_attended> attended_;
+};
+
+}  // namespace reference

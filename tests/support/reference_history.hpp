@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The naive reference's history of a text, attention in double, and ranking.
+#pragma once
+
+#include <support/reference_segments.hpp>
+#include <support/tolerance.hpp>
+#include <zoomr/core/shape.hpp>
+
+#include <algorithm>  // std::sort, std::max
+#include <cmath>      // std::exp
+#include <limits>     // std::numeric_limits
+#include <vector>     // std::vector
+
+namespace reference {
+
+using zoomr::shape;
+namespace tolerance = zoomr_test::tolerance;
+
+/// Everything that was ever passed: classes, and queries, keys and values of both passes.
+struct history {
+  shape model;
+  text words;
+  std::vector<float> queries[2];  // [pass][token, layer, head, head_dim]
+  std::vector<float> keys[2];     // [pass][token, layer, kv_head, head_dim]  as stored
+  std::vector<float> values[2];   // [pass][token, layer, kv_head, head_dim]  as stored
+  bool exact = false;             // scores are exact in float: no close calls
+
+  const float* query(index position, index layer, index head, index pass) const {
+    return row(queries[pass], position, layer, model.heads, head);
+  }
+  const float* key(index position, index layer, index kv_head, index pass) const {
+    return row(keys[pass], position, layer, model.kv_heads, kv_head);
+  }
+  const float* value(index position, index layer, index kv_head, index pass) const {
+    return row(values[pass], position, layer, model.kv_heads, kv_head);
+  }
+
+ private:
+  const float* row(const std::vector<float>& of, index position, index layer, index heads, index head) const {
+    const auto place = (static_cast<std::size_t>(position) * static_cast<std::size_t>(model.layers) +
+                        static_cast<std::size_t>(layer)) *
+                           static_cast<std::size_t>(heads) +
+                       static_cast<std::size_t>(head);
+    return of.data() + place * static_cast<std::size_t>(model.head_dim);
+  }
+};
+
+/// A number and the sum of the magnitudes that were added up to make it, for its rounding.
+struct estimate {
+  double value = 0;
+  double magnitude = 0;
+};
+
+struct attention {
+  std::vector<double> out;
+  double lse = -std::numeric_limits<double>::infinity();
+  double largest_value = 0;  // magnitudes, for tolerances
+  double largest_logit = 0;
+};
+
+/// Softmax attention of one query over `positions`; `key` and `value` give rows by position.
+template <class Keys, class Values>
+attention attend(const std::vector<index>& positions, const float* query, index head_dim, Keys key, Values value) {
+  attention made;
+  made.out.assign(static_cast<std::size_t>(head_dim), 0.0);
+  std::vector<double> logits;
+  double largest = -std::numeric_limits<double>::infinity();
+  for (const index position : positions) {
+    double logit = 0;
+    double magnitude = 0;
+    for (index d = 0; d < head_dim; ++d) {
+      logit += double{query[d]} * double{key(position)[d]};
+      magnitude += std::abs(double{query[d]} * double{key(position)[d]});
+      made.largest_value = std::max(made.largest_value, std::abs(double{value(position)[d]}));
+    }
+    logits.push_back(logit / std::sqrt(static_cast<double>(head_dim)));
+    largest = logits.back() <= largest ? largest : logits.back();
+    made.largest_logit = std::max(made.largest_logit, magnitude / std::sqrt(static_cast<double>(head_dim)));
+  }
+  double sum = 0;
+  for (std::size_t t = 0; t < positions.size(); ++t) {
+    const double weight = std::exp(logits[t] - largest);
+    sum += weight;
+    for (index d = 0; d < head_dim; ++d) {
+      made.out[static_cast<std::size_t>(d)] += weight * double{value(positions[t])[d]};
+    }
+  }
+  for (double& number : made.out) number /= sum;
+  made.lse = largest + std::log(sum);
+  return made;
+}
+
+/// Ids [0, values.size()), highest value first, ties to the lower id, NaN last.
+inline std::vector<index> ranked(const std::vector<estimate>& values, std::vector<index> ids) {
+  const auto at = [&](index id) { return values[static_cast<std::size_t>(id)].value; };
+  std::sort(ids.begin(), ids.end(), [&](index a, index b) {
+    if (std::isnan(at(a)) || std::isnan(at(b)))
+      return std::isnan(at(a)) == std::isnan(at(b)) ? a < b : std::isnan(at(b));
+    return at(a) != at(b) ? at(a) > at(b) : a < b;
+  });
+  return ids;
+}
+
+}  // namespace reference

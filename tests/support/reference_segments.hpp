@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segmentation, described once more: not token by token, but by searching the whole text for what ends a segment
+// first.
+#pragma once
+
+#include <zoomr/segment.hpp>
+#include <zoomr/segment/fixed_pages.hpp>
+#include <zoomr/segment/none.hpp>
+#include <zoomr/segment/sentences.hpp>
+#include <zoomr/segment/thoughts.hpp>
+
+#include <optional>  // std::optional
+#include <vector>    // std::vector
+
+namespace reference {
+
+using zoomr::index;
+using zoomr::segment;
+using zoomr::token_class;
+
+inline constexpr std::int64_t nowhere = std::int64_t{1} << 40;
+
+/// The classes of all tokens, and where the prompt ends (`nowhere`: not yet).
+struct text {
+  std::vector<token_class> classes;
+  std::int64_t prompt_end = nowhere;
+
+  std::int64_t size() const { return static_cast<std::int64_t>(classes.size()); }
+  bool is(std::int64_t position, token_class wanted) const {
+    return position < size() && zoomr::has(classes[static_cast<std::size_t>(position)], wanted);
+  }
+  /// The first token at or after `from` of that class.
+  std::int64_t find(token_class wanted, std::int64_t from) const {
+    for (std::int64_t position = from; position < size(); ++position) {
+      if (is(position, wanted)) return position;
+    }
+    return nowhere;
+  }
+};
+
+/// Tokens [begin, last] without a summary, closed by their last token.
+inline segment plain_segment(std::int64_t begin, std::int64_t last) {
+  const auto first = static_cast<index>(begin);
+  const auto end = static_cast<index>(last + 1);
+  return {first, end, end, first, end, end - 1};
+}
+
+inline std::optional<segment> next_segment(const zoomr::unsegmented&, const text&, std::int64_t) {
+  return std::nullopt;
+}
+
+inline std::optional<segment> next_segment(const zoomr::fixed_pages& by, const text& of, std::int64_t begin) {
+  const std::int64_t last = begin + by.longest - 1;
+  return last < of.size() ? std::optional(plain_segment(begin, last)) : std::nullopt;
+}
+
+inline std::optional<segment> next_segment(const zoomr::sentences& by, const text& of, std::int64_t begin) {
+  std::int64_t last = std::min(of.find(token_class::delimiter, begin), begin + by.longest - 1);
+  if (begin < of.prompt_end) last = std::min(last, of.prompt_end - 1);
+  return last < of.size() ? std::optional(plain_segment(begin, last)) : std::nullopt;
+}
+
+/// A thought ends with the first of: its summary's end; the token after </thought>, if that begins no summary; the next
+/// <thought>; `longest` tokens; and if it is text without markers, in the prompt, a piece or the prompt's end.
+inline std::optional<segment> next_segment(const zoomr::thoughts& by, const text& of, std::int64_t begin) {
+  const bool marked = of.is(begin, token_class::thought_begin);
+  const std::int64_t thought_end = marked ? of.find(token_class::thought_end, begin + 1) : nowhere;
+  const std::int64_t summary = of.find(token_class::summary_begin, begin);
+  const std::int64_t summary_end = of.find(token_class::summary_end, summary == nowhere ? of.size() : summary + 1);
+  const std::int64_t next_thought = of.find(token_class::thought_begin, begin + 1);
+
+  std::int64_t end = nowhere;
+  std::int64_t closed_at = nowhere;
+  const auto may_end = [&](std::int64_t at, std::int64_t token) {
+    if (token < closed_at) end = at, closed_at = token;
+  };
+  may_end(summary_end + 1, summary_end);
+  if (next_thought < summary) may_end(next_thought, next_thought);
+  if (thought_end < summary && !of.is(thought_end + 1, token_class::summary_begin)) {
+    may_end(thought_end + 1, thought_end + 1);
+  }
+  may_end(begin + by.longest, begin + by.longest - 1);
+  if (!marked && begin < of.prompt_end) {
+    const std::int64_t piece = std::min<std::int64_t>(begin + by.prompt_piece, of.prompt_end);
+    if (piece - 1 < summary) may_end(piece, piece - 1);
+  }
+  if (closed_at >= of.size()) return std::nullopt;
+
+  const std::int64_t split = std::min(summary, end);
+  const std::int64_t own_begin = marked ? begin + 1 : begin;
+  const std::int64_t own_end = std::min(thought_end, split);
+  std::int64_t cue_begin = own_begin;
+  std::int64_t cue_end = own_end;
+  if (split < end) {
+    const std::int64_t last = end == summary_end + 1 ? end - 1 : end;
+    if (split + 1 < last) cue_begin = split + 1, cue_end = last;
+  }
+  if (cue_begin >= cue_end) cue_begin = begin, cue_end = end;
+  return segment{static_cast<index>(begin),     static_cast<index>(split),   static_cast<index>(end),
+                 static_cast<index>(cue_begin), static_cast<index>(cue_end), static_cast<index>(closed_at)};
+}
+
+/// All segments of the text that are closed by its last token.
+template <class Segmenter>
+std::vector<segment> all_segments(const Segmenter& by, const text& of) {
+  std::vector<segment> found;
+  std::int64_t begin = 0;
+  while (const auto next = begin < of.size() ? next_segment(by, of, begin) : std::nullopt) {
+    found.push_back(*next);
+    begin = next->end;
+  }
+  return found;
+}
+
+}  // namespace reference
