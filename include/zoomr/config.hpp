@@ -4,9 +4,13 @@
 
 #if defined(__CUDACC__)
 #define ZOOMR_HD __host__ __device__
+#define ZOOMR_CALLS_EITHER _Pragma("nv_exec_check_disable")
 #else
 #define ZOOMR_HD
+#define ZOOMR_CALLS_EITHER
 #endif
+// ZOOMR_HD: callable on host and device. ZOOMR_CALLS_EITHER, before a template: what it calls may be host code,
+// if it is itself called there.
 
 // Checks in inner loops (bounds of views, invariants) are on in debug builds only;
 // ZOOMR_EXPECTS in public calls (core/error.hpp) is always on.

@@ -115,6 +115,7 @@ class step {
     index packed = 0;
     for (index i = 0; i < items(); ++i) {
       planned_item& item = at(i);
+      item.announced = accepted[i];
       item.again = asks_again(item) && accepted[i] == item.tokens;
       if (!item.again) continue;
       make_choice(*core_, item);
@@ -129,11 +130,12 @@ class step {
   bool again(index accepted) { return again(view<const index>(&accepted, {1})); }
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
-  /// @param accepted  [items]  0 ... tokens(item); a prompt's tokens are all accepted, or none
+  /// Without `again` before it, a choice that asks again serves the following tokens instead.
+  /// @param accepted  [items]  0 ... tokens(item), as `again` was told; a prompt's tokens are all accepted, or none
   void commit(view<const index> accepted) {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {
-      ZOOMR_EXPECTS(!at(i).again || accepted[i] == at(i).tokens, "commit: a token that was passed again is accepted");
+      ZOOMR_EXPECTS(at(i).announced < 0 || at(i).announced == accepted[i], "commit: accept what `again` was told");
     }
     for (index i = 0; i < items(); ++i) commit_item(*core_, at(i), accepted[i]);
     abandon();

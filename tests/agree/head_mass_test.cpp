@@ -10,8 +10,6 @@ using unit::tallies;
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 constexpr tally one = 16777216;  // a mass of 1
 
 /// The softmax in double, in units, of what is eligible and finite.

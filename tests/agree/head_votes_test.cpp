@@ -13,9 +13,6 @@ using unit::tallies;
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
-
 /// The definition: each head sorts what is eligible, NaN last, ties to the lower id, and names its first k.
 tallies votes_by_sorting(const unit::score_table& of, index k) {
   tallies votes = of.before;

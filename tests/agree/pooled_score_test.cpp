@@ -12,8 +12,6 @@ using unit::tallies;
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 constexpr pooled_score mean{};
 constexpr pooled_score largest{.over_group = pool::max};
 

@@ -10,9 +10,6 @@ namespace zoomr {
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
-
 /// One lane in shuffled pages, and queries of one group. What is in no run is NaN, so that reading it shows.
 template <class T>
 struct scene {

@@ -271,7 +271,7 @@ TEST_CASE("a token that was passed again must be accepted, and a prompt is accep
     }
     REQUIRE(step.again(1));
     CHECK(!step.again(1));
-    CHECK(is_mistake([&] { step.commit(0); }, "passed again is accepted"));
+    CHECK(is_mistake([&] { step.commit(0); }, "accept what `again` was told"));
   }
   check_goes_on(plays, 0);
 }

@@ -4,6 +4,7 @@
 
 #include <zoomr/core/types.hpp>
 
+#include <bit>      // std::bit_cast
 #include <cstddef>  // std::size_t
 #include <vector>   // std::vector
 

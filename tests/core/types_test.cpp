@@ -3,14 +3,12 @@
 #include <core/random.hpp>
 #include <zoomr/core/types.hpp>
 
+#include <bit>
 #include <cmath>  // std::isnan, std::nextafter
 
 namespace zoomr {
 
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 float rounded(float value) { return to_float(from_float<bfloat16>(value)); }
 

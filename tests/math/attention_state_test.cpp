@@ -9,7 +9,6 @@ namespace zoomr {
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr index head_dim = 8;
 
 /// Tokens with a logit and a value [head_dim] each.

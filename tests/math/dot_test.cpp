@@ -70,7 +70,6 @@ TEST_CASE("dot is a fused sum in the contract's order, for both types of storage
 }
 
 TEST_CASE("one NaN or two opposite infinities make a dot NaN, one infinity makes it infinite") {
-  const float infinity = std::numeric_limits<float>::infinity();
   for (const index where : {0, 31, 32, 39}) {
     std::vector<float> ones(40, 1.0f);
     std::vector<float> b(40, 1.0f);

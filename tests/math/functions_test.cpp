@@ -4,14 +4,12 @@
 #include <core/random.hpp>
 #include <zoomr/math/functions.hpp>
 
+#include <bit>
 #include <cmath>  // std::exp, std::log
 
 namespace zoomr {
 
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 float at(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 

@@ -4,14 +4,12 @@
 #include <zoomr/math/order.hpp>
 
 #include <algorithm>  // std::stable_sort
-#include <cmath>      // std::nextafter
+#include <bit>
+#include <cmath>  // std::nextafter
 
 namespace zoomr {
 
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 /// The definition: eligible ids by descending key; a stable sort leaves ties in ascending order of ids.
 template <class Key>

@@ -39,7 +39,7 @@ struct toy_engine {
     view<const float, 3> queries, keys, values;
     view<float, 3> out;
   };
-  projected project(index, index tokens) {
+  projected project(int, int tokens) {
     const extents<3> of_heads{{tokens, model.heads, model.head_dim}};
     const extents<3> of_kv_heads{{tokens, model.kv_heads, model.head_dim}};
     return {{numbers.data(), of_heads},
@@ -47,7 +47,7 @@ struct toy_engine {
             {numbers.data(), of_kv_heads},
             {result.data(), of_heads}};
   }
-  void feed_forward(index, index) { sum += result[0]; }
+  void feed_forward(int, int) { sum += result[0]; }
 };
 
 }  // namespace

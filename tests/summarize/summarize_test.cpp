@@ -34,7 +34,6 @@ TEST_CASE("key_mean adds keys in ascending order and divides once, bit for bit")
 }
 
 TEST_CASE("the mean of a key that is NaN is NaN") {
-  const float not_a_number = std::numeric_limits<float>::quiet_NaN();
   CHECK(std::isnan(summary_of(key_mean{}, {1.0f, not_a_number, 2.0f}).row[0]));
 }
 
@@ -47,7 +46,6 @@ TEST_CASE("key_box is the smallest and the largest key") {
     CHECK(box.row[0] == *low);
     CHECK(box.row[1] == *high);
   }
-  const float infinity = std::numeric_limits<float>::infinity();
   const cells<2> box = summary_of(key_box{}, {3.0f, -infinity, infinity});
   CHECK(box.row[0] == -infinity);
   CHECK(box.row[1] == infinity);

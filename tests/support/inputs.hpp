@@ -91,8 +91,7 @@ struct tensors {
         return sign * 840.0f / 1024.0f;
       case kind::with_infinities: {
         if (of == role::query || token % 40 != 0 || d != static_cast<index>(token / 64 % 8)) return noise;
-        constexpr float infinity = std::numeric_limits<float>::infinity();
-        const float odd[] = {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity};
+        const float odd[] = {std::numeric_limits<float>::quiet_NaN(), zoomr::infinity, -zoomr::infinity};
         return odd[token / 8192 % 3];
       }
     }

@@ -291,17 +291,18 @@ class replay {
       if (doubtful && !past_.exact) close_call(now.position);
     }
 
-    constexpr bool needs_some = !std::same_as<decltype(policy_.agree), zoomr::pooled_score>;
+    constexpr bool counted = !std::same_as<decltype(policy_.agree), zoomr::pooled_score>;
+    constexpr bool needs_a_vote = std::same_as<decltype(policy_.agree), zoomr::head_votes>;
     std::vector<index> wanted;
     made.levels.assign(static_cast<std::size_t>(now.known), level::summary);
     for (const index id : eligible) {
       const estimate& tallied = tallies[static_cast<std::size_t>(id)];
-      if (!needs_some || tallied.value >= 1) {
-        wanted.push_back(id);
-      } else if (policy_.zone.summaries == zoomr::summaries_attended::candidates) {
+      const bool candidate = !counted || tallied.value >= 1;
+      if (candidate || !needs_a_vote) wanted.push_back(id);
+      if (!candidate && policy_.zone.summaries == zoomr::summaries_attended::candidates) {
         made.levels[choice::index_of(id)] = level::dropped;
       }
-      if (needs_some) unless_clear(now.position, tallied.value - 0.5, uncertainty(tallied));
+      if (counted) unless_clear(now.position, tallied.value - 0.5, uncertainty(tallied));
     }
     const std::vector<index> order = ranked(tallies, wanted);
     const std::size_t taken = take(policy_.select, order, tokens, used, made);

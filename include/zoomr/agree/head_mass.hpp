@@ -18,7 +18,7 @@ inline namespace v0 {
 struct head_mass {
   using role = role::consensus;
   static constexpr const char* name = "head_mass";
-  static constexpr tally least = 1;
+  static constexpr tally least = 0;  // even without mass: if there is room, nothing is left out
   static constexpr bool counts = true;
   static constexpr float unit = 16777216.0f;  // 2^24
 
@@ -31,7 +31,7 @@ struct head_mass {
       return fused(scores(head, id), scale, logarithm(static_cast<float>(tokens[id])));
     };
     for (index head = 0; head < scores.extent(0); ++head) {
-      float largest = -std::numeric_limits<float>::infinity();
+      float largest = -infinity;
       for (index id = 0; id < tallies.size(); ++id) {
         if (tallies[id] != not_eligible && logit(head, id) > largest) largest = logit(head, id);
       }

@@ -33,7 +33,7 @@ void gather_attend(view<const run> runs, const paged_lane<T>& lane, view<const f
       for (index head = 0; head < states.size(); ++head) {
         attention_state& state = states[head];
         const float* query = queries[head].data();
-        float largest = -std::numeric_limits<float>::infinity();
+        float largest = -infinity;
         for (index t = 0; t < count; ++t) {
           logits[t] = scale * dot(query, keys + t * lane.head_dim, lane.head_dim);
           if (logits[t] > largest || logits[t] != logits[t]) largest = logits[t];  // NaN stays, so that it shows

@@ -74,9 +74,10 @@ class chooser {
   void finish(index position, index sequence, selection& into, index row, const selection_row& before,
               statistics& stats) {
     const tally least = decltype(policy_.agree)::least;
+    const tally least_of_candidates = decltype(policy_.agree)::counts ? 1 : least;  // some vote, some mass
     selection_row made{{levels_.data(), {segments_}}};
     for (index id = 0; id < segments_; ++id) {
-      const bool unwanted = tallies()[id] != not_eligible && tallies()[id] < least;
+      const bool unwanted = tallies()[id] != not_eligible && tallies()[id] < least_of_candidates;
       const bool only_candidates = policy_.zone.summaries == summaries_attended::candidates;
       made.levels[id] = only_candidates && unwanted ? level::dropped : level::summary;
     }

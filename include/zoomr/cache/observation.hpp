@@ -49,7 +49,7 @@ class observation {
   template <class T>
   void add_attention(const paged_lane<T>& lane, const float* query, index context, index scored) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(lane.head_dim));
-    float largest = -std::numeric_limits<float>::infinity();
+    float largest = -infinity;
     for (index t = 0; t < context; ++t) {
       at(weights_, t) = scale * dot(query, lane.key(t), lane.head_dim);
       largest = std::max(largest, at(weights_, t));

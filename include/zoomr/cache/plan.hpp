@@ -45,6 +45,7 @@ struct planned_item {
   bool chooses = false;  // its last token makes a choice that stays in force
   bool chosen = false;   // and some row of it has been made
   bool again = false;    // its last token is in the second pass
+  index announced = -1;  // how many tokens `again` was told will be accepted
 
   index last() const { return first + tokens - 1; }
 };

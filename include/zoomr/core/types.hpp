@@ -5,7 +5,6 @@
 #include <zoomr/config.hpp>
 #include <zoomr/version.hpp>
 
-#include <bit>      // std::bit_cast
 #include <cstdint>  // fixed widths
 #include <limits>   // std::numeric_limits
 
@@ -21,6 +20,16 @@ using tally = std::int64_t;       ///< agreement of heads on one segment: votes,
 
 /// "No limit" for every field that limits a number of tokens or segments.
 inline constexpr index unlimited = std::numeric_limits<index>::max();
+
+// As constants, since device code may not call the standard library's functions.
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
+inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+/// The same bits as another type of the same size; std::bit_cast, for device code too.
+template <class To, class From>
+ZOOMR_HD constexpr To bits_as(const From& from) {
+  return __builtin_bit_cast(To, from);
+}
 
 /// What a segmenter and a refresh rule need to know of a token: one byte for each token id, in a table
 /// that the caller owns (which ids are delimiters is known only with the tokenizer). Flags may be joined.
@@ -50,7 +59,7 @@ struct bfloat16 {
 
 ZOOMR_HD constexpr float to_float(float value) { return value; }
 ZOOMR_HD constexpr float to_float(bfloat16 value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+  return bits_as<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
 /// A float in the storage type `T`.
@@ -62,7 +71,7 @@ ZOOMR_HD constexpr float from_float<float>(float value) {
 }
 template <>
 ZOOMR_HD constexpr bfloat16 from_float<bfloat16>(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = bits_as<std::uint32_t>(value);
   if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
   return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }

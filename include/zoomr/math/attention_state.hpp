@@ -12,14 +12,14 @@ inline namespace v0 {
 
 /// One head's attention over some tokens. `out` belongs to the caller and is not normalised until `finish`.
 struct attention_state {
-  float max = -std::numeric_limits<float>::infinity();  // largest logit so far
-  float sum = 0.0f;                                     // sum of exp(logit - max)
-  float* out = nullptr;                                 // [head_dim] sum of exp(logit - max) * value
+  float max = -infinity;  // largest logit so far
+  float sum = 0.0f;       // sum of exp(logit - max)
+  float* out = nullptr;   // [head_dim] sum of exp(logit - max) * value
 
   /// Raises `max` to at least `logit`; scales `sum` and `out` to match. NaN raises it too, so that it shows.
   ZOOMR_HD void raise(float logit, index head_dim) {
     if (logit <= max) return;
-    const float scale = max == -std::numeric_limits<float>::infinity() ? 0.0f : exponential(max - logit);
+    const float scale = max == -infinity ? 0.0f : exponential(max - logit);
     max = logit;
     sum *= scale;
     for (index d = 0; d < head_dim; ++d) out[d] *= scale;
@@ -28,7 +28,7 @@ struct attention_state {
   /// Adds one token with this logit and value [head_dim]; `raise(logit)` must have come before.
   template <class T>
   ZOOMR_HD void add(float logit, const T* value, index head_dim) {
-    const float weight = max == -std::numeric_limits<float>::infinity() ? 0.0f : exponential(logit - max);
+    const float weight = max == -infinity ? 0.0f : exponential(logit - max);
     sum += weight;
     for (index d = 0; d < head_dim; ++d) out[d] = fused(weight, to_float(value[d]), out[d]);
   }
@@ -45,7 +45,7 @@ struct attention_state {
   /// Normalises `out`; an empty state gives zeros.
   /// @return ln(sum of exp(logit)), natural; -inf for an empty state
   ZOOMR_HD float finish(index head_dim) {
-    if (sum == 0.0f) return -std::numeric_limits<float>::infinity();
+    if (sum == 0.0f) return -infinity;
     const float scale = 1.0f / sum;
     for (index d = 0; d < head_dim; ++d) out[d] *= scale;
     return max + logarithm(sum);

@@ -13,6 +13,7 @@ inline namespace v0 {
 inline constexpr index partial_sums = 32;
 
 /// The sum of `term(acc, d)` over d in [0, n), in the contract's order; `term` adds dimension d to `acc`.
+ZOOMR_CALLS_EITHER
 template <class Term>
 ZOOMR_HD inline float sum_over_dims(index n, Term term) {
   float partial[partial_sums] = {};

@@ -38,19 +38,19 @@ ZOOMR_HD inline float exponential(float x) {
   p = fused(p, r, 5.0000001e-1f);
   p = fused(fused(p, r, 1.0f), r, 1.0f);
   const auto bits = static_cast<std::uint32_t>(static_cast<std::int32_t>(n) + 127) << 23;
-  return p * std::bit_cast<float>(bits);
+  return p * bits_as<float>(bits);
 }
 
 /// ln x for positive, finite, normal x.
 /// @return relative error below 2e-7, exact at 1; -inf for 0, NaN below
 /// @cost   8 fma and a division
 ZOOMR_HD inline float logarithm(float x) {
-  if (!(x > 0.0f)) return x == 0.0f ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  if (!(x > 0.0f)) return x == 0.0f ? -infinity : not_a_number;
   // x = 2^e m, m in [sqrt(1/2), sqrt(2)); ln m = 2 atanh(s), s = (m - 1) / (m + 1)
-  auto bits = std::bit_cast<std::uint32_t>(x);
+  auto bits = bits_as<std::uint32_t>(x);
   auto exponent = static_cast<std::int32_t>(bits >> 23) - 127;
   bits = (bits & 0x007fffffu) | 0x3f800000u;
-  float m = std::bit_cast<float>(bits);
+  float m = bits_as<float>(bits);
   if (m > 1.41421356f) {
     m *= 0.5f;
     ++exponent;

@@ -14,9 +14,7 @@ struct key_box {
   static constexpr const char* name = "key_box";
   using summary = summary::box;
 
-  ZOOMR_HD constexpr cells<2> open() const {
-    return {{std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}};
-  }
+  ZOOMR_HD constexpr cells<2> open() const { return {{infinity, -infinity}}; }
   ZOOMR_HD constexpr void fold(cells<2>& box, float key) const {
     if (key < box.row[0] || key != key) box.row[0] = key;  // once NaN, no comparison is true again
     if (key > box.row[1] || key != key) box.row[1] = key;
