@@ -35,7 +35,8 @@ inline score_table random_table(random& random, zoomr::index heads, zoomr::index
   made.heads = heads;
   made.segments = segments;
   made.scores = random.floats(size(heads * segments), -20.0f, 20.0f);
-  const float specials[] = {zoomr::infinity, -zoomr::infinity, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f, 1.0f};
+  const float specials[] = {
+      zoomr::infinity, -zoomr::infinity, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f, 1.0f};
   for (float& score : made.scores) {
     if (special && random.chance(0.4)) score = specials[random.below(6)];
   }
