@@ -78,7 +78,7 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   }
   progress bar(choice.name, work.given.json ? static_cast<std::size_t>(most) : 0);
   sampler sample(work.given.sampling);
-  text_stream stream(work.words);
+  text_stream stream(work.words, false);  // markers of thoughts and summaries are worth seeing
   const auto begin = std::chrono::steady_clock::now();
   while (static_cast<index>(report.tokens.size()) < most) {
     const auto logits = run.logits(0);
@@ -87,7 +87,7 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
                         static_cast<std::streamsize>(logits.size_bytes()));
     const token_id next = sample(logits);
     report.tokens.push_back(next);
-    const std::string piece = stream.push(next);
+    const std::string piece = work.ends(next) ? "" : stream.push(next);
     report.text += piece;
     if (!work.given.json) std::cout << piece << std::flush;
     bar.at(report.tokens.size());
@@ -141,9 +141,16 @@ void decode_text(const options& given) {
   const std::string text =
       given.prompt_file.empty() ? given.prompt : read_text(given.prompt_file, std::uint64_t{1} << 30);
   work.prompt = encode_prompt(words, text, net.config());
+  const auto ends_sentence = [](zoomr::token_class of) { return zoomr::has(of, zoomr::token_class::delimiter); };
+  if (!given.json && std::none_of(work.classes.begin(), work.classes.end(), ends_sentence))
+    std::cerr << "note: no token of this model ends a sentence, so nothing refreshes there; see --delimiters\n";
   std::vector<run_report> runs;
   for (const policy_choice& choice : all) {
-    if (!given.json && all.size() > 1) std::cout << "--- " << choice.name << '\n';
+    if (!given.json && all.size() > 1) {
+      std::cout << "--- " << choice.name;
+      if (choice.budget > 0) std::cout << ", budget " << choice.budget;
+      std::cout << '\n';
+    }
     std::ofstream logits;
     if (!given.logits_file.empty()) {
       logits.open(logits_path(given, choice, all.size()), std::ios::binary);

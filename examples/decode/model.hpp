@@ -213,6 +213,8 @@ class model {
 /// A checkpoint directory: config.json and the weights.
 inline model load_model(const std::filesystem::path& directory) {
   const model_config config = read_config(directory);
+  // threads that wait for each other take longer than small products
+  if (config.hidden < 1024) openblas_set_num_threads(1);
   return model(config, read_weights(directory, config));
 }
 

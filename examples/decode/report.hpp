@@ -106,7 +106,7 @@ inline void print_table(std::ostream& out, const std::vector<run_report>& runs) 
     if (full == nullptr && run.policy == "full") full = &run;
   }
   table figures({"policy", "budget", "tokens/s", "attended", "details KiB", "summaries KiB", "metadata KiB", "peak KiB",
-                 "of full"});
+                 "peak/full"});
   for (const run_report& run : runs) {
     const bool compared = full != nullptr && full->device_peak > 0;
     figures.add(

@@ -188,10 +188,11 @@ class kv_cache {
 
   void expect_undo(const sequence_state<Policy>& undone, index to) const {
     const bool deep = to < undone.undo_floor;
-    const bool sums = core_->sizes.query_parts > 0 && deep;
-    const bool choices = core_->persists() && to >= undone.prompt_end && !undone.log.reaches(to);
+    const bool generated = !undone.in_prompt() && to >= undone.prompt_end;
+    const bool sums = core_->sizes.query_parts > 0 && deep && generated;
+    const bool choices = core_->persists() && generated && !undone.log.reaches(to);
     const bool given_up = to < undone.prompt_end && (undone.kept_each > 0 || undone.evicted_pages > 0);
-    const bool evicted = core_->policy.store.evicts && deep;
+    const bool evicted = core_->policy.store.evicts && deep && generated;
     if (sums || choices || given_up || evicted) {
       throw error(errc::undo_depth,
                   "cannot roll back from " + std::to_string(undone.tokens()) + " to " + std::to_string(to) +

@@ -159,22 +159,25 @@ template <segmenter Segmenter, retainer Retainer, summarizer Summarizer, asker A
           consensus Consensus, selector Selector, refresh_rule Refresh, component Zones, component Store>
 constexpr const char*
 policy<Segmenter, Retainer, Summarizer, Asker, Scorer, Consensus, Selector, Refresh, Zones, Store>::problem() const {
+  if constexpr (requires { select.problem_with(zone); }) {
+    if (const char* sentence = select.problem_with(zone)) return sentence;
+  }
   const char* found = nullptr;
   each_component(*this, [&](const auto& part) {
     if (found == nullptr) found = composing::problem_of(part);
   });
   if (found != nullptr) return found;
-  if constexpr (requires { select.problem_with(zone); }) {
-    if (const char* sentence = select.problem_with(zone)) return sentence;
-  }
   if constexpr (Retainer::observes) {
     if (agree.per == scope::sequence || agree.per == scope::layer) {
       return "each KV head retains tokens of its own, so the selection must be per KV head or query head";
     }
   }
+  if (refresh.ask_again && refresh.drift() >= -1.0f) {
+    return "a refresh that depends on drift cannot ask again: whether it chooses is known only after the pass";
+  }
   if constexpr (Store::evicts) {
-    if (selects || Retainer::observes || zone.dense_layers > 0) {
-      return "an evicting store gives tokens up for good: it takes no selector, no retention and no dense layers";
+    if (selects || Retainer::observes || zone.dense_layers > 0 || !std::same_as<Refresh, never>) {
+      return "an evicting store gives tokens up for good: it takes no selector, refresh, retention or dense layers";
     }
   }
   return nullptr;

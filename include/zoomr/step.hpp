@@ -13,9 +13,9 @@ inline namespace v0 {
 
 /// One forward pass over new tokens of some sequences, packed one sequence after the other.
 ///
-/// Made by `kv_cache::begin`; one at a time for each cache. For each layer, in any order of layers, call
-/// `append` and then `attend` (or, before the end of the prompt, `observe`); then `again`, and if it says so
-/// the same for the tokens of the second pass; then `commit`.
+/// Made by `kv_cache::begin`; one at a time for each cache, which it must not outlive. For each layer, in any order of
+/// layers, call `append` and then `attend` (or, before the end of the prompt, `observe`); then `again`, and if it says
+/// so the same for the tokens of the second pass; then `commit`.
 template <class Policy, class T>
 class step {
  public:
@@ -38,11 +38,14 @@ class step {
   /// True if the item takes part in this pass; its packed tokens begin at `packed(item)`.
   bool active(index item) const { return pass_ == 0 || at(item).again; }
   index packed(index item) const { return at(item).packed; }
-  index items() const { return static_cast<index>(core_->items.size()); }
+  index items() const {
+    ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
+    return static_cast<index>(core_->items.size());
+  }
   /// 2 if some item's last token will be passed again, provided that it is accepted; known from the start.
   index passes() const {
-    for (const planned_item& item : core_->items) {
-      if (asks_again(item)) return 2;
+    for (index i = 0; i < items(); ++i) {
+      if (asks_again(at(i))) return 2;
     }
     return 1;
   }
@@ -136,6 +139,8 @@ class step {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {
       ZOOMR_EXPECTS(at(i).announced < 0 || at(i).announced == accepted[i], "commit: accept what `again` was told");
+      const bool unseen = at(i).prompt_ends && accepted[i] > 0 && at(i).seen_layers < core_->sizes.model.layers;
+      ZOOMR_EXPECTS(!unseen, "commit: attend or observe the prompt's last chunk in every layer");
     }
     for (index i = 0; i < items(); ++i) commit_item(*core_, at(i), accepted[i]);
     abandon();
@@ -155,7 +160,10 @@ class step {
     for (const planned_item& item : core.items) tokens_ += item.tokens;
   }
 
-  planned_item& at(index item) const { return core_->items[static_cast<std::size_t>(item)]; }
+  planned_item& at(index item) const {
+    ZOOMR_EXPECTS(item >= 0 && item < items(), "the step has no such item");
+    return core_->items[static_cast<std::size_t>(item)];
+  }
 
   bool asks_again(const planned_item& item) const {
     return item.chooses && !item.prompt && core_->policy.agree.per == scope::sequence &&
@@ -192,6 +200,7 @@ class step {
   void note_queries(index layer, view<const float, 3> queries) {
     for (planned_item& item : core_->items) {
       if (!item.prompt_ends || pass_ == 1) continue;
+      ++item.seen_layers;
       observe_prompt(*core_, item, layer, queries.slice(item.packed, item.packed + item.tokens));
     }
   }

@@ -4,18 +4,26 @@
 #include <zoomr/zoomr.hpp>
 using namespace zoomr;
 
-// Sentences, found by their mean keys; at each token whole sentences are attended until 1,024 tokens are read.
+// Sentences, found by their mean keys; whole ones are attended, the last cut to fit, until 1,024 tokens are read.
 constexpr auto mine = compose(sentences{.longest = 256}, key_mean{}, mean_dot{}, fill_budget{.tokens = 1024},
-                              every_token{}, zones{.sinks = 32, .recent = 32});
+                              every_token{}, zones{.sinks = 32, .recent = 32, .open = 992});
 
+// classes[id] says which token ids end sentences; the table stays the engine's. All memory is allocated here.
+auto make_cache(const shape& model, view<const token_class> classes) {  // {layers, heads, kv_heads, head_dim}
+  return kv_cache{model, mine, config{.tokens = 32768, .classes = classes}};
+}
+
+// A chunk of the prompt, a token, or a draft, of which step.tokens(0) tokens are taken.
 template <class Cache, class Engine>
 void pass(Cache& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends = false) {
   auto step = cache.begin(seq, ids, prompt_ends);
-  do {  // a policy that asks again passes the last token twice
+  do {  // twice, the second time for the last token alone, if the policy asks again
     for (int layer = 0; layer < cache.model().layers; ++layer) {
-      auto [queries, keys, values, out] = engine.project(layer, step.tokens());  // [tokens, heads, head_dim]
-      step.append(layer, keys, values);                                          // provisional until commit
-      step.attend(layer, queries, out);                                          // to what the policy chooses
+      // queries, out [tokens, heads, head_dim], keys, values [tokens, kv_heads, head_dim]; positions from
+      // step.position(0)
+      auto [queries, keys, values, out] = engine.project(layer, step.tokens());
+      step.append(layer, keys, values);  // provisional until commit
+      step.attend(layer, queries, out);  // to what the policy chooses
       engine.feed_forward(layer, step.tokens());
     }
   } while (step.again(step.tokens(0)));
@@ -56,7 +64,7 @@ int main() {
   const shape model{.layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 16};
   std::vector<token_class> classes(100);
   classes[7] = token_class::delimiter;
-  kv_cache cache{model, mine, config{.tokens = 256, .classes = classes}};
+  auto cache = make_cache(model, classes);
   toy_engine engine{model};
   const sequence seq = cache.open();
   pass(cache, engine, seq, std::vector<token_id>{1, 2, 3, 7, 5}, true);

@@ -98,7 +98,7 @@ run_report report_of(const bench& on, const std::string& name, index budget, con
 }
 
 /// "c = a [ @5 ] ;" and what was zoomed into when it had been read.
-void print_zooms(const bench& on, const std::string& name, const outcome& forced) {
+void print_zooms(const bench& on, const std::string& name, const outcome& forced, bool late) {
   const problem& shown = on.set.problems.front();
   std::cout << "\n"
             << on.checkpoint << ", " << name << ": what is zoomed into after each sentence of the first problem\n";
@@ -121,8 +121,9 @@ void print_zooms(const bench& on, const std::string& name, const outcome& forced
     zoomed.resize(std::max<std::size_t>(zoomed.size(), 9), ' ');
     std::cout << "  " << pointer << "->" << zoomed
               << (f.to.last ? "  (the summary is enough)"
-                  : found   ? "  the one it needs"
-                            : "  not the one it needs")
+                  : !found  ? "  not the one it needs"
+                  : late    ? "  the one it needs, one token late"
+                            : "  the one it needs")
               << '\n';
   }
 }
@@ -131,7 +132,7 @@ std::string percent(double share) { return fixed(100 * share, 1); }
 
 void print_accuracy(const std::vector<run_report>& runs) {
   table t({"checkpoint", "policy", "budget", "fine", "coarse", "answers", "tokens", "fine free", "exact", "attended",
-           "of full", "peak KiB", "tokens/s"});
+           "attended/full", "peak KiB", "tokens/s"});
   double full = 0;
   for (const run_report& run : runs) {
     if (run.policy == "full") full = run.attended_mean;
@@ -186,7 +187,7 @@ void run(const options& given) {
                                    [&](std::size_t done) { bar.at(on.set.length() + done); });
         runs.push_back(report_of(on, name, budget, forced, free));
         runs.back().options = describe(policy);
-        if (!given.json && name.starts_with("zoomr")) print_zooms(on, name, forced);
+        if (!given.json && name.starts_with("zoomr")) print_zooms(on, name, forced, !policy.refresh.ask_again);
       });
     }
   }

@@ -10,6 +10,33 @@
 namespace zoomr {
 inline namespace v0 {
 
+/// The heads and the row of one choice.
+struct choice_row {
+  index row = 0;
+  index lane = 0;  // whose retained tokens count
+  index first_layer = 0;
+  index last_layer = 0;  // exclusive
+  index first_head = 0;
+  index last_head = 0;  // exclusive
+};
+
+/// The row that query head `head` of `layer` reads.
+inline choice_row row_for(const shape& model, scope per, index layer, index head) {
+  const index kv_head = head / model.group();
+  const index lane = layer * model.kv_heads + kv_head;
+  switch (per) {
+    case scope::sequence:
+      return {0, 0, 0, model.layers, 0, model.heads};
+    case scope::layer:
+      return {layer, lane, layer, layer + 1, 0, model.heads};
+    case scope::kv_head:
+      return {lane, lane, layer, layer + 1, kv_head * model.group(), (kv_head + 1) * model.group()};
+    case scope::head:
+      break;
+  }
+  return {layer * model.heads + head, lane, layer, layer + 1, head, head + 1};
+}
+
 /// The heads [first, last) of one layer ask, with their queries of one token.
 struct asking_heads {
   index layer = 0;

@@ -10,33 +10,6 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The heads and the row of one choice.
-struct choice_row {
-  index row = 0;
-  index lane = 0;  // whose retained tokens count
-  index first_layer = 0;
-  index last_layer = 0;  // exclusive
-  index first_head = 0;
-  index last_head = 0;  // exclusive
-};
-
-/// The row that query head `head` of `layer` reads.
-inline choice_row row_for(const shape& model, scope per, index layer, index head) {
-  const index kv_head = head / model.group();
-  const index lane = layer * model.kv_heads + kv_head;
-  switch (per) {
-    case scope::sequence:
-      return {0, 0, 0, model.layers, 0, model.heads};
-    case scope::layer:
-      return {layer, lane, layer, layer + 1, 0, model.heads};
-    case scope::kv_head:
-      return {lane, lane, layer, layer + 1, kv_head * model.group(), (kv_head + 1) * model.group()};
-    case scope::head:
-      break;
-  }
-  return {layer * model.heads + head, lane, layer, layer + 1, head, head + 1};
-}
-
 /// One token of a step whose queries are known, in all layers or in those so far.
 template <class Policy, class T>
 class asking_token {
@@ -90,9 +63,11 @@ class asking_token {
             first ? state_.queries.at(position_ - 1, part, layer) : core_.drafts.at(draft() - 1, part, layer);
         const view<float, 2> after = core_.drafts.at(draft(), part, layer);
         const bool adds = part < reference_part();
-        for (index i = 0; i < queries.extent(0) * queries.extent(1); ++i) {
-          const float old = adds && count() == 1 ? 0.0f : before.data()[i];
-          after.data()[i] = adds ? old + queries.data()[i] : old;
+        for (index head = 0; head < queries.extent(0); ++head) {
+          for (index d = 0; d < queries.extent(1); ++d) {
+            const float old = adds && count() == 1 ? 0.0f : before(head, d);
+            after(head, d) = adds ? old + queries(head, d) : old;
+          }
         }
       }
       if (item_.chooses && position_ == item_.last()) note(layer, queries);
@@ -102,7 +77,10 @@ class asking_token {
   /// Keeps the queries for a choice that is made after the last layer.
   void note(index layer, view<const float, 2> queries) {
     if (!core_.persists()) return;
-    std::copy_n(queries.data(), queries.extent(0) * queries.extent(1), core_.asking.at(item_.seq, 0, layer).data());
+    const view<float, 2> noted = core_.asking.at(item_.seq, 0, layer);
+    for (index head = 0; head < queries.extent(0); ++head) {
+      std::copy_n(queries[head].data(), queries.extent(1), noted[head].data());
+    }
   }
 
   index draft() const { return item_.draft + position_ - item_.first; }

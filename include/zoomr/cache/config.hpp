@@ -2,7 +2,7 @@
 // L6. How large a cache is: everything that decides its memory, beside the model's shape and the policy.
 #pragma once
 
-#include <zoomr/core/view.hpp>
+#include <zoomr/core/paged_lane.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -17,20 +17,28 @@ struct config {
   index draft_tokens = 16;               // most tokens of one sequence in one step after its prompt
   index undo_tokens = 0;                 // how far behind its longest a sequence can always be rolled back
   index dense_below = 0;                 // shorter contexts attend everything: the crossover of the machine; 0: off
-  view<const token_class> classes = {};  // [vocabulary] class of each token id; the caller keeps it alive
+  view<const token_class> classes = {};  // [vocabulary] of each token id; kept alive by the caller; empty: all plain
 
+  static constexpr index most_tokens = 1 << 30;
+
+  /// Never more than a sequence has.
+  constexpr index undo() const { return undo_tokens < tokens ? undo_tokens : tokens; }
   constexpr index pool() const {
     if (pool_tokens > 0) return pool_tokens;
-    const std::int64_t all = std::int64_t{sequences} * tokens;
+    const std::int64_t all = std::int64_t{sequences} * pages_for(tokens) * page_tokens;
     return all < unlimited ? static_cast<index>(all) : unlimited;
   }
-  constexpr index most_segments() const { return segments > 0 ? segments : tokens / 4 + 8; }
+  constexpr index most_segments() const {
+    if (segments > 0) return segments < tokens ? segments : tokens;
+    return tokens / 4 + 8;
+  }
 
   /// nullptr, or the sentence that says what is wrong.
   constexpr const char* problem() const {
     if (sequences < 1 || tokens < 1 || step_tokens < 1 || draft_tokens < 1) {
       return "config: sequences, tokens, step_tokens and draft_tokens must be at least 1";
     }
+    if (tokens > most_tokens || sequences > most_tokens) return "config: more than 2^30 tokens or sequences";
     if (pool_tokens < 0 || segments < 0 || undo_tokens < 0 || dense_below < 0) {
       return "config: no field can be negative";
     }

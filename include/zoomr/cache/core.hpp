@@ -43,7 +43,7 @@ struct cache_core {
         sizes(model, with, given),
         pool(model, pages_for(given.pool())),
         choice(sizes, with),
-        observed(observed_tokens(given)),
+        observed(sizes.kept > 0 ? given.tokens : 0),
         drafts(model, sizes.query_parts, draft_records(given)),
         asking(model, asking_parts(sizes, with), given.sequences),
         table(static_cast<std::size_t>(given.step_tokens)),
@@ -67,14 +67,16 @@ struct cache_core {
     memory_use use;
     use.details = pages_for(given.pool()) * page_pool<T>::page_bytes(model);
     use.summaries = given.sequences * sizes.summary_bytes(sizes.most_segments);
-    use.metadata = given.sequences * state_type::metadata_capacity(sizes, given);
-    use.workspace = chooser<Policy>::bytes(sizes) + observation::bytes(observed_tokens(given)) +
+    use.metadata = given.sequences * state_type::metadata_capacity(sizes, given) +
+                   pages_for(given.pool()) * static_cast<byte_count>(sizeof(index));
+    use.workspace = chooser<Policy>::bytes(sizes) + observation::bytes(sizes.kept > 0 ? given.tokens : 0) +
                     query_memory::bytes(model, sizes.query_parts, draft_records(given)) +
                     query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
                     given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
                     static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group());
     if (asking_parts(sizes, with) > 0) {
-      use.workspace += std::int64_t{given.sequences} * sizes.selection_rows * sizes.most_segments;
+      use.workspace += std::int64_t{given.sequences} * sizes.selection_rows *
+                       (sizes.most_segments + static_cast<byte_count>(sizeof(selection_row)));
     }
     return use;
   }
@@ -123,7 +125,7 @@ struct cache_core {
       }
       if (prompt_ends) state.prompt_end = state.tokens();
     }
-    state.undo_floor = std::max(state.undo_floor, state.tokens() - limits.undo_tokens);
+    state.undo_floor = std::max(state.undo_floor, state.tokens() - limits.undo());
     return segments_before;
   }
 
@@ -164,7 +166,11 @@ struct cache_core {
 
   /// Everything as it was when `to` tokens were committed. The caller has checked that it can be done.
   void roll_back(state_type& state, index to) {
-    if (to < state.prompt_end) state.prompt_end = -1;
+    if (to < state.prompt_end) {  // the prompt is open again; nothing has been chosen or summed
+      state.prompt_end = -1;
+      state.log.clear();
+      state.undo_floor = std::max(0, to - limits.undo());
+    }
     state.classes.resize(static_cast<std::size_t>(to));
     while (!state.segments.empty() && state.segments.back().closed_at >= to) {
       state.segments.pop_back();
@@ -194,7 +200,6 @@ struct cache_core {
   }
 
  private:
-  static index observed_tokens(const config& given) { return decltype(Policy::retain)::observes ? given.tokens : 0; }
   static index draft_records(const config& given) {
     return static_cast<index>(
         std::min<std::int64_t>(given.step_tokens, std::int64_t{given.sequences} * given.draft_tokens));
@@ -219,7 +224,7 @@ struct cache_core {
   // No query from now on, nor after any rollback that undo_tokens allows, has its back zone begin before this; nor
   // has any segment a summary there that it has not yet: the open one may still be given one.
   index unreachable_end(const state_type& state) const {
-    const index tokens = std::max(state.prompt_end, state.tokens() - limits.undo_tokens);
+    const index tokens = std::max(state.prompt_end, state.tokens() - limits.undo());
     index open_begin = policy.segment.open_begin(state.segmenting);
     for (auto s = state.segments.rbegin(); s != state.segments.rend() && s->closed_at >= tokens; ++s)
       open_begin = s->begin;

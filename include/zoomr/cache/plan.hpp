@@ -42,10 +42,11 @@ struct planned_item {
   index open_begin = 0;  // of the open segment, before the step
   bool prompt = false;
   bool prompt_ends = false;
-  bool chooses = false;  // its last token makes a choice that stays in force
-  bool chosen = false;   // and some row of it has been made
-  bool again = false;    // its last token is in the second pass
-  index announced = -1;  // how many tokens `again` was told will be accepted
+  bool chooses = false;   // its last token makes a choice that stays in force
+  bool chosen = false;    // and some row of it has been made
+  index seen_layers = 0;  // in which the queries of a prompt's last chunk were seen
+  bool again = false;     // its last token is in the second pass
+  index announced = -1;   // how many tokens `again` was told will be accepted
 
   index last() const { return first + tokens - 1; }
 };

@@ -25,26 +25,39 @@ struct layout {
   index selection_rows = 0;  // of a selection
   index query_parts = 0;     // 1 for sums, 1 for the query of the last choice
   index records = 1;         // of query memory
-  index kept = 0;            // retained tokens of a lane, at most
+  index kept = 0;            // retained tokens of a lane, at most; 0: none is ever given up
   std::int64_t log_words = 0;
 
   layout() = default;
   layout(const shape& with, const Policy& policy, const config& sizes) : model(with) {
     if constexpr (!std::same_as<decltype(policy.segment), unsegmented>) most_segments = sizes.most_segments();
-    if constexpr (decltype(policy.retain)::observes) kept = policy.retain.kept(sizes.tokens);
+    if constexpr (decltype(policy.retain)::observes) {
+      const index most = policy.retain.kept(sizes.tokens);
+      kept = most < sizes.tokens ? most : 0;
+    }
     if constexpr (Policy::selects) {
       summary_rows = decltype(policy.summarize)::summary::rows;
       selection_rows = rows_of(policy.agree.per);
       query_parts = (decltype(policy.ask)::sums ? 1 : 0) + (drifts(policy) ? 1 : 0);
-      records = sizes.undo_tokens + 1;
+      records = sizes.undo() + 1;
       if (persists(policy)) {
-        const auto guaranteed = (sizes.undo_tokens + 2) * selection_log::entry_words(selection_rows, most_segments);
+        const auto guaranteed =
+            (std::int64_t{sizes.undo()} + 2) * selection_log::entry_words(selection_rows, most_exceptions(policy));
         log_words = 2 * guaranteed + std::int64_t{4} * sizes.tokens;
       }
     }
   }
 
   static constexpr bool drifts(const Policy& policy) { return policy.refresh.drift() >= -1.0f; }
+
+  /// Segments of a row, at most, that are not at the level of a summary.
+  index most_exceptions(const Policy& policy) const {
+    if constexpr (requires { policy.select.most_segments(); }) {
+      const bool others_too = policy.zone.summaries == summaries_attended::candidates;
+      if (!others_too) return std::min(most_segments, policy.select.most_segments());
+    }
+    return most_segments;
+  }
 
   /// A choice stays in force for the following tokens, rather than for its own token only.
   static constexpr bool persists(const Policy& policy) {
@@ -125,7 +138,7 @@ struct sequence_state {
            log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
 
-  /// Bytes that one sequence may come to use; its counterpart for `bytes(config)`.
+  /// Bytes that one sequence may come to use; its counterpart for `kv_cache::bytes`.
   static byte_count metadata_capacity(const layout<Policy>& sizes, const config& limits) {
     const auto table = static_cast<byte_count>(sizeof(segment) + sizeof(segmenter_state));
     return limits.tokens * static_cast<byte_count>(sizeof(token_class)) +

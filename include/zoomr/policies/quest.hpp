@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. Quest: pages of 16 tokens, chosen at each token by an upper bound of their logits.
 // Source: arXiv:2406.10774. Differs: one choice for each KV head, by the best of its query heads (published for
-// models without groups); the open page is always attended.
+// models without groups); the open page is always attended, beside the 64 (1,024 tokens, our default).
 #pragma once
 
 #include <zoomr/policy.hpp>

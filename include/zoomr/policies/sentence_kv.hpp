@@ -2,7 +2,9 @@
 // L5. SentenceKV: of the prompt, what its end looks at; while decoding, whole sentences by their mean keys.
 // Source: arXiv:2504.00970. Differs: per KV head, scores averaged over its query heads, where the released code
 // keeps one copy for each query head; the open sentence is attended whole, as far as the budget goes; just
-// after a delimiter the budget holds (it does not in `sentence_kv_published`).
+// after a delimiter the budget holds (it does not in `sentence_kv_published`, which differs otherwise as
+// `sentence_kv` does). Undescribed there and decided here: sentences end at 256 tokens and at the end of the prompt;
+// sinks are safe from retention; later user turns are generated text.
 #pragma once
 
 #include <zoomr/ask/running_mean.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. StreamingLLM: the first tokens and a sliding window.
-// Source: arXiv:2309.17453. Differs: keys keep their positions; they are not renumbered inside the cache.
+// Source: arXiv:2309.17453. Differs: keys keep their positions; they are not renumbered inside the cache; the prompt is
+// attended densely and held whole until it ends; eviction is by pages of 16.
 #pragma once
 
 #include <zoomr/policy.hpp>

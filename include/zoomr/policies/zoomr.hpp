@@ -2,7 +2,9 @@
 // L5. ZoomR: the heads vote which thoughts to zoom into; all summaries stay, the other details do not.
 // Source: arXiv:2604.10898, as published: k = c = 2, votes of all heads and layers, refresh at sentence ends,
 // for the following tokens. Undescribed there and decided here: the prompt is pinned, the open thought is
-// whole, sinks = 4, recent = 64.
+// whole, sinks = 4, recent = 64; all summaries are attended, a zoomed thought's own too; a thought without a
+// summary is found by the mean of its own keys; only thoughts with details outside of the zones are voted for; the
+// end of the prompt makes the first choice.
 #pragma once
 
 #include <zoomr/agree/head_mass.hpp>

@@ -7,7 +7,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Makes no selection.
+/// Keeps the choice that is made at the end of the prompt.
 struct never {
   using role = role::refresh;
   static constexpr const char* name = "never";

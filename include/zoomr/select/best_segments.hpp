@@ -16,6 +16,9 @@ struct best_segments {
   index segments = 2;
   index tokens = unlimited;
 
+  /// At most so many segments of a row have their details chosen: what a log of choices must hold.
+  constexpr index most_segments() const { return segments; }
+
   void choose(best_first& order, const selection_input& input, selection_row& row) const {
     index room = tokens;
     for (index taken = 0; taken < segments && room > 0; ++taken) {
