@@ -159,14 +159,14 @@ template <segmenter Segmenter, retainer Retainer, summarizer Summarizer, asker A
           consensus Consensus, selector Selector, refresh_rule Refresh, component Zones, component Store>
 constexpr const char*
 policy<Segmenter, Retainer, Summarizer, Asker, Scorer, Consensus, Selector, Refresh, Zones, Store>::problem() const {
-  if constexpr (requires { select.problem_with(zone); }) {
-    if (const char* sentence = select.problem_with(zone)) return sentence;
-  }
   const char* found = nullptr;
   each_component(*this, [&](const auto& part) {
     if (found == nullptr) found = composing::problem_of(part);
   });
   if (found != nullptr) return found;
+  if constexpr (requires { select.problem_with(zone); }) {
+    if (const char* sentence = select.problem_with(zone)) return sentence;
+  }
   if constexpr (Retainer::observes) {
     if (agree.per == scope::sequence || agree.per == scope::layer) {
       return "each KV head retains tokens of its own, so the selection must be per KV head or query head";

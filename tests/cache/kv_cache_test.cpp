@@ -291,7 +291,7 @@ TEST_CASE("what cannot work is refused at construction") {
   CHECK(refuses(with(small::sentence_kv, [](auto& p) { p.agree.per = zoomr::scope::layer; }), good, "per KV head"));
   CHECK(refuses(with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::sequence; }), good, "cannot be pooled"));
   CHECK(refuses(with(small::sentence_kv, [](auto& p) { p.select.tokens = 9; }), good, "sinks + window"));
-  CHECK(refuses(with(small::summary_only, [](auto& p) { p.zone.dense_layers = 1; }), good, "no dense layers"));
+  CHECK(refuses(with(small::summary_only, [](auto& p) { p.zone.dense_layers = 1; }), good, "dense layers"));
   CHECK(is_mistake([&] { zoomr::kv_cache cache(shape{2, 4, 3, 8}, small::full, good); }, "multiple of kv_heads"));
   CHECK(is_mistake([&] { zoomr::kv_cache cache(shape{2, 4, 2, 12}, small::full, good); }, "head_dim"));
 }

@@ -48,7 +48,7 @@ TEST_CASE("retention per KV head needs a selection per KV head or query head") {
 
 TEST_CASE("an evicting store takes no selector, no retention and no dense layers") {
   const std::string sentence =
-      "an evicting store gives tokens up for good: it takes no selector, no retention and no dense layers";
+      "an evicting store gives tokens up for good: it takes no selector, refresh, retention or dense layers";
   CHECK(problem(compose(zones{.sinks = 4}, evicting{})) == "");
   CHECK(problem(compose(thoughts{}, key_mean{}, evicting{})) == "");  // summaries alone may be made
   CHECK(problem(compose(thoughts{}, key_mean{}, best_segments{}, evicting{})) == sentence);
