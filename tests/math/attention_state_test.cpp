@@ -9,7 +9,7 @@ namespace zoomr {
 
 namespace {
 
-constexpr index head_dim = 8;
+constexpr index head_dim = 37;  // not a multiple of the block that `add` holds in registers
 
 /// Tokens with a logit and a value [head_dim] each.
 struct tokens {
@@ -36,8 +36,12 @@ struct state {
   void add(const tokens& of, index first, index last) {
     for (index t = first; t < last; ++t) {
       sums.raise(of.logits[unit::size(t)], head_dim);
-      sums.add(of.logits[unit::size(t)], of.value(t), head_dim);
+      add_one(of, t);
     }
+  }
+  void add_one(const tokens& of, index t) {
+    float logit = of.logits[unit::size(t)];
+    sums.add(&logit, of.value(t), 1, head_dim);
   }
   float finish() { return sums.finish(head_dim); }
 };
@@ -194,8 +198,21 @@ TEST_CASE("raising past all logits and adding them afterwards gives the same") {
   const tokens all = make_tokens(random, 9, -4.0f, 4.0f);
   state made;
   made.sums.raise(5.0f, head_dim);
-  for (index t = 0; t < 9; ++t) made.sums.add(all.logits[unit::size(t)], all.value(t), head_dim);
+  for (index t = 0; t < 9; ++t) made.add_one(all, t);
   check_near(made, all);
+}
+
+TEST_CASE("tokens added together give the bits that they give one by one") {
+  unit::random random(12);
+  tokens all = make_tokens(random, 9, -4.0f, 4.0f);
+  state together;
+  state alone;
+  together.sums.raise(4.0f, head_dim);
+  alone.sums.raise(4.0f, head_dim);
+  for (index t = 0; t < 9; ++t) alone.add_one(all, t);
+  together.sums.add(all.logits.data(), all.value(0), 9, head_dim);
+  CHECK(together.sums.sum == alone.sums.sum);
+  CHECK(together.out == alone.out);
 }
 
 TEST_CASE("values may be stored as bfloat16") {
@@ -203,7 +220,8 @@ TEST_CASE("values may be stored as bfloat16") {
   std::vector<bfloat16> value;
   for (index d = 0; d < head_dim; ++d) value.push_back(from_float<bfloat16>(static_cast<float>(d) + 0.5f));
   made.sums.raise(1.0f, head_dim);
-  made.sums.add(1.0f, value.data(), head_dim);
+  float logit = 1.0f;
+  made.sums.add(&logit, value.data(), 1, head_dim);
   CHECK(made.finish() == 1.0f);
   for (index d = 0; d < head_dim; ++d) CHECK(made.out[unit::size(d)] == static_cast<float>(d) + 0.5f);
 }

@@ -39,7 +39,7 @@ void gather_attend(view<const run> runs, const paged_lane<T>& lane, view<const f
           if (logits[t] > largest || logits[t] != logits[t]) largest = logits[t];  // NaN stays, so that it shows
         }
         state.raise(largest, lane.head_dim);
-        for (index t = 0; t < count; ++t) state.add(logits[t], values + t * lane.head_dim, lane.head_dim);
+        state.add(logits, values, count, lane.head_dim);
       }
       first = last;
     }

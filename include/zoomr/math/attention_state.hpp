@@ -25,12 +25,26 @@ struct attention_state {
     for (index d = 0; d < head_dim; ++d) out[d] *= scale;
   }
 
-  /// Adds one token with this logit and value [head_dim]; `raise(logit)` must have come before.
+  /// Adds `count` tokens with these logits and values [count, head_dim], adjacent; `raise` must have come before with
+  /// the largest of the logits. The logits become weights.
   template <class T>
-  ZOOMR_HD void add(float logit, const T* value, index head_dim) {
-    const float weight = max == -infinity ? 0.0f : exponential(logit - max);
-    sum += weight;
-    for (index d = 0; d < head_dim; ++d) out[d] = fused(weight, to_float(value[d]), out[d]);
+  ZOOMR_HD void add(float* logits, const T* values, index count, index head_dim) {
+    constexpr index block = 32;  // dimensions that stay in registers from token to token
+    for (index t = 0; t < count; ++t) logits[t] = max == -infinity ? 0.0f : exponential(logits[t] - max);
+    for (index t = 0; t < count; ++t) sum += logits[t];
+    index d = 0;
+    for (; d + block <= head_dim; d += block) {
+      float part[block];
+      for (index l = 0; l < block; ++l) part[l] = out[d + l];
+      for (index t = 0; t < count; ++t) {
+        const T* value = values + t * head_dim + d;
+        for (index l = 0; l < block; ++l) part[l] = fused(logits[t], to_float(value[l]), part[l]);
+      }
+      for (index l = 0; l < block; ++l) out[d + l] = part[l];
+    }
+    for (index t = 0; t < count; ++t) {
+      for (index l = d; l < head_dim; ++l) out[l] = fused(logits[t], to_float(values[t * head_dim + l]), out[l]);
+    }
   }
 
   /// Adds a state over other tokens.

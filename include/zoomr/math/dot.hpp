@@ -12,6 +12,17 @@ inline namespace v0 {
 
 inline constexpr index partial_sums = 32;
 
+/// The sum of `Width` numbers, each half added to the other: the lengths are constants, so that it stays in registers.
+template <index Width>
+ZOOMR_HD inline float halving_sum(float* partial) {
+  if constexpr (Width == 1) {
+    return partial[0];
+  } else {
+    for (index l = 0; l < Width / 2; ++l) partial[l] += partial[l + Width / 2];
+    return halving_sum<Width / 2>(partial);
+  }
+}
+
 /// The sum of `term(acc, d)` over d in [0, n), in the contract's order; `term` adds dimension d to `acc`.
 ZOOMR_CALLS_EITHER
 template <class Term>
@@ -22,10 +33,7 @@ ZOOMR_HD inline float sum_over_dims(index n, Term term) {
     for (index l = 0; l < partial_sums; ++l) partial[l] = term(partial[l], d + l);
   }
   for (index l = 0; d + l < n; ++l) partial[l] = term(partial[l], d + l);
-  for (index half = partial_sums / 2; half > 0; half /= 2) {
-    for (index l = 0; l < half; ++l) partial[l] += partial[l + half];
-  }
-  return partial[0];
+  return halving_sum<partial_sums>(partial);
 }
 
 /// a . b in the contract's order.
