@@ -88,8 +88,8 @@ TEST_CASE("thoughts by mass at boundaries: every option is the reference's") {
 
 TEST_CASE("thoughts by mass at every token, by the mean query: every option is the reference's") {
   check_options_of("mass at every token",
-                   compose(thoughts{.longest = 23, .prompt_piece = 9}, key_mean{}, mean_dot{}, head_mass{},
-                           running_mean{}, best_segments{.segments = 2}, every_token{}, small_zones));
+                   compose(thoughts{.longest = 23, .prompt_piece = 9, .own_cue = true}, key_mean{}, mean_dot{},
+                           head_mass{}, running_mean{}, best_segments{.segments = 2}, every_token{}, small_zones));
 }
 
 TEST_CASE("sentences by votes on drift, by the mean query: every option is the reference's") {

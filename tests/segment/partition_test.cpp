@@ -149,7 +149,8 @@ TEST_CASE("fixed_pages partition the stream, none longer than `longest`, and can
 TEST_CASE("thoughts partition the stream, none longer than `longest`, and can be rolled back") {
   check_all<thoughts>(
       [](unit::random& random) {
-        return thoughts{.longest = random_length(random), .prompt_piece = random_length(random)};
+        return thoughts{
+            .longest = random_length(random), .prompt_piece = random_length(random), .own_cue = random.chance(0.5)};
       },
       [](index begin, bool generated) {
         return thoughts::state{begin, begin, begin, begin, thoughts::part::text, generated};

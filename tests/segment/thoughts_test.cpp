@@ -129,6 +129,22 @@ TEST_CASE("before the end of the prompt, text closes in pieces and at the end") 
   CHECK(closed_in(split, "a|bcdefgh") == segments{piece(0, 1)});
 }
 
+TEST_CASE("a piece of the prompt ends with a sentence in its second half") {
+  const thoughts split{.prompt_piece = 6};
+  CHECK(closed_in(split, "ab.d.fgh.|") == segments{piece(0, 5), piece(5, 9)});
+  CHECK(closed_in(split, "abc.efghi|") == segments{piece(0, 4), piece(4, 9)});
+  CHECK(closed_in(split, "ab.defgh|") == segments{piece(0, 6), piece(6, 8)});
+  CHECK(closed_in(split, "a|bcd.efgh") == segments{piece(0, 1)});
+}
+
+TEST_CASE("with own_cue a thought is found by its own tokens, and by its summary if it has none") {
+  const thoughts own{.own_cue = true};
+  CHECK(generated("<abc>[de]", own) == segments{{0, 5, 9, 1, 4, 8}});
+  CHECK(generated("ab[de]", own) == segments{{0, 2, 6, 0, 2, 5}});
+  CHECK(generated("<>[de]", own) == segments{{0, 2, 6, 3, 5, 5}});
+  CHECK(generated("<>[]", own) == segments{{0, 2, 4, 0, 4, 3}});
+}
+
 TEST_CASE("markup in the prompt is respected, and never cut into pieces") {
   const thoughts split{.prompt_piece = 3};
   CHECK(closed_in(split, "ab<cdef>[gh]ijkl|") ==

@@ -61,7 +61,8 @@ inline std::optional<segment> next_segment(const zoomr::sentences& by, const tex
 }
 
 /// A thought ends with the first of: its summary's end; the token after </thought>, if that begins no summary; the next
-/// <thought>; `longest` tokens; and if it is text without markers, in the prompt, a piece or the prompt's end.
+/// <thought>; `longest` tokens; and if it is text without markers, in the prompt, a sentence that ends in the second
+/// half of a piece, a whole piece, or the prompt's end.
 inline std::optional<segment> next_segment(const zoomr::thoughts& by, const text& of, std::int64_t begin) {
   const bool marked = of.is(begin, token_class::thought_begin);
   const std::int64_t thought_end = marked ? of.find(token_class::thought_end, begin + 1) : nowhere;
@@ -81,7 +82,8 @@ inline std::optional<segment> next_segment(const zoomr::thoughts& by, const text
   }
   may_end(begin + by.longest, begin + by.longest - 1);
   if (!marked && begin < of.prompt_end) {
-    const std::int64_t piece = std::min<std::int64_t>(begin + by.prompt_piece, of.prompt_end);
+    const std::int64_t sentence = of.find(token_class::delimiter, begin + by.prompt_piece / 2);
+    const std::int64_t piece = std::min<std::int64_t>({begin + by.prompt_piece, sentence + 1, of.prompt_end});
     if (piece - 1 < summary) may_end(piece, piece - 1);
   }
   if (closed_at >= of.size()) return std::nullopt;
@@ -93,7 +95,8 @@ inline std::optional<segment> next_segment(const zoomr::thoughts& by, const text
   std::int64_t cue_end = own_end;
   if (split < end) {
     const std::int64_t last = end == summary_end + 1 ? end - 1 : end;
-    if (split + 1 < last) cue_begin = split + 1, cue_end = last;
+    const bool wanted = !by.own_cue || cue_begin >= cue_end;
+    if (split + 1 < last && wanted) cue_begin = split + 1, cue_end = last;
   }
   if (cue_begin >= cue_end) cue_begin = begin, cue_end = end;
   return segment{static_cast<index>(begin),     static_cast<index>(split),   static_cast<index>(end),

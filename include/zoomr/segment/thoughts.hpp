@@ -13,10 +13,11 @@ inline namespace v0 {
 
 /// Closes a thought where its summary ends; without a summary, where the next token shows that none comes.
 ///
-/// The cue is the summary's tokens without markers; of a thought without a summary, or with an empty one, its
-/// own tokens. Before the end of the prompt, text outside of the markup closes every `prompt_piece` tokens and
-/// at the end. A segment of `longest` tokens closes as it is; a summary that comes later stands alone.
-/// @source  ZoomR, arXiv:2604.10898. Differs: `longest`, thoughts without a summary, and the prompt's pieces
+/// The cue is the summary's tokens without markers, or with `own_cue` the thought's own tokens; if those are none, the
+/// other. Before the end of the prompt, text outside of the markup closes at the first delimiter in the second half of
+/// `prompt_piece` tokens, after `prompt_piece` tokens in any case, and at the end. A segment of `longest` tokens closes
+/// as it is; a summary that comes later stands alone.
+/// @source  ZoomR, arXiv:2604.10898. Differs: `longest`, `own_cue`, thoughts without a summary, and the prompt's pieces
 ///          are undescribed there and decided here.
 struct thoughts {
   using role = role::segmenter;
@@ -33,7 +34,8 @@ struct thoughts {
   };
 
   index longest = 4096;     // tokens of a thought and its summary
-  index prompt_piece = 64;  // tokens
+  index prompt_piece = 64;  // tokens, at most
+  bool own_cue = false;     // a thought is found by its own keys, not by its summary's
 
   ZOOMR_HD constexpr void feed(state& open, token_class classes, index position, closings& out) const {
     using enum token_class;
@@ -60,8 +62,10 @@ struct thoughts {
         if (has(classes, summary_end)) close(open, next, position, out, position);
         break;
     }
-    const bool piece = !open.generated && open.in == part::text && next - open.begin >= prompt_piece;
-    if (open.begin < next && (next - open.begin >= longest || piece)) close(open, next, position, out);
+    const index tokens = next - open.begin;
+    const bool piece = !open.generated && open.in == part::text &&
+                       (tokens >= prompt_piece || (has(classes, delimiter) && tokens > prompt_piece / 2));
+    if (open.begin < next && (tokens >= longest || piece)) close(open, next, position, out);
   }
 
   ZOOMR_HD constexpr void end_of_prompt(state& open, index position, closings& out) const {
@@ -75,23 +79,25 @@ struct thoughts {
   static constexpr void each_field(auto& self, auto visit) {
     visit("longest", self.longest);
     visit("prompt_piece", self.prompt_piece);
+    visit("own_cue", self.own_cue);
   }
   friend constexpr bool operator==(const thoughts&, const thoughts&) = default;
 
  private:
   // Closes [begin, end) at the token at `position`; what follows is text that begins at `end`. A summary's
   // own tokens end at `summary_cue_end`: before its end marker, if it has one.
-  ZOOMR_HD static constexpr void close(state& open, index end, index position, closings& out,
-                                       index summary_cue_end = unlimited) {
+  ZOOMR_HD constexpr void close(state& open, index end, index position, closings& out,
+                                index summary_cue_end = unlimited) const {
     segment closed{open.begin, end, end, open.cue_begin, end, position};
     if (open.in == part::waiting) closed.cue_end = open.cue_end;
     if (open.in == part::summary) {
       closed.split = open.split;
-      closed.cue_begin = open.split + 1;
-      closed.cue_end = summary_cue_end < end ? summary_cue_end : end;
-      if (closed.cue_begin >= closed.cue_end) {
-        closed.cue_begin = open.cue_begin;
-        closed.cue_end = open.cue_end;
+      closed.cue_end = open.cue_end;
+      const index of_summary = summary_cue_end < end ? summary_cue_end : end;
+      const bool none_of_its_own = open.cue_begin >= open.cue_end;
+      if (own_cue ? none_of_its_own : open.split + 1 < of_summary) {
+        closed.cue_begin = open.split + 1;
+        closed.cue_end = of_summary;
       }
     }
     if (closed.cue_begin >= closed.cue_end) {
