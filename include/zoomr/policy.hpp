@@ -132,8 +132,12 @@ constexpr bool check_roles() {
   return true;
 }
 
-template <class Summarizer, class Scorer, class Selector>
+template <class Summarizer, class Scorer, class Consensus, class Selector>
 constexpr bool check_pairs() {
+  if constexpr (requires { Selector::needs_counts; }) {
+    static_assert(!Selector::needs_counts || Consensus::counts,
+                  "compose: this selector needs a consensus whose tallies add up, like head_mass");
+  }
   if constexpr (Summarizer::summary::rows > 0) {
     static_assert(scorer_for<Scorer, Summarizer>,
                   "compose: this scorer cannot read the summaries that this summarizer makes");
@@ -194,12 +198,13 @@ constexpr auto compose(Components... components) {
     const auto summarize = composing::pick<role::summarizer>(no_summary{}, components...);
     const auto score = composing::pick<role::scorer>(mean_dot{}, components...);
     const auto select = composing::pick<role::selector>(take_nothing{}, components...);
-    static_assert(composing::check_pairs<std::remove_const_t<decltype(summarize)>, std::remove_const_t<decltype(score)>,
-                                         std::remove_const_t<decltype(select)>>());
+    const auto agree = composing::pick<role::consensus>(pooled_score{}, components...);
+    static_assert(
+        composing::check_pairs<std::remove_const_t<decltype(summarize)>, std::remove_const_t<decltype(score)>,
+                               std::remove_const_t<decltype(agree)>, std::remove_const_t<decltype(select)>>());
     const auto segment = composing::pick<role::segmenter>(unsegmented{}, components...);
     const auto retain = composing::pick<role::retainer>(keep_everything{}, components...);
     const auto ask = composing::pick<role::asker>(last_query{}, components...);
-    const auto agree = composing::pick<role::consensus>(pooled_score{}, components...);
     const auto refresh = composing::pick<role::refresh>(never{}, components...);
     const auto zone = composing::pick<role::zones>(zones{}, components...);
     const auto store = composing::pick<role::store>(resident{}, components...);

@@ -9,3 +9,4 @@
 #include <zoomr/policies/window.hpp>
 #include <zoomr/policies/zoomr.hpp>
 #include <zoomr/refresh/on_drift.hpp>
+#include <zoomr/select/cover_mass.hpp>

@@ -3,6 +3,7 @@
 #include <core/random.hpp>
 #include <zoomr/agree/pooled_score.hpp>
 #include <zoomr/select/best_segments.hpp>
+#include <zoomr/select/cover_mass.hpp>
 #include <zoomr/select/fill_budget.hpp>
 #include <zoomr/select/nothing.hpp>
 
@@ -144,6 +145,21 @@ TEST_CASE("selectors are the walk down a stable sort, and keep their budget") {
   }
 }
 
+TEST_CASE("cover_mass takes as few segments as hold its share, and one at least") {
+  const question asked{{30, 60, 0, 10, not_eligible}, {10, 20, 30, 40, 0}};
+  CHECK(ask(cover_mass{.share = 0.01f}, asked) == taken{0, 20, 0, 0, 0});
+  CHECK(ask(cover_mass{.share = 0.6f}, asked) == taken{0, 20, 0, 0, 0});
+  CHECK(ask(cover_mass{.share = 0.61f}, asked) == taken{10, 20, 0, 0, 0});
+  CHECK(ask(cover_mass{.share = 1.0f}, asked) == taken{10, 20, 0, 40, 0});
+  CHECK(ask(cover_mass{.share = 1.0f, .segments = 2}, asked) == taken{10, 20, 0, 0, 0});
+  CHECK(ask(cover_mass{}, question{{not_eligible}, {0}}) == taken{0});
+  CHECK(ask(cover_mass{}, question{{}, {}}).empty());
+  CHECK(ask(cover_mass{}, question{{0, 0}, {5, 5}}) == taken{0, 0});  // nobody wants them
+  question even{{0, 0}, {5, 5}};
+  even.least = 0;
+  CHECK(ask(cover_mass{}, even) == taken{5, 0});
+}
+
 TEST_CASE("take_nothing takes nothing") {
   unit::random random(41);
   for (int round = 0; round < 20; ++round) {
@@ -156,6 +172,9 @@ TEST_CASE("each problem of a selector has its sentence") {
   CHECK(best_segments{}.problem() == nullptr);
   CHECK(best_segments{.segments = 0}.problem() == std::string("best_segments: segments and tokens must be at least 1"));
   CHECK(best_segments{.tokens = 0}.problem() == std::string("best_segments: segments and tokens must be at least 1"));
+  CHECK(cover_mass{}.problem() == nullptr);
+  for (const cover_mass bad : {cover_mass{.share = 0.0f}, cover_mass{.share = 1.5f}, cover_mass{.segments = 0}})
+    CHECK(bad.problem() == std::string("cover_mass: segments must be at least 1, and share in (0, 1]"));
   CHECK(fill_budget{}.problem() == nullptr);
   CHECK(fill_budget{.tokens = 0}.problem() == std::string("fill_budget: tokens must be at least 1"));
 }
