@@ -2,7 +2,7 @@
 // A model and a cache at work: prompts in chunks, then one token after the other, for one or several sequences
 // in lock step. This is all that an engine must do to run a policy.
 //
-// B = sequences, V = vocab
+// B = sequences, T = tokens of a draft, V = vocab
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
@@ -20,11 +20,17 @@ using zoomr::index;
 template <class Policy>
 class session {
  public:
+  /// @param tokens   of the longest sequence
+  /// @param draft    tokens that `follow` passes at once
   /// @param classes  [vocab]  must outlive the session
-  session(model& net, const Policy& policy, index sequences, index tokens, std::span<const zoomr::token_class> classes)
-      : net_(net), chunk_(chunk_for(policy)), cache_(shape_of(net), policy, limits(sequences, tokens, classes)) {
+  session(model& net, const Policy& policy, index sequences, index tokens, std::span<const zoomr::token_class> classes,
+          index draft = 1)
+      : net_(net),
+        chunk_(chunk_for(policy)),
+        draft_(draft),
+        cache_(shape_of(net), policy, limits(sequences, tokens, classes)) {
     for (index s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
-    logits_.resize(static_cast<std::size_t>(sequences) * net.config().vocab);
+    logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
   }
 
   static zoomr::shape shape_of(const model& net) {
@@ -42,7 +48,7 @@ class session {
       // the last chunk is never short: retention observes the last tokens of the prompt
       const std::size_t count = left <= chunk_ ? left : std::min(chunk_, left - chunk_ / 2);
       const zoomr::step_item item{at(s), ids.subspan(first, count), count == left};
-      pass({&item, 1}, s);
+      pass({&item, 1}, s, false);
       first += count;
       passed(first);
     }
@@ -58,13 +64,23 @@ class session {
     for (index s = 0; s < static_cast<index>(sequences_.size()); ++s) {
       items.push_back({at(s), next.subspan(static_cast<std::size_t>(s), 1), false});
     }
-    pass(items, 0);
+    pass(items, 0, false);
   }
 
-  /// [V]  of the last token passed in sequence `s`
-  std::span<const float> logits(index s) const {
+  /// Passes tokens that are known already, in one step; then `logits(s, t)` are those of each.
+  /// @param texts  [B]  1 to `draft` tokens each
+  /// @return how many tokens of each text were passed: a step ends where a segment closes or a choice stays in force
+  index follow(std::span<const std::span<const token_id>> texts) {
+    std::vector<zoomr::step_item> items;
+    for (index s = 0; s < static_cast<index>(sequences_.size()); ++s)
+      items.push_back({at(s), texts[static_cast<std::size_t>(s)], false});
+    return pass(items, 0, true);
+  }
+
+  /// [V]  of the last token passed in sequence `s`; after `follow`, of token `t` of those it passed
+  std::span<const float> logits(index s, index t = 0) const {
     const std::size_t vocab = net_.config().vocab;
-    return std::span(logits_).subspan(static_cast<std::size_t>(s) * vocab, vocab);
+    return std::span(logits_).subspan(static_cast<std::size_t>(s * draft_ + t) * vocab, vocab);
   }
 
   zoomr::kv_cache<Policy>& cache() { return cache_; }
@@ -79,54 +95,58 @@ class session {
   }
 
   zoomr::config limits(index sequences, index tokens, std::span<const zoomr::token_class> classes) const {
-    const auto step_tokens = std::max(static_cast<index>(chunk_), sequences);
+    const auto step_tokens = std::max(static_cast<index>(chunk_), sequences * draft_);
     return {.sequences = sequences,
             .tokens = tokens,
             .segments = tokens,
             .step_tokens = step_tokens,
-            .draft_tokens = 1,
+            .draft_tokens = draft_,
             .classes = classes};
   }
 
-  // One step: a first pass for all items, a second for those whose selection has just changed, then commit.
-  // The logits of each item's last token go to rows `first_row`, `first_row` + 1, ...
-  void pass(std::span<const zoomr::step_item> items, index first_row) {
+  // One step: a first pass for all items, a second for those whose selection has just changed, then commit. The logits
+  // of item i, of its last token or of every one, become those of sequence first + i.
+  index pass(std::span<const zoomr::step_item> items, index first, bool every) {
     auto step = cache_.begin(zoomr::view<const zoomr::step_item>(items));
+    index fewest = step.tokens(0);
+    for (index i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.tokens(i));
     std::vector<index> accepted;
-    for (index i = 0; i < step.items(); ++i) accepted.push_back(step.tokens(i));
+    for (index i = 0; i < step.items(); ++i) accepted.push_back(every ? fewest : step.tokens(i));
     bool second = false;
     do {
-      ids_.clear(), positions_.clear(), rows_.clear();
+      ids_.clear(), positions_.clear(), rows_.clear(), goals_.clear();
       for (index i = 0; i < step.items(); ++i) {
         if (!step.active(i)) continue;
         const auto& ids = items[static_cast<std::size_t>(i)].ids;
-        for (index t = second ? ids.size() - 1 : 0; t < ids.size(); ++t) {
+        const index last = step.tokens(i) - 1;
+        for (index t = second ? last : 0; t <= last; ++t) {
           ids_.push_back(ids[t]);
           positions_.push_back(step.position(i) + static_cast<index>(positions_.size()) - step.packed(i));
+          if (!every && t < last) continue;
+          rows_.push_back(static_cast<index>(ids_.size()) - 1);
+          goals_.push_back((first + i) * draft_ + (every ? t : 0));
         }
-        rows_.push_back(static_cast<index>(ids_.size()) - 1);
       }
-      const auto vocab = static_cast<index>(net_.config().vocab);
-      rows_logits_.resize(rows_.size() * net_.config().vocab);
-      net_.forward(step, ids_, positions_, rows_, {rows_logits_.data(), {static_cast<index>(rows_.size()), vocab}});
-      const float* row = rows_logits_.data();
-      for (index i = 0; i < step.items(); ++i) {
-        if (!step.active(i)) continue;
-        std::copy_n(row, vocab, &logits_[static_cast<std::size_t>(first_row + i) * net_.config().vocab]);
-        row += vocab;
-      }
+      const std::size_t vocab = net_.config().vocab;
+      rows_logits_.resize(rows_.size() * vocab);
+      net_.forward(step, ids_, positions_, rows_,
+                   {rows_logits_.data(), {static_cast<index>(rows_.size()), static_cast<index>(vocab)}});
+      for (std::size_t r = 0; r < rows_.size(); ++r)
+        std::copy_n(&rows_logits_[r * vocab], vocab, &logits_[static_cast<std::size_t>(goals_[r]) * vocab]);
       second = true;
     } while (step.again(accepted));
     step.commit(accepted);
+    return fewest;
   }
 
   model& net_;
   std::size_t chunk_;  // tokens of a prompt that pass together
+  index draft_;        // tokens that `follow` passes at once
   zoomr::kv_cache<Policy> cache_;
-  std::vector<zoomr::sequence> sequences_;   // [B]
-  std::vector<float> logits_, rows_logits_;  // [B, V]; [rows of a pass, V]
-  std::vector<token_id> ids_;                // [tokens of a pass]
-  std::vector<index> positions_, rows_;
+  std::vector<zoomr::sequence> sequences_;       // [B]
+  std::vector<float> logits_, rows_logits_;      // [B, T, V]; [rows of a pass, V]
+  std::vector<token_id> ids_;                    // [tokens of a pass]
+  std::vector<index> positions_, rows_, goals_;  // [tokens of a pass]; [rows]; [rows] into logits_
 };
 
 }  // namespace decode

@@ -55,16 +55,63 @@ TEST_CASE("a program has the trace and the answers that the trainer's generator 
   REQUIRE(file["problems"].size() >= 5);
   for (const json& from : file["problems"]) {
     const written w = read_problem(file, from);
-    const problem made = render(w.constants, w.made);
+    const problem made = render(w.constants, w.made, from["listed"].get<bool>() ? scenario::listed : scenario::trace);
     std::string text;
     for (const std::string& token : made.tokens) text += (text.empty() ? "" : " ") + token;
     CHECK(text == w.text);
-    CHECK(made.prompt_length == from["prompt_length"].get<std::size_t>());
+    CHECK(made.program_length == from["prompt_length"].get<std::size_t>());
     REQUIRE(made.fetches.size() == from["fetch_at"].size());
     for (std::size_t f = 0; f < made.fetches.size(); ++f)
       CHECK(made.fetches[f].at == from["fetch_at"][f].get<std::size_t>());
     CHECK(made.tokens[made.trace_end] == "<ans>");
   }
+}
+
+namespace {
+
+struct laboratory {
+  model net = load_model(directory / "checkpoints" / "indexed");
+  tokenizer words{directory / "checkpoints" / "indexed", net.config().vocab};
+  task constants = read_task(directory / "checkpoints" / "indexed");
+  std::vector<zoomr::token_class> classes = classify(words, net.config().vocab, {";"});
+  problem_set set{constants, words, 0, 4, 11};
+
+  template <class Policy>
+  outcome run(const Policy& policy, bool forced) {
+    needs needed;
+    return evaluate(net, policy, set, classes, forced, needed, [](std::size_t) {});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what is given depends on the scenario; what stands there, only for listed questions") {
+  const task constants = read_task(directory / "checkpoints" / "plain");
+  const program p = generator(constants, 7).draw();
+  const problem trace = render(constants, p);
+  const problem continued = render(constants, p, scenario::continued);
+  const problem questions = render(constants, p, scenario::questions);
+  const problem listed = render(constants, p, scenario::listed);
+  CHECK(continued.tokens == trace.tokens);
+  CHECK(questions.tokens == trace.tokens);
+  CHECK(trace.prompt_length == trace.program_length);
+  CHECK(continued.tokens[continued.prompt_length] == "<thought>");
+  CHECK(questions.tokens[questions.prompt_length - 1] == "<ans>");
+  CHECK(listed.tokens[listed.prompt_length - 1] == "<go>");
+  CHECK(std::count(continued.tokens.begin() + static_cast<std::ptrdiff_t>(continued.prompt_length),
+                   continued.tokens.end(), "<thought>") == unwritten);
+  for (std::size_t at = listed.prompt_length; at < listed.tokens.size(); ++at) CHECK(listed.scored[at]);
+  REQUIRE(listed.fetches.size() == trace.fetches.size());
+  for (std::size_t f = 0; f < trace.fetches.size(); ++f) {
+    CHECK(listed.tokens[listed.fetches[f].at + 1] == trace.tokens[trace.fetches[f].at + 1]);
+  }
+}
+
+TEST_CASE("a set begins at any problem of its seed") {
+  const laboratory lab;
+  const problem_set all(lab.constants, lab.words, 0, 5, 3), last(lab.constants, lab.words, 3, 2, 3);
+  CHECK(all.ids[3] == last.ids[0]);
+  CHECK(all.ids[4] == last.ids[1]);
 }
 
 TEST_CASE("problems are the same for the same seed, and point far enough back") {
@@ -104,24 +151,6 @@ TEST_CASE("the task's constants are refused with a sentence when they do not fit
   CHECK(with("\"lines\": 24", "\"lines\": 24") == "no complaint");
 }
 
-namespace {
-
-struct laboratory {
-  model net = load_model(directory / "checkpoints" / "indexed");
-  tokenizer words{directory / "checkpoints" / "indexed", net.config().vocab};
-  task constants = read_task(directory / "checkpoints" / "indexed");
-  std::vector<zoomr::token_class> classes = classify(words, net.config().vocab, {";"});
-  problem_set set{constants, words, 4, 11};
-
-  template <class Policy>
-  outcome run(const Policy& policy, bool forced) {
-    needs needed;
-    return evaluate(net, policy, set, classes, forced, needed, [](std::size_t) {});
-  }
-};
-
-}  // namespace
-
 TEST_CASE("the trained model fetches with full attention, and not from summaries alone") {
   laboratory lab;
   const outcome full = lab.run(zoomr::policies::full, true);
@@ -145,7 +174,9 @@ TEST_CASE("zoomr attends to at most 0.58 of what full does, and mass with asking
   const outcome zoomed = lab.run(mass, true);
   CHECK(zoomed.attended_mean <= 0.58 * full.attended_mean);
   CHECK(zoomed.fine.share() >= 0.9);
-  CHECK(zoomed.stats.passes == zoomed.stats.tokens + 12 + 2);  // each sentence end in trace and answers is passed twice
+  const outcome written = lab.run(mass, false);  // token by token
+  CHECK(written.stats.passes ==
+        written.stats.tokens + 12 + 2);  // each sentence end in trace and answers is passed twice
 }
 
 }  // namespace decode::ledger

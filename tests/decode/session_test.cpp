@@ -55,7 +55,7 @@ TEST_CASE("with every limit beyond the context each policy gives full attention'
   const tokenizer words(trained, net.config().vocab);
   const auto classes = classify(words, net.config().vocab, {";"});
   const ledger::task constants = ledger::read_task(trained);
-  const ledger::problem_set set(constants, words, 1, 5);
+  const ledger::problem_set set(constants, words, 0, 1, 5);
   const std::vector<token_id> ids(set.ids[0].begin(), set.ids[0].begin() + 400);
   const std::size_t prompt = set.problems[0].prompt_length;
   const auto full = logits_of(net, policies::full, ids, prompt, classes);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two selectors from outside of the library, as controls: one that knows which thought is needed, and one that
-// knows nothing. They show what a selector of one's own takes.
+// Components from outside of the library, as controls: a selector that knows which thought is needed, one that knows
+// nothing, and a segmenter whose summaries never see their thoughts. They show what a component of one's own takes.
 #pragma once
 
 #include <zoomr/policies/zoomr.hpp>
+#include <zoomr/score/box_bound.hpp>
+#include <zoomr/select/cover_mass.hpp>
+#include <zoomr/summarize/key_box.hpp>
 
 #include <vector>  // std::vector
 
@@ -57,6 +60,45 @@ struct random_segments {
   static constexpr void each_field(auto& self, auto visit) { visit("segments", self.segments); }
   friend constexpr bool operator==(const random_segments&, const random_segments&) = default;
 };
+
+/// Closes a thought where its summary begins, so that the summary's keys and values are made without it.
+struct thoughts_apart {
+  using role = zoomr::role::segmenter;
+  static constexpr const char* name = "thoughts_apart";
+  struct state {
+    index begin = 0;
+    friend constexpr bool operator==(const state&, const state&) = default;
+  };
+
+  index longest = 4096;
+
+  constexpr void feed(state& open, zoomr::token_class classes, index position, zoomr::closings& out) const {
+    if (has(classes, zoomr::token_class::summary_begin) && open.begin < position) {
+      out.add({open.begin, position, position, open.begin, position, position});
+      open.begin = position;
+    }
+    const bool summary_ends = has(classes, zoomr::token_class::summary_end);
+    if (!summary_ends && position + 1 - open.begin < longest) return;
+    out.add({open.begin, summary_ends ? open.begin : position + 1, position + 1, open.begin, position + 1, position});
+    open.begin = position + 1;
+  }
+  constexpr void end_of_prompt(state& open, index position, zoomr::closings& out) const {
+    if (open.begin <= position) out.add({open.begin, position + 1, position + 1, open.begin, position + 1, position});
+    open.begin = position + 1;
+  }
+  constexpr index open_begin(const state& open) const { return open.begin; }
+  static constexpr void each_field(auto& self, auto visit) { visit("longest", self.longest); }
+  friend constexpr bool operator==(const thoughts_apart&, const thoughts_apart&) = default;
+};
+
+/// The prompt, all summaries, and the text since the last one; no window, which would show a summary its thought.
+inline constexpr auto summaries_apart =
+    zoomr::compose(thoughts_apart{}, zoomr::zones{.sinks = 4, .recent = 1, .prompt = true, .open = zoomr::unlimited});
+
+/// Thoughts found by the smallest and largest keys of their cue, instead of the mean.
+inline constexpr auto zoomr_box = zoomr::compose(
+    zoomr::thoughts{}, zoomr::key_box{}, zoomr::box_bound{}, zoomr::head_mass{}, zoomr::best_segments{.segments = 2},
+    zoomr::boundaries{.ask_again = true}, zoomr::policies::thought_zones, zoomr::details_on_host{});
 
 /// A preset with another selector.
 template <class Policy, class Selector>

@@ -3,88 +3,45 @@
 
 #include <iostream>  // std::cout
 
-#include "../policies.hpp"
 #include "../progress.hpp"
 #include "../report.hpp"
-#include "../token_classes.hpp"
-#include "evaluate.hpp"
+#include "runs.hpp"
 
 namespace decode::ledger {
 namespace {
 
-/// A checkpoint and the problems that it is given.
-struct bench {
-  std::string checkpoint;
-  model net;
-  tokenizer words;
-  task constants;
-  std::vector<zoomr::token_class> classes;  // [V]
-  problem_set set;
-
-  bench(const std::string& directory, const options& given)
-      : checkpoint(std::filesystem::path(directory + "/.").parent_path().filename().string()),
-        net(load_model(directory)),
-        words(directory, net.config().vocab),
-        constants(read_task(directory)),
-        classes(classify(words, net.config().vocab, given.delimiters)),
-        set(constants, words, given.problems, given.seed) {
-    if (set.length() > net.config().context)
-      fail(directory, ": a problem has ", set.length(), " tokens, but the model's context is ", net.config().context);
-  }
-};
-
-/// visit(policy, budget) with the policy of that name, fit for this task: what is farther than `window` tokens
-/// must be zoomed into, and quest has no dense layers, which are for models with more than four.
-template <class Visit>
-void with_run(const options& given, const std::string& name, index matched, needs& needed, Visit visit) {
-  std::vector<std::string> settings = given.settings;
-  const bool of_thoughts = name == "summary_only" || name.starts_with("zoomr");
-  if (of_thoughts) settings.insert(settings.begin(), "zones.recent=" + std::to_string(given.window));
-  if (name == "quest") settings.insert(settings.begin(), "zones.dense_layers=0");
-  const auto control = [&](auto selector) {
-    auto policy = with_selector(zoomr::policies::zoomr_mass, selector);
-    policy.zone.recent = given.window;
-    apply(policy, given.settings);
-    visit(policy, 0);
-  };
-  if (name == "oracle") return control(oracle{&needed});
-  if (name == "random_c") return control(random_segments{});
-  const index budget = of_thoughts || name == "full" ? 0 : matched;
-  with_policy({name, budget, settings}, [&](const auto& policy) { visit(policy, budget); });
+run_choice choice_of(const options& given, const std::string& name, index matched) {
+  const index budget = of_thoughts(name) || name == "full" ? 0 : matched;
+  return {name, budget, given.window, given.settings};
 }
 
 /// The mean that zoomr attends to on the first problem: the budget of those that need one.
-index matched_budget(bench& on, const options& given) {
+index matched_budget(subject& on, const options& given) {
   if (given.budget > 0) return given.budget;
-  options first = given;
-  first.problems = 1;
-  const problem_set one(on.constants, on.words, 1, given.seed);
-  needs needed;
-  double mean = 0;
-  with_run(first, "zoomr", 0, needed, [&](const auto& policy, index) {
-    mean = evaluate(on.net, policy, one, on.classes, true, needed, [](std::size_t) {}).attended_mean;
-  });
-  return static_cast<index>(mean + 0.5);
+  const problem_set one(on.constants, on.words, 0, 1, given.seed);
+  const outcome made = run_policy(on, one, choice_of(given, "zoomr", 0), true, [](std::size_t) {});
+  return static_cast<index>(made.attended_mean + 0.5);
 }
 
-/// Tokens and text are the model's own; what they cost is measured on the given text, the same for all policies.
-run_report report_of(const bench& on, const std::string& name, index budget, const outcome& forced,
-                     const outcome& free) {
+/// Tokens, text and speed are the model's own; what else they cost is measured on the given text, the same for all
+/// policies, which passes several tokens at once.
+run_report report_of(const subject& on, const run_choice& choice, const outcome& forced, const outcome& free) {
   run_report run;
-  run.policy = name;
-  run.budget = budget;
+  run.policy = choice.policy;
+  run.budget = choice.budget;
+  run.options = forced.options;
   run.tokens = free.tokens;
   text_stream text(on.words, false);
   for (const token_id id : free.tokens) run.text += text.push(id);
-  run.seconds = forced.seconds;
-  run.steps = forced.steps;
+  run.seconds = free.seconds;
+  run.steps = free.steps;
   run.attended_mean = forced.attended_mean;
   run.bytes = forced.bytes;
   run.device_peak = forced.device_peak;
-  run.passes = forced.stats.passes;
+  run.passes = free.stats.passes;
   run.stats = forced.stats;
   run.more = {{"checkpoint", on.checkpoint},
-              {"problems", on.set.size()},
+              {"problems", forced.each.size()},
               {"fine_accuracy", forced.fine.share()},
               {"coarse_accuracy", forced.coarse.share()},
               {"answer_accuracy", forced.answers.share()},
@@ -98,8 +55,7 @@ run_report report_of(const bench& on, const std::string& name, index budget, con
 }
 
 /// "c = a [ @5 ] ;" and what was zoomed into when it had been read.
-void print_zooms(const bench& on, const std::string& name, const outcome& forced, bool late) {
-  const problem& shown = on.set.problems.front();
+void print_zooms(const subject& on, const problem& shown, const std::string& name, const outcome& forced) {
   std::cout << "\n"
             << on.checkpoint << ", " << name << ": what is zoomed into after each sentence of the first problem\n";
   for (const fetch& f : shown.fetches) {
@@ -109,7 +65,7 @@ void print_zooms(const bench& on, const std::string& name, const outcome& forced
     for (const zoom_record& z : forced.zooms) {
       if (z.position != f.at) continue;
       for (const index id : z.segments) {
-        const index r = id - forced.prompt_segments;
+        const index r = id - forced.first_thought;
         const bool thought = r >= 0 && r < static_cast<index>(shown.names.size());
         zoomed += " " + (thought ? on.constants.names[shown.names[static_cast<std::size_t>(r)]] : "(prompt)");
         found = found || r == static_cast<index>(f.to.source);
@@ -120,10 +76,10 @@ void print_zooms(const bench& on, const std::string& name, const outcome& forced
     pointer.resize(std::max<std::size_t>(pointer.size(), 24), ' ');
     zoomed.resize(std::max<std::size_t>(zoomed.size(), 9), ' ');
     std::cout << "  " << pointer << "->" << zoomed
-              << (f.to.last ? "  (the summary is enough)"
-                  : !found  ? "  not the one it needs"
-                  : late    ? "  the one it needs, one token late"
-                            : "  the one it needs")
+              << (f.to.last     ? "  (the summary is enough)"
+                  : !found      ? "  not the one it needs"
+                  : forced.late ? "  the one it needs, one token late"
+                                : "  the one it needs")
               << '\n';
   }
 }
@@ -175,20 +131,17 @@ void run(const options& given) {
   if (directories.empty()) directories = {shipped + "plain", shipped + "indexed"};
   std::vector<run_report> runs;
   for (const std::string& directory : directories) {
-    bench on(directory, given);
+    subject on(directory, given.delimiters);
+    const problem_set set(on.constants, on.words, 0, given.problems, given.seed);
+    on.expect_room(set);
     const index matched = matched_budget(on, given);
     for (const std::string& name : given.policies) {
-      needs needed;
-      with_run(given, name, matched, needed, [&](const auto& policy, index budget) {
-        progress bar(on.checkpoint + ", " + name, 2 * on.set.length());
-        const auto forced =
-            evaluate(on.net, policy, on.set, on.classes, true, needed, [&](std::size_t done) { bar.at(done); });
-        const auto free = evaluate(on.net, policy, on.set, on.classes, false, needed,
-                                   [&](std::size_t done) { bar.at(on.set.length() + done); });
-        runs.push_back(report_of(on, name, budget, forced, free));
-        runs.back().options = describe(policy);
-        if (!given.json && name.starts_with("zoomr")) print_zooms(on, name, forced, !policy.refresh.ask_again);
-      });
+      const run_choice choice = choice_of(given, name, matched);
+      progress bar(on.checkpoint + ", " + name, 2 * set.length());
+      const outcome forced = run_policy(on, set, choice, true, [&](std::size_t done) { bar.at(done); });
+      const outcome free = run_policy(on, set, choice, false, [&](std::size_t done) { bar.at(set.length() + done); });
+      runs.push_back(report_of(on, choice, forced, free));
+      if (!given.json && name.starts_with("zoomr")) print_zooms(on, set.problems.front(), name, forced);
     }
   }
   if (given.json) return print_json(std::cout, runs);

@@ -5,9 +5,10 @@
 // B = problems, L = tokens of a problem
 #pragma once
 
-#include <chrono>  // std::chrono::steady_clock
-#include <string>  // std::string
-#include <vector>  // std::vector
+#include <chrono>      // std::chrono::steady_clock
+#include <functional>  // std::function
+#include <string>      // std::string
+#include <vector>      // std::vector
 
 #include "../sampler.hpp"
 #include "../session.hpp"
@@ -22,10 +23,13 @@ struct problem_set {
   std::vector<problem> problems;           // [B]
   std::vector<std::vector<token_id>> ids;  // [B, L]
 
-  problem_set(const task& t, const tokenizer& words, index count, std::uint64_t seed) {
+  /// Problems first ... first + count - 1 of those that `seed` makes.
+  problem_set(const task& t, const tokenizer& words, index first, index count, std::uint64_t seed,
+              scenario what = scenario::trace) {
     generator draw(t, seed);
+    for (index b = 0; b < first; ++b) draw.draw();
     for (index b = 0; b < count; ++b) {
-      problems.push_back(render(t, draw.draw()));
+      problems.push_back(render(t, draw.draw(), what));
       ids.emplace_back();
       for (const std::string& symbol : problems.back().tokens) {
         const auto id = words.id_of(symbol);
@@ -42,7 +46,25 @@ struct score {
   int right = 0;
   int all = 0;
   void add(bool was_right) { right += was_right, ++all; }
+  void add(const score& other) { right += other.right, all += other.all; }
   double share() const { return all == 0 ? 0.0 : static_cast<double>(right) / all; }
+};
+
+/// What was right of one problem, or of several.
+struct scores {
+  score fine, coarse, answers;  // values fetched
+  score exact;                  // whole traces, up to <ans>; or all that the model writes, if the trace is given
+  score trace;                  // tokens of them
+  score found;                  // fine fetches of which the thought was chosen, in some row of the selection
+  double agreeability_right = 0, agreeability_wrong = 0;  // summed over fine fetches that made a choice
+  int agreed_right = 0, agreed_wrong = 0;                 // how many
+
+  void add(const scores& other) {
+    fine.add(other.fine), coarse.add(other.coarse), answers.add(other.answers);
+    exact.add(other.exact), trace.add(other.trace), found.add(other.found);
+    agreeability_right += other.agreeability_right, agreeability_wrong += other.agreeability_wrong;
+    agreed_right += other.agreed_right, agreed_wrong += other.agreed_wrong;
+  }
 };
 
 /// The selection in force after a sentence end of the first problem.
@@ -51,11 +73,9 @@ struct zoom_record {
   std::vector<index> segments;
 };
 
-/// What a policy makes of the problems.
-struct outcome {
-  score fine, coarse, answers;  // values fetched
-  score exact;                  // whole traces, up to <ans>
-  score trace;                  // tokens of the traces
+/// What a policy makes of the problems; the scores are those of all of them.
+struct outcome : scores {
+  std::vector<scores> each;  // [B]
   double seconds = 0;
   std::int64_t steps = 0;
   double attended_mean = 0;
@@ -64,74 +84,167 @@ struct outcome {
   zoomr::statistics stats;            // of the first problem
   std::vector<token_id> tokens;       // of the first problem, after the prompt
   std::vector<zoom_record> zooms;
-  index prompt_segments = 0;
+  index first_thought = 0;  // the segment that is the first register's thought
+  bool late = false;        // a choice serves the tokens after the one that made it
+  std::string options;      // all fields of the policy
 };
 
-/// Runs all problems under `policy`.
-/// @param forced  the trace is given token by token (teacher-forced), or the model writes it itself; what an answer
-///                asks for is given in any case
-/// @param needed  filled in for the oracle: which segment each position needs
-template <class Policy, class Passed>
-outcome evaluate(model& net, const Policy& policy, const problem_set& set,
-                 const std::vector<zoomr::token_class>& classes, bool forced, needs& needed, Passed passed) {
-  const index count = set.size();
-  const std::size_t length = set.length();
-  const problem& layout = set.problems.front();
-  session<Policy> run(net, policy, count, static_cast<index>(length), classes);
-  outcome out;
-  needed.assign(static_cast<std::size_t>(count), std::vector<index>(length, -1));
-  for (index b = 0; b < count; ++b) {
-    const auto at = static_cast<std::size_t>(b);
-    run.prompt(b, std::span(set.ids[at]).first(layout.prompt_length));
-    out.prompt_segments = run.cache().segments(run.at(b)).size();
-    for (const fetch& f : set.problems[at].fetches) {
-      needed[at][f.at] = out.prompt_segments + static_cast<index>(f.to.source);
+using progress_sink = std::function<void(std::size_t tokens)>;
+
+/// Runs all problems under one policy; the class is only what the steps of `run` share.
+///
+/// `forced`: the text is given token by token (teacher-forced), or the model writes it itself; what cannot be known,
+/// like a question, is given in any case. `needed` is filled in for the oracle: which segment each position needs.
+template <class Policy>
+class evaluation {
+ public:
+  evaluation(model& net, const Policy& policy, const problem_set& set, const std::vector<zoomr::token_class>& classes,
+             bool forced, needs& needed)
+      : set_(set),
+        layout_(set.problems.front()),
+        classes_(classes),
+        forced_(forced),
+        run_(net, policy, set.size(), static_cast<index>(set.length()), classes, forced ? most_at_once : 1),
+        next_(set.problems.size()),
+        exact_(set.problems.size(), true),
+        agreed_(set.problems.size()) {
+    out_.each.resize(set.problems.size());
+    give_prompts(needed);
+  }
+
+  outcome run(const progress_sink& passed) {
+    const auto begin = std::chrono::steady_clock::now();
+    while (fetch_ < layout_.fetches.size() && layout_.fetches[fetch_].at + 1 < layout_.prompt_length) ++fetch_;
+    std::size_t p = layout_.prompt_length - 1;  // the logits of p are there
+    read(p, 0);
+    while (p + 2 < set_.length()) {
+      const index taken = step(p);
+      for (index t = 0; t < taken; ++t) read(++p, t);
+      passed(p + 1);
+      note_zooms(p);
+    }
+    out_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    finish();
+    return std::move(out_);
+  }
+
+ private:
+  void give_prompts(needs& needed) {
+    needed.assign(set_.problems.size(), std::vector<index>(set_.length(), -1));
+    for (std::size_t b = 0; b < set_.problems.size(); ++b) {
+      const auto s = static_cast<index>(b);
+      run_.prompt(s, std::span(set_.ids[b]).first(layout_.prompt_length));
+      out_.first_thought = 0;
+      for (const zoomr::segment& of : run_.cache().segments(run_.at(s)))
+        out_.first_thought += of.begin < static_cast<index>(layout_.program_length);
+      for (const fetch& f : set_.problems[b].fetches)
+        needed[b][f.at] = out_.first_thought + static_cast<index>(f.to.source);
     }
   }
-  std::vector<token_id> next(static_cast<std::size_t>(count));
-  std::vector<bool> exact(static_cast<std::size_t>(count), true);
-  std::size_t fetches = 0;
-  const auto begin = std::chrono::steady_clock::now();
-  for (std::size_t p = layout.prompt_length - 1; p + 1 < length; ++p) {  // logits of p are there, p + 1 is to come
-    const bool fetched = fetches < layout.fetches.size() && layout.fetches[fetches].at == p;
-    for (std::size_t b = 0; b < next.size(); ++b) {
-      const token_id predicted = greedy(run.logits(static_cast<index>(b)));
-      const token_id truth = set.ids[b][p + 1];
-      next[b] = forced || !layout.scored[p + 1] ? truth : predicted;
-      if (p + 1 < layout.trace_end) {
-        exact[b] = exact[b] && predicted == truth;
-        out.trace.add(predicted == truth);
-      }
-      if (!fetched) continue;
-      const fetch& f = set.problems[b].fetches[fetches];
-      (f.answer ? out.answers : f.to.last ? out.coarse : out.fine).add(predicted == truth);
+
+  // Passes the tokens after p: one, or if they are given all up to the next fetch, which is a step of its own.
+  index step(std::size_t p) {
+    std::size_t count = 1;
+    if (forced_) {
+      const std::size_t stop = fetch_ < layout_.fetches.size() ? layout_.fetches[fetch_].at : set_.length() - 1;
+      count = std::clamp<std::size_t>(stop - 1 - p, 1, most_at_once);
     }
-    fetches += fetched;
-    out.tokens.push_back(next.front());
-    if (p + 2 == length) break;
-    run.advance(next);
-    passed(p + 2);
+    if (count == 1) {
+      run_.advance(next_);
+      return 1;
+    }
+    std::vector<std::span<const token_id>> texts;
+    for (const auto& ids : set_.ids) texts.push_back(std::span(ids).subspan(p + 1, count));
+    return run_.follow(texts);
+  }
+
+  // Compares what each sequence says after token p, token t of the last step, with the text, and decides what it is
+  // given next.
+  void read(std::size_t p, index t) {
+    const bool fetched = fetch_ < layout_.fetches.size() && layout_.fetches[fetch_].at == p;
+    const bool of_trace = p + 1 < layout_.trace_end || layout_.prompt_length > layout_.trace_end;
+    for (std::size_t b = 0; b < next_.size(); ++b) {
+      const token_id predicted = greedy(run_.logits(static_cast<index>(b), t));
+      const token_id truth = set_.ids[b][p + 1];
+      const bool right = predicted == truth;
+      next_[b] = forced_ || !layout_.scored[p + 1] ? truth : predicted;
+      if (of_trace && layout_.scored[p + 1]) {
+        exact_[b] = exact_[b] && right;
+        out_.each[b].trace.add(right);
+      }
+      if (fetched) add_fetch(b, set_.problems[b].fetches[fetch_], right);
+      agreed_[b] = run_.cache().stats(run_.at(static_cast<index>(b)));
+    }
+    fetch_ += fetched;
+    out_.tokens.push_back(next_.front());
+  }
+
+  void add_fetch(std::size_t b, const fetch& f, bool right) {
+    scores& of = out_.each[b];
+    (f.answer ? of.answers : f.to.last ? of.coarse : of.fine).add(right);
+    if (f.answer || f.to.last) return;
     if constexpr (Policy::selects) {
-      const auto& selected = run.cache().selected(run.at(0), 0);
-      if (zoomr::has(classes[static_cast<std::size_t>(next.front())], zoomr::token_class::delimiter)) {
-        out.zooms.push_back({p + 1, {}});
-        for (index id = 0; id < selected.levels.size(); ++id) {
-          if (selected.of(id) == zoomr::level::details) out.zooms.back().segments.push_back(id);
-        }
+      const zoomr::sequence seq = run_.at(static_cast<index>(b));
+      bool found = false;
+      for (index row = 0; row < run_.cache().selection_rows(); ++row) {
+        const auto& selected = run_.cache().selected(seq, row);
+        const index id = out_.first_thought + static_cast<index>(f.to.source);
+        found = found || (id < selected.levels.size() && selected.of(id) == zoomr::level::details);
+      }
+      of.found.add(found);
+      const zoomr::statistics& now = run_.cache().stats(seq);
+      if (now.agreeability_count == agreed_[b].agreeability_count) return;
+      const double agreed = (now.agreeability_sum - agreed_[b].agreeability_sum) /
+                            static_cast<double>(now.agreeability_count - agreed_[b].agreeability_count);
+      (right ? of.agreeability_right : of.agreeability_wrong) += agreed;
+      ++(right ? of.agreed_right : of.agreed_wrong);
+    }
+  }
+
+  void note_zooms(std::size_t position) {
+    if constexpr (Policy::selects) {
+      const token_id passed = out_.tokens[out_.tokens.size() - 2];
+      if (!zoomr::has(classes_[static_cast<std::size_t>(passed)], zoomr::token_class::delimiter)) return;
+      const auto& selected = run_.cache().selected(run_.at(0), 0);
+      out_.zooms.push_back({position, {}});
+      for (index id = 0; id < selected.levels.size(); ++id) {
+        if (selected.of(id) == zoomr::level::details) out_.zooms.back().segments.push_back(id);
       }
     }
   }
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  for (const bool whole : exact) out.exact.add(whole);
-  for (index b = 0; b < count; ++b) {
-    const zoomr::statistics& stats = run.cache().stats(run.at(b));
-    out.steps += stats.tokens;
-    out.attended_mean += stats.attended_mean(run.cache().model()) / count;
-    out.device_peak = std::max(out.device_peak, stats.device_peak);
+
+  void finish() {
+    for (std::size_t b = 0; b < next_.size(); ++b) {
+      out_.each[b].exact.add(exact_[b]);
+      out_.add(out_.each[b]);
+      const zoomr::statistics& stats = run_.cache().stats(run_.at(static_cast<index>(b)));
+      out_.steps += stats.tokens;
+      out_.attended_mean += stats.attended_mean(run_.cache().model()) / static_cast<double>(next_.size());
+      out_.device_peak = std::max(out_.device_peak, stats.device_peak);
+    }
+    out_.stats = run_.cache().stats(run_.at(0));
+    out_.bytes = run_.cache().bytes(run_.at(0));
   }
-  out.stats = run.cache().stats(run.at(0));
-  out.bytes = run.cache().bytes(run.at(0));
-  return out;
+
+  static constexpr index most_at_once = 32;
+
+  const problem_set& set_;
+  const problem& layout_;
+  const std::vector<zoomr::token_class>& classes_;
+  bool forced_;
+  session<Policy> run_;
+  std::vector<token_id> next_;             // [B]
+  std::vector<bool> exact_;                // [B]
+  std::vector<zoomr::statistics> agreed_;  // [B]  before the token that is being read
+  std::size_t fetch_ = 0;
+  outcome out_;
+};
+
+template <class Policy>
+outcome evaluate(model& net, const Policy& policy, const problem_set& set,
+                 const std::vector<zoomr::token_class>& classes, bool forced, needs& needed,
+                 const progress_sink& passed) {
+  return evaluation<Policy>(net, policy, set, classes, forced, needed).run(passed);
 }
 
 }  // namespace decode::ledger

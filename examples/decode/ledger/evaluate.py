@@ -9,6 +9,7 @@ every scored token is the argmax, so `exact` is also the rate of free runs witho
 import argparse
 import json
 import math
+import os
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ import ledger
 import model as decoder
 
 WINDOW = 24
+PIECE = 33              # tokens from which on a piece of the prompt ends at the next `;`
+SINKS = 4
 HELD_OUT = 10_000_000   # seeds from here on are never trained on
 
 
@@ -45,14 +48,14 @@ def mean_keys(keys, spans):
     return torch.stack([keys[:, :, first + 1:last].mean(2) for first, last in spans], 2)
 
 
-def span_logits(seen, batch, spans):
-    """q . mean key / sqrt(D) of each pointer on each span that is over: [layers, B, H, F, R], -inf elsewhere."""
-    late = torch.as_tensor(batch.fetch_at[:, None] < spans[None, :, 1])               # [F, R]
+def span_logits(seen, asking, spans):
+    """q . mean key / sqrt(D) of the positions [N] on each span that is over: [layers, B, H, N, R], -inf elsewhere."""
+    late = torch.as_tensor(asking[:, None] < spans[None, :, 1])                       # [N, R]
     logits = []
     for q, k in seen:
         group = q.shape[1] // k.shape[1]
         mean = mean_keys(k, spans).repeat_interleave(group, 1)                          # [B, H, R, D]
-        at = q[:, :, torch.as_tensor(batch.fetch_at)]                                   # [B, H, F, D]
+        at = q[:, :, torch.as_tensor(asking)]                                           # [B, H, N, D]
         logits.append((at @ mean.transpose(2, 3) / math.sqrt(q.shape[-1])).masked_fill(late, -math.inf))
     return torch.stack(logits)
 
@@ -80,7 +83,7 @@ def index_quality(net, batch, hidden=None):
     length = torch.as_tensor(batch.thoughts[:, 1] - batch.thoughts[:, 0] + 1).log()     # [R]
     found = {"thought mass": thought_mass(seen, batch).transpose(1, 2)[:, :, fine].mean(-1)}
     for name, spans in (("summary", batch.summaries), ("thought", batch.thoughts)):
-        logits = span_logits(seen, batch, spans)                                        # [layers, B, H, F, R]
+        logits = span_logits(seen, batch.fetch_at, spans)                                        # [layers, B, H, F, R]
         top = logits.argmax(-1) == right[None, :, None]                                 # [layers, B, H, F]
         found[f"{name} top-1"] = top.transpose(1, 2)[:, :, fine].float().mean(-1)       # [layers, H]
         two = logits.topk(2, -1).indices
@@ -92,11 +95,33 @@ def index_quality(net, batch, hidden=None):
     return found
 
 
-def zoomed(batch, oracle):
-    """True where a key is hidden: all but {prompt, summaries, window, open thought}, and (oracle) the thought referred to."""
+def pieces(batch):
+    """The segments of the prompt: [P, 2], the positions before the first and after the last token of each, as if markers."""
+    ends = [end + 1 for _, end in batch.statements]
+    cuts = [0]
+    for end in ends:
+        if end - cuts[-1] >= PIECE:
+            cuts.append(end)
+    return np.array([(a - 1, b) for a, b in zip(cuts, cuts[1:] + [batch.prompt_length]) if a < b])
+
+
+def piece_of(batch):
+    """The piece in which each register's statement lies: [R]."""
+    return np.searchsorted(pieces(batch)[:, 1], batch.statements[:, 1], side="right")
+
+
+def zoomed(batch, oracle, whole_prompt=True):
+    """True where a key is hidden: all but {prompt, summaries, window, open thought}, and (oracle) the thought referred to.
+
+    Without the whole prompt, of it only the sinks, and (oracle) while a statement is repeated its piece."""
     B, L = batch.tokens.shape
     row, column = np.arange(L)[:, None], np.arange(L)[None, :]
-    seen = (column < batch.prompt_length) | (row - column < WINDOW)
+    seen = (column < (batch.prompt_length if whole_prompt else SINKS)) | (row - column < WINDOW)
+    seen |= (row < batch.prompt_length) & (column < batch.prompt_length)
+    if oracle:
+        at = pieces(batch)
+        for (first, _), p in zip(batch.thoughts, piece_of(batch)):
+            seen |= (row >= first) & (row < first + len("a = b [ 5 ] ;".split())) & (column > at[p, 0]) & (column < at[p, 1])
     for first, last in batch.summaries:
         seen |= (column >= first) & (column <= last)
     for (first, _), (_, end) in zip(batch.thoughts, batch.summaries):     # open until its summary ends
@@ -135,5 +160,8 @@ if __name__ == "__main__":
     parser.add_argument("--problems", type=int, default=200)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for key, value in evaluate(decoder.load(options.checkpoint), options.problems).items():
+    with open(os.path.join(options.checkpoint, "ledger.json")) as f:
+        size = json.load(f)
+    found = evaluate(decoder.load(options.checkpoint), options.problems, size["registers"], size["lines"], size["answers"])
+    for key, value in found.items():
         print(f"{key:28} {json.dumps(value)}")

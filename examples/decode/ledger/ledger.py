@@ -4,7 +4,9 @@
 A problem of R registers with T lines each is a prompt (a program), a trace (per register a thought
 and a summary) and a few answers.  v_0 is the seed, v_{j+1} = P[(v_j + kappa[name]) mod 97].  A pointer
 `c = a [ @5 ] ;` seeds c with line 5 of a (fine), `c = a [ last ] ;` with the last line of a (coarse).
-All problems of one size have the same length and the same layout; only the symbols differ.
+All problems of one size have the same length and the same layout; only the symbols differ.  The questions come
+one by one, `<ans> e [ @7 ] 30 ; b [ @3 ] 81 <eos>`, or are listed first, and the model repeats each one before
+its answer: `<ans> e [ @7 ] b [ @3 ] <go> e [ @7 ] 30 ; b [ @3 ] 81 <eos>`.
 """
 from dataclasses import dataclass
 
@@ -59,6 +61,7 @@ class Batch:
     owner_at: np.ndarray      # [L]         position of the name that the statement, thought, .. around p is about
     thoughts: np.ndarray      # [R, 2]      first and last position, markers included
     summaries: np.ndarray     # [R, 2]      first and last position, markers included
+    statements: np.ndarray    # [R, 2]      first and last position, in the prompt
     prompt_length: int        # tokens up to and with <go>
 
 
@@ -88,8 +91,8 @@ def run(program, lines):
     return values
 
 
-def render(program, lines):
-    """Writes prompt, trace and answers as tokens, and notes where everything stands."""
+def render(program, lines, listed=False):
+    """Writes prompt, trace and answers as tokens, and notes where everything stands.  listed: questions first."""
     batch, registers = program.names.shape
     row = np.arange(batch)
     values = run(program, lines)
@@ -117,8 +120,11 @@ def render(program, lines):
             put("=", NAME_0 + program.names[row, program.sources[:, r]], "[", symbol(program.lines[:, r]), "]", ";")
 
     put("<bos>")
+    statements = []
     for r in range(registers):
+        start = len(out)
         statement(r)
+        statements.append((start, len(out) - 1))
     put("<go>")
     prompt_length = len(out)
     state["score"] = True
@@ -143,27 +149,34 @@ def render(program, lines):
         summaries.append((len(out) - 5, len(out) - 1))
     put("<ans>")
     answers = program.ask_sources.shape[1]
+
+    def question(a):
+        put_owner(NAME_0 + program.names[row, program.ask_sources[:, a]])
+        put("[", symbol(program.ask_lines[:, a]), "]")
+    state["score"] = False        # what is asked cannot be known
+    if listed:
+        for a in range(answers):
+            question(a)
+        put("<go>")
     for a in range(answers):
-        state["score"] = False    # what is asked cannot be known,
-        source, line = program.ask_sources[:, a], program.ask_lines[:, a]
-        put_owner(NAME_0 + program.names[row, source])
-        put("[", symbol(line), "]")
+        state["score"] = listed
+        question(a)
         fetch_at.append(len(out) - 1)
         state["score"] = True
-        put(VALUE_0 + values[row, source, line])
-        state["score"] = False    # nor how many answers
+        put(VALUE_0 + values[row, program.ask_sources[:, a], program.ask_lines[:, a]])
+        state["score"] = listed   # nor how many questions there are
         put(";" if a + 1 < answers else "<eos>")
 
     sources = np.concatenate([program.sources[:, LITERALS:], program.ask_sources], 1)
     line = np.concatenate([program.lines[:, LITERALS:], program.ask_lines], 1)
     value_at = np.where(line == LAST, np.array(summary_value_at)[sources], np.array(first_value_at)[sources] + 2 * line)
     return Batch(np.stack(out, 1), np.array(scored), np.array(fetch_at), sources, line, value_at, np.array(owner),
-                 np.array(thoughts), np.array(summaries), prompt_length)
+                 np.array(thoughts), np.array(summaries), np.array(statements), prompt_length)
 
 
-def problems(rng, batch, registers, lines, answers, names=32):
+def problems(rng, batch, registers, lines, answers, names=32, listed=False):
     """Draws and renders `batch` problems."""
-    return render(draw(rng, batch, registers, lines, answers, names), lines)
+    return render(draw(rng, batch, registers, lines, answers, names), lines, listed)
 
 
 def text(tokens):

@@ -3,7 +3,9 @@
 //
 //   <bos> a = #17 ; b = #42 ; c = a [ @5 ] ; ... <go>                          the program
 //   <thought> c = a [ @5 ] ; 63 @0 63 @1 08 ... </thought> <summary> c last 44 </summary> ...   the trace
-//   <ans> e [ @7 ] 30 ; ... <eos>                                              the answers
+//   <ans> e [ @7 ] 30 ; b [ @3 ] 81 <eos>                                      questions and answers
+//
+// or with the questions first:  <ans> e [ @7 ] b [ @3 ] <go> e [ @7 ] 30 ; b [ @3 ] 81 <eos>
 //
 // A register's values: v[0] = its literal or the value that it points at, v[j + 1] = P[(v[j] + kappa(name)) mod
 // 97]. ledger.py is the same for the trainer; problems.json holds problems that both must render alike.
@@ -29,6 +31,7 @@ struct task {
   std::size_t first_fine = 0;
   std::size_t last_fine = 0;             // fine references point at lines first_fine ... last_fine
   double fine_share = 0;                 // of references; the others point at `last`
+  bool of_one_register = false;          // all answers are values of the same register
   std::vector<std::size_t> permutation;  // [values]
   std::vector<std::string> names;
   std::vector<std::size_t> kappa;  // [names]
@@ -54,6 +57,17 @@ inline task read_task(const std::filesystem::path& directory) {
     fail(path.string(), ": permutation, names and kappa do not have the lengths that values and registers ask for");
   return t;
 }
+
+/// What is given, and what the model writes.
+enum class scenario : std::uint8_t {
+  trace,      // the program is the prompt; thoughts and answers are to come, each question given
+  continued,  // program and all but the last `unwritten` thoughts are the prompt
+  questions,  // program and trace are the prompt; the questions come after it, one by one
+  listed,     // program, trace and all questions are the prompt; the model repeats each before its answer
+  permuted,   // as trace, but each line of a thought shows another line's value: what is read there is wrong
+};
+
+inline constexpr std::size_t unwritten = 4;  // thoughts
 
 /// What a register or an answer points at.
 struct reference {
@@ -82,7 +96,8 @@ struct problem {
   std::vector<bool> scored;        // the model can know this token from those before it
   std::vector<fetch> fetches;      // ascending
   std::vector<std::size_t> names;  // [registers]
-  std::size_t prompt_length = 0;   // tokens up to and with <go>
+  std::size_t program_length = 0;  // tokens up to and with the first <go>
+  std::size_t prompt_length = 0;   // tokens that are given
   std::size_t trace_end = 0;       // position of <ans>
 };
 
@@ -102,7 +117,10 @@ class generator {
       p.pointers.push_back(r < task_.literals ? reference{} : draw_reference(r));
     }
     for (std::size_t r = 0; r < task_.literals; ++r) p.literals.push_back(below(task_.values));
-    for (std::size_t a = 0; a < task_.answers; ++a) p.answers.push_back(draw_reference(task_.registers));
+    for (std::size_t a = 0; a < task_.answers; ++a) {
+      p.answers.push_back(draw_reference(task_.registers));
+      if (task_.of_one_register) p.answers.back().source = p.answers.front().source;
+    }
     return p;
   }
 
@@ -125,23 +143,23 @@ class generator {
 /// Writes a program, its trace and its answers as tokens.
 class renderer {
  public:
-  renderer(const task& t, const program& p) : task_(t), program_(p) { made_.names = p.names; }
+  renderer(const task& t, const program& p, scenario what) : task_(t), program_(p), what_(what) {
+    made_.names = p.names;
+  }
 
   problem render() {
     put({"<bos>"}, false);
     for (std::size_t r = 0; r < program_.names.size(); ++r) statement(r, false);
     put({"<go>"}, false);
-    made_.prompt_length = made_.tokens.size();
-    for (std::size_t r = 0; r < program_.names.size(); ++r) thought(r);
+    made_.program_length = made_.prompt_length = made_.tokens.size();
+    for (std::size_t r = 0; r < program_.names.size(); ++r) {
+      if (what_ == scenario::continued && r + unwritten == program_.names.size())
+        made_.prompt_length = made_.tokens.size();
+      thought(r);
+    }
     made_.trace_end = made_.tokens.size();
     put({"<ans>"}, true);
-    for (std::size_t a = 0; a < program_.answers.size(); ++a) {
-      const reference& to = program_.answers[a];
-      put({name(to.source), "[", line(to), "]"}, false);  // what is asked cannot be known
-      made_.fetches.push_back({made_.tokens.size() - 1, to, true});
-      put({numbered("%02zu", values_[to.source][to.line])}, true);
-      put({a + 1 < program_.answers.size() ? ";" : "<eos>"}, false);
-    }
+    answers();
     return std::move(made_);
   }
 
@@ -169,6 +187,23 @@ class renderer {
     }
   }
 
+  void question(const reference& to, bool scored) { put({name(to.source), "[", line(to), "]"}, scored); }
+
+  void answers() {
+    const bool listed = what_ == scenario::listed;  // otherwise what is asked cannot be known, nor how much
+    if (listed) {
+      for (const reference& to : program_.answers) question(to, false);
+      put({"<go>"}, false);
+    }
+    if (listed || what_ == scenario::questions) made_.prompt_length = made_.tokens.size();
+    for (const reference& to : program_.answers) {
+      question(to, listed);
+      made_.fetches.push_back({made_.tokens.size() - 1, to, true});
+      put({numbered("%02zu", values_[to.source][to.line])}, true);
+      put({&to == &program_.answers.back() ? "<eos>" : ";"}, listed);
+    }
+  }
+
   void thought(std::size_t r) {
     put({"<thought>"}, true);
     statement(r, true);
@@ -179,19 +214,25 @@ class renderer {
     put({numbered("%02zu", v)}, true);
     values_.emplace_back();
     for (std::size_t j = 0; j < task_.lines; ++j) {
-      put({numbered("@%zu", j), numbered("%02zu", v)}, true);
       values_.back().push_back(v);
       v = task_.permutation[(v + task_.kappa[program_.names[r]]) % task_.values];
+    }
+    for (std::size_t j = 0; j < task_.lines; ++j) {
+      const std::size_t shown = what_ == scenario::permuted ? (j + task_.lines / 2) % task_.lines : j;
+      put({numbered("@%zu", j), numbered("%02zu", values_.back()[shown])}, true);
     }
     put({"</thought>", "<summary>", name(r), "last", numbered("%02zu", values_.back().back()), "</summary>"}, true);
   }
 
   const task& task_;
   const program& program_;
+  scenario what_;
   std::vector<std::vector<std::size_t>> values_;  // [registers so far, lines]
   problem made_;
 };
 
-inline problem render(const task& t, const program& p) { return renderer(t, p).render(); }
+inline problem render(const task& t, const program& p, scenario what = scenario::trace) {
+  return renderer(t, p, what).render();
+}
 
 }  // namespace decode::ledger

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// zoomr-eval: what policies keep, measured. Bad input ends with exit code 2 and one sentence.
+#include <iostream>  // std::cerr
+
+#include <CLI/CLI.hpp>
+
+#include "input_error.hpp"
+#include "ledger/study.hpp"
+
+namespace decode {
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app("Measures what KV-cache policies keep, on models trained for it.");
+  ledger::study_options study;
+  CLI::App* ledger_command = ledger::add_command(app, study);
+  app.require_subcommand(1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& wrong) {
+    if (wrong.get_exit_code() == 0) return app.exit(wrong);
+    fail(wrong.what());
+  }
+  if (ledger_command->parsed()) ledger::run(study);
+  return 0;
+}
+
+}  // namespace
+}  // namespace decode
+
+int main(int argc, char** argv) {
+  try {
+    return decode::run(argc, argv);
+  } catch (const std::exception& wrong) {
+    std::cerr << "zoomr-eval: " << wrong.what() << '\n';
+  }
+  return 2;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runs.hpp"
+
+#include "../policies.hpp"
+
+namespace decode::ledger {
+namespace {
+
+/// visit(policy) with the policy of that choice; quest has no dense layers, which are for models with more than four.
+template <class Visit>
+void with_run(const run_choice& choice, needs& needed, Visit visit) {
+  const auto control = [&](auto policy) {
+    if (policy.zone.recent > 1) policy.zone.recent = choice.window;
+    apply(policy, choice.settings);
+    visit(policy);
+  };
+  if (choice.policy == "oracle") return control(with_selector(zoomr::policies::zoomr_mass, oracle{&needed}));
+  if (choice.policy == "random_c") return control(with_selector(zoomr::policies::zoomr_mass, random_segments{}));
+  if (choice.policy == "zoomr_box") return control(zoomr_box);
+  if (choice.policy == "zoomr_cover") return control(with_selector(zoomr::policies::zoomr_focus, zoomr::cover_mass{}));
+  if (choice.policy == "summaries_apart") return control(summaries_apart);
+  std::vector<std::string> settings = choice.settings;
+  if (of_thoughts(choice.policy)) settings.insert(settings.begin(), "zones.recent=" + std::to_string(choice.window));
+  if (choice.policy == "quest") settings.insert(settings.begin(), "zones.dense_layers=0");
+  with_policy({choice.policy, choice.budget, settings}, visit);
+}
+
+template <class Policy>
+bool stale(const Policy& policy) {
+  return Policy::selects && policy.agree.per == zoomr::scope::sequence && !policy.refresh.ask_again;
+}
+
+}  // namespace
+
+bool of_thoughts(const std::string& policy) {
+  return policy.starts_with("zoomr") || policy == "summary_only" || policy == "lightthinker" || policy == "oracle" ||
+         policy == "random_c";
+}
+
+outcome run_policy(subject& on, const problem_set& set, const run_choice& choice, bool forced,
+                   const progress_sink& passed) {
+  needs needed;
+  outcome made;
+  with_run(choice, needed, [&](const auto& policy) {
+    made = evaluate(on.net, policy, set, on.classes, forced, needed, passed);
+    made.late = stale(policy);
+    made.options = describe(policy);
+  });
+  return made;
+}
+
+void check_policy(const run_choice& choice) {
+  needs needed;
+  with_run(choice, needed, [&](auto policy) {
+    for (const std::string& setting : choice.settings) {
+      if (apply(policy, {setting}) == 0) fail(choice.policy, ": it has no option ", setting, "; see --list-policies");
+    }
+  });
+}
+
+}  // namespace decode::ledger

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint at work on the task: what the demo and the study have in common.
+#pragma once
+
+#include <filesystem>  // std::filesystem::path
+#include <string>      // std::string
+#include <vector>      // std::vector
+
+#include "../model.hpp"
+#include "../token_classes.hpp"
+#include "evaluate.hpp"
+
+namespace decode::ledger {
+
+/// A checkpoint trained for the task.
+struct subject {
+  std::string checkpoint;  // the directory's name
+  model net;
+  tokenizer words;
+  task constants;
+  std::vector<zoomr::token_class> classes;  // [V]
+
+  subject(const std::string& directory, const std::vector<std::string>& delimiters)
+      : checkpoint(std::filesystem::path(directory + "/.").parent_path().filename().string()),
+        net(load_model(directory)),
+        words(directory, net.config().vocab),
+        constants(read_task(directory)),
+        classes(classify(words, net.config().vocab, delimiters)) {}
+
+  /// @throws input_error if the problems are longer than the model's context
+  void expect_room(const problem_set& set) const {
+    if (set.length() > net.config().context)
+      fail(checkpoint, ": a problem has ", set.length(), " tokens, but the model's context is ", net.config().context);
+  }
+};
+
+/// One policy as it is run: a preset or a control, and what is changed of it.
+struct run_choice {
+  std::string policy;  // a name of policy_table, or a control: oracle, random_c, zoomr_box, zoomr_cover,
+                       // summaries_apart
+  index budget = 0;    // 0: the preset's own
+  index window = 24;   // of the policies of thoughts: what is farther back must be zoomed into
+  std::vector<std::string> settings;
+};
+
+/// True for the policies whose segments are thoughts, which have a window rather than a budget.
+bool of_thoughts(const std::string& policy);
+
+/// Runs `choice` on the problems.
+/// @throws input_error if there is no such policy, or if its options cannot work together
+outcome run_policy(subject& on, const problem_set& set, const run_choice& choice, bool forced,
+                   const progress_sink& passed);
+
+/// Checks a choice, before any model is loaded.
+/// @throws input_error as `run_policy`, and if a setting names no field of the policy
+void check_policy(const run_choice& choice);
+
+}  // namespace decode::ledger

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// zoomr-eval ledger: policies on many problems, with intervals; resumable, on several threads.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+#include <string>  // std::string
+#include <vector>  // std::vector
+
+#include <CLI/CLI.hpp>
+
+namespace decode::ledger {
+
+struct study_options {
+  std::vector<std::string> checkpoints;  // directories; empty: all that come with the decoder
+  std::vector<std::string> policies = {"full", "window", "summary_only", "zoomr", "zoomr_mass", "oracle"};
+  std::vector<std::string> tasks = {"trace"};
+  zoomr::index problems = 50;
+  zoomr::index free_problems = -1;  // of these, how many are also written by the model itself; -1: all
+  zoomr::index registers = 0;       // 0: the checkpoint's own size
+  zoomr::index lines = 0;
+  std::uint64_t seed = 1;
+  zoomr::index window = 24;
+  std::vector<std::string> settings;
+  std::vector<std::string> delimiters = {";"};
+  zoomr::index jobs = 1;
+  std::string resume;
+  std::string csv;
+  bool json = false;
+};
+
+/// Adds the subcommand and its options.
+CLI::App* add_command(CLI::App& app, study_options& given);
+
+/// Runs the study and prints what it found.
+/// @throws input_error
+void run(const study_options& given);
+
+}  // namespace decode::ledger

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The units of a study, which run in any order, and the file that remembers those that are done.
+#pragma once
+
+#include <cmath>    // std::sqrt
+#include <fstream>  // std::ofstream
+#include <map>      // std::map
+#include <mutex>    // std::mutex
+#include <string>   // std::string
+#include <vector>   // std::vector
+
+#include "../json_file.hpp"
+#include "evaluate.hpp"
+
+namespace decode::ledger {
+
+/// What is kept of an outcome: it can be written to a file, and joined with that of other problems.
+struct unit_result {
+  std::vector<scores> each;  // of each problem
+  double attended_sum = 0;   // over problems
+  zoomr::byte_count device_peak = 0;
+  zoomr::memory_use bytes;
+  std::int64_t zooms = 0, refreshes = 0;
+  double seconds = 0;
+  std::int64_t steps = 0;
+  std::string options;
+
+  void add(const unit_result& other) {
+    each.insert(each.end(), other.each.begin(), other.each.end());
+    attended_sum += other.attended_sum;
+    device_peak = std::max(device_peak, other.device_peak);
+    bytes = other.bytes;
+    zooms += other.zooms, refreshes += other.refreshes;
+    seconds += other.seconds, steps += other.steps;
+    options = other.options;
+  }
+};
+
+inline unit_result result_of(const outcome& made) {
+  unit_result kept;
+  kept.each = made.each;
+  kept.attended_sum = made.attended_mean * static_cast<double>(made.each.size());
+  kept.device_peak = made.device_peak;
+  kept.bytes = made.bytes;
+  kept.zooms = made.stats.zooms, kept.refreshes = made.stats.refreshes;
+  kept.seconds = made.seconds, kept.steps = made.steps;
+  kept.options = made.options;
+  return kept;
+}
+
+inline void to_json(json& to, const score& from) { to = {from.right, from.all}; }
+inline void from_json(const json& from, score& to) { from.at(0).get_to(to.right), from.at(1).get_to(to.all); }
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(scores, fine, coarse, answers, exact, trace, found, agreeability_right,
+                                   agreeability_wrong, agreed_right, agreed_wrong)
+
+inline json to_line(const std::string& key, const unit_result& of) {
+  return {{"unit", key},
+          {"each", of.each},
+          {"attended_sum", of.attended_sum},
+          {"device_peak", of.device_peak},
+          {"bytes", {of.bytes.details, of.bytes.summaries, of.bytes.metadata}},
+          {"zooms", of.zooms},
+          {"refreshes", of.refreshes},
+          {"seconds", of.seconds},
+          {"steps", of.steps},
+          {"options", of.options}};
+}
+
+inline unit_result from_line(const json& line) {
+  unit_result of;
+  line.at("each").get_to(of.each);
+  line.at("attended_sum").get_to(of.attended_sum);
+  line.at("device_peak").get_to(of.device_peak);
+  of.bytes.details = line.at("bytes").at(0), of.bytes.summaries = line.at("bytes").at(1);
+  of.bytes.metadata = line.at("bytes").at(2);
+  line.at("zooms").get_to(of.zooms);
+  line.at("refreshes").get_to(of.refreshes), line.at("seconds").get_to(of.seconds);
+  line.at("steps").get_to(of.steps), line.at("options").get_to(of.options);
+  return of;
+}
+
+/// Results by unit, in memory and, if a file is named, there too: one line each, so that a study that was
+/// stopped goes on where it was. A last line cut short by the stop is left out. Safe for several threads.
+class unit_file {
+ public:
+  explicit unit_file(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    if (std::filesystem::exists(path)) read();
+    out_.open(path, std::ios::app);
+    if (!out_) fail(path, ": cannot be written");
+  }
+
+  bool has(const std::string& unit) {
+    const std::scoped_lock lock(mutex_);
+    return done_.contains(unit);
+  }
+  const unit_result& at(const std::string& unit) const { return done_.at(unit); }
+
+  void add(const std::string& unit, unit_result made) {
+    const std::scoped_lock lock(mutex_);
+    if (out_.is_open()) out_ << to_line(unit, made).dump() << std::endl;
+    done_[unit] = std::move(made);
+  }
+
+ private:
+  void read() {
+    std::istringstream text(read_text(path_, std::uint64_t{1} << 30));
+    std::string row;
+    for (int number = 1; std::getline(text, row); ++number) {
+      const json line = json::parse(row, nullptr, false);
+      if (line.is_discarded() && text.eof()) {  // cut short: write over it
+        std::filesystem::resize_file(path_, file_bytes(path_) - row.size());
+        return;
+      }
+      try {
+        done_[line.at("unit")] = from_line(line);
+      } catch (const json::exception&) {
+        fail(path_, ": line ", number, " is not a unit of a study; name another file to --resume");
+      }
+    }
+  }
+
+  std::string path_;
+  std::ofstream out_;
+  std::map<std::string, unit_result> done_;
+  std::mutex mutex_;
+};
+
+/// A share, and where it lies with a probability of 95 %.
+struct estimate {
+  double share = 0, low = 0, high = 0;
+};
+
+/// The share of `part` in all problems together. The interval is Wilson's, for as many independent trials as have the
+/// variance that the problems show among each other (fetches of one problem are not independent); if all or none are
+/// right, for as many trials as there are problems.
+inline estimate estimate_of(const std::vector<scores>& each, score scores::*part) {
+  double right = 0, all = 0, squares = 0, count = 0;
+  for (const scores& s : each) right += (s.*part).right, all += (s.*part).all, count += (s.*part).all > 0;
+  if (all == 0) return {};
+  const double share = right / all;
+  for (const scores& s : each) {
+    const double off = (s.*part).right - share * (s.*part).all;
+    squares += off * off;
+  }
+  const double variance = count > 1 ? squares / (all * all) * count / (count - 1) : 0;
+  const double trials = variance > 0 ? share * (1 - share) / variance : count;
+  const double z = 1.959964;
+  const double centre = (share + z * z / (2 * trials)) / (1 + z * z / trials);
+  const double half =
+      z / (1 + z * z / trials) * std::sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials));
+  return {share, std::max(0.0, centre - half), std::min(1.0, centre + half)};
+}
+
+}  // namespace decode::ledger
