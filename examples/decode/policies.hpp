@@ -39,6 +39,14 @@ inline constexpr policy_entry policy_table[] = {
      "attended tokens (tau)"},
     {"quest", "Quest: pages of 16 tokens by an upper bound of their logits, at every token",
      "tokens of chosen pages; a page has 16"},
+    {"lightthinker", "LightThinker: prompt, summaries and the open thought; a thought goes when its summary ends",
+     "nothing"},
+    {"arkvale", "ArkVale: pages of 32 tokens by an upper bound of their logits, one choice a layer, at every token",
+     "tokens of chosen pages; a page has 32"},
+    {"snapkv", "SnapKV: of the prompt, what its last queries look at; everything after it",
+     "tokens of the prompt that are kept"},
+    {"shadowkv", "ShadowKV's landmarks: chunks of 8 tokens by the mass of their mean keys, at every token",
+     "tokens of chosen chunks; a chunk has 8"},
 };
 
 /// A policy as the command line gives it.
@@ -170,6 +178,10 @@ void with_policy(const policy_choice& choice, Visit visit) {
     if (budget > 0) policy.select.tokens = budget;
     use(policy);
   };
+  const auto paging = [&](auto policy) {
+    if (budget > 0) policy.select.segments = (budget - 1) / policy.segment.longest + 1;
+    use(policy);
+  };
   if (choice.name == "full") {
     use(presets::full);
   } else if (choice.name == "window") {
@@ -193,9 +205,15 @@ void with_policy(const policy_choice& choice, Visit visit) {
   } else if (choice.name == "sentence_kv_published") {
     use(budget > 0 ? presets::sentence_kv_with(budget, 3.0f, {.everything_until = 1}) : presets::sentence_kv_published);
   } else if (choice.name == "quest") {
-    auto policy = presets::quest;
-    if (budget > 0) policy.select.segments = (budget - 1) / policy.segment.longest + 1;
-    use(policy);
+    paging(presets::quest);
+  } else if (choice.name == "lightthinker") {
+    use(presets::lightthinker);
+  } else if (choice.name == "arkvale") {
+    paging(presets::arkvale);
+  } else if (choice.name == "snapkv") {
+    use(budget > 0 ? presets::snapkv_with(budget) : presets::snapkv);
+  } else if (choice.name == "shadowkv") {
+    paging(presets::shadowkv);
   } else {
     std::string known;
     for (const policy_entry& entry : policy_table) (known += known.empty() ? "" : ", ") += entry.name;

@@ -81,6 +81,9 @@ template <class Scorer, class Summarizer>
 concept scorer_for =
     scorer<Scorer> && summarizer<Summarizer> && std::same_as<typename Scorer::summary, typename Summarizer::summary>;
 
+/// How the numbers of several query heads become one.
+enum class pool : std::uint8_t { mean, max };
+
 /// Turns the scores of some heads into tallies, shared by everyone in `per`.
 ///
 /// scores [heads, segments] in logits times sqrt(head_dim); tokens [segments] attendable details;

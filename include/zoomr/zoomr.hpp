@@ -3,9 +3,13 @@
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
+#include <zoomr/policies/arkvale.hpp>
 #include <zoomr/policies/full.hpp>
+#include <zoomr/policies/lightthinker.hpp>
 #include <zoomr/policies/quest.hpp>
 #include <zoomr/policies/sentence_kv.hpp>
+#include <zoomr/policies/shadowkv.hpp>
+#include <zoomr/policies/snapkv.hpp>
 #include <zoomr/policies/window.hpp>
 #include <zoomr/policies/zoomr.hpp>
 #include <zoomr/refresh/on_drift.hpp>

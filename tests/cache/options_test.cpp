@@ -36,7 +36,7 @@ constexpr scope all_scopes[] = {scope::sequence, scope::layer, scope::kv_head, s
 template <class Policy>
 void check_options_of(const std::string& name, const Policy& base) {
   using agrees = decltype(base.agree);
-  constexpr bool pools = std::same_as<agrees, pooled_score>;
+  constexpr bool pools = std::same_as<agrees, pooled_score> || std::same_as<agrees, pooled_mass>;
   const auto check = [&](const std::string& option, auto change) {
     check_option(name + ", " + option, with(base, change));
   };
@@ -58,7 +58,10 @@ void check_options_of(const std::string& name, const Policy& base) {
         [](auto& p) { p.zone.open = 0, p.zone.sinks = 0, p.zone.recent = 1, p.zone.prompt = false; });
   check("a pinned prompt", [](auto& p) { p.zone.prompt = true, p.zone.sinks = 8, p.zone.recent = 20; });
   check_option(name + ", dense below 90", base, 90);
-  if constexpr (pools) check("the best head", [](auto& p) { p.agree.over_group = pool::max; });
+  if constexpr (pools) {
+    check("the best head", [](auto& p) { p.agree.over_group = pool::max; });
+    check("the mean of the heads", [](auto& p) { p.agree.over_group = pool::mean; });
+  }
   if constexpr (requires { base.agree.k; }) check("one vote", [](auto& p) { p.agree.k = 1; });
   if constexpr (requires { base.refresh.ask_again; } && !std::same_as<decltype(base.refresh), on_drift>) {
     if (base.agree.per != scope::sequence) return;
@@ -116,6 +119,11 @@ TEST_CASE("sentences by pooled means at every token: every option is the referen
                    with(base, [&](auto& p) { p.select.tokens = budget, p.select.cut = cut; }));
     }
   }
+}
+
+TEST_CASE("pages by pooled mass at every token: every option is the reference's") {
+  check_options_of("pooled mass", compose(fixed_pages{.longest = 5}, key_mean{}, mean_dot{}, pooled_mass{},
+                                          best_segments{.segments = 3, .tokens = 13}, every_token{}, small_zones));
 }
 
 TEST_CASE("retention: every width, group rule and size keeps the reference's tokens") {

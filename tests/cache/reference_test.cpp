@@ -10,10 +10,14 @@ constexpr kind all_kinds[] = {kind::uniform, kind::peaked, kind::ties, kind::int
 constexpr markup all_markup[] = {markup::pairs, markup::summaries_alone, markup::sentences, markup::no_delimiter,
                                  markup::stray};
 
+template <class Policy>
+constexpr bool uses_softmax = std::same_as<decltype(Policy::agree), zoomr::head_mass> ||
+                              std::same_as<decltype(Policy::agree), zoomr::pooled_mass>;
+
 /// Integers are exact in float up to means of 8 keys; a softmax never is.
 template <class Policy>
 bool is_exact(const Policy& policy, kind look, const shape& model) {
-  const bool tallies_exact = !std::same_as<decltype(policy.agree), zoomr::head_mass>;
+  const bool tallies_exact = !uses_softmax<Policy>;
   const bool keeps_all = policy.retain.kept(zoomr::unlimited) == zoomr::unlimited;
   return (look == kind::integers || look == kind::ties) && tallies_exact && keeps_all && policy.segment.longest <= 8 &&
          model.head_dim <= 16;
@@ -53,7 +57,7 @@ TEST_CASE("every preset attends the positions of the naive reference, and gives 
 TEST_CASE("integer inputs leave no close call: every preset that does not use a softmax is exactly the reference") {
   for_each_preset([](const char* name, auto preset) {
     preset = without_close_calls(preset);
-    if constexpr (std::same_as<decltype(preset.agree), zoomr::head_mass>) return;
+    if constexpr (uses_softmax<decltype(preset)>) return;
     comparison all;
     for (std::uint64_t seed = 1; seed <= 15; ++seed) {
       const shape model{2, seed % 4 == 0 ? 6 : 4, seed % 4 == 0 ? 3 : static_cast<index>(seed % 2) + 1, 8};

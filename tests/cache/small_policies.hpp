@@ -43,6 +43,19 @@ inline constexpr auto quest = with(policies::quest, [](auto& p) {
   p.select.segments = 4;
   p.zone.dense_layers = 1;
 });
+inline constexpr auto lightthinker =
+    with(policies::lightthinker, [](auto& p) { p.segment.longest = 40, p.segment.prompt_piece = 13; });
+inline constexpr auto arkvale = with(policies::arkvale, [](auto& p) {
+  p.segment.longest = 11;
+  p.select.segments = 3;
+  p.zone.sinks = 5, p.zone.recent = 6, p.zone.dense_layers = 1;
+});
+inline constexpr auto snapkv = with(policies::snapkv_with(33), [](auto& p) { p.retain.queries = 8; });
+inline constexpr auto shadowkv = with(policies::shadowkv, [](auto& p) {
+  p.segment.longest = 5;
+  p.select.segments = 6;
+  p.zone.recent = 7;
+});
 
 // Beside the presets: choices in the same pass that stay in force, and query sums that matter for them.
 inline constexpr auto by_layer = with(zoomr, [](auto& p) {
@@ -68,6 +81,10 @@ void for_each_preset(Test test) {
   test("sentence_kv", small::sentence_kv);
   test("sentence_kv_published", small::sentence_kv_published);
   test("quest", small::quest);
+  test("lightthinker", small::lightthinker);
+  test("arkvale", small::arkvale);
+  test("snapkv", small::snapkv);
+  test("shadowkv", small::shadowkv);
 }
 
 /// The same, and the policies beside the presets.

@@ -15,7 +15,7 @@ import tempfile
 ORDER = """
 config.hpp version.hpp
 core/types.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp
-math/functions.hpp math/dot.hpp math/attention_state.hpp math/order.hpp
+math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp
 segment.hpp summaries.hpp concepts.hpp zones.hpp
 segment/|retain/|summarize/|ask/|score/|agree/|select/|refresh/|store/|attend/
 policy.hpp

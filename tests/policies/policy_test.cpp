@@ -105,6 +105,22 @@ TEST_CASE("presets have the published numbers") {
   CHECK(policies::quest.zone.dense_layers == 2);
   CHECK(policies::window.zone.sinks == 4);
   CHECK(policies::full.zone.recent == unlimited);
+
+  CHECK(policies::lightthinker.zone.prompt);
+  CHECK(policies::lightthinker.zone.recent == 1);  // no window: a thought goes when its summary ends
+  CHECK(policies::lightthinker.store.evicts);
+  CHECK(policies::arkvale.segment.longest == 32);
+  CHECK(policies::arkvale.agree.per == scope::layer);
+  CHECK(policies::arkvale.store.offloads);
+  CHECK(policies::snapkv.retain.queries == 32);
+  CHECK(policies::snapkv.retain.pooling == 7);
+  CHECK(policies::snapkv_with(77).retain.tokens == 77);
+  CHECK(policies::snapkv.zone.recent == unlimited);
+  CHECK(policies::shadowkv.segment.longest == 8);
+  CHECK(policies::shadowkv.agree.over_group == pool::max);
+  CHECK(policies::shadowkv.agree.per == scope::kv_head);
+  CHECK(policies::shadowkv.select.segments * policies::shadowkv.segment.longest == 2048);
+  CHECK(policies::shadowkv.store.offloads);
 }
 
 }  // namespace zoomr

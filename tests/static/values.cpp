@@ -11,7 +11,7 @@ inline constexpr bool plain = ((std::regular<Values> && std::is_trivially_copyab
 static_assert(plain<fixed_pages, sentences, thoughts, unsegmented>);
 static_assert(plain<fixed_pages::state, sentences::state, thoughts::state, unsegmented::state>);
 static_assert(plain<keep_everything, observed_attention, key_mean, key_box, no_summary, last_query, running_mean>);
-static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score>);
+static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
 static_assert(plain<best_segments, fill_budget, take_nothing, boundaries, every_token, never, on_drift, zones>);
 static_assert(plain<resident, details_on_host, evicting>);
 static_assert(plain<shape, segment, run, bfloat16, sequence>);
@@ -34,6 +34,10 @@ static_assert(policies::sentence_kv_published.problem() == nullptr);
 static_assert(policies::zoomr.problem() == nullptr);
 static_assert(policies::zoomr_mass.problem() == nullptr);
 static_assert(policies::summary_only.problem() == nullptr);
+static_assert(policies::lightthinker.problem() == nullptr);
+static_assert(policies::arkvale.problem() == nullptr);
+static_assert(policies::snapkv.problem() == nullptr && policies::snapkv_with(unlimited).problem() == nullptr);
+static_assert(policies::shadowkv.problem() == nullptr);
 static_assert(shape{32, 32, 8, 128}.problem() == nullptr && shape{}.problem() != nullptr);
 static_assert(config{}.problem() == nullptr && config{.tokens = 0}.problem() != nullptr);
 

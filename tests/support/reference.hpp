@@ -256,6 +256,7 @@ class replay {
   double uncertainty(const estimate& tallied) const {
     if (std::same_as<decltype(policy_.agree), zoomr::head_votes>) return -1;
     if (std::same_as<decltype(policy_.agree), zoomr::head_mass>) return tallied.magnitude;
+    if (std::same_as<decltype(policy_.agree), zoomr::pooled_mass>) return tallied.magnitude;
     return scores_of{model().head_dim, {}}.rounding(tallied);
   }
 
@@ -291,7 +292,7 @@ class replay {
       if (doubtful && !past_.exact) close_call(now.position);
     }
 
-    constexpr bool counted = !std::same_as<decltype(policy_.agree), zoomr::pooled_score>;
+    constexpr bool counted = !pools();
     constexpr bool needs_a_vote = std::same_as<decltype(policy_.agree), zoomr::head_votes>;
     std::vector<index> wanted;
     made.levels.assign(static_cast<std::size_t>(now.known), level::summary);
@@ -327,7 +328,7 @@ class replay {
       if (made.of(id) == level::details) agreed += tallies[static_cast<std::size_t>(id)].value;
     }
     ++counts_.refreshes;
-    if (std::same_as<decltype(policy_.agree), zoomr::pooled_score> || all <= 0) return;
+    if (pools() || all <= 0) return;
     counts_.agreeability_sum += agreed / all;
     ++counts_.agreeability_count;
   }
@@ -372,6 +373,10 @@ class replay {
   // ---- one token ----
 
   static constexpr bool selects = Policy::selects;
+  static constexpr bool pools() {
+    using agrees = decltype(Policy::agree);
+    return std::same_as<agrees, zoomr::pooled_score> || std::same_as<agrees, zoomr::pooled_mass>;
+  }
   bool shared_by_all() const { return policy_.agree.per == scope::sequence; }
   bool stays_in_force() const {
     return !std::same_as<decltype(policy_.refresh), zoomr::every_token> || shared_by_all();

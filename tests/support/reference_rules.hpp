@@ -71,6 +71,32 @@ inline void agree(const zoomr::head_mass&, const scores_of& scores, const std::v
     }
   }
 }
+inline void agree(const zoomr::pooled_mass& by, const scores_of& scores, const std::vector<index>& eligible,
+                  const std::vector<index>&, std::vector<estimate>& tallies, bool&) {
+  const double unit = 1099511627776.0;  // 2^40
+  const double root = std::sqrt(static_cast<double>(scores.head_dim));
+  for (const auto& of_head : scores.of_head) {
+    const auto logit = [&](index id) { return of_head[static_cast<std::size_t>(id)].value / root; };
+    double largest = -std::numeric_limits<double>::infinity(), magnitude = 0;
+    for (const index id : eligible) {
+      if (logit(id) > largest) largest = logit(id);
+      const double sum = of_head[static_cast<std::size_t>(id)].magnitude / root;
+      if (std::isfinite(sum)) magnitude = std::max(magnitude, sum);
+    }
+    const auto weight = [&](index id) {
+      return std::isnan(logit(id)) ? 0.0 : logit(id) == largest ? 1.0 : std::exp(logit(id) - largest);
+    };
+    double sum = 0;
+    for (const index id : eligible) sum += weight(id);
+    if (sum == 0) continue;
+    for (const index id : eligible) {
+      estimate& pooled = tallies[static_cast<std::size_t>(id)];
+      const double mass = std::floor(weight(id) / sum * unit + 0.5);
+      pooled.value = by.over_group == zoomr::pool::mean ? pooled.value + mass : std::max(pooled.value, mass);
+      pooled.magnitude += 1 + mass * tolerance::mass(scores.head_dim + 300, magnitude) / 16777216.0;
+    }
+  }
+}
 inline void agree(const zoomr::pooled_score& by, const scores_of& scores, const std::vector<index>& eligible,
                   const std::vector<index>&, std::vector<estimate>& tallies, bool&) {
   for (const index id : eligible) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <zoomr/concepts.hpp>
-#include <zoomr/math/functions.hpp>
+#include <zoomr/math/softmax.hpp>
 
 #include <cmath>  // std::sqrt
 
@@ -27,24 +27,14 @@ struct head_mass {
   void add(view<const float, 2> scores, view<const index> tokens, index head_dim, view<tally> tallies,
            view<index>) const {
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    const auto logit = [&](index head, index id) {
-      return fused(scores(head, id), scale, logarithm(static_cast<float>(tokens[id])));
-    };
     for (index head = 0; head < scores.extent(0); ++head) {
-      float largest = -infinity;
+      const softmax mass(tallies.size(), [&](index id) {
+        if (tallies[id] == not_eligible) return not_a_number;
+        return fused(scores(head, id), scale, logarithm(static_cast<float>(tokens[id])));
+      });
+      if (mass.sum() == 0.0f) continue;
       for (index id = 0; id < tallies.size(); ++id) {
-        if (tallies[id] != not_eligible && logit(head, id) > largest) largest = logit(head, id);
-      }
-      const auto mass = [&](index id) {
-        const float x = tallies[id] == not_eligible ? 0.0f : logit(head, id);
-        if (tallies[id] == not_eligible || x != x) return 0.0f;
-        return x == largest ? 1.0f : exponential(x - largest);
-      };
-      float sum = 0.0f;
-      for (index id = 0; id < tallies.size(); ++id) sum += mass(id);
-      if (sum == 0.0f) continue;
-      for (index id = 0; id < tallies.size(); ++id) {
-        if (tallies[id] != not_eligible) tallies[id] += static_cast<tally>(mass(id) / sum * unit + 0.5f);
+        if (tallies[id] != not_eligible) tallies[id] += static_cast<tally>(mass.share(id) * unit + 0.5f);
       }
     }
   }

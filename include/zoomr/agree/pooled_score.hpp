@@ -7,9 +7,6 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// How the scores of several query heads become one.
-enum class pool : std::uint8_t { mean, max };
-
 /// The mean or the maximum, over the query heads that share `per`, of their scores. With `scope::head` each
 /// query head decides alone.
 ///

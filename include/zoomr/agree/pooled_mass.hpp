@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. The heads that share a selection pool their attention, not their scores.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+#include <zoomr/math/softmax.hpp>
+
+#include <algorithm>  // std::max
+#include <cmath>      // std::sqrt
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The mean or the maximum, over the query heads that share `per`, of each head's softmax over the segments: unlike
+/// scores, masses of different heads can be compared. A segment counts once, however long it is.
+///
+/// The softmax is that of q . summary / sqrt(head_dim). Masses are counted in units of 2^-40, so that heads may come in
+/// any order; NaN scores count as nothing.
+/// @cost    three passes over the scores of each head, with an exponential for each score in the last two
+/// @source  ShadowKV, arXiv:2410.21465: the maximum over the group of a KV head, as published
+struct pooled_mass {
+  using role = role::consensus;
+  static constexpr const char* name = "pooled_mass";
+  static constexpr tally least = 0;  // any mass will do
+  static constexpr bool counts = false;
+  static constexpr float unit = 1099511627776.0f;  // 2^40
+
+  scope per = scope::kv_head;
+  pool over_group = pool::max;
+
+  void add(view<const float, 2> scores, view<const index>, index head_dim, view<tally> tallies, view<index>) const {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    for (index head = 0; head < scores.extent(0); ++head) {
+      const softmax mass(tallies.size(), [&](index id) {
+        return tallies[id] == not_eligible ? not_a_number : scores(head, id) * scale;
+      });
+      if (mass.sum() == 0.0f) continue;
+      for (index id = 0; id < tallies.size(); ++id) {
+        if (tallies[id] == not_eligible) continue;
+        const auto of_head = static_cast<tally>(mass.share(id) * unit + 0.5f);
+        tallies[id] = over_group == pool::mean ? tallies[id] + of_head : std::max(tallies[id], of_head);
+      }
+    }
+  }
+  constexpr const char* problem() const {
+    return per == scope::sequence ? "pooled_mass: masses of different layers are not pooled; use head_mass" : nullptr;
+  }
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("per", self.per);
+    visit("over_group", self.over_group);
+  }
+  friend constexpr bool operator==(const pooled_mass&, const pooled_mass&) = default;
+};
+
+static_assert(consensus<pooled_mass>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// L5. SnapKV: of the prompt, each KV head keeps what its last queries look at; nothing else is ever left out.
+// Source: arXiv:2404.14469. Differs: one set for each KV head, by the best of its query heads, where the released code
+// keeps one for each query head; the pages of what is not kept are really given back.
+#pragma once
+
+#include <zoomr/policy.hpp>
+#include <zoomr/retain/observed_attention.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace policies {
+
+/// `tokens` tokens of the prompt, the observed ones included.
+constexpr auto snapkv_with(index tokens) {
+  return compose(observed_attention{.tokens = tokens}, zones{.recent = unlimited});
+}
+
+inline constexpr auto snapkv = snapkv_with(1024);
+
+}  // namespace policies
+}  // namespace v0
+}  // namespace zoomr
