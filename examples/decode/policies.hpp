@@ -45,6 +45,9 @@ inline constexpr policy_entry policy_table[] = {
      "tokens of chosen pages; a page has 32"},
     {"snapkv", "SnapKV: of the prompt, what its last queries look at; everything after it",
      "tokens of the prompt that are kept"},
+    {"h2o", "H2O: the last tokens and those that have got most attention so far", "tokens that each KV head keeps"},
+    {"r_kv", "R-KV: every 128 tokens, each KV head keeps what is looked at and not said twice",
+     "tokens that each KV head keeps"},
     {"shadowkv", "ShadowKV's landmarks: chunks of 8 tokens by the mass of their mean keys, at every token",
      "tokens of chosen chunks; a chunk has 8"},
 };
@@ -212,6 +215,10 @@ void with_policy(const policy_choice& choice, Visit visit) {
     paging(presets::arkvale);
   } else if (choice.name == "snapkv") {
     use(budget > 0 ? presets::snapkv_with(budget) : presets::snapkv);
+  } else if (choice.name == "h2o") {
+    use(budget > 0 ? presets::h2o_with(budget) : presets::h2o);
+  } else if (choice.name == "r_kv") {
+    use(budget > 0 ? presets::r_kv_with(budget) : presets::r_kv);
   } else if (choice.name == "shadowkv") {
     paging(presets::shadowkv);
   } else {

@@ -3,6 +3,7 @@
 // them; `using role = ...` says which, so that compose() takes components in any order.
 #pragma once
 
+#include <zoomr/attention.hpp>
 #include <zoomr/math/order.hpp>
 #include <zoomr/segment.hpp>
 #include <zoomr/summaries.hpp>
@@ -44,8 +45,29 @@ concept segmenter = component<T> && std::same_as<typename T::role, role::segment
   { t.open_begin(state) } -> std::same_as<index>;
 };
 
-/// Says how many tokens of the prompt each lane keeps. If it `observes`, the cache measures the attention
-/// that each token gets from the last `queries()` tokens and keeps the highest.
+/// What a retainer that `observes` needs beside the rest. Of the last tokens, the queries of `observed(tokens)` count
+/// and `safe(tokens)` are kept in any case; `rate` writes the importance of the scored ones to the front of [tokens].
+/// If it `accumulates`, attention adds up since the first token, rather than over the last `observed` ones; `observed`
+/// must then be all of them. If it `reads_keys`, it is shown them.
+template <class T>
+concept observer = requires(const T t, index tokens, const lane_attention& seen, view<float> importance) {
+  { T::accumulates } -> std::convertible_to<bool>;
+  { T::reads_keys } -> std::convertible_to<bool>;
+  { T::while_decoding } -> std::convertible_to<bool>;
+  { t.observed(tokens) } -> std::same_as<index>;
+  { t.safe(tokens) } -> std::same_as<index>;
+  { t.rate(seen, importance) } -> std::same_as<void>;
+};
+
+/// An observer that goes on after the prompt: every `every` tokens.
+template <class T>
+concept decoding_observer = observer<T> && requires(const T t) {
+  { t.every } -> std::convertible_to<index>;
+};
+
+/// Says how many of so many tokens each lane keeps. If it `observes`, the cache measures the attention that each token
+/// gets from later queries, at the end of the prompt and, if it works `while_decoding`, after every `every` tokens from
+/// there; each lane keeps its sinks, its last tokens, and those that are rated highest.
 template <class T>
 concept retainer = component<T> && std::same_as<typename T::role, role::retainer> && requires(const T t, index tokens) {
   { T::observes } -> std::convertible_to<bool>;

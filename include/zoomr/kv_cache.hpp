@@ -140,9 +140,12 @@ class kv_cache {
     }
     ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
     if constexpr (decltype(core_->policy.retain)::observes) {
-      const auto prompt = std::int64_t{stepped.tokens()} + item.ids.size();
-      const bool decides = item.prompt_ends && core_->policy.retain.tokens < prompt;
-      ZOOMR_EXPECTS(!decides || item.ids.size() >= core_->policy.retain.queries,
+      using retainer_type = decltype(core_->policy.retain);
+      const auto prompt =
+          static_cast<index>(std::min<std::int64_t>(std::int64_t{stepped.tokens()} + item.ids.size(), unlimited));
+      const bool decides = item.prompt_ends && core_->policy.retain.kept(prompt) < prompt;
+      const bool all_here = retainer_type::accumulates || item.ids.size() >= core_->policy.retain.observed(prompt);
+      ZOOMR_EXPECTS(!decides || all_here,
                     "begin: the last chunk of the prompt must hold all tokens that retention observes");
     }
   }
@@ -193,13 +196,16 @@ class kv_cache {
     const bool choices = core_->persists() && generated && !undone.log.reaches(to);
     const bool given_up = to < undone.prompt_end && (undone.kept_each > 0 || undone.evicted_pages > 0);
     const bool evicted = core_->policy.store.evicts && deep && generated;
-    if (sums || choices || given_up || evicted) {
+    const bool observed = to < undone.observed_end && (to > 0 || undone.kept_each > 0);
+    if (sums || choices || given_up || evicted || observed) {
       throw error(errc::undo_depth,
                   "cannot roll back from " + std::to_string(undone.tokens()) + " to " + std::to_string(to) +
                       " tokens: " +
-                      (given_up ? "the policy has given up tokens of the prompt"
-                                : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens) +
-                                      ", counted from the longest that the sequence ever was"));
+                      (given_up   ? "the policy has given up tokens of the prompt"
+                       : observed ? "at " + std::to_string(undone.observed_end) +
+                                        " tokens the policy has given some up, or added up the attention that they got"
+                                  : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens) +
+                                        ", counted from the longest that the sequence ever was"));
     }
   }
 

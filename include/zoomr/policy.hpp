@@ -83,6 +83,22 @@ constexpr bool has_role() {
 template <class Role, class... Components>
 inline constexpr int players = (0 + ... + (plays<Components, Role> ? 1 : 0));
 
+template <class T>
+constexpr void check_retainer() {
+  static_assert(retainer<T>, "compose: a retainer needs `observes` and `kept(prompt_tokens)`");
+  if constexpr (retainer<T>) {
+    if constexpr (T::observes) {
+      static_assert(observer<T>,
+                    "compose: a retainer that observes attention needs `accumulates`, `reads_keys`, `while_decoding`, "
+                    "`observed(tokens)`, `safe(tokens)` and `rate(const lane_attention&, view<float>)`");
+      if constexpr (observer<T>) {
+        static_assert(!T::while_decoding || decoding_observer<T>,
+                      "compose: a retainer that works while decoding needs `every`, a number of tokens");
+      }
+    }
+  }
+}
+
 /// One sentence for each thing that a foreign component may lack.
 template <class T>
 constexpr bool check_component() {
@@ -94,7 +110,7 @@ constexpr bool check_component() {
                   "compose: a segmenter needs `state`, `longest`, `feed(state&, token_class, position, closings&)`, "
                   "`end_of_prompt(state&, position, closings&)` and `open_begin(state)`, all const");
   } else if constexpr (plays<T, role::retainer>) {
-    static_assert(retainer<T>, "compose: a retainer needs `observes` and `kept(prompt_tokens)`");
+    check_retainer<T>();
   } else if constexpr (plays<T, role::summarizer>) {
     static_assert(summarizer<T>,
                   "compose: a summarizer needs `summary` (a tag with rows), `open()`, `fold(cells&, key)` and "

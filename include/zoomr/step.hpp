@@ -97,7 +97,8 @@ class step {
   }
 
   /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill: only
-  /// lets the policy see the queries of the prompt's last tokens. `append(layer)` must have come before.
+  /// lets the policy see the queries. `append(layer)` must have come before. Needed for the prompt's last chunk; for
+  /// each chunk if the policy adds up attention from the first token on.
   /// @param queries  [tokens, heads, head_dim]  rotated; only the last ones that the policy observes are read
   void observe(index layer, view<const float, 3> queries) {
     const shape& model = expect_layer(layer);
@@ -139,8 +140,11 @@ class step {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {
       ZOOMR_EXPECTS(at(i).announced < 0 || at(i).announced == accepted[i], "commit: accept what `again` was told");
-      const bool unseen = at(i).prompt_ends && accepted[i] > 0 && at(i).seen_layers < core_->sizes.model.layers;
-      ZOOMR_EXPECTS(!unseen, "commit: attend or observe the prompt's last chunk in every layer");
+      const bool unseen = must_be_seen(at(i)) && accepted[i] > 0 && at(i).seen_layers < core_->sizes.model.layers;
+      ZOOMR_EXPECTS(!unseen, at(i).prompt_ends
+                                 ? "commit: attend or observe the prompt's last chunk in every layer"
+                                 : "commit: the policy adds up attention: attend or observe each chunk of "
+                                   "the prompt in every layer");
     }
     for (index i = 0; i < items(); ++i) commit_item(*core_, at(i), accepted[i]);
     abandon();
@@ -196,10 +200,15 @@ class step {
     }
   }
 
-  // The prompt's last queries: what retention observes, and who makes the choice at its end.
+  // The queries of this chunk of a prompt count: the last one's always do.
+  bool must_be_seen(const planned_item& item) const {
+    return item.prompt_ends || (item.prompt && core_->sizes.carried > 0);
+  }
+
+  // What retention observes in the prompt, and who makes the choice at its end.
   void note_queries(index layer, view<const float, 3> queries) {
     for (planned_item& item : core_->items) {
-      if (!item.prompt_ends || pass_ == 1) continue;
+      if (!must_be_seen(item) || pass_ == 1) continue;
       ++item.seen_layers;
       observe_prompt(*core_, item, layer, queries.slice(item.packed, item.packed + item.tokens));
     }

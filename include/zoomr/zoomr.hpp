@@ -5,8 +5,10 @@
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policies/arkvale.hpp>
 #include <zoomr/policies/full.hpp>
+#include <zoomr/policies/h2o.hpp>
 #include <zoomr/policies/lightthinker.hpp>
 #include <zoomr/policies/quest.hpp>
+#include <zoomr/policies/r_kv.hpp>
 #include <zoomr/policies/sentence_kv.hpp>
 #include <zoomr/policies/shadowkv.hpp>
 #include <zoomr/policies/snapkv.hpp>

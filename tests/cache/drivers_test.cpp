@@ -80,7 +80,8 @@ void with_rollbacks(Player& plays, dice& random, adventures& met) {
     longest = std::max(longest, plays.tokens());
     index to = plays.tokens();
     if (random.chance(12)) {
-      const index room = std::min<index>({random.between(1, 9), tokens + 8 - to, undo});
+      index room = std::min<index>({random.between(1, 9), tokens + 8 - to, undo});
+      while (least_rollback(plays.cache.policy(), says.prompt, to + room) > to) --room;  // or there were no way back
       for (index count = 0; count < room; ++count) plays.play({{0, {random.between(1, 30)}, false, true}});
     } else if (!random.chance(12)) {
       if (plays.play({draft_of(says, to, random)})[0] == 0) plays.play({plays.next(0, 1)});
@@ -94,9 +95,10 @@ void with_rollbacks(Player& plays, dice& random, adventures& met) {
       met.into_prompt += to < says.prompt ? 1 : 0;
     } catch (const zoomr::error& refusal) {
       REQUIRE(refusal.code() == zoomr::errc::undo_depth);
-      REQUIRE(to < says.prompt);  // only a prompt may have been given up
+      const index least = std::max(says.prompt, least_rollback(plays.cache.policy(), says.prompt, plays.tokens()));
+      REQUIRE(to < least);  // only what has been given up
       ++met.refused;
-      plays.rollback(0, std::max(to, says.prompt));
+      plays.rollback(0, std::max(to, least));
     }
   }
 }
@@ -179,6 +181,15 @@ TEST_CASE("a prompt whose queries are only observed gives the same sequence as o
       CAPTURE(seed);
       REQUIRE(log.size() >= 200u - static_cast<std::size_t>(says.prompt));
       REQUIRE(difference(log, other) == "");
+      player<std::decay_t<decltype(policy)>> in_chunks(model, policy, limits_for(tokens));
+      in_chunks.open(says);
+      in_chunks.observe_prompts = true;
+      dice random(seed);
+      play_prompt(in_chunks, random);
+      in_chunks.play_plainly(0, 200);
+      auto& third = in_chunks.at(0).log;
+      third.erase(third.begin(), third.lower_bound({says.prompt, 0}));
+      REQUIRE(difference(log, third) == "");
     }
   });
 }

@@ -260,6 +260,27 @@ inline zoomr::config limits_for(index tokens, index sequences = 1) {
   return limits;
 }
 
+/// The fewest tokens that a sequence of `tokens` tokens, whose prompt had `prompt`, can be rolled back to for all that
+/// its policy gives up while decoding.
+template <class Policy>
+index least_rollback(const Policy& policy, index prompt, index tokens) {
+  if constexpr (requires { policy.retain.every; }) {
+    if (tokens > prompt) return prompt + (tokens - prompt) / policy.retain.every * policy.retain.every;
+  }
+  return 0;
+}
+
+/// Slots that each lane holds after so many tokens.
+template <class Policy>
+index slots_held(const Policy& policy, index prompt, index tokens) {
+  index held = policy.retain.kept(prompt);
+  for (index token = prompt + 1; token <= tokens; ++token) {
+    ++held;
+    if (token == least_rollback(policy, prompt, token)) held = policy.retain.kept(held);
+  }
+  return held;
+}
+
 /// What the reference is told of a tape: the numbers as a cache of `T` stores them.
 template <class T = float>
 reference::history history_of(const tape& says) {

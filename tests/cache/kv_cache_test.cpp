@@ -149,6 +149,7 @@ TEST_CASE("more sequences than config.sequences are refused until one is closed"
 
 TEST_CASE("a rollback deeper than what was kept is refused and changes nothing, also after rollbacks") {
   for_each_preset([](const char* name, const auto& policy) {
+    if constexpr (requires { policy.retain.every; }) return;  // below
     constexpr bool sums = std::decay_t<decltype(policy)>::selects && decltype(policy.ask)::sums;
     constexpr bool limited = sums || decltype(policy.store)::evicts;
     CAPTURE(std::string(name));
@@ -189,6 +190,70 @@ TEST_CASE("what the policy has given up of a prompt cannot be rolled back into, 
   evicted.play_plainly(0, 95);
   CHECK(refused([&] { evicted.rollback(0, 89); }) == errc::undo_depth);
   check_goes_on(evicted, 0);
+}
+
+/// A policy that gives tokens up while decoding: what is behind the last time is gone, the rest is not.
+template <class Policy>
+void check_rollback_while_decoding(const Policy& policy, index prompt) {
+  const index every = policy.retain.every;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const tape says = tape_of(seed, 200, prompt);
+    player_of<Policy> plays(model, policy, limits_for(200));
+    plays.open(says);
+    const index last = prompt + (150 - prompt) / every * every;
+    plays.play_plainly(0, last);
+    CHECK(refused([&] { plays.rollback(0, last - 1); }) == errc::undo_depth);
+    CHECK(refused([&] { plays.rollback(0, prompt - 1); }) == errc::undo_depth);
+    plays.play_plainly(0, last + every - 1);
+    CHECK(refused([&] { plays.rollback(0, last - 1); }) == errc::undo_depth);
+    CHECK(plays.tokens() == last + every - 1);
+    plays.rollback(0, last);
+    plays.play_plainly(0, last + every - 1);
+    plays.rollback(0, last + 1);
+    check_goes_on(plays, 0);
+  }
+}
+
+TEST_CASE("a rollback behind the last time that tokens were given up is refused, and up to there it is exact") {
+  check_rollback_while_decoding(small::h2o, 40);
+  check_rollback_while_decoding(small::h2o, 20);  // given up only later
+  check_rollback_while_decoding(small::r_kv, 40);
+  check_rollback_while_decoding(small::r_kv, 36);
+}
+
+TEST_CASE("before anything is given up, a policy that adds up attention goes back to what it has not, or to nothing") {
+  const tape says = tape_of(2, 120, 30);
+  player_of<decltype(small::h2o)> sums(model, small::h2o, limits_for(120));
+  sums.open(says);
+  sums.play({{0, says.between(0, 12), false}});
+  sums.play({{0, says.between(12, 20), false}});
+  CHECK(refused([&] { sums.rollback(0, 12); }) == errc::undo_depth);
+  sums.rollback(0, 0);
+  sums.play_plainly(0, 36);
+  CHECK(refused([&] { sums.rollback(0, 29); }) == errc::undo_depth);
+  sums.rollback(0, 30);
+  check_goes_on(sums, 0);
+  player_of<decltype(small::r_kv)> looks(model, small::r_kv, limits_for(120));  // keeps 35, and no sums
+  looks.open(says);
+  looks.play_plainly(0, 34);
+  looks.rollback(0, 7);
+  looks.play({{0, says.between(7, 30), true}});
+  check_goes_on(looks, 0);
+}
+
+TEST_CASE("a policy that adds up attention must see each chunk of the prompt in every layer") {
+  const tape says = tape_of(1, 60, 30);
+  player_of<decltype(small::h2o)> plays(model, small::h2o, limits_for(60));
+  plays.open(says);
+  std::vector<float> kv(10 * 2 * 8), q(10 * 4 * 8);
+  const std::vector<token_id> chunk = says.between(0, 10);
+  {
+    auto step = plays.cache.begin(plays.at(0).seq, view<const token_id>(chunk));
+    step.append(0, view<float, 3>(kv.data(), {10, 2, 8}), view<float, 3>(kv.data(), {10, 2, 8}));
+    step.observe(0, view<float, 3>(q.data(), {10, 4, 8}));
+    CHECK(is_mistake([&] { step.commit(10); }, "each chunk"));
+  }
+  check_goes_on(plays, 0);
 }
 
 TEST_CASE("mistakes are told in a sentence and change nothing") {
@@ -311,15 +376,15 @@ TEST_CASE("bytes(config) bounds what is in use at any time, and details are whol
     zoomr::byte_count most_details = 0;
     while (!plays.done()) {
       plays.play_plainly(0, plays.tokens() + 1);
-      if (random.chance(5)) plays.rollback(0, std::max(says.prompt, plays.tokens() - random.between(1, 5)));
+      const index least = std::max(says.prompt, least_rollback(policy, says.prompt, plays.tokens()));
+      if (random.chance(5)) plays.rollback(0, std::max(least, plays.tokens() - random.between(1, 5)));
       const zoomr::memory_use used = plays.cache.bytes(plays.at(0).seq);
       REQUIRE(used.details <= capacity.details);
       REQUIRE(used.summaries <= capacity.summaries);
       REQUIRE(used.metadata <= capacity.metadata);
       REQUIRE(used.total() <= capacity.total());
       REQUIRE(used.details % page == 0);
-      index slots = plays.tokens();
-      if constexpr (decltype(policy.retain)::observes) slots += policy.retain.tokens - says.prompt;
+      const index slots = slots_held(policy, says.prompt, plays.tokens());
       const zoomr::byte_count all = (slots + 15) / 16 * page;
       if constexpr (decltype(policy.store)::evicts)
         REQUIRE(used.details <= all);

@@ -142,6 +142,44 @@ TEST_CASE("retention: every width, group rule and size keeps the reference's tok
   }
 }
 
+TEST_CASE("retention while decoding, by accumulated attention: every size is the reference's") {
+  for (const index kept : {1, 16, 17, 46, 47, 200}) {
+    for (const index every : {1, 5, 16}) {
+      for (const index recent : {1, 13}) {
+        if (recent > kept) continue;
+        const auto policy = compose(accumulated_attention{.tokens = kept, .recent = recent, .every = every},
+                                    zones{.sinks = every == 5 ? 4 : 0, .recent = unlimited});
+        check_option("sums, kept " + std::to_string(kept) + ", every " + std::to_string(every), policy);
+      }
+    }
+  }
+}
+
+TEST_CASE("retention while decoding, by attention and redundancy: every weight is the reference's") {
+  for (const index kept : {7, 31, 47, 60}) {
+    for (const float attention : {0.0f, 0.1f, 1.0f}) {
+      for (const bool mean : {false, true}) {
+        const auto policy = compose(distinct_attention{.tokens = kept,
+                                                       .queries = mean ? 1 : 7,
+                                                       .every = mean ? 10 : 7,
+                                                       .pooling = mean ? 1 : 5,
+                                                       .mean_of_group = mean,
+                                                       .attention = attention,
+                                                       .similar = mean ? 0.2f : 0.5f},
+                                    zones{.sinks = 1, .recent = unlimited});
+        check_option("distinct, kept " + std::to_string(kept) + ", weight " + std::to_string(attention), policy);
+      }
+    }
+  }
+}
+
+TEST_CASE("segments of tokens that are given up now and then: every option is the reference's") {
+  check_options_of("retaining", small::retaining);
+  check_options_of("retaining, at every token",
+                   compose(fixed_pages{.longest = 5}, key_box{}, box_bound{}, best_segments{.segments = 3},
+                           every_token{}, distinct_attention{.tokens = 40, .queries = 3, .every = 9}, small_zones));
+}
+
 TEST_CASE("retention without a selection: each KV head attends what it has kept of its window") {
   check_option("prompt compression", compose(observed_attention{.tokens = 24, .queries = 5, .pooling = 3},
                                              zones{.sinks = 2, .recent = unlimited}));

@@ -87,7 +87,7 @@ TEST_CASE("ugly sizes: prompts and texts around a page, prime lengths, all group
         CAPTURE(seed);
         auto policy = preset;
         if constexpr (decltype(policy.retain)::observes) {
-          policy.retain.queries = std::min<index>(prompt, 8);
+          if constexpr (requires { policy.retain.queries; }) policy.retain.queries = std::min<index>(prompt, 8);
           policy.retain.tokens = 19;
         }
         check_against_reference(policy, says, limits_for(says.size()), false, all);

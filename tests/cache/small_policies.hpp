@@ -51,6 +51,11 @@ inline constexpr auto arkvale = with(policies::arkvale, [](auto& p) {
   p.zone.sinks = 5, p.zone.recent = 6, p.zone.dense_layers = 1;
 });
 inline constexpr auto snapkv = with(policies::snapkv_with(33), [](auto& p) { p.retain.queries = 8; });
+inline constexpr auto h2o = with(policies::h2o_with(37), [](auto& p) { p.retain.recent = 9, p.retain.every = 7; });
+inline constexpr auto r_kv = with(policies::r_kv_with(35), [](auto& p) {
+  p.retain.queries = 5, p.retain.every = 13, p.retain.pooling = 3;
+  p.zone.sinks = 2;
+});
 inline constexpr auto shadowkv = with(policies::shadowkv, [](auto& p) {
   p.segment.longest = 5;
   p.select.segments = 6;
@@ -67,6 +72,13 @@ inline constexpr auto drifting =
                      ::zoomr::head_votes{.k = 3, .per = ::zoomr::scope::kv_head}, ::zoomr::running_mean{},
                      ::zoomr::fill_budget{.tokens = 30}, ::zoomr::on_drift{.cosine = 0.3f},
                      ::zoomr::zones{.sinks = 2, .recent = 6, .open = ::zoomr::unlimited});
+
+// Segments are chosen among tokens of which some are given up now and then; a choice stays in force meanwhile.
+inline constexpr auto retaining =
+    ::zoomr::compose(::zoomr::sentences{.longest = 12}, ::zoomr::key_mean{}, ::zoomr::mean_dot{},
+                     ::zoomr::running_mean{}, ::zoomr::fill_budget{.tokens = 30}, ::zoomr::boundaries{},
+                     ::zoomr::accumulated_attention{.tokens = 50, .recent = 8, .every = 11},
+                     ::zoomr::zones{.sinks = 3, .recent = 6, .open = 10});
 
 }  // namespace small
 
@@ -85,6 +97,8 @@ void for_each_preset(Test test) {
   test("arkvale", small::arkvale);
   test("snapkv", small::snapkv);
   test("shadowkv", small::shadowkv);
+  test("h2o", small::h2o);
+  test("r_kv", small::r_kv);
 }
 
 /// The same, and the policies beside the presets.
@@ -93,6 +107,7 @@ void for_each_policy(Test test) {
   for_each_preset(test);
   test("by_layer", small::by_layer);
   test("drifting", small::drifting);
+  test("retaining", small::retaining);
 }
 
 }  // namespace zoomr_test

@@ -16,13 +16,13 @@ ORDER = """
 config.hpp version.hpp
 core/types.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp
 math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp
-segment.hpp summaries.hpp concepts.hpp zones.hpp
+segment.hpp summaries.hpp attention.hpp concepts.hpp zones.hpp
 segment/|retain/|summarize/|ask/|score/|agree/|select/|refresh/|store/|attend/
 policy.hpp
 policies/
 cache/config.hpp cache/statistics.hpp cache/query_memory.hpp cache/selection.hpp cache/sequence_state.hpp
 cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/trace.hpp cache/core.hpp cache/choosing.hpp
-cache/commit.hpp step.hpp kv_cache.hpp
+cache/retaining.hpp cache/commit.hpp step.hpp kv_cache.hpp
 zoomr.hpp
 """.split()
 LONGEST = 300

@@ -121,6 +121,15 @@ TEST_CASE("presets have the published numbers") {
   CHECK(policies::shadowkv.agree.per == scope::kv_head);
   CHECK(policies::shadowkv.select.segments * policies::shadowkv.segment.longest == 2048);
   CHECK(policies::shadowkv.store.offloads);
+
+  CHECK(policies::h2o.retain.tokens == 1024);
+  CHECK(policies::h2o.retain.recent == 512);
+  CHECK(policies::h2o_with(7).retain.recent == 4);
+  CHECK(policies::h2o.zone.recent == unlimited);  // all that is kept is attended
+  CHECK(policies::r_kv.retain.queries == 8);
+  CHECK(policies::r_kv.retain.every == 128);
+  CHECK(policies::r_kv.retain.attention == 0.1f);
+  CHECK(policies::r_kv_with(300).retain.tokens == 300);
 }
 
 }  // namespace zoomr

@@ -1,11 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
+#include <core/random.hpp>
+#include <zoomr/retain/accumulated_attention.hpp>
+#include <zoomr/retain/distinct_attention.hpp>
 #include <zoomr/retain/everything.hpp>
 #include <zoomr/retain/observed_attention.hpp>
 
-#include <string>  // std::string
+#include <algorithm>  // std::max
+#include <cmath>      // std::exp
+#include <string>     // std::string
+#include <vector>     // std::vector
 
 namespace zoomr {
+
+namespace {
+
+/// A lane as a retainer is shown it.
+struct shown {
+  index group = 1;
+  index head_dim = 8;
+  std::vector<float> received;  // [group, tokens]
+  std::vector<float> keys;      // [tokens, head_dim]
+  index scored = 0;
+  index queries = 4;
+
+  index tokens() const { return static_cast<index>(received.size()) / group; }
+  template <class Retainer>
+  std::vector<float> rated(const Retainer& retain) const {
+    std::vector<float> copy = keys;
+    std::vector<float> importance(received.size() / static_cast<std::size_t>(group), 77.0f);
+    lane_attention seen{{received.data(), {group, tokens()}}, {}, scored, queries};
+    if (!keys.empty()) seen.keys = {copy.data(), {tokens(), head_dim}};
+    retain.rate(seen, importance);
+    importance.resize(unit::size(scored));
+    return importance;
+  }
+};
+
+/// Tokens with keys of their own, some of them again and again.
+shown random_lane(unit::random& random, index group, index tokens, index last) {
+  shown made;
+  made.group = group;
+  made.received = random.floats(unit::size(group * tokens), 0.0f, 1.0f);
+  const auto some = random.floats(unit::size(4 * made.head_dim));
+  for (index t = 0; t < tokens; ++t) {
+    const bool again = random.chance(0.4);
+    const auto from = unit::size(random.below(4) * made.head_dim);
+    for (index d = 0; d < made.head_dim; ++d) {
+      const float own = random.uniform(-1.0f, 1.0f);
+      made.keys.push_back(again ? 3.0f * some[from + unit::size(d)] + 0.1f * own : own);
+    }
+  }
+  made.scored = tokens - last;
+  return made;
+}
+
+/// The mean cosine of each key with all others, of which each key spares the last that repeats it; then a softmax.
+std::vector<double> redundancy_of(const shown& lane, double similar) {
+  const index n = lane.tokens();
+  const auto product = [&](index a, index b) {
+    double sum = 0;
+    for (index d = 0; d < lane.head_dim; ++d) {
+      sum +=
+          double{lane.keys[unit::size(a * lane.head_dim + d)]} * double{lane.keys[unit::size(b * lane.head_dim + d)]};
+    }
+    return sum;
+  };
+  std::vector<double> mean(unit::size(n));
+  for (index row = 0; row < n; ++row) {
+    std::vector<double> cosines;
+    index last = -1;
+    for (index t = 0; t < n; ++t) {
+      cosines.push_back(t == row ? 0.0 : product(row, t) / std::sqrt(product(row, row) * product(t, t)));
+      if (cosines.back() > similar) last = t;
+    }
+    for (index t = 0; t < n; ++t) mean[unit::size(t)] += t == last ? 0.0 : cosines[unit::size(t)] / n;
+  }
+  double all = 0;
+  for (const double x : mean) all += std::exp(x);
+  for (double& x : mean) x = std::exp(x) / all;
+  return mean;
+}
+
+}  // namespace
 
 TEST_CASE("keep_everything keeps every token") {
   CHECK_FALSE(keep_everything::observes);
@@ -31,6 +108,95 @@ TEST_CASE("each problem of observed_attention has its sentence") {
                                        observed_attention{.pooling = 6}, observed_attention{.pooling = -7}}) {
     CHECK(problem(bad) == "observed_attention: queries must be at least 1 and pooling odd");
   }
+}
+
+TEST_CASE("a lane pools the largest around a token, clipped to the scored ones, then over its group") {
+  shown lane;
+  lane.group = 2;
+  lane.received = {1, 5, 2, 9, 0, 3, /* head 1 */ 4, 1, 8, 2, 2, 2};
+  lane.scored = 4;
+  CHECK(lane.rated(observed_attention{.pooling = 1}) == std::vector<float>{4, 5, 8, 9});
+  CHECK(lane.rated(observed_attention{.pooling = 3}) == std::vector<float>{5, 8, 9, 9});
+  CHECK(lane.rated(observed_attention{.pooling = 3, .mean_of_group = true}) == std::vector<float>{9, 13, 17, 17});
+  CHECK(lane.rated(observed_attention{.pooling = 99}) == std::vector<float>{9, 9, 9, 9});
+}
+
+TEST_CASE("accumulated_attention rates a token by all that it has received, over the group") {
+  shown lane;
+  lane.group = 2;
+  lane.received = {1, 5, 2, 9, 4, 1, 8, 2};
+  lane.scored = 3;
+  CHECK(lane.rated(accumulated_attention{}) == std::vector<float>{5, 6, 10});
+  lane.scored = 0;
+  CHECK(lane.rated(accumulated_attention{}).empty());
+  CHECK(accumulated_attention{.tokens = 10}.kept(11) == 10);
+  CHECK(accumulated_attention{.tokens = 10}.kept(9) == 9);
+  CHECK(accumulated_attention{.recent = 3}.safe(5) == 3);
+  CHECK(accumulated_attention{.recent = 3}.safe(2) == 2);
+  CHECK(accumulated_attention{}.observed(1234) == 1234);  // all queries count
+}
+
+TEST_CASE("distinct_attention weighs attention against redundancy, as in double") {
+  unit::random random(61);
+  for (int round = 0; round < 60; ++round) {
+    const index tokens = random.between(1, 40);
+    const shown lane = random_lane(random, random.between(1, 4), tokens, random.below(tokens));
+    const distinct_attention retain{.pooling = 3, .mean_of_group = random.chance(0.5), .attention = 0.3f};
+    const std::vector<double> redundancy = redundancy_of(lane, 0.5);
+    const std::vector<float> importance = lane.rated(retain);
+    const std::vector<float> received =
+        lane.rated(observed_attention{.pooling = 3, .mean_of_group = retain.mean_of_group});
+    const double heads = retain.mean_of_group ? lane.group : 1;
+    for (std::size_t t = 0; t < importance.size(); ++t) {
+      const double exact = 0.3 * static_cast<double>(received[t]) / lane.queries / heads - 0.7 * redundancy[t];
+      CAPTURE(t);
+      REQUIRE(std::fabs(static_cast<double>(importance[t]) - exact) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("of keys that repeat each other the latest is the least redundant, and a key like no other less still") {
+  shown lane;
+  lane.received = std::vector<float>(5, 0.25f);
+  lane.scored = 5;
+  for (const index axis : {0, 0, 3, 0, 0}) {
+    for (index d = 0; d < 8; ++d) lane.keys.push_back(d == axis ? 2.0f : 0.0f);
+  }
+  const std::vector<float> rated = lane.rated(distinct_attention{});
+  CHECK(rated[0] == rated[1]);  // ties, which the lower slot wins
+  CHECK(rated[3] > rated[0]);
+  CHECK(rated[4] > rated[3]);
+  CHECK(rated[2] >= rated[4]);
+  const std::vector<float> only_attention = lane.rated(distinct_attention{.attention = 1.0f});
+  for (const float importance : only_attention) CHECK(importance == 0.25f / 4);
+}
+
+TEST_CASE("cosines that are not numbers count as 0: zero, infinite and NaN keys make nobody's rating NaN") {
+  shown lane;
+  lane.received = std::vector<float>(4, 0.25f);
+  lane.scored = 4;
+  lane.keys = std::vector<float>(4 * 8, 0.5f);
+  for (index d = 0; d < 8; ++d) lane.keys[unit::size(d)] = 0.0f;
+  lane.keys[8] = infinity;
+  lane.keys[16] = not_a_number;
+  for (const float importance : lane.rated(distinct_attention{})) CHECK(importance == importance);
+}
+
+TEST_CASE("each problem of the retainers that go on while decoding has its sentence") {
+  const auto sums = [](accumulated_attention retain) { return std::string(retain.problem()); };
+  CHECK(accumulated_attention{}.problem() == nullptr);
+  CHECK(accumulated_attention{.tokens = 32}.problem() == nullptr);
+  CHECK(sums({.tokens = 31}) == "accumulated_attention: tokens must be at least recent, which are always kept");
+  CHECK(sums({.recent = 0}) == "accumulated_attention: recent and every must be at least 1");
+  CHECK(sums({.every = 0}) == "accumulated_attention: recent and every must be at least 1");
+  const auto distinct = [](distinct_attention retain) { return std::string(retain.problem()); };
+  CHECK(distinct_attention{}.problem() == nullptr);
+  CHECK(distinct({.tokens = 7}) == "distinct_attention: tokens must be at least queries, which are always kept");
+  CHECK(distinct({.every = 7}) == "distinct_attention: every must be at least queries, which are observed");
+  CHECK(distinct({.queries = 0}) == "distinct_attention: queries must be at least 1 and pooling odd");
+  CHECK(distinct({.pooling = 2}) == "distinct_attention: queries must be at least 1 and pooling odd");
+  CHECK(distinct({.attention = 1.5f}) == "distinct_attention: attention must lie in [0, 1]");
+  CHECK(distinct({.attention = not_a_number}) == "distinct_attention: attention must lie in [0, 1]");
 }
 
 }  // namespace zoomr

@@ -6,6 +6,9 @@ namespace zoomr {
 
 static_assert(segmenter<fixed_pages> && segmenter<sentences> && segmenter<thoughts> && segmenter<unsegmented>);
 static_assert(retainer<keep_everything> && retainer<observed_attention>);
+static_assert(retainer<accumulated_attention> && retainer<distinct_attention>);
+static_assert(observer<observed_attention> && !decoding_observer<observed_attention> && !observer<keep_everything>);
+static_assert(decoding_observer<accumulated_attention> && decoding_observer<distinct_attention>);
 static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<no_summary>);
 static_assert(asker<last_query> && asker<running_mean>);
 static_assert(scorer<mean_dot> && scorer<box_bound>);
@@ -20,6 +23,7 @@ inline constexpr int roles =
     segmenter<T> + retainer<T> + summarizer<T> + asker<T> + scorer<T> + consensus<T> + selector<T> + refresh_rule<T>;
 static_assert(roles<fixed_pages> == 1 && roles<sentences> == 1 && roles<thoughts> == 1 && roles<unsegmented> == 1);
 static_assert(roles<keep_everything> == 1 && roles<observed_attention> == 1);
+static_assert(roles<accumulated_attention> == 1 && roles<distinct_attention> == 1);
 static_assert(roles<key_mean> == 1 && roles<key_box> == 1 && roles<no_summary> == 1);
 static_assert(roles<last_query> == 1 && roles<running_mean> == 1);
 static_assert(roles<mean_dot> == 1 && roles<box_bound> == 1);

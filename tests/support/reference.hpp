@@ -6,6 +6,7 @@
 // such a close call happened (`first_doubt`); before it, the library must attend exactly the same positions.
 #pragma once
 
+#include <support/reference_retention.hpp>
 #include <support/reference_rules.hpp>
 
 #include <concepts>  // std::same_as
@@ -37,8 +38,8 @@ class replay {
         prompt_end_(static_cast<index>(past.words.prompt_end)),
         segments_(all_segments(policy.segment, past.words)),
         twice_(past.words.classes.size()),
-        in_force_(rows()) {
-    retain();
+        in_force_(rows()),
+        retention_(policy.retain, past, policy.zone.sinks) {
     for (index p = prompt_end_ - 1; p < static_cast<index>(past.words.size()); ++p) token(p);
   }
 
@@ -51,8 +52,7 @@ class replay {
   /// The pass whose keys are in the cache.
   index final_pass(index position) const { return twice_[static_cast<std::size_t>(position)] ? 1 : 0; }
   bool retained(index layer, index kv_head, index position) const {
-    return kept_.empty() || position >= prompt_end_ ||
-           kept_[static_cast<std::size_t>(layer * past_.model.kv_heads + kv_head)][static_cast<std::size_t>(position)];
+    return retention_.retained(layer, kv_head, position);
   }
 
  private:
@@ -94,85 +94,6 @@ class replay {
   void close_call(index position) { first_doubt_ = std::min(first_doubt_, position); }
   void unless_clear(index position, double gap, double allowed) {
     if (!past_.exact && std::abs(gap) <= allowed) close_call(position);
-  }
-
-  // ---- retention: what the prompt's last queries look at ----
-
-  void retain() {
-    if constexpr (decltype(policy_.retain)::observes) {
-      if (policy_.retain.tokens >= prompt_end_) return;
-      for (index layer = 0; layer < model().layers; ++layer) {
-        for (index g = 0; g < model().kv_heads; ++g) kept_.push_back(kept_of(layer, g));
-      }
-    }
-  }
-
-  std::vector<bool> kept_of(index layer, index kv_head) {
-    const auto& by = policy_.retain;
-    const index observed_from = prompt_end_ - std::min(by.queries, prompt_end_);
-    std::vector<estimate> importance(static_cast<std::size_t>(observed_from));
-    for (index head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
-      const std::vector<double> summed = observed_mass(layer, kv_head, head, observed_from);
-      for (index t = 0; t < observed_from; ++t) {
-        double pooled = summed[static_cast<std::size_t>(t)];
-        for (index u = t - by.pooling / 2; u <= t + by.pooling / 2; ++u) {
-          if (u >= 0 && u < observed_from) pooled = std::max(pooled, summed[static_cast<std::size_t>(u)]);
-        }
-        double& all = importance[static_cast<std::size_t>(t)].value;
-        const bool first = head == kv_head * group();
-        all = first ? pooled : by.mean_of_group ? all + pooled : std::max(all, pooled);
-      }
-    }
-    std::vector<bool> kept(static_cast<std::size_t>(prompt_end_));
-    index room = by.tokens - (prompt_end_ - observed_from);
-    for (index t = observed_from; t < prompt_end_; ++t) kept[static_cast<std::size_t>(t)] = true;
-    std::vector<index> others;
-    for (index t = 0; t < observed_from; ++t) {
-      if (t < policy_.zone.sinks && room > 0)
-        kept[static_cast<std::size_t>(t)] = true, --room;
-      else
-        others.push_back(t);
-    }
-    others = ranked(importance, others);
-    for (index i = 0; i < room; ++i) kept[static_cast<std::size_t>(others[static_cast<std::size_t>(i)])] = true;
-    if (room > 0 && room < static_cast<index>(others.size())) {
-      const double last = importance[static_cast<std::size_t>(others[static_cast<std::size_t>(room - 1)])].value;
-      const double next = importance[static_cast<std::size_t>(others[static_cast<std::size_t>(room)])].value;
-      const double allowed = tolerance::end_to_end(model().head_dim, largest_logit_, prompt_end_) * std::abs(last);
-      if (last > next && last - next <= allowed) close_call(prompt_end_);  // equal: of one maximum, in float too
-    }
-    return kept;
-  }
-
-  // Attention probabilities of one head, summed over the observed queries.
-  std::vector<double> observed_mass(index layer, index kv_head, index head, index observed_from) {
-    std::vector<double> summed(static_cast<std::size_t>(observed_from));
-    for (index p = observed_from; p < prompt_end_; ++p) {
-      std::vector<double> logits;
-      double largest = -std::numeric_limits<double>::infinity();
-      for (index t = 0; t <= p; ++t) {
-        const estimate score = product(past_.query(p, layer, head, 0), past_.key(t, layer, kv_head, 0));
-        logits.push_back(score.value / std::sqrt(static_cast<double>(model().head_dim)));
-        largest = std::max(largest, logits.back());
-        largest_logit_ = std::max(largest_logit_, score.magnitude / std::sqrt(static_cast<double>(model().head_dim)));
-      }
-      double sum = 0;
-      for (const double logit : logits) sum += std::exp(logit - largest);
-      for (index t = 0; t < observed_from; ++t) {
-        summed[static_cast<std::size_t>(t)] += std::exp(logits[static_cast<std::size_t>(t)] - largest) / sum;
-      }
-    }
-    return summed;
-  }
-
-  template <class Row>
-  estimate product(const Row& a, const float* b) const {
-    estimate made;
-    for (index d = 0; d < model().head_dim; ++d) {
-      made.value += double{a[d]} * double{b[d]};
-      made.magnitude += std::abs(double{a[d]} * double{b[d]});
-    }
-    return made;
   }
 
   // ---- where a query stands ----
@@ -384,6 +305,7 @@ class replay {
 
   void token(index position) {
     if (position == prompt_end_ - 1) {
+      give_up_after(position);
       if (selects && stays_in_force()) choose_all(at(position, true, 0), refresh_action::choose, 0);
       last_choice_ = position;
       return;
@@ -405,6 +327,11 @@ class replay {
         attend(second, action);
       }
     }
+    give_up_after(position);
+  }
+
+  void give_up_after(index position) {
+    if (retention_.after(position)) close_call(position + 1);
   }
 
   void choose_all(const moment& now, refresh_action action, index first_layer) {
@@ -460,13 +387,12 @@ class replay {
   const history& past_;
   index dense_below_;
   index prompt_end_;
-  std::vector<segment> segments_;        // of the whole text
-  std::vector<std::vector<bool>> kept_;  // [lane][position]  empty: everything is kept
-  std::vector<bool> twice_;              // passed twice
-  std::vector<choice> in_force_;         // [rows]
+  std::vector<segment> segments_;  // of the whole text
+  std::vector<bool> twice_;        // passed twice
+  std::vector<choice> in_force_;   // [rows]
+  retention<decltype(Policy::retain)> retention_;
   index last_choice_ = -1;
   index first_doubt_ = zoomr::unlimited;
-  double largest_logit_ = 0;
   counts counts_;
   std::map<std::pair<index, index>, heads_attended> attended_;
 };

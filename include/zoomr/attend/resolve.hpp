@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. From levels to runs: attended = [0, front) + segments at their level + [back, end), ascending and
-// disjoint by construction. Positions become slots where a lane has retained only part of the prompt.
+// disjoint by construction. Positions become slots where a lane has retained only some of its tokens.
 #pragma once
 
 #include <zoomr/zones.hpp>
@@ -10,20 +10,21 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Where the tokens of one lane lie: slot = position, unless retention has compacted the prompt.
+/// Where the tokens of one lane lie: slot = position, unless retention has compacted it. Then what is left of the
+/// tokens before `compacted_end` comes first, and all tokens from there on follow.
 struct slot_map {
-  view<const index> kept;  // [retained]  ascending positions of the prompt; empty: all are kept
-  index prompt_end = 0;    // first position after the compacted prompt
+  view<const index> kept;   // [retained]  ascending positions before `compacted_end`; empty: all are kept
+  index compacted_end = 0;  // first position after what has been compacted
 
   /// The slot of the first stored token at or after `position`.
   index slot_of(index position) const {
     if (kept.size() == 0) return position;
-    if (position >= prompt_end) return kept.size() + position - prompt_end;
+    if (position >= compacted_end) return kept.size() + position - compacted_end;
     return static_cast<index>(std::lower_bound(kept.begin(), kept.end(), position) - kept.begin());
   }
   index position_of(index slot) const {
     if (kept.size() == 0) return slot;
-    return slot < kept.size() ? kept[slot] : slot - kept.size() + prompt_end;
+    return slot < kept.size() ? kept[slot] : slot - kept.size() + compacted_end;
   }
 };
 

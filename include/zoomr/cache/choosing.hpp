@@ -10,6 +10,11 @@
 namespace zoomr {
 inline namespace v0 {
 
+/// @param from, to  [heads, head_dim]
+inline void copy_queries(view<const float, 2> from, view<float, 2> to) {
+  for (index head = 0; head < from.extent(0); ++head) std::copy_n(from[head].data(), from.extent(1), to[head].data());
+}
+
 /// One token of a step whose queries are known, in all layers or in those so far.
 template <class Policy, class T>
 class asking_token {
@@ -77,10 +82,7 @@ class asking_token {
   /// Keeps the queries for a choice that is made after the last layer.
   void note(index layer, view<const float, 2> queries) {
     if (!core_.persists()) return;
-    const view<float, 2> noted = core_.asking.at(item_.seq, 0, layer);
-    for (index head = 0; head < queries.extent(0); ++head) {
-      std::copy_n(queries[head].data(), queries.extent(1), noted[head].data());
-    }
+    copy_queries(queries, core_.asking.at(item_.seq, 0, layer));
   }
 
   index draft() const { return item_.draft + position_ - item_.first; }
@@ -150,6 +152,9 @@ class choosing {
   void see(view<const float, 2> queries) {
     queries_ = queries;
     token_.remember(layer_, queries);
+    if (!item_.prompt && core_.sizes.noted > 0) {
+      copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
+    }
   }
 
   /// The runs, in slots, that query head `head` and those together with it read; valid until the next call.

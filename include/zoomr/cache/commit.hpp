@@ -2,7 +2,7 @@
 // L6. The ends of a pass and of a step, for one sequence.
 #pragma once
 
-#include <zoomr/cache/choosing.hpp>
+#include <zoomr/cache/retaining.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -27,28 +27,13 @@ void make_choice(cache_core<Policy, T>& core, planned_item& item) {
   }
 }
 
-/// What the queries [tokens of the item, heads, head_dim] of a prompt's last chunk are needed for: retention
-/// observes the last ones, and the very last makes the first choice.
+/// What the queries [tokens of the item, heads, head_dim] of a chunk of the prompt are needed for: retention observes
+/// them, and the very last makes the first choice.
 template <class Policy, class T>
 void observe_prompt(cache_core<Policy, T>& core, planned_item& item, index layer, view<const float, 3> queries) {
-  const shape& model = core.sizes.model;
-  auto& state = core.state_of(item);
   if (item.chooses) asking_token<Policy, T>(core, item, item.last()).note(layer, queries[item.tokens - 1]);
   if constexpr (decltype(core.policy.retain)::observes) {
-    const index prompt = item.first + item.tokens;
-    const index kept = core.policy.retain.kept(prompt);
-    if (kept >= prompt) return;
-    state.kept.resize(static_cast<std::size_t>(model.lanes()) * static_cast<std::size_t>(kept));
-    const index observed = std::min(core.policy.retain.queries, prompt);
-    const view<const float, 3> last = queries.slice(item.tokens - observed, item.tokens);
-    for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-      const view<const float, 3> of_group(last.data() + kv_head * model.group() * last.stride(1),
-                                          {observed, model.group(), model.head_dim},
-                                          {last.stride(0), last.stride(1), 1});
-      index* out = state.kept.data() + (std::int64_t{layer} * model.kv_heads + kv_head) * kept;
-      core.observed.keep(core.policy.retain, core.lane(state, layer, kv_head), of_group, prompt, core.policy.zone.sinks,
-                         view<index>(out, {kept}));
-    }
+    if (core.sizes.kept > 0) observe_chunk(core, item, layer, queries);
   }
 }
 
@@ -70,6 +55,27 @@ void count_pass(cache_core<Policy, T>& core, planned_item& item) {
   state.stats.device_peak = std::max(state.stats.device_peak, use.total());
 }
 
+/// Lets retention do what the tokens just committed have made due.
+/// @return true if the lanes hold other tokens than before
+template <class Policy, class T>
+bool retain(cache_core<Policy, T>& core, const planned_item& item, index accepted) {
+  if constexpr (decltype(core.policy.retain)::observes) {
+    auto& state = core.state_of(item);
+    if (item.prompt) {
+      retain_prompt(core, state);
+      return item.prompt_ends;
+    }
+    if constexpr (!decltype(core.policy.retain)::while_decoding) return false;
+    for (index t = std::max(0, accepted - core.sizes.noted); t < accepted; ++t) {
+      state.noted.copy_from(core.noting, item.draft + t, item.first + t);
+    }
+    if (retains_after(core.policy, core.limits, state.prompt_end, item.first + accepted - 1)) {
+      return retain_again(core, state);
+    }
+  }
+  return false;
+}
+
 /// Makes the first `accepted` tokens of an item part of its sequence.
 template <class Policy, class T>
 void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted) {
@@ -85,10 +91,8 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted
   }
   const bool prompt_ended = item.prompt && item.prompt_ends;
   constexpr bool observes = decltype(core.policy.retain)::observes;
-  if (observes && prompt_ended && !state.kept.empty()) {
-    core.compact_prompt(state, static_cast<index>(state.kept.size()) / core.sizes.model.lanes());
-  }
-  if (!observes || !state.in_prompt()) core.summarize(state, observes && prompt_ended ? 0 : segments_before);
+  const bool other_tokens = retain(core, item, accepted);
+  if (!observes || !state.in_prompt()) core.summarize(state, other_tokens ? 0 : segments_before);
   if (prompt_ended && chooses) make_choice(core, item);
   if (chooses && item.chosen) {
     std::swap(state.in_force, core.pending[static_cast<std::size_t>(item.seq)]);

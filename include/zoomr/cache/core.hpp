@@ -27,6 +27,7 @@ struct cache_core {
   chooser<Policy> choice;
   observation observed;
   query_memory drafts;                 // [step tokens after the prompt]  as after each token
+  query_memory noting;                 // [step tokens after the prompt]  queries that retention will observe
   query_memory asking;                 // [sequences]  queries of the token that makes a choice
   std::vector<planned_token> table;    // [step_tokens]
   std::vector<planned_item> items;     // [sequences]  of the step in progress
@@ -43,8 +44,9 @@ struct cache_core {
         sizes(model, with, given),
         pool(model, pages_for(given.pool())),
         choice(sizes, with),
-        observed(sizes.kept > 0 ? given.tokens : 0),
+        observed(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()),
         drafts(model, sizes.query_parts, draft_records(given)),
+        noting(model, sizes.noted > 0 ? 1 : 0, draft_records(given)),
         asking(model, asking_parts(sizes, with), given.sequences),
         table(static_cast<std::size_t>(given.step_tokens)),
         runs(most_runs(sizes)),
@@ -69,8 +71,9 @@ struct cache_core {
     use.summaries = given.sequences * sizes.summary_bytes(sizes.most_segments);
     use.metadata = given.sequences * state_type::metadata_capacity(sizes, given) +
                    pages_for(given.pool()) * static_cast<byte_count>(sizeof(index));
-    use.workspace = chooser<Policy>::bytes(sizes) + observation::bytes(sizes.kept > 0 ? given.tokens : 0) +
-                    query_memory::bytes(model, sizes.query_parts, draft_records(given)) +
+    use.workspace = chooser<Policy>::bytes(sizes) +
+                    observation::bytes(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()) +
+                    query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), draft_records(given)) +
                     query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
                     given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
                     static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group());
@@ -104,7 +107,7 @@ struct cache_core {
 
   /// Forgets what a step has left behind the committed tokens.
   void forget_provisional(state_type& state) {
-    if (state.kept_each == 0) state.kept.clear();
+    state.keeping = 0;
     trim_pages(state);
   }
 
@@ -129,18 +132,10 @@ struct cache_core {
     return segments_before;
   }
 
-  /// Keeps of the prompt what each lane's queries have asked for; `state.kept` holds the positions.
-  void compact_prompt(state_type& state, index kept) {
-    for (index l = 0; l < sizes.model.lanes(); ++l) {
-      const paged_lane<T> at = lane(state, l / sizes.model.kv_heads, l % sizes.model.kv_heads);
-      for (index slot = 0; slot < kept; ++slot) {
-        const index from =
-            state.kept[static_cast<std::size_t>(l) * static_cast<std::size_t>(kept) + static_cast<std::size_t>(slot)];
-        std::copy_n(at.key(from), sizes.model.head_dim, at.key(slot));
-        std::copy_n(at.value(from), sizes.model.head_dim, at.value(slot));
-      }
-    }
+  /// Each lane now holds `kept` tokens, which its table of positions names, and nothing else.
+  void compacted(state_type& state, index kept) {
     state.kept_each = kept;
+    state.compacted_end = state.observed_end = state.tokens();
     trim_pages(state);
   }
 
@@ -170,6 +165,7 @@ struct cache_core {
       state.prompt_end = -1;
       state.log.clear();
       state.undo_floor = std::max(0, to - limits.undo());
+      state.observed_end = std::min(state.observed_end, to);
     }
     state.classes.resize(static_cast<std::size_t>(to));
     while (!state.segments.empty() && state.segments.back().closed_at >= to) {
@@ -200,6 +196,10 @@ struct cache_core {
   }
 
  private:
+  static constexpr bool reads_keys() {
+    if constexpr (decltype(Policy::retain)::observes) return decltype(Policy::retain)::reads_keys;
+    return false;
+  }
   static index draft_records(const config& given) {
     return static_cast<index>(
         std::min<std::int64_t>(given.step_tokens, std::int64_t{given.sequences} * given.draft_tokens));

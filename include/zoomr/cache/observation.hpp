@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Retention: the attention that the prompt's last queries pay to its tokens decides which are kept.
+// L6. What tokens have received of later queries' attention, and which of them a lane keeps for it.
 #pragma once
 
+#include <zoomr/attention.hpp>
 #include <zoomr/core/paged_lane.hpp>
+#include <zoomr/core/shape.hpp>
 #include <zoomr/math/dot.hpp>
 #include <zoomr/math/order.hpp>
 
@@ -13,41 +15,34 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Measures one lane at a time; working memory for the longest prompt.
+/// Measures one lane at a time; working memory for the longest sequence. Everything is by slot.
 class observation {
  public:
   observation() = default;
-  explicit observation(index tokens) {
+  observation(const shape& model, index tokens, bool reads_keys) : tokens_(tokens) {
     const auto size = static_cast<std::size_t>(tokens);
-    weights_.resize(size), of_head_.resize(size), of_lane_.resize(size), order_.resize(size);
+    weights_.resize(size), importance_.resize(size), order_.resize(size), kept_.resize(size);
+    sums_.resize(size * static_cast<std::size_t>(model.group()));
+    if (reads_keys) keys_.resize(size * static_cast<std::size_t>(model.head_dim));
   }
-  static byte_count bytes(index tokens) { return tokens * static_cast<byte_count>(3 * sizeof(float) + sizeof(index)); }
-
-  /// Positions that the lane keeps, ascending.
-  ///
-  /// @param queries  [observed, group, head_dim]  of the prompt's last tokens
-  /// @param prompt   tokens of the prompt, in slots = positions
-  /// @param sinks    first tokens that are kept in any case, like the observed ones
-  /// @param kept     [how many to keep]  out
-  /// @cost  reads the lane's keys once for each observed query and head
-  template <class T, class Retainer>
-  void keep(const Retainer& retain, const paged_lane<T>& lane, view<const float, 3> queries, index prompt, index sinks,
-            view<index> kept) {
-    const index observed = queries.extent(0);
-    const index scored = prompt - observed;  // the observed tokens themselves are kept
-    std::fill(of_lane_.begin(), of_lane_.begin() + scored, 0.0f);
-    for (index head = 0; head < queries.extent(1); ++head) {
-      std::fill(of_head_.begin(), of_head_.begin() + scored, 0.0f);
-      for (index i = 0; i < observed; ++i) add_attention(lane, queries[i][head].data(), scored + i + 1, scored);
-      pool(retain, scored, head);
-    }
-    choose(scored, observed, sinks, kept);
+  static byte_count bytes(const shape& model, index tokens, bool reads_keys) {
+    const index floats = 2 + model.group() + (reads_keys ? model.head_dim : 0);
+    return tokens * static_cast<byte_count>(static_cast<std::size_t>(floats) * sizeof(float) + 2 * sizeof(index));
   }
 
- private:
-  // Adds the attention probabilities of one query over [0, context) to those of the tokens before `scored`.
+  /// Working memory for the sums of one query head of the group.  [tokens]
+  view<float> sums(index head, index tokens) { return {sums_.data() + std::int64_t{head} * tokens_, {tokens}}; }
+  /// Those of the whole group.  [group, tokens]
+  view<const float, 2> all_sums(index group, index tokens) const {
+    return {sums_.data(), {group, tokens}, {tokens_, 1}};
+  }
+  /// Working memory for the slots that a lane keeps.
+  view<index> kept(index count) { return {kept_.data(), {count}}; }
+
+  /// Adds the attention probabilities of one query over the slots [0, context) to `sums`.
+  /// @cost  reads the keys of the context once
   template <class T>
-  void add_attention(const paged_lane<T>& lane, const float* query, index context, index scored) {
+  void add(const paged_lane<T>& lane, const float* query, index context, view<float> sums) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(lane.head_dim));
     float largest = -infinity;
     for (index t = 0; t < context; ++t) {
@@ -59,42 +54,54 @@ class observation {
       at(weights_, t) = exponential(at(weights_, t) - largest);
       sum += at(weights_, t);
     }
-    for (index t = 0; t < scored; ++t) at(of_head_, t) += at(weights_, t) / sum;
+    for (index t = 0; t < context; ++t) sums[t] += at(weights_, t) / sum;
   }
 
-  // The maximum over a window around each token, then the mean (as a sum) or the maximum over the group.
-  template <class Retainer>
-  void pool(const Retainer& retain, index scored, index head) {
-    const index half = retain.pooling / 2;
-    for (index t = 0; t < scored; ++t) {
-      float pooled = at(of_head_, t);
-      for (index u = std::max(0, t - half); u <= std::min(scored - 1, t + half); ++u) {
-        pooled = std::max(pooled, at(of_head_, u));
-      }
-      float& sum = at(of_lane_, t);
-      sum = retain.mean_of_group || head == 0 ? sum + pooled : std::max(sum, pooled);
-    }
-  }
-
-  // Sinks and observed tokens in any case, the rest by importance.
-  void choose(index scored, index observed, index sinks, view<index> kept) {
-    const index by_importance_end = kept.size() - observed;
-    const index safe = std::min({sinks, scored, by_importance_end});
-    const auto key = [&](index t) { return t < safe ? not_eligible : sortable(at(of_lane_, t)); };
-    ranking best(scored, key, view<index>(order_));
+  /// Slots that the lane keeps, ascending: sinks and last tokens in any case, the rest by what the retainer rates
+  /// highest.
+  ///
+  /// @param received  [group, tokens]  attention probability, summed over the observed queries
+  /// @param queries   how many those were
+  /// @param sinks     first tokens that are kept in any case
+  /// @param kept      [how many to keep]  out; fewer than tokens, at least the last ones that are safe
+  template <class T, class Retainer>
+  void choose(const Retainer& retain, const paged_lane<T>& lane, view<const float, 2> received, index queries,
+              index sinks, view<index> kept) {
+    const index tokens = received.extent(1);
+    const index last = retain.safe(tokens);
+    lane_attention seen{received, {}, tokens - last, queries};
+    if constexpr (Retainer::reads_keys) seen.keys = copy_keys(lane, tokens);
+    retain.rate(seen, view<float>(importance_).slice(0, tokens));
+    const index rated_end = kept.size() - last;
+    const index safe = std::min({sinks, seen.scored, rated_end});
+    const auto key = [&](index t) { return t < safe ? not_eligible : sortable(at(importance_, t)); };
+    ranking best(seen.scored, key, view<index>(order_));
     index count = 0;
     while (count < safe) kept[count] = count, ++count;
-    while (count < by_importance_end) kept[count++] = best.next();
-    for (index t = scored; count < kept.size(); ++t) kept[count++] = t;
+    while (count < rated_end) kept[count++] = best.next();
+    for (index t = seen.scored; count < kept.size(); ++t) kept[count++] = t;
     std::sort(kept.begin(), kept.end());
+  }
+
+ private:
+  template <class T>
+  view<float, 2> copy_keys(const paged_lane<T>& lane, index tokens) {
+    const view<float, 2> keys(keys_.data(), {tokens, lane.head_dim});
+    for (index t = 0; t < tokens; ++t) {
+      for (index d = 0; d < lane.head_dim; ++d) keys(t, d) = to_float(lane.key(t)[d]);
+    }
+    return keys;
   }
 
   float& at(std::vector<float>& of, index t) { return of[static_cast<std::size_t>(t)]; }
 
-  std::vector<float> weights_;  // [tokens]  one query's attention
-  std::vector<float> of_head_;  // [tokens]  summed over the observed queries
-  std::vector<float> of_lane_;  // [tokens]  pooled over the group
-  std::vector<index> order_;    // [tokens]
+  index tokens_ = 0;
+  std::vector<float> weights_;     // [tokens]  one query's attention
+  std::vector<float> sums_;        // [group, tokens]  summed over the observed queries
+  std::vector<float> importance_;  // [tokens]  as the retainer rates them
+  std::vector<float> keys_;        // [tokens, head_dim]  if the retainer reads keys
+  std::vector<index> order_;       // [tokens]
+  std::vector<index> kept_;        // [tokens]
 };
 
 }  // namespace v0

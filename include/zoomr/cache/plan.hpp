@@ -53,8 +53,8 @@ struct planned_item {
 
 /// Plans one item: how many of its tokens the step takes, and what each of them makes due.
 ///
-/// After the prompt an item ends at the first token that closes a segment or makes a choice that stays in
-/// force, so that everything is the same as token by token.
+/// After the prompt an item ends at the first token that closes a segment, makes a choice that stays in force, or has
+/// tokens given up, so that everything is the same as token by token.
 /// @param table  [at least item.ids]  out
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 template <class Policy>
@@ -95,7 +95,7 @@ planned_item plan(const Policy& policy, const sequence_state<Policy>& state, con
         policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
     const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
     made.chooses = chooses && layout<Policy>::persists(policy);
-    if (closed.count > 0 || made.chooses) break;
+    if (closed.count > 0 || made.chooses || retains_after(policy, limits, state.prompt_end, position)) break;
   }
   if (segments > most_segments) {
     throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " + std::to_string(segments) +

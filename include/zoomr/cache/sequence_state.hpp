@@ -26,6 +26,8 @@ struct layout {
   index query_parts = 0;     // 1 for sums, 1 for the query of the last choice
   index records = 1;         // of query memory
   index kept = 0;            // retained tokens of a lane, at most; 0: none is ever given up
+  index noted = 0;           // queries remembered until tokens are given up again; 0: that is only after the prompt
+  index carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
 
   layout() = default;
@@ -34,6 +36,10 @@ struct layout {
     if constexpr (decltype(policy.retain)::observes) {
       const index most = policy.retain.kept(sizes.tokens);
       kept = most < sizes.tokens ? most : 0;
+      if constexpr (decltype(policy.retain)::while_decoding) {
+        if (kept > 0) noted = policy.retain.observed(std::min<index>(policy.retain.every, sizes.tokens));
+      }
+      if (kept > 0 && decltype(policy.retain)::accumulates) carried = sizes.tokens;
     }
     if constexpr (Policy::selects) {
       summary_rows = decltype(policy.summarize)::summary::rows;
@@ -78,11 +84,28 @@ struct layout {
     return 0;
   }
 
+  byte_count observing_bytes() const {
+    const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
+    return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted);
+  }
+
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // floats of a lane
   byte_count summary_bytes(index segments) const {
     return std::int64_t{segments} * model.lanes() * segment_summary() * static_cast<byte_count>(sizeof(float));
   }
 };
+
+/// True if tokens are given up after the token at `position`, which is not of the prompt.
+template <class Policy>
+bool retains_after(const Policy& policy, const config& limits, index prompt_end, index position) {
+  if constexpr (decltype(policy.retain)::observes) {
+    if constexpr (decltype(policy.retain)::while_decoding) {
+      const bool gives_up = policy.retain.kept(limits.tokens) < limits.tokens;
+      return gives_up && (position + 1 - prompt_end) % policy.retain.every == 0;
+    }
+  }
+  return false;
+}
 
 /// The committed state of one sequence.
 template <class Policy>
@@ -97,8 +120,15 @@ struct sequence_state {
   std::vector<segmenter_state> after_close;  // [segments]  the segmenter's state after each close
   segmenter_state segmenting{};
   buffer<float> summaries;  // [lanes, most_segments, head_dim, rows]
-  std::vector<index> kept;  // [lanes, kept_each]  retained positions of the prompt
+  std::int64_t most_kept;   // of each lane
+  std::vector<index> kept;  // [lanes, most_kept]  retained positions before `compacted_end`, `kept_each` of each lane
   index kept_each = 0;      // 0: everything is kept
+  index keeping = 0;        // will be kept of each lane if the step that ends the prompt is committed; 0: everything
+  index compacted_end = 0;  // first position after what has been compacted
+  index observed_end = 0;   // tokens when some were last given up, or when attention was last added up
+  buffer<float> received;   // [layers, heads, sizes.carried]  attention, by slot
+  buffer<float> receiving;  // [layers, heads, sizes.carried]  the same if the step is committed: in the prompt only
+  query_memory noted;       // of the tokens before tokens are given up again
   selection in_force;
   selection_log log;
   query_memory queries;
@@ -108,6 +138,11 @@ struct sequence_state {
 
   sequence_state(const layout<Policy>& sizes, const config& limits)
       : summaries(std::int64_t{sizes.model.lanes()} * sizes.most_segments * sizes.segment_summary()),
+        most_kept(sizes.kept),
+        kept(static_cast<std::size_t>(sizes.model.lanes()) * static_cast<std::size_t>(sizes.kept)),
+        received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
+        receiving(received.size()),
+        noted(sizes.model, sizes.noted > 0 ? 1 : 0, std::max(1, sizes.noted)),
         in_force(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),
         queries(sizes.model, sizes.query_parts, sizes.records) {
@@ -115,25 +150,28 @@ struct sequence_state {
     pages.reserve(static_cast<std::size_t>(pages_for(limits.tokens)));
     segments.reserve(static_cast<std::size_t>(sizes.most_segments));
     after_close.reserve(static_cast<std::size_t>(sizes.most_segments));
-    kept.reserve(static_cast<std::size_t>(sizes.model.lanes()) * static_cast<std::size_t>(sizes.kept));
   }
 
   index tokens() const { return static_cast<index>(classes.size()); }
   bool in_prompt() const { return prompt_end < 0; }
   /// Slots of each lane that hold committed tokens.
   index slots() const { return slot_end(tokens()); }
-  index slot_end(index position) const { return kept_each == 0 ? position : kept_each + position - prompt_end; }
+  index slot_end(index position) const { return kept_each == 0 ? position : kept_each + position - compacted_end; }
 
   slot_map slots_of(index lane) const {
     if (kept_each == 0) return {};
-    return {view<const index>(kept.data() + static_cast<std::int64_t>(lane) * kept_each, {kept_each}), prompt_end};
+    return {view<const index>(kept.data() + lane * most_kept, {kept_each}), compacted_end};
   }
+  /// The table of the positions that a lane keeps, to be written.  [count]
+  view<index> kept_positions(index lane, index count) { return {kept.data() + lane * most_kept, {count}}; }
 
   /// Bytes in use, tables at their present length.
   byte_count metadata_bytes(const layout<Policy>& sizes) const {
     const auto table = sizeof(segment) + sizeof(segmenter_state);
     return static_cast<byte_count>(classes.size() * sizeof(token_class) + pages.size() * sizeof(index) +
-                                   segments.size() * table + kept.size() * sizeof(index)) +
+                                   segments.size() * table) +
+           std::int64_t{sizes.model.lanes()} * kept_each * static_cast<byte_count>(sizeof(index)) +
+           sizes.observing_bytes() +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
            log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
@@ -144,7 +182,7 @@ struct sequence_state {
     return limits.tokens * static_cast<byte_count>(sizeof(token_class)) +
            (pages_for(limits.tokens) + std::int64_t{sizes.model.lanes()} * sizes.kept + sizes.log_words) *
                static_cast<byte_count>(sizeof(index)) +
-           sizes.most_segments * table +
+           sizes.most_segments * table + sizes.observing_bytes() +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + sizes.most_segments) +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
@@ -152,9 +190,9 @@ struct sequence_state {
   void forget_everything() {
     open = false;
     prompt_end = -1;
-    classes.clear(), segments.clear(), after_close.clear(), kept.clear();
+    classes.clear(), segments.clear(), after_close.clear();
     segmenting = {};
-    kept_each = 0;
+    kept_each = keeping = compacted_end = observed_end = 0;
     in_force.clear(), log.clear();
     evicted_pages = 0;
     undo_floor = 0;

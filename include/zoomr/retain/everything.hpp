@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Nothing of the prompt is given up.
+// L4. Nothing is given up.
 #pragma once
 
 #include <zoomr/concepts.hpp>
@@ -7,13 +7,13 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Keeps each token of the prompt.
+/// Keeps each token.
 struct keep_everything {
   using role = role::retainer;
   static constexpr const char* name = "keep_everything";
   static constexpr bool observes = false;
 
-  ZOOMR_HD constexpr index kept(index prompt_tokens) const { return prompt_tokens; }
+  ZOOMR_HD constexpr index kept(index tokens) const { return tokens; }
   constexpr const char* problem() const { return nullptr; }
   static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const keep_everything&, const keep_everything&) = default;

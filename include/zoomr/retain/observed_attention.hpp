@@ -18,6 +18,9 @@ struct observed_attention {
   using role = role::retainer;
   static constexpr const char* name = "observed_attention";
   static constexpr bool observes = true;
+  static constexpr bool accumulates = false;
+  static constexpr bool reads_keys = false;
+  static constexpr bool while_decoding = false;
 
   index tokens = unlimited;    // r tau; unlimited: nothing is lost
   index queries = 32;          // N, the observation window
@@ -25,6 +28,11 @@ struct observed_attention {
   bool mean_of_group = false;  // over the query heads of a KV head: mean, or maximum
 
   ZOOMR_HD constexpr index kept(index prompt_tokens) const { return tokens < prompt_tokens ? tokens : prompt_tokens; }
+  ZOOMR_HD constexpr index observed(index of) const { return queries < of ? queries : of; }
+  ZOOMR_HD constexpr index safe(index of) const { return observed(of); }
+  void rate(const lane_attention& seen, view<float> importance) const {
+    for (index t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, pooling, mean_of_group);
+  }
   constexpr const char* problem() const {
     return tokens < queries ? "observed_attention: tokens must be at least queries, which are always kept"
            : queries < 1 || pooling < 1 || pooling % 2 == 0
@@ -40,7 +48,7 @@ struct observed_attention {
   friend constexpr bool operator==(const observed_attention&, const observed_attention&) = default;
 };
 
-static_assert(retainer<observed_attention>);
+static_assert(retainer<observed_attention> && observer<observed_attention>);
 
 }  // namespace v0
 }  // namespace zoomr

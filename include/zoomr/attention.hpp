@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. What a retainer is shown of one lane when tokens must be given up.
+#pragma once
+
+#include <zoomr/core/view.hpp>
+
+#include <algorithm>  // std::max, std::min
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The tokens that a lane holds, in ascending order, and what the observed queries made of them. The first `scored`
+/// compete for the room that there is; the others are kept in any case.
+struct lane_attention {
+  view<const float, 2> received;  // [group, tokens]  attention probability, summed over the observed queries
+  view<float, 2> keys;  // [tokens, head_dim]  rotated, a copy to work in; empty unless the retainer reads keys
+  index scored = 0;
+  index queries = 0;  // that were observed
+
+  index tokens() const { return received.extent(1); }
+
+  /// What token `t` has received: for each query head the largest within `width` scored tokens around it, then over the
+  /// group their sum (as good as the mean) or the largest.
+  /// @pre  t < scored
+  float pooled(index t, index width, bool sum_of_group) const {
+    const index half = width / 2;
+    float all = 0.0f;
+    for (index head = 0; head < received.extent(0); ++head) {
+      float most = received(head, t);
+      for (index u = std::max(0, t - half); u <= std::min(scored - 1, t + half); ++u) {
+        most = std::max(most, received(head, u));
+      }
+      all = sum_of_group || head == 0 ? all + most : std::max(all, most);
+    }
+    return all;
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

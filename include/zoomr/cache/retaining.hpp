@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Retention at work: at the end of the prompt and, for a retainer that works while decoding, every so many tokens
+// from there, each lane gives up what its queries do not look at. What is left moves together in the order of
+// positions, and the pages behind it go back to the pool.
+//
+// Nothing is added up in between: the queries since the last time are remembered, and the attention that they pay is
+// measured when it is needed. So a draft that is rejected or a step that is dropped leaves nothing to be undone.
+#pragma once
+
+#include <zoomr/cache/choosing.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The sums of one query head's attention that a retainer which accumulates has carried over.  [slots in use]
+template <class Policy>
+view<float> carried(const layout<Policy>& sizes, buffer<float>& of, index layer, index head, index tokens) {
+  return {of.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
+}
+
+/// Moves the keys, values and carried sums of the slots in `kept` to the front of one lane.
+template <class Policy, class T>
+void compact_lane(cache_core<Policy, T>& core, sequence_state<Policy>& state, index layer, index kv_head,
+                  view<const index> kept) {
+  const shape& model = core.sizes.model;
+  const paged_lane<T> lane = core.lane(state, layer, kv_head);
+  for (index slot = 0; slot < kept.size(); ++slot) {
+    std::copy_n(lane.key(kept[slot]), model.head_dim, lane.key(slot));
+    std::copy_n(lane.value(kept[slot]), model.head_dim, lane.value(slot));
+  }
+  if (core.sizes.carried == 0) return;
+  for (index head = kv_head * model.group(); head < (kv_head + 1) * model.group(); ++head) {
+    const view<float> sums = carried(core.sizes, state.received, layer, head, core.sizes.carried);
+    for (index slot = 0; slot < kept.size(); ++slot) sums[slot] = sums[kept[slot]];
+  }
+}
+
+/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt be heard in one layer: adds up what
+/// they pay, provisionally, and after the last chunk says which positions each lane keeps.
+template <class Policy, class T>
+void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index layer, view<const float, 3> queries) {
+  constexpr bool accumulates = decltype(core.policy.retain)::accumulates;
+  const shape& model = core.sizes.model;
+  auto& state = core.state_of(item);
+  const index end = item.first + item.tokens;
+  const index kept = core.policy.retain.kept(end);
+  if (!accumulates && kept >= end) return;
+  const index first = accumulates ? item.first : end - core.policy.retain.observed(end);
+  for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+    const paged_lane<T> lane = core.lane(state, layer, kv_head);
+    for (index g = 0; g < model.group(); ++g) {
+      const index head = kv_head * model.group() + g;
+      const view<float> sums = core.observed.sums(g, end);
+      std::fill(sums.begin(), sums.end(), 0.0f);
+      if (accumulates) std::copy_n(carried(core.sizes, state.received, layer, head, first).data(), first, sums.data());
+      for (index t = first; t < end; ++t) core.observed.add(lane, queries[t - item.first][head].data(), t + 1, sums);
+      if (accumulates) std::copy_n(sums.data(), end, carried(core.sizes, state.receiving, layer, head, end).data());
+    }
+    if (!item.prompt_ends || kept >= end) continue;
+    core.observed.choose(core.policy.retain, lane, core.observed.all_sums(model.group(), end), end - first,
+                         core.policy.zone.sinks, state.kept_positions(layer * model.kv_heads + kv_head, kept));
+    state.keeping = kept;
+  }
+}
+
+/// Commits what the queries of a chunk of the prompt have led to.
+template <class Policy, class T>
+void retain_prompt(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
+  const shape& model = core.sizes.model;
+  if (core.sizes.carried > 0) {
+    std::swap(state.received, state.receiving);
+    state.observed_end = state.tokens();
+  }
+  if (state.keeping == 0) return;
+  for (index lane = 0; lane < model.lanes(); ++lane) {
+    compact_lane(core, state, lane / model.kv_heads, lane % model.kv_heads, state.kept_positions(lane, state.keeping));
+  }
+  core.compacted(state, state.keeping);
+}
+
+/// After every so many tokens: measures what the queries since the last time have paid, and gives up the rest.
+/// @return true if tokens were given up
+template <class Policy, class T>
+bool retain_again(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
+  constexpr bool accumulates = decltype(core.policy.retain)::accumulates;
+  const shape& model = core.sizes.model;
+  const index held = state.slots();
+  const index kept = core.policy.retain.kept(held);
+  if (!accumulates && kept >= held) return false;
+  const index first = state.tokens() - core.sizes.noted;
+  const index before = state.slot_end(first);
+  for (index layer = 0; layer < model.layers; ++layer) {
+    for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+      const paged_lane<T> lane = core.lane(state, layer, kv_head);
+      for (index g = 0; g < model.group(); ++g) {
+        const index head = kv_head * model.group() + g;
+        const view<float> sums = core.observed.sums(g, held);
+        std::fill(sums.begin(), sums.end(), 0.0f);
+        if (accumulates)
+          std::copy_n(carried(core.sizes, state.received, layer, head, before).data(), before, sums.data());
+        for (index t = first; t < state.tokens(); ++t)
+          core.observed.add(lane, state.noted.at(t, 0, layer)[head].data(), state.slot_end(t + 1), sums);
+        if (accumulates) std::copy_n(sums.data(), held, carried(core.sizes, state.received, layer, head, held).data());
+      }
+      if (kept >= held) continue;
+      const view<index> slots = core.observed.kept(kept);
+      core.observed.choose(core.policy.retain, lane, core.observed.all_sums(model.group(), held), core.sizes.noted,
+                           core.policy.zone.sinks, slots);
+      compact_lane(core, state, layer, kv_head, slots);
+      const index l = layer * model.kv_heads + kv_head;
+      const slot_map map = state.slots_of(l);
+      const view<index> positions = state.kept_positions(l, kept);
+      for (index slot = 0; slot < kept; ++slot) positions[slot] = map.position_of(slots[slot]);
+    }
+  }
+  state.observed_end = state.tokens();
+  if (kept >= held) return false;
+  core.compacted(state, kept);
+  return true;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// L5. R-KV: every 128 tokens, each KV head keeps what is looked at and not said twice.
+// Source: arXiv:2505.24133. Differs: the buffer is counted from the end of the prompt, where retention happens too;
+// undescribed there and decided here: the maximum over the group of a KV head is taken after the pooling.
+#pragma once
+
+#include <zoomr/policy.hpp>
+#include <zoomr/retain/distinct_attention.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace policies {
+
+/// `tokens` tokens of each lane, the 8 observed ones included.
+constexpr auto r_kv_with(index tokens) {
+  return compose(distinct_attention{.tokens = tokens}, zones{.recent = unlimited});
+}
+
+inline constexpr auto r_kv = r_kv_with(1024);
+
+}  // namespace policies
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Looked at, and unlike the rest: each KV head keeps what its last queries attend to and no other key repeats.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+#include <zoomr/math/dot.hpp>
+#include <zoomr/math/softmax.hpp>
+
+#include <cmath>  // std::sqrt
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keeps, for each layer and KV head, `tokens` tokens: the sinks, the last `queries` ones, and those with the highest
+///   attention * importance - (1 - attention) * redundancy
+/// at the end of the prompt and after every `every` tokens from there, so that a lane holds up to tokens + every.
+///
+/// Importance is the attention probability from the last `queries` queries, their mean, for each query head; then the
+/// maximum over a centred window of `pooling` tokens; then over the group its mean or maximum. Redundancy is a key's
+/// mean cosine with all keys of the lane, itself not counted, then a softmax over the keys; of the keys whose cosine
+/// with one key exceeds `similar`, the last is spared that cosine, so that of repetitions the latest stays. Cosines
+/// that are not numbers count as 0.
+/// @cost    each time: reads the lane's keys once for each observed query and head; n * n dot products for n tokens
+/// @source  R-KV, arXiv:2505.24133. Differs: the sinks are kept (undescribed there); the window of the maximum ends
+/// where
+///          the tokens that are kept in any case begin.
+struct distinct_attention {
+  using role = role::retainer;
+  static constexpr const char* name = "distinct_attention";
+  static constexpr bool observes = true;
+  static constexpr bool accumulates = false;
+  static constexpr bool reads_keys = true;
+  static constexpr bool while_decoding = true;
+
+  index tokens = unlimited;    // of each lane, the observed ones included; unlimited: nothing is lost
+  index queries = 8;           // alpha, the observation window
+  index every = 128;           // the buffer: tokens from one time to the next
+  index pooling = 7;           // width of the maximum, odd; 1: none
+  bool mean_of_group = false;  // over the query heads of a KV head: mean, or maximum
+  float attention = 0.1f;      // lambda, the weight of importance
+  float similar = 0.5f;        // cosine above which a key repeats another
+
+  ZOOMR_HD constexpr index kept(index of) const { return tokens < of ? tokens : of; }
+  ZOOMR_HD constexpr index observed(index of) const { return queries < of ? queries : of; }
+  ZOOMR_HD constexpr index safe(index of) const { return observed(of); }
+  void rate(const lane_attention& seen, view<float> importance) const {
+    const index n = seen.tokens();
+    add_cosines(seen.keys, importance);
+    const softmax redundancy(n, [&](index t) { return importance[t] / static_cast<float>(n); });
+    const index heads = mean_of_group ? seen.received.extent(0) : 1;
+    const float weight = attention / static_cast<float>(seen.queries * heads);
+    for (index t = 0; t < seen.scored; ++t) {
+      importance[t] = fused(weight, seen.pooled(t, pooling, mean_of_group), (attention - 1.0f) * redundancy.share(t));
+    }
+  }
+  constexpr const char* problem() const {
+    if (queries < 1 || pooling < 1 || pooling % 2 == 0) {
+      return "distinct_attention: queries must be at least 1 and pooling odd";
+    }
+    if (tokens < queries) return "distinct_attention: tokens must be at least queries, which are always kept";
+    if (every < queries) return "distinct_attention: every must be at least queries, which are observed";
+    if (!(attention >= 0.0f && attention <= 1.0f)) return "distinct_attention: attention must lie in [0, 1]";
+    return nullptr;
+  }
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("tokens", self.tokens);
+    visit("queries", self.queries);
+    visit("every", self.every);
+    visit("pooling", self.pooling);
+    visit("mean_of_group", self.mean_of_group);
+    visit("attention", self.attention);
+    visit("similar", self.similar);
+  }
+  friend constexpr bool operator==(const distinct_attention&, const distinct_attention&) = default;
+
+ private:
+  // Adds to sums[t] the cosines of key t with all others, row by row; keys [tokens, head_dim] become unit vectors.
+  void add_cosines(view<float, 2> keys, view<float> sums) const {
+    const index n = keys.extent(0);
+    const index dims = keys.extent(1);
+    for (index t = 0; t < n; ++t) {
+      const float length = std::sqrt(dot(keys[t].data(), keys[t].data(), dims));
+      for (index d = 0; d < dims; ++d) keys(t, d) = length > 0.0f ? keys(t, d) / length : 0.0f;
+      sums[t] = 0.0f;
+    }
+    for (index row = 0; row < n; ++row) {
+      bool spared = false;
+      for (index t = n - 1; t >= 0; --t) {
+        if (t == row) continue;
+        const float cosine = dot(keys[row].data(), keys[t].data(), dims);
+        if (cosine > similar && !spared) {
+          spared = true;
+        } else if (cosine == cosine) {
+          sums[t] += cosine;
+        }
+      }
+    }
+  }
+};
+
+static_assert(retainer<distinct_attention> && decoding_observer<distinct_attention>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a lane keeps, when the ratings are given: ties, NaN, sinks and last tokens.
+#include <zoomr/cache/observation.hpp>
+#include <zoomr/retain/accumulated_attention.hpp>
+#include <zoomr/retain/observed_attention.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+namespace {
+
+using slots = std::vector<index>;
+
+slots kept_of(std::vector<float> received, index keep, index recent, index sinks) {
+  const auto tokens = static_cast<index>(received.size());
+  observation observed({1, 1, 1, 8}, tokens, false);
+  slots kept(static_cast<std::size_t>(keep));
+  observed.choose(accumulated_attention{.tokens = keep, .recent = recent}, paged_lane<float>{},
+                  view<const float, 2>(received.data(), {1, tokens}), 1, sinks, kept);
+  return kept;
+}
+
+TEST_CASE("ties go to the lower slot, NaN goes first, and what is kept ascends") {
+  CHECK(kept_of({2, 2, 2, 2, 2, 0}, 3, 1, 0) == slots{0, 1, 5});
+  CHECK(kept_of({1, 3, 2, 3, 0, 0}, 3, 1, 0) == slots{1, 3, 5});
+  CHECK(kept_of({1, not_a_number, 2, 3, 0, 0}, 5, 1, 0) == slots{0, 2, 3, 4, 5});
+  CHECK(kept_of({not_a_number, not_a_number, not_a_number, 1}, 3, 1, 0) == slots{0, 1, 3});
+}
+
+TEST_CASE("sinks and last tokens are kept whatever they have received, sinks as far as there is room") {
+  CHECK(kept_of({0, 0, 9, 9, 9, 0, 0}, 5, 2, 2) == slots{0, 1, 2, 5, 6});
+  CHECK(kept_of({0, 0, 9, 9, 9, 0, 0}, 3, 2, 5) == slots{0, 5, 6});
+  CHECK(kept_of({9, 9, 9, 0}, 1, 1, 4) == slots{3});
+  CHECK(kept_of({9, 9, 9, 0, 0}, 2, 2, 0) == slots{3, 4});
+}
+
+TEST_CASE("one query pays each token of its context its share, and nothing beyond") {
+  observation observed({1, 1, 1, 8}, 4, false);
+  std::vector<float> memory(page_tokens * 8, 0.0f);
+  memory[8] = 3.0f;  // the key of slot 1
+  const std::vector<index> pages{0};
+  const paged_lane<float> lane{memory.data(), 0, 0, 8, view<const index>(pages)};
+  const std::vector<float> query(8, 1.0f);
+  std::vector<float> sums(4, 1.0f);
+  observed.add(lane, query.data(), 3, sums);
+  const double weight = std::exp(3.0 / std::sqrt(8.0));
+  CHECK(sums[0] == doctest::Approx(1 + 1 / (2 + weight)));
+  CHECK(sums[1] == doctest::Approx(1 + weight / (2 + weight)));
+  CHECK(sums[2] == sums[0]);
+  CHECK(sums[3] == 1.0f);
+}
+
+}  // namespace
+}  // namespace zoomr

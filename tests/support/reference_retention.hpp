@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The naive reference's rules for which tokens are given up: from all that was ever said, in double, for each lane.
+#pragma once
+
+#include <support/reference_history.hpp>
+#include <zoomr/zoomr.hpp>
+
+namespace reference {
+
+/// What one lane holds when tokens must be given up.
+struct lane_tokens {
+  std::vector<const float*> keys;             // of the held tokens, ascending
+  std::vector<std::vector<double>> received;  // [group][held]  attention probability, summed over the observed queries
+  index scored = 0;                           // the first so many compete
+  index queries = 0;                          // that were observed
+  index head_dim = 0;
+};
+
+/// The largest number within `width` scored tokens around `t`.
+inline double largest_around(const std::vector<double>& of, index t, index width, index scored) {
+  double most = of[static_cast<std::size_t>(t)];
+  for (index u = t - width / 2; u <= t + width / 2; ++u) {
+    if (u >= 0 && u < scored) most = std::max(most, of[static_cast<std::size_t>(u)]);
+  }
+  return most;
+}
+
+/// For each head the largest around `t`; then over the group the sum or the largest.
+inline double pooled(const lane_tokens& lane, index t, index width, bool sum) {
+  double all = largest_around(lane.received[0], t, width, lane.scored);
+  for (std::size_t head = 1; head < lane.received.size(); ++head) {
+    const double of_head = largest_around(lane.received[head], t, width, lane.scored);
+    all = sum ? all + of_head : std::max(all, of_head);
+  }
+  return all;
+}
+
+/// Each retainer rates a token; `doubtful`: float may rate it otherwise.
+inline std::vector<estimate> rate(const zoomr::observed_attention& by, const lane_tokens& lane, bool&) {
+  std::vector<estimate> made;
+  for (index t = 0; t < lane.scored; ++t) {
+    const double received = pooled(lane, t, by.pooling, by.mean_of_group);
+    made.push_back({received, received});
+  }
+  return made;
+}
+inline std::vector<estimate> rate(const zoomr::accumulated_attention&, const lane_tokens& lane, bool&) {
+  std::vector<estimate> made(static_cast<std::size_t>(lane.scored));
+  for (const auto& of_head : lane.received) {
+    for (std::size_t t = 0; t < made.size(); ++t) made[t].value += of_head[t], made[t].magnitude += of_head[t];
+  }
+  return made;
+}
+inline std::vector<estimate> rate(const zoomr::distinct_attention& by, const lane_tokens& lane, bool& doubtful) {
+  const std::size_t n = lane.keys.size();
+  const auto product = [&](const float* a, const float* b) {
+    double sum = 0;
+    for (index d = 0; d < lane.head_dim; ++d) sum += double{a[d]} * double{b[d]};
+    return sum;
+  };
+  // all cosines; the matrix is small
+  std::vector<std::vector<double>> cosine(n, std::vector<double>(n, 0.0));
+  for (std::size_t a = 0; a < n; ++a) {
+    for (std::size_t b = 0; b < n; ++b) {
+      const double lengths =
+          std::sqrt(product(lane.keys[a], lane.keys[a])) * std::sqrt(product(lane.keys[b], lane.keys[b]));
+      const double value = product(lane.keys[a], lane.keys[b]) / lengths;
+      if (a != b && std::isfinite(lengths) && lengths > 0) cosine[a][b] = value;
+    }
+  }
+  // of those that repeat key `a`, the last is spared
+  for (std::size_t a = 0; a < n; ++a) {
+    std::size_t last = n;
+    for (std::size_t b = 0; b < n; ++b) {
+      if (cosine[a][b] > double{by.similar}) last = b;
+      doubtful = doubtful || std::abs(cosine[a][b] - double{by.similar}) < tolerance::reduction(lane.head_dim);
+    }
+    if (last < n) cosine[a][last] = 0;
+  }
+  std::vector<double> redundancy(n);
+  double all = 0;
+  for (std::size_t b = 0; b < n; ++b) {
+    double mean = 0;
+    for (std::size_t a = 0; a < n; ++a) mean += cosine[a][b] / static_cast<double>(n);
+    all += redundancy[b] = std::exp(mean);
+  }
+  std::vector<estimate> made;
+  for (index t = 0; t < lane.scored; ++t) {
+    const double heads = by.mean_of_group ? static_cast<double>(lane.received.size()) : 1.0;
+    const double importance = pooled(lane, t, by.pooling, by.mean_of_group) / lane.queries / heads;
+    const double repeated = redundancy[static_cast<std::size_t>(t)] / all;
+    const double weight = double{by.attention};
+    made.push_back({weight * importance - (1 - weight) * repeated, weight * importance + (1 - weight) * repeated});
+  }
+  return made;
+}
+
+/// Which tokens each lane holds.
+template <class Retainer>
+class retention {
+ public:
+  retention(const Retainer& by, const history& past, index sinks)
+      : by_(by),
+        past_(past),
+        sinks_(sinks),
+        prompt_end_(static_cast<index>(past.words.prompt_end)),
+        given_up_(static_cast<std::size_t>(past.model.layers * past.model.kv_heads),
+                  std::vector<bool>(past.words.classes.size())),
+        received_(static_cast<std::size_t>(past.model.layers * past.model.heads),
+                  std::vector<double>(past.words.classes.size())) {}
+
+  bool retained(index layer, index kv_head, index position) const {
+    return !given_up_[lane(layer, kv_head)][static_cast<std::size_t>(position)];
+  }
+
+  /// After the token at `position`, for tokens from the prompt's last on: is it time, and what goes?
+  /// @return true if float may decide otherwise
+  bool after(index position) {
+    bool doubtful = false;
+    if constexpr (Retainer::observes) {
+      const index end = position + 1;
+      bool due = end == prompt_end_;
+      if constexpr (Retainer::while_decoding) due = due || (end > prompt_end_ && (end - prompt_end_) % by_.every == 0);
+      if (!due || by_.tokens == zoomr::unlimited) return false;
+      for (index layer = 0; layer < past_.model.layers; ++layer) {
+        for (index kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head)
+          doubtful = give_up(layer, kv_head, end) || doubtful;
+      }
+      asked_until_ = end;
+    }
+    return doubtful && !past_.exact;
+  }
+
+ private:
+  std::size_t lane(index layer, index kv_head) const {
+    return static_cast<std::size_t>(layer * past_.model.kv_heads + kv_head);
+  }
+  index group() const { return past_.model.heads / past_.model.kv_heads; }
+
+  bool give_up(index layer, index kv_head, index end) {
+    std::vector<index> held;
+    for (index t = 0; t < end; ++t) {
+      if (retained(layer, kv_head, t)) held.push_back(t);
+    }
+    const auto n = static_cast<index>(held.size());
+    const index first = Retainer::accumulates ? asked_until_ : end - observed(end);
+    lane_tokens seen;
+    seen.head_dim = past_.model.head_dim;
+    seen.queries = end - first;
+    seen.scored = n - safe(n);
+    for (const index t : held) seen.keys.push_back(past_.key(t, layer, kv_head, 0));
+    for (index head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
+      std::vector<double>& sums = received_[static_cast<std::size_t>(layer * past_.model.heads + head)];
+      if (!Retainer::accumulates) std::fill(sums.begin(), sums.end(), 0.0);
+      for (index query = first; query < end; ++query) add_attention(layer, kv_head, head, query, held, sums);
+      seen.received.emplace_back();
+      for (const index t : held) seen.received.back().push_back(sums[static_cast<std::size_t>(t)]);
+    }
+    if (n <= by_.tokens) return false;
+
+    bool doubtful = false;
+    const std::vector<estimate> importance = rate(by_, seen, doubtful);
+    index room = by_.tokens - (n - seen.scored);
+    std::vector<index> others;
+    for (index i = 0; i < seen.scored; ++i) {
+      if (held[static_cast<std::size_t>(i)] < sinks_ && room > 0) {
+        --room;
+      } else {
+        others.push_back(i);
+      }
+    }
+    others = ranked(importance, others);
+    for (std::size_t i = static_cast<std::size_t>(room); i < others.size(); ++i) {
+      given_up_[lane(layer, kv_head)][static_cast<std::size_t>(held[static_cast<std::size_t>(others[i])])] = true;
+    }
+    if (room == 0 || room == static_cast<index>(others.size())) return false;
+    const estimate& last = importance[static_cast<std::size_t>(others[static_cast<std::size_t>(room) - 1])];
+    const estimate& next = importance[static_cast<std::size_t>(others[static_cast<std::size_t>(room)])];
+    const double allowed =
+        tolerance::end_to_end(past_.model.head_dim, std::max(1.0, largest_logit_), end) * std::abs(last.magnitude);
+    const bool close = last.value > next.value && last.value - next.value <= allowed;  // equal: so they are in float
+    return close || doubtful;
+  }
+
+  index observed(index of) const {
+    if constexpr (requires { by_.queries; }) return std::min(by_.queries, of);
+    return of;
+  }
+  index safe(index of) const {
+    if constexpr (requires { by_.recent; }) return std::min(by_.recent, of);
+    return observed(of);
+  }
+
+  // Adds what one query pays to the tokens that it can see of those held.
+  void add_attention(index layer, index kv_head, index head, index query, const std::vector<index>& held,
+                     std::vector<double>& sums) {
+    const double root = std::sqrt(static_cast<double>(past_.model.head_dim));
+    std::vector<double> logits;
+    double largest = -std::numeric_limits<double>::infinity();
+    for (const index t : held) {
+      if (t > query) break;
+      const float* q = past_.query(query, layer, head, 0);
+      const float* k = past_.key(t, layer, kv_head, 0);
+      double logit = 0, magnitude = 0;
+      for (index d = 0; d < past_.model.head_dim; ++d) {
+        logit += double{q[d]} * double{k[d]};
+        magnitude += std::abs(double{q[d]} * double{k[d]});
+      }
+      logits.push_back(logit / root);
+      largest = std::max(largest, logits.back());
+      largest_logit_ = std::max(largest_logit_, magnitude / root);
+    }
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit - largest);
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      sums[static_cast<std::size_t>(held[i])] += std::exp(logits[i] - largest) / sum;
+  }
+
+  Retainer by_;
+  const history& past_;
+  index sinks_;
+  index prompt_end_;
+  index asked_until_ = 0;
+  double largest_logit_ = 0;
+  std::vector<std::vector<bool>> given_up_;    // [lane][position]
+  std::vector<std::vector<double>> received_;  // [layer, head][position]
+};
+
+}  // namespace reference
