@@ -48,6 +48,8 @@ inline constexpr policy_entry policy_table[] = {
     {"h2o", "H2O: the last tokens and those that have got most attention so far", "tokens that each KV head keeps"},
     {"r_kv", "R-KV: every 128 tokens, each KV head keeps what is looked at and not said twice",
      "tokens that each KV head keeps"},
+    {"raas", "RaaS: the prompt, and of what is written the pages of 16 that were lately of use",
+     "tokens beside the prompt that each KV head keeps"},
     {"shadowkv", "ShadowKV's landmarks: chunks of 8 tokens by the mass of their mean keys, at every token",
      "tokens of chosen chunks; a chunk has 8"},
 };
@@ -219,6 +221,8 @@ void with_policy(const policy_choice& choice, Visit visit) {
     use(budget > 0 ? presets::h2o_with(budget) : presets::h2o);
   } else if (choice.name == "r_kv") {
     use(budget > 0 ? presets::r_kv_with(budget) : presets::r_kv);
+  } else if (choice.name == "raas") {
+    use(budget > 0 ? presets::raas_with(budget) : presets::raas);
   } else if (choice.name == "shadowkv") {
     paging(presets::shadowkv);
   } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. What a retainer is shown of one lane when tokens must be given up.
+// L3. What a retainer is shown of one lane when tokens must be given up, and of a query if it listens itself.
 #pragma once
 
 #include <zoomr/core/view.hpp>
@@ -12,7 +12,8 @@ inline namespace v0 {
 /// The tokens that a lane holds, in ascending order, and what the observed queries made of them. The first `scored`
 /// compete for the room that there is; the others are kept in any case.
 struct lane_attention {
-  view<const float, 2> received;  // [group, tokens]  attention probability, summed over the observed queries
+  view<const float, 2> received;  // [group, tokens]  attention probability, summed over the observed queries, or
+                                  // what a retainer that hears queries itself has made of them
   view<float, 2> keys;  // [tokens, head_dim]  rotated, a copy to work in; empty unless the retainer reads keys
   index scored = 0;
   index queries = 0;  // that were observed
@@ -34,6 +35,15 @@ struct lane_attention {
     }
     return all;
   }
+};
+
+/// One query of one head, and the tokens of the lane that it can see, its own the last.
+struct heard_query {
+  view<const float> query;    // [head_dim]  rotated
+  view<const float, 2> keys;  // [tokens, head_dim]  rotated
+  index position = 0;         // of the query
+  index pinned = 0;           // the first so many tokens are never given up
+  view<float> work;           // [tokens]
 };
 
 }  // namespace v0

@@ -65,9 +65,17 @@ concept decoding_observer = observer<T> && requires(const T t) {
   { t.every } -> std::convertible_to<index>;
 };
 
-/// Says how many of so many tokens each lane keeps. If it `observes`, the cache measures the attention that each token
-/// gets from later queries, at the end of the prompt and, if it works `while_decoding`, after every `every` tokens from
-/// there; each lane keeps its sinks, its last tokens, and those that are rated highest.
+/// An observer that makes more, or less, of a query than the attention that it pays: `hear` changes what the tokens
+/// have received so far [tokens]. It must read keys.
+template <class T>
+concept hearing_observer = observer<T> && requires(const T t, const heard_query& heard, view<float> received) {
+  { t.hear(heard, received) } -> std::same_as<void>;
+};
+
+/// Says how many of so many tokens each lane keeps, not counting a prompt that the zones pin. If it `observes`, the
+/// cache measures the attention that each token gets from later queries, at the end of the prompt and, if it works
+/// `while_decoding`, after every `every` tokens from there; each lane keeps its sinks, its last tokens, and those that
+/// are rated highest.
 template <class T>
 concept retainer = component<T> && std::same_as<typename T::role, role::retainer> && requires(const T t, index tokens) {
   { T::observes } -> std::convertible_to<bool>;

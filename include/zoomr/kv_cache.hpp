@@ -143,7 +143,7 @@ class kv_cache {
       using retainer_type = decltype(core_->policy.retain);
       const auto prompt =
           static_cast<index>(std::min<std::int64_t>(std::int64_t{stepped.tokens()} + item.ids.size(), unlimited));
-      const bool decides = item.prompt_ends && core_->policy.retain.kept(prompt) < prompt;
+      const bool decides = item.prompt_ends && !core_->policy.zone.prompt && core_->policy.retain.kept(prompt) < prompt;
       const bool all_here = retainer_type::accumulates || item.ids.size() >= core_->policy.retain.observed(prompt);
       ZOOMR_EXPECTS(!decides || all_here,
                     "begin: the last chunk of the prompt must hold all tokens that retention observes");

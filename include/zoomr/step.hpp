@@ -202,7 +202,7 @@ class step {
 
   // The queries of this chunk of a prompt count: the last one's always do.
   bool must_be_seen(const planned_item& item) const {
-    return item.prompt_ends || (item.prompt && core_->sizes.carried > 0);
+    return item.prompt_ends || (item.prompt && core_->sizes.carried > 0 && !core_->policy.zone.prompt);
   }
 
   // What retention observes in the prompt, and who makes the choice at its end.

@@ -273,10 +273,11 @@ index least_rollback(const Policy& policy, index prompt, index tokens) {
 /// Slots that each lane holds after so many tokens.
 template <class Policy>
 index slots_held(const Policy& policy, index prompt, index tokens) {
-  index held = policy.retain.kept(prompt);
+  const index pinned = policy.zone.prompt ? prompt : 0;
+  index held = pinned + policy.retain.kept(prompt - pinned);
   for (index token = prompt + 1; token <= tokens; ++token) {
     ++held;
-    if (token == least_rollback(policy, prompt, token)) held = policy.retain.kept(held);
+    if (token == least_rollback(policy, prompt, token)) held = pinned + policy.retain.kept(held - pinned);
   }
   return held;
 }

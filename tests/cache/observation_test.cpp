@@ -17,7 +17,7 @@ slots kept_of(std::vector<float> received, index keep, index recent, index sinks
   const auto tokens = static_cast<index>(received.size());
   observation observed({1, 1, 1, 8}, tokens, false);
   slots kept(static_cast<std::size_t>(keep));
-  observed.choose(accumulated_attention{.tokens = keep, .recent = recent}, paged_lane<float>{},
+  observed.choose(accumulated_attention{.tokens = keep, .recent = recent},
                   view<const float, 2>(received.data(), {1, tokens}), 1, sinks, kept);
   return kept;
 }

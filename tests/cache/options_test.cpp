@@ -173,6 +173,19 @@ TEST_CASE("retention while decoding, by attention and redundancy: every weight i
   }
 }
 
+TEST_CASE("retention while decoding, by pages: every share and size is the reference's, and the prompt may be pinned") {
+  for (const index pages : {1, 3, 40}) {
+    for (const float share : {0.0f, 0.34f, 1.0f}) {
+      for (const bool pinned : {false, true}) {
+        const index every = pinned ? 7 : 4;
+        check_option("pages " + std::to_string(pages) + ", share " + std::to_string(share),
+                     compose(lately_best_pages{.tokens = pages * every, .every = every, .share = share},
+                             zones{.sinks = 2, .recent = unlimited, .prompt = pinned}));
+      }
+    }
+  }
+}
+
 TEST_CASE("segments of tokens that are given up now and then: every option is the reference's") {
   check_options_of("retaining", small::retaining);
   check_options_of("retaining, at every token",

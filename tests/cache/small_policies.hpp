@@ -56,6 +56,7 @@ inline constexpr auto r_kv = with(policies::r_kv_with(35), [](auto& p) {
   p.retain.queries = 5, p.retain.every = 13, p.retain.pooling = 3;
   p.zone.sinks = 2;
 });
+inline constexpr auto raas = with(policies::raas, [](auto& p) { p.retain.tokens = 24, p.retain.every = 6; });
 inline constexpr auto shadowkv = with(policies::shadowkv, [](auto& p) {
   p.segment.longest = 5;
   p.select.segments = 6;
@@ -99,6 +100,7 @@ void for_each_preset(Test test) {
   test("shadowkv", small::shadowkv);
   test("h2o", small::h2o);
   test("r_kv", small::r_kv);
+  test("raas", small::raas);
 }
 
 /// The same, and the policies beside the presets.

@@ -126,6 +126,11 @@ TEST_CASE("presets have the published numbers") {
   CHECK(policies::h2o.retain.recent == 512);
   CHECK(policies::h2o_with(7).retain.recent == 4);
   CHECK(policies::h2o.zone.recent == unlimited);  // all that is kept is attended
+  CHECK(policies::raas.retain.tokens == 1024);
+  CHECK(policies::raas.retain.every == 16);
+  CHECK(policies::raas.retain.share == 0.5f);
+  CHECK(policies::raas.zone.prompt);
+  CHECK(policies::raas_with(17).retain.tokens == 32);
   CHECK(policies::r_kv.retain.queries == 8);
   CHECK(policies::r_kv.retain.every == 128);
   CHECK(policies::r_kv.retain.attention == 0.1f);

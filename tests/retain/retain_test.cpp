@@ -4,6 +4,7 @@
 #include <zoomr/retain/accumulated_attention.hpp>
 #include <zoomr/retain/distinct_attention.hpp>
 #include <zoomr/retain/everything.hpp>
+#include <zoomr/retain/lately_best_pages.hpp>
 #include <zoomr/retain/observed_attention.hpp>
 
 #include <algorithm>  // std::max
@@ -182,6 +183,32 @@ TEST_CASE("cosines that are not numbers count as 0: zero, infinite and NaN keys 
   for (const float importance : lane.rated(distinct_attention{})) CHECK(importance == importance);
 }
 
+TEST_CASE("lately_best_pages stamps the better pages before a query, and the page that it is in") {
+  // one dimension counts; pages of 2 behind 1 pinned token: keys 5 1 | 7 0 | 3 3, then two tokens of an open page
+  const std::vector<float> along{99, 5, 1, 7, 0, 3, 3, 50, 50};
+  std::vector<float> keys, query(8, 0.0f), work(9);
+  for (const float key : along) {
+    keys.push_back(key);
+    for (index d = 1; d < 8; ++d) keys.push_back(0.0f);
+  }
+  const auto stamps = [&](float q, float share, index tokens, index position) {
+    query[0] = q;
+    std::vector<float> received(9, 1.0f);
+    const heard_query heard{query, {keys.data(), {tokens, 8}}, position, 1, view<float>(work).slice(0, tokens)};
+    lately_best_pages{.tokens = 4, .every = 2, .share = share}.hear(heard, received);
+    return received;
+  };
+  using row = std::vector<float>;
+  CHECK(stamps(1, 0.3f, 9, 40) == row{1, 1, 1, 40, 40, 1, 1, 40, 40});    // the box of 7, 0
+  CHECK(stamps(1, 0.5f, 9, 40) == row{1, 40, 40, 40, 40, 1, 1, 40, 40});  // 3 pages: 2 are the better half
+  CHECK(stamps(-1, 0.3f, 8, 41) == row{1, 1, 1, 41, 41, 1, 1, 41, 1});    // the least key counts
+  CHECK(stamps(0, 0.3f, 8, 41) == row{1, 41, 41, 1, 1, 1, 1, 41, 1});     // ties: the earlier
+  CHECK(stamps(1, 0.0f, 7, 41) == row{1, 1, 1, 1, 1, 41, 41, 1, 1});  // a page is not yet complete at its last token
+  CHECK(stamps(1, 1.0f, 2, 41) == row{1, 41, 1, 1, 1, 1, 1, 1, 1});
+  keys[3 * 8] = not_a_number;
+  CHECK(stamps(1, 0.3f, 9, 40) == row{1, 40, 40, 1, 1, 1, 1, 40, 40});  // NaN is worst
+}
+
 TEST_CASE("each problem of the retainers that go on while decoding has its sentence") {
   const auto sums = [](accumulated_attention retain) { return std::string(retain.problem()); };
   CHECK(accumulated_attention{}.problem() == nullptr);
@@ -196,6 +223,15 @@ TEST_CASE("each problem of the retainers that go on while decoding has its sente
   CHECK(distinct({.queries = 0}) == "distinct_attention: queries must be at least 1 and pooling odd");
   CHECK(distinct({.pooling = 2}) == "distinct_attention: queries must be at least 1 and pooling odd");
   CHECK(distinct({.attention = 1.5f}) == "distinct_attention: attention must lie in [0, 1]");
+  const auto pages = [](lately_best_pages retain) { return std::string(retain.problem()); };
+  const std::string whole = "lately_best_pages: tokens must be a multiple of every: whole pages, at least one";
+  const std::string range = "lately_best_pages: every must be at least 1, and share lie in [0, 1]";
+  CHECK(lately_best_pages{}.problem() == nullptr);
+  CHECK(lately_best_pages{.tokens = 16}.problem() == nullptr);
+  CHECK(pages({.tokens = 0}) == whole);
+  CHECK(pages({.tokens = 24}) == whole);
+  CHECK(pages({.every = 0}) == range);
+  CHECK(pages({.share = 1.5f}) == range);
   CHECK(distinct({.attention = not_a_number}) == "distinct_attention: attention must lie in [0, 1]");
 }
 

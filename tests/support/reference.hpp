@@ -39,7 +39,7 @@ class replay {
         segments_(all_segments(policy.segment, past.words)),
         twice_(past.words.classes.size()),
         in_force_(rows()),
-        retention_(policy.retain, past, policy.zone.sinks) {
+        retention_(policy.retain, past, policy.zone) {
     for (index p = prompt_end_ - 1; p < static_cast<index>(past.words.size()); ++p) token(p);
   }
 

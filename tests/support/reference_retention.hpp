@@ -95,15 +95,42 @@ inline std::vector<estimate> rate(const zoomr::distinct_attention& by, const lan
   return made;
 }
 
+inline std::vector<estimate> rate(const zoomr::lately_best_pages&, const lane_tokens& lane, bool&) {
+  std::vector<estimate> made(static_cast<std::size_t>(lane.scored));
+  for (const auto& of_head : lane.received) {
+    for (std::size_t t = 0; t < made.size(); ++t) made[t].value = std::max(made[t].value, of_head[t]);
+  }
+  return made;
+}
+
+/// The most that any of these keys can give for this query, from their elementwise range.
+inline estimate bound_of(const float* query, const std::vector<const float*>& keys, index head_dim) {
+  estimate made;
+  for (index d = 0; d < head_dim; ++d) {
+    double low = double{keys[0][d]}, high = low;
+    bool is_nan = false;
+    for (const float* key : keys) {
+      low = std::min(low, double{key[d]}), high = std::max(high, double{key[d]});
+      is_nan = is_nan || std::isnan(key[d]);
+    }
+    const double least = double{query[d]} * low, most = double{query[d]} * high;
+    made.value += is_nan || std::isnan(least) || std::isnan(most) ? std::nan("") : std::max(least, most);
+    made.magnitude += std::max(std::abs(least), std::abs(most));
+  }
+  return made;
+}
+
 /// Which tokens each lane holds.
 template <class Retainer>
 class retention {
  public:
-  retention(const Retainer& by, const history& past, index sinks)
+  retention(const Retainer& by, const history& past, const zoomr::zones& zone)
       : by_(by),
         past_(past),
-        sinks_(sinks),
+        sinks_(zone.sinks),
         prompt_end_(static_cast<index>(past.words.prompt_end)),
+        pinned_(zone.prompt ? prompt_end_ : 0),
+        asked_until_(pinned_),
         given_up_(static_cast<std::size_t>(past.model.layers * past.model.kv_heads),
                   std::vector<bool>(past.words.classes.size())),
         received_(static_cast<std::size_t>(past.model.layers * past.model.heads),
@@ -121,7 +148,7 @@ class retention {
       const index end = position + 1;
       bool due = end == prompt_end_;
       if constexpr (Retainer::while_decoding) due = due || (end > prompt_end_ && (end - prompt_end_) % by_.every == 0);
-      if (!due || by_.tokens == zoomr::unlimited) return false;
+      if (!due || by_.tokens == zoomr::unlimited || end <= pinned_) return false;
       for (index layer = 0; layer < past_.model.layers; ++layer) {
         for (index kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head)
           doubtful = give_up(layer, kv_head, end) || doubtful;
@@ -144,6 +171,7 @@ class retention {
     }
     const auto n = static_cast<index>(held.size());
     const index first = Retainer::accumulates ? asked_until_ : end - observed(end);
+    bool doubtful = false;
     lane_tokens seen;
     seen.head_dim = past_.model.head_dim;
     seen.queries = end - first;
@@ -152,18 +180,23 @@ class retention {
     for (index head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
       std::vector<double>& sums = received_[static_cast<std::size_t>(layer * past_.model.heads + head)];
       if (!Retainer::accumulates) std::fill(sums.begin(), sums.end(), 0.0);
-      for (index query = first; query < end; ++query) add_attention(layer, kv_head, head, query, held, sums);
+      for (index query = first; query < end; ++query) {
+        if constexpr (std::same_as<Retainer, zoomr::lately_best_pages>) {
+          doubtful = stamp_pages(layer, kv_head, head, query, held, sums) || doubtful;
+        } else {
+          add_attention(layer, kv_head, head, query, held, sums);
+        }
+      }
       seen.received.emplace_back();
       for (const index t : held) seen.received.back().push_back(sums[static_cast<std::size_t>(t)]);
     }
-    if (n <= by_.tokens) return false;
+    if (n - pinned_ <= by_.tokens) return doubtful;
 
-    bool doubtful = false;
     const std::vector<estimate> importance = rate(by_, seen, doubtful);
-    index room = by_.tokens - (n - seen.scored);
+    index room = pinned_ + by_.tokens - (n - seen.scored);
     std::vector<index> others;
     for (index i = 0; i < seen.scored; ++i) {
-      if (held[static_cast<std::size_t>(i)] < sinks_ && room > 0) {
+      if (held[static_cast<std::size_t>(i)] < std::max(sinks_, pinned_) && room > 0) {
         --room;
       } else {
         others.push_back(i);
@@ -173,7 +206,7 @@ class retention {
     for (std::size_t i = static_cast<std::size_t>(room); i < others.size(); ++i) {
       given_up_[lane(layer, kv_head)][static_cast<std::size_t>(held[static_cast<std::size_t>(others[i])])] = true;
     }
-    if (room == 0 || room == static_cast<index>(others.size())) return false;
+    if (room == 0 || room == static_cast<index>(others.size())) return doubtful;
     const estimate& last = importance[static_cast<std::size_t>(others[static_cast<std::size_t>(room) - 1])];
     const estimate& next = importance[static_cast<std::size_t>(others[static_cast<std::size_t>(room)])];
     const double allowed =
@@ -188,7 +221,41 @@ class retention {
   }
   index safe(index of) const {
     if constexpr (requires { by_.recent; }) return std::min(by_.recent, of);
+    if constexpr (requires { by_.share; }) return std::min(by_.every, of);
     return observed(of);
+  }
+
+  // Pages are `every` tokens of what is held behind the pinned ones. The query stamps the better ones of those that
+  // were complete before it, and the page that it is in.
+  bool stamp_pages(index layer, index kv_head, index head, index query, const std::vector<index>& held,
+                   std::vector<double>& stamps) {
+    std::vector<index> written;
+    for (const index t : held) {
+      if (t >= pinned_ && t <= query) written.push_back(t);
+    }
+    const index pages = (static_cast<index>(written.size()) - 1) / by_.every;
+    std::vector<estimate> bounds;
+    std::vector<index> ids;
+    for (index page = 0; page < pages; ++page) {
+      std::vector<const float*> keys;
+      for (index i = page * by_.every; i < (page + 1) * by_.every; ++i)
+        keys.push_back(past_.key(written[static_cast<std::size_t>(i)], layer, kv_head, 0));
+      bounds.push_back(bound_of(past_.query(query, layer, head, 0), keys, past_.model.head_dim));
+      ids.push_back(page);
+    }
+    ids = ranked(bounds, ids);
+    const auto better = static_cast<std::size_t>(std::ceil(by_.share * static_cast<float>(pages)));
+    for (std::size_t i = 0; i < better; ++i) {
+      for (index t = ids[i] * by_.every; t < (ids[i] + 1) * by_.every; ++t)
+        stamps[static_cast<std::size_t>(written[static_cast<std::size_t>(t)])] = query;
+    }
+    for (index t = pages * by_.every; t < static_cast<index>(written.size()); ++t)
+      stamps[static_cast<std::size_t>(written[static_cast<std::size_t>(t)])] = query;
+    if (better == 0 || better >= ids.size()) return false;
+    const estimate& last = bounds[static_cast<std::size_t>(ids[better - 1])];
+    const estimate& next = bounds[static_cast<std::size_t>(ids[better])];
+    return last.value > next.value &&
+           last.value - next.value <= tolerance::reduction(past_.model.head_dim) * (last.magnitude + next.magnitude);
   }
 
   // Adds what one query pays to the tokens that it can see of those held.
@@ -220,7 +287,8 @@ class retention {
   const history& past_;
   index sinks_;
   index prompt_end_;
-  index asked_until_ = 0;
+  index pinned_;
+  index asked_until_;
   double largest_logit_ = 0;
   std::vector<std::vector<bool>> given_up_;    // [lane][position]
   std::vector<std::vector<double>> received_;  // [layer, head][position]

@@ -135,7 +135,7 @@ struct cache_core {
   /// Each lane now holds `kept` tokens, which its table of positions names, and nothing else.
   void compacted(state_type& state, index kept) {
     state.kept_each = kept;
-    state.compacted_end = state.observed_end = state.tokens();
+    state.compacted_end = state.tokens();
     trim_pages(state);
   }
 

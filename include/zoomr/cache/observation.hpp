@@ -2,11 +2,10 @@
 // L6. What tokens have received of later queries' attention, and which of them a lane keeps for it.
 #pragma once
 
-#include <zoomr/attention.hpp>
+#include <zoomr/concepts.hpp>
 #include <zoomr/core/paged_lane.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/math/dot.hpp>
-#include <zoomr/math/order.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
 #include <cmath>      // std::sqrt
@@ -19,7 +18,7 @@ inline namespace v0 {
 class observation {
  public:
   observation() = default;
-  observation(const shape& model, index tokens, bool reads_keys) : tokens_(tokens) {
+  observation(const shape& model, index tokens, bool reads_keys) : tokens_(tokens), head_dim_(model.head_dim) {
     const auto size = static_cast<std::size_t>(tokens);
     weights_.resize(size), importance_.resize(size), order_.resize(size), kept_.resize(size);
     sums_.resize(size * static_cast<std::size_t>(model.group()));
@@ -38,6 +37,31 @@ class observation {
   }
   /// Working memory for the slots that a lane keeps.
   view<index> kept(index count) { return {kept_.data(), {count}}; }
+
+  /// Lets one query be heard by the retainer, or adds the attention that it pays, over the slots [0, context).
+  /// @param position  of the query, whose own slot is the last
+  /// @param pinned    first tokens that are never given up
+  template <class T, class Retainer>
+  void hear(const Retainer& retain, const paged_lane<T>& lane, view<const float> query, index position, index context,
+            index pinned, view<float> sums) {
+    if constexpr (hearing_observer<Retainer>) {
+      const view<const float, 2> keys(keys_.data(), {context, lane.head_dim});
+      retain.hear({query, keys, position, pinned, view<float>(weights_).slice(0, context)}, sums);
+    } else {
+      add(lane, query.data(), context, sums);
+    }
+  }
+
+  /// Must come before `hear` for each lane, and before `choose`: a retainer that reads keys is given a copy.
+  template <class T>
+  void copy_keys(const paged_lane<T>& lane, index tokens) {
+    if (keys_.empty()) return;
+    for (index t = 0; t < tokens; ++t) {
+      for (index d = 0; d < lane.head_dim; ++d)
+        keys_[static_cast<std::size_t>(t) * static_cast<std::size_t>(lane.head_dim) + static_cast<std::size_t>(d)] =
+            to_float(lane.key(t)[d]);
+    }
+  }
 
   /// Adds the attention probabilities of one query over the slots [0, context) to `sums`.
   /// @cost  reads the keys of the context once
@@ -62,18 +86,17 @@ class observation {
   ///
   /// @param received  [group, tokens]  attention probability, summed over the observed queries
   /// @param queries   how many those were
-  /// @param sinks     first tokens that are kept in any case
+  /// @param first     tokens at the front that are kept in any case: sinks, and a prompt that is pinned
   /// @param kept      [how many to keep]  out; fewer than tokens, at least the last ones that are safe
-  template <class T, class Retainer>
-  void choose(const Retainer& retain, const paged_lane<T>& lane, view<const float, 2> received, index queries,
-              index sinks, view<index> kept) {
+  template <class Retainer>
+  void choose(const Retainer& retain, view<const float, 2> received, index queries, index first, view<index> kept) {
     const index tokens = received.extent(1);
     const index last = retain.safe(tokens);
     lane_attention seen{received, {}, tokens - last, queries};
-    if constexpr (Retainer::reads_keys) seen.keys = copy_keys(lane, tokens);
+    if constexpr (Retainer::reads_keys) seen.keys = {keys_.data(), {tokens, head_dim_}};
     retain.rate(seen, view<float>(importance_).slice(0, tokens));
     const index rated_end = kept.size() - last;
-    const index safe = std::min({sinks, seen.scored, rated_end});
+    const index safe = std::min({first, seen.scored, rated_end});
     const auto key = [&](index t) { return t < safe ? not_eligible : sortable(at(importance_, t)); };
     ranking best(seen.scored, key, view<index>(order_));
     index count = 0;
@@ -84,18 +107,10 @@ class observation {
   }
 
  private:
-  template <class T>
-  view<float, 2> copy_keys(const paged_lane<T>& lane, index tokens) {
-    const view<float, 2> keys(keys_.data(), {tokens, lane.head_dim});
-    for (index t = 0; t < tokens; ++t) {
-      for (index d = 0; d < lane.head_dim; ++d) keys(t, d) = to_float(lane.key(t)[d]);
-    }
-    return keys;
-  }
-
   float& at(std::vector<float>& of, index t) { return of[static_cast<std::size_t>(t)]; }
 
   index tokens_ = 0;
+  index head_dim_ = 0;
   std::vector<float> weights_;     // [tokens]  one query's attention
   std::vector<float> sums_;        // [group, tokens]  summed over the observed queries
   std::vector<float> importance_;  // [tokens]  as the retainer rates them

@@ -44,20 +44,22 @@ void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index layer,
   auto& state = core.state_of(item);
   const index end = item.first + item.tokens;
   const index kept = core.policy.retain.kept(end);
-  if (!accumulates && kept >= end) return;
+  if (core.policy.zone.prompt || (!accumulates && kept >= end)) return;  // nothing of a pinned prompt can go
   const index first = accumulates ? item.first : end - core.policy.retain.observed(end);
   for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
     const paged_lane<T> lane = core.lane(state, layer, kv_head);
+    core.observed.copy_keys(lane, end);
     for (index g = 0; g < model.group(); ++g) {
       const index head = kv_head * model.group() + g;
       const view<float> sums = core.observed.sums(g, end);
       std::fill(sums.begin(), sums.end(), 0.0f);
       if (accumulates) std::copy_n(carried(core.sizes, state.received, layer, head, first).data(), first, sums.data());
-      for (index t = first; t < end; ++t) core.observed.add(lane, queries[t - item.first][head].data(), t + 1, sums);
+      for (index t = first; t < end; ++t)
+        core.observed.hear(core.policy.retain, lane, queries[t - item.first][head], t, t + 1, 0, sums);
       if (accumulates) std::copy_n(sums.data(), end, carried(core.sizes, state.receiving, layer, head, end).data());
     }
     if (!item.prompt_ends || kept >= end) continue;
-    core.observed.choose(core.policy.retain, lane, core.observed.all_sums(model.group(), end), end - first,
+    core.observed.choose(core.policy.retain, core.observed.all_sums(model.group(), end), end - first,
                          core.policy.zone.sinks, state.kept_positions(layer * model.kv_heads + kv_head, kept));
     state.keeping = kept;
   }
@@ -69,7 +71,8 @@ void retain_prompt(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
   const shape& model = core.sizes.model;
   if (core.sizes.carried > 0) {
     std::swap(state.received, state.receiving);
-    state.observed_end = state.tokens();
+    if (core.policy.zone.prompt) std::fill_n(state.received.data(), state.received.size(), 0.0f);
+    state.observed_end = core.policy.zone.prompt ? 0 : state.tokens();
   }
   if (state.keeping == 0) return;
   for (index lane = 0; lane < model.lanes(); ++lane) {
@@ -85,13 +88,15 @@ bool retain_again(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
   constexpr bool accumulates = decltype(core.policy.retain)::accumulates;
   const shape& model = core.sizes.model;
   const index held = state.slots();
-  const index kept = core.policy.retain.kept(held);
+  const index pinned = state.pinned(core.policy.zone);
+  const index kept = pinned + core.policy.retain.kept(held - pinned);
   if (!accumulates && kept >= held) return false;
   const index first = state.tokens() - core.sizes.noted;
   const index before = state.slot_end(first);
   for (index layer = 0; layer < model.layers; ++layer) {
     for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
       const paged_lane<T> lane = core.lane(state, layer, kv_head);
+      core.observed.copy_keys(lane, held);
       for (index g = 0; g < model.group(); ++g) {
         const index head = kv_head * model.group() + g;
         const view<float> sums = core.observed.sums(g, held);
@@ -99,13 +104,14 @@ bool retain_again(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
         if (accumulates)
           std::copy_n(carried(core.sizes, state.received, layer, head, before).data(), before, sums.data());
         for (index t = first; t < state.tokens(); ++t)
-          core.observed.add(lane, state.noted.at(t, 0, layer)[head].data(), state.slot_end(t + 1), sums);
+          core.observed.hear(core.policy.retain, lane, state.noted.at(t, 0, layer)[head], t, state.slot_end(t + 1),
+                             pinned, sums);
         if (accumulates) std::copy_n(sums.data(), held, carried(core.sizes, state.received, layer, head, held).data());
       }
       if (kept >= held) continue;
       const view<index> slots = core.observed.kept(kept);
-      core.observed.choose(core.policy.retain, lane, core.observed.all_sums(model.group(), held), core.sizes.noted,
-                           core.policy.zone.sinks, slots);
+      core.observed.choose(core.policy.retain, core.observed.all_sums(model.group(), held), core.sizes.noted,
+                           std::max(pinned, core.policy.zone.sinks), slots);
       compact_lane(core, state, layer, kv_head, slots);
       const index l = layer * model.kv_heads + kv_head;
       const slot_map map = state.slots_of(l);

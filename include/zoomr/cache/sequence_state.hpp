@@ -35,7 +35,7 @@ struct layout {
     if constexpr (!std::same_as<decltype(policy.segment), unsegmented>) most_segments = sizes.most_segments();
     if constexpr (decltype(policy.retain)::observes) {
       const index most = policy.retain.kept(sizes.tokens);
-      kept = most < sizes.tokens ? most : 0;
+      kept = most >= sizes.tokens ? 0 : policy.zone.prompt ? sizes.tokens : most;
       if constexpr (decltype(policy.retain)::while_decoding) {
         if (kept > 0) noted = policy.retain.observed(std::min<index>(policy.retain.every, sizes.tokens));
       }
@@ -156,6 +156,11 @@ struct sequence_state {
   bool in_prompt() const { return prompt_end < 0; }
   /// Slots of each lane that hold committed tokens.
   index slots() const { return slot_end(tokens()); }
+  /// Tokens at the front of each lane that are never given up: the prompt, if the zones pin it.
+  template <class Zones>
+  index pinned(const Zones& zone) const {
+    return zone.prompt ? std::max(prompt_end, 0) : 0;
+  }
   index slot_end(index position) const { return kept_each == 0 ? position : kept_each + position - compacted_end; }
 
   slot_map slots_of(index lane) const {
