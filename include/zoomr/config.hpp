@@ -19,3 +19,10 @@
 #else
 #define ZOOMR_CHECKED 1
 #endif
+
+// The compiler has vector types and shuffles (g++ 12, clang), and this is host code.
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#define ZOOMR_VECTORS 1
+#else
+#define ZOOMR_VECTORS 0
+#endif

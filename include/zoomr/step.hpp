@@ -87,13 +87,24 @@ class step {
     ZOOMR_EXPECTS(lse.data() == nullptr || lse.has_shape({{tokens_, model.heads}}),
                   "attend: lse must be [tokens, heads], or empty");
     note_queries(layer, queries);
-    for_each_token([&](planned_item& item, index position, index packed) {
-      choosing<Policy, T> now{*core_, item, position, layer, pass_ == 1};
+    const auto attend_heads = [&](planned_item& item, index t, index first_kv_head, index last_kv_head) {
+      const index packed = item.packed + (pass_ == 1 ? 0 : t);
+      choosing<Policy, T> now{*core_, item, item.first + t, layer, pass_ == 1};
       now.see(queries[packed]);
-      for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+      for (index kv_head = first_kv_head; kv_head < last_kv_head; ++kv_head) {
         attend_lane(now, kv_head, queries[packed], out[packed], lse.data() ? lse[packed] : view<float>());
       }
-    });
+    };
+    for (planned_item& item : core_->items) {
+      if (pass_ == 1 && !item.again) continue;
+      // Where nothing is chosen, a lane's keys and values stay near the processor from token to token.
+      const bool by_lane = item.prompt || !Policy::selects;
+      for (index kv_head = 0; by_lane && kv_head < model.kv_heads; ++kv_head) {
+        for (index t = 0; t < item.tokens; ++t) attend_heads(item, t, kv_head, kv_head + 1);
+      }
+      for (index t = pass_ == 1 ? item.tokens - 1 : 0; !by_lane && t < item.tokens; ++t)
+        attend_heads(item, t, 0, model.kv_heads);
+    }
   }
 
   /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill: only

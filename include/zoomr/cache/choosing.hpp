@@ -163,7 +163,7 @@ class choosing {
     constexpr bool own_tokens = decltype(core_.policy.retain)::observes;  // then each KV head has its own slots
     const bool same_for_all =
         dense_ || (!own_tokens && (per_ == scope::sequence || per_ == scope::layer || !Policy::selects));
-    if (kv_head == 0 || !same_for_all) list_ = resolved(kv_head, head);
+    if (list_.tokens() == 0 || !same_for_all) list_ = resolved(kv_head, head);
     count_.attended += std::int64_t{list_.tokens()} * heads_together();
     add_to_union(list_);
     record(kv_head, head);

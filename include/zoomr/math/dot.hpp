@@ -12,15 +12,25 @@ inline namespace v0 {
 
 inline constexpr index partial_sums = 32;
 
-/// The sum of `Width` numbers, each half added to the other: the lengths are constants, so that it stays in registers.
-template <index Width>
+/// The sum of `partial_sums` numbers: the upper half is added to the lower, until one is left.
 ZOOMR_HD inline float halving_sum(float* partial) {
-  if constexpr (Width == 1) {
-    return partial[0];
-  } else {
-    for (index l = 0; l < Width / 2; ++l) partial[l] += partial[l + Width / 2];
-    return halving_sum<Width / 2>(partial);
+#if ZOOMR_VECTORS  // the same additions; compilers take the loops below apart into single ones
+  using lanes16 = float __attribute__((vector_size(64)));
+  lanes16 low;
+  lanes16 high;
+  __builtin_memcpy(&low, partial, sizeof low);
+  __builtin_memcpy(&high, partial + 16, sizeof high);
+  const lanes16 a = low + high;
+  const auto b = __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7) +
+                 __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto c = __builtin_shufflevector(b, b, 0, 1, 2, 3) + __builtin_shufflevector(b, b, 4, 5, 6, 7);
+  return (c[0] + c[2]) + (c[1] + c[3]);
+#else
+  for (index half = partial_sums / 2; half > 0; half /= 2) {
+    for (index l = 0; l < half; ++l) partial[l] += partial[l + half];
   }
+  return partial[0];
+#endif
 }
 
 /// The sum of `term(acc, d)` over d in [0, n), in the contract's order; `term` adds dimension d to `acc`.
@@ -33,7 +43,7 @@ ZOOMR_HD inline float sum_over_dims(index n, Term term) {
     for (index l = 0; l < partial_sums; ++l) partial[l] = term(partial[l], d + l);
   }
   for (index l = 0; d + l < n; ++l) partial[l] = term(partial[l], d + l);
-  return halving_sum<partial_sums>(partial);
+  return halving_sum(partial);
 }
 
 /// a . b in the contract's order.
