@@ -50,6 +50,8 @@ inline constexpr policy_entry policy_table[] = {
      "tokens that each KV head keeps"},
     {"raas", "RaaS: the prompt, and of what is written the pages of 16 that were lately of use",
      "tokens beside the prompt that each KV head keeps"},
+    {"infllm", "InfLLM: blocks of 128 tokens by 4 of their keys, one choice a layer, beside a long window",
+     "tokens of chosen blocks; a block has 128"},
     {"shadowkv", "ShadowKV's landmarks: chunks of 8 tokens by the mass of their mean keys, at every token",
      "tokens of chosen chunks; a chunk has 8"},
 };
@@ -223,6 +225,8 @@ void with_policy(const policy_choice& choice, Visit visit) {
     use(budget > 0 ? presets::r_kv_with(budget) : presets::r_kv);
   } else if (choice.name == "raas") {
     use(budget > 0 ? presets::raas_with(budget) : presets::raas);
+  } else if (choice.name == "infllm") {
+    paging(presets::infllm);
   } else if (choice.name == "shadowkv") {
     paging(presets::shadowkv);
   } else {

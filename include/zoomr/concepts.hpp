@@ -84,12 +84,24 @@ concept retainer = component<T> && std::same_as<typename T::role, role::retainer
 
 /// Makes a segment's summary, dimension by dimension, from the keys of its cue in ascending order.
 template <class T>
-concept summarizer = component<T> && std::same_as<typename T::role, role::summarizer> &&
+concept dimension_summarizer = component<T> && std::same_as<typename T::role, role::summarizer> &&
     requires(const T t, cells<T::summary::rows> c, float key, index count) {
   { t.open() } -> std::same_as<cells<T::summary::rows>>;
   { t.fold(c, key) } -> std::same_as<void>;
   { t.close(c, count) } -> std::same_as<void>;
 };
+
+/// Makes a segment's summary from all keys of its cue at once: keys [count, head_dim], at least one, in ascending
+/// order; order [count] and work [count] working memory; out [head_dim, rows].
+template <class T>
+concept block_summarizer = component<T> && std::same_as<typename T::role, role::summarizer> &&
+    requires(const T t, view<const float, 2> keys, view<index> order, view<float> work, view<float, 2> out) {
+  T::summary::rows;
+  { t.make(keys, order, work, out) } -> std::same_as<void>;
+};
+
+template <class T>
+concept summarizer = dimension_summarizer<T> || block_summarizer<T>;
 
 /// Makes the query that asks from the token's own query and the sum over the open segment's queries.
 template <class T>

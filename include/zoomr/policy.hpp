@@ -114,7 +114,7 @@ constexpr bool check_component() {
   } else if constexpr (plays<T, role::summarizer>) {
     static_assert(summarizer<T>,
                   "compose: a summarizer needs `summary` (a tag with rows), `open()`, `fold(cells&, key)` and "
-                  "`close(cells&, count)`, all const");
+                  "`close(cells&, count)`, all const; or `make(keys, order, work, out)`");
   } else if constexpr (plays<T, role::asker>) {
     static_assert(asker<T>, "compose: an asker needs `sums` and `ask(query, sum, count)`");
   } else if constexpr (plays<T, role::scorer>) {

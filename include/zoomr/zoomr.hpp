@@ -6,6 +6,7 @@
 #include <zoomr/policies/arkvale.hpp>
 #include <zoomr/policies/full.hpp>
 #include <zoomr/policies/h2o.hpp>
+#include <zoomr/policies/infllm.hpp>
 #include <zoomr/policies/lightthinker.hpp>
 #include <zoomr/policies/quest.hpp>
 #include <zoomr/policies/r_kv.hpp>

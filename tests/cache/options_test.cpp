@@ -126,6 +126,18 @@ TEST_CASE("pages by pooled mass at every token: every option is the reference's"
                                           best_segments{.segments = 3, .tokens = 13}, every_token{}, small_zones));
 }
 
+TEST_CASE("pages by their typical keys at every token: every option is the reference's") {
+  const auto base = compose(fixed_pages{.longest = 6}, typical_keys{.keys = 2}, mean_dot{}, pooled_score{},
+                            best_segments{.segments = 3}, every_token{}, small_zones);
+  check_options_of("typical keys", base);
+  for (const index keys : {1, 5, 6, 100}) {
+    check_option("typical keys " + std::to_string(keys), with(base, [&](auto& p) { p.summarize.keys = keys; }));
+  }
+  check_option("typical keys of retained sentences",
+               compose(sentences{.longest = 11}, typical_keys{.keys = 2}, mean_dot{}, best_segments{.segments = 3},
+                       every_token{}, observed_attention{.tokens = 20, .queries = 5, .pooling = 1}, small_zones));
+}
+
 TEST_CASE("retention: every width, group rule and size keeps the reference's tokens") {
   for (const index kept : {8, 13, 30, 46, 47}) {
     for (const index pooling : {1, 3, 7}) {

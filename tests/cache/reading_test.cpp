@@ -160,6 +160,7 @@ TEST_CASE("with a small window but no limit on what is chosen, choices in the sa
   check_equals_full(without_limits(small::quest, true));
   check_equals_full(without_limits(small::arkvale, true));
   check_equals_full(without_limits(small::shadowkv, true));
+  check_equals_full(without_limits(small::infllm, true));
   check_equals_full(without_limits(small::sentence_kv, true));
   check_equals_full(without_limits(small::sentence_kv_published, true));
 }

@@ -57,6 +57,12 @@ inline constexpr auto r_kv = with(policies::r_kv_with(35), [](auto& p) {
   p.zone.sinks = 2;
 });
 inline constexpr auto raas = with(policies::raas, [](auto& p) { p.retain.tokens = 24, p.retain.every = 6; });
+inline constexpr auto infllm = with(policies::infllm, [](auto& p) {
+  p.segment.longest = 8;
+  p.summarize.keys = 3;
+  p.select.segments = 3;
+  p.zone.sinks = 9, p.zone.recent = 21;
+});
 inline constexpr auto shadowkv = with(policies::shadowkv, [](auto& p) {
   p.segment.longest = 5;
   p.select.segments = 6;
@@ -101,6 +107,7 @@ void for_each_preset(Test test) {
   test("h2o", small::h2o);
   test("r_kv", small::r_kv);
   test("raas", small::raas);
+  test("infllm", small::infllm);
 }
 
 /// The same, and the policies beside the presets.

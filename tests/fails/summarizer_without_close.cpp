@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: a summarizer needs `summary` (a tag with rows), `open()`, `fold(cells&, key)` and `close(cells&,
-// count)`, all const
 #include <zoomr/zoomr.hpp>
 
 namespace foreign {

@@ -126,6 +126,13 @@ TEST_CASE("presets have the published numbers") {
   CHECK(policies::h2o.retain.recent == 512);
   CHECK(policies::h2o_with(7).retain.recent == 4);
   CHECK(policies::h2o.zone.recent == unlimited);  // all that is kept is attended
+  CHECK(policies::infllm.segment.longest == 128);
+  CHECK(policies::infllm.summarize.keys == 4);
+  CHECK(policies::infllm.select.segments == 16);
+  CHECK(policies::infllm.agree.per == scope::layer);
+  CHECK(policies::infllm.zone.sinks == 128);
+  CHECK(policies::infllm.zone.recent == 4096);
+  CHECK(policies::infllm.store.offloads);
   CHECK(policies::raas.retain.tokens == 1024);
   CHECK(policies::raas.retain.every == 16);
   CHECK(policies::raas.retain.share == 0.5f);

@@ -10,7 +10,8 @@ static_assert(retainer<accumulated_attention> && retainer<distinct_attention> &&
 static_assert(hearing_observer<lately_best_pages> && !hearing_observer<distinct_attention>);
 static_assert(observer<observed_attention> && !decoding_observer<observed_attention> && !observer<keep_everything>);
 static_assert(decoding_observer<accumulated_attention> && decoding_observer<distinct_attention>);
-static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<no_summary>);
+static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<no_summary> && summarizer<typical_keys>);
+static_assert(block_summarizer<typical_keys> && !block_summarizer<key_mean> && !dimension_summarizer<typical_keys>);
 static_assert(asker<last_query> && asker<running_mean>);
 static_assert(scorer<mean_dot> && scorer<box_bound>);
 static_assert(consensus<head_votes> && consensus<head_mass> && consensus<pooled_score> && consensus<pooled_mass>);
@@ -25,7 +26,7 @@ inline constexpr int roles =
 static_assert(roles<fixed_pages> == 1 && roles<sentences> == 1 && roles<thoughts> == 1 && roles<unsegmented> == 1);
 static_assert(roles<keep_everything> == 1 && roles<observed_attention> == 1);
 static_assert(roles<accumulated_attention> == 1 && roles<distinct_attention> == 1);
-static_assert(roles<key_mean> == 1 && roles<key_box> == 1 && roles<no_summary> == 1);
+static_assert(roles<typical_keys> == 1 && roles<key_mean> == 1 && roles<key_box> == 1 && roles<no_summary> == 1);
 static_assert(roles<last_query> == 1 && roles<running_mean> == 1);
 static_assert(roles<mean_dot> == 1 && roles<box_bound> == 1);
 static_assert(roles<head_votes> == 1 && roles<head_mass> == 1 && roles<pooled_score> == 1 && roles<pooled_mass> == 1);
@@ -33,7 +34,7 @@ static_assert(roles<best_segments> == 1 && roles<fill_budget> == 1 && roles<take
 static_assert(roles<boundaries> == 1 && roles<every_token> == 1 && roles<never> == 1 && roles<on_drift> == 1);
 static_assert(roles<zones> == 0 && roles<resident> == 0 && roles<int> == 0);
 
-static_assert(scorer_for<mean_dot, key_mean> && scorer_for<box_bound, key_box>);
+static_assert(scorer_for<mean_dot, key_mean> && scorer_for<mean_dot, typical_keys> && scorer_for<box_bound, key_box>);
 static_assert(!scorer_for<mean_dot, key_box> && !scorer_for<box_bound, key_mean>);
 static_assert(!scorer_for<mean_dot, no_summary> && !scorer_for<key_mean, mean_dot>);
 

@@ -10,7 +10,8 @@ inline constexpr bool plain = ((std::regular<Values> && std::is_trivially_copyab
 
 static_assert(plain<fixed_pages, sentences, thoughts, unsegmented>);
 static_assert(plain<fixed_pages::state, sentences::state, thoughts::state, unsegmented::state>);
-static_assert(plain<keep_everything, observed_attention, key_mean, key_box, no_summary, last_query, running_mean>);
+static_assert(
+    plain<keep_everything, observed_attention, key_mean, key_box, typical_keys, no_summary, last_query, running_mean>);
 static_assert(plain<accumulated_attention, distinct_attention, lately_best_pages>);
 static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
 static_assert(plain<best_segments, fill_budget, take_nothing, boundaries, every_token, never, on_drift, zones>);
@@ -40,6 +41,7 @@ static_assert(policies::arkvale.problem() == nullptr);
 static_assert(policies::snapkv.problem() == nullptr && policies::snapkv_with(unlimited).problem() == nullptr);
 static_assert(policies::shadowkv.problem() == nullptr);
 static_assert(policies::h2o.problem() == nullptr && policies::h2o_with(1).problem() == nullptr);
+static_assert(policies::infllm.problem() == nullptr);
 static_assert(policies::raas.problem() == nullptr && policies::raas_with(1).problem() == nullptr);
 static_assert(policies::raas_with(unlimited).problem() == nullptr);
 static_assert(policies::r_kv.problem() == nullptr && policies::r_kv_with(7).problem() != nullptr);

@@ -145,16 +145,53 @@ class replay {
     return made;
   }
 
-  // The cue's retained keys, mean or box, against the query that asks.
-  estimate score(const std::vector<double>& query, index layer, index kv_head, const segment& s) const {
+  // The tokens whose keys stand for a segment: those of its cue that are left, or the most typical of them.
+  std::vector<index> cue_of(index position, index layer, index kv_head, const segment& s) {
+    std::vector<index> all;
+    for (index t = s.cue_begin; t < s.cue_end; ++t) {
+      if (retained(layer, kv_head, t)) all.push_back(t);
+    }
+    if constexpr (std::same_as<decltype(policy_.summarize), zoomr::typical_keys>) {
+      std::vector<estimate> typical;  // key . mean key
+      std::vector<index> order;
+      for (const index t : all) {
+        order.push_back(static_cast<index>(order.size()));
+        typical.emplace_back();
+        for (index d = 0; d < model().head_dim; ++d) {
+          double sum = 0, magnitude = 0;
+          for (const index u : all) {
+            sum += double{past_.key(u, layer, kv_head, final_pass(u))[d]};
+            magnitude += std::abs(double{past_.key(u, layer, kv_head, final_pass(u))[d]});
+          }
+          const double key = past_.key(t, layer, kv_head, final_pass(t))[d];
+          typical.back().value += key * (sum / static_cast<double>(all.size()));
+          typical.back().magnitude += std::abs(key) * magnitude / static_cast<double>(all.size());
+        }
+      }
+      order = ranked(typical, order);
+      const auto taken = std::min(order.size(), static_cast<std::size_t>(policy_.summarize.keys));
+      if (taken > 0 && taken < order.size()) {
+        const estimate& last = typical[static_cast<std::size_t>(order[taken - 1])];
+        const estimate& next = typical[static_cast<std::size_t>(order[taken])];
+        unless_clear(position, last.value - next.value, uncertainty(last) + uncertainty(next));
+      }
+      order.resize(taken);
+      std::sort(order.begin(), order.end());
+      for (index& i : order) i = all[static_cast<std::size_t>(i)];
+      return order;
+    }
+    return all;
+  }
+
+  // The keys of these tokens, mean or box, against the query that asks.
+  estimate score(const std::vector<double>& query, index layer, index kv_head, const std::vector<index>& cue) const {
     constexpr bool box = std::same_as<decltype(policy_.score), zoomr::box_bound>;
     estimate made;
     for (index d = 0; d < model().head_dim; ++d) {
       double sum = 0, magnitude = 0, count = 0;
       double low = std::numeric_limits<double>::infinity(), high = -low;
       bool is_nan = false;
-      for (index t = s.cue_begin; t < s.cue_end; ++t) {
-        if (!retained(layer, kv_head, t)) continue;
+      for (const index t : cue) {
         const double key = past_.key(t, layer, kv_head, final_pass(t))[d];
         sum += key, magnitude += std::abs(key), count += 1;
         low = std::min(low, key), high = std::max(high, key);
@@ -205,7 +242,8 @@ class replay {
         scores.of_head.emplace_back(static_cast<std::size_t>(now.known));
         for (const index id : eligible) {
           const auto i = static_cast<std::size_t>(id);
-          scores.of_head.back()[i] = score(query, layer, head / group(), segments_[i]);
+          const std::vector<index> cue = cue_of(now.position, layer, head / group(), segments_[i]);
+          scores.of_head.back()[i] = score(query, layer, head / group(), cue);
         }
       }
       bool doubtful = false;

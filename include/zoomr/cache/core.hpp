@@ -35,6 +35,9 @@ struct cache_core {
   std::vector<run> runs;               // of one query
   std::vector<run> joined;             // of the query heads of one KV head
   std::vector<attention_state> heads;  // [group]
+  std::vector<float> cue_keys;         // [longest cue, head_dim]  for a summarizer that sees all keys at once
+  std::vector<float> cue_work;         // [longest cue]
+  std::vector<index> cue_order;        // [longest cue]
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
   bool stepping = false;
 
@@ -51,7 +54,10 @@ struct cache_core {
         table(static_cast<std::size_t>(given.step_tokens)),
         runs(most_runs(sizes)),
         joined(most_runs(sizes) * static_cast<std::size_t>(model.group())),
-        heads(static_cast<std::size_t>(model.group())) {
+        heads(static_cast<std::size_t>(model.group())),
+        cue_keys(static_cast<std::size_t>(longest_cue(with, given)) * static_cast<std::size_t>(model.head_dim)),
+        cue_work(static_cast<std::size_t>(longest_cue(with, given))),
+        cue_order(cue_work.size()) {
     states.reserve(static_cast<std::size_t>(given.sequences));
     pending.reserve(static_cast<std::size_t>(given.sequences));
     items.reserve(static_cast<std::size_t>(given.sequences));
@@ -71,12 +77,13 @@ struct cache_core {
     use.summaries = given.sequences * sizes.summary_bytes(sizes.most_segments);
     use.metadata = given.sequences * state_type::metadata_capacity(sizes, given) +
                    pages_for(given.pool()) * static_cast<byte_count>(sizeof(index));
-    use.workspace = chooser<Policy>::bytes(sizes) +
-                    observation::bytes(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()) +
-                    query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), draft_records(given)) +
-                    query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
-                    given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
-                    static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group());
+    use.workspace =
+        chooser<Policy>::bytes(sizes) + observation::bytes(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()) +
+        query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), draft_records(given)) +
+        query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
+        given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
+        static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group()) +
+        longest_cue(with, given) * (model.head_dim + byte_count{2}) * static_cast<byte_count>(sizeof(float));
     if (asking_parts(sizes, with) > 0) {
       use.workspace += std::int64_t{given.sequences} * sizes.selection_rows *
                        (sizes.most_segments + static_cast<byte_count>(sizeof(selection_row)));
@@ -196,6 +203,10 @@ struct cache_core {
   }
 
  private:
+  static index longest_cue(const Policy& with, const config& given) {
+    if (!block_summarizer<decltype(Policy::summarize)>) return 0;
+    return std::min<index>(with.segment.longest, given.tokens);
+  }
   static constexpr bool reads_keys() {
     if constexpr (decltype(Policy::retain)::observes) return decltype(Policy::retain)::reads_keys;
     return false;
@@ -213,11 +224,22 @@ struct cache_core {
 
   void summarize_lane(const paged_lane<T>& at, run cue, float* out) {
     constexpr index rows = decltype(Policy::summarize)::summary::rows;
-    for (index d = 0; d < sizes.model.head_dim; ++d) {
-      cells<rows> c = policy.summarize.open();
-      for (index slot = cue.first; slot < cue.last; ++slot) policy.summarize.fold(c, to_float(at.key(slot)[d]));
-      policy.summarize.close(c, cue.size());
-      for (index r = 0; r < rows; ++r) out[d * rows + r] = c.row[r];
+    if constexpr (block_summarizer<decltype(Policy::summarize)>) {
+      if (cue.size() == 0) return void(std::fill_n(out, sizes.segment_summary(), not_a_number));
+      const view<float, 2> keys(cue_keys.data(), {cue.size(), sizes.model.head_dim});
+      for (index t = 0; t < cue.size(); ++t) {
+        for (index d = 0; d < sizes.model.head_dim; ++d) keys(t, d) = to_float(at.key(cue.first + t)[d]);
+      }
+      policy.summarize.make(keys, view<index>(cue_order).slice(0, cue.size()),
+                            view<float>(cue_work).slice(0, cue.size()),
+                            view<float, 2>(out, {sizes.model.head_dim, rows}));
+    } else {
+      for (index d = 0; d < sizes.model.head_dim; ++d) {
+        cells<rows> c = policy.summarize.open();
+        for (index slot = cue.first; slot < cue.last; ++slot) policy.summarize.fold(c, to_float(at.key(slot)[d]));
+        policy.summarize.close(c, cue.size());
+        for (index r = 0; r < rows; ++r) out[d * rows + r] = c.row[r];
+      }
     }
   }
 
