@@ -22,12 +22,14 @@ class session {
  public:
   /// @param tokens   of the longest sequence
   /// @param draft    tokens that `follow` passes at once
+  /// @param audit    measure what share of its attention each query captures: slow
   /// @param classes  [vocab]  must outlive the session
   session(model& net, const Policy& policy, index sequences, index tokens, std::span<const zoomr::token_class> classes,
-          index draft = 1)
+          index draft = 1, bool audit = false)
       : net_(net),
         chunk_(chunk_for(policy)),
         draft_(draft),
+        audit_(audit),
         cache_(shape_of(net), policy, limits(sequences, tokens, classes)) {
     for (index s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
     logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
@@ -101,6 +103,7 @@ class session {
             .segments = tokens,
             .step_tokens = step_tokens,
             .draft_tokens = draft_,
+            .audit = audit_,
             .classes = classes};
   }
 
@@ -142,6 +145,7 @@ class session {
   model& net_;
   std::size_t chunk_;  // tokens of a prompt that pass together
   index draft_;        // tokens that `follow` passes at once
+  bool audit_;
   zoomr::kv_cache<Policy> cache_;
   std::vector<zoomr::sequence> sequences_;       // [B]
   std::vector<float> logits_, rows_logits_;      // [B, T, V]; [rows of a pass, V]

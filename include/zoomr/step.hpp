@@ -4,6 +4,7 @@
 #pragma once
 
 #include <zoomr/attend/gather.hpp>
+#include <zoomr/cache/audit.hpp>
 #include <zoomr/cache/commit.hpp>
 
 #include <utility>  // std::exchange
@@ -242,6 +243,9 @@ class step {
       gather_attend(runs, lane, queries.slice(first, first + together), scale, states);
       for (index g = 0; g < together; ++g) {
         const float log_sum = states[g].finish(model.head_dim);
+        if (core_->limits.audit) {
+          now.audit(log_sum - log_sum_of_held(lane, now.slots(), queries[first + g].data(), scale));
+        }
         if (lse.data() != nullptr) lse[first + g] = log_sum;
       }
     }

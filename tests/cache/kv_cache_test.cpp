@@ -446,6 +446,34 @@ TEST_CASE("device_peak counts the tokens of one step, whatever was dropped befor
   CHECK(dropping.cache.stats(dropping.at(0).seq).device_peak == calm.cache.stats(calm.at(0).seq).device_peak);
 }
 
+TEST_CASE("an audit finds the share of full attention's mass that each query's tokens have") {
+  for_each_preset([](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    if (decltype(policy.retain)::observes || policy.store.evicts) return;  // full attention's tokens are not all held
+    const tape says = tape_of(4, 140, 50);
+    zoomr::config limits = limits_for(140);
+    player_of<decltype(small::full)> all(model, small::full, limits);
+    all.open(says), all.play_plainly();
+    limits.audit = true;
+    player_of<decltype(policy)> plays(model, policy, limits);
+    plays.open(says), plays.play_plainly();
+    double captured = 0;
+    std::int64_t count = 0;
+    for (const auto& [at, result] : plays.at(0).log) {
+      if (at.first < says.prompt) continue;
+      const auto& of_all = all.at(0).log.at({at.first, 0}).lse.numbers;
+      for (std::size_t i = 0; i < of_all.size(); ++i, ++count)
+        captured += std::exp(double{result.lse.numbers[i]} - double{of_all[i]});
+    }
+    const zoomr::statistics& stats = plays.cache.stats(plays.at(0).seq);
+    REQUIRE(count > 0);
+    CHECK(stats.captured_count == count);
+    CHECK(stats.captured() == doctest::Approx(captured / static_cast<double>(count)).epsilon(1e-5));
+    CHECK(stats.captured() <= 1.0 + 1e-5);
+    CHECK(all.cache.stats(all.at(0).seq).captured_count == 0);
+  });
+}
+
 TEST_CASE("segments partition the stream up to the open one") {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const tape says = tape_of(seed, 200, static_cast<index>(1 + seed * 5));

@@ -22,7 +22,7 @@ policy.hpp
 policies/
 cache/config.hpp cache/statistics.hpp cache/query_memory.hpp cache/selection.hpp cache/sequence_state.hpp
 cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/trace.hpp cache/core.hpp cache/choosing.hpp
-cache/retaining.hpp cache/commit.hpp step.hpp kv_cache.hpp
+cache/retaining.hpp cache/commit.hpp cache/audit.hpp step.hpp kv_cache.hpp
 zoomr.hpp
 """.split()
 LONGEST = 300

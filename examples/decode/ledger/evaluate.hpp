@@ -79,6 +79,7 @@ struct outcome : scores {
   double seconds = 0;
   std::int64_t steps = 0;
   double attended_mean = 0;
+  double captured_mean = 0;           // share of attention mass, if audited
   zoomr::byte_count device_peak = 0;  // the largest of all problems
   zoomr::memory_use bytes;            // of the first problem, at its end
   zoomr::statistics stats;            // of the first problem
@@ -99,12 +100,12 @@ template <class Policy>
 class evaluation {
  public:
   evaluation(model& net, const Policy& policy, const problem_set& set, const std::vector<zoomr::token_class>& classes,
-             bool forced, needs& needed)
+             bool forced, needs& needed, bool audit)
       : set_(set),
         layout_(set.problems.front()),
         classes_(classes),
         forced_(forced),
-        run_(net, policy, set.size(), static_cast<index>(set.length()), classes, forced ? most_at_once : 1),
+        run_(net, policy, set.size(), static_cast<index>(set.length()), classes, forced ? most_at_once : 1, audit),
         next_(set.problems.size()),
         exact_(set.problems.size(), true),
         agreed_(set.problems.size()) {
@@ -220,6 +221,7 @@ class evaluation {
       const zoomr::statistics& stats = run_.cache().stats(run_.at(static_cast<index>(b)));
       out_.steps += stats.tokens;
       out_.attended_mean += stats.attended_mean(run_.cache().model()) / static_cast<double>(next_.size());
+      out_.captured_mean += stats.captured() / static_cast<double>(next_.size());
       out_.device_peak = std::max(out_.device_peak, stats.device_peak);
     }
     out_.stats = run_.cache().stats(run_.at(0));
@@ -243,8 +245,8 @@ class evaluation {
 template <class Policy>
 outcome evaluate(model& net, const Policy& policy, const problem_set& set,
                  const std::vector<zoomr::token_class>& classes, bool forced, needs& needed,
-                 const progress_sink& passed) {
-  return evaluation<Policy>(net, policy, set, classes, forced, needed).run(passed);
+                 const progress_sink& passed, bool audit = false) {
+  return evaluation<Policy>(net, policy, set, classes, forced, needed, audit).run(passed);
 }
 
 }  // namespace decode::ledger

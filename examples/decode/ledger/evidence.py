@@ -45,6 +45,8 @@ STUDIES = {
                  [f"{name}+zones.prompt=false" for name in (BEST, "zoomr_mass", "zoomr")], ["--delimiters", "; <thought>"]),
     "pointers": ("a refresh at each pointer's end too", "indexed-m", 100, 0, [BEST, "zoomr_mass", "zoomr"],
                  ["--delimiters", "; ]"]),
+    "mass": ("the attention mass that is captured", "plain-m", 4, 0,
+             ["full", BEST, "zoomr_mass", "zoomr", "random_c", "quest@360", f"sentence_kv@360+{SENTENCES}"], ["--audit"]),
     "permuted": ("each line of a thought shows another line's value", "indexed-m", 40, 0, ["full", BEST],
                  ["--task", "permuted"]),
     "memory": ("accuracy against bytes", "indexed-m", 40, 0,

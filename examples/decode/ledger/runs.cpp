@@ -42,7 +42,7 @@ outcome run_policy(subject& on, const problem_set& set, const run_choice& choice
   needs needed;
   outcome made;
   with_run(choice, needed, [&](const auto& policy) {
-    made = evaluate(on.net, policy, set, on.classes, forced, needed, passed);
+    made = evaluate(on.net, policy, set, on.classes, forced, needed, passed, choice.audit);
     made.late = stale(policy);
     made.options = describe(policy);
   });

@@ -41,6 +41,7 @@ struct run_choice {
   index budget = 0;    // 0: the preset's own
   index window = 24;   // of the policies of thoughts: what is farther back must be zoomed into
   std::vector<std::string> settings;
+  bool audit = false;  // measure the attention mass that is captured: slow
 };
 
 /// True for the policies whose segments are thoughts, which have a window rather than a budget.

@@ -49,6 +49,7 @@ const task_entry& task_named(const std::string& name) {
 run_choice choice_of(const study_options& given, const std::string& text) {
   run_choice choice;
   choice.window = given.window;
+  choice.audit = given.audit;
   choice.settings = given.settings;
   std::size_t plus = text.find('+');
   std::string name = text.substr(0, plus);
@@ -102,7 +103,7 @@ std::vector<unit> plan(const study_options& given, const std::vector<std::string
   std::string common = "seed=" + std::to_string(given.seed) + " size=" + std::to_string(given.registers) + "x" +
                        std::to_string(given.lines) + " window=" + std::to_string(given.window) + " set=";
   for (const std::string& setting : given.settings) common += setting + ",";
-  common += " delimiters=";
+  common += given.audit ? " audited delimiters=" : " delimiters=";
   for (const std::string& delimiter : given.delimiters) common += delimiter + ",";
   const index free = given.free_problems < 0 ? given.problems : std::min(given.free_problems, given.problems);
   std::vector<unit> all;
@@ -207,6 +208,7 @@ nlohmann::ordered_json to_json(const study_run& run) {
   if (all.agreed_right > 0) out["agreeability_right"] = rounded(all.agreeability_right / all.agreed_right);
   if (all.agreed_wrong > 0) out["agreeability_wrong"] = rounded(all.agreeability_wrong / all.agreed_wrong);
   out["attended_tokens_mean"] = rounded(forced.attended_sum / problems);
+  if (forced.captured_sum > 0) out["captured_mass_mean"] = rounded(forced.captured_sum / problems);
   out["resident_bytes_peak"] = forced.device_peak;
   out["bytes"] = {
       {"details", forced.bytes.details}, {"summaries", forced.bytes.summaries}, {"metadata", forced.bytes.metadata}};
@@ -311,6 +313,7 @@ CLI::App* add_command(CLI::App& app, study_options& given) {
   study->add_option("--jobs", given.jobs, "threads")->check(CLI::Range(1, 256))->capture_default_str();
   study->add_option("--resume", given.resume, "file of finished parts: what it holds is not run again");
   study->add_option("--csv", given.csv, "file for a table of the runs");
+  study->add_flag("--audit", given.audit, "measure what share of the attention mass is captured: slow");
   study->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return study;
 }

@@ -26,6 +26,7 @@ struct study_options {
   zoomr::index jobs = 1;
   std::string resume;
   std::string csv;
+  bool audit = false;
   bool json = false;
 };
 

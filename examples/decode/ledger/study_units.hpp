@@ -20,6 +20,7 @@ struct unit_result {
   double attended_sum = 0;   // over problems
   zoomr::byte_count device_peak = 0;
   zoomr::memory_use bytes;
+  double captured_sum = 0;  // over problems, of those audited
   std::int64_t zooms = 0, refreshes = 0;
   double seconds = 0;
   std::int64_t steps = 0;
@@ -28,6 +29,7 @@ struct unit_result {
   void add(const unit_result& other) {
     each.insert(each.end(), other.each.begin(), other.each.end());
     attended_sum += other.attended_sum;
+    captured_sum += other.captured_sum;
     device_peak = std::max(device_peak, other.device_peak);
     bytes = other.bytes;
     zooms += other.zooms, refreshes += other.refreshes;
@@ -40,6 +42,7 @@ inline unit_result result_of(const outcome& made) {
   unit_result kept;
   kept.each = made.each;
   kept.attended_sum = made.attended_mean * static_cast<double>(made.each.size());
+  kept.captured_sum = made.captured_mean * static_cast<double>(made.each.size());
   kept.device_peak = made.device_peak;
   kept.bytes = made.bytes;
   kept.zooms = made.stats.zooms, kept.refreshes = made.stats.refreshes;
@@ -58,6 +61,7 @@ inline json to_line(const std::string& key, const unit_result& of) {
   return {{"unit", key},
           {"each", of.each},
           {"attended_sum", of.attended_sum},
+          {"captured_sum", of.captured_sum},
           {"device_peak", of.device_peak},
           {"bytes", {of.bytes.details, of.bytes.summaries, of.bytes.metadata}},
           {"zooms", of.zooms},
@@ -71,6 +75,7 @@ inline unit_result from_line(const json& line) {
   unit_result of;
   line.at("each").get_to(of.each);
   line.at("attended_sum").get_to(of.attended_sum);
+  of.captured_sum = line.value("captured_sum", 0.0);
   line.at("device_peak").get_to(of.device_peak);
   of.bytes.details = line.at("bytes").at(0), of.bytes.summaries = line.at("bytes").at(1);
   of.bytes.metadata = line.at("bytes").at(2);

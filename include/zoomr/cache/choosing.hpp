@@ -170,6 +170,16 @@ class choosing {
     return list_.runs();
   }
 
+  /// Slots that full attention would read.
+  index slots() const { return state().slot_end(position_ + 1); }
+
+  /// Counts what one query head has captured: ln of its share of full attention's mass.
+  void audit(float log_share) {
+    if (item_.prompt) return;
+    state().stats.captured_sum += std::exp(static_cast<double>(log_share));
+    ++state().stats.captured_count;
+  }
+
   /// After all heads of one KV head: counts what was read.
   void count() {
     if (!item_.prompt) {
@@ -217,7 +227,7 @@ class choosing {
   run_list resolved(index kv_head, index head) {
     run_list list{view<run>(core_.runs)};
     if (dense_) {
-      list.add({0, state().slot_end(position_ + 1)});
+      list.add({0, slots()});
       return list;
     }
     const zone_bounds zone = core_.zone_at(state(), position_, item_.open_begin);

@@ -17,6 +17,7 @@ struct config {
   index draft_tokens = 16;               // most tokens of one sequence in one step after its prompt
   index undo_tokens = 0;                 // how far behind its longest a sequence can always be rolled back
   index dense_below = 0;                 // shorter contexts attend everything: the crossover of the machine; 0: off
+  bool audit = false;                    // measure what share of its attention each query captures: slow
   view<const token_class> classes = {};  // [vocabulary] of each token id; kept alive by the caller; empty: all plain
 
   static constexpr index most_tokens = 1 << 30;

@@ -29,6 +29,8 @@ struct statistics {
   std::int64_t chosen = 0;         // segments that choices named, new or not
   double agreeability_sum = 0;     // of the choices below: share of all tallies that the chosen segments got
   std::int64_t agreeability_count = 0;
+  double captured_sum = 0;  // with config.audit: share of full attention's mass that each query head's tokens have
+  std::int64_t captured_count = 0;
   byte_count device_peak = 0;  // largest device_bytes of a step after the prompt
 
   friend constexpr bool operator==(const statistics&, const statistics&) = default;
@@ -38,6 +40,8 @@ struct statistics {
     const double heads = static_cast<double>(model.layers) * model.heads;
     return tokens == 0 ? 0.0 : static_cast<double>(attended) / (static_cast<double>(tokens) * heads);
   }
+  /// Mean share of the attention mass over all tokens still held that falls on those attended; 0 without config.audit.
+  double captured() const { return captured_count == 0 ? 0.0 : captured_sum / static_cast<double>(captured_count); }
   /// AG of ZoomR: higher when heads agree; 0 where no choice had votes.
   double agreeability() const {
     return agreeability_count == 0 ? 0.0 : agreeability_sum / static_cast<double>(agreeability_count);
