@@ -77,7 +77,8 @@ class Output(unittest.TestCase):
 
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
-        for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "sentence_kv", "quest"):
+        for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "sentence_kv", "quest", "lightthinker",
+                     "arkvale", "snapkv", "shadowkv", "h2o", "r_kv", "raas", "infllm"):
             self.assertIn(f"\n{name}\n", "\n" + text)
         self.assertEqual(text.count("--budget limits"), text.count("--set "))
 

@@ -35,8 +35,33 @@ void compact_lane(cache_core<Policy, T>& core, sequence_state<Policy>& state, in
   }
 }
 
-/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt be heard in one layer: adds up what
-/// they pay, provisionally, and after the last chunk says which positions each lane keeps.
+/// Lets the queries of the tokens in `asking` be heard in one lane, on top of the sums that are carried. The result
+/// lies in `core.observed`, and in `into` if sums are carried.
+/// @param query  query(position, head) is [head_dim]
+template <class Policy, class T, class Query>
+void hear_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, index layer, index kv_head, run asking,
+                  buffer<float>& into, Query query) {
+  const shape& model = core.sizes.model;
+  const paged_lane<T> lane = core.lane(state, layer, kv_head);
+  const index before = state.slot_end(asking.first);
+  const index held = state.slot_end(asking.last);
+  core.observed.copy_keys(lane, held);
+  for (index g = 0; g < model.group(); ++g) {
+    const index head = kv_head * model.group() + g;
+    const view<float> sums = core.observed.sums(g, held);
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    if (core.sizes.carried > 0)
+      std::copy_n(carried(core.sizes, state.received, layer, head, before).data(), before, sums.data());
+    for (index t = asking.first; t < asking.last; ++t) {
+      core.observed.hear(core.policy.retain, lane, query(t, head), t, state.slot_end(t + 1),
+                         state.pinned(core.policy.zone), sums);
+    }
+    if (core.sizes.carried > 0) std::copy_n(sums.data(), held, carried(core.sizes, into, layer, head, held).data());
+  }
+}
+
+/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt be heard in one layer,
+/// provisionally, and after the last chunk says which positions each lane keeps.
 template <class Policy, class T>
 void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index layer, view<const float, 3> queries) {
   constexpr bool accumulates = decltype(core.policy.retain)::accumulates;
@@ -47,17 +72,8 @@ void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index layer,
   if (core.policy.zone.prompt || (!accumulates && kept >= end)) return;  // nothing of a pinned prompt can go
   const index first = accumulates ? item.first : end - core.policy.retain.observed(end);
   for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-    const paged_lane<T> lane = core.lane(state, layer, kv_head);
-    core.observed.copy_keys(lane, end);
-    for (index g = 0; g < model.group(); ++g) {
-      const index head = kv_head * model.group() + g;
-      const view<float> sums = core.observed.sums(g, end);
-      std::fill(sums.begin(), sums.end(), 0.0f);
-      if (accumulates) std::copy_n(carried(core.sizes, state.received, layer, head, first).data(), first, sums.data());
-      for (index t = first; t < end; ++t)
-        core.observed.hear(core.policy.retain, lane, queries[t - item.first][head], t, t + 1, 0, sums);
-      if (accumulates) std::copy_n(sums.data(), end, carried(core.sizes, state.receiving, layer, head, end).data());
-    }
+    hear_queries(core, state, layer, kv_head, {first, end}, state.receiving,
+                 [&](index t, index head) { return queries[t - item.first][head]; });
     if (!item.prompt_ends || kept >= end) continue;
     core.observed.choose(core.policy.retain, core.observed.all_sums(model.group(), end), end - first,
                          core.policy.zone.sinks, state.kept_positions(layer * model.kv_heads + kv_head, kept));
@@ -81,48 +97,40 @@ void retain_prompt(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
   core.compacted(state, state.keeping);
 }
 
-/// After every so many tokens: measures what the queries since the last time have paid, and gives up the rest.
+/// One lane gives up what the queries just heard do not look at; `kept` slots are left.
+template <class Policy, class T>
+void give_up(cache_core<Policy, T>& core, sequence_state<Policy>& state, index layer, index kv_head, index kept) {
+  const shape& model = core.sizes.model;
+  const view<index> slots = core.observed.kept(kept);
+  core.observed.choose(core.policy.retain, core.observed.all_sums(model.group(), state.slots()), core.sizes.noted,
+                       std::max(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
+  compact_lane(core, state, layer, kv_head, slots);
+  const index lane = layer * model.kv_heads + kv_head;
+  const slot_map before = state.slots_of(lane);
+  const view<index> positions = state.kept_positions(lane, kept);  // in place: no slot moves to the back
+  for (index slot = 0; slot < kept; ++slot) positions[slot] = before.position_of(slots[slot]);
+}
+
+/// After every so many tokens: lets the queries since the last time be heard, and gives up what is too much.
 /// @return true if tokens were given up
 template <class Policy, class T>
 bool retain_again(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
-  constexpr bool accumulates = decltype(core.policy.retain)::accumulates;
   const shape& model = core.sizes.model;
   const index held = state.slots();
   const index pinned = state.pinned(core.policy.zone);
   const index kept = pinned + core.policy.retain.kept(held - pinned);
-  if (!accumulates && kept >= held) return false;
-  const index first = state.tokens() - core.sizes.noted;
-  const index before = state.slot_end(first);
+  if (core.sizes.carried == 0 && kept >= held) return false;
+  const run asking{state.tokens() - core.sizes.noted, state.tokens()};
   for (index layer = 0; layer < model.layers; ++layer) {
     for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-      const paged_lane<T> lane = core.lane(state, layer, kv_head);
-      core.observed.copy_keys(lane, held);
-      for (index g = 0; g < model.group(); ++g) {
-        const index head = kv_head * model.group() + g;
-        const view<float> sums = core.observed.sums(g, held);
-        std::fill(sums.begin(), sums.end(), 0.0f);
-        if (accumulates)
-          std::copy_n(carried(core.sizes, state.received, layer, head, before).data(), before, sums.data());
-        for (index t = first; t < state.tokens(); ++t)
-          core.observed.hear(core.policy.retain, lane, state.noted.at(t, 0, layer)[head], t, state.slot_end(t + 1),
-                             pinned, sums);
-        if (accumulates) std::copy_n(sums.data(), held, carried(core.sizes, state.received, layer, head, held).data());
-      }
-      if (kept >= held) continue;
-      const view<index> slots = core.observed.kept(kept);
-      core.observed.choose(core.policy.retain, core.observed.all_sums(model.group(), held), core.sizes.noted,
-                           std::max(pinned, core.policy.zone.sinks), slots);
-      compact_lane(core, state, layer, kv_head, slots);
-      const index l = layer * model.kv_heads + kv_head;
-      const slot_map map = state.slots_of(l);
-      const view<index> positions = state.kept_positions(l, kept);
-      for (index slot = 0; slot < kept; ++slot) positions[slot] = map.position_of(slots[slot]);
+      hear_queries(core, state, layer, kv_head, asking, state.received,
+                   [&](index t, index head) { return view<const float, 2>(state.noted.at(t, 0, layer))[head]; });
+      if (kept < held) give_up(core, state, layer, kv_head, kept);
     }
   }
   state.observed_end = state.tokens();
-  if (kept >= held) return false;
-  core.compacted(state, kept);
-  return true;
+  if (kept < held) core.compacted(state, kept);
+  return kept < held;
 }
 
 }  // namespace v0

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. ArkVale: pages of 32 tokens go to the host and leave their box behind; the best of each layer come back.
-// Source: NeurIPS 2024, "ArkVale: Efficient Generative LLM Inference with Recallable Key-Value Eviction". Differs: one
-// ranking for a layer, by the mean of its heads' bounds; boxes only, no balls; what a page is recalled for is what is
-// attended, where the published system keeps more pages resident than it attends; no page is weighted by its history.
-// Undescribed there and decided here: sinks and window are one page each, the first two layers are dense.
+// Source: NeurIPS 2024, "ArkVale: Efficient Generative LLM Inference with Recallable Key-Value Eviction". Differs:
+// boxes only, no balls; what is recalled is what is attended, where the published system keeps more pages resident than
+// it attends. Decided here: the heads of a layer rank pages by the mean of their bounds; sinks and window are one page
+// each, the first two layers are dense.
 #pragma once
 
 #include <zoomr/policy.hpp>

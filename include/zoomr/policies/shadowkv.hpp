@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. ShadowKV's landmarks: chunks of 8 tokens by their mean keys; each head looks where its attention would go.
 // Source: arXiv:2410.21465. Differs: keys are kept as they are, not at low rank, and come from the host like values; no
-// outlier chunks (those that resemble their landmark least, 48 of each KV head there) are kept in any case; generated
+// outlier chunks (those that resemble their landmark least) are kept in any case; generated
 // tokens make chunks like those of the prompt, where they are all kept there.
 #pragma once
 
