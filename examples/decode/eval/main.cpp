@@ -6,6 +6,7 @@
 
 #include "input_error.hpp"
 #include "ledger/study.hpp"
+#include "perplexity/perplexity.hpp"
 
 namespace decode {
 namespace {
@@ -14,6 +15,8 @@ int run(int argc, char** argv) {
   CLI::App app("Measures what KV-cache policies keep, on models trained for it.");
   ledger::study_options study;
   CLI::App* ledger_command = ledger::add_command(app, study);
+  perplexity::options text;
+  CLI::App* perplexity_command = perplexity::add_command(app, text);
   app.require_subcommand(1);
   try {
     app.parse(argc, argv);
@@ -22,6 +25,7 @@ int run(int argc, char** argv) {
     fail(wrong.what());
   }
   if (ledger_command->parsed()) ledger::run(study);
+  if (perplexity_command->parsed()) perplexity::run(text);
   return 0;
 }
 

@@ -22,6 +22,7 @@ import evaluate
 import files
 import ledger
 import model as decoder
+from muon import Muon
 
 # (registers, lines, answers) of each stage: dense look-ups first; the larger sizes start from a smaller one's checkpoint
 SIZES = {"S": [(4, 24, 16), (6, 24, 16), (8, 24, 12), (12, 24, 8)], "M": [(24, 40, 8)], "L": [(64, 64, 8)]}
@@ -33,30 +34,6 @@ MASKED = 0.6         # with the index loss: share of steps that see only what a 
 PIECES = 0.5         # share that see of the prompt only the piece that is needed
 DECAY = 1e-3         # of the layers' matrices, per step
 EVERY = 100          # steps between measurements
-
-
-class Muon(torch.optim.Optimizer):
-    """Momentum whose step is made orthogonal (Newton-Schulz), for the matrices of the layers (Jordan et al. 2024).
-
-    The decay follows the learning rate only at the very end: heads that nothing needs must fade, or they read what a
-    mask may hide later (every direction gets a full step, so noise keeps them alive)."""
-
-    def __init__(self, matrices, lr, decay):
-        super().__init__(matrices, dict(lr=lr, decay=decay))
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for w in group["params"]:
-                momentum = self.state[w].setdefault("momentum", torch.zeros_like(w))
-                momentum.mul_(0.95).add_(w.grad)
-                x = w.grad + 0.95 * momentum
-                x = (x if x.shape[0] <= x.shape[1] else x.t()) / (x.norm() + 1e-7)
-                for _ in range(5):
-                    a = x @ x.t()
-                    x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-                x = x if x.shape == w.shape else x.t()
-                w.mul_(1 - group["decay"]).add_(x, alpha=-group["lr"] * 0.2 * math.sqrt(max(w.shape)))
 
 
 def guided_heads(batch):

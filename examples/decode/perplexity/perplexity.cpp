@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perplexity.hpp"
+
+#include <iostream>  // std::cerr, std::cout
+
+#include "../policies.hpp"
+#include "../progress.hpp"
+#include "../report.hpp"
+#include "../token_classes.hpp"
+#include "passages.hpp"
+#include "summary.hpp"
+#include "variants.hpp"
+
+namespace decode::perplexity {
+namespace {
+
+constexpr index most_observed = static_cast<index>(prefill::chunk / 2);  // queries of a prompt's end that are kept
+
+/// One column of the comparison.
+struct task {
+  policy_choice choice;
+  std::string settings;  // as they were given
+};
+
+/// Each policy with each budget, those without one once; all checked before anything is computed.
+std::vector<task> tasks_of(const options& given, std::size_t layers) {
+  std::vector<task> all;
+  std::vector<bool> used(given.settings.size());
+  std::string shown_settings;
+  for (const std::string& setting : given.settings) shown_settings += (shown_settings.empty() ? "" : " ") + setting;
+  for (const std::string& name : given.policies) {
+    for (const index budget : name == "full" ? std::vector<index>{0} : given.budgets) {
+      task t{{name, budget, {}}, name == "full" ? "" : shown_settings};
+      // Quest leaves its first two layers dense, which suits models with many
+      if (name == "quest" && layers <= 4) t.choice.settings.push_back("zones.dense_layers=0");
+      if (name != "full")
+        t.choice.settings.insert(t.choice.settings.end(), given.settings.begin(), given.settings.end());
+      with_variant(t.choice, [&](auto policy) {
+        if constexpr (requires { policy.retain.queries; }) {
+          if (policy.retain.queries > most_observed)
+            fail(name, ": observed_attention.queries must be at most ", most_observed, " here");
+        }
+        for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
+      });
+      all.push_back(std::move(t));
+    }
+  }
+  for (std::size_t s = 0; s < used.size(); ++s) {
+    if (!used[s]) fail("--set ", given.settings[s], ": no chosen policy has such an option");
+  }
+  return all;
+}
+
+void check_sizes(const options& given, const model_config& config) {
+  for (const index context : given.contexts) {
+    if (context <= given.scored)
+      fail("a context of ", context, " tokens leaves no prompt before ", given.scored,
+           " scored ones; it must be larger");
+    if (static_cast<std::size_t>(context) > config.context)
+      fail("the context of ", context, " tokens is longer than this model's ", config.context);
+  }
+}
+
+/// Bits of the first tokens of the first text: tells one model from another.
+double probe(model& net, const std::vector<long_text>& texts) {
+  const auto& ids = texts.front().ids;
+  const std::size_t count = std::min<std::size_t>(64, ids.size());
+  session<std::decay_t<decltype(zoomr::policies::full)>> run(net, zoomr::policies::full, 1, static_cast<index>(count),
+                                                             {});
+  run.prompt(0, std::span(ids).first(1));
+  double bits = 0;
+  for (std::size_t t = 1; t < count; ++t) {
+    bits += bits_of(run.logits(0), ids[t]);
+    run.advance({&ids[t], 1});
+  }
+  return bits;
+}
+
+/// Everything that the measurements share.
+struct bench {
+  const options& given;
+  model net;
+  tokenizer words;
+  std::vector<zoomr::token_class> classes;  // [V]
+  std::vector<long_text> texts;
+  std::vector<task> tasks;
+
+  explicit bench(const options& from)
+      : given(from),
+        net(load_model(from.directory)),
+        words(from.directory, net.config().vocab),
+        classes(classify(words, net.config().vocab, from.delimiters)) {
+    for (const std::string& path : from.texts) texts.push_back(read_long_text(path, words));
+  }
+
+  std::optional<token_id> bos() const { return words.bos() ? words.bos() : net.config().bos; }
+
+  subject about() {
+    subject s{probe(net, texts), {}};
+    for (const long_text& text : texts) s.texts.push_back(text.name + " " + std::to_string(text.ids.size()));
+    return s;
+  }
+};
+
+/// What is missing of one passage in one context.
+void measure(bench& on, const passage& p, index context, const std::string& label, journal& done) {
+  const std::vector<token_id> ids = tokens_of(p, on.texts, context, on.bos());
+  const auto scored = std::span(ids).last(static_cast<std::size_t>(on.given.scored));
+  const text_size size = size_of(scored, on.words);
+  std::optional<prefill> prompt;
+  for (const task& t : on.tasks) {
+    row r{.policy = t.choice.name,
+          .settings = t.settings,
+          .budget = t.choice.budget,
+          .context = context,
+          .text = on.texts[p.text].name,
+          .end = p.end,
+          .tokens = scored.size(),
+          .bytes = size.bytes,
+          .words = size.words,
+          .found = {}};
+    if (done.find(r) != nullptr) continue;
+    if (!prompt) {
+      const auto before = std::span(ids).first(ids.size() - scored.size());
+      progress bar(label + ": prompt", before.size());
+      prompt.emplace(on.net, before, [&](std::size_t passed) { bar.at(passed); });
+    }
+    with_variant(t.choice, [&](const auto& policy) {
+      progress bar(label + ": " + t.choice.name, scored.size());
+      r.found = score_tokens(on.net, policy, *prompt, scored, on.classes, [&](std::size_t passed) { bar.at(passed); });
+    });
+    done.add(r);
+  }
+}
+
+std::string signed_percent(double share, int digits) { return (share >= 0 ? "+" : "") + fixed(100 * share, digits); }
+
+void print_table(const std::vector<group>& groups) {
+  table figures({"policy", "budget", "context", "passages", "bits/byte", "+-", "ppl/byte", "ppl/word", "beyond full %",
+                 "+- ", "gap closed", "attended", "peak KiB", "tokens/s"});
+  for (const group& g : groups) {
+    const bool compared = g.paired > 0 && g.task.policy != "full";
+    figures.add({g.task.policy + (g.task.settings.empty() ? "" : " " + g.task.settings),
+                 g.task.budget > 0 ? std::to_string(g.task.budget) : "-", std::to_string(g.task.context),
+                 std::to_string(g.passages), fixed(g.bits_per_byte.mean, 4), fixed(g.bits_per_byte.half_width, 4),
+                 fixed(g.perplexity_per_byte, 4), fixed(g.perplexity_per_word, 1),
+                 compared ? signed_percent(g.beyond_full(), 2) : "-",
+                 compared ? fixed(100 * std::numbers::ln2 * g.bits_beyond_full.half_width, 2) : "-",
+                 compared && !std::isnan(g.gap_closed) ? fixed(g.gap_closed, 2) : "-", fixed(g.attended_mean, 1),
+                 kib(g.device_peak), fixed(g.tokens_per_second, 0)});
+  }
+  figures.print(std::cout);
+}
+
+void write_csv(const std::string& path, const std::vector<group>& groups) {
+  std::ofstream out(path);
+  out << "policy,settings,budget,context,passages,bits_per_byte,bits_per_byte_95,perplexity_per_byte,"
+         "perplexity_per_word,bits_per_byte_beyond_full,bits_per_byte_beyond_full_95,gap_closed,attended,"
+         "device_bytes_peak,details_bytes,summaries_bytes,metadata_bytes,tokens_per_second\n";
+  for (const group& g : groups) {
+    out << g.task.policy << ',' << g.task.settings << ',' << g.task.budget << ',' << g.task.context << ',' << g.passages
+        << ',' << g.bits_per_byte.mean << ',' << g.bits_per_byte.half_width << ',' << g.perplexity_per_byte << ','
+        << g.perplexity_per_word << ',' << g.bits_beyond_full.mean << ',' << g.bits_beyond_full.half_width << ','
+        << (std::isnan(g.gap_closed) ? "" : fixed(g.gap_closed, 4)) << ',' << g.attended_mean << ',' << g.device_peak
+        << ',' << g.bytes.details << ',' << g.bytes.summaries << ',' << g.bytes.metadata << ',' << g.tokens_per_second
+        << '\n';
+  }
+  if (!out.flush()) fail(path, ": cannot be written");
+}
+
+void print_json(const options& given, const journal& done, const std::vector<group>& groups) {
+  nlohmann::ordered_json document = {
+      {"seed", given.seed}, {"groups", nlohmann::ordered_json::array()}, {"rows", nlohmann::ordered_json::array()}};
+  for (const group& g : groups) document["groups"].push_back(to_json(g));
+  for (const row& r : done.rows()) document["rows"].push_back(to_json(r));
+  std::cout << document.dump(1) << '\n';
+}
+
+}  // namespace
+
+CLI::App* add_command(CLI::App& app, options& given) {
+  CLI::App* command = app.add_subcommand("perplexity", "perplexity of long text against attended tokens");
+  const auto natural = CLI::Range(1, zoomr::unlimited);
+  command->add_option("--model", given.directory, "directory of a checkpoint")->required();
+  command->add_option("--text", given.texts, "files of long text, which the model has not seen")
+      ->required()
+      ->delimiter(',');
+  command->add_option("--contexts", given.contexts, "tokens of a passage, <bos> included")
+      ->delimiter(',')
+      ->check(natural)
+      ->capture_default_str();
+  command
+      ->add_option("--bytes,--tokens", given.scored,
+                   "scored tokens at the end of a passage; before them a dense prompt")
+      ->check(natural)
+      ->capture_default_str();
+  command->add_option("--passages", given.passages, "of each text")->check(natural)->capture_default_str();
+  command->add_option("--policies,--policy", given.policies, "names of zoomr-decode --list-policies, and sentence_box")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--budgets,--budget", given.budgets, "attended tokens of each policy but full")
+      ->delimiter(',')
+      ->check(natural)
+      ->capture_default_str();
+  command->add_option("--set", given.settings, "component.field=value, for all policies that have it");
+  command->add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
+      ->delimiter(' ');
+  command->add_option("--seed", given.seed, "of the places of the passages")->capture_default_str();
+  command->add_option("--resume", given.resume_file,
+                      "file of rows: those in it are not measured again, new ones added");
+  command->add_option("--csv", given.csv_file, "also writes the table to a file");
+  command->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
+  return command;
+}
+
+void run(const options& given) {
+  const model_config config = read_config(given.directory);
+  const auto tasks = tasks_of(given, config.layers);
+  check_sizes(given, config);
+  bench on(given);
+  on.tasks = tasks;
+  const auto passages = cut(on.texts, {given.contexts, given.scored, given.passages, given.seed});
+  journal done(given.resume_file, on.about());
+  for (std::size_t p = 0; p < passages.size(); ++p) {
+    for (const index context : given.contexts) {
+      measure(on, passages[p], context,
+              std::to_string(p + 1) + "/" + std::to_string(passages.size()) + ", context " + std::to_string(context),
+              done);
+    }
+  }
+  const auto groups = summarize(done.rows());
+  if (!given.csv_file.empty()) write_csv(given.csv_file, groups);
+  if (given.json)
+    print_json(given, done, groups);
+  else
+    print_table(groups);
+}
+
+}  // namespace decode::perplexity

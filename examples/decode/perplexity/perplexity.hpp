@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measurement `perplexity`: how well a model foretells long text when a policy decides what it attends to.
+// Protocol of PG-19: long text, perplexity per byte and per word, the full cache as reference.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+#include <string>  // std::string
+#include <vector>  // std::vector
+
+#include <CLI/CLI.hpp>
+
+namespace decode::perplexity {
+
+struct options {
+  std::string directory;                        // of the checkpoint
+  std::vector<std::string> texts;               // files
+  std::vector<zoomr::index> contexts = {4096};  // tokens of a passage
+  zoomr::index scored = 1024;                   // its last tokens: foretold under the policy, one by one
+  zoomr::index passages = 8;                    // of each text
+  std::vector<std::string> policies = {"full", "window", "sentence_kv", "quest"};
+  std::vector<zoomr::index> budgets = {1024};
+  std::vector<std::string> settings;
+  std::vector<std::string> delimiters;
+  std::uint64_t seed = 1;
+  std::string resume_file;
+  std::string csv_file;
+  bool json = false;
+};
+
+/// Adds the subcommand and its options.
+CLI::App* add_command(CLI::App& app, options& given);
+
+/// Measures and prints what it found.
+/// @throws input_error
+void run(const options& given);
+
+}  // namespace decode::perplexity

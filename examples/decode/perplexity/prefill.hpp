@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prompt passed densely once, and given to the cache of each policy from memory: keys and values of all its tokens,
+// and the queries of the last ones, which retention observes. This is what an engine with its own prefill kernel does.
+//
+// P = tokens of the prompt, V = vocab, G = kv_heads, N = heads, D = head_dim
+#pragma once
+
+#include <zoomr/kv_cache.hpp>
+#include <zoomr/math/functions.hpp>
+#include <zoomr/policies/full.hpp>
+
+#include <cmath>    // std::sqrt
+#include <numeric>  // std::iota
+#include <span>     // std::span
+#include <vector>   // std::vector
+
+#include <cblas.h>
+
+#include "../session.hpp"
+
+namespace decode::perplexity {
+
+class prefill {
+ public:
+  /// Tokens that pass together; the last chunk has at least half as many, or it is the whole prompt.
+  static constexpr std::size_t chunk = 256;
+
+  /// @param ids     [P]  P >= 1
+  /// @param passed  called with the number of tokens passed so far
+  template <class Passed>
+  prefill(model& net, std::span<const token_id> ids, Passed passed)
+      : shape_(session<std::decay_t<decltype(zoomr::policies::full)>>::shape_of(net)),
+        ids_(ids.begin(), ids.end()),
+        layers_(net.config().layers),
+        logits_(net.config().vocab) {
+    each_chunk([&](std::size_t first, std::size_t count, bool last) {
+      own_step step{*this, first, last};
+      std::vector<index> positions(count), row;
+      std::iota(positions.begin(), positions.end(), static_cast<index>(first));
+      if (last) row.push_back(static_cast<index>(count) - 1);
+      net.forward(step, std::span(ids_).subspan(first, count), positions, row,
+                  {logits_.data(), {static_cast<index>(row.size()), static_cast<index>(logits_.size())}});
+      passed(first + count);
+    });
+    weights_ = {};
+  }
+
+  std::size_t tokens() const { return ids_.size(); }
+  /// [V]  of the prompt's last token
+  std::span<const float> logits() const { return logits_; }
+
+  /// Gives the prompt to an empty sequence, as if it had been passed there.
+  template <class Policy>
+  void replay(zoomr::kv_cache<Policy>& cache, zoomr::sequence seq) const {
+    each_chunk([&](std::size_t first, std::size_t count, bool last) {
+      auto step = cache.begin(seq, std::span(ids_).subspan(first, count), last);
+      for (index l = 0; l < shape_.layers; ++l) {
+        const layer_memory& of = layers_[static_cast<std::size_t>(l)];
+        step.append(l, rows(of.keys, first, count), rows(of.values, first, count));
+        if (last) step.observe(l, {of.queries.data(), {static_cast<index>(count), shape_.heads, shape_.head_dim}});
+      }
+      step.commit();
+    });
+  }
+
+ private:
+  struct layer_memory {
+    std::vector<float> keys, values;  // [P, G, D]
+    std::vector<float> queries;       // [tokens of the last chunk, N, D]
+  };
+
+  // What model::forward takes for a step: writes down what passes through it, and attends to all of it.
+  struct own_step {
+    prefill& to;
+    std::size_t first;  // token of the chunk
+    bool last;          // chunk of the prompt
+
+    void append(index layer, zoomr::view<const float, 3> keys, zoomr::view<const float, 3> values) {
+      write(keys, to.of(layer).keys), write(values, to.of(layer).values);
+    }
+    void attend(index layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
+      if (last) write(queries, to.of(layer).queries);
+      for (index head = 0; head < to.shape_.heads; ++head) {
+        to.attend_head(to.of(layer), head, first, queries, out);
+      }
+    }
+    static void write(zoomr::view<const float, 3> from, std::vector<float>& memory) {
+      const auto size = static_cast<std::ptrdiff_t>(from.extent(0)) * from.extent(1) * from.extent(2);
+      memory.insert(memory.end(), from.data(), from.data() + size);
+    }
+  };
+
+  // Causal attention of one query head over all tokens so far, as two matrix products.
+  // queries, out [tokens, N, D]; the first token of the chunk has the position `first`
+  void attend_head(const layer_memory& memory, index head, std::size_t first, zoomr::view<const float, 3> queries,
+                   zoomr::view<float, 3> out) {
+    const int tokens = queries.extent(0), dims = shape_.head_dim, seen = static_cast<int>(first) + tokens;
+    const int query_row = shape_.heads * dims, key_row = shape_.kv_heads * dims;
+    const std::ptrdiff_t of_query = head * dims, of_key = head / shape_.group() * dims;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(dims));
+    weights_.resize(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(seen));  // [tokens, seen]
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, tokens, seen, dims, scale, queries.data() + of_query,
+                query_row, memory.keys.data() + of_key, key_row, 0.0f, weights_.data(), seen);
+    for (int t = 0; t < tokens; ++t) {
+      const std::span row(&weights_[static_cast<std::size_t>(t) * static_cast<std::size_t>(seen)],
+                          static_cast<std::size_t>(seen));
+      softmax(row, first + static_cast<std::size_t>(t) + 1);
+    }
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, tokens, dims, seen, 1.0f, weights_.data(), seen,
+                memory.values.data() + of_key, key_row, 0.0f, out.data() + of_query, query_row);
+  }
+
+  // Probabilities of the first `visible` logits; 0 for those after them.
+  static void softmax(std::span<float> row, std::size_t visible) {
+    float largest = row[0], sum = 0.0f;
+    for (std::size_t i = 0; i < visible; ++i) largest = std::max(largest, row[i]);
+    for (std::size_t i = 0; i < visible; ++i) sum += row[i] = zoomr::exponential(row[i] - largest);
+    for (std::size_t i = 0; i < visible; ++i) row[i] /= sum;
+    std::fill(row.begin() + static_cast<std::ptrdiff_t>(visible), row.end(), 0.0f);
+  }
+
+  layer_memory& of(index layer) { return layers_[static_cast<std::size_t>(layer)]; }
+
+  // [count, G, D]  from token `first` on
+  zoomr::view<const float, 3> rows(const std::vector<float>& all, std::size_t first, std::size_t count) const {
+    const auto width = static_cast<std::size_t>(shape_.kv_heads) * static_cast<std::size_t>(shape_.head_dim);
+    return {all.data() + first * width, {static_cast<index>(count), shape_.kv_heads, shape_.head_dim}};
+  }
+
+  // visit(first, count, is it the last?)
+  template <class Visit>
+  void each_chunk(Visit visit) const {
+    for (std::size_t first = 0; first < ids_.size();) {
+      const std::size_t left = ids_.size() - first;
+      const std::size_t count = left <= chunk ? left : std::min(chunk, left - chunk / 2);
+      visit(first, count, count == left);
+      first += count;
+    }
+  }
+
+  zoomr::shape shape_;
+  std::vector<token_id> ids_;  // [P]
+  std::vector<layer_memory> layers_;
+  std::vector<float> logits_;   // [V]
+  std::vector<float> weights_;  // of one head in one chunk; only while the prompt passes
+};
+
+}  // namespace decode::perplexity
