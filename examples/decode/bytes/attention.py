@@ -76,7 +76,7 @@ class Attend(torch.autograd.Function):
 
 
 def attend_layer(a, x, cos, sin, past, window):
-    """`model.Attention` after earlier tokens: (what it adds to x [B, T, width], keys and values of all tokens so far)."""
+    """`model.Attention` after earlier tokens: (what it adds to x [B, T, width], queries, keys and values of all so far)."""
     B, T, _ = x.shape
     q = rotate(a.q_norm(a.q_proj(x).view(B, T, a.heads, a.dim)), cos, sin).transpose(1, 2)
     k = rotate(a.k_norm(a.k_proj(x).view(B, T, a.kv_heads, a.dim)), cos, sin).transpose(1, 2)
@@ -84,14 +84,15 @@ def attend_layer(a, x, cos, sin, past, window):
     if past is not None:
         k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
     y = Attend.apply(q.contiguous(), k.contiguous(), v.contiguous(), window)
-    return a.o_proj(y.transpose(1, 2).reshape(B, T, -1)), (k.detach(), v.detach())
+    return a.o_proj(y.transpose(1, 2).reshape(B, T, -1)), q, k, v
 
 
-def forward(net, tokens, past=None, window=0):
+def forward(net, tokens, past=None, window=0, watched=None):
     """logits [B, T, V] of `tokens` [B, T] after earlier ones, and the keys and values to go on from.
 
     past    per layer (k, v) [B, G, P, D], without gradient; None at the beginning
     window  last tokens that a query sees, SINKS first ones included; 0: all
+    watched  if given, a list that gets (queries [B, H, T, D], keys [B, G, P + T, D]) of each layer, with gradient
     """
     c = net.config
     first = past[0][0].shape[2] if past else 0
@@ -99,9 +100,11 @@ def forward(net, tokens, past=None, window=0):
     angles = (torch.arange(first, first + tokens.shape[1])[:, None] * rates)[:, None, :]
     x, seen = net.model.embed_tokens(tokens), []
     for i, layer in enumerate(net.model.layers):
-        y, kv = attend_layer(layer.self_attn, layer.input_layernorm(x), angles.cos(), angles.sin(),
-                             past[i] if past else None, window)
+        y, q, k, v = attend_layer(layer.self_attn, layer.input_layernorm(x), angles.cos(), angles.sin(),
+                                  past[i] if past else None, window)
         x = x + y
         x = x + layer.mlp(layer.post_attention_layernorm(x))
-        seen.append(kv)
+        seen.append((k.detach(), v.detach()))
+        if watched is not None:
+            watched.append((q, k))
     return net.lm_head(net.model.norm(x)), seen

@@ -29,7 +29,10 @@ from muon import Muon  # noqa: E402
 BOS = tokenizer.BOS
 CONFIG = dict(decoder.CONFIG, hidden_size=192, intermediate_size=512, head_dim=48, vocab_size=257, torch_dtype="bfloat16",
               max_position_embeddings=16384, bos_token_id=BOS)
-STAGES = [(0.42, 1024, 1024, 4), (0.70, 4096, 2048, 2), (1.01, 16384, 2048, 1)]  # until, context, chunk, passages
+STAGES = [(0.56, 1024, 1024, 4), (0.76, 4096, 2048, 2), (1.01, 16384, 2048, 1)]  # until, context, chunk, passages
+GUIDED = [(2, 0, 4), (3, 0, 6)]     # (layer, head, bytes that must match): heads that are told where a text repeats
+GUIDES = [(0.56, 0.1), (0.88, 0.03), (1.01, 0.0)]     # weight of the guidance, until a share of the time
+ROWS = 192           # repetitions of a passage and chunk that guide
 DECAY = 3e-4         # of the layers' matrices, per step
 EVERY = 400          # seconds between measurements
 TESTS = [(1024, 12), (4096, 4)]     # contexts and passages of a measurement
@@ -65,6 +68,53 @@ class Passages:
         chunk = self.passages[:, self.at:self.at + self.chunk + 1]
         self.at += self.chunk
         return chunk, self.at == self.chunk
+
+    def so_far(self):
+        """The passages up to the end of the last chunk, and one byte more."""
+        return self.passages[:, :self.at + 1]
+
+
+def repetitions(passage, first, n, rng, most=4):
+    """Where the last n bytes, and the next one, stood before, at most `most` times: some positions from `first` on, [N], and
+    where each is to look [N, S], at the bytes that came next then. passage [S + 1]"""
+    S = len(passage) - 1
+    gram = np.zeros(S + 1, np.int64)                    # the n bytes up to and with a position
+    for i in range(n):
+        gram[n - 1:] = gram[n - 1:] * 257 + passage[i:S - n + 2 + i]
+    _, group, count = np.unique(gram, return_inverse=True, return_counts=True)
+    times = count[group[:S]]
+    candidates = np.flatnonzero((times > 1) & (times <= most + 1) & (np.arange(S) >= max(first, n)))
+    rows, look = [], []
+    for t in rng.permutation(candidates)[:ROWS]:
+        before = np.flatnonzero(gram[n - 1:max(t - 8, n - 1)] == gram[t]) + n
+        before = before[passage[before] == passage[t + 1]]
+        if len(before):
+            rows.append(t)
+            look.append(np.isin(np.arange(S), before))
+    return np.array(rows, np.int64), np.array(look, bool).reshape(len(rows), S)
+
+
+def guidance_loss(watched, passages, chunk, rng):
+    """The mean over repetitions of -log(attention of a guided head on the bytes that came next before).
+
+    watched   of each layer: queries of the chunk, keys of the passages so far
+    passages  [B, S + 1]  up to the end of the chunk
+    """
+    total = 0.0
+    for layer, head, n in GUIDED:
+        queries, keys = watched[layer]
+        first = passages.shape[1] - 1 - chunk
+        found = []
+        for b, passage in enumerate(passages.numpy()):
+            rows, look = repetitions(passage, first, n, rng)
+            if len(rows):
+                k = keys[b, head * keys.shape[1] // queries.shape[1]]                   # [S, D]
+                logits = queries[b, head, rows - first] @ k.t() / math.sqrt(k.shape[-1])
+                log_p = logits.masked_fill(torch.arange(len(k))[None] > torch.as_tensor(rows)[:, None], -math.inf).log_softmax(-1)
+                found.append(log_p.masked_fill(~torch.as_tensor(look), -math.inf).logsumexp(-1))
+        if found:
+            total = total - torch.cat(found).mean()
+    return total
 
 
 @torch.no_grad()
@@ -123,20 +173,27 @@ def train(options):
             group["lr"] = options.lr * (min(1, (now["step"] + 1) / 100) * fall)
         optimizers[0].param_groups[0]["decay"] = DECAY * min(1, 8 * fall)
         chunk, first = sources[stage].next()
-        logits, past = attention.forward(net, chunk[:, :-1], None if first else past)
-        loss = F.cross_entropy(logits.flatten(0, 1), chunk[:, 1:].flatten())
+        guide = next(weight for until, weight in GUIDES if part < until)
+        watched = [] if guide > 0 else None
+        logits, past = attention.forward(net, chunk[:, :-1], None if first else past, watched=watched)
+        language_loss = F.cross_entropy(logits.flatten(0, 1), chunk[:, 1:].flatten())
+        guidance = 0.0
+        if guide > 0:
+            guidance = guidance_loss(watched, sources[stage].so_far(), chunk.shape[1] - 1,
+                                     np.random.default_rng((options.seed, now["step"])))
+        loss = language_loss + guide * guidance
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
-        losses.append(loss.item() / math.log(2))
+        losses.append(language_loss.item() / math.log(2))
         now.update(step=now["step"] + 1, tokens=now["tokens"] + chunk[:, 1:].numel(), seconds=time.time() - began,
                    drawn=[s.drawn for s in sources])
         if now["step"] % 50 == 0:
             print(f"step {now['step']} tokens {now['tokens']} seconds {now['seconds']:.0f} context {STAGES[stage][1]}"
-                  f" training bits {np.mean(losses[-50:]):.4f}", flush=True)
+                  f" training bits {np.mean(losses[-50:]):.4f} guidance {float(guidance):.3f}", flush=True)
         last = now["seconds"] >= options.minutes * 60
         if time.time() - measured_at > EVERY or last:
             row = {"step": now["step"], "seconds": round(now["seconds"]), "tokens": now["tokens"],
