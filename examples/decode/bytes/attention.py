@@ -76,7 +76,7 @@ class Attend(torch.autograd.Function):
 
 
 def attend_layer(a, x, cos, sin, past, window):
-    """`model.Attention` after earlier tokens: (what it adds to x [B, T, width], queries, keys and values of all so far)."""
+    """`model.Attention` after earlier tokens: what it adds to x [B, T, width], queries, keys and values so far."""
     B, T, _ = x.shape
     q = rotate(a.q_norm(a.q_proj(x).view(B, T, a.heads, a.dim)), cos, sin).transpose(1, 2)
     k = rotate(a.k_norm(a.k_proj(x).view(B, T, a.kv_heads, a.dim)), cos, sin).transpose(1, 2)

@@ -4,7 +4,8 @@ import csv
 import os
 import sys
 
-LINES = {"bits_1024": "#1f77b4", "bits_4096": "#d62728", "bits_4096_window_1024": "#2ca02c", "bits_4096_window_256": "#7f7f7f"}
+LINES = {"bits_1024": "#1f77b4", "bits_4096": "#d62728", "bits_4096_window_1024": "#2ca02c",
+         "bits_4096_window_256": "#7f7f7f"}
 WIDTH, HEIGHT, LEFT, TOP = 640, 300, 50, 20
 LOW, HIGH = 1.6, 2.6            # bits per byte
 

@@ -3,8 +3,8 @@
 
     python3 texts.py --out DIR middlemarch.txt war-and-peace.txt      writes DIR/NAME.train.txt and DIR/NAME.heldout.txt
 
-A book is cut to what lies between its START and END lines, one paragraph a line; its last tenth is held out. In training,
-the proper names of each passage are exchanged for invented ones, so that a name can be known from the passage only.
+A book is cut to what lies between its START and END lines, one paragraph a line; its last tenth is held out. In
+training, the proper names of each passage are exchanged for invented ones: a name can be known from the passage only.
 """
 import argparse
 import collections
@@ -38,8 +38,8 @@ def proper_names(text):
     """Words that are capitals in the middle of sentences and hardly ever small."""
     small = collections.Counter(WORD.findall(text))
     inside = collections.Counter(re.findall(r"(?<=[\w,;] )[^\W\d_]{3,}", text))
-    return {w for w, n in inside.items()
-            if w[0].isupper() and not w.isupper() and n >= 2 and small[w.lower()] <= 0.05 * small[w] and w not in TITLES}
+    return {w for w, n in inside.items() if w not in TITLES and n >= 2 and
+            w[0].isupper() and not w.isupper() and small[w.lower()] <= 0.05 * small[w]}
 
 
 class Names:

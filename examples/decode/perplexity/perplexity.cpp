@@ -22,23 +22,44 @@ struct task {
   std::string settings;  // as they were given
 };
 
+/// "name:component.field=value:..." at its colons.
+std::vector<std::string> parts_of(const std::string& spec) {
+  std::vector<std::string> parts;
+  std::istringstream in(spec);
+  for (std::string part; std::getline(in, part, ':');) parts.push_back(part);
+  if (parts.empty()) fail("--policies: a name is empty");
+  return parts;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : " ") + part;
+  return out;
+}
+
 /// Each policy with each budget, those without one once; all checked before anything is computed.
 std::vector<task> tasks_of(const options& given, std::size_t layers) {
   std::vector<task> all;
   std::vector<bool> used(given.settings.size());
-  std::string shown_settings;
-  for (const std::string& setting : given.settings) shown_settings += (shown_settings.empty() ? "" : " ") + setting;
-  for (const std::string& name : given.policies) {
+  for (const std::string& spec : given.policies) {
+    const std::vector<std::string> parts = parts_of(spec);
+    const std::string& name = parts.front();
+    const std::vector<std::string> own(parts.begin() + 1, parts.end());
+    if (name == "full" && !own.empty())
+      fail(spec, ": full is what all others are compared with, and takes no settings");
+    std::vector<std::string> settings = name == "full" ? own : given.settings;
+    settings.insert(settings.end(), own.begin(), own.end());
     for (const index budget : name == "full" ? std::vector<index>{0} : given.budgets) {
-      task t{{name, budget, {}}, name == "full" ? "" : shown_settings};
+      task t{{name, budget, settings}, joined(settings)};
       // Quest leaves its first two layers dense, which suits models with many
-      if (name == "quest" && layers <= 4) t.choice.settings.push_back("zones.dense_layers=0");
-      if (name != "full")
-        t.choice.settings.insert(t.choice.settings.end(), given.settings.begin(), given.settings.end());
+      if (name == "quest" && layers <= 4) t.choice.settings.insert(t.choice.settings.begin(), "zones.dense_layers=0");
       with_variant(t.choice, [&](auto policy) {
         if constexpr (requires { policy.retain.queries; }) {
           if (policy.retain.queries > most_observed)
             fail(name, ": observed_attention.queries must be at most ", most_observed, " here");
+        }
+        for (const std::string& setting : own) {
+          if (apply(policy, {setting}) == 0) fail(spec, ": ", name, " has no option ", shown(setting));
         }
         for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
       });
@@ -195,7 +216,10 @@ CLI::App* add_command(CLI::App& app, options& given) {
       ->check(natural)
       ->capture_default_str();
   command->add_option("--passages", given.passages, "of each text")->check(natural)->capture_default_str();
-  command->add_option("--policies,--policy", given.policies, "names of zoomr-decode --list-policies, and sentence_box")
+  command
+      ->add_option(
+          "--policies,--policy", given.policies,
+          "names of zoomr-decode --list-policies, or sentence_box; NAME:component.field=value:... for a variant")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--budgets,--budget", given.budgets, "attended tokens of each policy but full")
