@@ -38,6 +38,7 @@ inline constexpr policy_entry policy_table[] = {
     {"sentence_kv", "SentenceKV: whole sentences by their mean keys, at every token", "attended tokens (tau)"},
     {"sentence_kv_published", "SentenceKV, attending to all that is retained just after a delimiter",
      "attended tokens (tau)"},
+    {"sentence_box", "whole sentences by an upper bound of their logits, at every token", "attended tokens (tau)"},
     {"quest", "Quest: pages of 16 tokens by an upper bound of their logits, at every token",
      "tokens of chosen pages; a page has 16"},
     {"lightthinker", "LightThinker: prompt, summaries and the open thought; a thought goes when its summary ends",
@@ -187,7 +188,9 @@ void with_policy(const policy_choice& choice, Visit visit) {
     use(policy);
   };
   const auto paging = [&](auto policy) {
-    if (budget > 0) policy.select.segments = (budget - 1) / policy.segment.longest + 1;
+    auto sized = policy;  // a page may have been set to another size
+    apply(sized, choice.settings);
+    if (budget > 0 && sized.segment.longest > 0) policy.select.segments = (budget - 1) / sized.segment.longest + 1;
     use(policy);
   };
   if (choice.name == "full") {
@@ -212,6 +215,8 @@ void with_policy(const policy_choice& choice, Visit visit) {
     use(budget > 0 ? presets::sentence_kv_with(budget, 3.0f) : presets::sentence_kv);
   } else if (choice.name == "sentence_kv_published") {
     use(budget > 0 ? presets::sentence_kv_with(budget, 3.0f, {.everything_until = 1}) : presets::sentence_kv_published);
+  } else if (choice.name == "sentence_box") {
+    use(budget > 0 ? presets::sentence_box_with(budget) : presets::sentence_box);
   } else if (choice.name == "quest") {
     paging(presets::quest);
   } else if (choice.name == "lightthinker") {

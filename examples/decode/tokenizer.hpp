@@ -86,7 +86,7 @@ class tokenizer {
   /// @param first  nothing was written before it: no space goes between, and Llama 2 drops one
   std::string piece(token_id id, bool first) const {
     const std::string_view text = words_.text(id);
-    if (joins_words_) return (first ? "" : " ") + std::string(text);
+    if (joins_words_) return std::string(first ? "" : " ").append(text);
     if (writes_bytes_) return bytes_from_alphabet(text).value_or(std::string(text));
     std::string out(text);
     for (const auto& [from, to] : decoder_replacements_) replace_all(out, from, to);

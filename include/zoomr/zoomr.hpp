@@ -11,6 +11,7 @@
 #include <zoomr/policies/quest.hpp>
 #include <zoomr/policies/r_kv.hpp>
 #include <zoomr/policies/raas.hpp>
+#include <zoomr/policies/sentence_box.hpp>
 #include <zoomr/policies/sentence_kv.hpp>
 #include <zoomr/policies/shadowkv.hpp>
 #include <zoomr/policies/snapkv.hpp>

@@ -38,6 +38,7 @@ inline constexpr auto sentence_kv = with(policies::sentence_kv, [](auto& p) {
   p.zone.sinks = 4, p.zone.recent = 6, p.zone.open = 30;
 });
 inline constexpr auto sentence_kv_published = with(sentence_kv, [](auto& p) { p.refresh.everything_until = 1; });
+inline constexpr auto sentence_box = with(policies::sentence_box_with(40), [](auto& p) { p.segment.longest = 9; });
 inline constexpr auto quest = with(policies::quest, [](auto& p) {
   p.segment.longest = 8;
   p.select.segments = 4;
@@ -99,6 +100,7 @@ void for_each_preset(Test test) {
   test("summary_only", small::summary_only);
   test("sentence_kv", small::sentence_kv);
   test("sentence_kv_published", small::sentence_kv_published);
+  test("sentence_box", small::sentence_box);
   test("quest", small::quest);
   test("lightthinker", small::lightthinker);
   test("arkvale", small::arkvale);

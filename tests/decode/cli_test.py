@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program zoomr-decode as its users meet it: what it prints, what it refuses, and how.
 
-    python3 cli_test.py PROGRAM FIXTURES LEDGER BYTES
+    python3 cli_test.py PROGRAM FIXTURES LEDGER
 """
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, FIXTURES, LEDGER, BYTES = sys.argv[1:5]
+PROGRAM, FIXTURES, LEDGER = sys.argv[1:4]
 LLAMA = os.path.join(FIXTURES, "llama")
 
 
@@ -77,8 +77,8 @@ class Output(unittest.TestCase):
 
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
-        for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "sentence_kv", "quest", "lightthinker",
-                     "arkvale", "snapkv", "shadowkv", "h2o", "r_kv", "raas", "infllm"):
+        for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "zoomr_focus", "sentence_kv", "sentence_kv_published",
+                     "sentence_box", "quest", "lightthinker", "arkvale", "snapkv", "shadowkv", "h2o", "r_kv", "raas", "infllm"):
             self.assertIn(f"\n{name}\n", "\n" + text)
         self.assertEqual(text.count("--budget limits"), text.count("--set "))
 
@@ -118,93 +118,6 @@ class Demo(unittest.TestCase):
         self.assertIn("->", text)
         self.assertIn("the one it needs", text)
         self.assertIn("fine free", text)
-
-
-class Perplexity(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        days = (f"On day {n * n} the prince spoke. Nobody answered him! " for n in range(60))
-        self.text = self.write("text.txt", "".join(days))
-
-    def write(self, name, content):
-        path = os.path.join(self.folder.name, name)
-        with open(path, "wb") as f:
-            f.write(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    def command(self, *arguments, text=None):
-        return ("perplexity", "--model", os.path.join(BYTES, "checkpoint"), "--text", text or self.text,
-                "--contexts", "256,512", "--bytes", 64, "--passages", 2, *arguments)
-
-    def measure(self, *arguments):
-        done = run(*self.command(*arguments))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def test_json_has_each_policy_context_and_passage(self):
-        document = json.loads(self.measure("--policies", "full,window,sentence_kv", "--budgets", "96,128", "--json"))
-        groups = {(g["policy"], g["budget"], g["context"]): g for g in document["groups"]}
-        columns = [("full", None)] + [(p, b) for p in ("window", "sentence_kv") for b in (96, 128)]
-        self.assertEqual(set(groups), {(p, b, c) for c in (256, 512) for p, b in columns})
-        self.assertEqual(len(document["rows"]), 2 * len(groups))
-        for (policy, budget, context), g in groups.items():
-            self.assertEqual(g["passages"], 2)
-            self.assertGreater(g["bits_per_byte"], 0)
-            self.assertLessEqual(g["attended_tokens_mean"], budget or context)
-            self.assertAlmostEqual(g["bits_per_byte_beyond_full"],
-                                   g["bits_per_byte"] - groups["full", None, context]["bits_per_byte"])
-            self.assertGreater(g["device_bytes_peak"], 0)
-
-    def test_rows_on_file_are_not_measured_again(self):
-        rows, table = os.path.join(self.folder.name, "rows"), os.path.join(self.folder.name, "table.csv")
-        kept = ("--budgets", 96, "--resume", rows, "--csv", table, "--json")
-        whole = self.measure("--policies", "full,window", *kept)
-        with open(rows, "rb") as f:
-            lines = f.read()
-        self.assertEqual(self.measure("--policies", "full,window", *kept), whole)      # seconds too: from the file
-        more = json.loads(self.measure("--policies", "quest", *kept))
-        self.assertEqual(len(more["groups"]), 6)                                       # what is on file is reported
-        with open(rows, "rb") as f:
-            self.assertTrue(f.read().startswith(lines))
-        self.write("rows", lines[:-20])                                                # cut off in the last row
-        again, first = json.loads(self.measure("--policies", "full,window", *kept)), json.loads(whole)
-        for row in again["rows"] + first["rows"]:
-            del row["seconds"]
-        self.assertEqual(again["rows"], first["rows"])
-        with open(table) as f:
-            self.assertEqual(len(f.readlines()), 5)
-
-    def test_a_table_without_json(self):
-        variant = "sentence_box:zones.recent=48:sentences.longest=16"
-        text = self.measure("--policies", "full,window," + variant, "--budgets", 96, "--set", "zones.sinks=8")
-        for word in ("bits/byte", "beyond full", "gap closed", "window zones.sinks=8",
-                     "sentence_box zones.sinks=8 zones.recent=48 sentences.longest=16"):
-            self.assertIn(word, text)
-
-    def test_refusals(self):
-        def refused(*arguments, says, text=None):
-            done = run(*self.command(*arguments, text=text))
-            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
-            self.assertEqual(len(done.stderr.strip().split("\n")), 1, done.stderr)
-            self.assertIn(says, done.stderr)
-        refused(text="/nonexistent.txt", says="/nonexistent.txt: no such file")
-        refused(text=self.write("short.txt", "Too short."), says="short.txt has 10 tokens, but 2 passages")
-        refused(text=self.write("bad.txt", b"x" * 2000 + b"\xff"), says="bad.txt: the text is not UTF-8 at byte 2000")
-        refused("--contexts", 64, says="must be larger")
-        refused("--contexts", 10**6, says="longer than this model's")
-        refused("--bytes", 0, says="--bytes")
-        refused("--passages", 0, says="--passages")
-        refused("--policies", "zoom", says="there is no policy")
-        refused("--budgets", 32, "--policies", "sentence_kv", says="smaller than sinks + window")
-        refused("--set", "zones.height=3", says="no chosen policy has such an option")
-        refused("--set", "observed_attention.queries=200", "--policies", "sentence_kv", says="at most 128")
-        refused("--policies", "window:zones.height=3", says='window has no option "zones.height=3"')
-        refused("--policies", "full:zones.recent=3", says="takes no settings")
-        refused("--delimiters", "nonsense", says="nonsense")
-        refused("--resume", self.text, says="not valid JSON")
-        refused("--resume", "/nonexistent/rows", says="cannot be written")
-        refused("--csv", "/nonexistent/table", "--policies", "full", says="cannot be written")
 
 
 class Refusals(unittest.TestCase):
@@ -265,4 +178,4 @@ class Refusals(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=1)
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=1)

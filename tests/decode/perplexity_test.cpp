@@ -10,7 +10,7 @@
 #include "dense_step.hpp"
 #include "perplexity/passages.hpp"
 #include "perplexity/summary.hpp"
-#include "perplexity/variants.hpp"
+#include "policies.hpp"
 #include "support.hpp"
 #include "token_classes.hpp"
 
@@ -112,7 +112,7 @@ TEST_CASE("a prompt given from memory is the prompt passed in the cache") {
   const prefill prompt(lab.net, std::span(lab.ids).first(first), ignore);
   for (const char* name : {"window", "sentence_kv", "sentence_kv_published", "quest", "sentence_box"}) {
     CAPTURE(name);
-    with_variant({name, 128, {}}, [&](const auto& policy) {
+    with_policy({name, 128, {}}, [&](const auto& policy) {
       const auto scored = std::span(lab.ids).subspan(first);
       const score found = score_tokens(lab.net, policy, prompt, scored, lab.classes, ignore);
       CHECK(found.bits == doctest::Approx(session_bits(lab, policy, first)).epsilon(1e-4));  // a near tie may turn
@@ -127,7 +127,7 @@ TEST_CASE("budgets are attended tokens") {
   const auto scored = std::span(lab.ids).subspan(800);
   for (const char* name : {"window", "sentence_kv", "quest", "sentence_box"}) {
     CAPTURE(name);
-    with_variant({name, 256, {"zones.dense_layers=0"}}, [&](const auto& policy) {
+    with_policy({name, 256, {"zones.dense_layers=0"}}, [&](const auto& policy) {
       const score found = score_tokens(lab.net, policy, prompt, scored, lab.classes, ignore);
       CHECK(found.attended_mean <= 256 + 16);  // quest: its open page comes on top
       CHECK(found.attended_mean >= 256 - 16);

@@ -33,6 +33,8 @@ static_assert(policies::window.problem() == nullptr);
 static_assert(policies::quest.problem() == nullptr);
 static_assert(policies::sentence_kv.problem() == nullptr);
 static_assert(policies::sentence_kv_published.problem() == nullptr);
+static_assert(policies::sentence_box.problem() == nullptr && policies::sentence_box_with(5).problem() == nullptr);
+static_assert(policies::sentence_box_with(4).problem() != nullptr);
 static_assert(policies::zoomr.problem() == nullptr);
 static_assert(policies::zoomr_mass.problem() == nullptr);
 static_assert(policies::summary_only.problem() == nullptr);

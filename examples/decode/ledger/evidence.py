@@ -18,7 +18,12 @@ ROOT = os.path.normpath(os.path.join(HERE, "../../.."))
 RESULTS = os.path.join(ROOT, "docs/results")
 BEST = "zoomr_focus"
 
-SENTENCES = "sentences.longest=12+pooled_score.over_group=max+observed_attention.tokens=unlimited"
+ALL = "observed_attention.tokens=unlimited"                # r = infinity
+SENTENCES = "sentences.longest=12+pooled_score.over_group=max+" + ALL
+# For long prompts: 156 attended tokens are 1/16 of the context, 344 of a window have the bytes of sentence_box@156.
+LONG = ["full", "sentence_box@156", f"sentence_kv@156+{SENTENCES}", "quest@156", "quest@156+fixed_pages.longest=32",
+        "arkvale@156+zones.dense_layers=0", "shadowkv@156", "infllm@156+fixed_pages.longest=32", "snapkv@156", "snapkv@344",
+        "h2o@344", "window@156", "window@344"]
 
 
 def each(policy, field, values):
@@ -53,20 +58,23 @@ STUDIES = {
                ["full"] + [f"window@{n}" for n in (64, 128, 512, 1024)] + [f"quest@{n}" for n in (64, 128, 512)]
                + [f"sentence_kv@{n}+{SENTENCES}" for n in (96, 160, 320, 640)]
                + each("zoomr", "best_segments.segments", [1, 2, 4, 8])
-               + each("zoomr_mass", "best_segments.segments", [1, 4]) + each(BEST, "best_segments.segments", [2, 4]), []),
+               + each("zoomr_mass", "best_segments.segments", [1, 4]) + each(BEST, "best_segments.segments", [2, 4])
+              + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + [f"h2o@{n}" for n in (256, 512, 1024)]
+              + [f"r_kv@{n}" for n in (512, 1024)] + [f"raas@{n}" for n in (256, 512)]
+              + ["lightthinker", "infllm@256+fixed_pages.longest=32", "shadowkv@256"], []),
     "turns": ("long prompts: the trace is the prompt, questions come one by one", "plain-m", 100, 0,
-              ["full", f"sentence_kv@156+{SENTENCES}", "sentence_kv@156+sentences.longest=24", "quest@156",
-               "quest@156+fixed_pages.longest=32", "window@156"],
+              LONG + ["sentence_box@156+pooled_score.per=layer", "sentence_box@156+sentences.longest=8",
+                      "sentence_kv@156+sentences.longest=24", "sentence_kv@156+sentences.longest=24+" + ALL,
+                      "sentence_kv_published@156+sentences.longest=24+" + ALL],
               ["--task", "turns", "--delimiters", "; </thought> </summary>"]),
     "listed": ("long prompts: the questions are in the prompt", "indexed-m", 40, 0,
-               ["full", f"sentence_kv@156+{SENTENCES}", "quest@156", "quest@156+fixed_pages.longest=32", "window@156"],
-                ["--task", "single,multi_query,multi_value", "--delimiters", "; </thought> </summary>"]),
+               LONG, ["--task", "single,multi_query,multi_value", "--delimiters", "; </thought> </summary>"]),
 }
 
 
 # small enough for a test: it fails when a policy gets worse than its interval here
 STUDIES["reduced"] = ("a small one, which a test repeats", "indexed", 12, 0,
-                      ["full", BEST, "zoomr", "zoomr_mass", "quest@128", "sentence_kv@128", "oracle"], [])
+                      ["full", BEST, "zoomr", "zoomr_mass", "quest@128", "sentence_kv@128", "sentence_box@128", "oracle"], [])
 
 
 def command(name, options, resume):

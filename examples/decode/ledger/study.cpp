@@ -6,6 +6,7 @@
 #include <iostream>   // std::cout
 #include <thread>     // std::jthread
 
+#include "../eval/policy_spec.hpp"
 #include "../progress.hpp"
 #include "../report.hpp"
 #include "runs.hpp"
@@ -45,28 +46,10 @@ const task_entry& task_named(const std::string& name) {
   fail("there is no task ", shown(name), "; known are ", known);
 }
 
-/// "quest@128+fixed_pages.longest=32": a policy, its budget, and settings of its own.
-run_choice choice_of(const study_options& given, const std::string& text) {
-  run_choice choice;
-  choice.window = given.window;
-  choice.audit = given.audit;
-  choice.settings = given.settings;
-  std::size_t plus = text.find('+');
-  std::string name = text.substr(0, plus);
-  while (plus != std::string::npos) {
-    const std::size_t next = text.find('+', plus + 1);
-    choice.settings.push_back(text.substr(plus + 1, next - plus - 1));
-    plus = next;
-  }
-  if (const std::size_t at = name.find('@'); at != std::string::npos) {
-    const std::string budget = name.substr(at + 1);
-    const bool digits = !budget.empty() && budget.find_first_not_of("0123456789") == std::string::npos;
-    choice.budget = digits && budget.size() < 10 ? std::stoi(budget) : 0;
-    if (choice.budget < 1) fail("--policies ", text, ": after @ there must be a budget, 1 or more");
-    name.resize(at);
-  }
-  choice.policy = name;
-  return choice;
+run_choice choice_of(const study_options& given, const std::string& spec) {
+  policy_choice named = read_policy(spec);
+  named.settings.insert(named.settings.begin(), given.settings.begin(), given.settings.end());
+  return {named.name, named.budget, given.window, std::move(named.settings), given.audit};
 }
 
 /// Some problems under one policy.

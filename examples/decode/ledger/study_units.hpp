@@ -2,14 +2,13 @@
 // The units of a study, which run in any order, and the file that remembers those that are done.
 #pragma once
 
-#include <cmath>    // std::sqrt
-#include <fstream>  // std::ofstream
-#include <map>      // std::map
-#include <mutex>    // std::mutex
-#include <string>   // std::string
-#include <vector>   // std::vector
+#include <cmath>   // std::sqrt
+#include <map>     // std::map
+#include <mutex>   // std::mutex
+#include <string>  // std::string
+#include <vector>  // std::vector
 
-#include "../json_file.hpp"
+#include "../eval/line_file.hpp"
 #include "evaluate.hpp"
 
 namespace decode::ledger {
@@ -71,7 +70,8 @@ inline json to_line(const std::string& key, const unit_result& of) {
           {"options", of.options}};
 }
 
-inline unit_result from_line(const json& line) {
+/// @throws input_error
+inline unit_result from_line(const json& line, const std::string& where) try {
   unit_result of;
   line.at("each").get_to(of.each);
   line.at("attended_sum").get_to(of.attended_sum);
@@ -83,18 +83,19 @@ inline unit_result from_line(const json& line) {
   line.at("refreshes").get_to(of.refreshes), line.at("seconds").get_to(of.seconds);
   line.at("steps").get_to(of.steps), line.at("options").get_to(of.options);
   return of;
+} catch (const json::exception&) {
+  fail(where, " is not a unit of a study; name another file to --resume");
 }
 
-/// Results by unit, in memory and, if a file is named, there too: one line each, so that a study that was
-/// stopped goes on where it was. A last line cut short by the stop is left out. Safe for several threads.
+/// Results by unit, in memory and, if a file is named, there too. Safe for several threads.
 class unit_file {
  public:
-  explicit unit_file(const std::string& path) : path_(path) {
-    if (path.empty()) return;
-    if (std::filesystem::exists(path)) read();
-    out_.open(path, std::ios::app);
-    if (!out_) fail(path, ": cannot be written");
-  }
+  /// @throws input_error
+  explicit unit_file(const std::string& path)
+      : lines_(path, [&](const json& line, const std::string& where) {
+          unit_result made = from_line(line, where);
+          done_[line.value("unit", "")] = std::move(made);
+        }) {}
 
   bool has(const std::string& unit) {
     const std::scoped_lock lock(mutex_);
@@ -104,31 +105,13 @@ class unit_file {
 
   void add(const std::string& unit, unit_result made) {
     const std::scoped_lock lock(mutex_);
-    if (out_.is_open()) out_ << to_line(unit, made).dump() << std::endl;
+    lines_.add(to_line(unit, made));
     done_[unit] = std::move(made);
   }
 
  private:
-  void read() {
-    std::istringstream text(read_text(path_, std::uint64_t{1} << 30));
-    std::string row;
-    for (int number = 1; std::getline(text, row); ++number) {
-      const json line = json::parse(row, nullptr, false);
-      if (line.is_discarded() && text.eof()) {  // cut short: write over it
-        std::filesystem::resize_file(path_, file_bytes(path_) - row.size());
-        return;
-      }
-      try {
-        done_[line.at("unit")] = from_line(line);
-      } catch (const json::exception&) {
-        fail(path_, ": line ", number, " is not a unit of a study; name another file to --resume");
-      }
-    }
-  }
-
-  std::string path_;
-  std::ofstream out_;
   std::map<std::string, unit_result> done_;
+  line_file lines_;
   std::mutex mutex_;
 };
 

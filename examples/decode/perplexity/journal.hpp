@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has been measured, one row for each policy and passage. With a file behind it, one line of JSON each: a run
-// that was cut off goes on after its last whole line, and later runs add policies to the same passages.
+// What has been measured, one row for each policy and passage. With a file behind it, a line each: later runs add
+// policies to the same passages.
 #pragma once
 
-#include <fstream>   // std::ofstream
-#include <optional>  // std::optional
-#include <sstream>   // std::istringstream
-#include <string>    // std::string
-#include <vector>    // std::vector
+#include <string>  // std::string
+#include <vector>  // std::vector
 
-#include "../json_file.hpp"
+#include "../eval/line_file.hpp"
 #include "score.hpp"
 
 namespace decode::perplexity {
@@ -17,7 +14,7 @@ namespace decode::perplexity {
 /// One policy on one passage in one context.
 struct row {
   std::string policy;
-  std::string settings;  // what --set has changed
+  std::string settings;  // what is changed of it
   index budget = 0;      // 0: the preset's own
   index context = 0;     // tokens
   std::string text;
@@ -91,16 +88,9 @@ class journal {
  public:
   /// @param path  empty: nothing is kept
   /// @throws input_error  not such a file, or of another model or other texts
-  journal(const std::string& path, const subject& about) {
-    if (path.empty()) return;
-    const bool fresh = !std::filesystem::exists(path) || file_bytes(path) == 0;
-    if (!fresh) read(path, about);
-    out_.open(path, std::ios::binary | std::ios::app);
-    if (!out_) fail(path, ": cannot be written");
-    if (fresh)
-      write({{"probe_bits", about.probe_bits}, {"texts", about.texts}});
-    else if (cut_off_)
-      out_ << '\n';
+  journal(const std::string& path, const subject& about)
+      : lines_(path, [&](const json& line, const std::string& where) { read(line, where, about); }) {
+    if (!begun_) lines_.add({{"probe_bits", about.probe_bits}, {"texts", about.texts}});
   }
 
   /// The row of this task, if it is there.
@@ -112,42 +102,23 @@ class journal {
   }
   void add(const row& r) {
     rows_.push_back(r);
-    if (out_.is_open()) write(to_json(r));
+    lines_.add(to_json(r));
   }
   const std::vector<row>& rows() const { return rows_; }
 
  private:
-  void write(const nlohmann::ordered_json& line) {
-    out_ << line.dump() << std::endl;  // at once: the next row takes minutes
-    if (!out_) fail("the file of --resume cannot be written any more");
-  }
-
-  // Each line is a document; the last may be cut off.
-  void read(const std::string& path, const subject& about) {
-    const std::string text = read_text(path, std::uint64_t{1} << 30);
-    cut_off_ = text.back() != '\n';
-    std::istringstream lines(text);
-    std::size_t number = 0;
-    for (std::string line; std::getline(lines, line);) {
-      ++number;
-      const std::string where = path + ", line " + std::to_string(number);
-      if (line.empty() || (lines.eof() && cut_off_ && number > 1)) continue;
-      if (number > 1 && !json::accept(line)) continue;  // was cut off, and then gone on from
-      const json document = parse_json(line, where);
-      const field from(document, where + ": ");
-      if (number > 1) {
-        rows_.push_back(row_from(from));
-        continue;
-      }
-      subject found{from.at("probe_bits").number(0, 1e15), {}};
-      for (const field& one : from.at("texts").elements()) found.texts.push_back(one.text());
-      if (!found.same_as(about)) fail(path, " holds results of another model or of other texts: name another file");
-    }
+  void read(const json& line, const std::string& where, const subject& about) {
+    const field from(line, where + ": ");
+    if (begun_) return rows_.push_back(row_from(from));
+    begun_ = true;
+    subject found{from.at("probe_bits").number(0, 1e15), {}};
+    for (const field& one : from.at("texts").elements()) found.texts.push_back(one.text());
+    if (!found.same_as(about)) fail(where, ": results of another model or of other texts; name another file");
   }
 
   std::vector<row> rows_;
-  std::ofstream out_;
-  bool cut_off_ = false;
+  bool begun_ = false;  // the first line, which says of what these are, has been read
+  line_file lines_;
 };
 
 }  // namespace decode::perplexity

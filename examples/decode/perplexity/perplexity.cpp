@@ -3,13 +3,12 @@
 
 #include <iostream>  // std::cerr, std::cout
 
-#include "../policies.hpp"
+#include "../eval/policy_spec.hpp"
 #include "../progress.hpp"
 #include "../report.hpp"
 #include "../token_classes.hpp"
 #include "passages.hpp"
 #include "summary.hpp"
-#include "variants.hpp"
 
 namespace decode::perplexity {
 namespace {
@@ -22,49 +21,37 @@ struct task {
   std::string settings;  // as they were given
 };
 
-/// "name:component.field=value:..." at its colons.
-std::vector<std::string> parts_of(const std::string& spec) {
-  std::vector<std::string> parts;
-  std::istringstream in(spec);
-  for (std::string part; std::getline(in, part, ':');) parts.push_back(part);
-  if (parts.empty()) fail("--policies: a name is empty");
-  return parts;
-}
-
 std::string joined(const std::vector<std::string>& parts) {
   std::string out;
   for (const std::string& part : parts) out += (out.empty() ? "" : " ") + part;
   return out;
 }
 
-/// Each policy with each budget, those without one once; all checked before anything is computed.
+/// What is to be compared; all checked before anything is computed.
 std::vector<task> tasks_of(const options& given, std::size_t layers) {
   std::vector<task> all;
   std::vector<bool> used(given.settings.size());
   for (const std::string& spec : given.policies) {
-    const std::vector<std::string> parts = parts_of(spec);
-    const std::string& name = parts.front();
-    const std::vector<std::string> own(parts.begin() + 1, parts.end());
-    if (name == "full" && !own.empty())
+    const policy_choice own = read_policy(spec);
+    if (own.name == "full" && (own.budget > 0 || !own.settings.empty()))
       fail(spec, ": full is what all others are compared with, and takes no settings");
-    std::vector<std::string> settings = name == "full" ? own : given.settings;
-    settings.insert(settings.end(), own.begin(), own.end());
-    for (const index budget : name == "full" ? std::vector<index>{0} : given.budgets) {
-      task t{{name, budget, settings}, joined(settings)};
-      // Quest leaves its first two layers dense, which suits models with many
-      if (name == "quest" && layers <= 4) t.choice.settings.insert(t.choice.settings.begin(), "zones.dense_layers=0");
-      with_variant(t.choice, [&](auto policy) {
-        if constexpr (requires { policy.retain.queries; }) {
-          if (policy.retain.queries > most_observed)
-            fail(name, ": observed_attention.queries must be at most ", most_observed, " here");
-        }
-        for (const std::string& setting : own) {
-          if (apply(policy, {setting}) == 0) fail(spec, ": ", name, " has no option ", shown(setting));
-        }
-        for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
-      });
-      all.push_back(std::move(t));
-    }
+    task t{own, {}};
+    auto& settings = t.choice.settings;
+    if (own.name != "full") settings.insert(settings.begin(), given.settings.begin(), given.settings.end());
+    t.settings = joined(settings);
+    // Quest leaves its first two layers dense, which suits models with many
+    if (own.name == "quest" && layers <= 4) settings.insert(settings.begin(), "zones.dense_layers=0");
+    with_policy(t.choice, [&](auto policy) {
+      if constexpr (requires { policy.retain.queries; }) {
+        if (policy.retain.queries > most_observed)
+          fail(own.name, ": ", decltype(policy.retain)::name, ".queries must be at most ", most_observed, " here");
+      }
+      for (const std::string& setting : own.settings) {
+        if (apply(policy, {setting}) == 0) fail(spec, ": ", own.name, " has no option ", shown(setting));
+      }
+      for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
+    });
+    all.push_back(std::move(t));
   }
   for (std::size_t s = 0; s < used.size(); ++s) {
     if (!used[s]) fail("--set ", given.settings[s], ": no chosen policy has such an option");
@@ -146,7 +133,7 @@ void measure(bench& on, const passage& p, index context, const std::string& labe
       progress bar(label + ": prompt", before.size());
       prompt.emplace(on.net, before, [&](std::size_t passed) { bar.at(passed); });
     }
-    with_variant(t.choice, [&](const auto& policy) {
+    with_policy(t.choice, [&](const auto& policy) {
       progress bar(label + ": " + t.choice.name, scored.size());
       r.found = score_tokens(on.net, policy, *prompt, scored, on.classes, [&](std::size_t passed) { bar.at(passed); });
     });
@@ -217,14 +204,9 @@ CLI::App* add_command(CLI::App& app, options& given) {
       ->capture_default_str();
   command->add_option("--passages", given.passages, "of each text")->check(natural)->capture_default_str();
   command
-      ->add_option(
-          "--policies,--policy", given.policies,
-          "names of zoomr-decode --list-policies, or sentence_box; NAME:component.field=value:... for a variant")
+      ->add_option("--policies,--policy", given.policies,
+                   "name[@budget][+component.field=value]..., see zoomr-decode --list-policies")
       ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--budgets,--budget", given.budgets, "attended tokens of each policy but full")
-      ->delimiter(',')
-      ->check(natural)
       ->capture_default_str();
   command->add_option("--set", given.settings, "component.field=value, for all policies that have it");
   command->add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")

@@ -18,8 +18,7 @@ struct options {
   std::vector<zoomr::index> contexts = {4096};  // tokens of a passage
   zoomr::index scored = 1024;                   // its last tokens: foretold under the policy, one by one
   zoomr::index passages = 8;                    // of each text
-  std::vector<std::string> policies = {"full", "window", "sentence_kv", "quest"};
-  std::vector<zoomr::index> budgets = {1024};
+  std::vector<std::string> policies = {"full", "window@1024", "sentence_kv@1024", "sentence_box@1024", "quest@1024"};
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::uint64_t seed = 1;

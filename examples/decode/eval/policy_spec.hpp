@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A policy in one word of a command line: "quest@128+fixed_pages.longest=32".
+#pragma once
+
+#include <string>  // std::string
+
+#include "../policies.hpp"
+
+namespace decode {
+
+/// "name[@budget][+component.field=value]...": the policy, its budget (0 if not given), and settings of its own.
+/// @throws input_error
+inline policy_choice read_policy(const std::string& spec) {
+  policy_choice choice;
+  std::size_t plus = spec.find('+');
+  choice.name = spec.substr(0, plus);
+  while (plus != std::string::npos) {
+    const std::size_t next = spec.find('+', plus + 1);
+    choice.settings.push_back(spec.substr(plus + 1, next - plus - 1));
+    plus = next;
+  }
+  if (const std::size_t at = choice.name.find('@'); at != std::string::npos) {
+    const std::string budget = choice.name.substr(at + 1);
+    const bool digits = !budget.empty() && budget.find_first_not_of("0123456789") == std::string::npos;
+    choice.budget = digits && budget.size() < 10 ? std::stoi(budget) : 0;
+    if (choice.budget < 1) fail("--policies ", spec, ": after @ there must be a budget, 1 or more");
+    choice.name.resize(at);
+  }
+  return choice;
+}
+
+}  // namespace decode
