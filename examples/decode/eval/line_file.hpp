@@ -13,7 +13,7 @@ namespace decode {
 
 class line_file {
  public:
-  /// Reads what is there. A last line that was cut short is cut off, and so written anew.
+  /// Reads what is there. A last line that was cut short is removed, to be written anew.
   /// @param path  empty: nothing is kept
   /// @param each  called with each line's document and "PATH: line N"
   /// @throws input_error  not such a file, or one that cannot be written
@@ -39,8 +39,9 @@ class line_file {
     std::istringstream text(read_text(path_, std::uint64_t{1} << 30));
     std::string line;
     for (int number = 1; std::getline(text, line); ++number) {
-      if (text.eof()) return std::filesystem::resize_file(path_, file_bytes(path_) - line.size());
       const std::string where = path_ + ": line " + std::to_string(number);
+      const bool cut_short = text.eof() && number > 1;  // a file whose first line is not ours stays as it is
+      if (cut_short) return std::filesystem::resize_file(path_, file_bytes(path_) - line.size());
       each(parse_json(line, where), where);
     }
   }
