@@ -4,6 +4,8 @@
 #pragma once
 
 #include <zoomr/policies/zoomr.hpp>
+#include <zoomr/refresh/every_token.hpp>
+#include <zoomr/refresh/on_drift.hpp>
 #include <zoomr/score/box_bound.hpp>
 #include <zoomr/select/cover_mass.hpp>
 #include <zoomr/summarize/key_box.hpp>
@@ -99,6 +101,13 @@ inline constexpr auto summaries_apart =
 inline constexpr auto zoomr_box = zoomr::compose(
     zoomr::thoughts{}, zoomr::key_box{}, zoomr::box_bound{}, zoomr::head_mass{}, zoomr::best_segments{.segments = 2},
     zoomr::boundaries{.ask_again = true}, zoomr::policies::thought_zones, zoomr::details_on_host{});
+
+/// `zoomr_focus` with another refresh rule.
+template <class Refresh>
+constexpr auto focus_refreshed(Refresh refresh) {
+  constexpr auto& p = zoomr::policies::zoomr_focus;
+  return zoomr::compose(p.segment, p.summarize, p.score, p.agree, p.select, refresh, p.zone, p.store);
+}
 
 /// A preset with another selector.
 template <class Policy, class Selector>

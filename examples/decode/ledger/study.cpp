@@ -270,8 +270,8 @@ CLI::App* add_command(CLI::App& app, study_options& given) {
   study
       ->add_option(
           "--policies,--policy", given.policies,
-          "name[@budget][+component.field=value]..., also the controls random_c, oracle, zoomr_box, zoomr_cover and "
-          "summaries_apart")
+          "name[@budget][+component.field=value]..., also the controls random_c, oracle, zoomr_box, zoomr_cover, "
+          "zoomr_each, zoomr_drift and summaries_apart")
       ->delimiter(',');
   study
       ->add_option("--tasks,--task", given.tasks, "trace, continued, single, multi_query, multi_value, turns, permuted")

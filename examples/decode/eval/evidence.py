@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs every study behind docs/results/evidence.md, joins them in evidence.json, fills in the tables, draws the figure.
+
+    python3 evidence.py --build BUILD [--jobs 2] [--only headline,sweeps]       runs what is missing of LEDGER
+    python3 evidence.py --build BUILD --texts A.heldout.txt B.heldout.txt       the perplexity of long text
+    python3 evidence.py --draw                                                  only tables and figure
+
+BUILD is a Release build of the project. Finished parts are kept in BUILD/evidence: it can be stopped at any time.
+"""
+import argparse
+import datetime
+import json
+import math
+import os
+import platform
+import subprocess
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "../../.."))
+RESULTS = os.path.join(ROOT, "docs/results")
+BEST = "zoomr_focus"
+
+ALL = "observed_attention.tokens=unlimited"                # r = infinity
+SENTENCES = "sentences.longest=12+pooled_score.over_group=max+" + ALL
+# For long prompts: 156 attended tokens are 1/16 of the context, 344 of a window have the bytes of sentence_box@156.
+LONG = ["full", "sentence_box@156", f"sentence_kv@156+{SENTENCES}", "quest@156", "quest@156+fixed_pages.longest=32",
+        "arkvale@156+zones.dense_layers=0", "shadowkv@156", "infllm@156+fixed_pages.longest=32", "snapkv@156", "snapkv@344",
+        "h2o@344", "window@156", "window@344"]
+
+
+def each(policy, field, values):
+    return [f"{policy}+{field}={value}" for value in values]
+
+
+# name: (what it shows, checkpoint, problems, of these also written freely, policies, more options)
+STUDIES = {
+    "headline": ("every policy at its own size, trained for zooming", "indexed-m", 500, 40,
+                 ["full", BEST, "oracle", "zoomr", "window@28", "summaries_apart"], []),
+    "plain": ("the same on the plainly trained model", "plain-m", 200, 0, ["full", BEST, "zoomr", "zoomr_mass", "oracle"], []),
+    "more": ("the other policies", "indexed-m", 100, 0,
+             ["zoomr_mass", "summary_only", "random_c", "window@360", "quest@360", "zoomr_box", "zoomr_cover",
+              "zoomr_each"], []),
+    "sweeps": ("one option at a time, plainly trained", "plain-m", 40, 0,
+               each("zoomr", "head_votes.k", [1, 3, 4]) + each("zoomr", "best_segments.segments", [1, 3, 4])
+               + ["zoomr", "zoomr+boundaries.ask_again=true", "zoomr+thoughts.own_cue=true",
+                  "zoomr+boundaries.ask_again=true+thoughts.own_cue=true",
+                  "zoomr_mass", "zoomr_mass+boundaries.ask_again=false", "zoomr_mass+thoughts.own_cue=true",
+                  "zoomr_mass+thoughts.own_cue=true+best_segments.segments=1", "zoomr_box", "random_c"]
+               + each("zoomr_mass+head_mass.per=layer", "best_segments.segments", [1, 2])
+               + each(BEST, "head_mass.per", ["kv_head"]) + each(BEST, "best_segments.segments", [2, 4])
+               + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", "zoomr_each", "zoomr_drift"]
+               + each("zoomr_drift", "on_drift.cosine", [0.5]), []),
+    "segments": ("the prompt as segments too", "indexed-m", 100, 0,
+                 [f"{name}+zones.prompt=false" for name in (BEST, "zoomr_mass", "zoomr")], ["--delimiters", "; <thought>"]),
+    "pointers": ("a refresh at each pointer's end too", "indexed-m", 100, 0, [BEST, "zoomr_mass", "zoomr"],
+                 ["--delimiters", "; ]"]),
+    "mass": ("the attention mass that is captured", "plain-m", 4, 0,
+             ["full", BEST, "zoomr_mass", "zoomr", "random_c", "quest@360", f"sentence_kv@360+{SENTENCES}"], ["--audit"]),
+    "permuted": ("each line of a thought shows another line's value", "indexed-m", 40, 0, ["full", BEST],
+                 ["--task", "permuted"]),
+    "memory": ("accuracy against bytes", "indexed-m", 40, 0,
+               ["full"] + [f"window@{n}" for n in (64, 128, 512, 1024)] + [f"quest@{n}" for n in (64, 128, 512)]
+               + [f"sentence_kv@{n}+{SENTENCES}" for n in (96, 160, 320, 640)]
+               + each("zoomr", "best_segments.segments", [1, 2, 4, 8])
+               + each("zoomr_mass", "best_segments.segments", [1, 4]) + each(BEST, "best_segments.segments", [2, 4])
+              + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + [f"h2o@{n}" for n in (256, 512, 1024)]
+              + [f"r_kv@{n}" for n in (512, 1024)] + [f"raas@{n}" for n in (256, 512)]
+              + ["lightthinker", "infllm@256+fixed_pages.longest=32", "shadowkv@256"], []),
+    "turns": ("long prompts: the trace is the prompt, questions come one by one", "plain-m", 100, 0,
+              LONG + ["sentence_box@156+pooled_score.per=layer", "sentence_box@156+sentences.longest=8",
+                      "sentence_kv@156+sentences.longest=24", "sentence_kv@156+sentences.longest=24+" + ALL,
+                      "sentence_kv_published@156+sentences.longest=24+" + ALL],
+              ["--task", "turns", "--delimiters", "; </thought> </summary>"]),
+    "listed": ("long prompts: the questions are in the prompt", "indexed-m", 40, 0,
+               LONG, ["--task", "single,multi_query,multi_value", "--delimiters", "; </thought> </summary>"]),
+}
+
+
+# small enough for a test: it fails when a policy gets worse than its interval here
+STUDIES["reduced"] = ("a small one, which a test repeats", "indexed", 12, 0,
+                      ["full", BEST, "zoomr", "zoomr_mass", "quest@128", "sentence_kv@128", "sentence_box@128", "oracle"], [])
+
+
+PASSAGES = 8    # of each text
+TEXT_POLICIES = ["full"] + [f"{name}@{n}" for n in (256, 512, 1024) for name in
+                            ("window", "sentence_box", "sentence_kv", "sentence_kv_published", "quest")]
+
+
+def command(name, options, resume):
+    _, checkpoint, problems, free, policies, more = STUDIES[name]
+    return ["ledger", "--model", f"examples/decode/ledger/checkpoints/{checkpoint}", "--problems", str(problems),
+            "--free-problems", str(free), "--policies", ",".join(policies), "--jobs", str(options.jobs), "--resume", resume,
+            "--json", *more]
+
+
+def run(name, options):
+    """Runs what is missing of a study; returns its runs."""
+    program = os.path.join(options.build, "bin/zoomr-eval")
+    resume = os.path.join(options.build, "evidence", f"{name}.jsonl")
+    os.makedirs(os.path.dirname(resume), exist_ok=True)
+    print(f"{name}: {STUDIES[name][0]}", flush=True)
+    environment = dict(os.environ, OPENBLAS_NUM_THREADS="1")
+    done = subprocess.run([program, *command(name, options, resume)], cwd=ROOT, env=environment, check=True,
+                          stdout=subprocess.PIPE)
+    return json.loads(done.stdout)["runs"]
+
+
+def measured_now():
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return {"commit": commit.stdout.strip(), "date": datetime.date.today().isoformat(), "machine": platform.machine()}
+
+
+def run_perplexity(options):
+    """All policies in all contexts on all passages; the file of rows keeps what is finished."""
+    resume = os.path.join(options.build, "evidence", "perplexity.jsonl")
+    os.makedirs(os.path.dirname(resume), exist_ok=True)
+    texts = ",".join(map(os.path.abspath, options.texts))
+    command = ["perplexity", "--model", "examples/decode/bytes/checkpoint", "--text", texts, "--contexts", "4096,16384",
+               "--passages", str(PASSAGES), "--policies", ",".join(TEXT_POLICIES),
+               "--resume", resume, "--json"]
+    done = subprocess.run([os.path.join(options.build, "bin/zoomr-eval"), *command], cwd=ROOT, check=True,
+                          env=dict(os.environ, OPENBLAS_NUM_THREADS="1"), stdout=subprocess.PIPE)
+    found = json.loads(done.stdout)
+    return {"what": "long text after a dense prompt", "checkpoint": "bytes", **measured_now(), "groups": found["groups"]}
+
+
+def load():
+    path = os.path.join(RESULTS, "evidence.json")
+    if not os.path.exists(path):
+        return {"best": BEST, "studies": {}}
+    with open(path) as f:
+        return json.load(f)
+
+
+def save(document):
+    document["best"] = BEST
+    document["studies"] = {name: document["studies"][name] for name in STUDIES if name in document["studies"]}
+    with open(os.path.join(RESULTS, "evidence.json"), "w") as f:
+        f.write(json.dumps(document, indent=1) + "\n")
+
+
+def percent(run, key, interval=True):
+    if key not in run:
+        return "–"
+    text = f"{100 * run[key]:.1f}"
+    return text + " ({:.1f} – {:.1f})".format(*(100 * x for x in run[key + "_interval"])) if interval else text
+
+
+WORDS = [("+" + SENTENCES, ", r = ∞, sentences ≤ 12, best head"), ("+" + ALL, ", r = ∞"),
+         ("+sentences.longest=", ", sentences ≤ "), ("+fixed_pages.longest=", ", pages of "),
+         ("+pooled_score.per=layer", ", one choice a layer"), ("+zones.dense_layers=0", ""),
+         ("+boundaries.ask_again=true", ", asked again"), ("+boundaries.ask_again=false", ", not asked again"),
+         ("+thoughts.own_cue=true", ", by own keys"), ("+head_votes.k=", ", k = "), ("+best_segments.segments=", ", c = "),
+         ("+head_mass.per=layer", ", each layer alone"), ("+head_mass.per=kv_head", ", each KV head alone"),
+         ("+zones.recent=", ", window "), ("+zones.prompt=false", ", prompt as segments"), ("+zones.open=", ", open ")]
+
+
+def label(policy):
+    """`name@budget` and its settings in words."""
+    for setting, words in WORDS:
+        policy = policy.replace(setting, words)
+    name, *rest = policy.split(", ")
+    return ", ".join([f"`{name}`", *rest])
+
+
+def kib(count):
+    return f"{count / 1024:,.0f}"
+
+
+def device_and_host(run):
+    """KiB on the device at the peak, and on the host: all details, where the device cannot hold them."""
+    peak, details = run["resident_bytes_peak"], run["bytes"]["details"]
+    return kib(peak), kib(details) if details > peak else "–"
+
+
+def rows_of(lines):
+    """Markdown from rows of cells, the first of them the heads."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in lines]
+    return "\n".join(lines[:1] + ["|" + "---|" * (lines[0].count("|") - 1)] + lines[1:])
+
+
+def ledger_table(study, full):
+    runs = study["runs"]
+    if "fine_accuracy" not in runs[0]:
+        lines = [["policy", "task", "answers % (95 %)", "attended", "device KiB", "host KiB", "full : device"]]
+        for r in runs:
+            lines.append([label(r["policy"]), f"`{r['task']}`", percent(r, "answer_accuracy"),
+                          f"{r['attended_tokens_mean']:.0f}", *device_and_host(r), f"{full / r['resident_bytes_peak']:.2f}"])
+        return rows_of(lines)
+    columns = [("fine % (95 %)", "fine_accuracy", True), ("coarse", "coarse_accuracy", False),
+               ("answers", "answer_accuracy", False), ("exact, forced", "exact_forced", False),
+               ("fine, free (95 %)", "fine_accuracy_free", True), ("exact, free (95 %)", "exact_match", True),
+               ("found", "found", False), ("mass captured", "captured_mass_mean", False)]
+    columns = [c for c in columns if any(c[1] in r for r in runs)]
+    lines = [["policy", *(c[0] for c in columns), "attended", "device KiB", "host KiB", "full : device"]]
+    for r in runs:
+        lines.append([label(r["policy"]), *(percent(r, key, interval) for _, key, interval in columns),
+                      f"{r['attended_tokens_mean']:.0f}", *device_and_host(r), f"{full / r['resident_bytes_peak']:.2f}"])
+    return rows_of(lines)
+
+
+def perplexity_table(study):
+    lines = [["policy", "bits/byte", "perplexity/word", "perplexity beyond full, % (95 %)", "gap closed, %", "attended",
+              "device KiB", "host KiB"]]
+    for g in study["groups"]:
+        if g["context"] != study["shown"]:
+            continue
+        settings = "".join("+" + setting for setting in g["settings"].split())
+        name = g["policy"] + (f"@{g['budget']}" if g["budget"] else "") + settings
+        beyond = 100 * g["perplexity_beyond_full"]
+        width = 100 * math.log(2) * g["bits_per_byte_beyond_full_95"]
+        run = {"resident_bytes_peak": g["device_bytes_peak"], "bytes": g["bytes"]}
+        closed = "–" if g["gap_closed"] is None or g["policy"] == "window" else f"{100 * g['gap_closed']:.0f}"
+        dearer = "–" if g["policy"] == "full" else f"{beyond:+.2f} ({beyond - width:+.2f} – {beyond + width:+.2f})"
+        lines.append([label(name), f"{g['bits_per_byte']:.4f}", f"{g['perplexity_per_word']:.0f}", dearer, closed,
+                      f"{g['attended_tokens_mean']:.0f}", *device_and_host(run)])
+    return rows_of(lines)
+
+
+def fill(document):
+    """Writes each table of evidence.md between its two comments."""
+    studies = document["studies"]
+    full = next(r["resident_bytes_peak"] for r in studies["headline"]["runs"] if r["policy"] == "full")
+    with open(os.path.join(RESULTS, "evidence.md")) as f:
+        page = f.read()
+    made = {name: ledger_table(study, full) for name, study in studies.items()}
+    for context in {g["context"] for g in document.get("perplexity", {"groups": []})["groups"]}:
+        made[f"perplexity-{context}"] = perplexity_table(dict(document["perplexity"], shown=context))
+    for name, text in made.items():
+        begin, end = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
+        if begin in page:
+            before, rest = page.split(begin)
+            page = before + begin + text + "\n" + end + rest.split(end, 1)[1]
+    with open(os.path.join(RESULTS, "evidence.md"), "w") as f:
+        f.write(page)
+
+
+def draw(document):
+    """Accuracy against bytes, one curve for each policy: evidence.svg and evidence.png."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    curves = {}
+    full = None
+    for name in ("headline", "more", "memory"):
+        for r in document["studies"].get(name, {"runs": []})["runs"]:
+            if "fine_accuracy" not in r:
+                continue
+            if r["policy"] == "full":
+                full = full or r
+                continue
+            curve = r["policy"].split("@")[0].split("+")[0]
+            curves.setdefault(curve, {})[r["resident_bytes_peak"]] = (100 * r["fine_accuracy"],
+                                                                      [100 * x for x in r["fine_accuracy_interval"]])
+    plt.rcParams["svg.hashsalt"] = "zoomr"
+    figure, axes = plt.subplots(figsize=(8, 4.8))
+    for curve, points in sorted(curves.items()):
+        x = sorted(points)
+        y = [points[b][0] for b in x]
+        error = [[y[i] - points[b][1][0] for i, b in enumerate(x)], [points[b][1][1] - y[i] for i, b in enumerate(x)]]
+        axes.errorbar([b / full["resident_bytes_peak"] for b in x], y, error, marker="o", markersize=4, capsize=2,
+                      linewidth=2.5 if curve == BEST else 1.2, label=curve)
+    axes.axhline(100 * full["fine_accuracy"], color="black", linewidth=0.8, linestyle="--", label="full")
+    axes.set(xscale="log", xlabel="resident bytes at the peak, as a share of the full cache's", ylim=(-3, 103),
+             ylabel="fine fetches right, % (95 % intervals)", title="LEDGER M: accuracy against memory")
+    axes.set_xticks([0.05, 0.1, 0.2, 0.5, 1.0], ["1/20", "1/10", "1/5", "1/2", "1"])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.tight_layout()
+    figure.savefig(os.path.join(RESULTS, "evidence.svg"), metadata={"Date": None})
+    figure.savefig(os.path.join(RESULTS, "evidence.png"), dpi=110)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", help="directory of a Release build")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", help="studies of LEDGER, separated by commas; default: all")
+    parser.add_argument("--texts", nargs="+", help="held-out texts: measures their perplexity, not LEDGER")
+    parser.add_argument("--draw", action="store_true", help="run nothing")
+    given = parser.parse_args()
+    if not given.draw and not given.build:
+        parser.error("--build is missing: name the directory of a Release build, or give --draw")
+    given.build = os.path.abspath(given.build or ".")
+    everything = load()
+    if given.draw:
+        pass
+    elif given.texts:
+        everything["perplexity"] = run_perplexity(given)
+    else:
+        for name in (given.only.split(",") if given.only else STUDIES):
+            what, checkpoint, problems, free, _, more = STUDIES[name]
+            runs = run(name, given)
+            everything = load()
+            everything["studies"][name] = {"what": what, "checkpoint": checkpoint, "problems": problems, "free_problems": free,
+                                           "options": more, **measured_now(), "runs": runs}
+            save(everything)
+    save(everything)
+    draw(everything)
+    fill(everything)
