@@ -22,10 +22,11 @@ BEST = "zoomr_focus"
 
 ALL = "observed_attention.tokens=unlimited"                # r = infinity
 SENTENCES = "sentences.longest=12+pooled_score.over_group=max+" + ALL
-# For long prompts: 156 attended tokens are 1/16 of the context, 344 of a window have the bytes of sentence_box@156.
+INFLLM = "infllm@96+fixed_pages.longest=32+zones.sinks=4+zones.recent=56"     # its own window is 4,096 tokens
+# For long prompts: 156 attended tokens are 1/16 of the context; @456 and @370 have the device bytes of sentence_box@156.
 LONG = ["full", "sentence_box@156", f"sentence_kv@156+{SENTENCES}", "quest@156", "quest@156+fixed_pages.longest=32",
-        "arkvale@156+zones.dense_layers=0", "shadowkv@156", "infllm@156+fixed_pages.longest=32", "snapkv@156", "snapkv@344",
-        "h2o@344", "window@156", "window@344"]
+        "arkvale@156+zones.dense_layers=0", "shadowkv@156", INFLLM, "snapkv@156", "snapkv@456", "h2o@370", "window@156",
+        "window@456"]
 
 
 def each(policy, field, values):
@@ -63,12 +64,12 @@ STUDIES = {
                + [f"sentence_kv@{n}+{SENTENCES}" for n in (96, 160, 320, 640)]
                + each("zoomr", "best_segments.segments", [1, 2, 4, 8])
                + each("zoomr_mass", "best_segments.segments", [1, 4]) + each(BEST, "best_segments.segments", [2, 4])
-              + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + [f"h2o@{n}" for n in (256, 512, 1024)]
-              + [f"r_kv@{n}" for n in (512, 1024)] + [f"raas@{n}" for n in (256, 512)]
-              + ["lightthinker", "infllm@256+fixed_pages.longest=32", "shadowkv@256"], []),
+              + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + ["h2o@512", "h2o@1024", "r_kv@512", "raas@512"]
+              + ["lightthinker", INFLLM, "shadowkv@256"], []),
     "turns": ("long prompts: the trace is the prompt, questions come one by one", "plain-m", 100, 0,
-              LONG + ["sentence_box@156+pooled_score.per=layer", "sentence_box@156+sentences.longest=8",
-                      "sentence_kv@156+sentences.longest=24", "sentence_kv@156+sentences.longest=24+" + ALL,
+              LONG + ["sentence_box@156+pooled_score.per=layer+pooled_score.over_group=mean",
+                      "sentence_box@156+sentences.longest=16", "sentence_kv@156+sentences.longest=24",
+                      "sentence_kv@156+sentences.longest=24+" + ALL,
                       "sentence_kv_published@156+sentences.longest=24+" + ALL],
               ["--task", "turns", "--delimiters", "; </thought> </summary>"]),
     "listed": ("long prompts: the questions are in the prompt", "indexed-m", 40, 0,
@@ -81,9 +82,12 @@ STUDIES["reduced"] = ("a small one, which a test repeats", "indexed", 12, 0,
                       ["full", BEST, "zoomr", "zoomr_mass", "quest@128", "sentence_kv@128", "sentence_box@128", "oracle"], [])
 
 
-PASSAGES = 8    # of each text
-TEXT_POLICIES = ["full"] + [f"{name}@{n}" for n in (256, 512, 1024) for name in
-                            ("window", "sentence_box", "sentence_kv", "sentence_kv_published", "quest")]
+PASSAGES = 6    # of each text
+TEXT_POLICIES = ["full"] + [f"{name}@{n}" for n in (256, 512, 1024)
+                            for name in ("window", "sentence_box", "sentence_kv", "quest")]
+TEXT_POLICIES += ["window@2048", "window@4096", "sentence_box@1024+sentences.longest=16",
+                  "sentence_box@1024+pooled_score.per=layer+pooled_score.over_group=mean", f"sentence_kv@1024+{ALL}",
+                  f"sentence_kv_published@1024+{ALL}", "snapkv@1024", "shadowkv@1024", "arkvale@1024+zones.dense_layers=0"]
 
 
 def command(name, options, resume):
@@ -148,7 +152,8 @@ def percent(run, key, interval=True):
 
 WORDS = [("+" + SENTENCES, ", r = ∞, sentences ≤ 12, best head"), ("+" + ALL, ", r = ∞"),
          ("+sentences.longest=", ", sentences ≤ "), ("+fixed_pages.longest=", ", pages of "),
-         ("+pooled_score.per=layer", ", one choice a layer"), ("+zones.dense_layers=0", ""),
+         ("+pooled_score.per=layer+pooled_score.over_group=mean", ", mean of the layer's heads"),
+         (INFLLM[len("infllm@96"):], ", blocks of 32, window 56"), ("+zones.dense_layers=0", ""),
          ("+boundaries.ask_again=true", ", asked again"), ("+boundaries.ask_again=false", ", not asked again"),
          ("+thoughts.own_cue=true", ", by own keys"), ("+head_votes.k=", ", k = "), ("+best_segments.segments=", ", c = "),
          ("+head_mass.per=layer", ", each layer alone"), ("+head_mass.per=kv_head", ", each KV head alone"),
