@@ -82,11 +82,12 @@ STUDIES["reduced"] = ("a small one, which a test repeats", "indexed", 12, 0,
                       ["full", BEST, "zoomr", "zoomr_mass", "quest@128", "sentence_kv@128", "sentence_box@128", "oracle"], [])
 
 
-PASSAGES = 6    # of each text
+PASSAGES = 4    # of each text; of another seed than those on which numbers of policies were chosen
 TEXT_POLICIES = ["full"] + [f"{name}@{n}" for n in (256, 512, 1024)
                             for name in ("window", "sentence_box", "sentence_kv", "quest")]
 TEXT_POLICIES += ["window@2048", "window@4096", "sentence_box@1024+sentences.longest=16",
                   "sentence_box@1024+pooled_score.per=layer+pooled_score.over_group=mean", f"sentence_kv@1024+{ALL}",
+                  f"sentence_kv@1024+zones.recent=512+sentences.longest=8+pooled_score.over_group=max+{ALL}",
                   f"sentence_kv_published@1024+{ALL}", "snapkv@1024", "shadowkv@1024", "arkvale@1024+zones.dense_layers=0"]
 
 
@@ -120,8 +121,8 @@ def run_perplexity(options):
     os.makedirs(os.path.dirname(resume), exist_ok=True)
     texts = ",".join(map(os.path.abspath, options.texts))
     command = ["perplexity", "--model", "examples/decode/bytes/checkpoint", "--text", texts, "--contexts", "4096,16384",
-               "--passages", str(PASSAGES), "--policies", ",".join(TEXT_POLICIES),
-               "--resume", resume, "--json"]
+               "--passages", str(PASSAGES), "--seed", "2", "--policies",
+               ",".join(TEXT_POLICIES), "--resume", resume, "--json"]
     done = subprocess.run([os.path.join(options.build, "bin/zoomr-eval"), *command], cwd=ROOT, check=True,
                           env=dict(os.environ, OPENBLAS_NUM_THREADS="1"), stdout=subprocess.PIPE)
     found = json.loads(done.stdout)
@@ -151,6 +152,7 @@ def percent(run, key, interval=True):
 
 
 WORDS = [("+" + SENTENCES, ", r = ∞, sentences ≤ 12, best head"), ("+" + ALL, ", r = ∞"),
+         ("+pooled_score.over_group=max", ", best head"),
          ("+sentences.longest=", ", sentences ≤ "), ("+fixed_pages.longest=", ", pages of "),
          ("+pooled_score.per=layer+pooled_score.over_group=mean", ", mean of the layer's heads"),
          (INFLLM[len("infllm@96"):], ", blocks of 32, window 56"), ("+zones.dense_layers=0", ""),
@@ -292,7 +294,9 @@ if __name__ == "__main__":
     if given.draw:
         pass
     elif given.texts:
-        everything["perplexity"] = run_perplexity(given)
+        found = run_perplexity(given)
+        everything = load()
+        everything["perplexity"] = found
     else:
         for name in (given.only.split(",") if given.only else STUDIES):
             what, checkpoint, problems, free, _, more = STUDIES[name]

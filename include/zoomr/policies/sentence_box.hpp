@@ -14,10 +14,10 @@ namespace zoomr {
 inline namespace v0 {
 namespace policies {
 
-/// Whole sentences, or pieces of at most 8 tokens of them, by the smallest and largest value of each key coordinate: what
-/// one token of a sentence is needed for is not lost in a mean. The token's own query asks, for each KV head the best of
-/// its query heads decides, and nothing of the prompt is given up. Half of `tokens`, the budget of attended tokens, are
-/// the last ones.
+/// Whole sentences, or pieces of at most 8 tokens of them, by the smallest and largest value of each key coordinate:
+/// what one token of a sentence is needed for is not lost in a mean. The token's own query asks, for each KV head the
+/// best of its query heads decides, and nothing of the prompt is given up. Half of `tokens`, the budget of attended
+/// tokens, are the last ones.
 constexpr auto sentence_box_with(index tokens) {
   return compose(sentences{.longest = 8}, key_box{}, box_bound{}, pooled_score{.over_group = pool::max},
                  fill_budget{.tokens = tokens}, every_token{}, zones{.sinks = 4, .recent = tokens / 2},

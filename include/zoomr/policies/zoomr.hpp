@@ -29,8 +29,8 @@ inline constexpr auto zoomr_mass =
     compose(thoughts{}, key_mean{}, mean_dot{}, head_mass{}, best_segments{.segments = 2},
             boundaries{.ask_again = true}, thought_zones, details_on_host{});
 
-/// What the measurements favour (docs/results/evidence.md): each layer chooses one thought, found by the mean of its own
-/// keys, in the delimiter's own pass.
+/// What the measurements favour (docs/results/evidence.md): each layer chooses one thought, found by the mean of its
+/// own keys, in the delimiter's own pass.
 inline constexpr auto zoomr_focus =
     compose(thoughts{.own_cue = true}, key_mean{}, mean_dot{}, head_mass{.per = scope::layer},
             best_segments{.segments = 1}, boundaries{}, thought_zones, details_on_host{});
