@@ -38,7 +38,8 @@ inline constexpr auto sentence_kv = with(policies::sentence_kv, [](auto& p) {
   p.zone.sinks = 4, p.zone.recent = 6, p.zone.open = 30;
 });
 inline constexpr auto sentence_kv_published = with(sentence_kv, [](auto& p) { p.refresh.everything_until = 1; });
-inline constexpr auto sentence_box = with(policies::sentence_box_with(40), [](auto& p) { p.segment.longest = 9; });
+inline constexpr auto sentence_box =
+    with(policies::sentence_box_with(40), [](auto& p) { p.segment.longest = 9, p.zone.recent = 6; });
 inline constexpr auto quest = with(policies::quest, [](auto& p) {
   p.segment.longest = 8;
   p.select.segments = 4;
