@@ -35,6 +35,7 @@ inline constexpr policy_entry policy_table[] = {
      "tokens of zoomed details"},
     {"zoomr_focus", "ZoomR, each layer alone: one thought, found by its own keys, in the same pass",
      "tokens of zoomed details"},
+    {"zoomr_follow", "zoomr_focus, choosing at every token", "tokens of zoomed details"},
     {"sentence_kv", "SentenceKV: whole sentences by their mean keys, at every token", "attended tokens (tau)"},
     {"sentence_kv_published", "SentenceKV, attending to all that is retained just after a delimiter",
      "attended tokens (tau)"},
@@ -211,6 +212,8 @@ void with_policy(const policy_choice& choice, Visit visit) {
     zooming(presets::zoomr_mass);
   } else if (choice.name == "zoomr_focus") {
     zooming(presets::zoomr_focus);
+  } else if (choice.name == "zoomr_follow") {
+    zooming(presets::zoomr_follow);
   } else if (choice.name == "sentence_kv") {
     use(budget > 0 ? presets::sentence_kv_with(budget, 3.0f) : presets::sentence_kv);
   } else if (choice.name == "sentence_kv_published") {

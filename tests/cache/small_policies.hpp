@@ -27,6 +27,14 @@ inline constexpr auto zoomr_mass = with(policies::zoomr_mass, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 5, p.zone.prompt = false;
 });
+inline constexpr auto zoomr_focus = with(policies::zoomr_focus, [](auto& p) {
+  p.segment.longest = 40, p.segment.prompt_piece = 13;
+  p.zone.recent = 5;
+});
+inline constexpr auto zoomr_follow = with(policies::zoomr_follow, [](auto& p) {
+  p.segment.longest = 40, p.segment.prompt_piece = 13;
+  p.zone.recent = 5, p.zone.prompt = false;
+});
 inline constexpr auto summary_only = with(policies::summary_only, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 11;
@@ -98,6 +106,8 @@ void for_each_preset(Test test) {
   test("window", small::window);
   test("zoomr", small::zoomr);
   test("zoomr_mass", small::zoomr_mass);
+  test("zoomr_focus", small::zoomr_focus);
+  test("zoomr_follow", small::zoomr_follow);
   test("summary_only", small::summary_only);
   test("sentence_kv", small::sentence_kv);
   test("sentence_kv_published", small::sentence_kv_published);

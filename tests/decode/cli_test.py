@@ -77,8 +77,8 @@ class Output(unittest.TestCase):
 
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
-        for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "zoomr_focus", "sentence_kv", "sentence_kv_published",
-                     "sentence_box", "quest", "lightthinker", "arkvale", "snapkv", "shadowkv", "h2o", "r_kv", "raas", "infllm"):
+        for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "zoomr_focus", "zoomr_follow", "sentence_kv",
+                     "sentence_kv_published", "sentence_box", "quest", "lightthinker", "arkvale", "snapkv", "shadowkv", "h2o", "r_kv", "raas", "infllm"):
             self.assertIn(f"\n{name}\n", "\n" + text)
         self.assertEqual(text.count("--budget limits"), text.count("--set "))
 

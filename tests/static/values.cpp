@@ -37,6 +37,7 @@ static_assert(policies::sentence_box.problem() == nullptr && policies::sentence_
 static_assert(policies::sentence_box_with(6).problem() != nullptr);
 static_assert(policies::zoomr.problem() == nullptr);
 static_assert(policies::zoomr_mass.problem() == nullptr);
+static_assert(policies::zoomr_focus.problem() == nullptr && policies::zoomr_follow.problem() == nullptr);
 static_assert(policies::summary_only.problem() == nullptr);
 static_assert(policies::lightthinker.problem() == nullptr);
 static_assert(policies::arkvale.problem() == nullptr);

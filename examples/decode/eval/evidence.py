@@ -36,11 +36,10 @@ def each(policy, field, values):
 # name: (what it shows, checkpoint, problems, of these also written freely, policies, more options)
 STUDIES = {
     "headline": ("every policy at its own size, trained for zooming", "indexed-m", 500, 40,
-                 ["full", BEST, "oracle", "zoomr", "window@28", "summaries_apart"], []),
-    "plain": ("the same on the plainly trained model", "plain-m", 200, 0, ["full", BEST, "zoomr", "zoomr_mass", "oracle"], []),
+                 ["full", BEST, "zoomr_follow", "oracle", "zoomr", "window@28", "summaries_apart"], []),
+    "plain": ("the same on the plainly trained model", "plain-m", 200, 0, ["full", BEST, "zoomr_follow", "zoomr", "zoomr_mass", "oracle"], []),
     "more": ("the other policies", "indexed-m", 100, 0,
-             ["zoomr_mass", "summary_only", "random_c", "window@360", "quest@360", "zoomr_box", "zoomr_cover",
-              "zoomr_each"], []),
+             ["zoomr_mass", "summary_only", "random_c", "window@360", "quest@360", "zoomr_box", "zoomr_cover"], []),
     "sweeps": ("one option at a time, plainly trained", "plain-m", 40, 0,
                each("zoomr", "head_votes.k", [1, 3, 4]) + each("zoomr", "best_segments.segments", [1, 3, 4])
                + ["zoomr", "zoomr+boundaries.ask_again=true", "zoomr+thoughts.own_cue=true",
@@ -49,7 +48,7 @@ STUDIES = {
                   "zoomr_mass+thoughts.own_cue=true+best_segments.segments=1", "zoomr_box", "random_c"]
                + each("zoomr_mass+head_mass.per=layer", "best_segments.segments", [1, 2])
                + each(BEST, "head_mass.per", ["kv_head"]) + each(BEST, "best_segments.segments", [2, 4])
-               + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", "zoomr_each", "zoomr_drift"]
+               + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", "zoomr_follow", "zoomr_drift"]
                + each("zoomr_drift", "on_drift.cosine", [0.5]), []),
     "segments": ("the prompt as segments too", "indexed-m", 100, 0,
                  [f"{name}+zones.prompt=false" for name in (BEST, "zoomr_mass", "zoomr")], ["--delimiters", "; <thought>"]),
@@ -79,7 +78,7 @@ STUDIES = {
 
 # small enough for a test: it fails when a policy gets worse than its interval here
 STUDIES["reduced"] = ("a small one, which a test repeats", "indexed", 12, 0,
-                      ["full", BEST, "zoomr", "zoomr_mass", "quest@128", "sentence_kv@128", "sentence_box@128", "oracle"], [])
+                      ["full", BEST, "zoomr_follow", "zoomr", "zoomr_mass", "quest@128", "sentence_kv@128", "sentence_box@128", "oracle"], [])
 
 
 PASSAGES = 4    # of each text; of another seed than those on which numbers of policies were chosen
@@ -151,6 +150,10 @@ def percent(run, key, interval=True):
     return text + " ({:.1f} – {:.1f})".format(*(100 * x for x in run[key + "_interval"])) if interval else text
 
 
+def cell(run, key, interval):
+    return percent(run, key, interval) if interval is not None else f"{run[key]:.0f}"
+
+
 WORDS = [("+" + SENTENCES, ", r = ∞, sentences ≤ 12, best head"), ("+" + ALL, ", r = ∞"),
          ("+pooled_score.over_group=max", ", best head"),
          ("+sentences.longest=", ", sentences ≤ "), ("+fixed_pages.longest=", ", pages of "),
@@ -197,11 +200,11 @@ def ledger_table(study, full):
     columns = [("fine % (95 %)", "fine_accuracy", True), ("coarse", "coarse_accuracy", False),
                ("answers", "answer_accuracy", False), ("exact, forced", "exact_forced", False),
                ("fine, free (95 %)", "fine_accuracy_free", True), ("exact, free (95 %)", "exact_match", True),
-               ("found", "found", False), ("mass captured", "captured_mass_mean", False)]
+               ("found", "found", False), ("zooms", "zooms_mean", None), ("mass captured", "captured_mass_mean", False)]
     columns = [c for c in columns if any(c[1] in r for r in runs)]
     lines = [["policy", *(c[0] for c in columns), "attended", "device KiB", "host KiB", "full : device"]]
     for r in runs:
-        lines.append([label(r["policy"]), *(percent(r, key, interval) for _, key, interval in columns),
+        lines.append([label(r["policy"]), *(cell(r, key, interval) for _, key, interval in columns),
                       f"{r['attended_tokens_mean']:.0f}", *device_and_host(r), f"{full / r['resident_bytes_peak']:.2f}"])
     return rows_of(lines)
 
@@ -257,16 +260,16 @@ def draw(document):
                 full = full or r
                 continue
             curve = r["policy"].split("@")[0].split("+")[0]
-            curves.setdefault(curve, {})[r["resident_bytes_peak"]] = (100 * r["fine_accuracy"],
-                                                                      [100 * x for x in r["fine_accuracy_interval"]])
+            point = (r["resident_bytes_peak"], 100 * r["fine_accuracy"], [100 * x for x in r["fine_accuracy_interval"]])
+            curves.setdefault(curve, []).append(point)
     plt.rcParams["svg.hashsalt"] = "zoomr"
     figure, axes = plt.subplots(figsize=(8, 4.8))
-    for curve, points in sorted(curves.items()):
-        x = sorted(points)
-        y = [points[b][0] for b in x]
-        error = [[y[i] - points[b][1][0] for i, b in enumerate(x)], [points[b][1][1] - y[i] for i, b in enumerate(x)]]
-        axes.errorbar([b / full["resident_bytes_peak"] for b in x], y, error, marker="o", markersize=4, capsize=2,
-                      linewidth=2.5 if curve == BEST else 1.2, label=curve)
+    for number, (curve, points) in enumerate(sorted(curves.items())):
+        x, y, interval = zip(*sorted(points))
+        error = [[v - low for v, (low, _) in zip(y, interval)], [high - v for v, (_, high) in zip(y, interval)]]
+        axes.errorbar([b / full["resident_bytes_peak"] for b in x], y, error, marker="osD^v"[number % 5], markersize=4,
+                      capsize=2, color="black" if curve == BEST else plt.get_cmap("tab20")(number),
+                      linewidth=2.5 if curve == BEST else 1.2, label=curve, zorder=3 if curve == BEST else 2)
     axes.axhline(100 * full["fine_accuracy"], color="black", linewidth=0.8, linestyle="--", label="full")
     axes.set(xscale="log", xlabel="resident bytes at the peak, as a share of the full cache's", ylim=(-3, 103),
              ylabel="fine fetches right, % (95 % intervals)", title="LEDGER M: accuracy against memory")

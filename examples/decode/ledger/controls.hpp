@@ -4,7 +4,6 @@
 #pragma once
 
 #include <zoomr/policies/zoomr.hpp>
-#include <zoomr/refresh/every_token.hpp>
 #include <zoomr/refresh/on_drift.hpp>
 #include <zoomr/score/box_bound.hpp>
 #include <zoomr/select/cover_mass.hpp>
@@ -102,12 +101,11 @@ inline constexpr auto zoomr_box = zoomr::compose(
     zoomr::thoughts{}, zoomr::key_box{}, zoomr::box_bound{}, zoomr::head_mass{}, zoomr::best_segments{.segments = 2},
     zoomr::boundaries{.ask_again = true}, zoomr::policies::thought_zones, zoomr::details_on_host{});
 
-/// `zoomr_focus` with another refresh rule.
-template <class Refresh>
-constexpr auto focus_refreshed(Refresh refresh) {
-  constexpr auto& p = zoomr::policies::zoomr_focus;
-  return zoomr::compose(p.segment, p.summarize, p.score, p.agree, p.select, refresh, p.zone, p.store);
-}
+/// `zoomr_focus`, choosing anew when the query has turned away.
+inline constexpr auto zoomr_drift =
+    zoomr::compose(zoomr::thoughts{.own_cue = true}, zoomr::key_mean{}, zoomr::mean_dot{},
+                   zoomr::head_mass{.per = zoomr::scope::layer}, zoomr::best_segments{.segments = 1}, zoomr::on_drift{},
+                   zoomr::policies::thought_zones, zoomr::details_on_host{});
 
 /// A preset with another selector.
 template <class Policy, class Selector>

@@ -79,6 +79,7 @@ struct outcome : scores {
   double seconds = 0;
   std::int64_t steps = 0;
   double attended_mean = 0;
+  double zooms_mean = 0, refreshes_mean = 0;
   double captured_mean = 0;           // share of attention mass, if audited
   zoomr::byte_count device_peak = 0;  // the largest of all problems
   zoomr::memory_use bytes;            // of the first problem, at its end
@@ -221,6 +222,8 @@ class evaluation {
       const zoomr::statistics& stats = run_.cache().stats(run_.at(static_cast<index>(b)));
       out_.steps += stats.tokens;
       out_.attended_mean += stats.attended_mean(run_.cache().model()) / static_cast<double>(next_.size());
+      out_.zooms_mean += static_cast<double>(stats.zooms) / static_cast<double>(next_.size());
+      out_.refreshes_mean += static_cast<double>(stats.refreshes) / static_cast<double>(next_.size());
       out_.captured_mean += stats.captured() / static_cast<double>(next_.size());
       out_.device_peak = std::max(out_.device_peak, stats.device_peak);
     }

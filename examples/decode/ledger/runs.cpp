@@ -18,8 +18,7 @@ void with_run(const run_choice& choice, needs& needed, Visit visit) {
   if (choice.policy == "random_c") return control(with_selector(zoomr::policies::zoomr_mass, random_segments{}));
   if (choice.policy == "zoomr_box") return control(zoomr_box);
   if (choice.policy == "zoomr_cover") return control(with_selector(zoomr::policies::zoomr_focus, zoomr::cover_mass{}));
-  if (choice.policy == "zoomr_each") return control(focus_refreshed(zoomr::every_token{}));
-  if (choice.policy == "zoomr_drift") return control(focus_refreshed(zoomr::on_drift{}));
+  if (choice.policy == "zoomr_drift") return control(zoomr_drift);
   if (choice.policy == "summaries_apart") return control(summaries_apart);
   std::vector<std::string> settings = choice.settings;
   if (of_thoughts(choice.policy)) settings.insert(settings.begin(), "zones.recent=" + std::to_string(choice.window));

@@ -195,7 +195,7 @@ nlohmann::ordered_json to_json(const study_run& run) {
   out["resident_bytes_peak"] = forced.device_peak;
   out["bytes"] = {
       {"details", forced.bytes.details}, {"summaries", forced.bytes.summaries}, {"metadata", forced.bytes.metadata}};
-  out["zooms"] = forced.zooms, out["refreshes"] = forced.refreshes;
+  out["zooms_mean"] = rounded(forced.zooms / problems), out["refreshes_mean"] = rounded(forced.refreshes / problems);
   out["tokens_per_second"] = rounded(run.free.seconds > 0 ? static_cast<double>(run.free.steps) / run.free.seconds : 0);
   out["options"] = forced.options;
   return out;
@@ -216,7 +216,7 @@ void write_csv(const std::string& path, const std::vector<study_run>& runs) {
                                  "found",
                                  "attended_tokens_mean",
                                  "resident_bytes_peak",
-                                 "zooms",
+                                 "zooms_mean",
                                  "agreeability_right",
                                  "agreeability_wrong"};
   for (const char* column : columns) out << (column == columns[0] ? "" : ",") << column;
@@ -271,7 +271,7 @@ CLI::App* add_command(CLI::App& app, study_options& given) {
       ->add_option(
           "--policies,--policy", given.policies,
           "name[@budget][+component.field=value]..., also the controls random_c, oracle, zoomr_box, zoomr_cover, "
-          "zoomr_each, zoomr_drift and summaries_apart")
+          "zoomr_drift and summaries_apart")
       ->delimiter(',');
   study
       ->add_option("--tasks,--task", given.tasks, "trace, continued, single, multi_query, multi_value, turns, permuted")

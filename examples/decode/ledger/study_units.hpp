@@ -19,8 +19,8 @@ struct unit_result {
   double attended_sum = 0;   // over problems
   zoomr::byte_count device_peak = 0;
   zoomr::memory_use bytes;
-  double captured_sum = 0;  // over problems, of those audited
-  std::int64_t zooms = 0, refreshes = 0;
+  double captured_sum = 0;          // over problems, of those audited
+  double zooms = 0, refreshes = 0;  // over problems
   double seconds = 0;
   std::int64_t steps = 0;
   std::string options;
@@ -44,7 +44,8 @@ inline unit_result result_of(const outcome& made) {
   kept.captured_sum = made.captured_mean * static_cast<double>(made.each.size());
   kept.device_peak = made.device_peak;
   kept.bytes = made.bytes;
-  kept.zooms = made.stats.zooms, kept.refreshes = made.stats.refreshes;
+  kept.zooms = made.zooms_mean * static_cast<double>(made.each.size());
+  kept.refreshes = made.refreshes_mean * static_cast<double>(made.each.size());
   kept.seconds = made.seconds, kept.steps = made.steps;
   kept.options = made.options;
   return kept;

@@ -11,6 +11,7 @@
 #include <zoomr/agree/head_votes.hpp>
 #include <zoomr/policy.hpp>
 #include <zoomr/refresh/boundaries.hpp>
+#include <zoomr/refresh/every_token.hpp>
 #include <zoomr/segment/thoughts.hpp>
 #include <zoomr/select/best_segments.hpp>
 #include <zoomr/summarize/key_mean.hpp>
@@ -34,6 +35,12 @@ inline constexpr auto zoomr_mass =
 inline constexpr auto zoomr_focus =
     compose(thoughts{.own_cue = true}, key_mean{}, mean_dot{}, head_mass{.per = scope::layer},
             best_segments{.segments = 1}, boundaries{}, thought_zones, details_on_host{});
+
+/// The same, but each token chooses: a need shows without a sentence end too, and other thoughts come in some fifty
+/// times as often.
+inline constexpr auto zoomr_follow =
+    compose(thoughts{.own_cue = true}, key_mean{}, mean_dot{}, head_mass{.per = scope::layer},
+            best_segments{.segments = 1}, every_token{}, thought_zones, details_on_host{});
 
 /// ZoomR without zooming (SumR): the prompt, the summaries, the open thought and the window.
 inline constexpr auto summary_only = compose(thoughts{}, thought_zones, evicting{});
