@@ -154,11 +154,12 @@ def cell(run, key, interval):
     return percent(run, key, interval) if interval is not None else f"{run[key]:.0f}"
 
 
-WORDS = [("+" + SENTENCES, ", r = ∞, sentences ≤ 12, best head"), ("+" + ALL, ", r = ∞"),
+WORDS = [(INFLLM[len("infllm@96"):], ", blocks of 32, window 56"),
+         ("+" + SENTENCES, ", r = ∞, sentences ≤ 12, best head"), ("+" + ALL, ", r = ∞"),
          ("+pooled_score.over_group=max", ", best head"),
          ("+sentences.longest=", ", sentences ≤ "), ("+fixed_pages.longest=", ", pages of "),
          ("+pooled_score.per=layer+pooled_score.over_group=mean", ", mean of the layer's heads"),
-         (INFLLM[len("infllm@96"):], ", blocks of 32, window 56"), ("+zones.dense_layers=0", ""),
+         ("+zones.dense_layers=0", ""),
          ("+boundaries.ask_again=true", ", asked again"), ("+boundaries.ask_again=false", ", not asked again"),
          ("+thoughts.own_cue=true", ", by own keys"), ("+head_votes.k=", ", k = "), ("+best_segments.segments=", ", c = "),
          ("+head_mass.per=layer", ", each layer alone"), ("+head_mass.per=kv_head", ", each KV head alone"),

@@ -36,7 +36,7 @@ inline constexpr auto zoomr_focus =
     compose(thoughts{.own_cue = true}, key_mean{}, mean_dot{}, head_mass{.per = scope::layer},
             best_segments{.segments = 1}, boundaries{}, thought_zones, details_on_host{});
 
-/// The same, but each token chooses: a need shows without a sentence end too, and other thoughts come in some fifty
+/// The same, but each token chooses: a need shows without a sentence end too, and other thoughts come in some sixty
 /// times as often.
 inline constexpr auto zoomr_follow =
     compose(thoughts{.own_cue = true}, key_mean{}, mean_dot{}, head_mass{.per = scope::layer},
