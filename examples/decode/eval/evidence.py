@@ -163,7 +163,7 @@ WORDS = [(INFLLM[len("infllm@96"):], ", blocks of 32, window 56"),
          ("+boundaries.ask_again=true", ", asked again"), ("+boundaries.ask_again=false", ", not asked again"),
          ("+thoughts.own_cue=true", ", by own keys"), ("+head_votes.k=", ", k = "), ("+best_segments.segments=", ", c = "),
          ("+head_mass.per=layer", ", each layer alone"), ("+head_mass.per=kv_head", ", each KV head alone"),
-         ("+zones.recent=", ", window "), ("+zones.prompt=false", ", prompt as segments"), ("+zones.open=", ", open ")]
+         ("+on_drift.cosine=", ", cosine "), ("+zones.recent=", ", window "), ("+zones.prompt=false", ", prompt as segments"), ("+zones.open=", ", open ")]
 
 
 def label(policy):
@@ -195,6 +195,8 @@ def ledger_table(study, full):
     if "fine_accuracy" not in runs[0]:
         lines = [["policy", "task", "answers % (95 %)", "attended", "device KiB", "host KiB", "full : device"]]
         for r in runs:
+            if r["policy"] == "full":
+                full = r["resident_bytes_peak"]    # with the questions of this task
             lines.append([label(r["policy"]), f"`{r['task']}`", percent(r, "answer_accuracy"),
                           f"{r['attended_tokens_mean']:.0f}", *device_and_host(r), f"{full / r['resident_bytes_peak']:.2f}"])
         return rows_of(lines)
