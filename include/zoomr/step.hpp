@@ -51,7 +51,7 @@ class step {
     return 1;
   }
 
-  /// Stores keys and values of one layer, provisionally.
+  /// Stores keys and values of one layer, provisionally, divided by their scales.
   /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
   /// @cost  copies both once
   void append(index layer, view<const float, 3> keys, view<const float, 3> values) {
@@ -67,8 +67,8 @@ class step {
         T* key = lane.key(slot);
         T* value = lane.value(slot);
         for (index d = 0; d < model.head_dim; ++d) {
-          key[d] = from_float<T>(keys(packed, head, d));
-          value[d] = from_float<T>(values(packed, head, d));
+          key[d] = from_float<T>(keys(packed, head, d) / core_->limits.key_scale);
+          value[d] = from_float<T>(values(packed, head, d) / core_->limits.value_scale);
         }
       }
     });
@@ -229,7 +229,7 @@ class step {
   void attend_lane(choosing<Policy, T>& now, index kv_head, view<const float, 2> queries, view<float, 2> out,
                    view<float> lse) {
     const shape& model = core_->sizes.model;
-    const float scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
+    const float scale = core_->limits.logit_scale(model.head_dim);
     const paged_lane<T> lane = core_->lane(now.state(), now.layer(), kv_head);
     const index together = now.heads_together();  // query heads that share their runs
     const index first_head = kv_head * model.group();
@@ -243,6 +243,7 @@ class step {
       gather_attend(runs, lane, queries.slice(first, first + together), scale, states);
       for (index g = 0; g < together; ++g) {
         const float log_sum = states[g].finish(model.head_dim);
+        for (index d = 0; d < model.head_dim; ++d) states[g].out[d] *= core_->limits.value_scale;
         if (core_->limits.audit) {
           now.audit(log_sum - log_sum_of_held(lane, now.slots(), queries[first + g].data(), scale));
         }

@@ -54,7 +54,7 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   player<Policy, T> plays(says.numbers.model, policy, limits);
   plays.open(says);
   plays.play_plainly();
-  reference::history past = history_of<T>(says);
+  reference::history past = history_of<T>(says, limits.key_scale, limits.value_scale);
   past.exact = exact;
   const reference::replay<Policy> right(policy, past, limits.dense_below);
   ++all.runs;

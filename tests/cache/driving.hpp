@@ -79,7 +79,7 @@ struct part {
 };
 
 /// A cache with some sequences that each follow a tape.
-template <class Policy, class T = float>
+template <class Policy, class T = float, class Cache = zoomr::kv_cache<Policy, T>>
 class player {
  public:
   struct voice {
@@ -147,7 +147,7 @@ class player {
     log.erase(log.lower_bound({to, 0}), log.end());
   }
 
-  zoomr::kv_cache<Policy, T> cache;
+  Cache cache;
   std::vector<voice> voices;
   bool layers_backwards = false;
   bool observe_prompts = false;  // the prompt's queries are only observed, as for an engine with its own prefill
@@ -156,7 +156,7 @@ class player {
   void (*spoil)(token_id id, index position, index layer, index kv_head, float* key, float* value, index dim) = nullptr;
 
  private:
-  using step_type = zoomr::step<Policy, T>;
+  using step_type = typename Cache::step_type;
 
   index accepts(const std::vector<part>& parts, const step_type& step, index i) {
     const part& p = parts[static_cast<std::size_t>(i)];
@@ -282,9 +282,15 @@ index slots_held(const Policy& policy, index prompt, index tokens) {
   return held;
 }
 
+/// A number as a cache of `T` keeps it under a scale.
+template <class T>
+float as_stored(float number, float scale) {
+  return zoomr::to_float(zoomr::from_float<T>(number / scale)) * scale;
+}
+
 /// What the reference is told of a tape: the numbers as a cache of `T` stores them.
 template <class T = float>
-reference::history history_of(const tape& says) {
+reference::history history_of(const tape& says, float key_scale = 1.0f, float value_scale = 1.0f) {
   const shape& m = says.numbers.model;
   reference::history made;
   made.model = m;
@@ -300,7 +306,7 @@ reference::history history_of(const tape& says) {
       }
     }
     if (of == role::query) return;
-    for (float& number : rows) number = zoomr::to_float(zoomr::from_float<T>(number));
+    for (float& number : rows) number = as_stored<T>(number, of == role::key ? key_scale : value_scale);
   };
   for (index pass = 0; pass < 2; ++pass) {
     fill(role::query, m.heads, pass, made.queries[pass]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <zoomr/core/buffer.hpp>
+#include <zoomr/core/storage.hpp>
 
 namespace zoomr {
 

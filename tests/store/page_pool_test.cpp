@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <zoomr/core/storage.hpp>
 #include <zoomr/store/page_pool.hpp>
 #include <zoomr/store/placement.hpp>
 

@@ -3,11 +3,20 @@
 #pragma once
 
 #include <zoomr/core/paged_lane.hpp>
+#include <zoomr/core/storage.hpp>
+#include <zoomr/math/functions.hpp>
+
+#include <cmath>  // std::sqrt
 
 namespace zoomr {
 inline namespace v0 {
 
-/// Capacities, all fixed at construction.
+/// Capacities, all fixed at construction, and the scales of what is stored.
+///
+/// A cache of `T` stores key / key_scale and value / value_scale as `T`, and whatever reads a key or a value
+/// (attention, summaries, retention, the audit) sees what is stored times the scale. A scale that is a power of two
+/// adds no rounding of its own. Good for int8 is the largest magnitude that comes, divided by 127: with a scale of 1 it
+/// keeps whole numbers only; for float8 the same, divided by 448, if numbers come that are larger or mostly below 2^-6.
 struct config {
   index sequences = 1;                   // open at the same time
   index tokens = 4096;                   // longest sequence
@@ -17,6 +26,8 @@ struct config {
   index draft_tokens = 16;               // most tokens of one sequence in one step after its prompt
   index undo_tokens = 0;                 // how far behind its longest a sequence can always be rolled back
   index dense_below = 0;                 // shorter contexts attend everything: the crossover of the machine; 0: off
+  float key_scale = 1.0f;                // what is stored of a key is key / key_scale
+  float value_scale = 1.0f;              // and of a value, value / value_scale
   bool audit = false;                    // measure what share of its attention each query captures: slow
   view<const token_class> classes = {};  // [vocabulary] of each token id; kept alive by the caller; empty: all plain
 
@@ -34,6 +45,14 @@ struct config {
     return tokens / 4 + 8;
   }
 
+  /// The key that a stored number stands for: a product rounded once, even where it is then added up.
+  template <class T>
+  float key_of(T stored) const {
+    return fused(to_float(stored), key_scale, -0.0f);
+  }
+  /// What a query's product with stored keys is multiplied by to become a logit.
+  float logit_scale(index head_dim) const { return key_scale / std::sqrt(static_cast<float>(head_dim)); }
+
   /// nullptr, or the sentence that says what is wrong.
   constexpr const char* problem() const {
     if (sequences < 1 || tokens < 1 || step_tokens < 1 || draft_tokens < 1) {
@@ -43,7 +62,8 @@ struct config {
     if (pool_tokens < 0 || segments < 0 || undo_tokens < 0 || dense_below < 0) {
       return "config: no field can be negative";
     }
-    return nullptr;
+    const bool scales = key_scale > 0.0f && key_scale < infinity && value_scale > 0.0f && value_scale < infinity;
+    return scales ? nullptr : "config: key_scale and value_scale must be positive and finite";
   }
 };
 

@@ -2,13 +2,13 @@
 // L6. What tokens have received of later queries' attention, and which of them a lane keeps for it.
 #pragma once
 
+#include <zoomr/cache/config.hpp>
 #include <zoomr/concepts.hpp>
 #include <zoomr/core/paged_lane.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/math/dot.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
-#include <cmath>      // std::sqrt
 #include <vector>     // std::vector
 
 namespace zoomr {
@@ -18,7 +18,8 @@ inline namespace v0 {
 class observation {
  public:
   observation() = default;
-  observation(const shape& model, index tokens, bool reads_keys) : tokens_(tokens), head_dim_(model.head_dim) {
+  observation(const shape& model, index tokens, bool reads_keys, const config& given = {})
+      : tokens_(tokens), head_dim_(model.head_dim), given_(given) {
     const auto size = static_cast<std::size_t>(tokens);
     weights_.resize(size), importance_.resize(size), order_.resize(size), kept_.resize(size);
     sums_.resize(size * static_cast<std::size_t>(model.group()));
@@ -59,7 +60,7 @@ class observation {
     for (index t = 0; t < tokens; ++t) {
       for (index d = 0; d < lane.head_dim; ++d)
         keys_[static_cast<std::size_t>(t) * static_cast<std::size_t>(lane.head_dim) + static_cast<std::size_t>(d)] =
-            to_float(lane.key(t)[d]);
+            given_.key_of(lane.key(t)[d]);
     }
   }
 
@@ -67,7 +68,7 @@ class observation {
   /// @cost  reads the keys of the context once
   template <class T>
   void add(const paged_lane<T>& lane, const float* query, index context, view<float> sums) {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(lane.head_dim));
+    const float scale = given_.logit_scale(lane.head_dim);
     float largest = -infinity;
     for (index t = 0; t < context; ++t) {
       at(weights_, t) = scale * dot(query, lane.key(t), lane.head_dim);
@@ -111,6 +112,7 @@ class observation {
 
   index tokens_ = 0;
   index head_dim_ = 0;
+  config given_;                   // for its scales
   std::vector<float> weights_;     // [tokens]  one query's attention
   std::vector<float> sums_;        // [group, tokens]  summed over the observed queries
   std::vector<float> importance_;  // [tokens]  as the retainer rates them

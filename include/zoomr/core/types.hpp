@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L1. Index types, the class of a token, and the types in which keys and values may be stored.
+// L1. Index types and the class of a token.
 #pragma once
 
 #include <zoomr/config.hpp>
@@ -49,31 +49,6 @@ ZOOMR_HD constexpr token_class operator|(token_class a, token_class b) {
 /// True if `classes` has any of the flags of `wanted`.
 ZOOMR_HD constexpr bool has(token_class classes, token_class wanted) {
   return (static_cast<unsigned>(classes) & static_cast<unsigned>(wanted)) != 0;
-}
-
-/// The upper half of a float, rounded to nearest even; NaN stays NaN.
-struct bfloat16 {
-  std::uint16_t bits = 0;
-  friend constexpr bool operator==(bfloat16, bfloat16) = default;
-};
-
-ZOOMR_HD constexpr float to_float(float value) { return value; }
-ZOOMR_HD constexpr float to_float(bfloat16 value) {
-  return bits_as<float>(static_cast<std::uint32_t>(value.bits) << 16);
-}
-
-/// A float in the storage type `T`.
-template <class T>
-ZOOMR_HD constexpr T from_float(float value);
-template <>
-ZOOMR_HD constexpr float from_float<float>(float value) {
-  return value;
-}
-template <>
-ZOOMR_HD constexpr bfloat16 from_float<bfloat16>(float value) {
-  const auto bits = bits_as<std::uint32_t>(value);
-  if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
-  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
 }  // namespace v0

@@ -5,6 +5,7 @@
 // Source: the online softmax, arXiv:1805.02867.
 #pragma once
 
+#include <zoomr/core/storage.hpp>
 #include <zoomr/math/functions.hpp>
 
 namespace zoomr {

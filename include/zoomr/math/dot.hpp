@@ -5,6 +5,7 @@
 // select the same segments.
 #pragma once
 
+#include <zoomr/core/storage.hpp>
 #include <zoomr/math/functions.hpp>
 
 namespace zoomr {

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. The types in which keys and values may be stored. A stored number becomes a float exactly; a float becomes the
+// nearest stored number, ties to the even one:
+//
+//   type      bytes  largest   least step  an infinity  beyond the largest  NaN
+//   float         4  3.4e38    2^-149      stays        -                   stays
+//   bfloat16      2  3.4e38    2^-133      stays        becomes infinite    stays
+//   float16       2  65504     2^-24       stays        becomes infinite    stays
+//   float8        1  448       2^-9        becomes 448  becomes 448         stays
+//   int8          1  127       1           becomes 127  becomes 127         becomes 0
+//
+// Everything is arithmetic of bits, so that host and device agree. The narrow types need a scale: see `config`.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The upper half of a float; NaN stays NaN.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+  friend constexpr bool operator==(bfloat16, bfloat16) = default;
+};
+
+/// IEEE 754 binary16: sign, 5 bits of exponent, 10 of mantissa.
+struct float16 {
+  std::uint16_t bits = 0;
+  friend constexpr bool operator==(float16, float16) = default;
+};
+
+/// E4M3 without infinities: sign, 4 bits of exponent, 3 of mantissa; 0x7f and 0xff are NaN, 0x7e is 448.
+/// @source  OCP 8-bit floating point specification, E4M3 ("FN" elsewhere); saturates as CUDA's satfinite does
+struct float8 {
+  std::uint8_t bits = 0;
+  friend constexpr bool operator==(float8, float8) = default;
+};
+
+/// A whole number from -127 to 127; -128 is never stored. There is no NaN: it becomes 0.
+struct int8 {
+  std::int8_t bits = 0;
+  friend constexpr bool operator==(int8, int8) = default;
+};
+
+/// Binary numbers of fewer bits than a float, without their sign: `Mantissa` bits of it, and 2^Least is the smallest
+/// number that is not subnormal.
+template <int Mantissa, int Least>
+struct small_float {
+  static constexpr int cut = 23 - Mantissa;                                  // bits that a float has more
+  static constexpr std::uint32_t rebias = std::uint32_t{126 + Least} << 23;  // between the two kinds of exponent
+
+  /// The float of these bits. `special` and above, if there is one: infinity and NaN.
+  ZOOMR_HD static constexpr float widened(std::uint32_t bits, std::uint32_t special = ~0u) {
+    constexpr auto grid = std::uint32_t{127 + Least + cut} << 23;  // a float whose last bit is worth a subnormal's
+    if (bits < (1u << Mantissa)) return bits_as<float>(grid + bits) - bits_as<float>(grid);
+    return bits_as<float>((bits << cut) + (bits >= special ? 2 * rebias : rebias));
+  }
+
+  /// The bits nearest to the float that has these (no sign, no NaN), as if there were exponents without end.
+  ZOOMR_HD static constexpr std::uint32_t nearest(std::uint32_t of) {
+    const auto exponent = static_cast<int>(of >> 23);
+    if (exponent >= 127 + Least) return shifted(of - rebias, cut);
+    const int below = 127 + Least - exponent;  // a subnormal loses a bit for each power of two
+    return below > Mantissa + 1 ? 0 : shifted((of & 0x7fffffu) | 0x800000u, cut + below);
+  }
+
+ private:
+  // x / 2^by, to the nearest integer, ties to even
+  ZOOMR_HD static constexpr std::uint32_t shifted(std::uint32_t x, int by) {
+    return (x + (1u << (by - 1)) - 1 + ((x >> by) & 1u)) >> by;
+  }
+};
+
+using small_float16 = small_float<10, -14>;
+using small_float8 = small_float<3, -6>;
+
+ZOOMR_HD constexpr float to_float(float value) { return value; }
+ZOOMR_HD constexpr float to_float(bfloat16 value) {
+  return bits_as<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+ZOOMR_HD constexpr float to_float(float16 value) {
+  const float size = small_float16::widened(value.bits & 0x7fffu, 0x7c00u);
+  return (value.bits & 0x8000u) != 0 ? -size : size;
+}
+ZOOMR_HD constexpr float to_float(float8 value) {
+  const float size = (value.bits & 0x7fu) == 0x7fu ? not_a_number : small_float8::widened(value.bits & 0x7fu);
+  return (value.bits & 0x80u) != 0 ? -size : size;
+}
+ZOOMR_HD constexpr float to_float(int8 value) { return static_cast<float>(value.bits); }
+
+/// A float in the storage type `T`. Every NaN becomes the one that CUDA's conversions make: 0x7fff in a float16, 0x7f
+/// in a float8; a bfloat16 keeps what it can.
+template <class T>
+ZOOMR_HD constexpr T from_float(float value);
+template <>
+ZOOMR_HD constexpr float from_float<float>(float value) {
+  return value;
+}
+template <>
+ZOOMR_HD constexpr bfloat16 from_float<bfloat16>(float value) {
+  const auto bits = bits_as<std::uint32_t>(value);
+  if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+template <>
+ZOOMR_HD constexpr float16 from_float<float16>(float value) {
+  const auto bits = bits_as<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  if (value != value) return {0x7fff};
+  const std::uint32_t size = small_float16::nearest(bits & 0x7fffffffu);
+  return {static_cast<std::uint16_t>(sign | (size < 0x7c00u ? size : 0x7c00u))};
+}
+template <>
+ZOOMR_HD constexpr float8 from_float<float8>(float value) {
+  const auto bits = bits_as<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 24) & 0x80u;
+  if (value != value) return {0x7f};
+  const std::uint32_t size = small_float8::nearest(bits & 0x7fffffffu);
+  return {static_cast<std::uint8_t>(sign | (size < 0x7eu ? size : 0x7eu))};
+}
+template <>
+ZOOMR_HD constexpr int8 from_float<int8>(float value) {
+  if (value != value) return {};
+  const float bounded = value > 127.0f ? 127.0f : value < -127.0f ? -127.0f : value;
+  // adding 1.5 * 2^23 leaves no bits for a fraction
+  const auto bits = bits_as<std::int32_t>(bounded + 12582912.0f);
+  return {static_cast<std::int8_t>(bits - bits_as<std::int32_t>(12582912.0f))};
+}
+
+}  // namespace v0
+}  // namespace zoomr

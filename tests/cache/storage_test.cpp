@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Caches of each storage type: against the naive reference over what they store, and against a cache of floats.
+#include <cache/against_reference.hpp>
+#include <cache/small_policies.hpp>
+
+#include <cmath>        // std::abs
+#include <string_view>  // std::string_view
+
+namespace zoomr_test {
+namespace {
+
+using zoomr::float16, zoomr::float8, zoomr::int8;
+
+/// Keeps the tokens whose keys have most dimensions beyond 1/2: it sees how large keys are, which ranks by attention
+/// or by angles do not.
+struct loud_keys {
+  using role = zoomr::role::retainer;
+  static constexpr const char* name = "loud_keys";
+  static constexpr bool observes = true;
+  static constexpr bool accumulates = false;
+  static constexpr bool reads_keys = true;
+  static constexpr bool while_decoding = true;
+  index every = 9;
+
+  constexpr index kept(index of) const { return of < 30 ? of : 30; }
+  constexpr index observed(index) const { return 1; }
+  constexpr index safe(index) const { return 1; }
+  void rate(const zoomr::lane_attention& seen, view<float> importance) const {
+    for (index t = 0; t < seen.scored; ++t) {
+      importance[t] = 0.0f;
+      for (const float key : seen.keys[t]) importance[t] += std::abs(key) > 0.5f ? 1.0f : 0.0f;
+    }
+  }
+  constexpr const char* problem() const { return nullptr; }
+  static constexpr void each_field(auto& self, auto visit) { visit("every", self.every); }
+  friend constexpr bool operator==(const loud_keys&, const loud_keys&) = default;
+};
+
+/// In each dimension, how many keys of the cue are beyond 1/2.
+struct key_count {
+  using role = zoomr::role::summarizer;
+  static constexpr const char* name = "key_count";
+  using summary = zoomr::summary::mean;
+
+  constexpr zoomr::cells<1> open() const { return {}; }
+  constexpr void fold(zoomr::cells<1>& count, float key) const { count.row[0] += key > 0.5f ? 1.0f : 0.0f; }
+  constexpr void close(zoomr::cells<1>&, index) const {}
+  constexpr const char* problem() const { return nullptr; }
+  static constexpr void each_field(auto&, auto) {}
+  friend constexpr bool operator==(const key_count&, const key_count&) = default;
+};
+
+constexpr zoomr::zones small_zones{.sinks = 2, .recent = 6, .open = zoomr::unlimited};
+
+// Unlike the presets, these are not blind to a factor that all keys share.
+constexpr auto by_loudness = zoomr::compose(loud_keys{}, zoomr::zones{.sinks = 1, .recent = zoomr::unlimited});
+constexpr auto by_count =
+    zoomr::compose(zoomr::fixed_pages{.longest = 5}, key_count{}, zoomr::mean_dot{}, zoomr::pooled_score{},
+                   zoomr::best_segments{.segments = 3}, zoomr::every_token{}, small_zones);
+constexpr auto by_typical_mass =
+    zoomr::compose(zoomr::fixed_pages{.longest = 6}, zoomr::typical_keys{.keys = 2}, zoomr::mean_dot{},
+                   zoomr::pooled_mass{}, zoomr::best_segments{.segments = 3}, zoomr::every_token{}, small_zones);
+
+/// The largest number of a type, or what serves as well for one that needs no scale.
+template <class T>
+constexpr float largest = 1000.0f;
+template <>
+constexpr float largest<float8> = 448.0f;
+template <>
+constexpr float largest<int8> = 127.0f;
+
+/// Limits with the scales that just hold keys up to `key` and values up to 1.
+template <class T>
+zoomr::config scaled_limits(index tokens, float key) {
+  zoomr::config limits = limits_for(tokens);
+  limits.key_scale = key / largest<T>;
+  limits.value_scale = 1.0f / largest<T>;
+  return limits;
+}
+
+template <class T, class Policy>
+void check_stored(const char* name, const Policy& policy, comparison& all) {
+  constexpr kind looks[] = {kind::uniform, kind::peaked, kind::with_infinities};
+  constexpr markup texts[] = {markup::pairs, markup::sentences, markup::stray};
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const kind look = looks[seed % 3];
+    const tape says = make_tape({2, 4, 2, seed % 2 == 0 ? 24 : 40}, look, texts[seed / 2 % 3], 151, 47, seed * 53);
+    const zoomr::config limits = scaled_limits<T>(says.size(), look == kind::peaked ? 3.3f : 1.0f);
+    CAPTURE(std::string(name));
+    CAPTURE(seed);
+    check_against_reference<T>(policy, says, limits, false, all);
+  }
+}
+
+// The tolerance is that of floats, end_to_end: the reference has the same stored numbers, and its keys times their
+// scale are rounded once, which is among the roundings that the family allows each number of a sum.
+TEST_CASE_TEMPLATE("a cache of any type is the reference over what it stores, times the scales", T, float16, float8,
+                   int8) {
+  comparison all;
+  check_stored<T>("full", small::full, all);
+  check_stored<T>("zoomr_mass", small::zoomr_mass, all);
+  check_stored<T>("sentence_kv", small::sentence_kv, all);
+  check_stored<T>("quest", small::quest, all);
+  check_stored<T>("infllm", small::infllm, all);
+  check_stored<T>("h2o", small::h2o, all);
+  check_stored<T>("r_kv", small::r_kv, all);
+  check_rarely_stopped("stored", all);
+}
+
+constexpr float key_scale = 0x1p-7f;
+constexpr float value_scale = 0x1p-6f;
+
+template <class T>
+void store(token_id, index, index, index, float* key, float* value, index dim) {
+  for (index d = 0; d < dim; ++d) {
+    key[d] = as_stored<T>(key[d], key_scale);
+    value[d] = as_stored<T>(value[d], value_scale);
+  }
+}
+
+/// What a cache has done; not how many bytes it took, nor a share that may be NaN.
+zoomr::statistics work(zoomr::statistics counted) {
+  counted.device_peak = 0;
+  counted.captured_sum = 0;
+  return counted;
+}
+
+template <class T, class Policy>
+void check_same_as_floats(const char* name, const Policy& policy) {
+  for (const kind look : {kind::uniform, kind::with_infinities, kind::peaked}) {
+    const tape says = make_tape({2, 4, 2, 24}, look, markup::pairs, 151, 47, 700 + static_cast<std::uint64_t>(look));
+    zoomr::config limits = limits_for(says.size());
+    limits.audit = true;
+    player<Policy> floats(says.numbers.model, policy, limits);
+    floats.spoil = store<T>;
+    floats.open(says);
+    floats.play_plainly();
+    limits.key_scale = key_scale;
+    limits.value_scale = value_scale;
+    player<Policy, T> stored(says.numbers.model, policy, limits);
+    stored.open(says);
+    stored.play_plainly();
+    CAPTURE(std::string(name));
+    REQUIRE(difference(floats.at(0).log, stored.at(0).log) == "");
+    const zoomr::statistics& want = floats.cache.stats(floats.at(0).seq);
+    const zoomr::statistics& got = stored.cache.stats(stored.at(0).seq);
+    REQUIRE(work(got) == work(want));
+    REQUIRE(want.captured_count > 0);
+    REQUIRE(tolerance::within(got.captured_sum, want.captured_sum, tolerance::exact));
+  }
+}
+
+TEST_CASE_TEMPLATE(
+    "with scales that are powers of two it has the bits of a cache of floats that is given those numbers", T, float,
+    float8, int8) {
+  for_each_policy([](const char* name, const auto& policy) { check_same_as_floats<T>(name, policy); });
+  check_same_as_floats<T>("by_loudness", by_loudness);
+  check_same_as_floats<T>("by_count", by_count);
+  check_same_as_floats<T>("by_typical_mass", by_typical_mass);
+}
+
+TEST_CASE("half as many bytes make half as large pages") {
+  using policy_type = std::decay_t<decltype(small::quest)>;
+  const shape model{2, 4, 2, 24};
+  const zoomr::config limits = limits_for(100);
+  const auto bytes = [&](auto stored) {
+    return zoomr::kv_cache<policy_type, decltype(stored)>::bytes(model, small::quest, limits);
+  };
+  const zoomr::memory_use floats = bytes(0.0f);
+  CHECK(bytes(float16{}).details * 2 == floats.details);
+  CHECK(bytes(float8{}).details * 4 == floats.details);
+  CHECK(bytes(int8{}).details * 4 == floats.details);
+  CHECK(bytes(int8{}).summaries == floats.summaries);
+}
+
+TEST_CASE("scales that are not positive and finite are refused at construction") {
+  const float none[] = {0.0f, -0.0f, -1.0f, zoomr::infinity, -zoomr::infinity, zoomr::not_a_number};
+  for (const float bad : none) {
+    for (const bool of_keys : {true, false}) {
+      zoomr::config limits = limits_for(32);
+      (of_keys ? limits.key_scale : limits.value_scale) = bad;
+      CAPTURE(bad);
+      std::string_view problem = "";
+      if (limits.problem() != nullptr) problem = limits.problem();
+      CHECK(problem == "config: key_scale and value_scale must be positive and finite");
+      CHECK_THROWS_AS(zoomr::kv_cache(shape{1, 1, 1, 8}, small::full, limits), zoomr::precondition_error);
+    }
+  }
+  zoomr::config limits = limits_for(32);
+  limits.key_scale = 1e-45f, limits.value_scale = 3e38f;
+  CHECK(limits.problem() == nullptr);
+}
+
+}  // namespace
+}  // namespace zoomr_test

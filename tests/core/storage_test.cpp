@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <core/random.hpp>
+#include <zoomr/core/storage.hpp>
+
+#include <algorithm>  // std::lower_bound
+#include <bit>        // std::bit_cast
+#include <cmath>      // std::isnan, std::ldexp, std::nextafter
+
+namespace zoomr {
+
+namespace {
+
+/// What the bits of a type mean, from its definition alone.
+template <class T>
+struct meaning;
+template <>
+struct meaning<bfloat16> {
+  static constexpr int mantissa = 7, least = -126;
+  static constexpr std::uint32_t largest = 0x7f7f, sign = 0x8000;
+  static constexpr bool infinite = true;
+};
+template <>
+struct meaning<float16> {
+  static constexpr int mantissa = 10, least = -14;
+  static constexpr std::uint32_t largest = 0x7bff, sign = 0x8000;
+  static constexpr bool infinite = true;
+};
+template <>
+struct meaning<float8> {
+  static constexpr int mantissa = 3, least = -6;
+  static constexpr std::uint32_t largest = 0x7e, sign = 0x80;
+  static constexpr bool infinite = false;
+};
+
+/// The number that stands for the bits of a magnitude, as the formula of the format has it.
+template <class T>
+double magnitude_of(std::uint32_t bits) {
+  using of = meaning<T>;
+  const auto field = static_cast<int>(bits >> of::mantissa);
+  const auto fraction = static_cast<int>(bits & ((1u << of::mantissa) - 1));
+  if (field == 0) return std::ldexp(fraction, of::least - of::mantissa);
+  return std::ldexp(fraction + (1 << of::mantissa), of::least - of::mantissa + field - 1);
+}
+
+template <class T>
+T stored_bits(std::uint32_t bits) {
+  return {static_cast<decltype(T::bits)>(bits)};
+}
+
+/// All magnitudes, ascending, and at the end the number where the grid would go on.
+template <class T>
+std::vector<double> grid_of() {
+  std::vector<double> grid;
+  for (std::uint32_t bits = 0; bits <= meaning<T>::largest + 1; ++bits) grid.push_back(magnitude_of<T>(bits));
+  return grid;
+}
+
+/// The bits of the nearest number of a grid, ties to even, found by looking at the numbers only.
+template <class T>
+std::uint32_t nearest_in(const std::vector<double>& grid, float value) {
+  using of = meaning<T>;
+  const std::uint32_t sign = std::signbit(value) ? of::sign : 0;
+  const double size = std::fabs(static_cast<double>(value));
+  const auto above = std::lower_bound(grid.begin(), grid.end(), size);
+  auto place = static_cast<std::uint32_t>(above - grid.begin());
+  if (above == grid.end()) --place;
+  if (place > 0) {
+    const double up = grid[place] - size;
+    const double down = size - grid[place - 1];
+    if (down < up || (down == up && (place - 1) % 2 == 0)) --place;
+  }
+  return sign | (of::infinite ? place : std::min(place, of::largest));
+}
+
+template <class T>
+void check_nearest(const std::vector<double>& grid, float value) {
+  CAPTURE(value);
+  REQUIRE(from_float<T>(value) == stored_bits<T>(nearest_in<T>(grid, value)));
+  REQUIRE(from_float<T>(-value) == stored_bits<T>(nearest_in<T>(grid, -value)));
+}
+
+/// The numbers at, beside and between two magnitudes.
+template <class Check>
+void for_each_between(float low, float high, unit::random& random, Check check) {
+  const float middle = low + (high - low) / 2;
+  for (const float value : {low, middle, high}) {
+    check(value);
+    check(std::nextafter(value, -infinity));
+    check(std::nextafter(value, infinity));
+  }
+  for (int i = 0; i < 4; ++i) check(random.uniform(low, high));
+}
+
+float rounded_bfloat16(float value) { return to_float(from_float<bfloat16>(value)); }
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("every number means what the definition of its format says", T, bfloat16, float16, float8) {
+  using of = meaning<T>;
+  for (std::uint32_t bits = 0; bits <= of::largest; ++bits) {
+    CAPTURE(bits);
+    const auto want = static_cast<float>(magnitude_of<T>(bits));
+    REQUIRE(unit::same_bits(to_float(stored_bits<T>(bits)), want));
+    REQUIRE(unit::same_bits(to_float(stored_bits<T>(bits | of::sign)), -want));
+  }
+  for (std::uint32_t bits = of::largest + 1; bits < of::sign; ++bits) {
+    CAPTURE(bits);
+    const bool is_infinity = of::infinite && bits == of::largest + 1;
+    for (const std::uint32_t sign : {0u, of::sign}) {
+      const float value = to_float(stored_bits<T>(bits | sign));
+      REQUIRE((is_infinity ? value == (sign != 0 ? -infinity : infinity) : std::isnan(value)));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("every number survives the way to float and back", T, bfloat16, float16, float8) {
+  for (std::uint32_t bits = 0; bits < 2 * meaning<T>::sign; ++bits) {
+    const T stored = stored_bits<T>(bits);
+    const float value = to_float(stored);
+    CAPTURE(bits);
+    if (std::isnan(value)) {
+      REQUIRE(std::isnan(to_float(from_float<T>(value))));
+    } else {
+      REQUIRE(from_float<T>(value) == stored);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("a float is rounded to the nearest number, ties to even", T, bfloat16, float16, float8) {
+  const std::vector<double> grid = grid_of<T>();
+  unit::random random(1);
+  for (std::size_t i = 0; i + 2 < grid.size(); ++i) {
+    for_each_between(static_cast<float>(grid[i]), static_cast<float>(grid[i + 1]), random,
+                     [&](float value) { check_nearest<T>(grid, value); });
+  }
+  for (int i = 0; i < 300000; ++i) {
+    const float value = random.any_float();
+    if (std::isnan(value)) {
+      REQUIRE(std::isnan(to_float(from_float<T>(value))));
+    } else {
+      check_nearest<T>(grid, value);
+    }
+    check_nearest<T>(grid, random.uniform(-4.0f, 4.0f));
+    check_nearest<T>(grid, std::ldexp(random.uniform(1.0f, 2.0f), random.between(-30, 17)));
+  }
+}
+
+TEST_CASE("infinities stay, too large becomes infinite, NaN stays NaN: bfloat16") {
+  CHECK(rounded_bfloat16(infinity) == infinity);
+  CHECK(rounded_bfloat16(-infinity) == -infinity);
+  CHECK(rounded_bfloat16(std::numeric_limits<float>::max()) == infinity);
+  CHECK(rounded_bfloat16(std::numeric_limits<float>::lowest()) == -infinity);
+  // NaNs whose mark lies only in the half that is cut off must not become an infinity
+  for (const std::uint32_t low : {1u, 2u, 0x7fffu, 0x8000u, 0xffffu}) {
+    CHECK(std::isnan(rounded_bfloat16(std::bit_cast<float>(0x7f800000u | low))));
+    CHECK(std::isnan(rounded_bfloat16(std::bit_cast<float>(0xff800000u | low))));
+  }
+}
+
+TEST_CASE("infinities stay, from 65520 a number is infinite, the least step is 2^-24: float16") {
+  const auto bits = [](float value) { return from_float<float16>(value).bits; };
+  CHECK(bits(infinity) == 0x7c00);
+  CHECK(bits(-infinity) == 0xfc00);
+  CHECK(bits(65504.0f) == 0x7bff);
+  CHECK(bits(std::nextafter(65520.0f, 0.0f)) == 0x7bff);
+  CHECK(bits(65520.0f) == 0x7c00);
+  CHECK(bits(-65520.0f) == 0xfc00);
+  CHECK(bits(std::numeric_limits<float>::max()) == 0x7c00);
+  CHECK(bits(0x1p-24f) == 0x0001);
+  CHECK(bits(0x1p-25f) == 0x0000);
+  CHECK(bits(std::nextafter(0x1p-25f, 1.0f)) == 0x0001);
+  CHECK(bits(0x1.8p-24f) == 0x0002);
+  CHECK(bits(0x1.ff8p-15f) == 0x03ff);
+  CHECK(bits(0x1.ffcp-15f) == 0x0400);  // half-way between the largest subnormal and the least normal number
+  CHECK(bits(-0.0f) == 0x8000);
+  CHECK(bits(-1e-45f) == 0x8000);
+  CHECK(bits(not_a_number) == 0x7fff);
+  CHECK(bits(-not_a_number) == 0x7fff);
+  for (const std::uint32_t low : {1u, 0x1fffu, 0x2000u, 0x400000u, 0x7fffffu}) {
+    CHECK(std::isnan(to_float(from_float<float16>(std::bit_cast<float>(0x7f800000u | low)))));
+    CHECK(std::isnan(to_float(from_float<float16>(std::bit_cast<float>(0xff800000u | low)))));
+  }
+}
+
+TEST_CASE("beyond 448 is 448, infinities too, NaN stays NaN: float8") {
+  const auto bits = [](float value) { return from_float<float8>(value).bits; };
+  for (const float value : {448.0f, 449.0f, 464.0f, 465.0f, 480.0f, 512.0f, 1e30f, infinity}) {
+    CHECK(bits(value) == 0x7e);
+    CHECK(bits(-value) == 0xfe);
+  }
+  CHECK(bits(432.0f) == 0x7e);  // half-way from 416: to even
+  CHECK(bits(std::nextafter(432.0f, 0.0f)) == 0x7d);
+  CHECK(bits(0x1p-9f) == 0x01);
+  CHECK(bits(0x1p-10f) == 0x00);
+  CHECK(bits(std::nextafter(0x1p-10f, 1.0f)) == 0x01);
+  CHECK(bits(0x1.8p-9f) == 0x02);
+  CHECK(bits(-0.0f) == 0x80);
+  CHECK(bits(not_a_number) == 0x7f);
+  CHECK(bits(-not_a_number) == 0x7f);
+  CHECK(bits(std::bit_cast<float>(0x7f800001u)) == 0x7f);
+  CHECK(to_float(float8{0x7e}) == 448.0f);
+  CHECK(std::isnan(to_float(float8{0x7f})));
+  CHECK(std::isnan(to_float(float8{0xff})));
+}
+
+TEST_CASE("int8 is a whole number: the nearest, ties to even, never beyond 127; NaN is 0") {
+  for (int number = -128; number <= 127; ++number) {
+    const int8 stored{static_cast<std::int8_t>(number)};
+    CHECK(to_float(stored) == static_cast<float>(number));
+    CHECK(from_float<int8>(to_float(stored)).bits == (number == -128 ? -127 : number));
+  }
+  unit::random random(2);
+  const auto check = [](float value) {
+    int nearest = -127;
+    for (int number = -126; number <= 127; ++number) {
+      const double nearer = std::fabs(double{value} - number) - std::fabs(double{value} - nearest);
+      if (nearer < 0 || (nearer == 0 && number % 2 == 0)) nearest = number;
+    }
+    CAPTURE(value);
+    REQUIRE(from_float<int8>(value).bits == nearest);
+  };
+  for (int number = -130; number < 130; ++number) {
+    for_each_between(static_cast<float>(number), static_cast<float>(number + 1), random, check);
+  }
+  for (int i = 0; i < 20000; ++i) {
+    check(random.uniform(-140.0f, 140.0f));
+    check(random.uniform(-1.0f, 1.0f));
+    if (const float value = random.any_float(); !std::isnan(value) && std::fabs(value) < 0x1p40f) check(value);
+  }
+  for (const float value : {0.0f, -0.0f, 1e-45f, -1e-45f, 0x1.fffffep-2f, 0.5f, -0.5f}) check(value);
+  for (const float value : {127.5f, 128.0f, 0x1p23f, 0x1p31f, 3e38f, infinity}) {
+    CHECK(from_float<int8>(value).bits == 127);
+    CHECK(from_float<int8>(-value).bits == -127);
+  }
+  CHECK(from_float<int8>(not_a_number).bits == 0);
+  CHECK(from_float<int8>(-not_a_number).bits == 0);
+  CHECK(from_float<int8>(std::bit_cast<float>(0x7fc00055u)).bits == 0);
+}
+
+#if defined(__FLT16_MANT_DIG__)
+__extension__ using compilers_half = _Float16;
+
+TEST_CASE("float16 is the compiler's own half") {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    const auto half = std::bit_cast<compilers_half>(static_cast<std::uint16_t>(bits));
+    REQUIRE(unit::same_bits(to_float(stored_bits<float16>(bits)), static_cast<float>(half)));
+  }
+  unit::random random(3);
+  const auto check = [](float value) {
+    CAPTURE(value);
+    const auto want = std::bit_cast<std::uint16_t>(static_cast<compilers_half>(value));
+    if (std::isnan(value)) {
+      REQUIRE(std::isnan(to_float(from_float<float16>(value))));
+    } else {
+      REQUIRE(from_float<float16>(value).bits == want);
+    }
+  };
+  for (std::uint32_t bits = 0; bits < 0x7c00u; ++bits) {
+    for_each_between(to_float(stored_bits<float16>(bits)), to_float(stored_bits<float16>(bits + 1)), random, check);
+  }
+  for (int i = 0; i < 300000; ++i) {
+    check(random.any_float());
+    check(std::ldexp(random.uniform(-2.0f, 2.0f), random.between(-30, 17)));
+  }
+}
+#endif
+
+TEST_CASE("a float is stored as it is") {
+  for (const float value : {0.0f, -0.0f, 1.5f, infinity, -infinity, not_a_number, 1e-42f}) {
+    CHECK(unit::same_bits(to_float(from_float<float>(value)), value));
+  }
+}
+
+// Legal arguments of a kernel, of the size that they must have, and usable at compile time.
+template <class T>
+inline constexpr bool plain = std::is_trivially_copyable_v<T>&& std::is_standard_layout_v<T>&& to_float(T{}) == 0.0f &&
+                              from_float<T>(1.5f) == from_float<T>(to_float(from_float<T>(1.5f)));
+static_assert(plain<float> && plain<bfloat16> && plain<float16> && plain<float8> && plain<int8>);
+static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2 && sizeof(float8) == 1 && sizeof(int8) == 1);
+static_assert(to_float(from_float<float16>(0.1f)) == 0.0999755859375f && from_float<float16>(65520.0f).bits == 0x7c00);
+static_assert(to_float(from_float<float8>(0.1f)) == 0.1015625f && to_float(from_float<float8>(-1e9f)) == -448.0f);
+static_assert(to_float(from_float<int8>(2.5f)) == 2.0f && to_float(from_float<int8>(-999.0f)) == -127.0f);
+
+}  // namespace zoomr
