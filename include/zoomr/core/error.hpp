@@ -21,6 +21,7 @@ class precondition_error : public std::logic_error {
 enum class errc {
   capacity,    ///< a pool, a table or a sequence is full
   undo_depth,  ///< a rollback goes deeper than what was kept to undo it
+  device,      ///< a kernel cannot be started, or a copy fails
 };
 
 /// The world's fault, with the sizes involved and what to do in its text. Nothing was changed.

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Part of support/simt.hpp: the block that is running, its threads, and who of them is next.
+#pragma once
+
+#include <support/simt/fiber.hpp>
+
+#include <array>       // std::array
+#include <bit>         // std::countr_zero
+#include <cstdint>     // std::uint64_t
+#include <cstring>     // std::strcmp
+#include <exception>   // std::exception_ptr
+#include <functional>  // std::function
+#include <memory>      // std::unique_ptr
+#include <random>      // std::mt19937_64
+#include <set>         // std::set
+#include <stdexcept>   // std::runtime_error
+#include <string>      // std::string
+#include <utility>     // std::move, std::swap
+#include <vector>      // std::vector
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned of_x = 1, unsigned of_y = 1, unsigned of_z = 1) : x(of_x), y(of_y), z(of_z) {}
+};
+
+inline dim3 threadIdx;
+inline dim3 blockIdx;
+inline dim3 blockDim;
+inline dim3 gridDim;
+
+namespace simt {
+
+inline constexpr int warp = 32;
+inline constexpr int most_threads = 1024;
+
+/// What a kernel does wrong.
+class fault : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Of all that can run, the first is next, or the last, or any. A thread runs until it must wait.
+enum class order { forward, reverse, random };
+
+/// How the next launches are run.
+struct settings {
+  order threads = order::forward;
+  order blocks = order::forward;
+  std::uint64_t seed = 1;
+  std::string without;  // "file:line" of a barrier that is left out: nobody waits, each thread has voted alone
+};
+inline settings how;
+
+/// Settings until the end of a scope.
+class scoped_settings {
+ public:
+  explicit scoped_settings(settings until_then) : before_(std::move(how)) { how = std::move(until_then); }
+  scoped_settings(const scoped_settings&) = delete;
+  scoped_settings& operator=(const scoped_settings&) = delete;
+  ~scoped_settings() { how = std::move(before_); }
+
+ private:
+  settings before_;
+};
+
+/// The barriers that were passed since this was cleared, as "file:line", without folders.
+inline std::set<std::string> barriers_seen;
+
+inline bool same_text(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
+
+/// A place in the source.
+struct site {
+  const char* file = "";
+  int line = 0;
+  friend bool operator==(site a, site b) { return a.line == b.line && same_text(a.file, b.file); }
+};
+
+inline std::string name_of(site at) {
+  const std::string path = at.file;
+  return path.substr(path.find_last_of('/') + 1) + ":" + std::to_string(at.line);
+}
+
+/// What the lanes of a collective show each other; `lanes` are those that take part.
+struct shown_values {
+  unsigned lanes = 0;
+  std::array<std::uint64_t, warp> of{};
+};
+
+/// Where a thread waits for others, what it shows them and what it is told.
+struct meeting {
+  const char* name = "";  // "__syncthreads"
+  site at;
+  unsigned lanes = 0;  // whom it waits for; none: the block
+  std::uint64_t value = 0;
+  int source = 0;                                           // the lane whose value it asks for
+  void (*answer)(const shown_values&, meeting&) = nullptr;  // sets `result`; none: a barrier
+  std::uint64_t result = 0;
+  bool undefined = false;  // the result is of a lane that takes no part
+};
+
+struct word_history;
+
+/// An element of a shared array, for those who touch it (support/simt/shared.hpp).
+struct shared_word {
+  word_history* history;
+  std::int32_t element;
+  std::int32_t elements;  // of the array
+};
+
+/// 16 bytes on their way from global to shared memory.
+struct copy_under_way {
+  void* to;
+  const void* from;
+  shared_word word;
+  std::array<unsigned char, 16> sent;
+};
+
+enum class status { ready, waits, over };
+
+struct thread_state {
+  explicit thread_state(void (*code)()) : runs(code) {}
+
+  fiber runs;
+  dim3 place;
+  status now = status::over;
+  meeting at;
+  site last_barrier;
+  std::uint64_t steps = 0;             // what it has done to shared memory since it last waited
+  std::vector<copy_under_way> copies;  // oldest first
+  std::vector<std::size_t> batches;    // how many of them each batch has
+  std::size_t in_no_batch = 0;
+};
+
+/// Some of a block's threads.
+class thread_set {
+ public:
+  void add(int thread) { words_[word(thread)] |= bit(thread); }
+  void remove(int thread) { words_[word(thread)] &= ~bit(thread); }
+  bool empty() const { return first() < 0; }
+  /// The lowest, or -1.
+  int first() const {
+    for (std::size_t w = 0; w < words_.size(); ++w) {
+      if (words_[w] != 0) return static_cast<int>(w) * 64 + std::countr_zero(words_[w]);
+    }
+    return -1;
+  }
+  /// The highest, or -1.
+  int last() const {
+    for (std::size_t w = words_.size(); w-- > 0;) {
+      if (words_[w] != 0) return static_cast<int>(w) * 64 + 63 - std::countl_zero(words_[w]);
+    }
+    return -1;
+  }
+  /// The lowest from `thread` on, or else the lowest, or -1.
+  int next(int thread) const {
+    thread_set rest = *this;
+    for (std::size_t w = 0; w < word(thread); ++w) rest.words_[w] = 0;
+    rest.words_[word(thread)] &= ~(bit(thread) - 1);
+    return rest.empty() ? first() : rest.first();
+  }
+
+ private:
+  static constexpr std::size_t word(int thread) { return static_cast<std::size_t>(thread) / 64; }
+  static constexpr std::uint64_t bit(int thread) { return std::uint64_t{1} << (thread % 64); }
+  std::array<std::uint64_t, most_threads / 64> words_{};
+};
+
+/// The lanes of a warp, and how far each has seen the others: up to which of their times. Its own time is its own
+/// entry.
+struct warp_state {
+  unsigned living = 0;
+  unsigned waiting = 0;  // in a collective
+  std::array<std::array<std::uint32_t, warp>, warp> seen{};
+  warp_state() {
+    for (std::size_t l = 0; l < warp; ++l) seen[l][l] = 1;
+  }
+};
+
+/// A barrier of this launch.
+struct known_barrier {
+  site at;
+  bool left_out;
+};
+
+struct block_state {
+  std::vector<std::unique_ptr<thread_state>> threads;  // may be more than the block has
+  std::vector<warp_state> warps;                       // the same; their times go on from block to block
+  std::vector<known_barrier> barriers;
+  std::function<void()> body;
+  bool running = false;
+  int number = 0;
+  int size = 0;
+  int living = 0;  // threads that have not ended
+  int now = 0;     // the thread that is running
+  thread_set ready;
+  thread_set resting;  // have given way
+
+  // Counts the barriers of all blocks, and the blocks: what happens at different times is ordered.
+  std::uint64_t time = 0;
+  std::uint64_t began = 0;
+
+  meeting barrier;  // where those that have arrived are
+  int arrived = 0;
+  int votes = 0;
+  int counted_votes = 0;  // of the last barrier
+  int counted_voters = 0;
+
+  std::exception_ptr failure;
+  std::mt19937_64 random;
+};
+inline block_state block;
+
+inline thread_state& thread(int number) { return *block.threads[static_cast<std::size_t>(number)]; }
+inline thread_state& self() { return thread(block.now); }
+inline int lane() { return block.now % warp; }
+inline int own_warp() { return block.now / warp; }
+inline warp_state& warp_of(int number) { return block.warps[static_cast<std::size_t>(number / warp)]; }
+
+[[noreturn]] inline void fail(const std::string& sentence) {
+  std::string where = " (thread " + std::to_string(block.now) + " of block " + std::to_string(block.number);
+  if (self().last_barrier.line > 0) where += ", last barrier " + name_of(self().last_barrier);
+  throw fault(sentence + where + ")");
+}
+
+/// Ends a thread whose block has failed.
+struct cancelled {};
+
+/// Lets the scheduler run others until it is this thread's turn again.
+inline void leave_thread() {
+  self().runs.leave();
+  if (block.failure) throw cancelled{};
+}
+
+inline void wait_for_others() {
+  self().now = status::waits;
+  self().steps = 0;
+  block.ready.remove(block.now);
+}
+
+inline void wake(int number) {
+  thread(number).now = status::ready;
+  block.ready.add(number);
+}
+
+/// Counts what a thread does, so that it cannot go on for ever unnoticed.
+inline void step() {
+  constexpr std::uint64_t for_ever = 1 << 20;
+  if (++self().steps >= for_ever) fail("a thread goes on for ever: it does not wait, and does not end");
+}
+
+/// Before an atomic operation others may have their turn, so that those that wait for a value see it at last.
+inline void step_of_atomic() {
+  step();
+  const bool by_chance = how.threads == order::random && block.random() % 4 == 0;
+  if (!by_chance && self().steps % 64 != 0) return;
+  block.ready.remove(block.now);
+  block.resting.add(block.now);
+  leave_thread();
+}
+
+/// Who is next, or -1.
+inline int next_thread() {
+  if (block.ready.empty()) std::swap(block.ready, block.resting);
+  switch (how.threads) {
+    case order::forward:
+      return block.ready.first();
+    case order::reverse:
+      return block.ready.last();
+    case order::random:
+      return block.ready.next(static_cast<int>(block.random() % static_cast<unsigned>(block.size)));
+  }
+  return -1;
+}
+
+}  // namespace simt
