@@ -16,7 +16,8 @@ inline namespace v0 {
 /// time. Results do not depend on how sequences are batched, nor on how a text was cut into steps.
 ///
 /// @tparam Policy  what compose() makes
-/// @tparam T       storage type of keys and values: float, bfloat16
+/// @tparam T       storage type of keys and values: float, bfloat16, float16, float8, int8; the last two with scales
+///                 (config.key_scale, config.value_scale)
 template <class Policy, class T = float>
 class kv_cache {
  public:
@@ -163,8 +164,9 @@ class kv_cache {
     const index wanted = stepped.in_prompt() ? item.ids.size() : std::min(item.ids.size(), core_->limits.draft_tokens);
     ZOOMR_EXPECTS(wanted <= core_->limits.step_tokens - planned,
                   "begin: more tokens than config.step_tokens in one step");
-    planned_item made = plan(core_->policy, stepped, item, core_->limits, core_->sizes.most_segments,
-                             view<planned_token>(core_->table).slice(planned, core_->limits.step_tokens));
+    planned_item made =
+        plan(core_->policy, stepped, stepped.log.last_position(), item, core_->limits, core_->sizes.most_segments,
+             view<planned_token>(core_->table).slice(planned, core_->limits.step_tokens));
     made.planned = planned;
     made.draft = draft;
     made.packed = packed;

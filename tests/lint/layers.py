@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The folders are the architecture: a header includes only what stands before it in ORDER, and never a sibling.
+"""The folders are the architecture: a header includes only what stands before it in ORDER, and never a sibling; a
+device header (.cuh) may include those of its own folder, and no host header (.hpp) includes a device header.
 
 layers.py INCLUDE_DIR       prints each fault of the headers below INCLUDE_DIR/zoomr; exit status 1 if there are any
 layers.py --self-test DIR   plants faults in a copy of them and checks that each is found
@@ -14,16 +15,22 @@ import tempfile
 # One entry for each header, lowest first; an entry of several folders holds siblings that never include each other.
 ORDER = """
 config.hpp version.hpp
-core/types.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp
-math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp
-segment.hpp summaries.hpp attention.hpp concepts.hpp zones.hpp
+core/types.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp
+core/device.cuh core/vectors.cuh core/block.cuh
+math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
+math/softmax.cuh math/best.cuh math/top_k.cuh
+segment.hpp slots.hpp summaries.hpp attention.hpp concepts.hpp taking.hpp zones.hpp
 segment/|retain/|summarize/|ask/|score/|agree/|select/|refresh/|store/|attend/
 policy.hpp
 policies/
-cache/config.hpp cache/statistics.hpp cache/query_memory.hpp cache/selection.hpp cache/sequence_state.hpp
-cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/trace.hpp cache/core.hpp cache/choosing.hpp
+cache/config.hpp cache/statistics.hpp cache/query_memory.hpp cache/selection.hpp cache/token_state.hpp
+cache/sequence_state.hpp
+cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/trace.hpp
+cache/evicting.hpp cache/core.hpp cache/choosing.hpp
 cache/retaining.hpp cache/commit.hpp cache/audit.hpp step.hpp kv_cache.hpp
-zoomr.hpp
+cache/device_layout.cuh cache/device_kernels.cuh cache/device_rows.cuh cache/device_core.cuh
+cache/device_launches.cuh device_step.cuh device_cache.cuh
+zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300
 SPDX = "// SPDX-License-Identifier: Apache-2.0"
@@ -40,7 +47,7 @@ def place(header):
 
 def faults(include_dir):
     root = pathlib.Path(include_dir) / "zoomr"
-    headers = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.hpp"))
+    headers = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.suffix in (".hpp", ".cuh"))
     if not headers:
         yield f"{root}: no headers"
     for header in headers:
@@ -57,15 +64,21 @@ def faults(include_dir):
             yield f"{header}: {len(lines)} lines, more than {LONGEST}"
         if re.search(r"\b(TODO|FIXME)\b", text):
             yield f"{header}: unfinished work (TODO, FIXME) belongs elsewhere"
-        if not re.fullmatch(r"[a-z0-9_/]+\.hpp", header):
+        if not re.fullmatch(r"[a-z0-9_/]+\.(hpp|cuh)", header):
             yield f"{header}: names are snake_case"
         for kind, included in re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)', text, re.MULTILINE):
             if kind == '"':
                 yield f'{header}: "{included}" must be included as <zoomr/...>'
             elif included.startswith("zoomr/"):
-                there = place(included.removeprefix("zoomr/"))
-                if included.removeprefix("zoomr/") not in headers:
+                other = included.removeprefix("zoomr/")
+                there = place(other)
+                same_folder = header.rpartition("/")[0] == other.rpartition("/")[0]
+                if other not in headers:
                     yield f"{header}: <{included}> does not exist"
+                elif header.endswith(".hpp") and other.endswith(".cuh"):
+                    yield f"{header}: host code includes device code, <{included}>"
+                elif header.endswith(".cuh") and same_folder and there == here:
+                    continue
                 elif here is not None and there is not None and there >= here:
                     yield f"{header}: {'sibling' if there == here else 'upward'} include of <{included}>"
 
@@ -83,6 +96,8 @@ PLANTED = [  # header, what is added at its end (or, with None, taken away), and
     ("segment.hpp", "#include <zoomr/segments.hpp>", "segment.hpp: <zoomr/segments.hpp> does not exist"),
     ("math/newcomer.hpp", SPDX + "\n#pragma once", "math/newcomer.hpp: has no place in the layers"),
     ("math/order.hpp", "// TODO", "math/order.hpp: unfinished work"),
+    ("attend/gather.hpp", "#include <zoomr/attend/gather.cuh>", "attend/gather.hpp: host code includes device code"),
+    ("attend/gather.cuh", "#include <zoomr/select/nothing.hpp>", "attend/gather.cuh: sibling include"),
     ("step.hpp", "\n" * LONGEST, "step.hpp: "),
     ("summaries.hpp", None, "summaries.hpp: the first line must be"),
     ("config.hpp", None, "config.hpp: #pragma once is missing"),

@@ -168,6 +168,15 @@ TEST_CASE("take_nothing takes nothing") {
   }
 }
 
+TEST_CASE("a selector says where its walk ends") {
+  CHECK(best_segments{.segments = 3, .tokens = 9}.limits(5) == take_limits{.segments = 3, .room = 9});
+  CHECK(fill_budget{.tokens = 9}.limits(5) == take_limits{.room = 4});
+  CHECK(fill_budget{.tokens = 9, .cut = false}.limits(12) == take_limits{.room = -3, .cut = false});
+  CHECK(cover_mass{.share = 0.25f, .segments = 3}.limits(5) == take_limits{.segments = 3, .share = 0.25f});
+  CHECK(take_nothing{}.limits(5) == take_limits{.segments = 0});
+  CHECK(take_limits{.share = 0.3f}.wanted(1000000007) == 300000014);  // in double: 0.3f is a little more than 0.3
+}
+
 TEST_CASE("each problem of a selector has its sentence") {
   CHECK(best_segments{}.problem() == nullptr);
   CHECK(best_segments{.segments = 0}.problem() == std::string("best_segments: segments and tokens must be at least 1"));

@@ -5,8 +5,6 @@
 #include <zoomr/concepts.hpp>
 #include <zoomr/math/softmax.hpp>
 
-#include <cmath>  // std::sqrt
-
 namespace zoomr {
 inline namespace v0 {
 
@@ -26,18 +24,26 @@ struct head_mass {
 
   void add(view<const float, 2> scores, view<const index> tokens, index head_dim, view<tally> tallies,
            view<index>) const {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    const float by_dim = scale(head_dim);
     for (index head = 0; head < scores.extent(0); ++head) {
       const softmax mass(tallies.size(), [&](index id) {
         if (tallies[id] == not_eligible) return not_a_number;
-        return fused(scores(head, id), scale, logarithm(static_cast<float>(tokens[id])));
+        return logit(scores(head, id), by_dim, tokens[id]);
       });
       if (mass.sum() == 0.0f) continue;
       for (index id = 0; id < tallies.size(); ++id) {
-        if (tallies[id] != not_eligible) tallies[id] += static_cast<tally>(mass.share(id) * unit + 0.5f);
+        if (tallies[id] != not_eligible) tallies[id] += counted(mass.share(id));
       }
     }
   }
+
+  // One segment of one head, for the device's twin too.
+  ZOOMR_HD static float scale(index head_dim) { return quotient(1.0f, square_root(static_cast<float>(head_dim))); }
+  ZOOMR_HD static float logit(float score, float by_dim, index tokens) {
+    return fused(score, by_dim, logarithm(static_cast<float>(tokens)));
+  }
+  ZOOMR_HD static tally counted(float share) { return static_cast<tally>(share * unit + 0.5f); }
+
   constexpr const char* problem() const { return nullptr; }
   static constexpr void each_field(auto& self, auto visit) { visit("per", self.per); }
   friend constexpr bool operator==(const head_mass&, const head_mass&) = default;

@@ -5,9 +5,6 @@
 #include <zoomr/concepts.hpp>
 #include <zoomr/math/softmax.hpp>
 
-#include <algorithm>  // std::max
-#include <cmath>      // std::sqrt
-
 namespace zoomr {
 inline namespace v0 {
 
@@ -29,19 +26,29 @@ struct pooled_mass {
   pool over_group = pool::max;
 
   void add(view<const float, 2> scores, view<const index>, index head_dim, view<tally> tallies, view<index>) const {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    const float by_dim = scale(head_dim);
     for (index head = 0; head < scores.extent(0); ++head) {
       const softmax mass(tallies.size(), [&](index id) {
-        return tallies[id] == not_eligible ? not_a_number : scores(head, id) * scale;
+        return tallies[id] == not_eligible ? not_a_number : logit(scores(head, id), by_dim);
       });
       if (mass.sum() == 0.0f) continue;
       for (index id = 0; id < tallies.size(); ++id) {
-        if (tallies[id] == not_eligible) continue;
-        const auto of_head = static_cast<tally>(mass.share(id) * unit + 0.5f);
-        tallies[id] = over_group == pool::mean ? tallies[id] + of_head : std::max(tallies[id], of_head);
+        if (tallies[id] != not_eligible) tallies[id] = pooled(tallies[id], mass.share(id));
       }
     }
   }
+
+  // One segment of one head, for the device's twin too.
+  ZOOMR_HD static float scale(index head_dim) { return quotient(1.0f, square_root(static_cast<float>(head_dim))); }
+  ZOOMR_HD static float logit(float score, float by_dim) {
+    return fused(score, by_dim, 0.0f);  // so that no compiler joins the product with a sum that follows
+  }
+  ZOOMR_HD tally pooled(tally so_far, float share) const {
+    const auto of_head = static_cast<tally>(share * unit + 0.5f);
+    if (over_group == pool::mean) return so_far + of_head;
+    return of_head > so_far ? of_head : so_far;
+  }
+
   constexpr const char* problem() const {
     return per == scope::sequence ? "pooled_mass: masses of different layers are not pooled; use head_mass" : nullptr;
   }

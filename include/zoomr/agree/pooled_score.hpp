@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/concepts.hpp>
+#include <zoomr/math/functions.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -23,16 +24,22 @@ struct pooled_score {
 
   void add(view<const float, 2> scores, view<const index>, index, view<tally> tallies, view<index>) const {
     for (index id = 0; id < tallies.size(); ++id) {
-      if (tallies[id] == not_eligible) continue;
-      float pooled = scores(0, id);
-      for (index head = 1; head < scores.extent(0); ++head) {
-        const float score = scores(head, id);
-        if (over_group == pool::mean) pooled += score;
-        if (over_group == pool::max && (score > pooled || score != score)) pooled = score;
-      }
-      tallies[id] = sortable(over_group == pool::mean ? pooled / static_cast<float>(scores.extent(0)) : pooled);
+      if (tallies[id] != not_eligible) tallies[id] = pooled(scores, id);
     }
   }
+
+  /// One segment, for the device's twin too.
+  /// @param scores  [heads, segments]
+  ZOOMR_HD tally pooled(view<const float, 2> scores, index id) const {
+    float all = scores(0, id);
+    for (index head = 1; head < scores.extent(0); ++head) {
+      const float score = scores(head, id);
+      if (over_group == pool::mean) all += score;
+      if (over_group == pool::max && (score > all || score != score)) all = score;
+    }
+    return sortable(over_group == pool::mean ? quotient(all, static_cast<float>(scores.extent(0))) : all);
+  }
+
   constexpr const char* problem() const {
     return per == scope::sequence ? "pooled_score: scores of different layers cannot be pooled; use votes or mass"
                                   : nullptr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/concepts.hpp>
+#include <zoomr/math/functions.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -16,7 +17,7 @@ struct running_mean {
   static constexpr bool sums = true;
 
   /// One dimension: the sum over the open segment, and how many queries are in it.
-  ZOOMR_HD constexpr float ask(float, float sum, index count) const { return sum / static_cast<float>(count); }
+  ZOOMR_HD constexpr float ask(float, float sum, index count) const { return quotient(sum, static_cast<float>(count)); }
   constexpr const char* problem() const { return nullptr; }
   static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const running_mean&, const running_mean&) = default;

@@ -1,47 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. From levels to runs: attended = [0, front) + segments at their level + [back, end), ascending and
-// disjoint by construction. Positions become slots where a lane has retained only some of its tokens.
+// disjoint by construction.
 #pragma once
 
+#include <zoomr/slots.hpp>
 #include <zoomr/zones.hpp>
-
-#include <algorithm>  // std::lower_bound, std::min, std::max
 
 namespace zoomr {
 inline namespace v0 {
-
-/// Where the tokens of one lane lie: slot = position, unless retention has compacted it. Then what is left of the
-/// tokens before `compacted_end` comes first, and all tokens from there on follow.
-struct slot_map {
-  view<const index> kept;   // [retained]  ascending positions before `compacted_end`; empty: all are kept
-  index compacted_end = 0;  // first position after what has been compacted
-
-  /// The slot of the first stored token at or after `position`.
-  index slot_of(index position) const {
-    if (kept.size() == 0) return position;
-    if (position >= compacted_end) return kept.size() + position - compacted_end;
-    return static_cast<index>(std::lower_bound(kept.begin(), kept.end(), position) - kept.begin());
-  }
-  index position_of(index slot) const {
-    if (kept.size() == 0) return slot;
-    return slot < kept.size() ? kept[slot] : slot - kept.size() + compacted_end;
-  }
-};
-
-/// The zones of one query, in positions: it attends [0, front) and [back, end) in any case.
-struct zone_bounds {
-  index front = 0;
-  index back = 0;
-  index end = 0;
-};
-
-/// The slots of the part of [first, last) that lies between the zones.
-inline run between_zones(index first, index last, zone_bounds zone, const slot_map& slots) {
-  first = std::max(first, zone.front);
-  last = std::min(last, zone.back);
-  if (first >= last) return {0, 0};
-  return {slots.slot_of(first), slots.slot_of(last)};
-}
 
 /// Ascending runs in the caller's memory; touching ones are joined.
 class run_list {
@@ -67,6 +33,28 @@ class run_list {
   index tokens_ = 0;
 };
 
+/// The slots attended of one segment; either may be empty.
+struct attended_parts {
+  run details;
+  run summary;
+};
+
+/// What a query attends of segment `id` under `row`, the zones apart.
+/// @cost  O(1), or O(log retained) where a lane has been compacted
+ZOOMR_HD constexpr attended_parts parts_attended(const segment& s, index id, const selection_row& row, zone_bounds zone,
+                                                 bool own_summary, const slot_map& slots) {
+  attended_parts parts;
+  const level at = row.of(id);
+  if (at == level::dropped || s.end <= zone.front || s.begin >= zone.back) return parts;
+  if (at == level::details) {
+    parts.details = between_zones(s.begin, s.split, zone, slots);
+    const bool cut = id == row.cut_segment && parts.details.size() > row.cut_tokens;
+    if (cut) parts.details.last = parts.details.first + row.cut_tokens;
+  }
+  if (at == level::summary || own_summary) parts.summary = between_zones(s.split, s.end, zone, slots);
+  return parts;
+}
+
 /// Adds the slots that a query attends under `row`.
 /// @param segments  [segments]  ascending; `out` needs room for 2 * segments + 2 runs
 /// @cost  O(segments)
@@ -74,15 +62,9 @@ inline void resolve(view<const segment> segments, const selection_row& row, zone
                     const slot_map& slots, run_list& out) {
   out.add({0, slots.slot_of(zone.front)});
   for (index id = 0; id < segments.size(); ++id) {
-    const segment& s = segments[id];
-    const level at = row.of(id);
-    if (at == level::dropped || s.end <= zone.front || s.begin >= zone.back) continue;
-    if (at == level::details) {
-      run details = between_zones(s.begin, s.split, zone, slots);
-      if (id == row.cut_segment) details.last = std::min(details.last, details.first + row.cut_tokens);
-      out.add(details);
-    }
-    if (at == level::summary || own_summary) out.add(between_zones(s.split, s.end, zone, slots));
+    const attended_parts parts = parts_attended(segments[id], id, row, zone, own_summary, slots);
+    out.add(parts.details);
+    out.add(parts.summary);
   }
   out.add({slots.slot_of(zone.back), slots.slot_of(zone.end)});
 }

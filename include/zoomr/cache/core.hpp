@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/chooser.hpp>
+#include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/observation.hpp>
 #include <zoomr/cache/plan.hpp>
 #include <zoomr/cache/trace.hpp>
@@ -47,7 +48,7 @@ struct cache_core {
         sizes(model, with, given),
         pool(model, pages_for(given.pool())),
         choice(sizes, with),
-        observed(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()),
+        observed(model, sizes.kept > 0 ? given.tokens : 0, reads_keys(), given),
         drafts(model, sizes.query_parts, draft_records(given)),
         noting(model, sizes.noted > 0 ? 1 : 0, draft_records(given)),
         asking(model, asking_parts(sizes, with), given.sequences),
@@ -121,19 +122,10 @@ struct cache_core {
   /// Commits the first `count` tokens of an item to tokens, segments and segmenter.
   /// @return the number of segments before
   index commit_tokens(state_type& state, const planned_item& item, index count) {
-    const auto segments_before = static_cast<index>(state.segments.size());
+    const index segments_before = state.segment_count();
     for (index t = 0; t < count; ++t) {
-      const token_class classes = table[static_cast<std::size_t>(item.planned + t)].classes;
-      const bool prompt_ends = item.prompt_ends && t + 1 == count;
-      closings closed;
-      policy.segment.feed(state.segmenting, classes, state.tokens(), closed);
-      if (prompt_ends) policy.segment.end_of_prompt(state.segmenting, state.tokens(), closed);
-      state.classes.push_back(classes);
-      for (index c = 0; c < closed.count; ++c) {
-        state.segments.push_back(closed.at[c]);
-        state.after_close.push_back(state.segmenting);
-      }
-      if (prompt_ends) state.prompt_end = state.tokens();
+      state.add(policy.segment, table[static_cast<std::size_t>(item.planned + t)].classes,
+                item.prompt_ends && t + 1 == count);
     }
     state.undo_floor = std::max(state.undo_floor, state.tokens() - limits.undo());
     return segments_before;
@@ -146,7 +138,7 @@ struct cache_core {
     trim_pages(state);
   }
 
-  /// Makes the summaries of the segments from `first` on, from the stored keys of their cues.
+  /// Makes the summaries of the segments from `first` on, from the keys of their cues as they are stored.
   void summarize(state_type& state, index first) {
     if constexpr (Policy::selects) {
       for (index l = 0; l < sizes.model.lanes(); ++l) {
@@ -163,29 +155,17 @@ struct cache_core {
 
   /// Gives back pages that no query can reach any more: for policies that never choose details.
   void evict(state_type& state) {
-    if (!state.in_prompt() && policy.store.evicts) evict_before(state, unreachable_end(state));
+    if (policy.store.evicts) evict_unreachable(policy, limits.undo(), state, pool);
   }
 
   /// Everything as it was when `to` tokens were committed. The caller has checked that it can be done.
   void roll_back(state_type& state, index to) {
-    if (to < state.prompt_end) {  // the prompt is open again; nothing has been chosen or summed
-      state.prompt_end = -1;
+    if (to < state.prompt_end) {  // nothing has been chosen or summed
       state.log.clear();
       state.undo_floor = std::max(0, to - limits.undo());
       state.observed_end = std::min(state.observed_end, to);
     }
-    state.classes.resize(static_cast<std::size_t>(to));
-    while (!state.segments.empty() && state.segments.back().closed_at >= to) {
-      state.segments.pop_back();
-      state.after_close.pop_back();
-    }
-    state.segmenting = state.after_close.empty() ? typename state_type::segmenter_state{} : state.after_close.back();
-    const index last_close = state.segments.empty() ? -1 : state.segments.back().closed_at;
-    closings none;  // by construction: every close before `to` is in the table
-    for (index position = last_close + 1; position < to; ++position) {
-      policy.segment.feed(state.segmenting, state.classes[static_cast<std::size_t>(position)], position, none);
-      if (position + 1 == state.prompt_end) policy.segment.end_of_prompt(state.segmenting, position, none);
-    }
+    state.go_back(policy.segment, to);
     if (persists()) {
       state.log.restore(to, state.in_force, level::summary);
     } else {
@@ -228,7 +208,7 @@ struct cache_core {
       if (cue.size() == 0) return void(std::fill_n(out, sizes.segment_summary(), not_a_number));
       const view<float, 2> keys(cue_keys.data(), {cue.size(), sizes.model.head_dim});
       for (index t = 0; t < cue.size(); ++t) {
-        for (index d = 0; d < sizes.model.head_dim; ++d) keys(t, d) = to_float(at.key(cue.first + t)[d]);
+        for (index d = 0; d < sizes.model.head_dim; ++d) keys(t, d) = limits.key_of(at.key(cue.first + t)[d]);
       }
       policy.summarize.make(keys, view<index>(cue_order).slice(0, cue.size()),
                             view<float>(cue_work).slice(0, cue.size()),
@@ -236,40 +216,10 @@ struct cache_core {
     } else {
       for (index d = 0; d < sizes.model.head_dim; ++d) {
         cells<rows> c = policy.summarize.open();
-        for (index slot = cue.first; slot < cue.last; ++slot) policy.summarize.fold(c, to_float(at.key(slot)[d]));
+        for (index slot = cue.first; slot < cue.last; ++slot) policy.summarize.fold(c, limits.key_of(at.key(slot)[d]));
         policy.summarize.close(c, cue.size());
         for (index r = 0; r < rows; ++r) out[d * rows + r] = c.row[r];
       }
-    }
-  }
-
-  // No query from now on, nor after any rollback that undo_tokens allows, has its back zone begin before this; nor
-  // has any segment a summary there that it has not yet: the open one may still be given one.
-  index unreachable_end(const state_type& state) const {
-    const index tokens = std::max(state.prompt_end, state.tokens() - limits.undo());
-    index open_begin = policy.segment.open_begin(state.segmenting);
-    for (auto s = state.segments.rbegin(); s != state.segments.rend() && s->closed_at >= tokens; ++s)
-      open_begin = s->begin;
-    open_begin = std::min(open_begin, tokens);
-    const index back = policy.zone.back(tokens, state.prompt_end, open_begin);
-    return std::same_as<decltype(policy.segment), unsegmented> ? back : std::min(back, open_begin);
-  }
-
-  void evict_before(state_type& state, index end) {
-    const index front = policy.zone.front(end, state.prompt_end);
-    auto s = std::lower_bound(state.segments.begin(), state.segments.end(), state.evicted_pages * page_tokens,
-                              [](const segment& a, index position) { return a.end <= position; });
-    for (; (state.evicted_pages + 1) * page_tokens <= end; ++state.evicted_pages) {
-      const run page{state.evicted_pages * page_tokens, (state.evicted_pages + 1) * page_tokens};
-      while (s != state.segments.end() && s->end <= page.first) ++s;
-      bool reachable = page.first < front;
-      for (auto in = s; in != state.segments.end() && in->begin < page.last; ++in) {
-        reachable = reachable || (in->split < in->end && in->split < page.last && in->end > page.first);
-      }
-      index& id = state.pages[static_cast<std::size_t>(state.evicted_pages)];
-      if (reachable || id < 0) continue;
-      pool.give_back(id);
-      id = -1;
     }
   }
 };

@@ -55,10 +55,11 @@ struct planned_item {
 ///
 /// After the prompt an item ends at the first token that closes a segment, makes a choice that stays in force, or has
 /// tokens given up, so that everything is the same as token by token.
-/// @param table  [at least item.ids]  out
+/// @param last_choice  position of the last choice that stays in force, or -1
+/// @param table        [at least item.ids]  out
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 template <class Policy>
-planned_item plan(const Policy& policy, const sequence_state<Policy>& state, const step_item& item,
+planned_item plan(const Policy& policy, const token_state<Policy>& state, index last_choice, const step_item& item,
                   const config& limits, index most_segments, view<planned_token> table) {
   planned_item made;
   made.seq = item.seq.id;
@@ -73,8 +74,8 @@ planned_item plan(const Policy& policy, const sequence_state<Policy>& state, con
                                     std::to_string(limits.tokens));
   }
   auto segmenting = state.segmenting;
-  index segments = static_cast<index>(state.segments.size());
-  index last_choice = std::max(state.log.last_position(), state.prompt_end - 1);
+  index segments = state.segment_count();
+  last_choice = std::max(last_choice, state.prompt_end - 1);
   while (made.tokens < wanted) {
     const index position = made.first + made.tokens;
     planned_token& token = table[made.tokens++] = {};

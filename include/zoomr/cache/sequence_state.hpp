@@ -7,6 +7,7 @@
 #include <zoomr/cache/query_memory.hpp>
 #include <zoomr/cache/selection.hpp>
 #include <zoomr/cache/statistics.hpp>
+#include <zoomr/cache/token_state.hpp>
 #include <zoomr/core/paged_lane.hpp>
 #include <zoomr/policy.hpp>
 
@@ -109,16 +110,12 @@ bool retains_after(const Policy& policy, const config& limits, index prompt_end,
 
 /// The committed state of one sequence.
 template <class Policy>
-struct sequence_state {
-  using segmenter_state = typename decltype(Policy::segment)::state;
+struct sequence_state : token_state<Policy> {
+  using tokens_type = token_state<Policy>;
+  using tokens_type::after_close, tokens_type::classes, tokens_type::pages, tokens_type::prompt_end,
+      tokens_type::segments, tokens_type::tokens;
+  using typename tokens_type::segmenter_state;
 
-  bool open = false;
-  index prompt_end = -1;                     // first position after the prompt; -1 while it is still coming
-  std::vector<token_class> classes;          // [tokens]
-  std::vector<index> pages;                  // [pages]  -1: given back, unreachable
-  std::vector<segment> segments;             // [segments]
-  std::vector<segmenter_state> after_close;  // [segments]  the segmenter's state after each close
-  segmenter_state segmenting{};
   buffer<float> summaries;  // [lanes, most_segments, head_dim, rows]
   std::int64_t most_kept;   // of each lane
   std::vector<index> kept;  // [lanes, most_kept]  retained positions before `compacted_end`, `kept_each` of each lane
@@ -132,8 +129,6 @@ struct sequence_state {
   selection in_force;
   selection_log log;
   query_memory queries;
-  index evicted_pages = 0;  // pages before this one were looked at for eviction
-  index undo_floor = 0;     // undo_tokens behind the longest that it ever was: no deeper can it be undone
   statistics stats;
 
   sequence_state(const layout<Policy>& sizes, const config& limits)
@@ -152,8 +147,6 @@ struct sequence_state {
     after_close.reserve(static_cast<std::size_t>(sizes.most_segments));
   }
 
-  index tokens() const { return static_cast<index>(classes.size()); }
-  bool in_prompt() const { return prompt_end < 0; }
   /// Slots of each lane that hold committed tokens.
   index slots() const { return slot_end(tokens()); }
   /// Tokens at the front of each lane that are never given up: the prompt, if the zones pin it.
@@ -193,14 +186,9 @@ struct sequence_state {
   }
 
   void forget_everything() {
-    open = false;
-    prompt_end = -1;
-    classes.clear(), segments.clear(), after_close.clear();
-    segmenting = {};
+    tokens_type::forget_tokens();
     kept_each = keeping = compacted_end = observed_end = 0;
     in_force.clear(), log.clear();
-    evicted_pages = 0;
-    undo_floor = 0;
     stats = {};
   }
 };

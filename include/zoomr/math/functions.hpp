@@ -6,7 +6,7 @@
 
 #include <zoomr/core/types.hpp>
 
-#include <cmath>  // std::fma
+#include <cmath>  // std::fma, std::sqrt
 
 namespace zoomr {
 inline namespace v0 {
@@ -17,6 +17,24 @@ ZOOMR_HD inline float fused(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 #else
   return std::fma(a, b, c);
+#endif
+}
+
+/// a / b, rounded once, whatever the compiler has been told of divisions.
+ZOOMR_HD constexpr float quotient(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fdiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+
+/// The square root of x, rounded once.
+ZOOMR_HD inline float square_root(float x) {
+#if defined(__CUDA_ARCH__)
+  return __fsqrt_rn(x);
+#else
+  return std::sqrt(x);
 #endif
 }
 
@@ -55,7 +73,7 @@ ZOOMR_HD inline float logarithm(float x) {
     m *= 0.5f;
     ++exponent;
   }
-  const float s = (m - 1.0f) / (m + 1.0f);
+  const float s = quotient(m - 1.0f, m + 1.0f);
   const float z = s * s;
   float p = 2.2222222e-1f;
   p = fused(p, z, 2.8571429e-1f);

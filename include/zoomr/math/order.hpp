@@ -22,6 +22,29 @@ ZOOMR_HD inline tally sortable(float score) {
   return bits >= 0 ? bits : lowest - bits;  // -0 is `lowest`, and becomes 0
 }
 
+/// Where a walk over segments, best first, ends: at the first limit that is reached.
+struct take_limits {
+  index segments = unlimited;  // so many are taken
+  index room = unlimited;      // their tokens together
+  bool cut = true;             // the first that does not fit gives its first tokens, or nothing
+  float share = 0.0f;          // so much of all tallies is covered, by at least one segment; 0: no such limit
+
+  friend constexpr bool operator==(const take_limits&, const take_limits&) = default;
+
+  /// The tallies that must be covered.
+  /// @param all  the sum of all tallies
+  ZOOMR_HD constexpr tally wanted(tally all) const {
+    return static_cast<tally>(static_cast<double>(share) * static_cast<double>(all));
+  }
+};
+
+/// The float that `sortable` made `key` of; of NaN's key, NaN.
+ZOOMR_HD inline float unsorted(tally key) {
+  constexpr tally lowest = -2147483648;
+  if (key == lowest) return not_a_number;
+  return bits_as<float>(static_cast<std::int32_t>(key >= 0 ? key : lowest - key));
+}
+
 /// Gives ids one after the other, best first: highest key, then lowest id. What is not eligible never comes.
 ///
 /// @tparam Key  key(id) is a tally; it must not change while this is in use

@@ -9,7 +9,10 @@ inline namespace v0 {
 
 /// exp(logit(i)) / sum of exp(logit(j)) for i in [0, n). A NaN logit takes no part: its share is 0.
 ///
+/// Weights are added in units of 2^-40 of the largest, as integers: in whatever order, or by however many threads, the
+/// sum has the same bits.
 /// @tparam Logit  logit(i) is a float, natural; it must not change while this is in use
+/// @pre    n <= 2^22
 /// @cost   two passes to begin; an exponential for each number in the second, and for each share that is asked for
 template <class Logit>
 class softmax {
@@ -20,17 +23,30 @@ class softmax {
       const float x = logit_(i);
       if (x > largest_) largest_ = x;
     }
-    for (index i = 0; i < n; ++i) sum_ += weight(i);
+    tally all = 0;
+    for (index i = 0; i < n; ++i) all += units(i);
+    sum_up(all);
   }
 
-  /// The sum of all weights, ascending; 0 if no number takes part. The largest weighs 1.
+  /// For those who find the largest logit, and the sum of all `units`, in their own way; until `sum_up`, only `units`
+  /// may be asked for.
+  ZOOMR_HD softmax(float largest, Logit logit) : logit_(logit), largest_(largest) {}
+  ZOOMR_HD void sum_up(tally units_of_all) { sum_ = static_cast<float>(units_of_all) * (1.0f / unit); }
+
+  /// A weight in units of 2^-40 of the largest.
+  ZOOMR_CALLS_EITHER
+  ZOOMR_HD tally units(index i) const { return static_cast<tally>(weight(i) * unit + 0.5f); }
+
+  /// The sum of all weights; 0 if no number takes part. The largest weighs 1.
   ZOOMR_HD float sum() const { return sum_; }
 
   /// @pre sum() > 0
   ZOOMR_CALLS_EITHER
-  ZOOMR_HD float share(index i) const { return weight(i) / sum_; }
+  ZOOMR_HD float share(index i) const { return quotient(weight(i), sum_); }
 
  private:
+  static constexpr float unit = 1099511627776.0f;  // 2^40
+
   ZOOMR_CALLS_EITHER
   ZOOMR_HD float weight(index i) const {
     const float x = logit_(i);

@@ -2,7 +2,7 @@
 // L4. The best few segments.
 #pragma once
 
-#include <zoomr/concepts.hpp>
+#include <zoomr/taking.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -19,15 +19,9 @@ struct best_segments {
   /// At most so many segments of a row have their details chosen: what a log of choices must hold.
   constexpr index most_segments() const { return segments; }
 
+  ZOOMR_HD constexpr take_limits limits(index) const { return {.segments = segments, .room = tokens}; }
   void choose(best_first& order, const selection_input& input, selection_row& row) const {
-    index room = tokens;
-    for (index taken = 0; taken < segments && room > 0; ++taken) {
-      const index id = order.next();
-      if (id < 0 || order.of(id) < input.least) return;
-      if (input.tokens[id] > room) return row.take_part(id, room);
-      row.take(id);
-      room -= input.tokens[id];
-    }
+    take_best(order, limits(input.room_used), input, row);
   }
   constexpr const char* problem() const {
     return segments < 1 || tokens < 1 ? "best_segments: segments and tokens must be at least 1" : nullptr;
@@ -39,7 +33,7 @@ struct best_segments {
   friend constexpr bool operator==(const best_segments&, const best_segments&) = default;
 };
 
-static_assert(selector<best_segments>);
+static_assert(limited_selector<best_segments>);
 
 }  // namespace v0
 }  // namespace zoomr

@@ -2,7 +2,7 @@
 // L4. As many segments as hold most of the attention.
 #pragma once
 
-#include <zoomr/concepts.hpp>
+#include <zoomr/taking.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -20,17 +20,9 @@ struct cover_mass {
   /// At most so many segments of a row have their details chosen: what a log of choices must hold.
   constexpr index most_segments() const { return segments; }
 
+  ZOOMR_HD constexpr take_limits limits(index) const { return {.segments = segments, .share = share}; }
   void choose(best_first& order, const selection_input& input, selection_row& row) const {
-    tally all = 0;
-    for (index id = 0; id < input.tokens.size(); ++id) all += order.of(id) == not_eligible ? 0 : order.of(id);
-    const auto wanted = static_cast<tally>(static_cast<double>(share) * static_cast<double>(all));
-    tally covered = 0;
-    for (index taken = 0; taken < segments && (taken == 0 || covered < wanted); ++taken) {
-      const index id = order.next();
-      if (id < 0 || order.of(id) < input.least) return;
-      row.take(id);
-      covered += order.of(id);
-    }
+    take_best(order, limits(input.room_used), input, row);
   }
   constexpr const char* problem() const {
     return segments < 1 || !(share > 0.0f && share <= 1.0f)
@@ -44,7 +36,7 @@ struct cover_mass {
   friend constexpr bool operator==(const cover_mass&, const cover_mass&) = default;
 };
 
-static_assert(selector<cover_mass>);
+static_assert(limited_selector<cover_mass>);
 
 }  // namespace v0
 }  // namespace zoomr

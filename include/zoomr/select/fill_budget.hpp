@@ -2,6 +2,7 @@
 // L4. Whole segments until a budget is full.
 #pragma once
 
+#include <zoomr/taking.hpp>
 #include <zoomr/zones.hpp>
 
 namespace zoomr {
@@ -16,18 +17,9 @@ struct fill_budget {
   index tokens = 1024;  // tau
   bool cut = true;
 
+  ZOOMR_HD constexpr take_limits limits(index room_used) const { return {.room = tokens - room_used, .cut = cut}; }
   void choose(best_first& order, const selection_input& input, selection_row& row) const {
-    index room = tokens - input.room_used;
-    while (room > 0) {
-      const index id = order.next();
-      if (id < 0 || order.of(id) < input.least) return;
-      if (input.tokens[id] > room) {
-        if (cut) row.take_part(id, room);
-        return;
-      }
-      row.take(id);
-      room -= input.tokens[id];
-    }
+    take_best(order, limits(input.room_used), input, row);
   }
   constexpr const char* problem() const { return tokens < 1 ? "fill_budget: tokens must be at least 1" : nullptr; }
   /// The zones count in the budget, so they must fit into it.
@@ -42,7 +34,7 @@ struct fill_budget {
   friend constexpr bool operator==(const fill_budget&, const fill_budget&) = default;
 };
 
-static_assert(selector<fill_budget>);
+static_assert(limited_selector<fill_budget>);
 
 }  // namespace v0
 }  // namespace zoomr

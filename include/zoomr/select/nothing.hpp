@@ -2,7 +2,7 @@
 // L4. No details.
 #pragma once
 
-#include <zoomr/concepts.hpp>
+#include <zoomr/taking.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -11,13 +11,14 @@ inline namespace v0 {
 struct take_nothing {
   using role = role::selector;
   static constexpr const char* name = "take_nothing";
+  ZOOMR_HD constexpr take_limits limits(index) const { return {.segments = 0}; }
   void choose(best_first&, const selection_input&, selection_row&) const {}
   constexpr const char* problem() const { return nullptr; }
   static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const take_nothing&, const take_nothing&) = default;
 };
 
-static_assert(selector<take_nothing>);
+static_assert(limited_selector<take_nothing>);
 
 }  // namespace v0
 }  // namespace zoomr

@@ -15,17 +15,15 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// A fixed number of pages, handed out and taken back one by one.
-template <class T>
-class page_pool {
+/// The numbers of a fixed number of pages, handed out and taken back one by one.
+class page_stock {
  public:
-  page_pool(const shape& model, index pages) : shape_(model), pages_(pages), memory_(elements(model, pages)) {
+  explicit page_stock(index pages) : pages_(pages) {
     free_.reserve(static_cast<std::size_t>(pages));
     for (index page = pages; page-- > 0;) free_.push_back(page);
   }
 
-  static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }
-
+  index pages() const { return pages_; }
   index free_pages() const { return static_cast<index>(free_.size()); }
   index used_pages() const { return pages_ - free_pages(); }
 
@@ -37,10 +35,23 @@ class page_pool {
   }
   void give_back(index page) { free_.push_back(page); }
 
+ private:
+  index pages_;
+  std::vector<index> free_;
+};
+
+/// Pages with their memory, on the host.
+template <class T>
+class page_pool : public page_stock {
+ public:
+  page_pool(const shape& model, index pages) : page_stock(pages), shape_(model), memory_(elements(model, pages)) {}
+
+  static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }
+
   paged_lane<T> lane(index layer, index kv_head, view<const index> pages) {
     const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
     const std::int64_t stride = 2 * shape_.kv_heads * head;
-    T* base = memory_.data() + std::int64_t{layer} * pages_ * stride + kv_head * head;
+    T* base = memory_.data() + std::int64_t{layer} * this->pages() * stride + kv_head * head;
     return {base, stride, shape_.kv_heads * head, shape_.head_dim, pages};
   }
 
@@ -50,9 +61,7 @@ class page_pool {
   }
 
   shape shape_;
-  index pages_;
   buffer<T> memory_;
-  std::vector<index> free_;
 };
 
 }  // namespace v0

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/concepts.hpp>
+#include <zoomr/math/functions.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -19,7 +20,9 @@ struct key_mean {
 
   ZOOMR_HD constexpr cells<1> open() const { return {}; }
   ZOOMR_HD constexpr void fold(cells<1>& sum, float key) const { sum.row[0] += key; }
-  ZOOMR_HD constexpr void close(cells<1>& sum, index count) const { sum.row[0] /= static_cast<float>(count); }
+  ZOOMR_HD constexpr void close(cells<1>& sum, index count) const {
+    sum.row[0] = quotient(sum.row[0], static_cast<float>(count));
+  }
   constexpr const char* problem() const { return nullptr; }
   static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const key_mean&, const key_mean&) = default;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. One warp's part of gather.cuh: how work is shared out, and the states that live in registers.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+#include <zoomr/core/vectors.cuh>
+#include <zoomr/math/functions.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// How a block shares out its work; everything follows from the types.
+template <class T, index HeadDim, index Group>
+struct gather_layout {
+  static constexpr index warps = 4;
+  static constexpr index threads = warps * warp_lanes;
+  static constexpr index per_piece = per_vector<T>;     // numbers in 16 bytes
+  static constexpr index pieces = HeadDim / per_piece;  // of a key
+  static constexpr index largest_power(index n) { return n % 2 == 0 ? 2 * largest_power(n / 2) : 1; }
+  static constexpr index lanes = largest_power(pieces) < warp_lanes ? largest_power(pieces) : warp_lanes;  // of a token
+  static constexpr index own_pieces = pieces / lanes;
+  static constexpr index dims = HeadDim / lanes;  // of each lane
+  static constexpr index tokens_at_once = warp_lanes / lanes;
+
+  static constexpr index most_heads = dims <= 16 ? 4 : dims <= 32 ? 2 : 1;  // of a warp: they live in registers
+  static constexpr index power_above(index n) { return n <= 1 ? 1 : 2 * power_above((n + 1) / 2); }
+  static constexpr index heads = power_above(Group) < most_heads ? power_above(Group) : most_heads;
+  static constexpr index wanted_parts = power_above((Group + heads - 1) / heads);
+  static constexpr index head_parts = wanted_parts < warps ? wanted_parts : warps;  // warps that share tokens
+  static constexpr index token_parts = warps / head_parts;
+  static constexpr index block_heads = heads * head_parts;
+  static constexpr index head_blocks = (Group + block_heads - 1) / block_heads;
+
+  static constexpr index step = token_parts * tokens_at_once;  // tokens that all warps take at once
+  static constexpr index fits = 16384 / (2 * HeadDim * static_cast<index>(sizeof(T)));
+  static constexpr index tile = fits / step > 0 ? fits / step* step : step;
+  static constexpr index rounds = tile / step;
+  static constexpr index at_once = rounds % 4 == 0 ? 4 : rounds % 2 == 0 ? 2 : 1;  // rounds that share one rescaling
+  static constexpr index stage = tile * pieces;                                    // pieces of a tile's keys
+  static_assert(HeadDim % per_piece == 0, "a key must be a multiple of 16 bytes");
+};
+
+/// One warp's part of a block: the states of its heads over the tokens that it has seen.
+template <class T, index HeadDim, index Group>
+struct gather_warp {
+  using layout = gather_layout<T, HeadDim, Group>;
+  static constexpr index heads = layout::heads;
+  static constexpr index dims = layout::dims;
+
+  float query[std::size_t{heads}][std::size_t{dims}];
+  float out[std::size_t{heads}][std::size_t{dims}] = {};
+  float max[std::size_t{heads}];
+  float sum[std::size_t{heads}] = {};
+
+  __device__ static index warp() { return static_cast<index>(threadIdx.x) / warp_lanes; }
+  __device__ static index lane() { return static_cast<index>(threadIdx.x) % layout::lanes; }
+  __device__ static index token_slot() { return static_cast<index>(threadIdx.x) % warp_lanes / layout::lanes; }
+  __device__ static index head_part() { return warp() % layout::head_parts; }
+  __device__ static index token_part() { return warp() / layout::head_parts; }
+  /// The dimension of this lane's `i`-th number.
+  __device__ static index dim(index i) {
+    return (i / layout::per_piece * layout::lanes + lane()) * layout::per_piece + i % layout::per_piece;
+  }
+  /// The token of the tile that this lane reads in a round.
+  __device__ static index token(index round) {
+    return (round * layout::token_parts + token_part()) * layout::tokens_at_once + token_slot();
+  }
+
+  /// @param queries  [heads of the row, head_dim]  from this warp's first head on
+  template <class Number>
+  __device__ void begin(const Number* queries, index present, float factor) {
+    for (index h = 0; h < heads; ++h) {
+      max[h] = -infinity;
+      for (index i = 0; i < dims; ++i) query[h][i] = h < present ? to_float(queries[h * HeadDim + dim(i)]) * factor : 0;
+    }
+  }
+
+  /// This lane's numbers of the token at `first` of a stage.
+  template <index N>
+  __device__ static void read(shared_array<uint4, N>& stages, index first, float (&numbers)[std::size_t{dims}]) {
+#pragma unroll
+    for (index p = 0; p < layout::own_pieces; ++p) {
+      const uint4 piece = stages[first + p * layout::lanes + lane()];
+      float part[std::size_t{layout::per_piece}];
+      unpack<T>(piece, part);
+#pragma unroll
+      for (index i = 0; i < layout::per_piece; ++i) numbers[p * layout::per_piece + i] = part[i];
+    }
+  }
+
+  /// q . key for each head, summed over the lanes of the token.
+  __device__ void multiply(const float (&key)[std::size_t{dims}], float (&logit)[std::size_t{heads}]) const {
+#pragma unroll
+    for (index h = 0; h < heads; ++h) {
+      float part = 0.0f;
+#pragma unroll
+      for (index i = 0; i < dims; ++i) part = fused(query[h][i], key[i], part);
+#pragma unroll
+      for (index flipped = layout::lanes / 2; flipped > 0; flipped /= 2) {
+        part += __shfl_xor_sync(all_lanes, part, flipped);
+      }
+      logit[h] = part;
+    }
+  }
+
+  /// Raises the maximum to that of some logits, scales what is there, and makes the logits weights.
+  __device__ void weigh(float (&logit)[std::size_t{layout::at_once}][std::size_t{heads}]) {
+#pragma unroll
+    for (index h = 0; h < heads; ++h) {
+      float highest = max[h];
+#pragma unroll
+      for (index r = 0; r < layout::at_once; ++r) highest = fmaxf(highest, logit[r][h]);
+      const float base = highest == -infinity ? 0.0f : highest;
+      const float scale = quick_exp2(max[h] - base);
+      max[h] = highest;
+      sum[h] *= scale;
+#pragma unroll
+      for (index i = 0; i < dims; ++i) out[h][i] *= scale;
+#pragma unroll
+      for (index r = 0; r < layout::at_once; ++r) {
+        logit[r][h] = quick_exp2(logit[r][h] - base);
+        sum[h] += logit[r][h];
+      }
+    }
+  }
+
+  /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages.
+  template <class Logits, index N>
+  __device__ void add_tile(shared_array<uint4, N>& stages, index keys, index values, index tokens, Logits logits) {
+    for (index first = 0; first < layout::rounds; first += layout::at_once) {
+      if (token_part() * layout::tokens_at_once + first * layout::step >= tokens) break;  // the same for the warp
+      float weight[std::size_t{layout::at_once}][std::size_t{heads}];
+      float numbers[std::size_t{dims}];
+#pragma unroll
+      for (index r = 0; r < layout::at_once; ++r) {
+        const bool present = token(first + r) < tokens;
+        for (index i = 0; i < dims; ++i) numbers[i] = 0.0f;
+        if (present) read(stages, keys + token(first + r) * layout::pieces, numbers);
+        multiply(numbers, weight[r]);
+        for (index h = 0; h < heads; ++h) weight[r][h] = present ? logits(weight[r][h]) : -infinity;
+      }
+      weigh(weight);
+#pragma unroll
+      for (index r = 0; r < layout::at_once; ++r) {
+        if (token(first + r) >= tokens) continue;
+        read(stages, values + token(first + r) * layout::pieces, numbers);
+#pragma unroll
+        for (index h = 0; h < heads; ++h) {
+#pragma unroll
+          for (index i = 0; i < dims; ++i) out[h][i] = fused(weight[r][h], numbers[i], out[h][i]);
+        }
+      }
+    }
+  }
+
+  /// Merges the states of the lanes that have read different tokens: all of them hold the whole warp's afterwards.
+  __device__ void merge_lanes() {
+#pragma unroll
+    for (index flipped = layout::lanes; flipped < warp_lanes; flipped *= 2) {
+#pragma unroll
+      for (index h = 0; h < heads; ++h) {
+        const float other = __shfl_xor_sync(all_lanes, max[h], flipped);
+        const float highest = fmaxf(max[h], other);
+        const float scale = highest == -infinity ? 0.0f : quick_exp2(max[h] - highest);
+        max[h] = highest;
+        sum[h] *= scale;
+        sum[h] += __shfl_xor_sync(all_lanes, sum[h], flipped);
+#pragma unroll
+        for (index i = 0; i < dims; ++i) {
+          out[h][i] *= scale;
+          out[h][i] += __shfl_xor_sync(all_lanes, out[h][i], flipped);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Where the attended tokens of one query lie: keys and values of a layer, and lists of slots.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+#include <zoomr/core/view.hpp>
+#include <zoomr/segment.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keys and values of one layer on the device, by slot of the pool: zoomr's pages, or an engine's own.
+template <class T>
+struct stored_layer {
+  const T* keys = nullptr;        // slot 0 of KV head 0; everything is aligned to 16 bytes
+  const T* values = nullptr;      // the same of the values
+  std::int64_t page_stride = 0;   // elements from page to page
+  std::int64_t head_stride = 0;   // elements from KV head to KV head
+  std::int64_t token_stride = 0;  // elements from token to token of a page
+  index page_bits = 4;            // a page has 2^page_bits tokens
+
+  /// Elements before the token in `slot`.
+  ZOOMR_HD std::int64_t offset(index slot, index kv_head) const {
+    const index in_page = slot & ((1 << page_bits) - 1);
+    return (slot >> page_bits) * page_stride + kv_head * head_stride + in_page * token_stride;
+  }
+};
+
+/// Tokens in runs of a sequence's slots, whose pages a table names.
+struct tokens_of_runs {
+  view<const run> runs;      // [runs]  ascending
+  view<const index> before;  // [runs]  tokens in the runs before
+  view<const index> pages;   // [pages of the sequence]
+  index tokens = 0;
+  index page_bits = 4;
+
+  ZOOMR_HD index count() const { return tokens; }
+  /// The slot in the pool of the `i`-th token.
+  /// @cost  O(log runs)
+  ZOOMR_HD index slot(index i) const {
+    index first = 0;
+    index last = runs.size();
+    while (last - first > 1) {
+      const index middle = (first + last) / 2;
+      if (before[middle] <= i) {
+        first = middle;
+      } else {
+        last = middle;
+      }
+    }
+    const index of_sequence = runs[first].first + i - before[first];
+    return pages[of_sequence >> page_bits] << page_bits | (of_sequence & ((1 << page_bits) - 1));
+  }
+};
+
+/// Tokens one by one, as slots of the pool; what comes after them, usually -1, is never looked at.
+struct tokens_of_slots {
+  view<const index> slots;
+  index tokens = 0;
+
+  ZOOMR_HD index count() const { return tokens; }
+  ZOOMR_HD index slot(index i) const { return slots[i]; }
+};
+
+/// What one KV head of one query token reads.
+template <class Tokens>
+struct attending_row {
+  Tokens tokens;
+  index token = 0;       // packed, of `queries` and `out`
+  index kv_head = 0;     // whose keys and values
+  index first_head = 0;  // query heads [first_head, first_head + heads)
+  index heads = 0;
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The host's half of a device cache: sequences, pages, where choices lie, and the tables that steps upload. Nothing
+// here waits for the device.
+#pragma once
+
+#include <zoomr/cache/device_layout.cuh>
+#include <zoomr/cache/evicting.hpp>
+#include <zoomr/store/page_pool.hpp>
+
+#include <string>  // std::to_string
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// A choice that stays, or has stayed, in force.
+struct placed_choice {
+  index position = -1;  // of the token that made it
+  index place = -1;     // in the ring of its sequence
+};
+
+/// What the host knows of a sequence.
+template <class Policy>
+struct device_sequence : token_state<Policy> {
+  std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
+  bool dropped = false;                // an older one was given up
+  index known_segments = 0;            // in the device's table, and summarised
+
+  index last_choice() const { return choices.empty() ? -1 : choices.back().position; }
+  /// True if what was in force before the token at `position` is still there.
+  bool reaches(index position) const { return !dropped || choices.front().position < position; }
+};
+
+/// One sequence's part of a step, as the device cache needs it.
+struct device_item {
+  planned_item plan;
+  index place = -1;  // of the choice that its last token makes and that stays in force
+};
+
+/// Everything but the public calls.
+template <class Policy, class T>
+struct device_core {
+  Policy policy;
+  config limits;
+  device_sizes<Policy> sizes;
+  device_arrays<Policy, T> arrays;
+  page_stock stock;
+  std::vector<device_sequence<Policy>> states;  // [sequences]
+  std::vector<planned_token> planned;           // [step_tokens]
+  std::vector<device_item> items;               // [sequences]  of the step in progress
+  bool stepping = false;
+  index prompt_tokens = 0;  // of the step in progress
+
+  static constexpr index tables = 3;  // first pass, second pass, choices at the end of a prompt
+  device_table on_host[std::size_t{tables}];
+  device_table on_device[std::size_t{tables}];
+  byte_count table_bytes;
+  pinned_memory pinned;
+
+  device_core(const shape& model, const Policy& with, const config& given, index splits, void* memory, stream on)
+      : policy(with),
+        limits(given),
+        sizes(model, with, given, splits),
+        stock(sizes.pages),
+        planned(static_cast<std::size_t>(given.step_tokens)),
+        table_bytes(bytes_of_table(sizes)),
+        pinned(tables * table_bytes) {
+    carver from(memory);
+    carve(arrays, from, sizes, on_device);
+    carver from_host(pinned.data());
+    for (device_table& table : on_host) table = carve_table(from_host, sizes);
+    zero_on_device(arrays.arrived, sizes.decode_tokens * model.heads * static_cast<byte_count>(sizeof(unsigned)), on);
+    items.reserve(static_cast<std::size_t>(given.sequences));
+    states.resize(static_cast<std::size_t>(given.sequences));
+    for (device_sequence<Policy>& state : states) {
+      state.classes.reserve(static_cast<std::size_t>(given.tokens));
+      state.pages.reserve(static_cast<std::size_t>(sizes.sequence_pages));
+      state.segments.reserve(static_cast<std::size_t>(sizes.segments));
+      state.after_close.reserve(static_cast<std::size_t>(sizes.segments));
+      state.choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
+    }
+  }
+
+  /// Device memory that such a cache needs.
+  static byte_count bytes(const shape& model, const Policy& with, const config& given, index splits) {
+    carver count;
+    device_arrays<Policy, T> none;
+    device_table none_either[std::size_t{tables}];
+    carve(none, count, device_sizes<Policy>(model, with, given, splits), none_either);
+    return count.used();
+  }
+
+  device_sequence<Policy>& state(index id) { return states[static_cast<std::size_t>(id)]; }
+
+  /// Gives back the pages behind the committed tokens.
+  void trim(device_sequence<Policy>& trimmed) {
+    while (static_cast<index>(trimmed.pages.size()) > pages_for(trimmed.tokens())) {
+      if (trimmed.pages.back() >= 0) stock.give_back(trimmed.pages.back());
+      trimmed.pages.pop_back();
+    }
+  }
+
+  /// The place where the next choice of a sequence that stays in force goes.
+  index next_place(index id) {
+    if (!sizes.persists) return -1;
+    const device_sequence<Policy>& of = state(id);
+    const index last = of.choices.empty() ? sizes.ring - 1 : of.choices.back().place % sizes.ring;
+    return id * sizes.ring + (last + 1) % sizes.ring;
+  }
+
+  void put_in_force(const device_item& item) {
+    device_sequence<Policy>& of = state(item.plan.seq);
+    of.choices.push_back({item.plan.last(), item.place});
+    if (static_cast<index>(of.choices.size()) < sizes.ring) return;
+    of.choices.erase(of.choices.begin());
+    of.dropped = true;
+  }
+
+  void roll_back(device_sequence<Policy>& undone, index to) {
+    if (to < undone.prompt_end) {
+      undone.choices.clear();
+      undone.dropped = false;
+      undone.undo_floor = std::max(0, to - limits.undo());
+    }
+    undone.go_back(policy.segment, to);
+    undone.known_segments = std::min(undone.known_segments, undone.segment_count());
+    while (!undone.choices.empty() && undone.choices.back().position >= to) undone.choices.pop_back();
+    trim(undone);
+  }
+
+  /// Lists for table `t` the segments that the device does not know yet. It does once the step is committed.
+  void list_closings(index t, index id) {
+    const device_table& table = on_host[t];
+    const device_sequence<Policy>& of = state(id);
+    for (index known = of.known_segments; known < of.segment_count(); ++known) {
+      table.closings[table.counts->closings++] = {id, known, of.segments[static_cast<std::size_t>(known)]};
+    }
+  }
+
+  /// Lists for table `t` the pages of positions [first, last).
+  void list_pages(index t, index id, index first, index last) {
+    const device_table& table = on_host[t];
+    for (index at = first / page_tokens; at < pages_for(last); ++at) {
+      table.pages[table.counts->pages++] = {id, at, state(id).pages[static_cast<std::size_t>(at)]};
+    }
+  }
+
+  /// One token of an item.
+  device_token token_of(const device_item& item, index position, bool second_pass) {
+    const planned_item& plan = item.plan;
+    const device_sequence<Policy>& of = state(plan.seq);
+    const planned_token& known = planned[static_cast<std::size_t>(plan.planned + position - plan.first)];
+    const index prompt_end = of.in_prompt() ? position + 1 : of.prompt_end;
+    const bool last = position == plan.last();
+    device_token made;
+    made.sequence = plan.seq;
+    made.position = made.slot = position;
+    made.segments = of.segment_count();
+    made.sums = position + 1 - std::max(known.asks_from, prompt_end);
+    made.reads = of.choices.empty() ? -1 : of.choices.back().place;
+    made.zone = {policy.zone.front(position, prompt_end), policy.zone.back(position, prompt_end, plan.open_begin),
+                 position + 1};
+    made.prompt = plan.prompt;
+    made.noted = plan.prompt && plan.chooses && last;
+    made.dense = plan.prompt || position < limits.dense_below || known.action == refresh_action::everything;
+    if (second_pass) made.reads = item.place;
+    if (!second_pass && !plan.prompt && plan.chooses && last) made.chooses = item.place;
+    return made;
+  }
+
+  void clear_table(index t) { *on_host[t].counts = {}; }
+
+  /// Adds a token to table `t`.
+  /// @param row  of the queries
+  void list_token(index t, const device_item& item, index position, index row, bool second_pass) {
+    const device_table& table = on_host[t];
+    device_token made = token_of(item, position, second_pass);
+    made.row = row;
+    const planned_token& known = planned[static_cast<std::size_t>(item.plan.planned + position - item.plan.first)];
+    const bool for_itself = Policy::selects && !sizes.persists && known.action == refresh_action::choose;
+    if (for_itself && !made.dense) made.chooses = table.counts->tokens;
+    table.tokens[table.counts->tokens++] = made;
+  }
+
+  /// Fills the first pass's table: tokens after the prompt come first.
+  void list_step() {
+    clear_table(0);
+    prompt_tokens = 0;
+    for (const bool prompt : {false, true}) {
+      for (const device_item& item : items) {
+        if (item.plan.prompt != prompt) continue;
+        for (index i = 0; i < item.plan.tokens; ++i) {
+          list_token(0, item, item.plan.first + i, item.plan.packed + i, false);
+        }
+        prompt_tokens += prompt ? item.plan.tokens : 0;
+      }
+    }
+    for (const device_item& item : items) {
+      list_closings(0, item.plan.seq);
+      list_pages(0, item.plan.seq, item.plan.first, item.plan.first + item.plan.tokens);
+    }
+  }
+
+  /// Makes the first `accepted` tokens of an item part of its sequence; if they end its prompt, lists in the last table
+  /// what the first choice needs.
+  void commit_item(const device_item& item, index accepted) {
+    const planned_item& plan = item.plan;
+    device_sequence<Policy>& of = state(plan.seq);
+    if (accepted == 0) return;
+    of.known_segments = of.segment_count();
+    for (index i = 0; i < accepted; ++i) {
+      of.add(policy.segment, planned[static_cast<std::size_t>(plan.planned + i)].classes,
+             plan.prompt_ends && i + 1 == accepted);
+    }
+    of.undo_floor = std::max(of.undo_floor, of.tokens() - limits.undo());
+    if (policy.store.evicts) evict_unreachable(policy, limits.undo(), of, stock);
+    if (!plan.chooses || accepted < plan.tokens) return;
+    put_in_force(item);
+    if (plan.prompt) list_first_choice(item);
+  }
+
+  /// Blocks that share the scoring of one row: enough to spread a long index, few enough for a short one.
+  index score_blocks() const { return std::min<index>(64, sizes.segments / 128 + 1); }
+
+  static byte_count bytes_of_table(const device_sizes<Policy>& of) {
+    carver count;
+    carve_table(count, of);
+    return count.used();
+  }
+
+ private:
+  void list_first_choice(const device_item& item) {
+    device_sequence<Policy>& of = state(item.plan.seq);
+    const index position = of.tokens() - 1;
+    const index open_begin = policy.segment.open_begin(of.segmenting);
+    list_closings(2, item.plan.seq);
+    of.known_segments = of.segment_count();
+    device_token asks;
+    asks.sequence = asks.row = item.plan.seq;
+    asks.position = asks.slot = position;
+    asks.segments = of.segment_count();
+    asks.chooses = item.place;
+    asks.zone = {policy.zone.front(position, of.prompt_end), policy.zone.back(position, of.prompt_end, open_begin),
+                 position + 1};
+    asks.prompt = true;
+    const device_table& table = on_host[2];
+    table.tokens[table.counts->tokens++] = asks;
+  }
+
+  // The first table is that of the arrays; all lie one after the other.
+  static void carve(device_arrays<Policy, T>& made, carver& from, const device_sizes<Policy>& of,
+                    device_table (&each)[std::size_t{tables}]) {
+    for (device_table& table : each) table = carve_table(from, of);
+    made.carve(from, of);
+    made.table = each[0];
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

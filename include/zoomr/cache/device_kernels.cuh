@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a step does on the device, one kernel or one functor of rows for each part. All of them read the step's
+// table: grids have a fixed size, and what has nothing to do ends at once, so that a step can be replayed as a graph.
+#pragma once
+
+#include <zoomr/agree/head_mass.cuh>
+#include <zoomr/agree/head_votes.cuh>
+#include <zoomr/agree/pooled_mass.cuh>
+#include <zoomr/agree/pooled_score.cuh>
+#include <zoomr/cache/device_layout.cuh>
+#include <zoomr/score/scores.cuh>
+#include <zoomr/select/choose.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+inline constexpr index plain_threads = 128;
+
+__device__ inline index grid_thread() { return static_cast<index>(blockIdx.x * blockDim.x + threadIdx.x); }
+__device__ inline index grid_threads() { return static_cast<index>(gridDim.x * blockDim.x); }
+
+/// Enters a step's pages and closed segments into their tables.
+template <class Arrays>
+__global__ void prepare_kernel(Arrays a) {
+  for (index i = grid_thread(); i < a.table.counts->pages; i += grid_threads()) {
+    const device_page& page = a.table.pages[i];
+    a.page_table[std::int64_t{page.sequence} * a.sizes.sequence_pages + page.at] = page.page;
+  }
+  for (index i = grid_thread(); i < a.table.counts->closings; i += grid_threads()) {
+    const device_closing& closing = a.table.closings[i];
+    a.segments[std::int64_t{closing.sequence} * a.sizes.segments + closing.id] = closing.closed;
+  }
+}
+
+/// Summarises the closed segments of the table, one lane in each block: keys in ascending order, as on the host.
+template <class Policy, class T>
+__global__ void summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
+  constexpr index rows = decltype(policy.summarize)::summary::rows;
+  const auto lane = static_cast<index>(blockIdx.y);
+  const shape& model = a.sizes.model;
+  for (auto i = static_cast<index>(blockIdx.x); i < a.table.counts->closings; i += static_cast<index>(gridDim.x)) {
+    const device_closing& closing = a.table.closings[i];
+    const view<const index> pages = a.pages_of(closing.sequence);
+    float* out = a.summaries_of(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
+    for (auto d = static_cast<index>(threadIdx.x); d < model.head_dim; d += static_cast<index>(blockDim.x)) {
+      auto c = policy.summarize.open();
+      for (index slot = closing.closed.cue_begin; slot < closing.closed.cue_end; ++slot) {
+        const T* keys = a.key(lane / model.kv_heads, pages[slot / page_tokens], lane % model.kv_heads);
+        const float stored = to_float(keys[slot % page_tokens * model.head_dim + d]);
+        policy.summarize.fold(c, fused(stored, key_scale, -0.0f));
+      }
+      policy.summarize.close(c, closing.closed.cue_end - closing.closed.cue_begin);
+      for (index r = 0; r < rows; ++r) out[d * rows + r] = c.row[r];
+    }
+  }
+}
+
+/// Stores keys and values [tokens, kv_heads, head_dim] of one layer, a token in each block.
+template <class Policy, class T, class Number>
+__global__ void append_kernel(device_arrays<Policy, T> a, index layer, view<const Number, 3> keys,
+                              view<const Number, 3> values, float key_scale, float value_scale) {
+  const auto t = static_cast<index>(blockIdx.x);
+  if (t >= a.table.counts->tokens) return;
+  const device_token& token = a.table.tokens[t];
+  const shape& model = a.sizes.model;
+  const index page = a.pages_of(token.sequence)[token.slot / page_tokens];
+  for (auto i = static_cast<index>(threadIdx.x); i < model.kv_heads * model.head_dim; i += plain_threads) {
+    const index head = i / model.head_dim;
+    const index d = i % model.head_dim;
+    T* key = a.key(layer, page, head) + token.slot % page_tokens * model.head_dim + d;
+    *key = from_float<T>(quotient(to_float(keys(token.row, head, d)), key_scale));
+    key[a.value_offset()] = from_float<T>(quotient(to_float(values(token.row, head, d)), value_scale));
+  }
+}
+
+/// Keeps what later choices need of the queries of one layer: the running sums of each sequence's tokens, in their
+/// order, and the queries of the token that ends a prompt. A block for each sequence.
+template <class Policy, class T, class Number>
+__global__ void remember_kernel(device_arrays<Policy, T> a, index layer, view<const Number, 3> queries) {
+  const auto sequence = static_cast<index>(blockIdx.x);
+  const shape& model = a.sizes.model;
+  for (index t = 0; t < a.table.counts->tokens; ++t) {
+    const device_token& token = a.table.tokens[t];
+    if (token.sequence != sequence) continue;
+    for (auto i = static_cast<index>(threadIdx.x); i < model.heads * model.head_dim; i += plain_threads) {
+      const index head = i / model.head_dim;
+      const index d = i % model.head_dim;
+      const float query = to_float(queries(token.row, head, d));
+      if (token.noted) a.asking_of(sequence, layer)(head, d) = query;
+      if (token.prompt || a.sizes.records == 0) continue;
+      const float before = token.sums == 1 ? 0.0f : a.sums_of(sequence, token.position - 1, layer)(head, d);
+      a.sums_of(sequence, token.position, layer)(head, d) = before + query;
+    }
+  }
+}
+
+/// The rows of a layer's scoring: each KV head of each token that chooses.
+template <class Policy, class T, class Number>
+struct rows_to_score {
+  device_arrays<Policy, T> a;
+  index layer = 0;
+  view<const Number, 3> queries;
+  index count = 0;
+
+  __device__ asking_row<Number> at(index i) const {
+    const shape& model = a.sizes.model;
+    const index t = i / model.kv_heads;
+    const index kv_head = i % model.kv_heads;
+    asking_row<Number> row;
+    if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return row;
+    const device_token& token = a.table.tokens[t];
+    const index first = kv_head * model.group();
+    row.queries = queries[token.row].slice(first, first + model.group());
+    row.count = token.sums;
+    if (a.sizes.records > 0 && !token.prompt) {
+      row.sums = a.sums_of(token.sequence, token.position, layer);
+      row.sums = row.sums.slice(first, first + model.group());
+    }
+    row.summaries = a.summaries_of(token.sequence, layer * model.kv_heads + kv_head);
+    row.segments = token.segments;
+    float* scores = a.scores + (std::int64_t{t} * model.heads + first) * a.sizes.segments;
+    row.scores = {scores, {model.group(), token.segments}, {a.sizes.segments, 1}};
+    return row;
+  }
+};
+
+/// One row of a layer: a token, and those of its heads that share a selection.
+template <class Policy, class T>
+struct layer_row {
+  const device_arrays<Policy, T>& a;
+  const Policy& policy;
+  const device_token& token;
+  index t;
+  index row;
+  index layer;
+
+  __device__ bool dense() const { return token.dense || layer < policy.zone.dense_layers; }
+  __device__ bool chooses() const { return token.chooses >= 0 && layer >= policy.zone.dense_layers; }
+  __device__ view<tally> tallies() const {
+    return {a.tallies + a.token_row(t, row) * a.sizes.segments, {token.segments}};
+  }
+  __device__ view<index> left() const { return {a.left + a.token_row(t, row) * a.sizes.segments, {token.segments}}; }
+  __device__ view<const segment> segments() const { return a.segments_of(token.sequence, token.segments); }
+
+  __device__ agreeing to_agree() const {
+    const index heads = a.sizes.model.heads / a.sizes.layer_rows;
+    const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
+    return {{scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.model.head_dim, tallies()};
+  }
+
+  __device__ row_to_choose to_choose() const {
+    using consensus_type = decltype(policy.agree);
+    const std::int64_t at = a.place_row(token.chooses, layer, row);
+    row_to_choose made;
+    made.due = true;
+    made.segments = segments();
+    made.zone = token.zone;
+    made.tallies = tallies();
+    made.least = consensus_type::least;
+    made.least_attended = least_attended<consensus_type>(policy.zone.summaries);
+    made.tokens = left();
+    made.levels = a.levels_of(at, token.segments);
+    made.made = a.rows + at;
+    return made;
+  }
+
+  /// @param place  of the selection to read; -1: nothing has been chosen, and all summaries are attended
+  __device__ row_to_resolve to_resolve(index place) const {
+    const std::int64_t at = a.token_row(t, row);
+    row_to_resolve made;
+    made.due = true;
+    made.zone = token.zone;
+    made.own_summary = !Policy::selects || policy.zone.own_summary;
+    made.runs = {a.runs + at * a.sizes.most_runs(), {a.sizes.most_runs()}};
+    made.before = {a.before + at * a.sizes.most_runs(), {a.sizes.most_runs()}};
+    made.size = a.read + at;
+    if (dense()) {
+      made.zone = {0, 0, token.zone.end};  // all of it is the back zone
+      return made;
+    }
+    made.segments = segments();
+    if constexpr (Policy::selects) {
+      if (place >= 0) made.row = a.rows[a.place_row(place, layer, row)];
+    }
+    return made;
+  }
+};
+
+/// Begins, for tokens that choose for all layers, the tallies that each layer adds to; a block for each token.
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads) begin_kernel(Policy policy, device_arrays<Policy, T> a) {
+  __shared__ block_scratch scratch;
+  const auto t = static_cast<index>(blockIdx.x);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, policy.zone.dense_layers};
+  begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.tallies());
+}
+
+/// Adds what the heads of one layer agree on to the tallies of the tokens that choose; a block for each token.
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads) tally_kernel(Policy policy, device_arrays<Policy, T> a, index layer) {
+  __shared__ block_scratch scratch;
+  const auto t = static_cast<index>(blockIdx.x);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, layer};
+  agree(policy.agree, row.to_agree(), block);
+}
+
+/// Makes the choices for all layers, from their tallies; a block for each token.
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy policy, device_arrays<Policy, T> a) {
+  __shared__ block_scratch scratch;
+  __shared__ best_scratch<choose_threads> walk_scratch;
+  const auto t = static_cast<index>(blockIdx.x);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, 0};
+  choose_row(block, walk_scratch, policy.select, row.to_choose());
+}
+
+/// Makes the choices of one layer, if they are due, and finds the runs of its tokens; a block for each row.
+/// @param attends  false: only the choices, for the token that has ended a prompt
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads)
+    select_kernel(Policy policy, device_arrays<Policy, T> a, index layer, bool attends) {
+  __shared__ block_scratch scratch;
+  __shared__ best_scratch<choose_threads> walk_scratch;
+  const auto t = static_cast<index>(blockIdx.x);
+  if (t >= a.table.counts->tokens || (attends && a.table.tokens[t].prompt)) return;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, static_cast<index>(blockIdx.y), layer};
+  index reads = row.token.reads;
+  if constexpr (Policy::selects) {
+    if (policy.agree.per != scope::sequence && row.chooses()) {
+      begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.tallies());
+      agree(policy.agree, row.to_agree(), block);
+      choose_row(block, walk_scratch, policy.select, row.to_choose());
+      __syncthreads();
+      reads = row.token.chooses;
+    }
+  }
+  if (!attends) return;
+  const row_to_resolve to = row.to_resolve(reads);
+  const attended_size size = resolve(block, to.segments, to.row, to.zone, to.own_summary, to.slots, to.runs, to.before);
+  if (block.thread() == 0) *to.size = size;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a step enqueues: the kernels' launches, part by part.
+#pragma once
+
+#include <zoomr/cache/device_core.cuh>
+#include <zoomr/cache/device_kernels.cuh>
+#include <zoomr/cache/device_rows.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The launches of one pass.
+template <class Policy, class T, index HeadDim, index Group>
+struct device_launches {
+  device_core<Policy, T>& core;
+  index t;              // its table: 0 the first pass, 1 the second, 2 the choices after a prompt
+  index deciding;       // tokens after the prompt that launches cover: those of the pass, or of any step
+  index in_prompt = 0;  // tokens before its end
+  bool fixed = false;   // for a graph
+
+  static dim3 grid(index x, index y = 1) { return {static_cast<unsigned>(x), static_cast<unsigned>(y)}; }
+  static constexpr bool for_all(const Policy& policy) { return policy.agree.per == scope::sequence; }
+
+  device_arrays<Policy, T> arrays() const {
+    device_arrays<Policy, T> of = core.arrays;
+    of.table = core.on_device[t];
+    return of;
+  }
+
+  void upload(stream on) const {
+    copy_to_device(core.on_device[t].counts, core.on_host[t].counts, core.table_bytes, on);
+  }
+
+  void update_index(stream on) const {
+    launch({grid(8), dim3(plain_threads)}, on, prepare_kernel<device_arrays<Policy, T>>, arrays());
+    if constexpr (Policy::selects) {
+      const index closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host[t].counts->closings;
+      if (closings == 0) return;
+      launch({grid(std::min<index>(closings, 1024), core.sizes.model.lanes()), dim3(plain_threads)}, on,
+             summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale);
+    }
+  }
+
+  void begin_choices(stream on) const {
+    if constexpr (Policy::selects && decltype(Policy::agree)::counts) {
+      if (deciding == 0 || !for_all(core.policy)) return;
+      launch({grid(deciding), dim3(choose_threads)}, on, begin_kernel<Policy, T>, core.policy, arrays());
+    }
+  }
+  void end_choices(stream on) const {
+    if constexpr (Policy::selects) {
+      if (deciding == 0 || !for_all(core.policy)) return;
+      launch({grid(deciding), dim3(choose_threads)}, on, choose_for_all_kernel<Policy, T>, core.policy, arrays());
+    }
+  }
+
+  /// Remembers a layer's queries, and scores for the tokens that choose.
+  template <class Number>
+  void see(index layer, view<const Number, 3> queries, stream on) const {
+    if constexpr (Policy::selects) {
+      if (core.sizes.records > 0 || in_prompt > 0) {
+        launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<Policy, T, Number>, arrays(),
+               layer, queries);
+      }
+      if (t == 0) score(layer, queries, on);
+    }
+  }
+
+  template <class Number>
+  void score(index layer, view<const Number, 3> queries, stream on) const {
+    if (deciding == 0 || layer < core.policy.zone.dense_layers) return;
+    const rows_to_score<Policy, T, Number> rows{arrays(), layer, queries, deciding * core.sizes.model.kv_heads};
+    score_segments<Group>(core.policy.ask, core.policy.score, HeadDim, rows, core.score_blocks(), on);
+    if constexpr (decltype(Policy::agree)::counts) {
+      if (!for_all(core.policy)) return;
+      launch({grid(deciding), dim3(choose_threads)}, on, tally_kernel<Policy, T>, core.policy, arrays(), layer);
+    }
+  }
+
+  template <class Number>
+  void append(index layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) const {
+    launch({grid(deciding + in_prompt), dim3(plain_threads)}, on, append_kernel<Policy, T, Number>, arrays(), layer,
+           keys, values, core.limits.key_scale, core.limits.value_scale);
+  }
+
+  /// Chooses and attends for the tokens after their prompts, and attends for those before.
+  template <class Number>
+  void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) const {
+    const shape& model = core.sizes.model;
+    if (deciding > 0) {
+      select(layer, true, on);
+      const index readers = core.sizes.layer_rows == model.heads ? model.heads : model.kv_heads;
+      gather(layer, queries, out, lse, chosen_rows<Policy, T>{arrays(), deciding * readers}, core.sizes.splits, on);
+    }
+    if (in_prompt > 0) {
+      gather(layer, queries, out, lse, prompt_rows<Policy, T>{arrays(), (deciding + in_prompt) * model.kv_heads}, 1,
+             on);
+    }
+    if (layer == model.layers - 1 && t == 0) end_choices(on);
+  }
+
+  void select(index layer, bool attends, stream on) const {
+    launch({grid(deciding, core.sizes.layer_rows), dim3(choose_threads)}, on, select_kernel<Policy, T>, core.policy,
+           arrays(), layer, attends);
+  }
+
+  template <class Number, class Rows>
+  void gather(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, const Rows& rows,
+              index splits, stream on) const {
+    const device_arrays<Policy, T> of = arrays();
+    gather_task<T, Number, Rows, scaled_logits> task;
+    task.layer = {of.key(layer, 0, 0),
+                  of.key(layer, 0, 0) + of.value_offset(),
+                  of.sizes.page_numbers(),
+                  std::int64_t{page_tokens} * HeadDim,
+                  HeadDim,
+                  4};
+    task.rows = rows;
+    task.logits = {1.0f / std::sqrt(static_cast<float>(HeadDim))};
+    task.queries = queries;
+    task.out = out;
+    task.lse = lse;
+    task.key_scale = core.limits.key_scale;
+    task.value_scale = core.limits.value_scale;
+    task.partial = of.partial;
+    task.arrived = of.arrived;
+    gather_attend<T, HeadDim, Group>(task, splits, on);
+  }
+
+  /// The first choice, from the queries of the prompts' last tokens, when the prompts' segments are summarised.
+  void choose_after_prompt(stream on) const {
+    if constexpr (Policy::selects) {
+      const shape& model = core.sizes.model;
+      const std::int64_t layer_queries = core.sizes.query_numbers();
+      upload(on);
+      update_index(on);
+      begin_choices(on);
+      for (index layer = 0; layer < model.layers; ++layer) {
+        const view<const float, 3> queries(core.arrays.asking + layer * layer_queries,
+                                           {core.sizes.sequences, model.heads, model.head_dim},
+                                           {model.layers * layer_queries, model.head_dim, 1});
+        score(layer, queries, on);
+        if (!for_all(core.policy)) select(layer, false, on);
+      }
+      end_choices(on);
+    }
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

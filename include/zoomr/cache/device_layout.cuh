@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a device cache keeps in memory, and the table that a step uploads. Plain data: host and device see the same.
+#pragma once
+
+#include <zoomr/attend/resolve.cuh>
+#include <zoomr/cache/config.hpp>
+#include <zoomr/cache/plan.hpp>
+#include <zoomr/cache/sequence_state.hpp>
+
+#include <cstddef>  // std::byte
+
+namespace zoomr {
+inline namespace v0 {
+
+/// One token of a pass, as the host has planned it.
+struct device_token {
+  index sequence = 0;
+  index position = 0;
+  index slot = 0;      // where its key goes
+  index row = 0;       // of the queries
+  index segments = 0;  // closed before this step
+  index sums = 1;      // queries in the running sum, this one included
+  index reads = -1;    // place of the choice that it attends under; -1: there is none yet
+  index chooses = -1;  // place of the choice that it makes; -1: it makes none
+  zone_bounds zone;    // of its query
+  bool dense = false;  // attends to everything, in all layers
+  bool prompt = false;
+  bool noted = false;  // it ends a prompt, and its queries make the first choice
+};
+
+/// A segment that has closed since the last upload: it goes into the table, and is summarised.
+struct device_closing {
+  index sequence = 0;
+  index id = 0;
+  segment closed;
+};
+
+/// A page that the tokens of a step lie in.
+struct device_page {
+  index sequence = 0;
+  index at = 0;
+  index page = 0;
+};
+
+struct device_counts {
+  index tokens = 0;
+  index closings = 0;
+  index pages = 0;
+};
+
+/// What a step uploads, in one piece. The same lists on the host, pinned, and on the device.
+struct device_table {
+  device_counts* counts = nullptr;
+  device_token* tokens = nullptr;      // [step_tokens]
+  device_closing* closings = nullptr;  // [most_closings]
+  device_page* pages = nullptr;        // [most_pages]
+};
+
+/// Hands out pieces of one block of memory, each aligned to 256 bytes; without a block it only counts.
+class carver {
+ public:
+  carver() = default;
+  explicit carver(void* block) : block_(static_cast<std::byte*>(block)) {}
+
+  template <class T>
+  T* take(std::int64_t count) {
+    T* piece = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + used_);
+    const byte_count wanted = count * static_cast<byte_count>(sizeof(T));
+    used_ += (wanted + alignment - 1) / alignment * alignment;
+    return piece;
+  }
+  byte_count used() const { return used_; }
+
+ private:
+  static constexpr byte_count alignment = 256;
+  std::byte* block_ = nullptr;
+  byte_count used_ = 0;
+};
+
+/// How many of everything a device cache has.
+template <class Policy>
+struct device_sizes {
+  shape model;
+  index sequences = 0;
+  index step_tokens = 0;
+  index decode_tokens = 0;    // of a step, after the prompt
+  index pages = 0;            // of the pool
+  index sequence_pages = 0;   // of one sequence
+  index segments = 0;         // of one sequence
+  index summary_numbers = 0;  // of one segment in one lane
+  index layer_rows = 0;       // rows of a selection in one layer
+  index place_rows = 0;       // rows of one place
+  index ring = 0;             // places of one sequence, where choices stay in force
+  index places = 0;
+  index records = 0;  // of query sums, of one sequence
+  index splits = 1;   // blocks that may share one row's tokens
+  bool persists = false;
+
+  device_sizes() = default;
+  device_sizes(const shape& with, const Policy& policy, const config& limits, index with_splits) : model(with) {
+    sequences = limits.sequences;
+    step_tokens = limits.step_tokens;
+    decode_tokens = static_cast<index>(
+        std::min<std::int64_t>(limits.step_tokens, std::int64_t{limits.sequences} * limits.draft_tokens));
+    pages = pages_for(limits.pool());
+    sequence_pages = pages_for(limits.tokens);
+    splits = with_splits;
+    const layout<Policy> host(with, policy, limits);
+    segments = host.most_segments;
+    layer_rows = 1;
+    if constexpr (Policy::selects) {
+      summary_numbers = static_cast<index>(host.segment_summary());
+      layer_rows = rows_in_layer(policy.agree.per);
+      persists = layout<Policy>::persists(policy);
+      place_rows = persists ? host.selection_rows : layer_rows;
+      ring = persists ? limits.undo() + 2 : 0;
+      places = persists ? sequences * ring : decode_tokens;
+      records = decltype(policy.ask)::sums ? limits.undo() + 1 + limits.draft_tokens : 0;
+    }
+  }
+
+  index rows_in_layer(scope per) const {
+    return per == scope::head ? model.heads : per == scope::kv_head ? model.kv_heads : 1;
+  }
+  ZOOMR_HD index most_runs() const { return 2 * segments + 2; }
+  index most_closings() const { return step_tokens + 3 * sequences; }
+  index most_pages() const { return pages_for(step_tokens) + 2 * sequences; }
+  ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.heads} * model.head_dim; }
+  ZOOMR_HD std::int64_t page_numbers() const { return std::int64_t{2} * model.kv_heads * page_tokens * model.head_dim; }
+};
+
+/// Takes the parts of a step's table from a block.
+template <class Policy>
+device_table carve_table(carver& from, const device_sizes<Policy>& sizes) {
+  device_table table;
+  table.counts = from.take<device_counts>(1);
+  table.tokens = from.take<device_token>(sizes.step_tokens);
+  table.closings = from.take<device_closing>(sizes.most_closings());
+  table.pages = from.take<device_page>(sizes.most_pages());
+  return table;
+}
+
+/// Everything that a device cache keeps on the device.
+template <class Policy, class T>
+struct device_arrays {
+  device_sizes<Policy> sizes;
+  device_table table;
+  T* pool = nullptr;              // [layers][pages][key | value][kv_heads][16][head_dim]
+  index* page_table = nullptr;    // [sequences][sequence_pages]
+  segment* segments = nullptr;    // [sequences][segments]
+  float* summaries = nullptr;     // [sequences][lanes][segments][head_dim][rows]
+  float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
+  float* asking = nullptr;        // [sequences][layers][heads][head_dim]  queries of the prompt's last token
+  level* levels = nullptr;        // [places][place_rows][segments]
+  selection_row* rows = nullptr;  // [places][place_rows]
+  float* scores = nullptr;        // [decode_tokens][heads][segments]
+  tally* tallies = nullptr;       // [decode_tokens][layer_rows][segments]
+  index* left = nullptr;          // [decode_tokens][layer_rows][segments]
+  run* runs = nullptr;            // [decode_tokens][layer_rows][most_runs]
+  index* before = nullptr;        // [decode_tokens][layer_rows][most_runs]
+  attended_size* read = nullptr;  // [decode_tokens][layer_rows]
+  float* partial = nullptr;       // [decode_tokens * heads][splits][head_dim + 2]
+  unsigned* arrived = nullptr;    // [decode_tokens * heads]
+
+  /// Takes everything but the table from a block.
+  void carve(carver& from, const device_sizes<Policy>& of) {
+    sizes = of;
+    const shape& model = of.model;
+    pool = from.take<T>(std::int64_t{model.layers} * of.pages * of.page_numbers());
+    page_table = from.take<index>(std::int64_t{of.sequences} * of.sequence_pages);
+    segments = from.take<segment>(std::int64_t{of.sequences} * of.segments);
+    const std::int64_t rows_of_tokens = std::int64_t{of.decode_tokens} * of.layer_rows;
+    runs = from.take<run>(rows_of_tokens * of.most_runs());
+    before = from.take<index>(rows_of_tokens * of.most_runs());
+    read = from.take<attended_size>(rows_of_tokens);
+    if constexpr (Policy::selects) {
+      const std::int64_t layer_queries = model.layers * of.query_numbers();
+      summaries = from.take<float>(std::int64_t{of.sequences} * model.lanes() * of.segments * of.summary_numbers);
+      sums = from.take<float>(std::int64_t{of.sequences} * of.records * layer_queries);
+      asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
+      levels = from.take<level>(std::int64_t{of.places} * of.place_rows * of.segments);
+      rows = from.take<selection_row>(std::int64_t{of.places} * of.place_rows);
+      scores = from.take<float>(std::int64_t{of.decode_tokens} * model.heads * of.segments);
+      tallies = from.take<tally>(rows_of_tokens * of.segments);
+      left = from.take<index>(rows_of_tokens * of.segments);
+    }
+    const std::int64_t readers = std::int64_t{of.decode_tokens} * model.heads;
+    partial = from.take<float>(of.splits > 1 ? readers * of.splits * (model.head_dim + 2) : 0);
+    arrived = from.take<unsigned>(readers);
+  }
+
+  // Where things lie.
+
+  ZOOMR_HD view<const index> pages_of(index sequence) const {
+    return {page_table + std::int64_t{sequence} * sizes.sequence_pages, {sizes.sequence_pages}};
+  }
+  ZOOMR_HD view<const segment> segments_of(index sequence, index count) const {
+    return {segments + std::int64_t{sequence} * sizes.segments, {count}};
+  }
+  ZOOMR_HD T* key(index layer, index page, index kv_head) const {
+    return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers() +
+           std::int64_t{kv_head} * page_tokens * sizes.model.head_dim;
+  }
+  ZOOMR_HD std::int64_t value_offset() const { return sizes.page_numbers() / 2; }
+  ZOOMR_HD float* summaries_of(index sequence, index lane) const {
+    return summaries +
+           (std::int64_t{sequence} * sizes.model.lanes() + lane) * sizes.segments * std::int64_t{sizes.summary_numbers};
+  }
+  ZOOMR_HD view<float, 2> sums_of(index sequence, index position, index layer) const {
+    const std::int64_t record = std::int64_t{sequence} * sizes.records + position % sizes.records;
+    return {sums + (record * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  ZOOMR_HD view<float, 2> asking_of(index sequence, index layer) const {
+    return {asking + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  /// Row `row` of layer `layer` of the selection at `place`.
+  ZOOMR_HD std::int64_t place_row(index place, index layer, index row) const {
+    const index in_place = sizes.place_rows > sizes.layer_rows ? layer * sizes.layer_rows + row : row;
+    return std::int64_t{place} * sizes.place_rows + in_place;
+  }
+  ZOOMR_HD view<level> levels_of(std::int64_t of_place, index count) const {
+    return {levels + of_place * sizes.segments, {count}};
+  }
+  ZOOMR_HD std::int64_t token_row(index token, index row) const { return std::int64_t{token} * sizes.layer_rows + row; }
+};
+
+}  // namespace v0
+}  // namespace zoomr

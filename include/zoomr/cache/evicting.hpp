@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Giving up, for good, what no query can reach any more.
+#pragma once
+
+#include <zoomr/cache/token_state.hpp>
+#include <zoomr/policy.hpp>
+#include <zoomr/store/page_pool.hpp>
+
+#include <algorithm>  // std::lower_bound, std::max, std::min
+#include <concepts>   // std::same_as
+
+namespace zoomr {
+inline namespace v0 {
+
+/// No query from now on, nor after any rollback that `undo` allows, has its back zone begin before this; nor has any
+/// segment a summary there that it has not yet: the open one may still be given one.
+template <class Policy>
+index unreachable_end(const Policy& policy, index undo, const token_state<Policy>& state) {
+  const index tokens = std::max(state.prompt_end, state.tokens() - undo);
+  index open_begin = policy.segment.open_begin(state.segmenting);
+  for (auto s = state.segments.rbegin(); s != state.segments.rend() && s->closed_at >= tokens; ++s)
+    open_begin = s->begin;
+  open_begin = std::min(open_begin, tokens);
+  const index back = policy.zone.back(tokens, state.prompt_end, open_begin);
+  return std::same_as<decltype(policy.segment), unsegmented> ? back : std::min(back, open_begin);
+}
+
+/// Gives back the pages of tokens that no query can reach any more: for policies that never choose details.
+/// @cost  O(1) for each token, over a sequence
+template <class Policy>
+void evict_unreachable(const Policy& policy, index undo, token_state<Policy>& state, page_stock& stock) {
+  if (state.in_prompt()) return;
+  const index end = unreachable_end(policy, undo, state);
+  const index front = policy.zone.front(end, state.prompt_end);
+  auto s = std::lower_bound(state.segments.begin(), state.segments.end(), state.evicted_pages * page_tokens,
+                            [](const segment& a, index position) { return a.end <= position; });
+  for (; (state.evicted_pages + 1) * page_tokens <= end; ++state.evicted_pages) {
+    const run page{state.evicted_pages * page_tokens, (state.evicted_pages + 1) * page_tokens};
+    while (s != state.segments.end() && s->end <= page.first) ++s;
+    bool reachable = page.first < front;
+    for (auto in = s; in != state.segments.end() && in->begin < page.last; ++in) {
+      reachable = reachable || (in->split < in->end && in->split < page.last && in->end > page.first);
+    }
+    index& id = state.pages[static_cast<std::size_t>(state.evicted_pages)];
+    if (reachable || id < 0) continue;
+    stock.give_back(id);
+    id = -1;
+  }
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The tokens of one sequence, its segments and its pages: what the caches of host and device keep alike.
+#pragma once
+
+#include <zoomr/concepts.hpp>
+
+#include <algorithm>  // std::max
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// What is committed of a sequence, as the host must know it to plan the next step.
+template <class Policy>
+struct token_state {
+  using segmenter_type = decltype(Policy::segment);
+  using segmenter_state = typename segmenter_type::state;
+
+  bool open = false;
+  index prompt_end = -1;                     // first position after the prompt; -1 while it is still coming
+  std::vector<token_class> classes;          // [tokens]
+  std::vector<index> pages;                  // [pages]  -1: given back, unreachable
+  std::vector<segment> segments;             // [segments]
+  std::vector<segmenter_state> after_close;  // [segments]  the segmenter's state after each close
+  segmenter_state segmenting{};
+  index evicted_pages = 0;  // pages before this one were looked at for eviction
+  index undo_floor = 0;     // undo_tokens behind the longest that it ever was: no deeper can it be undone
+
+  index tokens() const { return static_cast<index>(classes.size()); }
+  index segment_count() const { return static_cast<index>(segments.size()); }
+  bool in_prompt() const { return prompt_end < 0; }
+
+  /// Makes the next token part of the sequence, with the segments that it closes.
+  void add(const segmenter_type& segmenter, token_class of_token, bool prompt_ends) {
+    closings closed;
+    segmenter.feed(segmenting, of_token, tokens(), closed);
+    if (prompt_ends) segmenter.end_of_prompt(segmenting, tokens(), closed);
+    classes.push_back(of_token);
+    for (index c = 0; c < closed.count; ++c) {
+      segments.push_back(closed.at[c]);
+      after_close.push_back(segmenting);
+    }
+    if (prompt_ends) prompt_end = tokens();
+  }
+
+  /// Tokens and segments as they were when `to` tokens were committed: the table holds the segmenter's state after the
+  /// last close, the tokens since are fed again.
+  void go_back(const segmenter_type& segmenter, index to) {
+    if (to < prompt_end) prompt_end = -1;  // the prompt is open again
+    classes.resize(static_cast<std::size_t>(to));
+    while (!segments.empty() && segments.back().closed_at >= to) {
+      segments.pop_back();
+      after_close.pop_back();
+    }
+    segmenting = after_close.empty() ? segmenter_state{} : after_close.back();
+    const index last_close = segments.empty() ? -1 : segments.back().closed_at;
+    closings none;  // by construction: every close before `to` is in the table
+    for (index position = last_close + 1; position < to; ++position) {
+      segmenter.feed(segmenting, classes[static_cast<std::size_t>(position)], position, none);
+      if (position + 1 == prompt_end) segmenter.end_of_prompt(segmenting, position, none);
+    }
+  }
+
+  /// As a new sequence; pages are the caller's to give back.
+  void forget_tokens() {
+    open = false;
+    prompt_end = -1;
+    classes.clear(), segments.clear(), after_close.clear();
+    segmenting = {};
+    evicted_pages = undo_floor = 0;
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. What all threads of a block do together: sums, extremes and prefix sums, made of shuffles within a warp and one
+// word of shared memory for each warp. Our own, since CUB does not run where the tests run kernels without a device.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+inline constexpr index most_warps = 32;  // of a block
+
+/// Shared memory of `block_threads`.
+struct block_scratch {
+  shared_array<std::uint64_t, 2 * most_warps> of_warp;
+};
+
+/// What comes before a thread, and what all threads have.
+template <class T>
+struct scanned {
+  T before;
+  T all;
+};
+
+/// Collectives of a block, a row of up to 1024 threads and a multiple of 32. All threads call the same ones in the same
+/// order; T is an integer of 32 or 64 bits. Integers add up to the same in any order.
+///
+/// One object for each scratch and kernel: it remembers which half of the scratch is free, so that one barrier for each
+/// call is enough. What was written to memory before a call is seen by the whole block after it.
+/// @cost  each: 1 barrier, 5 shuffles in a row twice
+class block_threads {
+ public:
+  __device__ explicit block_threads(block_scratch& scratch)
+      : scratch_(scratch),
+        thread_(static_cast<index>(threadIdx.x)),
+        threads_(static_cast<index>(blockDim.x)),
+        lane_(thread_ % warp_lanes),
+        warp_(thread_ / warp_lanes) {}
+
+  __device__ index thread() const { return thread_; }
+  __device__ index size() const { return threads_; }
+
+  template <class T>
+  __device__ T sum(T value) {
+    return fold(value, add{}, T{0});
+  }
+  template <class T>
+  __device__ T max(T value) {
+    return fold(value, larger{}, lowest<T>);
+  }
+  template <class T>
+  __device__ T min(T value) {
+    return fold(value, smaller{}, highest<T>);
+  }
+
+  /// The sum over the threads before this one, and over all.
+  template <class T>
+  __device__ scanned<T> sum_before(T value) {
+    return scan(value, add{}, T{0});
+  }
+  /// The largest value of the threads before this one (the lowest of its type if there are none), and of all.
+  template <class T>
+  __device__ scanned<T> max_before(T value) {
+    return scan(value, larger{}, lowest<T>);
+  }
+
+ private:
+  template <class T>
+  static constexpr T lowest = std::numeric_limits<T>::lowest();
+  template <class T>
+  static constexpr T highest = std::numeric_limits<T>::max();
+
+  struct add {
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+      return a + b;
+    }
+  };
+  struct larger {
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+      return a > b ? a : b;
+    }
+  };
+  struct smaller {
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+      return a < b ? a : b;
+    }
+  };
+
+  template <class T, class Join>
+  __device__ T fold(T value, Join join, T none) {
+    value = fold_warp(value, join);
+    return fold_warp(shown_by_warps(value, 0, none), join);
+  }
+  template <class T, class Join>
+  __device__ static T fold_warp(T value, Join join) {
+    for (int apart = warp_lanes / 2; apart > 0; apart /= 2)
+      value = join(value, __shfl_xor_sync(all_lanes, value, apart));
+    return value;
+  }
+
+  template <class T, class Join>
+  __device__ scanned<T> scan(T value, Join join, T none) {
+    const T through = scan_warp(value, join);
+    const T warps = scan_warp(shown_by_warps(through, warp_lanes - 1, none), join);
+    const T all = __shfl_sync(all_lanes, warps, warp_lanes - 1);
+    const T earlier_warps = __shfl_sync(all_lanes, warps, warp_ > 0 ? warp_ - 1 : 0);
+    const T earlier_lanes = __shfl_up_sync(all_lanes, through, 1u);
+    return {join(warp_ > 0 ? earlier_warps : none, lane_ > 0 ? earlier_lanes : none), all};
+  }
+  template <class T, class Join>
+  __device__ T scan_warp(T value, Join join) const {
+    for (int apart = 1; apart < warp_lanes; apart *= 2) {
+      const T earlier = __shfl_up_sync(all_lanes, value, static_cast<unsigned>(apart));
+      if (lane_ >= apart) value = join(earlier, value);
+    }
+    return value;
+  }
+
+  // To lane w of each warp, what lane `speaker` of warp w has; to the lanes behind the last warp, `none`.
+  template <class T>
+  __device__ T shown_by_warps(T value, index speaker, T none) {
+    const index half = turn_ * most_warps;
+    turn_ = 1 - turn_;  // a slow thread may still read the other half: the next call's barrier waits for it
+    if (lane_ == speaker) scratch_.of_warp[half + warp_] = static_cast<std::uint64_t>(value);
+    __syncthreads();
+    return lane_ < threads_ / warp_lanes ? static_cast<T>(scratch_.of_warp[half + lane_]) : none;
+  }
+
+  block_scratch& scratch_;
+  index thread_;
+  index threads_;
+  index lane_;
+  index warp_;
+  index turn_ = 0;
+};
+
+}  // namespace v0
+}  // namespace zoomr

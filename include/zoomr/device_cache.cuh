@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Device twin of kv_cache.hpp: keys, values, summaries, choices and runs stay on the device; the host plans.
+#pragma once
+
+#include <zoomr/device_step.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keys, values and their index for some sequences under one policy, on the device.
+///
+/// The same policies, steps and selections as `kv_cache`; every selection is identical to the host's. The caller brings
+/// the device memory; nothing is allocated, and nothing waited for, after construction. `begin` may be called when the
+/// uploads of the step before are done: they are when its tokens have been read.
+///
+/// Not here yet, and refused: retention (`retainer::observes`), refresh on drift, summarizers that need all keys at
+/// once; details of every store lie on the device.
+/// @tparam T        storage type of keys and values
+/// @tparam HeadDim  64, 96, 128 or 256, as a rule
+/// @tparam Group    query heads of a KV head
+template <class Policy, class T, index HeadDim, index Group>
+class device_cache {
+  static_assert(!decltype(Policy::retain)::observes, "device_cache: tokens cannot be given up on the device yet");
+  static_assert(!Policy::selects || dimension_summarizer<decltype(Policy::summarize)>,
+                "device_cache: a summarizer must work dimension by dimension (open, fold, close)");
+  static_assert(!Policy::selects || limited_selector<decltype(Policy::select)>,
+                "device_cache: a selector must say its limits (taking.hpp)");
+
+ public:
+  using step_type = device_step<Policy, T, HeadDim, Group>;
+
+  /// Device memory that a cache of this kind needs.
+  /// @param splits  blocks that may share the tokens of one KV head: more for few sequences, 1 for many
+  static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index splits = 8) {
+    check(model, policy, limits, splits);
+    return device_core<Policy, T>::bytes(model, policy, limits, splits);
+  }
+
+  /// @param memory  bytes(...) bytes on the device, aligned to 256; the caller's
+  /// @throws precondition_error for a shape, policy or config that cannot work
+  device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
+               index splits = 8) {
+    check(model, policy, limits, splits);
+    ZOOMR_EXPECTS(memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % 256 == 0,
+                  "device_cache: memory must be aligned to 256 bytes");
+    core_ = std::make_unique<device_core<Policy, T>>(model, policy, limits, splits, memory, on);
+  }
+
+  const shape& model() const { return core_->sizes.model; }
+
+  /// A new, empty sequence.
+  /// @throws error(capacity) if config.sequences are open
+  sequence open() {
+    for (index id = 0; id < core_->limits.sequences; ++id) {
+      if (core_->state(id).open) continue;
+      core_->state(id).open = true;
+      return {id};
+    }
+    throw error(errc::capacity, "all " + std::to_string(core_->limits.sequences) +
+                                    " sequences are open; close one or raise config.sequences");
+  }
+
+  /// Gives the sequence's memory back to the pool.
+  void close(sequence seq) {
+    expect_idle();
+    auto& closing = expect_open(seq);
+    closing.forget_tokens();
+    closing.choices.clear();
+    closing.dropped = false;
+    closing.known_segments = 0;
+    core_->trim(closing);
+  }
+
+  /// Begins a step for several sequences, each at most once: on the host alone.
+  /// @param fixed  for a graph: what is enqueued covers any step without prompt tokens
+  /// @throws error(capacity) if a sequence, its segments or the pool would overflow; nothing has changed
+  step_type begin(view<const step_item> items, bool fixed = false) {
+    expect_idle();
+    ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
+    for (index i = 0; i < items.size(); ++i) expect_item(items, i);
+    try {
+      for (const step_item& item : items) plan_item(item);
+      take_pages();
+    } catch (...) {
+      core_->items.clear();
+      throw;
+    }
+    core_->list_step();
+    core_->stepping = true;
+    if (fixed && core_->prompt_tokens > 0) {
+      step_type dropped(*core_, false);
+      ZOOMR_EXPECTS(false, "begin: a step for a graph takes no prompt tokens");
+    }
+    return step_type(*core_, fixed);
+  }
+  step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false, bool fixed = false) {
+    const step_item item{seq, ids, prompt_ends};
+    return begin(view<const step_item>(&item, {1}), fixed);
+  }
+
+  /// Forgets all tokens from `position` on.
+  /// @throws error(undo_depth) if more would have to be undone than was kept; nothing has changed
+  void rollback(sequence seq, index position) {
+    expect_idle();
+    auto& undone = expect_open(seq);
+    ZOOMR_EXPECTS(position >= 0 && position <= undone.tokens(), "rollback: position must lie within the sequence");
+    const bool generated = !undone.in_prompt() && position >= undone.prompt_end;
+    const bool sums = core_->sizes.records > 0 && generated && position < undone.undo_floor;
+    const bool choices = core_->sizes.persists && generated && !undone.reaches(position);
+    const bool evicts = core_->policy.store.evicts;
+    const bool given_up = position < undone.prompt_end && undone.evicted_pages > 0;
+    const bool evicted = evicts && generated && position < undone.undo_floor;
+    if (sums || choices || given_up || evicted) {
+      throw error(errc::undo_depth,
+                  "cannot roll back from " + std::to_string(undone.tokens()) + " to " + std::to_string(position) +
+                      " tokens: " +
+                      (given_up ? "the policy has given up tokens of the prompt"
+                                : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens) +
+                                      ", counted from the longest that the sequence ever was"));
+    }
+    core_->roll_back(undone, position);
+  }
+
+  /// Committed tokens.
+  index tokens(sequence seq) const { return expect_open(seq).tokens(); }
+  /// Closed segments, ascending; valid until the sequence changes.
+  view<const segment> segments(sequence seq) const { return expect_open(seq).segments; }
+  /// True until the end of the prompt is committed.
+  bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }
+  /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
+  const device_arrays<Policy, T>& arrays() const { return core_->arrays; }
+  const device_table& table(index pass) const { return core_->on_device[pass]; }
+
+ private:
+  static void check(const shape& model, const Policy& policy, const config& limits, index splits) {
+    const char* problem = model.problem();
+    if (problem == nullptr) problem = policy.problem();
+    if (problem == nullptr) problem = limits.problem();
+    if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
+      problem = "device_cache: the model's head_dim and group must be those of the template";
+    }
+    if (problem == nullptr && policy.refresh.drift() >= -1.0f) {
+      problem = "device_cache: a device cannot refresh on drift yet";
+    }
+    if (problem == nullptr && (splits < 1 || splits > 1024)) problem = "device_cache: splits must lie in 1 ... 1024";
+    ZOOMR_EXPECTS(problem == nullptr, problem);
+  }
+
+  void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }
+
+  device_sequence<Policy>& expect_open(sequence seq) const {
+    ZOOMR_EXPECTS(seq.id >= 0 && seq.id < core_->limits.sequences && core_->state(seq.id).open,
+                  "the sequence is not open");
+    return core_->state(seq.id);
+  }
+
+  void expect_item(view<const step_item> items, index i) const {
+    const step_item& item = items[i];
+    const auto& stepped = expect_open(item.seq);
+    ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
+    for (const token_id id : item.ids) ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative");
+    for (index before = 0; before < i; ++before) {
+      ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
+    }
+    ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
+  }
+
+  void plan_item(const step_item& item) {
+    index before = 0;
+    for (const device_item& earlier : core_->items) before += earlier.plan.tokens;
+    const auto& stepped = core_->state(item.seq.id);
+    const index wanted = stepped.in_prompt() ? item.ids.size() : std::min(item.ids.size(), core_->limits.draft_tokens);
+    ZOOMR_EXPECTS(wanted <= core_->limits.step_tokens - before,
+                  "begin: more tokens than config.step_tokens in one step");
+    device_item made;
+    made.plan = plan(core_->policy, stepped, stepped.last_choice(), item, core_->limits, core_->sizes.segments,
+                     view<planned_token>(core_->planned).slice(before, core_->limits.step_tokens));
+    made.plan.planned = made.plan.packed = before;
+    made.place = core_->next_place(item.seq.id);
+    core_->items.push_back(made);
+  }
+
+  void take_pages() {
+    std::int64_t needed = 0;
+    const auto pages_of = [&](const device_item& item) {
+      return pages_for(item.plan.first + item.plan.tokens) -
+             static_cast<index>(core_->state(item.plan.seq).pages.size());
+    };
+    for (const device_item& item : core_->items) needed += pages_of(item);
+    if (needed > core_->stock.free_pages()) {
+      throw error(errc::capacity,
+                  "the step needs " + std::to_string(needed) + " pages of " + std::to_string(page_tokens) +
+                      " tokens, " + std::to_string(core_->stock.free_pages()) + " are free; raise config.pool_tokens");
+    }
+    for (const device_item& item : core_->items) {
+      for (index count = pages_of(item); count > 0; --count) {
+        core_->state(item.plan.seq).pages.push_back(core_->stock.take());
+      }
+    }
+  }
+
+  std::unique_ptr<device_core<Policy, T>> core_;
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Device twin of step.hpp. What the host decides (begin, again, commit) and what it enqueues (start, append,
+// attend, restart) are apart, so that what is enqueued can be captured as a graph and replayed for later steps.
+#pragma once
+
+#include <zoomr/cache/device_launches.cuh>
+
+#include <utility>  // std::exchange
+
+namespace zoomr {
+inline namespace v0 {
+
+/// One forward pass over new tokens of some sequences, packed one sequence after the other.
+///
+/// Made by `device_cache::begin`, which it must not outlive; one at a time for each cache. Enqueue `start`; then for
+/// each layer in ascending order `append` and `attend`; if `again` says so, `restart` and the same for the second pass;
+/// then `commit`. Every pointer is to device memory, every call enqueues on the stream that it is given and returns at
+/// once.
+///
+/// For a graph: capture `start`, `append` and `attend` of a step begun with `fixed`, and launch the graph for every
+/// later step between its `begin` and its `commit`; the second pass is a second graph, from `restart` on.
+template <class Policy, class T, index HeadDim, index Group>
+class device_step {
+ public:
+  device_step(device_step&& other) noexcept
+      : core_(std::exchange(other.core_, nullptr)), pass_(other.pass_), fixed_(other.fixed_) {}
+  device_step(const device_step&) = delete;
+  device_step& operator=(const device_step&) = delete;
+  device_step& operator=(device_step&&) = delete;
+  ~device_step() {
+    if (core_ != nullptr) abandon();
+  }
+
+  /// Packed tokens of this pass.
+  index tokens() const { return table().counts->tokens; }
+  /// Tokens of one item that the step takes.
+  index tokens(index item) const { return at(item).plan.tokens; }
+  /// Position of an item's first token in this pass.
+  index position(index item) const { return pass_ == 0 ? at(item).plan.first : at(item).plan.last(); }
+  /// True if the item takes part in this pass; its packed tokens begin at `packed(item)`.
+  bool active(index item) const { return pass_ == 0 || at(item).plan.again; }
+  index packed(index item) const { return at(item).plan.packed; }
+  index items() const {
+    ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
+    return static_cast<index>(core_->items.size());
+  }
+  /// 2 if some item's last token will be passed again, provided that it is accepted; known from the start.
+  index passes() const {
+    for (index i = 0; i < items(); ++i) {
+      if (asks_again(at(i).plan)) return 2;
+    }
+    return 1;
+  }
+
+  /// Uploads the step's table, brings the index up to date, and begins the choices of all layers together.
+  /// @cost  one copy, 2 launches; 3 if one choice serves all layers
+  void start(stream on) {
+    const auto now = enqueue();
+    now.upload(on);
+    now.update_index(on);
+    now.begin_choices(on);
+  }
+
+  /// Before the second pass, after `again` has said that there is one.
+  void restart(stream on) { enqueue().upload(on); }
+
+  /// Stores keys and values of one layer, provisionally, divided by their scales.
+  /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
+  template <class Number>
+  void append(index layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) {
+    const shape& model = expect_layer(layer);
+    expect_shape(keys, model.kv_heads), expect_shape(values, model.kv_heads);
+    enqueue().append(layer, keys, values, on);
+  }
+
+  /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
+  /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
+  /// @param out      [tokens, heads, head_dim]
+  /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
+  /// @cost  2 launches without a selector, 3 or 4 with one, 1 more for the tokens of prompts
+  template <class Number>
+  void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
+    const shape& model = expect_layer(layer);
+    expect_shape(queries, model.heads), expect_shape(out, model.heads);
+    const auto now = enqueue();
+    now.see(layer, queries, on);
+    now.attend(layer, queries, out, lse, on);
+  }
+
+  /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill.
+  /// @param queries  [tokens, heads, head_dim]  rotated
+  template <class Number>
+  void observe(index layer, view<const Number, 3> queries, stream on) {
+    const shape& model = expect_layer(layer);
+    expect_shape(queries, model.heads);
+    ZOOMR_EXPECTS(prompt_tokens() == tokens(), "observe: after the end of the prompt the cache itself attends");
+    enqueue().see(layer, queries, on);
+  }
+
+  /// Call after the last layer: true if some items' last tokens must be passed once more, under the selection that they
+  /// have just made. They form a pass of their own: one token for each item that is `active`.
+  /// @param accepted  [items]  tokens that will be committed
+  bool again(view<const index> accepted) {
+    expect_accepted(accepted);
+    if (pass_ == 1) return false;
+    index packed = 0;
+    core_->clear_table(1);
+    for (index i = 0; i < items(); ++i) {
+      planned_item& plan = at(i).plan;
+      plan.announced = accepted[i];
+      plan.again = asks_again(plan) && accepted[i] == plan.tokens;
+      if (!plan.again) continue;
+      plan.packed = packed++;
+      core_->list_token(1, at(i), plan.last(), plan.packed, true);
+    }
+    pass_ = packed > 0 ? 1 : 0;
+    return packed > 0;
+  }
+  bool again(index accepted) { return again(view<const index>(&accepted, {1})); }
+
+  /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
+  /// @param accepted  [items]  0 ... tokens(item), as `again` was told; a prompt's tokens are all accepted, or none
+  /// @param on        if a prompt ends, the first choice is enqueued here
+  void commit(view<const index> accepted, stream on) {
+    expect_accepted(accepted);
+    for (index i = 0; i < items(); ++i) {
+      const index announced = at(i).plan.announced;
+      ZOOMR_EXPECTS(announced < 0 || announced == accepted[i], "commit: accept what `again` was told");
+    }
+    core_->clear_table(2);
+    for (index i = 0; i < items(); ++i) core_->commit_item(at(i), accepted[i]);
+    const index first_choices = core_->on_host[2].counts->tokens;
+    if (first_choices > 0) launches_type{*core_, 2, first_choices}.choose_after_prompt(on);
+    abandon();
+  }
+  void commit(index accepted, stream on) { commit(view<const index>(&accepted, {1}), on); }
+
+ private:
+  template <class, class, index, index>
+  friend class device_cache;
+  using launches_type = device_launches<Policy, T, HeadDim, Group>;
+
+  device_step(device_core<Policy, T>& core, bool fixed) : core_(&core), fixed_(fixed) {}
+
+  device_item& at(index item) const {
+    ZOOMR_EXPECTS(item >= 0 && item < items(), "the step has no such item");
+    return core_->items[static_cast<std::size_t>(item)];
+  }
+  const device_table& table() const {
+    ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
+    return core_->on_host[pass_];
+  }
+  index prompt_tokens() const { return pass_ == 0 ? core_->prompt_tokens : 0; }
+  /// Tokens after the prompt that launches cover: those of the pass, or as many as any replay may have.
+  index deciding() const { return fixed_ ? core_->sizes.decode_tokens : tokens() - prompt_tokens(); }
+
+  const shape& expect_layer(index layer) const {
+    ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
+    ZOOMR_EXPECTS(layer >= 0 && layer < core_->sizes.model.layers, "there is no such layer");
+    return core_->sizes.model;
+  }
+  // With `fixed`, what is captured must have room for any step.
+  template <class Number>
+  void expect_shape(view<Number, 3> packed, index heads) const {
+    ZOOMR_EXPECTS(packed.extent(0) >= deciding() + prompt_tokens() && packed.extent(1) == heads &&
+                      packed.extent(2) == HeadDim && packed.stride(2) == 1,
+                  "keys and values must be [tokens, kv_heads, head_dim], queries and out [tokens, heads, head_dim]; "
+                  "of a graph as many tokens as any step may have");
+  }
+  void expect_accepted(view<const index> accepted) const {
+    ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
+    ZOOMR_EXPECTS(accepted.size() == items(), "say for each item of the step how many tokens are accepted");
+    for (index i = 0; i < items(); ++i) {
+      const planned_item& plan = at(i).plan;
+      const bool whole = accepted[i] == 0 || accepted[i] == plan.tokens;
+      ZOOMR_EXPECTS(accepted[i] >= 0 && accepted[i] <= plan.tokens && (!plan.prompt || whole),
+                    "accepted must lie in 0 ... tokens(item); of a prompt all or nothing");
+    }
+  }
+  bool asks_again(const planned_item& plan) const {
+    return plan.chooses && !plan.prompt && core_->policy.agree.per == scope::sequence &&
+           core_->policy.refresh.ask_again;
+  }
+
+  launches_type enqueue() const { return {*core_, pass_, deciding(), prompt_tokens(), fixed_}; }
+
+  void abandon() {
+    for (const device_item& item : core_->items) core_->trim(core_->state(item.plan.seq));
+    core_->items.clear();
+    core_->stepping = false;
+    core_ = nullptr;
+  }
+
+  device_core<Policy, T>* core_;
+  index pass_ = 0;
+  bool fixed_ = false;
+};
+
+}  // namespace v0
+}  // namespace zoomr

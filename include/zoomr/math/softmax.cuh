@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// L2. Device twin of softmax.hpp: a block finds the largest logit and the sum together, with the same bits.
+#pragma once
+
+#include <zoomr/core/block.cuh>
+#include <zoomr/math/order.hpp>
+#include <zoomr/math/softmax.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The softmax of logit(i) for i in [0, n), the same in all threads; all must call.
+/// @cost  two passes over the logits, shared out over the threads; two block-wide reductions
+template <class Logit>
+__device__ softmax<Logit> block_softmax(index n, Logit logit, block_threads& block) {
+  float own = -infinity;
+  for (index i = block.thread(); i < n; i += block.size()) {
+    const float x = logit(i);
+    if (x > own) own = x;
+  }
+  softmax<Logit> made(unsorted(block.max(sortable(own))), logit);
+  tally units = 0;
+  for (index i = block.thread(); i < n; i += block.size()) units += made.units(i);
+  made.sum_up(block.sum(units));
+  return made;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device cache plays what the host's plays: every query attends the same positions, and gets the same output but
+// for the order of summation.
+#include <cache/device_driving.hpp>
+#include <cache/small_policies.hpp>
+
+#include <doctest/doctest.h>
+
+#include "support/tolerance.hpp"
+
+namespace zoomr_test {
+namespace {
+
+constexpr index tokens = 96;
+constexpr index undo = 24;
+constexpr shape model{2, 4, 2, 8};
+
+// SentenceKV without retention: the running mean of queries asks.
+inline constexpr auto running_sentences =
+    zoomr::compose(zoomr::sentences{.longest = 20}, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::running_mean{},
+                   zoomr::fill_budget{.tokens = 40}, zoomr::every_token{.everything_until = 1},
+                   zoomr::zones{.sinks = 4, .recent = 6, .open = 30});
+inline constexpr auto each_head = with(running_sentences, [](auto& p) { p.agree.per = zoomr::scope::head; });
+inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::layer; });
+
+template <class Policy>
+using device_player = player<Policy, float, device_as_host<Policy, float, 8, 2>>;
+
+/// The prompt in chunks, then single tokens, drafts, steps that are dropped, and rollbacks.
+template <class Player>
+void play_wildly(Player& plays, std::uint64_t seed) {
+  dice random(seed);
+  const tape& says = *plays.at(0).says;
+  index longest = 0;
+  while (!plays.done()) {
+    const index now = plays.tokens();
+    longest = std::max(longest, now);
+    if (now < says.prompt) {
+      const index count = random.between(1, says.prompt - now);
+      plays.play({{0, says.between(now, now + count), now + count == says.prompt}});
+      continue;
+    }
+    const auto until = random.chance(12)
+                           ? random.one_of(std::array{fate::dropped_at_once, fate::dropped_between_layers,
+                                                      fate::dropped_after_pass, fate::dropped_after_again})
+                           : fate::committed;
+    part draft = plays.next(0, random.chance(40) ? random.between(2, 6) : 1);
+    if (random.chance(30)) draft.ids.back() = random.between(1, 30);
+    plays.play({draft}, until);
+    longest = std::max(longest, plays.tokens());
+    const index to = std::max({says.prompt, longest - undo, plays.tokens() - random.between(0, undo)});
+    if (random.chance(10)) plays.rollback(0, std::min(to, plays.tokens()));
+  }
+}
+
+void compare(const result_log& host, const result_log& device) {
+  REQUIRE(host.size() == device.size());
+  for (const auto& [place, expected] : host) {
+    CAPTURE(place.first);
+    CAPTURE(place.second);
+    const token_result& got = device.at(place);
+    REQUIRE(got.attended == expected.attended);
+    REQUIRE(got.out.numbers.size() == expected.out.numbers.size());
+    // values lie in [-1, 1], logits in [-30, 30]: both are sums of at most 8 products below 3.3 * 2.3
+    const double allowed = 2 * tolerance::end_to_end(8, 8 * 3.3 * 2.3 / std::sqrt(8.0), tokens);
+    for (std::size_t i = 0; i < got.out.numbers.size(); ++i) {
+      REQUIRE(tolerance::within(static_cast<double>(got.out.numbers[i]), static_cast<double>(expected.out.numbers[i]),
+                                allowed));
+    }
+    for (std::size_t i = 0; i < got.lse.numbers.size(); ++i) {
+      REQUIRE(tolerance::within(static_cast<double>(got.lse.numbers[i]), static_cast<double>(expected.lse.numbers[i]),
+                                30 * allowed));
+    }
+  }
+}
+
+template <class Policy>
+void check(const Policy& policy, kind look, markup text, std::uint64_t seed, bool fixed = false) {
+  INFO("seed ", seed);
+  const tape says = make_tape(model, look, text, tokens, static_cast<index>(20 + seed * 7 % 20), seed);
+  zoomr::config limits = limits_for(tokens);
+  limits.dense_below = seed % 3 == 0 && !policy.store.evicts ? 47 : 0;
+  player<Policy> host(model, policy, limits);
+  device_player<Policy> device(model, policy, limits);
+  device.cache.fixed = fixed;
+  host.open(says);
+  device.open(says);
+  play_wildly(host, seed);
+  play_wildly(device, seed);
+  CHECK(host.second_passes == device.second_passes);
+  compare(host.at(0).log, device.at(0).log);
+}
+
+/// Three texts of four; the last is fed as a graph would be.
+template <class Policy>
+void check_texts(const Policy& policy, std::uint64_t first = 1) {
+  constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
+  constexpr markup texts[] = {markup::pairs, markup::stray, markup::sentences, markup::summaries_alone};
+  for (std::uint64_t seed = first; seed < first + 3; ++seed) {
+    check(policy, looks[seed % 3], texts[seed % 4], seed, seed == first + 2);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("full and window") {
+  check_texts(small::full);
+  check_texts(small::window);
+}
+TEST_CASE("zoomr: votes of all layers, stale") { check_texts(small::zoomr); }
+TEST_CASE("zoomr_mass: mass of all layers, asked again") { check_texts(small::zoomr_mass); }
+TEST_CASE("zoomr_focus: each layer alone, in the same pass") { check_texts(small::zoomr_focus); }
+TEST_CASE("zoomr_follow: each layer alone, at every token") { check_texts(small::zoomr_follow); }
+TEST_CASE("sentence_box") { check_texts(small::sentence_box); }
+TEST_CASE("sentences by the running mean of queries, each KV head or each head alone") {
+  check_texts(running_sentences);
+  check(each_head, kind::peaked, markup::sentences, 5);
+}
+TEST_CASE("quest, and for each layer") {
+  check_texts(small::quest);
+  check(each_layer, kind::ties, markup::stray, 6);
+}
+TEST_CASE("arkvale and shadowkv") {
+  check_texts(small::arkvale);
+  check_texts(small::shadowkv, 2);
+}
+TEST_CASE("summaries only") { check_texts(small::summary_only); }
+
+}  // namespace zoomr_test

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device cache with the calls of the host's, so that the same drivers play it: what they give is copied to the
+// device, what they get is copied back, and the runs that the device has found become a trace.
+#pragma once
+
+#include <zoomr/device_cache.cuh>
+
+#include <cache/driving.hpp>
+#include <support/device_memory.hpp>
+
+#include <memory>  // std::unique_ptr
+
+namespace zoomr_test {
+
+template <class Policy, class T, index HeadDim, index Group>
+class device_as_host {
+ public:
+  using cache_type = zoomr::device_cache<Policy, T, HeadDim, Group>;
+
+  class step_type {
+   public:
+    step_type(device_as_host& cache, typename cache_type::step_type step) : cache_(cache), step_(std::move(step)) {}
+
+    index tokens() const { return step_.tokens(); }
+    index tokens(index item) const { return step_.tokens(item); }
+    index position(index item) const { return step_.position(item); }
+    bool active(index item) const { return step_.active(item); }
+    index packed(index item) const { return step_.packed(item); }
+    index items() const { return step_.items(); }
+    index passes() const { return step_.passes(); }
+
+    void append(index layer, view<const float, 3> keys, view<const float, 3> values) {
+      if (!started_) pass_ == 0 ? step_.start(zoomr::stream{}) : step_.restart(zoomr::stream{});
+      started_ = true;
+      device_array<float> k(copied(keys)), v(copied(values));
+      step_.append(layer, on_device(k, keys), on_device(v, values), zoomr::stream{});
+    }
+    void observe(index layer, view<const float, 3> queries) {
+      device_array<float> q(copied(queries));
+      step_.observe(layer, on_device(q, queries), zoomr::stream{});
+    }
+    void attend(index layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) {
+      device_array<float> q(copied(queries));
+      const index tokens = room(out.extent(0));
+      device_array<float> o(tokens * out.stride(0), 77.0f);
+      device_array<float> l(tokens * lse.stride(0), 77.0f);
+      step_.attend(layer, on_device(q, queries), view<float, 3>(o.data(), {tokens, out.extent(1), out.extent(2)}),
+                   view<float, 2>(l.data(), {tokens, lse.extent(1)}), zoomr::stream{});
+      const auto outs = o.values();
+      const auto lses = l.values();
+      std::copy_n(outs.begin(), out.extent(0) * out.stride(0), out.data());
+      std::copy_n(lses.begin(), lse.extent(0) * lse.stride(0), lse.data());
+      cache_.record(layer, pass_ == 1);
+    }
+    bool again(view<const index> accepted) {
+      if (!step_.again(accepted)) return false;
+      pass_ = 1;
+      started_ = false;
+      return true;
+    }
+    void commit(view<const index> accepted) { step_.commit(accepted, zoomr::stream{}); }
+
+   private:
+    // Room for the tokens of any step, as a graph needs it; what is behind this step's tokens is NaN.
+    index room(index tokens) const { return std::max(tokens, cache_.cache_.arrays().sizes.decode_tokens); }
+    std::vector<float> copied(view<const float, 3> numbers) const {
+      std::vector<float> made(numbers.data(), numbers.data() + std::int64_t{numbers.extent(0)} * numbers.stride(0));
+      made.resize(static_cast<std::size_t>(room(numbers.extent(0)) * numbers.stride(0)), zoomr::not_a_number);
+      return made;
+    }
+    view<const float, 3> on_device(device_array<float>& copy, view<const float, 3> like) const {
+      return {copy.data(), {room(like.extent(0)), like.extent(1), like.extent(2)}};
+    }
+
+    device_as_host& cache_;
+    typename cache_type::step_type step_;
+    index pass_ = 0;
+    bool started_ = false;
+  };
+
+  device_as_host(const shape& model, const Policy& policy, const zoomr::config& limits)
+      : memory_(cache_type::bytes(model, policy, limits, splits) + 256, std::byte{0xff}),
+        cache_(model, policy, limits, aligned(), zoomr::stream{}, splits) {}
+
+  const shape& model() const { return cache_.model(); }
+  zoomr::sequence open() { return cache_.open(); }
+  void close(zoomr::sequence seq) { cache_.close(seq); }
+  step_type begin(view<const zoomr::step_item> items) {
+    return {*this, cache_.begin(items, fixed && after_prompt(items))};
+  }
+  void rollback(zoomr::sequence seq, index position) { cache_.rollback(seq, position); }
+  index tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
+  void trace(zoomr::attention_trace* into) { trace_ = into; }
+
+  bool fixed = false;  // steps after the prompt are begun as for a graph
+
+ private:
+  static constexpr index splits = 3;
+
+  void* aligned() {
+    const auto at = reinterpret_cast<std::uintptr_t>(memory_.data());
+    return memory_.data() + (256 - at % 256) % 256;
+  }
+
+  // Turns the runs of a layer into records, head by head.
+  void record(index layer, bool second_pass) {
+    const auto& a = cache_.arrays();
+    const auto all = memory_.values();
+    const auto offset = reinterpret_cast<std::uintptr_t>(memory_.data());
+    const auto read = [&](const auto* p, std::int64_t at) {
+      std::remove_cvref_t<decltype(*p)> value;
+      const auto from = reinterpret_cast<std::uintptr_t>(p + at) - offset;
+      std::memcpy(&value, all.data() + from, sizeof value);
+      return value;
+    };
+    const zoomr::device_table table = cache_.table(second_pass ? 1 : 0);
+    const shape& m = model();
+    for (index t = 0; t < read(table.counts, 0).tokens; ++t) {
+      const zoomr::device_token token = read(table.tokens, t);
+      if (token.prompt) continue;
+      for (index head = 0; head < m.heads; ++head) {
+        const index row = a.sizes.layer_rows == 1 ? 0 : a.sizes.layer_rows == m.heads ? head : head / m.group();
+        const std::int64_t at = a.token_row(t, row);
+        const zoomr::attended_size size = read(a.read, at);
+        zoomr::attended_record made{token.sequence, token.position, layer, head, second_pass, {}};
+        index counted = 0;
+        for (index r = 0; r < size.runs; ++r) {
+          const zoomr::run one = read(a.runs, at * a.sizes.most_runs() + r);
+          if (read(a.before, at * a.sizes.most_runs() + r) != counted) throw std::logic_error("`before` is wrong");
+          for (index slot = one.first; slot < one.last; ++slot) made.positions.push_back(slot);
+          counted += one.size();
+        }
+        if (counted != size.tokens) throw std::logic_error("the runs hold another number of tokens");
+        trace_->push_back(std::move(made));
+      }
+    }
+  }
+
+  bool after_prompt(view<const zoomr::step_item> items) const {
+    for (const zoomr::step_item& item : items) {
+      if (cache_.in_prompt(item.seq)) return false;
+    }
+    return true;
+  }
+
+  device_array<std::byte> memory_;
+  cache_type cache_;
+  zoomr::attention_trace* trace_ = nullptr;
+};
+
+}  // namespace zoomr_test

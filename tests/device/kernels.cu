@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels whose registers, stack and spills are gated: the sizes that models have.
+#include <zoomr/attend/gather.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+struct rows_of_runs {
+  view<const attending_row<tokens_of_runs>> rows;
+  index count = 0;
+  ZOOMR_HD attending_row<tokens_of_runs> at(index i) const { return rows[i]; }
+};
+
+template <class T, class Logits>
+using task = gather_task<T, bfloat16, rows_of_runs, Logits>;
+
+#define ZOOMR_GATHER(T, HeadDim, Group) \
+  template __global__ void gather_attend_kernel<T, HeadDim, Group>(task<T, scaled_logits>);
+
+#define ZOOMR_GATHER_GROUPS(T, HeadDim) \
+  ZOOMR_GATHER(T, HeadDim, 1) ZOOMR_GATHER(T, HeadDim, 4) ZOOMR_GATHER(T, HeadDim, 8) ZOOMR_GATHER(T, HeadDim, 16)
+
+ZOOMR_GATHER_GROUPS(bfloat16, 64)
+ZOOMR_GATHER_GROUPS(bfloat16, 128)
+ZOOMR_GATHER_GROUPS(float8, 128)
+ZOOMR_GATHER(bfloat16, 96, 4)
+ZOOMR_GATHER(bfloat16, 256, 4)
+ZOOMR_GATHER(float, 128, 4)
+ZOOMR_GATHER(float16, 128, 4)
+ZOOMR_GATHER(int8, 128, 4)
+template __global__ void gather_attend_kernel<bfloat16, 128, 4>(task<bfloat16, capped_logits>);
+
+}  // namespace v0
+}  // namespace zoomr

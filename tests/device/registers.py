@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles kernels.cu and compares registers, stack and spills of each kernel with registers.txt.
+
+registers.py --nvcc NVCC --include DIR             exit status 1 if a kernel spills, is new, is missing, or has changed
+registers.py --nvcc NVCC --include DIR --update    writes the table
+Registers depend on the compiler: with another release than the table's, only spills are an error.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TABLE = os.path.join(HERE, "registers.txt")
+ARCHITECTURES = ("sm_80", "sm_90")
+
+
+def plain(name):
+    """A kernel's name as a reader would write it."""
+    name = re.sub(r"zoomr::v0::", "", name)
+    name = re.sub(r"^void ", "", name)
+    name = re.sub(r"\((int|unsigned int|long)\)", "", name)
+    return name.split(">(")[0] + ">" if ">(" in name else name.split("(")[0]
+
+
+def measured(nvcc, include):
+    """{(architecture, kernel): (registers, stack, spill stores, spill loads)}"""
+    found = {}
+    for arch in ARCHITECTURES:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [nvcc, "-std=c++20", f"-arch={arch}", "-I", include, "-Xptxas", "-v", "-c",
+                       os.path.join(HERE, "kernels.cu"), "-o", os.path.join(folder, "kernels.o")]
+            done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(done.stderr)
+        names = re.findall(r"Compiling entry function '(\w+)'", done.stderr)
+        demangled = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
+        frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\s+"
+                            r"ptxas info\s*: Used (\d+) registers", done.stderr)
+        assert len(names) == len(frames) > 0, "ptxas speaks another language"
+        for name, (stack, stores, loads, registers) in zip(demangled.stdout.split("\n"), frames):
+            found[arch, plain(name)] = (int(registers), int(stack), int(stores), int(loads))
+    return found
+
+
+def release(nvcc):
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"release ([\d.]+)", said).group(1)
+
+
+def written(found, version):
+    lines = [f"nvcc {version}: registers, bytes of stack, of spill stores, of spill loads"]
+    lines += [f"{arch}  {n[0]:4} {n[1]:4} {n[2]:4} {n[3]:4}  {kernel}" for (arch, kernel), n in sorted(found.items())]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--include", required=True)
+    parser.add_argument("--update", action="store_true")
+    options = parser.parse_args()
+    version = release(options.nvcc)
+    found = measured(options.nvcc, options.include)
+    table = written(found, version)
+    if options.update:
+        with open(TABLE, "w", encoding="utf-8") as out:
+            out.write(table)
+    faults = [f"{arch}: {kernel} spills" for (arch, kernel), n in sorted(found.items()) if n[2] or n[3]]
+    with open(TABLE, encoding="utf-8") as kept:
+        before = kept.read()
+    if before.startswith(f"nvcc {version}:") and before != table:
+        old, new = before.splitlines(), table.splitlines()
+        faults += [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
+    print("\n".join(faults) or f"{len(found)} kernels are as in the table, and none spills")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
