@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels whose registers, stack and spills are gated: the sizes that models have.
-#include <zoomr/attend/gather.cuh>
+#include <zoomr/zoomr.cuh>
 
 namespace zoomr {
 inline namespace v0 {
@@ -29,6 +29,25 @@ ZOOMR_GATHER(float, 128, 4)
 ZOOMR_GATHER(float16, 128, 4)
 ZOOMR_GATHER(int8, 128, 4)
 template __global__ void gather_attend_kernel<bfloat16, 128, 4>(task<bfloat16, capped_logits>);
+
+// Whole steps: every kernel of a cache for each way to choose.
+template <class Policy>
+void step_of(const Policy& policy) {
+  device_cache<Policy, bfloat16, 128, 4> cache({1, 4, 1, 128}, policy, config{}, nullptr, nullptr);
+  auto step = cache.begin(cache.open(), {});
+  step.start(nullptr);
+  step.append(0, view<const bfloat16, 3>{}, view<const bfloat16, 3>{}, nullptr);
+  step.attend(0, view<const bfloat16, 3>{}, view<bfloat16, 3>{}, {}, nullptr);
+  step.commit(1, nullptr);
+}
+
+void steps() {
+  step_of(policies::zoomr);
+  step_of(policies::zoomr_mass);
+  step_of(policies::zoomr_focus);
+  step_of(policies::sentence_box);
+  step_of(policies::shadowkv);
+}
 
 }  // namespace v0
 }  // namespace zoomr

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles kernels.cu and compares registers, stack and spills of each kernel with registers.txt.
 
-registers.py --nvcc NVCC --include DIR             exit status 1 if a kernel spills, is new, is missing, or has changed
+registers.py --nvcc NVCC --include DIR             exit status 1 if a kernel is new, is missing, has changed, or spills
 registers.py --nvcc NVCC --include DIR --update    writes the table
-Registers depend on the compiler: with another release than the table's, only spills are an error.
+Registers depend on the compiler: with another release than the table's, only spills are an error. A spill is more than
+MAY_SPILL bytes: now and then ptxas keeps one word in memory rather than take a register that would cost a whole block.
 """
 import argparse
 import os
@@ -16,11 +17,14 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "registers.txt")
 ARCHITECTURES = ("sm_80", "sm_90")
+MAY_SPILL = 16
 
 
 def plain(name):
     """A kernel's name as a reader would write it."""
-    name = re.sub(r"zoomr::v0::", "", name)
+    name = re.sub(r"zoomr::v0::|zoomr_test::", "", name)
+    name = re.sub(r"policy<.*?(head_votes|head_mass|pooled_score|pooled_mass), (\w+), (\w+), .*?(resident|details_on_host)>",
+                  r"policy<\1, \2, \3>", name)
     name = re.sub(r"^void ", "", name)
     name = re.sub(r"\((int|unsigned int|long)\)", "", name)
     return name.split(">(")[0] + ">" if ">(" in name else name.split("(")[0]
@@ -69,13 +73,13 @@ def main():
     if options.update:
         with open(TABLE, "w", encoding="utf-8") as out:
             out.write(table)
-    faults = [f"{arch}: {kernel} spills" for (arch, kernel), n in sorted(found.items()) if n[2] or n[3]]
+    faults = [f"{arch}: {kernel} spills" for (arch, kernel), n in sorted(found.items()) if max(n[2:]) > MAY_SPILL]
     with open(TABLE, encoding="utf-8") as kept:
         before = kept.read()
     if before.startswith(f"nvcc {version}:") and before != table:
         old, new = before.splitlines(), table.splitlines()
         faults += [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
-    print("\n".join(faults) or f"{len(found)} kernels are as in the table, and none spills")
+    print("\n".join(faults) or f"{len(found)} kernels are as in the table, and none spills more than {MAY_SPILL} bytes")
     sys.exit(1 if faults else 0)
 
 

@@ -174,8 +174,9 @@ struct gather_block {
   /// What all splits have left of a head, from dimension `d` on.
   __device__ four_dims of_splits(index head, index d) const {
     return merged(
-        stretch.splits, [&](index split, index end) { return partial(split, head)[HeadDim + end]; },
-        [&](index split, index j) { return partial(split, head)[d + j]; });
+        stretch.splits,
+        [&](index split, index end) { return load_shared_by_blocks(partial(split, head) + HeadDim + end); },
+        [&](index split, index j) { return load_shared_by_blocks(partial(split, head) + d + j); });
   }
 
   __device__ float* partial(index split, index head) const {

@@ -40,6 +40,7 @@ using simt::copy_async;
 using simt::copy_async_commit;
 using simt::copy_async_wait;
 using simt::quick_exp2;
+inline float load_shared_by_blocks(const float* from) { return *from; }
 
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream, void (*kernel)(Parameters...), Arguments... arguments) {
@@ -98,6 +99,9 @@ __device__ inline void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(Batches) : "memory");
 #endif
 }
+
+/// A number that another block has written, past this one's cache.
+__device__ inline float load_shared_by_blocks(const float* from) { return __ldcg(from); }
 
 /// 2^x to about 2^-22 of itself: for weights of attention. Scores use `exponential`, which has the same bits
 /// everywhere.

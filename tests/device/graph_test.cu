@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step that was captured as a graph is replayed for later ones: other tokens, other lengths, other selections, the
+// same outputs as stepping. Needs a device.
+#include <zoomr/zoomr.cuh>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>  // std::copy_n
+#include <vector>     // std::vector
+
+#include "support/device_memory.hpp"
+#include "support/inputs.hpp"
+
+namespace {
+
+using namespace zoomr;
+using zoomr::index;
+using zoomr_test::cuda_must;
+using zoomr_test::device_array;
+
+constexpr index layers = 2;
+constexpr index heads = 4;
+constexpr index kv_heads = 2;
+constexpr index dim = 64;
+constexpr index most = 2;  // tokens of a step after the prompt
+
+/// One cache with buffers that stay where they are.
+template <class Policy>
+struct cached {
+  using cache_type = device_cache<Policy, bfloat16, dim, heads / kv_heads>;
+  config limits;
+  device_array<std::byte> memory;
+  device_array<float> keys, values, queries, out;
+  cache_type cache;
+  sequence seq;
+  cudaStream_t on = nullptr;
+
+  cached(const Policy& policy, const config& with)
+      : limits(with),
+        memory(cache_type::bytes({layers, heads, kv_heads, dim}, policy, with), std::byte{0xff}),
+        keys(layers * with.step_tokens * kv_heads * dim, 0.0f),
+        values(layers * with.step_tokens * kv_heads * dim, 0.0f),
+        queries(layers * with.step_tokens * heads * dim, 0.0f),
+        out(layers * with.step_tokens * heads * dim, 0.0f),
+        cache({layers, heads, kv_heads, dim}, policy, with, memory.data(), nullptr),
+        seq(cache.open()) {
+    cuda_must(cudaStreamCreateWithFlags(&on, cudaStreamNonBlocking));
+    cuda_must(cudaDeviceSynchronize());
+  }
+  ~cached() { cudaStreamDestroy(on); }
+
+  template <class Number>
+  view<Number, 3> packed(device_array<float>& all, index layer, index of_heads) {
+    return {all.data() + layer * limits.step_tokens * of_heads * dim, {limits.step_tokens, of_heads, dim}};
+  }
+  void fill(index position, const std::vector<token_id>& ids) {
+    const zoomr_test::tensors numbers{{layers, heads, kv_heads, dim}, zoomr_test::kind::peaked, 5};
+    const auto put = [&](device_array<float>& to, zoomr_test::role of, index of_heads) {
+      std::vector<float> all(static_cast<std::size_t>(layers * limits.step_tokens * of_heads * dim), not_a_number);
+      for (index layer = 0; layer < layers; ++layer) {
+        for (index t = 0; t < static_cast<index>(ids.size()); ++t) {
+          for (index head = 0; head < of_heads; ++head) {
+            numbers.fill(of, ids[static_cast<std::size_t>(t)], position + t, layer, head, 0,
+                         all.data() + ((layer * limits.step_tokens + t) * of_heads + head) * dim);
+          }
+        }
+      }
+      cuda_must(cudaMemcpy(to.data(), all.data(), all.size() * sizeof(float), cudaMemcpyHostToDevice));
+    };
+    put(keys, zoomr_test::role::key, kv_heads);
+    put(values, zoomr_test::role::value, kv_heads);
+    put(queries, zoomr_test::role::query, heads);
+  }
+  template <class Step>
+  void enqueue(Step& step, bool second_pass) {
+    second_pass ? step.restart(on) : step.start(on);
+    for (index layer = 0; layer < layers; ++layer) {
+      step.append(layer, packed<const float>(keys, layer, kv_heads), packed<const float>(values, layer, kv_heads), on);
+      step.attend(layer, packed<const float>(queries, layer, heads), packed<float>(out, layer, heads), {}, on);
+    }
+  }
+  template <class Step>
+  cudaGraphExec_t captured(Step& step, bool second_pass) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t made = nullptr;
+    cuda_must(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
+    enqueue(step, second_pass);
+    cuda_must(cudaStreamEndCapture(on, &graph));
+    cuda_must(cudaGraphInstantiate(&made, graph, 0));
+    cuda_must(cudaGraphDestroy(graph));
+    return made;
+  }
+  /// The outputs of the first `tokens` tokens, layer by layer.
+  std::vector<float> outputs(index tokens) {
+    cuda_must(cudaStreamSynchronize(on));
+    const std::vector<float> all = out.values();
+    std::vector<float> made;
+    for (index layer = 0; layer < layers; ++layer) {
+      const auto first = all.begin() + layer * limits.step_tokens * heads * dim;
+      made.insert(made.end(), first, first + tokens * heads * dim);
+    }
+    return made;
+  }
+};
+
+/// Stepping: what is enqueued anew for each step. Replaying: two graphs, made at the first step after the prompt.
+template <class Policy>
+std::vector<std::vector<float>> played(const Policy& policy, bool replayed) {
+  config limits;
+  limits.tokens = 400, limits.step_tokens = 64, limits.draft_tokens = most, limits.segments = 401;
+  limits.classes = zoomr_test::classes;
+  cached<Policy> with(policy, limits);
+  const auto text = zoomr_test::text_of(zoomr_test::markup::pairs, 300, 50, 3);
+  cudaGraphExec_t graphs[2] = {nullptr, nullptr};
+  std::vector<std::vector<float>> all;
+  for (index position = 0; position < 298;) {
+    const index wanted = position == 0 ? 50 : 1 + position % most;
+    const std::vector<token_id> ids(text.begin() + position, text.begin() + position + wanted);
+    const bool prompt = position == 0;
+    auto step = with.cache.begin(with.seq, view<const token_id>(ids), prompt, replayed && !prompt);
+    const index taken = step.tokens(0);
+    with.fill(position, ids);
+    for (int pass = 0; pass < 2; ++pass) {
+      if (pass == 1 && !step.again(taken)) break;
+      if (prompt || !replayed) {
+        with.enqueue(step, pass == 1);
+      } else {
+        if (graphs[pass] == nullptr) graphs[pass] = with.captured(step, pass == 1);
+        cuda_must(cudaGraphLaunch(graphs[pass], with.on));
+      }
+      all.push_back(with.outputs(pass == 1 ? 1 : taken));
+    }
+    step.commit(taken, with.on);
+    position += taken;
+  }
+  for (const cudaGraphExec_t graph : graphs) {
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
+  }
+  return all;
+}
+
+template <class Policy>
+void check(const Policy& policy) {
+  const auto stepped = played(policy, false);
+  CHECK(stepped.size() > 100);
+  CHECK(played(policy, true) == stepped);
+}
+
+}  // namespace
+
+TEST_CASE("a replayed graph gives what stepping gives") {
+  auto focus = policies::zoomr_focus;
+  focus.segment.longest = 40, focus.segment.prompt_piece = 13, focus.zone.recent = 5;
+  check(focus);
+  auto mass = policies::zoomr_mass;
+  mass.segment.longest = 40, mass.segment.prompt_piece = 13, mass.zone.recent = 5;
+  check(mass);
+  check(policies::sentence_box_with(40));
+  check(policies::full);
+}
