@@ -7,4 +7,4 @@ readme, program = (open(path, encoding="utf-8").read() for path in sys.argv[1:])
 compiled = program.split("// [readme]\n")[1].strip()
 shown = [block.strip() for block in re.findall(r"```cpp\n(.*?)```", readme, re.S)]
 if compiled not in shown:
-    sys.exit("README.md does not show the program of call_site.cpp as it is compiled")
+    sys.exit(f"README.md does not show the program of {sys.argv[2]} as it is compiled")

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The README's program for a device, with an engine around it. check.py compares what lies between the marks.
+// [readme]
+#include <zoomr/zoomr.cuh>
+using namespace zoomr;
+
+constexpr auto zooming = policies::zoomr_focus;  // bfloat16 keys, head_dim 64, 4 query heads to each KV head:
+using cache_on_device = device_cache<std::remove_const_t<decltype(zooming)>, bfloat16, 64, 4>;
+
+// The memory is the engine's: cache_on_device::bytes(model, zooming, limits) bytes on the device. A pass plans on the
+// host, enqueues on a stream, and waits for nothing; with begin(..., fixed) what it enqueues can be a CUDA graph.
+template <class Engine>
+void pass(cache_on_device& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends, stream on) {
+  auto step = cache.begin(seq, ids, prompt_ends);
+  step.start(on);
+  for (int layer = 0; layer < cache.model().layers; ++layer) {
+    auto [queries, keys, values, out, lse] = engine.project(layer, step.tokens(), on);
+    step.append(layer, keys, values, on);
+    step.attend(layer, queries, out, lse, on);
+    engine.feed_forward(layer, step.tokens(), on);
+  }
+  step.commit(step.tokens(0), on);
+}
+// [readme]
+
+#include <doctest/doctest.h>
+#include <support/device_memory.hpp>
+
+namespace {
+
+/// Stands for an engine: all its keys are the same, so that attention gives the value that they all have.
+struct toy_engine_on_device {
+  shape model;
+  zoomr_test::device_array<float> numbers{4096 * 8, 0.5f};
+  zoomr_test::device_array<float> result{4096 * 8, 0.0f};
+  zoomr_test::device_array<float> lse{4096, 0.0f};
+
+  struct projected {
+    view<const float, 3> queries, keys, values;
+    view<float, 3> out;
+    view<float, 2> lse;
+  };
+  projected project(int, int tokens, stream) {
+    const extents<3> of_heads{{tokens, model.heads, model.head_dim}};
+    const extents<3> of_kv_heads{{tokens, model.kv_heads, model.head_dim}};
+    return {{numbers.data(), of_heads},
+            {numbers.data(), of_kv_heads},
+            {numbers.data(), of_kv_heads},
+            {result.data(), of_heads},
+            {lse.data(), {tokens, model.heads}}};
+  }
+  void feed_forward(int, int, stream) {}
+};
+
+}  // namespace
+
+TEST_CASE("the README's pass on a device attends") {
+  const shape model{2, 4, 1, 64};
+  config limits;
+  limits.tokens = 64;
+  zoomr_test::device_array<std::byte> memory(cache_on_device::bytes(model, zooming, limits) + 256, std::byte{});
+  const auto at = reinterpret_cast<std::uintptr_t>(memory.data());
+  cache_on_device cache(model, zooming, limits, memory.data() + (256 - at % 256) % 256, stream{});
+  toy_engine_on_device engine{model};
+  const sequence seq = cache.open();
+  const std::vector<token_id> prompt{1, 2, 3};
+  pass(cache, engine, seq, view<const token_id>(prompt), true, stream{});
+  for (token_id id = 4; id < 9; ++id) pass(cache, engine, seq, view<const token_id>(&id, {1}), false, stream{});
+  CHECK(cache.tokens(seq) == 8);
+  const auto out = engine.result.values();
+  for (std::size_t i = 0; i < 4 * 64; ++i) CHECK(out[i] == doctest::Approx(0.5));
+}
