@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gives the rows to Google Benchmark: fixed iterations, five repetitions, times measured by the rows themselves.
+#include <benchmark/benchmark.h>
+
+#include <rows.hpp>
+
+#include <cstdio>  // std::puts
+
+namespace {
+
+bool failed = false;
+
+void report(benchmark::State& state, const zoomr_bench::row& row) {
+  try {
+    const zoomr_bench::result of = row.run(static_cast<int>(state.max_iterations));
+    auto seconds = of.seconds.begin();
+    for (auto _ : state) state.SetIterationTime(*seconds++);
+    if (of.bytes > 0) state.SetBytesProcessed(static_cast<std::int64_t>(of.bytes) * state.iterations());
+    if (of.tokens > 0)
+      state.counters["tokens_per_second"] =
+          benchmark::Counter(of.tokens * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+    for (const auto& [name, value] : of.figures) state.counters[name] = value;
+  } catch (const zoomr_bench::skipped& why) {
+    state.SkipWithError(why.what());
+  } catch (const std::exception& fault) {
+    failed = true;
+    state.SkipWithError(fault.what());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace zoomr_bench;
+#if defined(ZOOMR_BENCH_HOST)
+  add_host_rows();
+#else
+  const auto device = described_device();
+  if (device.empty()) {
+    std::puts("skipped: there is no CUDA device");
+    return 77;
+  }
+  for (const auto& [name, value] : device) benchmark::AddCustomContext(name, value);
+  add_copy_rows();
+  add_step_rows();
+  add_choose_rows();
+  add_attend_rows();
+#endif
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  for (const row& each : rows()) {
+    benchmark::RegisterBenchmark(each.name.c_str(), [&each](benchmark::State& state) { report(state, each); })
+        ->Iterations(each.iterations)
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond)
+        ->Repetitions(5)
+        ->DisplayAggregatesOnly();
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return failed ? 1 : 0;
+}

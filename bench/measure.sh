@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Measures everything on a GPU in under ten minutes, once it is built.
+#   bench/measure.sh OUT_DIR [BUILD_DIR]
+# BUILD_DIR, or ZOOMR_BUILD, or build/bench: where bin/device_bench and bin/device_test lie. What is missing is
+# configured and built first (nvcc, cmake, ninja, Google Benchmark, doctest, Python; ZOOMR_ARCH, sm_90 as a rule), which
+# takes longer than the measuring. Each part has a limit of its own in seconds, and no part stops another. ZOOMR_PARTS
+# names the parts, of: build test step32k step128k step4k choose attend peers sanitize. ZOOMR_DRY=1 only says what would run.
+# All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt. Exit status 1 if a part failed.
+set -u
+shopt -s nullglob
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+[ $# -ge 1 ] || { sed -n '3,11p' "$0"; exit 2; }
+mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
+build=${2:-${ZOOMR_BUILD:-$root/build/bench}}
+parts=${ZOOMR_PARTS:-build test step32k step128k step4k choose attend peers sanitize}
+failed=0
+: > "$out/parts.txt"
+
+asked() { case " $parts " in *" $1 "*) true ;; *) false ;; esac }
+
+note() { printf '%-22s %-28s %s\n' "$1" "$2" "$3" | tee -a "$out/parts.txt"; }
+
+# part NAME SECONDS COMMAND...
+part() {
+  local name=$1 limit=$2 from=$SECONDS said
+  shift 2
+  if [ -n "${ZOOMR_DRY:-}" ]; then note "$name" "limit ${limit} s" "$*"; return 0; fi
+  timeout -k 5 "$limit" "$@" > "$out/$name.txt" 2>&1
+  local status=$?
+  case $status in
+    0) said=done ;;
+    77) said=skipped ;;
+    124 | 137) said="cut off after $limit s" ;;
+    *) said="FAILED, exit status $status" ;;
+  esac
+  [ $status -eq 0 ] || [ $status -eq 77 ] || failed=1
+  note "$name" "$said" "$((SECONDS - from)) s"
+  return $status
+}
+
+bench() { part "$1" "$2" "$build/bin/device_bench" "--benchmark_filter=$3" "--benchmark_out=$out/$1.json" --benchmark_out_format=json; }
+
+{
+  date -u '+%Y-%m-%d %H:%M UTC'
+  uname -srm
+  nvidia-smi 2> /dev/null || echo 'there is no nvidia-smi'
+  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit,temperature.gpu,utilization.gpu --format=csv 2> /dev/null
+  nvidia-smi --query-compute-apps=pid,used_memory --format=csv 2> /dev/null
+  nvcc --version 2> /dev/null | tail -n 2
+} > "$out/machine.txt" 2>&1
+cat "$out/machine.txt"
+
+if asked build; then
+  if [ -x "$build/bin/device_bench" ] && [ -x "$build/bin/device_test" ]; then
+    note build 'already there' "$build"
+  else
+    PATH=$PATH:/usr/local/cuda/bin
+    arch=${ZOOMR_ARCH:-90}
+    part configure 120 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZOOMR_BENCH=ON -DZOOMR_CUDA=ON -DZOOMR_EXAMPLES=OFF "-DCMAKE_CUDA_ARCHITECTURES=$arch-real"
+    part compile 1500 cmake --build "$build" --target device_bench device_test
+  fi
+fi
+
+asked test && part test 60 "$build/bin/device_test"
+
+# What a limit cuts off is the rest of one part; what is whole is read.
+asked step32k && bench step32k 100 '^(copy|nothing)/|^step/.*/context:32768/'
+asked step128k && bench step128k 90 '^step/.*/context:131072/'
+asked step4k && bench step4k 40 '^step/.*/context:4096/'
+asked choose && bench choose 50 '^(choose|top_k)/'
+asked attend && bench attend 70 '^attend/'
+
+if asked peers; then
+  part peers 60 python3 "$here/peers/compare.py" --out "$out/peers.json"
+fi
+
+if asked sanitize; then
+  sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
+  if [ -n "$sanitizer" ] || [ -n "${ZOOMR_DRY:-}" ]; then
+    # A few small tests of each kernel: a sanitizer makes them tens to hundreds of times slower.
+    for tool in memcheck racecheck initcheck synccheck; do
+      part "sanitize_$tool" 30 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 1 "$build/bin/device_test" \
+        "--test-case=${ZOOMR_SANITIZED:-*split over blocks*,*full and window*,*zoomr_mass*,*zoomr_focus*,*with each selector*,*finds the runs that the host*,*bits of the contract*,*the best k of a row*,votes,mass}"
+    done
+  else
+    note sanitize skipped 'there is no compute-sanitizer on the PATH or in /usr/local/cuda/bin'
+  fi
+fi
+
+if [ -z "${ZOOMR_DRY:-}" ]; then
+  { cat "$out/parts.txt"; echo; python3 "$here/table.py" "$out"/*.json; } 2>&1 | tee "$out/summary.txt"
+fi
+exit $failed
