@@ -4,9 +4,11 @@
 #include <chrono>    // std::chrono::steady_clock
 #include <fstream>   // std::ofstream
 #include <iostream>  // std::cout, std::cerr
+#include <optional>  // std::optional
 
 #include <CLI/CLI.hpp>
 
+#include "device/decoder.hpp"
 #include "ledger/demo.hpp"
 #include "policies.hpp"
 #include "progress.hpp"
@@ -27,10 +29,13 @@ struct options {
   std::vector<index> budgets;
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
+  std::string device = "host";
   index max_tokens = 256;
   sampler_options sampling;
   std::string logits_file;
   bool json = false;
+
+  bool on_device() const { return device != "host"; }
 };
 
 std::vector<token_id> encode_prompt(const tokenizer& words, const std::string& text, const model_config& config) {
@@ -48,40 +53,41 @@ std::vector<token_id> encode_prompt(const tokenizer& words, const std::string& t
 /// Everything that the runs have in common.
 struct job {
   const options& given;
-  model& net;
+  const model_config& config;
   const tokenizer& words;
   std::vector<zoomr::token_class> classes;  // [V]
   std::vector<token_id> prompt;
 
   bool ends(token_id id) const {
-    const auto& eos = net.config().eos;
+    const auto& eos = config.eos;
     return id == words.eos() || std::find(eos.begin(), eos.end(), id) != eos.end();
   }
   index most_tokens() const {
-    const auto room = net.config().context - prompt.size();
+    const auto room = config.context - prompt.size();
     return static_cast<index>(std::min(room, static_cast<std::size_t>(given.max_tokens)));
   }
+  /// Of the longest text: the prompt and all that is written.
+  index tokens() const { return static_cast<index>(prompt.size()) + most_tokens(); }
 };
 
-/// Generates under one policy. Text streams as it comes unless JSON is wanted.
-template <class Policy>
-run_report generate(job& work, const policy_choice& choice, const Policy& policy, std::ostream* logits_out) {
+/// Writes on after the prompt, with a session of the host or of a device. Text streams as it comes unless JSON is
+/// wanted.
+template <class Session>
+run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out) {
   const index most = work.most_tokens();
-  session<Policy> run(work.net, policy, 1, static_cast<index>(work.prompt.size()) + most, work.classes);
   run_report report;
   report.policy = choice.name;
   report.budget = choice.budget;
-  report.options = describe(policy);
   {
     progress bar("prompt", work.prompt.size());
-    run.prompt(0, work.prompt, [&](std::size_t passed) { bar.at(passed); });
+    run.prompt(work.prompt, [&](std::size_t passed) { bar.at(passed); });
   }
   progress bar(choice.name, work.given.json ? static_cast<std::size_t>(most) : 0);
   sampler sample(work.given.sampling);
   text_stream stream(work.words, false);  // markers of thoughts and summaries are worth seeing
   const auto begin = std::chrono::steady_clock::now();
   while (static_cast<index>(report.tokens.size()) < most) {
-    const auto logits = run.logits(0);
+    const auto logits = run.logits();
     if (logits_out != nullptr)
       logits_out->write(reinterpret_cast<const char*>(logits.data()),
                         static_cast<std::streamsize>(logits.size_bytes()));
@@ -96,13 +102,42 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.text += stream.finish();
+  return report;
+}
+
+/// On the host, under one policy.
+template <class Policy>
+run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
+                    std::ostream* logits_out) {
+  session<Policy> run(net, policy, 1, work.tokens(), work.classes);
+  run_report report = write(work, choice, run, logits_out);
   const zoomr::sequence seq = run.at(0);
+  report.options = describe(policy);
   report.stats = run.cache().stats(seq);
   report.steps = report.stats.tokens;
   report.passes = report.stats.passes;
   report.attended_mean = report.stats.attended_mean(run.cache().model());
   report.device_peak = report.stats.device_peak;
   report.bytes = run.cache().bytes(seq);
+  return report;
+}
+
+/// On a device. Choices stay there: what needs to see them is not counted.
+template <class Policy>
+run_report generate(job& work, const policy_choice& choice, const Policy& policy, device::engine& on,
+                    std::ostream* logits_out) {
+  const auto run = on.open(choice, work.classes);
+  run_report report = write(work, choice, *run, logits_out);
+  const device::run_cost cost = run->cost();
+  report.options = describe(policy);
+  report.steps = cost.tokens;
+  report.passes = cost.passes;
+  report.attended_mean = cost.attended_mean;
+  report.device_peak = cost.reserved.total();
+  report.bytes = cost.reserved;
+  report.more = {
+      {"device", "cuda"},
+      {"stats", {{"prompt_tokens", cost.prompt_tokens}, {"tokens", cost.tokens}, {"options", report.options}}}};
   return report;
 }
 
@@ -117,6 +152,8 @@ std::vector<policy_choice> choices(const options& given) {
   std::vector<bool> used(given.settings.size());
   for (const policy_choice& choice : all) {  // every option is checked before the model is loaded
     with_policy(choice, [&](auto policy) {
+      const char* problem = device::unsupported<decltype(policy)>();
+      if (given.on_device() && problem != nullptr) fail("--device cuda, ", choice.name, ": ", problem);
       for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
     });
   }
@@ -135,12 +172,18 @@ std::string logits_path(const options& given, const policy_choice& choice, std::
 void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
-  model net = load_model(given.directory);
-  const tokenizer words(given.directory, net.config().vocab);
-  job work{given, net, words, classify(words, net.config().vocab, given.delimiters), {}};
+  std::optional<model> net;
+  if (given.on_device())
+    device::expect_present();
+  else
+    net.emplace(load_model(given.directory));
+  const model_config config = net ? net->config() : read_config(given.directory);
+  const tokenizer words(given.directory, config.vocab);
+  job work{given, config, words, classify(words, config.vocab, given.delimiters), {}};
   const std::string text =
       given.prompt_file.empty() ? given.prompt : read_text(given.prompt_file, std::uint64_t{1} << 30);
-  work.prompt = encode_prompt(words, text, net.config());
+  work.prompt = encode_prompt(words, text, config);
+  const auto on = net ? nullptr : device::load(given.directory, config, work.tokens());
   const auto ends_sentence = [](zoomr::token_class of) { return zoomr::has(of, zoomr::token_class::delimiter); };
   if (!given.json && std::none_of(work.classes.begin(), work.classes.end(), ends_sentence))
     std::cerr << "note: no token of this model ends a sentence, so nothing refreshes there; see --delimiters\n";
@@ -157,7 +200,9 @@ void decode_text(const options& given) {
       if (!logits) fail(logits_path(given, choice, all.size()), ": cannot be written");
     }
     with_policy(choice, [&](const auto& policy) {
-      runs.push_back(generate(work, choice, policy, logits.is_open() ? &logits : nullptr));
+      std::ostream* logits_out = logits.is_open() ? &logits : nullptr;
+      runs.push_back(net ? generate(work, choice, policy, *net, logits_out)
+                         : generate(work, choice, policy, *on, logits_out));
     });
     if (!given.json) std::cout << "\n\n";
   }
@@ -189,6 +234,9 @@ int run(int argc, char** argv) {
   app.add_option("--set", given.settings, "component.field=value, see --list-policies");
   app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
       ->delimiter(' ');
+  app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
   app.add_option("--max-tokens", given.max_tokens, "to generate at most")
       ->check(CLI::Range(1, zoomr::unlimited))
       ->capture_default_str();
@@ -207,6 +255,7 @@ int run(int argc, char** argv) {
     fail(wrong.what());
   }
   if (list) return list_policies(), 0;
+  if (demo->parsed() && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
   if (demo->parsed()) return ledger::run(ledger_options), 0;
   if (given.directory.empty()) fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");
   decode_text(given);

@@ -58,6 +58,10 @@ class session {
   void prompt(index s, std::span<const token_id> ids) {
     prompt(s, ids, [](std::size_t) {});
   }
+  template <class Passed>
+  void prompt(std::span<const token_id> ids, Passed passed) {
+    prompt(0, ids, passed);
+  }
 
   /// Passes one token for each sequence; then `logits` are theirs.
   /// @param next  [B]
@@ -80,7 +84,7 @@ class session {
   }
 
   /// [V]  of the last token passed in sequence `s`; after `follow`, of token `t` of those it passed
-  std::span<const float> logits(index s, index t = 0) const {
+  std::span<const float> logits(index s = 0, index t = 0) const {
     const std::size_t vocab = net_.config().vocab;
     return std::span(logits_).subspan(static_cast<std::size_t>(s * draft_ + t) * vocab, vocab);
   }

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// decoder.hpp without CUDA: it says so.
+#include "decoder.hpp"
+
+namespace decode::device {
+
+void expect_present() { fail("--device cuda: this build has no CUDA; configure with -DZOOMR_CUDA=ON"); }
+
+std::unique_ptr<engine> load(const std::filesystem::path&, const model_config&, index) {
+  expect_present();
+  return nullptr;
+}
+
+}  // namespace decode::device

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// decoder.hpp with CUDA: the one file that nvcc compiles.
+#include "engine.cuh"
+
+namespace decode::device {
+namespace {
+
+class cuda_engine : public engine {
+ public:
+  cuda_engine(const model_config& config, const model_weights& weights, index tokens)
+      : net_(config, weights, tokens, chunk), tokens_(tokens) {}
+
+  std::unique_ptr<decoder> open(const policy_choice& choice, std::span<const zoomr::token_class> classes) override {
+    return open_session(net_, choice, tokens_, classes);
+  }
+
+ private:
+  static constexpr index chunk = 256;  // as on the host
+  device_model net_;
+  index tokens_;
+};
+
+}  // namespace
+
+void expect_present() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) fail("--device cuda: there is no CUDA device here");
+}
+
+std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index tokens) {
+  expect_present();
+  const auto group = static_cast<index>(config.heads / config.kv_heads);
+  if (!with_shape(static_cast<index>(config.head_dim), group, [](auto) {}))
+    fail("--device cuda: this model has ", group, " heads of ", config.head_dim, " dimensions to a KV head; known are ",
+         shapes);
+  return std::make_unique<cuda_engine>(config, read_weights(directory, config), tokens);
+}
+
+}  // namespace decode::device

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decoder on a device, as the rest of the program sees it: no word of CUDA. Behind it stand model.cuh and
+// session.cuh, or absent.cpp in a build without CUDA.
+#pragma once
+
+#include <zoomr/cache/statistics.hpp>
+#include <zoomr/concepts.hpp>
+#include <zoomr/taking.hpp>
+
+#include <filesystem>  // std::filesystem::path
+#include <functional>  // std::function
+#include <memory>      // std::unique_ptr
+#include <span>        // std::span
+
+#include "../config.hpp"
+#include "../policies.hpp"
+
+namespace decode::device {
+
+/// What a run has cost, as far as it is counted on a device.
+struct run_cost {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t tokens = 0;     // after the prompt
+  std::int64_t passes = 0;     // after the prompt, second ones counted
+  double attended_mean = 0;    // tokens, mean over the tokens after the prompt, layers and heads
+  zoomr::memory_use reserved;  // by the cache, for the longest sequence: taken before the first token
+};
+
+/// One sequence under one policy; the calls are those of `session`.
+class decoder {
+ public:
+  decoder() = default;
+  decoder(const decoder&) = delete;
+  decoder& operator=(const decoder&) = delete;
+  virtual ~decoder() = default;
+
+  /// Passes the prompt, chunk by chunk; then `logits` are those of its last token.
+  /// @param passed  called with the number of tokens passed so far
+  virtual void prompt(std::span<const token_id> ids, const std::function<void(std::size_t)>& passed) = 0;
+  /// Passes one token; then `logits` are its own.
+  /// @param next  [1]
+  virtual void advance(std::span<const token_id> next) = 0;
+  /// [V]  of the last token passed, on the host
+  virtual std::span<const float> logits() const = 0;
+  virtual run_cost cost() = 0;
+};
+
+/// A checkpoint whose weights are on the device.
+class engine {
+ public:
+  engine() = default;
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+  virtual ~engine() = default;
+
+  /// A new sequence; one at a time.
+  /// @param classes  [V]  must outlive the decoder
+  /// @throws input_error if the policy is not supported; zoomr::error(device) if memory is short
+  virtual std::unique_ptr<decoder> open(const policy_choice& choice, std::span<const zoomr::token_class> classes) = 0;
+};
+
+/// Asked before anything is loaded.
+/// @throws input_error if this build has no CUDA, or this machine no device
+void expect_present();
+
+/// @param tokens  of the longest sequence
+/// @throws input_error for a checkpoint that cannot be used, and for a shape that the program is not compiled for
+std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index tokens);
+
+/// nullptr, or the sentence that says what zoomr::device_cache does not do yet of this policy.
+template <class Policy>
+constexpr const char* unsupported() {
+  if constexpr (decltype(Policy::retain)::observes) {
+    return "the policy gives tokens up by the attention that they get, which a device cannot do yet";
+  } else if constexpr (Policy::selects) {
+    if constexpr (!zoomr::dimension_summarizer<decltype(Policy::summarize)>)
+      return "the policy summarises from all keys of a segment at once, which a device cannot do yet";
+    else if constexpr (!zoomr::limited_selector<decltype(Policy::select)>)
+      return "the policy's selector does not say its limits, so a device cannot follow it";
+    else
+      return nullptr;
+  } else {
+    return nullptr;
+  }
+}
+
+}  // namespace decode::device

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what is known when the program runs, a policy's name and a model's shape, to a session of a type known at
+// compile time.
+#pragma once
+
+#include "session.cuh"
+
+namespace decode::device {
+
+/// A shape of attention: heads of `HeadDim` dimensions, `Group` of them to a KV head.
+template <index HeadDim, index Group>
+struct attention_shape {
+  static constexpr index head_dim = HeadDim;
+  static constexpr index group = Group;
+};
+
+inline constexpr const char* shapes = "heads of 64 or 128 dimensions, 1, 2, 4 or 8 of them to a KV head";
+
+/// Calls visit(attention_shape) if the program is compiled for that shape. One more costs a few seconds of compile time
+/// for all policies together.
+/// @return whether it is
+template <class Visit>
+bool with_shape(index head_dim, index group, Visit visit) {
+  bool known = false;
+  const auto try_shape = [&](auto shape) {
+    if (head_dim != shape.head_dim || group != shape.group) return;
+    known = true;
+    visit(shape);
+  };
+  try_shape(attention_shape<64, 1>{});
+  try_shape(attention_shape<64, 2>{});
+  try_shape(attention_shape<64, 4>{});
+  try_shape(attention_shape<64, 8>{});
+  try_shape(attention_shape<128, 1>{});
+  try_shape(attention_shape<128, 2>{});
+  try_shape(attention_shape<128, 4>{});
+  try_shape(attention_shape<128, 8>{});
+  return known;
+}
+
+/// The session of a policy; policies that a device does not know are refused.
+/// @throws input_error if the policy or the shape is not supported
+inline std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& choice, index tokens,
+                                             std::span<const zoomr::token_class> classes) {
+  std::unique_ptr<decoder> made;
+  const model_config& c = net.config();
+  with_policy(choice, [&](const auto& policy) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    if constexpr (unsupported<policy_type>() != nullptr) {
+      fail(choice.name, ": ", unsupported<policy_type>());
+    } else {
+      with_shape(index(c.head_dim), index(c.heads / c.kv_heads), [&](auto shape) {
+        using session_type = device_session<policy_type, shape.head_dim, shape.group>;
+        made = std::make_unique<session_type>(net, policy, tokens, classes);
+      });
+    }
+  });
+  return made;
+}
+
+}  // namespace decode::device

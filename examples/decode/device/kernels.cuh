@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands between the matrix products of a pass: each kernel is a loop or two of the host's model.hpp. None of them
+// is worth more than being read: a pass is bound by reading its weights.
+//
+// T = tokens of this pass, H = hidden, D = head_dim; Number is float (a kernel in a header must be a template)
+#pragma once
+
+#include <zoomr/core/device.cuh>
+
+#include <cmath>  // expf, sqrt
+
+namespace decode::device {
+
+using zoomr::index;
+using zoomr::token_id;
+
+inline constexpr index block_size = 128;  // threads
+inline constexpr index block_warps = block_size / zoomr::warp_lanes;
+
+__device__ inline index of_block() { return static_cast<index>(blockIdx.x); }
+__device__ inline index of_thread() { return static_cast<index>(threadIdx.x); }
+__device__ inline std::int64_t of_grid() { return std::int64_t{of_block()} * block_size + of_thread(); }
+
+/// x [T, H]: the rows of the embedding [V, H] that the tokens name. A block for each token.
+template <class Number>
+__global__ void look_up_kernel(const Number* embedding, const token_id* tokens, index hidden, Number* x) {
+  const Number* from = embedding + std::int64_t{tokens[of_block()]} * hidden;
+  Number* to = x + std::int64_t{of_block()} * hidden;
+  for (index i = of_thread(); i < hidden; i += block_size) to[i] = from[i];
+}
+
+/// RMSNorm of each row: x / sqrt(mean(x²) + ε) * weight; x, out [rows, width], which may be the same. A block for each
+/// row; each thread adds up some of the squares, then each warp, then everybody all.
+template <class Number>
+__global__ void normalize_kernel(const Number* x, const Number* weight, index width, double epsilon, Number* out) {
+  __shared__ zoomr::shared_array<double, block_warps> of_warp;
+  const std::int64_t row = std::int64_t{of_block()} * width;
+  double squares = 0;
+  for (index i = of_thread(); i < width; i += block_size) squares += double{x[row + i]} * x[row + i];
+  for (int apart = zoomr::warp_lanes / 2; apart > 0; apart /= 2)
+    squares += __shfl_xor_sync(zoomr::all_lanes, squares, apart);
+  if (of_thread() % zoomr::warp_lanes == 0) of_warp[of_thread() / zoomr::warp_lanes] = squares;
+  __syncthreads();
+  double all = 0;
+  for (index w = 0; w < block_warps; ++w) all += of_warp[w];
+  const double scale = 1.0 / sqrt(all / double(width) + epsilon);
+  for (index i = of_thread(); i < width; i += block_size)
+    out[row + i] = static_cast<float>(x[row + i] * scale) * weight[i];
+}
+
+/// Turns dimensions d and d + D/2 of each head by the angle of its token; x [T, heads, D], cos and sin [positions,
+/// D/2]. A block for each token.
+template <class Number>
+__global__ void rotate_kernel(Number* x, index heads, index half, const index* positions, const Number* cosines,
+                              const Number* sines) {
+  const std::int64_t angles = std::int64_t{positions[of_block()]} * half;
+  for (index i = of_thread(); i < heads * half; i += block_size) {
+    const index d = i % half;
+    Number* at = x + (std::int64_t{of_block()} * heads + i / half) * 2 * half + d;
+    const Number cos = cosines[angles + d], sin = sines[angles + d];
+    const Number first = at[0], second = at[half];
+    at[0] = first * cos - second * sin;
+    at[half] = second * cos + first * sin;
+  }
+}
+
+/// gate [size] = silu(gate) * up [size]. A thread for each number.
+template <class Number>
+__global__ void gate_kernel(Number* gate, const Number* up, std::int64_t size) {
+  if (const std::int64_t i = of_grid(); i < size) gate[i] *= up[i] / (1.0f + expf(-gate[i]));
+}
+
+/// sum [size] += x [size]. A thread for each number.
+template <class Number>
+__global__ void add_kernel(const Number* x, std::int64_t size, Number* sum) {
+  if (const std::int64_t i = of_grid(); i < size) sum[i] += x[i];
+}
+
+/// y [rows, out]: the bias [out], row by row. A thread for each number.
+template <class Number>
+__global__ void repeat_kernel(const Number* bias, index out, std::int64_t size, Number* y) {
+  if (const std::int64_t i = of_grid(); i < size) y[i] = bias[i % out];
+}
+
+/// total += tokens that the queries of one layer read, summed over the heads of all tokens after their prompts. One
+/// thread: there are few rows.
+template <class Arrays>
+__global__ void count_kernel(Arrays a, std::int64_t* total) {
+  std::int64_t read = 0;
+  for (index t = 0; t < a.table.counts->tokens; ++t) {
+    for (index row = 0; row < a.sizes.layer_rows && !a.table.tokens[t].prompt; ++row)
+      read += std::int64_t{a.read[a.token_row(t, row)].tokens} * (a.sizes.model.heads / a.sizes.layer_rows);
+  }
+  *total += read;
+}
+
+}  // namespace decode::device

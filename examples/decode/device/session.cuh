@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device twin of ../session.hpp, for one sequence: a model and a cache at work, the prompt in chunks, then one token
+// after the other. After the prompt each pass is a graph: the host plans the step, launches, and reads the logits.
+#pragma once
+
+#include <zoomr/device_cache.cuh>
+
+#include <algorithm>  // std::copy, std::min
+
+#include "decoder.hpp"
+#include "model.cuh"
+
+namespace decode::device {
+
+template <class Policy, index HeadDim, index Group>
+class device_session : public decoder {
+ public:
+  using cache_type = zoomr::device_cache<Policy, float, HeadDim, Group>;
+
+  /// @param tokens   of the sequence, at most
+  /// @param classes  [V]  must outlive the session
+  device_session(device_model& net, const Policy& policy, index tokens, std::span<const zoomr::token_class> classes)
+      : net_(net),
+        limits_(limits(net, tokens, classes)),
+        bytes_(cache_type::bytes(shape_of(net), policy, limits_)),
+        memory_(static_cast<std::size_t>(bytes_)),
+        cache_(shape_of(net), policy, limits_, memory_.data(), net.on()),
+        sequence_(cache_.open()),
+        attended_(std::vector<std::int64_t>{0}, net.on()),
+        ids_(static_cast<std::size_t>(net.chunk())),
+        positions_(ids_.get().size()),
+        logits_(net.config().vocab) {}
+
+  void prompt(std::span<const token_id> ids, const std::function<void(std::size_t)>& passed) override {
+    const auto chunk = static_cast<std::size_t>(net_.chunk());
+    for (std::size_t first = 0; first < ids.size();) {
+      const std::size_t left = ids.size() - first;
+      const std::size_t count = left <= chunk ? left : std::min(chunk, left - chunk / 2);
+      pass(ids.subspan(first, count), count == left);
+      passed(first += count);
+    }
+  }
+
+  void advance(std::span<const token_id> next) override { pass(next.first(1), false); }
+
+  std::span<const float> logits() const override { return logits_.get(); }
+
+  run_cost cost() override {
+    std::int64_t attended = 0;
+    copy_from_device(&attended, attended_.data(), sizeof attended, net_.on());
+    wait_for(net_.on());
+    run_cost made = cost_;
+    const zoomr::shape& model = cache_.model();
+    if (cost_.tokens > 0) {
+      const double heads = static_cast<double>(model.layers) * model.heads;
+      made.attended_mean = static_cast<double>(attended) / (static_cast<double>(cost_.tokens) * heads);
+    }
+    const auto& sizes = cache_.arrays().sizes;
+    const auto four = static_cast<byte_count>(sizeof(float));
+    made.reserved.details = std::int64_t{model.layers} * sizes.pages * sizes.page_numbers() * four;
+    made.reserved.summaries = std::int64_t{model.lanes()} * sizes.segments * sizes.summary_numbers * four;
+    made.reserved.metadata = bytes_ - made.reserved.details - made.reserved.summaries;
+    return made;
+  }
+
+  cache_type& cache() { return cache_; }
+  zoomr::sequence sequence() const { return sequence_; }
+
+ private:
+  // What the model's forward pass sees of a step.
+  struct layers_of_step {
+    typename cache_type::step_type& step;
+    device_session& session;
+    index pass;  // 0: first, 1: second
+    bool counts;
+
+    void append(index layer, zoomr::view<const float, 3> keys, zoomr::view<const float, 3> values) {
+      step.append(layer, keys, values, session.net_.on());
+    }
+    void attend(index layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
+      step.attend(layer, queries, out, {}, session.net_.on());
+      if (!counts) return;
+      auto arrays = session.cache_.arrays();
+      arrays.table = session.cache_.table(pass);
+      zoomr::launch({dim3(1), dim3(1)}, session.net_.on(), count_kernel<decltype(arrays)>, arrays,
+                    session.attended_.data());
+    }
+  };
+
+  static zoomr::shape shape_of(const device_model& net) {
+    const auto& c = net.config();
+    return {static_cast<index>(c.layers), static_cast<index>(c.heads), static_cast<index>(c.kv_heads),
+            static_cast<index>(c.head_dim)};
+  }
+
+  static zoomr::config limits(const device_model& net, index tokens, std::span<const zoomr::token_class> classes) {
+    return {.sequences = 1,
+            .tokens = tokens,
+            .segments = tokens,
+            .step_tokens = net.chunk(),
+            .draft_tokens = 1,
+            .classes = classes};
+  }
+
+  // One step: a first pass, a second one if the selection has just changed, then commit; and the logits of its last
+  // token. It ends with the only time that the host waits.
+  void pass(std::span<const token_id> ids, bool prompt_ends) {
+    const bool decodes = !cache_.in_prompt(sequence_);
+    const index first = cache_.tokens(sequence_);
+    auto step = cache_.begin(sequence_, ids, prompt_ends, decodes);
+    const auto count = static_cast<index>(ids.size());
+    std::copy(ids.begin(), ids.end(), ids_.get().begin());
+    for (index t = 0; t < count; ++t) positions_.get()[static_cast<std::size_t>(t)] = first + t;
+    if (decodes) {
+      first_pass_([&] { enqueue_first(step, 1, true); }, net_.on());
+      cost_.passes += 1;
+    } else {
+      enqueue_first(step, count, false);
+    }
+    if (step.again(count)) {  // the same token: its id and position are on the device
+      second_pass_([&] { enqueue_second(step); }, net_.on());
+      cost_.passes += 1;
+    }
+    copy_from_device(logits_.get().data(), net_.logits(), logits_.get().size_bytes(), net_.on());
+    step.commit(count, net_.on());
+    wait_for(net_.on());
+    (decodes ? cost_.tokens : cost_.prompt_tokens) += count;
+  }
+
+  void enqueue_first(typename cache_type::step_type& step, index count, bool decodes) {
+    const auto bytes = static_cast<byte_count>(sizeof(index)) * count;
+    zoomr::copy_to_device(net_.tokens(), ids_.get().data(), bytes, net_.on());
+    zoomr::copy_to_device(net_.positions(), positions_.get().data(), bytes, net_.on());
+    step.start(net_.on());
+    layers_of_step layers{step, *this, 0, decodes};
+    net_.forward(layers, count);
+  }
+  void enqueue_second(typename cache_type::step_type& step) {
+    step.restart(net_.on());
+    layers_of_step layers{step, *this, 1, true};
+    net_.forward(layers, 1);
+  }
+
+  device_model& net_;
+  zoomr::config limits_;
+  byte_count bytes_;                // of the cache
+  device_array<std::byte> memory_;  // its own
+  cache_type cache_;
+  zoomr::sequence sequence_;
+  replayed first_pass_, second_pass_;
+  run_cost cost_;
+  device_array<std::int64_t> attended_;  // [1]  after the prompt, summed over query heads, layers and passes
+  pinned_array<token_id> ids_;           // [chunk]
+  pinned_array<index> positions_;        // [chunk]
+  pinned_array<float> logits_;           // [V]
+};
+
+}  // namespace decode::device

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device's decoder and the host's give the same logits and write the same text.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "device/session.cuh"
+#include "ledger/task.hpp"
+#include "sampler.hpp"
+#include "session.hpp"
+#include "support/tolerance.hpp"
+#include "token_classes.hpp"
+#include "tokenizer.hpp"
+
+namespace decode {
+namespace {
+
+constexpr std::size_t written = 20;  // tokens
+
+/// A checkpoint and a text for it: a prompt, tokens that are given after it, and some that the model writes.
+struct scene {
+  model_config config;
+  model_weights weights;
+  model host;
+  std::vector<zoomr::token_class> classes;
+  std::vector<token_id> prompt, given;
+
+  explicit scene(const std::filesystem::path& directory)
+      : config(read_config(directory)), weights(read_weights(directory, config)), host(load_model(directory)) {}
+  index most() const { return static_cast<index>(prompt.size() + given.size() + written); }
+};
+
+/// A program, which is the prompt, and the first two thoughts of its trace: what comes next looks something up in them.
+scene trace() {
+  const std::filesystem::path trained = std::filesystem::path(DECODE_LEDGER) / "checkpoints" / "indexed";
+  scene made(trained);
+  const tokenizer words(trained, made.config.vocab);
+  made.classes = classify(words, made.config.vocab, {";"});
+  const ledger::task constants = ledger::read_task(trained);
+  const ledger::problem all =
+      ledger::render(constants, ledger::generator(constants, 5).draw(), ledger::scenario::trace);
+  int thoughts = 0;
+  for (const std::string& symbol : all.tokens) {
+    (made.prompt.size() < all.prompt_length ? made.prompt : made.given).push_back(words.id_of(symbol).value());
+    if (symbol == "</summary>" && ++thoughts == 2) break;
+  }
+  return made;
+}
+
+/// What a session was given and has written, and the logits [tokens][V] after the token before.
+struct text {
+  std::vector<token_id> tokens;
+  std::vector<std::vector<float>> logits;
+};
+
+template <class Session>
+text write(Session& session, const scene& of) {
+  text made;
+  session.prompt(of.prompt, [](std::size_t) {});
+  while (made.tokens.size() < of.given.size() + written) {
+    const bool known = made.tokens.size() < of.given.size();
+    made.logits.emplace_back(session.logits().begin(), session.logits().end());
+    made.tokens.push_back(known ? of.given[made.tokens.size()] : greedy(session.logits()));
+    session.advance({&made.tokens.back(), 1});
+  }
+  return made;
+}
+
+/// The largest difference of a row, relative to the row's largest logit.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0, difference = 0;
+  for (std::size_t id = 0; id < a.size(); ++id) {
+    largest = std::max<double>(largest, std::abs(a[id]));
+    difference = std::max<double>(difference, std::abs(double{a[id]} - b[id]));
+  }
+  return difference / largest;
+}
+
+// Selections are the same, and both add up floats in an order of their own: the family of full attention.
+void expect_same(const text& device, const text& host) {
+  CHECK(device.tokens == host.tokens);
+  double worst = 0;
+  for (std::size_t t = 0; t < host.logits.size(); ++t)
+    worst = std::max(worst, distance(host.logits[t], device.logits[t]));
+  CAPTURE(worst);
+  CHECK(worst <= zoomr_test::tolerance::full_attention);
+}
+
+/// With a window shorter than a thought.
+template <class Policy>
+Policy near_sighted(Policy policy) {
+  policy.zone.recent = 24;
+  return policy;
+}
+
+/// @param chunk  of the device's prompts
+/// @return the device's cost
+template <index HeadDim, index Group, class Policy>
+device::run_cost compare(scene of, const Policy& policy, index chunk) {
+  session<Policy> host(of.host, policy, 1, of.most(), of.classes);
+  device::device_model net(of.config, of.weights, of.most(), chunk);
+  device::device_session<Policy, HeadDim, Group> device(net, policy, of.most(), of.classes);
+  expect_same(write(device, of), write(host, of));
+
+  const device::run_cost cost = device.cost();
+  const zoomr::statistics& stats = host.cache().stats(host.at(0));
+  CHECK(cost.prompt_tokens == stats.prompt_tokens);
+  CHECK(cost.tokens == stats.tokens);
+  CHECK(cost.passes == stats.passes);
+  CHECK(cost.attended_mean == stats.attended_mean(host.cache().model()));
+  return cost;
+}
+
+}  // namespace
+
+TEST_CASE("full attention: every token reads all before it") {
+  CHECK(compare<64, 2>(trace(), zoomr::policies::full, 256).attended_mean == 150.5);
+}
+
+TEST_CASE("zoomr_focus: each layer chooses for itself, in the same pass") {
+  CHECK(compare<64, 2>(trace(), near_sighted(zoomr::policies::zoomr_focus), 32).attended_mean < 150);
+}
+
+TEST_CASE("zoomr_mass: one choice for all layers, and the token is passed again") {
+  const device::run_cost cost = compare<64, 2>(trace(), near_sighted(zoomr::policies::zoomr_mass), 64);
+  CHECK(cost.passes == cost.tokens + 3);  // each thought has one `;`
+}
+
+TEST_CASE("sentence_box: sentences, at each token, for each KV head") {
+  CHECK(compare<64, 2>(trace(), zoomr::policies::sentence_box_with(96), 79).attended_mean <= 96);
+}
+
+TEST_CASE("window: what a policy gives up is given up on the device too") {
+  auto policy = zoomr::policies::window;
+  policy.zone.recent = 40;
+  CHECK(compare<64, 2>(trace(), policy, 256).attended_mean <= 44);
+}
+
+namespace {
+
+/// A checkpoint of one family and its text.
+scene family(const std::string& name, index prompt) {
+  const std::filesystem::path directory = std::filesystem::path(DECODE_FIXTURES) / name;
+  scene of(directory);
+  const std::vector<token_id> ids = read_json(directory / "expected.json")["tokens"];
+  of.classes.resize(of.config.vocab);
+  of.prompt.assign(ids.begin(), ids.begin() + prompt);
+  of.given.assign(ids.begin() + prompt, ids.end());
+  return of;
+}
+
+void compare_families() {
+  compare<8, 2>(family("llama", 17), zoomr::policies::full, 5);
+  compare<8, 4>(family("qwen2", 1), zoomr::policies::full, 8);
+  compare<16, 2>(family("qwen3", 16), zoomr::policies::full, 16);
+}
+
+}  // namespace
+
+TEST_CASE("biases, tied heads, scaled rotations, norms of heads: each family, its prompt in one token or several") {
+  compare_families();
+}
+
+#if defined(ZOOMR_SIMT)
+TEST_CASE("the same in whatever order a device runs its threads and blocks") {
+  for (const simt::order threads : {simt::order::reverse, simt::order::random}) {
+    simt::settings how;
+    how.threads = threads;
+    how.blocks = simt::order::reverse;
+    const simt::scoped_settings shuffled(how);
+    compare_families();
+  }
+}
+#endif
+
+}  // namespace decode
