@@ -120,7 +120,7 @@ class device_step {
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// @param accepted  [items]  0 ... tokens(item), as `again` was told; a prompt's tokens are all accepted, or none
-  /// @param on        if a prompt ends, the first choice is enqueued here
+  /// @param on        of a prompt, its segments' summaries and at its end the first choice are enqueued here
   void commit(view<const index> accepted, stream on) {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {
@@ -129,8 +129,8 @@ class device_step {
     }
     core_->clear_table(2);
     for (index i = 0; i < items(); ++i) core_->commit_item(at(i), accepted[i]);
-    const index first_choices = core_->on_host[2].counts->tokens;
-    if (first_choices > 0) launches_type{*core_, 2, first_choices}.choose_after_prompt(on);
+    const device_counts& listed = *core_->on_host[2].counts;
+    if (listed.tokens > 0 || listed.closings > 0) launches_type{*core_, 2, listed.tokens}.after_prompt(on);
     abandon();
   }
   void commit(index accepted, stream on) { commit(view<const index>(&accepted, {1}), on); }

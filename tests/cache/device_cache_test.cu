@@ -91,6 +91,46 @@ void check(const Policy& policy, kind look, markup text, std::uint64_t seed, boo
   compare(host.at(0).log, device.at(0).log);
 }
 
+/// Three sequences: prompts of short sentences one after the other in chunks, then steps with any of them, in which a
+/// prompt's chunk may stand beside drafts.
+template <class Player>
+void play_together(Player& plays, std::uint64_t seed) {
+  dice random(seed);
+  const auto next_of = [&](index v) {
+    const tape& says = *plays.at(v).says;
+    const index now = plays.tokens(v);
+    if (now >= says.prompt) return plays.next(v, random.between(1, 3));
+    const index count = random.between(1, says.prompt - now);
+    return part{v, says.between(now, now + count), now + count == says.prompt};
+  };
+  for (index v = 0; v < 2; ++v) plays.play({next_of(v)});
+  for (;;) {
+    std::vector<part> parts;
+    for (index v = 0; v < 3; ++v) {
+      if (!plays.done(v) && random.chance(70)) parts.push_back(next_of(v));
+    }
+    if (!parts.empty()) plays.play(parts);
+    if (plays.done(0) && plays.done(1) && plays.done(2)) return;
+  }
+}
+
+template <class Policy>
+void check_together(const Policy& policy, std::uint64_t seed) {
+  INFO("seed ", seed);
+  zoomr::config limits = limits_for(60, 3);
+  limits.step_tokens = 48;  // fewer than all prompts close
+  player<Policy> host(model, policy, limits);
+  device_player<Policy> device(model, policy, limits);
+  std::vector<tape> says;
+  for (std::uint64_t v = 0; v < 3; ++v) {
+    says.push_back(make_tape(model, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 60, 30, seed + v));
+  }
+  for (const tape& one : says) host.open(one), device.open(one);
+  play_together(host, seed);
+  play_together(device, seed);
+  for (index v = 0; v < 3; ++v) compare(host.at(v).log, device.at(v).log);
+}
+
 /// Three texts of four; the last is fed as a graph would be.
 template <class Policy>
 void check_texts(const Policy& policy, std::uint64_t first = 1) {
@@ -123,6 +163,11 @@ TEST_CASE("quest, and for each layer") {
 TEST_CASE("arkvale and shadowkv") {
   check_texts(small::arkvale);
   check_texts(small::shadowkv, 2);
+}
+TEST_CASE("several sequences at once") {
+  check_together(with(small::quest, [](auto& p) { p.segment.longest = 1; }), 1);
+  check_together(small::zoomr_mass, 2);
+  check_together(running_sentences, 3);
 }
 TEST_CASE("summaries only") { check_texts(small::summary_only); }
 

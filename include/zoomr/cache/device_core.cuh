@@ -133,6 +133,7 @@ struct device_core {
     const device_table& table = on_host[t];
     const device_sequence<Policy>& of = state(id);
     for (index known = of.known_segments; known < of.segment_count(); ++known) {
+      ZOOMR_ASSERT(table.counts->closings < sizes.most_closings(), "a table has too few entries for closed segments");
       table.closings[table.counts->closings++] = {id, known, of.segments[static_cast<std::size_t>(known)]};
     }
   }
@@ -141,6 +142,7 @@ struct device_core {
   void list_pages(index t, index id, index first, index last) {
     const device_table& table = on_host[t];
     for (index at = first / page_tokens; at < pages_for(last); ++at) {
+      ZOOMR_ASSERT(table.counts->pages < sizes.most_pages(), "a table has too few entries for pages");
       table.pages[table.counts->pages++] = {id, at, state(id).pages[static_cast<std::size_t>(at)]};
     }
   }
@@ -201,8 +203,9 @@ struct device_core {
     }
   }
 
-  /// Makes the first `accepted` tokens of an item part of its sequence; if they end its prompt, lists in the last table
-  /// what the first choice needs.
+  /// Makes the first `accepted` tokens of an item part of its sequence. What a prompt has closed, and what the first
+  /// choice after it needs, is listed in the last table: a step after the prompt closes at most three segments, so that
+  /// the next one's table has room for all.
   void commit_item(const device_item& item, index accepted) {
     const planned_item& plan = item.plan;
     device_sequence<Policy>& of = state(plan.seq);
@@ -214,6 +217,10 @@ struct device_core {
     }
     of.undo_floor = std::max(of.undo_floor, of.tokens() - limits.undo());
     if (policy.store.evicts) evict_unreachable(policy, limits.undo(), of, stock);
+    if (plan.prompt) {
+      list_closings(2, plan.seq);
+      of.known_segments = of.segment_count();
+    }
     if (!plan.chooses || accepted < plan.tokens) return;
     put_in_force(item);
     if (plan.prompt) list_first_choice(item);
@@ -233,8 +240,6 @@ struct device_core {
     device_sequence<Policy>& of = state(item.plan.seq);
     const index position = of.tokens() - 1;
     const index open_begin = policy.segment.open_begin(of.segmenting);
-    list_closings(2, item.plan.seq);
-    of.known_segments = of.segment_count();
     device_token asks;
     asks.sequence = asks.row = item.plan.seq;
     asks.position = asks.slot = position;

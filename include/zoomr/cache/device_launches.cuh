@@ -127,13 +127,15 @@ struct device_launches {
     gather_attend<T, HeadDim, Group>(task, splits, on);
   }
 
-  /// The first choice, from the queries of the prompts' last tokens, when the prompts' segments are summarised.
-  void choose_after_prompt(stream on) const {
+  /// Summarises what a chunk of a prompt has closed; and where it ends one, makes the first choice, from the queries of
+  /// its last token.
+  void after_prompt(stream on) const {
+    upload(on);
+    update_index(on);
     if constexpr (Policy::selects) {
+      if (deciding == 0) return;
       const shape& model = core.sizes.model;
       const std::int64_t layer_queries = core.sizes.query_numbers();
-      upload(on);
-      update_index(on);
       begin_choices(on);
       for (index layer = 0; layer < model.layers; ++layer) {
         const view<const float, 3> queries(core.arrays.asking + layer * layer_queries,
