@@ -48,6 +48,15 @@ void play_wildly(Player& plays, std::uint64_t seed) {
     if (random.chance(30)) draft.ids.back() = random.between(1, 30);
     plays.play({draft}, until);
     longest = std::max(longest, plays.tokens());
+    if (random.chance(15) && !plays.done()) {  // other text, which closes other segments, is committed and undone
+      const index before = plays.tokens();
+      for (index count = random.between(1, 3); count > 0; --count) {
+        plays.play({{0, {random.chance(50) ? delimiter_id : random.between(1, 30)}, false, true}});
+        longest = std::max(longest, plays.tokens());
+      }
+      plays.rollback(0, std::max(before, longest - undo));
+      if (plays.tokens() > before) throw std::logic_error("a detour went too far to be undone");
+    }
     const index to = std::max({says.prompt, longest - undo, plays.tokens() - random.between(0, undo)});
     if (random.chance(10)) plays.rollback(0, std::min(to, plays.tokens()));
   }
