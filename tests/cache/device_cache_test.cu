@@ -45,10 +45,11 @@ void play_wildly(Player& plays, std::uint64_t seed) {
                                                       fate::dropped_after_pass, fate::dropped_after_again})
                            : fate::committed;
     part draft = plays.next(0, random.chance(40) ? random.between(2, 6) : 1);
-    if (random.chance(30)) draft.ids.back() = random.between(1, 30);
+    if (random.chance(40)) draft.ids.back() = random.chance(50) ? delimiter_id : random.between(1, 30);
     plays.play({draft}, until);
     longest = std::max(longest, plays.tokens());
-    if (random.chance(15) && !plays.done()) {  // other text, which closes other segments, is committed and undone
+    if (random.chance(15) &&
+        plays.tokens() + 3 <= tokens) {  // other text, which closes other segments, is committed and undone
       const index before = plays.tokens();
       for (index count = random.between(1, 3); count > 0; --count) {
         plays.play({{0, {random.chance(50) ? delimiter_id : random.between(1, 30)}, false, true}});
