@@ -50,15 +50,7 @@ class device_cache {
 
   /// A new, empty sequence.
   /// @throws error(capacity) if config.sequences are open
-  sequence open() {
-    for (index id = 0; id < core_->limits.sequences; ++id) {
-      if (core_->state(id).open) continue;
-      core_->state(id).open = true;
-      return {id};
-    }
-    throw error(errc::capacity, "all " + std::to_string(core_->limits.sequences) +
-                                    " sequences are open; close one or raise config.sequences");
-  }
+  sequence open() { return open_sequence(core_->states); }
 
   /// Gives the sequence's memory back to the pool.
   void close(sequence seq) {
@@ -77,7 +69,10 @@ class device_cache {
   step_type begin(view<const step_item> items, bool fixed = false) {
     expect_idle();
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
-    for (index i = 0; i < items.size(); ++i) expect_item(items, i);
+    for (index i = 0; i < items.size(); ++i) {
+      const bool in_prompt = expect_item(core_->states, items, i).in_prompt();
+      ZOOMR_EXPECTS(!fixed || !in_prompt, "begin: a step for a graph takes no prompt tokens");
+    }
     try {
       for (const step_item& item : items) plan_item(item);
       take_pages();
@@ -87,10 +82,6 @@ class device_cache {
     }
     core_->list_step();
     core_->stepping = true;
-    if (fixed && core_->prompt_tokens > 0) {
-      step_type dropped(*core_, false);
-      ZOOMR_EXPECTS(false, "begin: a step for a graph takes no prompt tokens");
-    }
     return step_type(*core_, fixed);
   }
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false, bool fixed = false) {
@@ -133,9 +124,7 @@ class device_cache {
 
  private:
   static void check(const shape& model, const Policy& policy, const config& limits, index splits) {
-    const char* problem = model.problem();
-    if (problem == nullptr) problem = policy.problem();
-    if (problem == nullptr) problem = limits.problem();
+    const char* problem = cache_problem(model, policy, limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }
@@ -148,30 +137,12 @@ class device_cache {
 
   void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }
 
-  device_sequence<Policy>& expect_open(sequence seq) const {
-    ZOOMR_EXPECTS(seq.id >= 0 && seq.id < core_->limits.sequences && core_->state(seq.id).open,
-                  "the sequence is not open");
-    return core_->state(seq.id);
-  }
-
-  void expect_item(view<const step_item> items, index i) const {
-    const step_item& item = items[i];
-    const auto& stepped = expect_open(item.seq);
-    ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
-    for (const token_id id : item.ids) ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative");
-    for (index before = 0; before < i; ++before) {
-      ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
-    }
-    ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
-  }
+  device_sequence<Policy>& expect_open(sequence seq) const { return zoomr::expect_open(core_->states, seq); }
 
   void plan_item(const step_item& item) {
     index before = 0;
     for (const device_item& earlier : core_->items) before += earlier.plan.tokens;
     const auto& stepped = core_->state(item.seq.id);
-    const index wanted = stepped.in_prompt() ? item.ids.size() : std::min(item.ids.size(), core_->limits.draft_tokens);
-    ZOOMR_EXPECTS(wanted <= core_->limits.step_tokens - before,
-                  "begin: more tokens than config.step_tokens in one step");
     device_item made;
     made.plan = plan(core_->policy, stepped, stepped.last_choice(), item, core_->limits, core_->sizes.segments,
                      view<planned_token>(core_->planned).slice(before, core_->limits.step_tokens));
@@ -181,22 +152,9 @@ class device_cache {
   }
 
   void take_pages() {
-    std::int64_t needed = 0;
-    const auto pages_of = [&](const device_item& item) {
-      return pages_for(item.plan.first + item.plan.tokens) -
-             static_cast<index>(core_->state(item.plan.seq).pages.size());
-    };
-    for (const device_item& item : core_->items) needed += pages_of(item);
-    if (needed > core_->stock.free_pages()) {
-      throw error(errc::capacity,
-                  "the step needs " + std::to_string(needed) + " pages of " + std::to_string(page_tokens) +
-                      " tokens, " + std::to_string(core_->stock.free_pages()) + " are free; raise config.pool_tokens");
-    }
-    for (const device_item& item : core_->items) {
-      for (index count = pages_of(item); count > 0; --count) {
-        core_->state(item.plan.seq).pages.push_back(core_->stock.take());
-      }
-    }
+    zoomr::take_pages(
+        core_->stock, core_->items, [](const device_item& item) { return item.plan.first + item.plan.tokens; },
+        [&](const device_item& item) -> std::vector<index>& { return core_->state(item.plan.seq).pages; });
   }
 
   std::unique_ptr<device_core<Policy, T>> core_;

@@ -40,15 +40,7 @@ class kv_cache {
 
   /// A new, empty sequence.
   /// @throws error(capacity) if config.sequences are open
-  sequence open() {
-    for (index id = 0; id < core_->limits.sequences; ++id) {
-      if (state(id).open) continue;
-      state(id).open = true;
-      return {id};
-    }
-    throw error(errc::capacity, "all " + std::to_string(core_->limits.sequences) +
-                                    " sequences are open; close one or raise config.sequences");
-  }
+  sequence open() { return open_sequence(core_->states); }
 
   /// Gives the sequence's memory back to the pool.
   void close(sequence seq) {
@@ -113,12 +105,7 @@ class kv_cache {
 
  private:
   static void check(const shape& model, const Policy& policy, const config& limits) {
-    const char* problem = model.problem();
-    if (problem == nullptr) problem = policy.problem();
-    if (problem == nullptr) problem = limits.problem();
-    if (problem == nullptr && policy.store.evicts && limits.dense_below > 0) {
-      problem = "config: dense_below cannot be used with an evicting store";
-    }
+    const char* problem = cache_problem(model, policy, limits);
     ZOOMR_EXPECTS(problem == nullptr, problem);
   }
 
@@ -126,22 +113,13 @@ class kv_cache {
 
   void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }
 
-  sequence_state<Policy>& expect_open(sequence seq) const {
-    ZOOMR_EXPECTS(seq.id >= 0 && seq.id < core_->limits.sequences && state(seq.id).open, "the sequence is not open");
-    return state(seq.id);
-  }
+  sequence_state<Policy>& expect_open(sequence seq) const { return zoomr::expect_open(core_->states, seq); }
 
   void expect_item(view<const step_item> items, index i) const {
-    const step_item& item = items[i];
-    const auto& stepped = expect_open(item.seq);
-    ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
-    for (const token_id id : item.ids) ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative");
-    for (index before = 0; before < i; ++before) {
-      ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
-    }
-    ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
+    [[maybe_unused]] const auto& stepped = zoomr::expect_item(core_->states, items, i);
     if constexpr (decltype(core_->policy.retain)::observes) {
       using retainer_type = decltype(core_->policy.retain);
+      const step_item& item = items[i];
       const auto prompt =
           static_cast<index>(std::min<std::int64_t>(std::int64_t{stepped.tokens()} + item.ids.size(), unlimited));
       const bool decides = item.prompt_ends && !core_->policy.zone.prompt && core_->policy.retain.kept(prompt) < prompt;
@@ -161,9 +139,6 @@ class kv_cache {
       draft += before.prompt ? 0 : before.tokens;
     }
     const auto& stepped = state(item.seq.id);
-    const index wanted = stepped.in_prompt() ? item.ids.size() : std::min(item.ids.size(), core_->limits.draft_tokens);
-    ZOOMR_EXPECTS(wanted <= core_->limits.step_tokens - planned,
-                  "begin: more tokens than config.step_tokens in one step");
     planned_item made =
         plan(core_->policy, stepped, stepped.log.last_position(), item, core_->limits, core_->sizes.most_segments,
              view<planned_token>(core_->table).slice(planned, core_->limits.step_tokens));
@@ -175,20 +150,10 @@ class kv_cache {
   }
 
   void take_pages() {
-    std::int64_t needed = 0;
-    const auto pages_of = [&](const planned_item& item) {
-      const auto& stepped = state(item.seq);
-      return pages_for(stepped.slot_end(item.first + item.tokens)) - static_cast<index>(stepped.pages.size());
-    };
-    for (const planned_item& item : core_->items) needed += pages_of(item);
-    if (needed > core_->pool.free_pages()) {
-      throw error(errc::capacity, "the step needs " + std::to_string(needed) + " pages of " +
-                                      std::to_string(page_tokens) + " tokens, " +
-                                      std::to_string(core_->pool.free_pages()) + " are free; raise config.pool_tokens");
-    }
-    for (const planned_item& item : core_->items) {
-      for (index count = pages_of(item); count > 0; --count) state(item.seq).pages.push_back(core_->pool.take());
-    }
+    zoomr::take_pages(
+        core_->pool, core_->items,
+        [&](const planned_item& item) { return state(item.seq).slot_end(item.first + item.tokens); },
+        [&](const planned_item& item) -> std::vector<index>& { return state(item.seq).pages; });
   }
 
   void expect_undo(const sequence_state<Policy>& undone, index to) const {

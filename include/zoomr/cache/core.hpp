@@ -5,7 +5,7 @@
 #include <zoomr/cache/chooser.hpp>
 #include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/observation.hpp>
-#include <zoomr/cache/plan.hpp>
+#include <zoomr/cache/sequences.hpp>
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/math/attention_state.hpp>
 #include <zoomr/store/page_pool.hpp>
@@ -105,13 +105,7 @@ struct cache_core {
   }
 
   /// Gives back the pages behind the committed tokens.
-  void trim_pages(state_type& state) {
-    const auto needed = static_cast<std::size_t>(pages_for(state.slots()));
-    while (state.pages.size() > needed) {
-      if (state.pages.back() >= 0) pool.give_back(state.pages.back());
-      state.pages.pop_back();
-    }
-  }
+  void trim_pages(state_type& state) { zoomr::trim_pages(state.pages, state.slots(), pool); }
 
   /// Forgets what a step has left behind the committed tokens.
   void forget_provisional(state_type& state) {
@@ -123,11 +117,8 @@ struct cache_core {
   /// @return the number of segments before
   index commit_tokens(state_type& state, const planned_item& item, index count) {
     const index segments_before = state.segment_count();
-    for (index t = 0; t < count; ++t) {
-      state.add(policy.segment, table[static_cast<std::size_t>(item.planned + t)].classes,
-                item.prompt_ends && t + 1 == count);
-    }
-    state.undo_floor = std::max(state.undo_floor, state.tokens() - limits.undo());
+    zoomr::commit_tokens(policy, state, view<const planned_token>(table).slice(item.planned, item.planned + count),
+                         item.prompt_ends, limits.undo());
     return segments_before;
   }
 

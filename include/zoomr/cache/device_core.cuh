@@ -5,9 +5,8 @@
 
 #include <zoomr/cache/device_layout.cuh>
 #include <zoomr/cache/evicting.hpp>
-#include <zoomr/store/page_pool.hpp>
+#include <zoomr/cache/sequences.hpp>
 
-#include <string>  // std::to_string
 #include <vector>  // std::vector
 
 namespace zoomr {
@@ -93,12 +92,7 @@ struct device_core {
   device_sequence<Policy>& state(index id) { return states[static_cast<std::size_t>(id)]; }
 
   /// Gives back the pages behind the committed tokens.
-  void trim(device_sequence<Policy>& trimmed) {
-    while (static_cast<index>(trimmed.pages.size()) > pages_for(trimmed.tokens())) {
-      if (trimmed.pages.back() >= 0) stock.give_back(trimmed.pages.back());
-      trimmed.pages.pop_back();
-    }
-  }
+  void trim(device_sequence<Policy>& trimmed) { trim_pages(trimmed.pages, trimmed.tokens(), stock); }
 
   /// The place where the next choice of a sequence that stays in force goes.
   index next_place(index id) {
@@ -148,10 +142,9 @@ struct device_core {
   }
 
   /// One token of an item.
-  device_token token_of(const device_item& item, index position, bool second_pass) {
+  device_token token_of(const device_item& item, const planned_token& known, index position, bool second_pass) {
     const planned_item& plan = item.plan;
     const device_sequence<Policy>& of = state(plan.seq);
-    const planned_token& known = planned[static_cast<std::size_t>(plan.planned + position - plan.first)];
     const index prompt_end = of.in_prompt() ? position + 1 : of.prompt_end;
     const bool last = position == plan.last();
     device_token made;
@@ -176,9 +169,9 @@ struct device_core {
   /// @param row  of the queries
   void list_token(index t, const device_item& item, index position, index row, bool second_pass) {
     const device_table& table = on_host[t];
-    device_token made = token_of(item, position, second_pass);
-    made.row = row;
     const planned_token& known = planned[static_cast<std::size_t>(item.plan.planned + position - item.plan.first)];
+    device_token made = token_of(item, known, position, second_pass);
+    made.row = row;
     const bool for_itself = Policy::selects && !sizes.persists && known.action == refresh_action::choose;
     if (for_itself && !made.dense) made.chooses = table.counts->tokens;
     table.tokens[table.counts->tokens++] = made;
@@ -211,11 +204,8 @@ struct device_core {
     device_sequence<Policy>& of = state(plan.seq);
     if (accepted == 0) return;
     of.known_segments = of.segment_count();
-    for (index i = 0; i < accepted; ++i) {
-      of.add(policy.segment, planned[static_cast<std::size_t>(plan.planned + i)].classes,
-             plan.prompt_ends && i + 1 == accepted);
-    }
-    of.undo_floor = std::max(of.undo_floor, of.tokens() - limits.undo());
+    commit_tokens(policy, of, view<const planned_token>(planned).slice(plan.planned, plan.planned + accepted),
+                  plan.prompt_ends, limits.undo());
     if (policy.store.evicts) evict_unreachable(policy, limits.undo(), of, stock);
     if (plan.prompt) {
       list_closings(2, plan.seq);

@@ -56,7 +56,7 @@ struct planned_item {
 /// After the prompt an item ends at the first token that closes a segment, makes a choice that stays in force, or has
 /// tokens given up, so that everything is the same as token by token.
 /// @param last_choice  position of the last choice that stays in force, or -1
-/// @param table        [at least item.ids]  out
+/// @param table        [tokens that the step has room for]  out
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 template <class Policy>
 planned_item plan(const Policy& policy, const token_state<Policy>& state, index last_choice, const step_item& item,
@@ -68,6 +68,7 @@ planned_item plan(const Policy& policy, const token_state<Policy>& state, index 
   made.prompt_ends = item.prompt_ends;
   made.open_begin = policy.segment.open_begin(state.segmenting);
   const index wanted = made.prompt ? item.ids.size() : std::min(item.ids.size(), limits.draft_tokens);
+  ZOOMR_EXPECTS(wanted <= table.size(), "begin: more tokens than config.step_tokens in one step");
   if (wanted > limits.tokens - made.first) {
     throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " +
                                     std::to_string(std::int64_t{made.first} + wanted) + " tokens, config.tokens is " +

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the caches of host and device do alike with their sequences, on the host: check, open, take and give back
+// pages, commit tokens. A state is a `token_state`, with whatever else its cache keeps.
+#pragma once
+
+#include <zoomr/cache/plan.hpp>
+#include <zoomr/store/page_pool.hpp>
+
+#include <string>  // std::to_string
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// nullptr, or the sentence that says why there can be no such cache.
+template <class Policy>
+const char* cache_problem(const shape& model, const Policy& policy, const config& limits) {
+  if (const char* problem = model.problem()) return problem;
+  if (const char* problem = policy.problem()) return problem;
+  if (const char* problem = limits.problem()) return problem;
+  return policy.store.evicts && limits.dense_below > 0 ? "config: dense_below cannot be used with an evicting store"
+                                                       : nullptr;
+}
+
+/// Opens the first sequence that is not open.
+/// @throws error(capacity) if all are
+template <class State>
+sequence open_sequence(std::vector<State>& states) {
+  for (std::size_t id = 0; id < states.size(); ++id) {
+    if (states[id].open) continue;
+    states[id].open = true;
+    return {static_cast<index>(id)};
+  }
+  throw error(errc::capacity,
+              "all " + std::to_string(states.size()) + " sequences are open; close one or raise config.sequences");
+}
+
+template <class State>
+State& expect_open(std::vector<State>& states, sequence seq) {
+  ZOOMR_EXPECTS(
+      seq.id >= 0 && seq.id < static_cast<index>(states.size()) && states[static_cast<std::size_t>(seq.id)].open,
+      "the sequence is not open");
+  return states[static_cast<std::size_t>(seq.id)];
+}
+
+/// Checks item `i` of a step against the others and its sequence.
+/// @return the state of its sequence
+template <class State>
+State& expect_item(std::vector<State>& states, view<const step_item> items, index i) {
+  const step_item& item = items[i];
+  State& stepped = expect_open(states, item.seq);
+  ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
+  for (const token_id id : item.ids) ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative");
+  for (index before = 0; before < i; ++before) {
+    ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
+  }
+  ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
+  return stepped;
+}
+
+/// Takes the pages that a step needs.
+/// @param most   most(item) is the slots that the sequence of an item may come to use
+/// @param pages  pages(item) is its table
+/// @throws error(capacity) if they are not there; nothing has changed
+template <class Items, class Most, class Pages>
+void take_pages(page_stock& stock, const Items& items, Most most, Pages pages) {
+  const auto missing = [&](const auto& item) { return pages_for(most(item)) - static_cast<index>(pages(item).size()); };
+  std::int64_t needed = 0;
+  for (const auto& item : items) needed += missing(item);
+  if (needed > stock.free_pages()) {
+    throw error(errc::capacity, "the step needs " + std::to_string(needed) + " pages of " +
+                                    std::to_string(page_tokens) + " tokens, " + std::to_string(stock.free_pages()) +
+                                    " are free; raise config.pool_tokens");
+  }
+  for (const auto& item : items) {
+    for (index count = missing(item); count > 0; --count) pages(item).push_back(stock.take());
+  }
+}
+
+/// Gives back the pages behind the first `slots` slots.
+inline void trim_pages(std::vector<index>& pages, index slots, page_stock& stock) {
+  const auto needed = static_cast<std::size_t>(pages_for(slots));
+  while (pages.size() > needed) {
+    if (pages.back() >= 0) stock.give_back(pages.back());
+    pages.pop_back();
+  }
+}
+
+/// Commits tokens to segments and segmenter.
+/// @param planned      [tokens that are accepted]
+/// @param prompt_ends  with the last of them
+template <class Policy>
+void commit_tokens(const Policy& policy, token_state<Policy>& state, view<const planned_token> planned,
+                   bool prompt_ends, index undo) {
+  for (index t = 0; t < planned.size(); ++t) {
+    state.add(policy.segment, planned[t].classes, prompt_ends && t + 1 == planned.size());
+  }
+  state.undo_floor = std::max(state.undo_floor, state.tokens() - undo);
+}
+
+}  // namespace v0
+}  // namespace zoomr
