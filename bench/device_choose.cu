@@ -53,7 +53,8 @@ struct choosing {
                   arrays(), 0, true);
   }
   double summary_bytes() const {
-    return 4.0 * batch * kv_heads * segments() * static_cast<double>(arrays().sizes.summary_numbers);
+    constexpr auto each = static_cast<double>(sizeof(typename arrays_type::number));
+    return each * batch * kv_heads * segments() * static_cast<double>(arrays().sizes.summary_numbers);
   }
 };
 
@@ -106,6 +107,7 @@ void add_top_k(index lists, index n, index k, l2 state) {
 void add_choose_rows() {
   for (const index context : toy ? std::vector<index>{120} : std::vector<index>{4096, 32768, 131072}) {
     add_parts("sentence_kv", sentence_kv, long_prompt(context));
+    add_parts("sentence_kv_f32", sentence_kv_f32, long_prompt(context));
     add_parts("quest", quest, long_prompt(context));
     add_parts("zoomr_focus", zoomr_focus, thoughts_after_prompt(context));
   }

@@ -200,10 +200,14 @@ class scene {
 
 /// The policies of the rows, and their texts.
 inline constexpr auto full = zoomr::policies::full;
-inline constexpr auto sentence_kv =
-    zoomr::compose(zoomr::sentences{.longest = toy ? 8 : 24}, zoomr::key_mean{}, zoomr::mean_dot{},
-                   zoomr::running_mean{}, zoomr::fill_budget{.tokens = toy ? 40 : 2048}, zoomr::every_token{},
-                   zoomr::zones{.sinks = 4, .recent = toy ? 8 : 32, .open = toy ? 8 : 24});
+template <class Summarizer>
+constexpr auto sentences_by(Summarizer means) {
+  return zoomr::compose(zoomr::sentences{.longest = toy ? 8 : 24}, means, zoomr::mean_dot{}, zoomr::running_mean{},
+                        zoomr::fill_budget{.tokens = toy ? 40 : 2048}, zoomr::every_token{},
+                        zoomr::zones{.sinks = 4, .recent = toy ? 8 : 32, .open = toy ? 8 : 24});
+}
+inline constexpr auto sentence_kv_f32 = sentences_by(zoomr::key_mean{});
+inline constexpr auto sentence_kv = sentences_by(zoomr::stored_as<bfloat16>(zoomr::key_mean{}));
 inline constexpr auto quest = zoomr::compose(zoomr::fixed_pages{.longest = 16}, zoomr::key_box{}, zoomr::box_bound{},
                                              zoomr::best_segments{.segments = toy ? 2 : 128}, zoomr::every_token{},
                                              zoomr::zones{.sinks = 4, .recent = toy ? 8 : 32, .open = 16});

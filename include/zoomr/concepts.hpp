@@ -103,6 +103,22 @@ concept block_summarizer = component<T> && std::same_as<typename T::role, role::
 template <class T>
 concept summarizer = dimension_summarizer<T> || block_summarizer<T>;
 
+namespace composing {
+template <class Summarizer>
+struct number_of_summaries {
+  using type = float;
+};
+template <class Summarizer>
+requires requires { typename Summarizer::number; }
+struct number_of_summaries<Summarizer> {
+  using type = typename Summarizer::number;
+};
+}  // namespace composing
+
+/// The type in which the index keeps what a summarizer makes: its `number`, or float.
+template <class Summarizer>
+using summary_number = typename composing::number_of_summaries<Summarizer>::type;
+
 /// Makes the query that asks from the token's own query and the sum over the open segment's queries.
 template <class T>
 concept asker = component<T> && std::same_as<typename T::role, role::asker> &&

@@ -13,15 +13,16 @@ inline namespace v0 {
 /// the device memory; nothing is allocated, and nothing waited for, after construction. `begin` may be called when the
 /// uploads of the step before are done: they are when its tokens have been read.
 ///
-/// Not here yet, and refused: retention (`retainer::observes`), refresh on drift, summarizers that need all keys at
-/// once; details of every store lie on the device.
+/// Not here yet, and refused: retention (`retainer::observes`), refresh on drift; details of every store lie on the
+/// device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
 template <class Policy, class T, index HeadDim, index Group>
 class device_cache {
   static_assert(!decltype(Policy::retain)::observes, "device_cache: tokens cannot be given up on the device yet");
-  static_assert(!Policy::selects || dimension_summarizer<decltype(Policy::summarize)>,
+  static_assert(!Policy::selects || dimension_summarizer<decltype(Policy::summarize)> ||
+                    std::derived_from<decltype(Policy::summarize), typical_keys>,
                 "device_cache: a summarizer must work dimension by dimension (open, fold, close)");
   static_assert(!Policy::selects || limited_selector<decltype(Policy::select)>,
                 "device_cache: a selector must say its limits (taking.hpp)");
@@ -130,6 +131,12 @@ class device_cache {
     }
     if (problem == nullptr && policy.refresh.drift() >= -1.0f) {
       problem = "device_cache: a device cannot refresh on drift yet";
+    }
+    if constexpr (std::derived_from<decltype(Policy::summarize), typical_keys>) {
+      using scratch = summary_scratch<typical_keys>;
+      if (problem == nullptr && (policy.segment.longest > scratch::most_tokens || HeadDim > scratch::most_dims)) {
+        problem = "device_cache: typical_keys takes segments of at most 1024 tokens and keys of 256 dimensions";
+      }
     }
     if (problem == nullptr && (splits < 1 || splits > 1024)) problem = "device_cache: splits must lie in 1 ... 1024";
     ZOOMR_EXPECTS(problem == nullptr, problem);

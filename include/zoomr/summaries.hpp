@@ -3,9 +3,10 @@
 // For each lane they lie as [segment][dim][rows], contiguous and append-only.
 #pragma once
 
-#include <zoomr/core/types.hpp>
+#include <zoomr/core/storage.hpp>
 
-#include <cstddef>  // std::size_t
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_same_v
 
 namespace zoomr {
 inline namespace v0 {
@@ -25,8 +26,26 @@ struct mean {  ///< row[0] = mean of the cue's keys
 };
 struct box {  ///< row[0] = smallest, row[1] = largest key of the cue, elementwise
   static constexpr index rows = 2;
+
+  /// In fewer bits it must still hold all keys.
+  template <class Number>
+  ZOOMR_HD static constexpr Number stored(index row, float side) {
+    return row == 0 ? from_float_down<Number>(side) : from_float_up<Number>(side);
+  }
 };
 }  // namespace summary
+
+/// One number of a summary as the index keeps it: as its tag says, or else the nearest.
+template <class Summary, class Number>
+ZOOMR_HD constexpr Number stored_number(index row, float value) {
+  if constexpr (std::is_same_v<Number, float>) {
+    return value;
+  } else if constexpr (requires { Summary::template stored<Number>(row, value); }) {
+    return Summary::template stored<Number>(row, value);
+  } else {
+    return from_float<Number>(value);
+  }
+}
 
 }  // namespace v0
 }  // namespace zoomr

@@ -19,3 +19,4 @@
 #include <zoomr/policies/zoomr.hpp>
 #include <zoomr/refresh/on_drift.hpp>
 #include <zoomr/select/cover_mass.hpp>
+#include <zoomr/summarize/stored_as.hpp>

@@ -21,6 +21,12 @@ inline constexpr auto running_sentences =
                    zoomr::fill_budget{.tokens = 40}, zoomr::every_token{.everything_until = 1},
                    zoomr::zones{.sinks = 4, .recent = 6, .open = 30});
 inline constexpr auto each_head = with(running_sentences, [](auto& p) { p.agree.per = zoomr::scope::head; });
+inline constexpr auto in_16_bits = zoomr::compose(
+    zoomr::fixed_pages{.longest = 5}, zoomr::stored_as<zoomr::bfloat16>(zoomr::key_box{}), zoomr::box_bound{},
+    zoomr::best_segments{.segments = 4}, zoomr::every_token{}, zoomr::zones{.sinks = 4, .recent = 6});
+inline constexpr auto typical_in_16_bits = zoomr::compose(
+    zoomr::sentences{.longest = 9}, zoomr::stored_as<zoomr::float16>(zoomr::typical_keys{.keys = 3}), zoomr::mean_dot{},
+    zoomr::fill_budget{.tokens = 30}, zoomr::boundaries{}, zoomr::zones{.sinks = 4, .recent = 6});
 inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::layer; });
 
 template <class Policy>
@@ -173,6 +179,12 @@ TEST_CASE("quest, and for each layer") {
 TEST_CASE("arkvale and shadowkv") {
   check_texts(small::arkvale);
   check_texts(small::shadowkv, 2);
+}
+TEST_CASE("infllm: a few typical keys stand for a segment") { check_texts(small::infllm); }
+TEST_CASE("an index of 16 bits") {
+  check_texts(in_16_bits);
+  check(typical_in_16_bits, kind::ties, markup::sentences, 7);
+  check(typical_in_16_bits, kind::with_infinities, markup::sentences, 8);
 }
 TEST_CASE("several sequences at once") {
   check_together(with(small::quest, [](auto& p) { p.segment.longest = 1; }), 1);

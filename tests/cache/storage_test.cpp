@@ -159,6 +159,59 @@ TEST_CASE_TEMPLATE(
   check_same_as_floats<T>("by_typical_mass", by_typical_mass);
 }
 
+/// Rounds what another summarizer makes, and leaves it a float.
+template <class Number, class Made>
+struct rounded : Made {
+  static float round(index row, float value) {
+    return to_float(zoomr::stored_number<typename Made::summary, Number>(row, value));
+  }
+  template <class Cells>
+  void close(Cells& c, index count) const {
+    Made::close(c, count);
+    for (index r = 0; r < Made::summary::rows; ++r) c.row[r] = round(r, c.row[r]);
+  }
+  void make(view<const float, 2> cue, view<index> order, view<float> work,
+            view<float, 2> out) const requires zoomr::block_summarizer<Made> {
+    Made::make(cue, order, work, out);
+    for (index d = 0; d < out.extent(0); ++d) out(d, 0) = round(0, out(d, 0));
+  }
+  friend constexpr bool operator==(const rounded&, const rounded&) = default;
+};
+
+template <class Summarizer, class Scorer>
+constexpr auto found_by(Summarizer summarize, Scorer score) {
+  return zoomr::compose(zoomr::fixed_pages{.longest = 5}, summarize, score, zoomr::pooled_score{},
+                        zoomr::best_segments{.segments = 3}, zoomr::every_token{}, small_zones);
+}
+
+template <class Number, class Summarizer, class Scorer>
+void check_index(Summarizer summarize, Scorer score) {
+  const auto floats = found_by(rounded<Number, Summarizer>{summarize}, score);
+  const auto halves = found_by(zoomr::stored_as<Number>(summarize), score);
+  std::int64_t others = 0;  // choices that differ from those of the unrounded index
+  for (const kind look : {kind::uniform, kind::with_infinities, kind::peaked, kind::ties}) {
+    const tape says = make_tape({2, 4, 2, 24}, look, markup::pairs, 151, 47, 900 + static_cast<std::uint64_t>(look));
+    const zoomr::config limits = limits_for(says.size());
+    player<std::decay_t<decltype(floats)>> expected(says.numbers.model, floats, limits);
+    player<std::decay_t<decltype(halves)>> got(says.numbers.model, halves, limits);
+    const auto exact = found_by(summarize, score);
+    player<std::decay_t<decltype(exact)>> unrounded(says.numbers.model, exact, limits);
+    expected.open(says), got.open(says), unrounded.open(says);
+    expected.play_plainly(), got.play_plainly(), unrounded.play_plainly();
+    REQUIRE(difference(expected.at(0).log, got.at(0).log) == "");
+    others += difference(unrounded.at(0).log, got.at(0).log) != "" ? 1 : 0;
+    const auto seq = got.at(0).seq;
+    CHECK(got.cache.bytes(seq).summaries * 2 == expected.cache.bytes(seq).summaries);
+  }
+  CHECK(others > 0);  // the rounding is seen
+}
+
+TEST_CASE("an index of 16 bits is the index of floats, rounded") {
+  check_index<zoomr::bfloat16>(zoomr::key_mean{}, zoomr::mean_dot{});
+  check_index<zoomr::bfloat16>(zoomr::key_box{}, zoomr::box_bound{});
+  check_index<zoomr::bfloat16>(zoomr::typical_keys{.keys = 2}, zoomr::mean_dot{});
+}
+
 TEST_CASE("half as many bytes make half as large pages") {
   using policy_type = std::decay_t<decltype(small::quest)>;
   const shape model{2, 4, 2, 24};

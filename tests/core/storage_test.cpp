@@ -114,6 +114,46 @@ TEST_CASE_TEMPLATE("every number means what the definition of its format says", 
   }
 }
 
+TEST_CASE_TEMPLATE("rounded down it is the largest number that is not above, rounded up the smallest not below", T,
+                   bfloat16, float16) {
+  const std::vector<double> grid = grid_of<T>();
+  unit::random random(2);
+  const auto check = [&](float value) {
+    CAPTURE(value);
+    const T down = from_float_down<T>(value);
+    const T up = from_float_up<T>(value);
+    const auto size = static_cast<double>(std::fabs(value));
+    const auto above = std::lower_bound(grid.begin(), grid.end(), size);  // may be infinity
+    const double outer = above == grid.end() || above + 1 == grid.end() ? infinity : *above;
+    const double inner = size == outer || above == grid.begin() ? outer : *(above - 1);
+    REQUIRE(static_cast<double>(to_float(down)) == (value < 0 ? -outer : inner));
+    REQUIRE(static_cast<double>(to_float(up)) == (value < 0 ? -inner : outer));
+  };
+  for (std::size_t i = 0; i + 2 < grid.size(); ++i) {
+    for_each_between(static_cast<float>(grid[i]), static_cast<float>(grid[i + 1]), random, [&](float value) {
+      check(value);
+      check(-value);
+    });
+  }
+  for (int i = 0; i < 300000; ++i) {
+    const float value = random.any_float();
+    if (std::isnan(value)) {
+      REQUIRE(std::isnan(to_float(from_float_down<T>(value))));
+      REQUIRE(std::isnan(to_float(from_float_up<T>(value))));
+    } else if (std::fabs(value) <= static_cast<float>(grid[grid.size() - 2])) {
+      check(value);
+    }
+  }
+  const float largest = static_cast<float>(grid[grid.size() - 2]);
+  const float beyond = std::nextafter(largest, infinity);
+  CHECK(to_float(from_float_down<T>(beyond)) == largest);
+  CHECK(to_float(from_float_up<T>(beyond)) == infinity);
+  CHECK(to_float(from_float_down<T>(-beyond)) == -infinity);
+  CHECK(to_float(from_float_up<T>(-beyond)) == -largest);
+  CHECK(to_float(from_float_down<T>(infinity)) == infinity);
+  CHECK(to_float(from_float_up<T>(-infinity)) == -infinity);
+}
+
 TEST_CASE_TEMPLATE("every number survives the way to float and back", T, bfloat16, float16, float8) {
   for (std::uint32_t bits = 0; bits < 2 * meaning<T>::sign; ++bits) {
     const T stored = stored_bits<T>(bits);

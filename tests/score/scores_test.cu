@@ -21,12 +21,19 @@ using zoomr::index;
 using zoomr_test::device_array;
 using zoomr_test::dice;
 
-template <class Number>
+template <class Summary>
 struct listed_rows {
-  view<const asking_row<Number>> rows;
+  view<const asking_row<float, Summary>> rows;
   index count = 0;
-  ZOOMR_HD asking_row<Number> at(index i) const { return rows[i]; }
+  ZOOMR_HD asking_row<float, Summary> at(index i) const { return rows[i]; }
 };
+
+template <class T>
+std::vector<T> stored(const std::vector<float>& numbers) {
+  std::vector<T> made;
+  for (const float x : numbers) made.push_back(from_float<T>(x));
+  return made;
+}
 
 std::vector<float> floats(std::int64_t count, dice& random) {
   std::vector<float> made(static_cast<std::size_t>(count));
@@ -37,14 +44,14 @@ std::vector<float> floats(std::int64_t count, dice& random) {
 }
 
 // The order of summation as math/dot.hpp describes it, written out.
-template <class Scorer>
-float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t head, const float* summary,
+template <class Scorer, class Summary>
+float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t head, const Summary* summary,
               index head_dim) {
   constexpr index rows = Scorer::summary::rows;
   std::vector<float> partial(32, 0.0f);
   for (index d = 0; d < head_dim; ++d) {
     cells<rows> c;
-    for (index r = 0; r < rows; ++r) c.row[r] = summary[d * rows + r];
+    for (index r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
     float& sum = partial[static_cast<std::size_t>(d % 32)];
     sum = scorer.term(sum, asked[head * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(d)], c);
   }
@@ -57,24 +64,24 @@ float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t
 bool same_bits(float a, float b) { return (a != a && b != b) || std::memcmp(&a, &b, sizeof a) == 0; }
 
 // False if a score differs.
-template <index Group, class Asker, class Scorer>
+template <index Group, class Summary = float, class Asker, class Scorer>
 bool right(Asker asker, Scorer scorer, index heads, index head_dim, index segments, index blocks) {
   constexpr index rows = Scorer::summary::rows;
   dice random(static_cast<std::uint64_t>(heads * 1000 + segments));
   const std::int64_t numbers = std::int64_t{heads} * head_dim;
   device_array<float> queries(floats(2 * numbers, random));
   device_array<float> sums(floats(2 * numbers, random));
-  device_array<float> summaries(floats(2 * std::int64_t{segments} * head_dim * rows, random));
+  device_array<Summary> summaries(stored<Summary>(floats(2 * std::int64_t{segments} * head_dim * rows, random)));
   device_array<float> scores(2 * std::int64_t{heads} * segments, 77.0f);
-  std::vector<asking_row<float>> made;
+  std::vector<asking_row<float, Summary>> made;
   for (index r = 0; r < 2; ++r) {
     made.push_back({view<const float, 2>(queries.data() + r * numbers, {heads, head_dim}),
                     view<const float, 2>(sums.data() + r * numbers, {heads, head_dim}), 3 + r,
                     summaries.data() + std::int64_t{r} * segments * head_dim * rows, segments,
                     view<float, 2>(scores.data() + std::int64_t{r} * heads * segments, {heads, segments})});
   }
-  device_array<asking_row<float>> listed(made);
-  score_segments<Group>(asker, scorer, head_dim, listed_rows<float>{listed.view(), 2}, blocks, zoomr::stream{});
+  device_array<asking_row<float, Summary>> listed(made);
+  score_segments<Group>(asker, scorer, head_dim, listed_rows<Summary>{listed.view(), 2}, blocks, zoomr::stream{});
   const auto got = scores.values();
   const auto held = summaries.values();
   const auto own = queries.values();
@@ -87,7 +94,7 @@ bool right(Asker asker, Scorer scorer, index heads, index head_dim, index segmen
     }
     for (index h = 0; h < heads; ++h) {
       for (index s = 0; s < segments; ++s) {
-        const float* summary = held.data() + (std::int64_t{r} * segments + s) * head_dim * rows;
+        const Summary* summary = held.data() + (std::int64_t{r} * segments + s) * head_dim * rows;
         const float expected = by_hand(scorer, asked, static_cast<std::size_t>(h), summary, head_dim);
         if (!same_bits(got[static_cast<std::size_t>((r * heads + h) * segments + s)], expected)) return false;
       }
@@ -96,10 +103,10 @@ bool right(Asker asker, Scorer scorer, index heads, index head_dim, index segmen
   return true;
 }
 
-template <index Group, class Asker, class Scorer>
+template <index Group, class Summary = float, class Asker, class Scorer>
 void check(Asker asker, Scorer scorer, index heads, index head_dim, index segments, index blocks) {
   INFO("heads ", heads, ", head_dim ", head_dim, ", segments ", segments, ", blocks ", blocks);
-  CHECK(right<Group>(asker, scorer, heads, head_dim, segments, blocks));
+  CHECK(right<Group, Summary>(asker, scorer, heads, head_dim, segments, blocks));
 }
 
 }  // namespace
@@ -112,6 +119,8 @@ TEST_CASE("scores have the bits of the contract's order, for each number of head
     check<4>(last_query{}, mean_dot{}, 4, 128, segments, 3);
     check<8>(running_mean{}, box_bound{}, 8, 40, segments, 2);
     check<16>(last_query{}, mean_dot{}, 16, 256, segments, 1);
+    check<4, bfloat16>(running_mean{}, mean_dot{}, 4, 128, segments, 2);
+    check<4, float16>(last_query{}, box_bound{}, 3, 96, segments, 1);
     check<32>(last_query{}, mean_dot{}, 29, 72, segments, 2);
   }
 }

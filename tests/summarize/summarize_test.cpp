@@ -4,6 +4,7 @@
 #include <zoomr/summarize/key_box.hpp>
 #include <zoomr/summarize/key_mean.hpp>
 #include <zoomr/summarize/none.hpp>
+#include <zoomr/summarize/stored_as.hpp>
 #include <zoomr/summarize/typical_keys.hpp>
 
 #include <algorithm>  // std::minmax_element
@@ -60,6 +61,25 @@ TEST_CASE("one NaN key makes both sides of the box NaN, whatever comes before an
     CAPTURE(where);
     CHECK(std::isnan(box.row[0]));
     CHECK(std::isnan(box.row[1]));
+  }
+}
+
+TEST_CASE("a summary stored as another type is the same summary, of fewer bits") {
+  const auto halved = stored_as<bfloat16>(key_box{});
+  using halved_type = std::remove_const_t<decltype(halved)>;
+  static_assert(summarizer<halved_type> && std::same_as<halved_type::summary, summary::box>);
+  static_assert(std::same_as<summary_number<halved_type>, bfloat16>);
+  static_assert(std::same_as<summary_number<key_box>, float>);
+  CHECK(halved == stored_as<bfloat16>(key_box{}));
+  CHECK(stored_as<float16>(typical_keys{.keys = 3}) != stored_as<float16>(typical_keys{.keys = 4}));
+  CHECK(stored_as<float16>(typical_keys{.keys = 0}).problem() != nullptr);
+  unit::random random(23);
+  for (const float key : random.floats(10000, -3.0f, 3.0f)) {
+    CHECK(stored_number<summary::mean, bfloat16>(0, key) == from_float<bfloat16>(key));
+    const cells<2> box = summary_of(halved, {key});
+    CHECK(to_float(stored_number<summary::box, bfloat16>(0, box.row[0])) <= key);
+    CHECK(to_float(stored_number<summary::box, bfloat16>(1, box.row[1])) >= key);
+    CHECK(stored_number<summary::box, float>(1, key) == key);
   }
 }
 

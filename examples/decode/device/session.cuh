@@ -57,8 +57,9 @@ class device_session : public decoder {
     }
     const auto& sizes = cache_.arrays().sizes;
     const auto four = static_cast<byte_count>(sizeof(float));
+    const auto number_bytes = static_cast<byte_count>(sizeof(typename zoomr::layout<Policy>::number));
     made.reserved.details = std::int64_t{model.layers} * sizes.pages * sizes.page_numbers() * four;
-    made.reserved.summaries = std::int64_t{model.lanes()} * sizes.segments * sizes.summary_numbers * four;
+    made.reserved.summaries = std::int64_t{model.lanes()} * sizes.segments * sizes.summary_numbers * number_bytes;
     made.reserved.metadata = bytes_ - made.reserved.details - made.reserved.summaries;
     return made;
   }

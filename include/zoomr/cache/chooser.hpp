@@ -86,7 +86,7 @@ class chooser {
     for (index head = who.first; head < who.last; ++head) {
       ask(who, head);
       const index lane = who.layer * sizes_.model.kv_heads + head / sizes_.model.group();
-      const float* summaries =
+      const number* summaries =
           state.summaries.data() + std::int64_t{lane} * sizes_.most_segments * sizes_.segment_summary();
       for (index id = 0; id < segments_; ++id) {
         if (tallies()[id] == not_eligible) continue;
@@ -124,6 +124,8 @@ class chooser {
   }
 
  private:
+  using number = typename layout<Policy>::number;
+
   view<index> tokens() { return {tokens_.data(), {segments_}}; }
   view<tally> tallies() { return {tallies_.data(), {segments_}}; }
   view<index> order() { return {order_.data(), {segments_}}; }
@@ -134,11 +136,11 @@ class chooser {
   }
 
   // summary: [head_dim, rows]
-  float score(const float* summary) const {
+  float score(const number* summary) const {
     constexpr index rows = decltype(Policy::summarize)::summary::rows;
     return sum_over_dims(sizes_.model.head_dim, [&](float acc, index d) {
       cells<rows> c;
-      for (index r = 0; r < rows; ++r) c.row[r] = summary[d * rows + r];
+      for (index r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
       return policy_.score.term(acc, asked_[static_cast<std::size_t>(d)], c);
     });
   }

@@ -39,6 +39,7 @@ struct cache_core {
   std::vector<float> cue_keys;         // [longest cue, head_dim]  for a summarizer that sees all keys at once
   std::vector<float> cue_work;         // [longest cue]
   std::vector<index> cue_order;        // [longest cue]
+  std::vector<float> cue_made;         // [head_dim, rows]
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
   bool stepping = false;
 
@@ -58,7 +59,8 @@ struct cache_core {
         heads(static_cast<std::size_t>(model.group())),
         cue_keys(static_cast<std::size_t>(longest_cue(with, given)) * static_cast<std::size_t>(model.head_dim)),
         cue_work(static_cast<std::size_t>(longest_cue(with, given))),
-        cue_order(cue_work.size()) {
+        cue_order(cue_work.size()),
+        cue_made(cue_work.empty() ? 0 : static_cast<std::size_t>(sizes.segment_summary())) {
     states.reserve(static_cast<std::size_t>(given.sequences));
     pending.reserve(static_cast<std::size_t>(given.sequences));
     items.reserve(static_cast<std::size_t>(given.sequences));
@@ -84,7 +86,8 @@ struct cache_core {
         query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
         given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
         static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group()) +
-        longest_cue(with, given) * (model.head_dim + byte_count{2}) * static_cast<byte_count>(sizeof(float));
+        longest_cue(with, given) * (model.head_dim + byte_count{2}) * static_cast<byte_count>(sizeof(float)) +
+        (longest_cue(with, given) > 0 ? sizes.segment_summary() : 0) * static_cast<byte_count>(sizeof(float));
     if (asking_parts(sizes, with) > 0) {
       use.workspace += std::int64_t{given.sequences} * sizes.selection_rows *
                        (sizes.most_segments + static_cast<byte_count>(sizeof(selection_row)));
@@ -137,7 +140,7 @@ struct cache_core {
         const slot_map slots = state.slots_of(l);
         for (index id = first; id < static_cast<index>(state.segments.size()); ++id) {
           const segment& s = state.segments[static_cast<std::size_t>(id)];
-          float* out = state.summaries.data() + (std::int64_t{l} * sizes.most_segments + id) * sizes.segment_summary();
+          auto* out = state.summaries.data() + (std::int64_t{l} * sizes.most_segments + id) * sizes.segment_summary();
           summarize_lane(at, {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)}, out);
         }
       }
@@ -193,23 +196,33 @@ struct cache_core {
     return 2 * static_cast<std::size_t>(sizes.most_segments) + 2;
   }
 
-  void summarize_lane(const paged_lane<T>& at, run cue, float* out) {
-    constexpr index rows = decltype(Policy::summarize)::summary::rows;
+  // out: [head_dim, rows]
+  void summarize_lane(const paged_lane<T>& at, run cue, typename layout<Policy>::number* out) {
+    using summary = typename decltype(Policy::summarize)::summary;
+    constexpr index rows = summary::rows;
+    const auto keep = [&](index d, index r, float value) {
+      out[d * rows + r] = stored_number<summary, typename layout<Policy>::number>(r, value);
+    };
     if constexpr (block_summarizer<decltype(Policy::summarize)>) {
-      if (cue.size() == 0) return void(std::fill_n(out, sizes.segment_summary(), not_a_number));
       const view<float, 2> keys(cue_keys.data(), {cue.size(), sizes.model.head_dim});
       for (index t = 0; t < cue.size(); ++t) {
         for (index d = 0; d < sizes.model.head_dim; ++d) keys(t, d) = limits.key_of(at.key(cue.first + t)[d]);
       }
-      policy.summarize.make(keys, view<index>(cue_order).slice(0, cue.size()),
-                            view<float>(cue_work).slice(0, cue.size()),
-                            view<float, 2>(out, {sizes.model.head_dim, rows}));
+      const view<float, 2> made(cue_made.data(), {sizes.model.head_dim, rows});
+      std::fill(cue_made.begin(), cue_made.end(), not_a_number);
+      if (cue.size() > 0) {
+        policy.summarize.make(keys, view<index>(cue_order).slice(0, cue.size()),
+                              view<float>(cue_work).slice(0, cue.size()), made);
+      }
+      for (index d = 0; d < sizes.model.head_dim; ++d) {
+        for (index r = 0; r < rows; ++r) keep(d, r, made(d, r));
+      }
     } else {
       for (index d = 0; d < sizes.model.head_dim; ++d) {
         cells<rows> c = policy.summarize.open();
         for (index slot = cue.first; slot < cue.last; ++slot) policy.summarize.fold(c, limits.key_of(at.key(slot)[d]));
         policy.summarize.close(c, cue.size());
-        for (index r = 0; r < rows; ++r) out[d * rows + r] = c.row[r];
+        for (index r = 0; r < rows; ++r) keep(d, r, c.row[r]);
       }
     }
   }

@@ -10,6 +10,7 @@
 #include <zoomr/cache/device_layout.cuh>
 #include <zoomr/score/scores.cuh>
 #include <zoomr/select/choose.cuh>
+#include <zoomr/summarize/typical_keys.cuh>
 
 namespace zoomr {
 inline namespace v0 {
@@ -32,26 +33,42 @@ __global__ void prepare_kernel(Arrays a) {
   }
 }
 
+/// The keys of a segment's cue in one lane, as they are stored.
+template <class Policy, class T>
+struct stored_cue {
+  const device_arrays<Policy, T>& a;
+  view<const index> pages;
+  index lane;
+  run slots;
+  float scale;
+
+  __device__ index count() const { return slots.size(); }
+  __device__ float key(index t, index d) const {
+    const index slot = slots.first + t;
+    const index kv_heads = a.sizes.model.kv_heads;
+    const T* keys = a.key(lane / kv_heads, pages[slot / page_tokens], lane % kv_heads);
+    return fused(to_float(keys[slot % page_tokens * a.sizes.model.head_dim + d]), scale, -0.0f);
+  }
+};
+
 /// Summarises the closed segments of the table, one lane in each block: keys in ascending order, as on the host.
 template <class Policy, class T>
-__global__ void summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
-  constexpr index rows = decltype(policy.summarize)::summary::rows;
+__global__ void __launch_bounds__(summarize_threads)
+    summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
+  using summary = typename decltype(Policy::summarize)::summary;
+  using number = typename layout<Policy>::number;
+  __shared__ block_scratch scratch;
+  __shared__ summary_scratch<decltype(Policy::summarize)> own_scratch;
+  block_threads block(scratch);
   const auto lane = static_cast<index>(blockIdx.y);
-  const shape& model = a.sizes.model;
   for (auto i = static_cast<index>(blockIdx.x); i < a.table.counts->closings; i += static_cast<index>(gridDim.x)) {
     const device_closing& closing = a.table.closings[i];
-    const view<const index> pages = a.pages_of(closing.sequence);
-    float* out = a.summaries_of(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
-    for (auto d = static_cast<index>(threadIdx.x); d < model.head_dim; d += static_cast<index>(blockDim.x)) {
-      auto c = policy.summarize.open();
-      for (index slot = closing.closed.cue_begin; slot < closing.closed.cue_end; ++slot) {
-        const T* keys = a.key(lane / model.kv_heads, pages[slot / page_tokens], lane % model.kv_heads);
-        const float stored = to_float(keys[slot % page_tokens * model.head_dim + d]);
-        policy.summarize.fold(c, fused(stored, key_scale, -0.0f));
-      }
-      policy.summarize.close(c, closing.closed.cue_end - closing.closed.cue_begin);
-      for (index r = 0; r < rows; ++r) out[d * rows + r] = c.row[r];
-    }
+    const stored_cue<Policy, T> cue{a, a.pages_of(closing.sequence), lane,
+                                    run{closing.closed.cue_begin, closing.closed.cue_end}, key_scale};
+    number* out = a.summaries_of(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
+    make_summary(policy.summarize, cue, a.sizes.model.head_dim, block, own_scratch, [&](index d, index r, float value) {
+      out[d * summary::rows + r] = stored_number<summary, number>(r, value);
+    });
   }
 }
 
@@ -102,11 +119,13 @@ struct rows_to_score {
   view<const Number, 3> queries;
   index count = 0;
 
-  __device__ asking_row<Number> at(index i) const {
+  using row_type = asking_row<Number, typename layout<Policy>::number>;
+
+  __device__ row_type at(index i) const {
     const shape& model = a.sizes.model;
     const index t = i / model.kv_heads;
     const index kv_head = i % model.kv_heads;
-    asking_row<Number> row;
+    row_type row;
     if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return row;
     const device_token& token = a.table.tokens[t];
     const index first = kv_head * model.group();

@@ -36,7 +36,7 @@ struct device_launches {
     if constexpr (Policy::selects) {
       const index closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host[t].counts->closings;
       if (closings == 0) return;
-      launch({grid(std::min<index>(closings, 1024), core.sizes.model.lanes()), dim3(plain_threads)}, on,
+      launch({grid(std::min<index>(closings, 1024), core.sizes.model.lanes()), dim3(summarize_threads)}, on,
              summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale);
     }
   }

@@ -143,12 +143,14 @@ device_table carve_table(carver& from, const device_sizes<Policy>& sizes) {
 /// Everything that a device cache keeps on the device.
 template <class Policy, class T>
 struct device_arrays {
+  using number = typename layout<Policy>::number;  // of summaries
+
   device_sizes<Policy> sizes;
   device_table table;
   T* pool = nullptr;              // [layers][pages][key | value][kv_heads][16][head_dim]
   index* page_table = nullptr;    // [sequences][sequence_pages]
   segment* segments = nullptr;    // [sequences][segments]
-  float* summaries = nullptr;     // [sequences][lanes][segments][head_dim][rows]
+  number* summaries = nullptr;    // [sequences][lanes][segments][head_dim][rows]
   float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
   float* asking = nullptr;        // [sequences][layers][heads][head_dim]  queries of the prompt's last token
   level* levels = nullptr;        // [places][place_rows][segments]
@@ -175,7 +177,7 @@ struct device_arrays {
     read = from.take<attended_size>(rows_of_tokens);
     if constexpr (Policy::selects) {
       const std::int64_t layer_queries = model.layers * of.query_numbers();
-      summaries = from.take<float>(std::int64_t{of.sequences} * model.lanes() * of.segments * of.summary_numbers);
+      summaries = from.take<number>(std::int64_t{of.sequences} * model.lanes() * of.segments * of.summary_numbers);
       sums = from.take<float>(std::int64_t{of.sequences} * of.records * layer_queries);
       asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
       levels = from.take<level>(std::int64_t{of.places} * of.place_rows * of.segments);
@@ -202,7 +204,7 @@ struct device_arrays {
            std::int64_t{kv_head} * page_tokens * sizes.model.head_dim;
   }
   ZOOMR_HD std::int64_t value_offset() const { return sizes.page_numbers() / 2; }
-  ZOOMR_HD float* summaries_of(index sequence, index lane) const {
+  ZOOMR_HD number* summaries_of(index sequence, index lane) const {
     return summaries +
            (std::int64_t{sequence} * sizes.model.lanes() + lane) * sizes.segments * std::int64_t{sizes.summary_numbers};
   }

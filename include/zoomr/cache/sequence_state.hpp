@@ -20,6 +20,8 @@ inline namespace v0 {
 /// cannot disagree.
 template <class Policy>
 struct layout {
+  using number = summary_number<decltype(Policy::summarize)>;
+
   shape model;
   index most_segments = 0;
   index summary_rows = 0;
@@ -90,9 +92,9 @@ struct layout {
     return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted);
   }
 
-  std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // floats of a lane
+  std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a lane
   byte_count summary_bytes(index segments) const {
-    return std::int64_t{segments} * model.lanes() * segment_summary() * static_cast<byte_count>(sizeof(float));
+    return std::int64_t{segments} * model.lanes() * segment_summary() * static_cast<byte_count>(sizeof(number));
   }
 };
 
@@ -116,16 +118,18 @@ struct sequence_state : token_state<Policy> {
       tokens_type::segments, tokens_type::tokens;
   using typename tokens_type::segmenter_state;
 
-  buffer<float> summaries;  // [lanes, most_segments, head_dim, rows]
-  std::int64_t most_kept;   // of each lane
-  std::vector<index> kept;  // [lanes, most_kept]  retained positions before `compacted_end`, `kept_each` of each lane
-  index kept_each = 0;      // 0: everything is kept
-  index keeping = 0;        // will be kept of each lane if the step that ends the prompt is committed; 0: everything
-  index compacted_end = 0;  // first position after what has been compacted
-  index observed_end = 0;   // tokens when some were last given up, or when attention was last added up
-  buffer<float> received;   // [layers, heads, sizes.carried]  attention, by slot
-  buffer<float> receiving;  // [layers, heads, sizes.carried]  the same if the step is committed: in the prompt only
-  query_memory noted;       // of the tokens before tokens are given up again
+  using number = typename layout<Policy>::number;
+
+  buffer<number> summaries;  // [lanes, most_segments, head_dim, rows]
+  std::int64_t most_kept;    // of each lane
+  std::vector<index> kept;   // [lanes, most_kept]  retained positions before `compacted_end`, `kept_each` of each lane
+  index kept_each = 0;       // 0: everything is kept
+  index keeping = 0;         // will be kept of each lane if the step that ends the prompt is committed; 0: everything
+  index compacted_end = 0;   // first position after what has been compacted
+  index observed_end = 0;    // tokens when some were last given up, or when attention was last added up
+  buffer<float> received;    // [layers, heads, sizes.carried]  attention, by slot
+  buffer<float> receiving;   // [layers, heads, sizes.carried]  the same if the step is committed: in the prompt only
+  query_memory noted;        // of the tokens before tokens are given up again
   selection in_force;
   selection_log log;
   query_memory queries;

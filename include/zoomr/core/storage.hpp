@@ -127,5 +127,21 @@ ZOOMR_HD constexpr int8 from_float<int8>(float value) {
   return {static_cast<std::int8_t>(bits - bits_as<std::int32_t>(12582912.0f))};
 }
 
+/// The largest bfloat16 or float16 that is not above `value`; NaN stays NaN.
+template <class T>
+ZOOMR_HD constexpr T from_float_down(float value) {
+  static_assert(sizeof(T::bits) == 2, "from_float_down: for types of 16 bits");
+  const T nearest = from_float<T>(value);
+  if (!(to_float(nearest) > value)) return nearest;
+  const bool negative = (nearest.bits & 0x8000u) != 0;  // signs and sizes are apart: towards minus infinity
+  return {static_cast<std::uint16_t>(negative ? nearest.bits + 1 : nearest.bits == 0 ? 0x8001 : nearest.bits - 1)};
+}
+
+/// The smallest bfloat16 or float16 that is not below `value`; NaN stays NaN.
+template <class T>
+ZOOMR_HD constexpr T from_float_up(float value) {
+  return {static_cast<std::uint16_t>(from_float_down<T>(-value).bits ^ 0x8000u)};
+}
+
 }  // namespace v0
 }  // namespace zoomr

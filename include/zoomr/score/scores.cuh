@@ -12,12 +12,14 @@ namespace zoomr {
 inline namespace v0 {
 
 /// The heads of one KV head that ask, what they ask, and where the answers go.
-template <class Number>
+/// @tparam Number   of queries
+/// @tparam Summary  in which the index is kept
+template <class Number, class Summary = float>
 struct asking_row {
-  view<const Number, 2> queries;     // [heads, head_dim]  of the token
-  view<const float, 2> sums;         // [heads, head_dim]  over the open segment; unused if the asker does not sum
-  index count = 1;                   // queries in the sums
-  const float* summaries = nullptr;  // [segments][head_dim][rows]
+  view<const Number, 2> queries;       // [heads, head_dim]  of the token
+  view<const float, 2> sums;           // [heads, head_dim]  over the open segment; unused if the asker does not sum
+  index count = 1;                     // queries in the sums
+  const Summary* summaries = nullptr;  // [segments][head_dim][rows]
   index segments = 0;
   view<float, 2> scores;  // [heads, segments]  out
 };
@@ -46,8 +48,8 @@ __device__ inline float warp_sums(float (&partial)[std::size_t{partial_sums}]) {
 
 /// Scores of segments [first, first + 32 / Heads) for each of `Heads` heads; lane h * (32 / Heads) + s gets that of
 /// head h and segment s.
-template <index Heads, class Scorer, class Number>
-__device__ float score_some(const Scorer& scorer, const asking_row<Number>& row, index head_dim, index first,
+template <index Heads, class Scorer, class Number, class Summary>
+__device__ float score_some(const Scorer& scorer, const asking_row<Number, Summary>& row, index head_dim, index first,
                             shared_array<float, score_most_numbers>& asked) {
   constexpr index together = warp_lanes / Heads;
   constexpr index rows = Scorer::summary::rows;
@@ -60,10 +62,10 @@ __device__ float score_some(const Scorer& scorer, const asking_row<Number>& row,
 #pragma unroll
     for (index s = 0; s < together; ++s) {
       const bool present = first + s < row.segments;
-      const float* summary = row.summaries + (std::int64_t{first + s} * head_dim + d) * rows;
+      const Summary* summary = row.summaries + (std::int64_t{first + s} * head_dim + d) * rows;
       cells<rows> c;
 #pragma unroll
-      for (index r = 0; r < rows; ++r) c.row[r] = present ? summary[r] : 0.0f;
+      for (index r = 0; r < rows; ++r) c.row[r] = present ? to_float(summary[r]) : 0.0f;
 #pragma unroll
       for (index h = 0; h < Heads; ++h) {
         partial[h * together + s] = scorer.term(partial[h * together + s], query[h], c);
