@@ -13,8 +13,8 @@ inline namespace v0 {
 /// the device memory; nothing is allocated, and nothing waited for, after construction. `begin` may be called when the
 /// uploads of the step before are done: they are when its tokens have been read.
 ///
-/// Not here yet, and refused: retention (`retainer::observes`), refresh on drift; details of every store lie on the
-/// device.
+/// Not here yet, and refused: retention (`retainer::observes`), refresh on drift of one selection for all layers;
+/// details of every store lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
@@ -129,8 +129,8 @@ class device_cache {
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }
-    if (problem == nullptr && policy.refresh.drift() >= -1.0f) {
-      problem = "device_cache: a device cannot refresh on drift yet";
+    if (problem == nullptr && policy.refresh.drift() >= -1.0f && policy.agree.per == scope::sequence) {
+      problem = "device_cache: refresh on drift needs a selection for each layer, KV head or query head";
     }
     if constexpr (std::derived_from<decltype(Policy::summarize), typical_keys>) {
       using scratch = summary_scratch<typical_keys>;

@@ -186,6 +186,18 @@ TEST_CASE("an index of 16 bits") {
   check(typical_in_16_bits, kind::ties, markup::sentences, 7);
   check(typical_in_16_bits, kind::with_infinities, markup::sentences, 8);
 }
+TEST_CASE("on drift: for each KV head, each layer, each head") {
+  check_texts(small::drifting);
+  check(with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::layer, p.refresh.cosine = 0.8f; }),
+        kind::uniform, markup::sentences, 9);
+  check(with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
+        kind::uniform, markup::pairs, 10);
+}
+TEST_CASE("a mean of queries asks at the end of the prompt: that is the last one") {
+  check(zoomr::compose(zoomr::sentences{.longest = 12}, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::running_mean{},
+                       zoomr::fill_budget{.tokens = 30}, zoomr::boundaries{}, zoomr::zones{.sinks = 3, .recent = 6}),
+        kind::uniform, markup::sentences, 11);
+}
 TEST_CASE("several sequences at once") {
   check_together(with(small::quest, [](auto& p) { p.segment.longest = 1; }), 1);
   check_together(small::zoomr_mass, 2);

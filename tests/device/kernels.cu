@@ -47,6 +47,8 @@ void steps() {
   step_of(policies::zoomr_focus);
   step_of(policies::sentence_box);
   step_of(policies::shadowkv);
+  step_of(compose(sentences{}, stored_as<bfloat16>(typical_keys{}), mean_dot{}, running_mean{}, fill_budget{},
+                  on_drift{}));
 }
 
 }  // namespace v0

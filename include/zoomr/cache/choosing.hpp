@@ -37,7 +37,8 @@ class asking_token {
     remember_asked(of, queries);
   }
 
-  /// False if the queries that share this row still point where they did at the last choice.
+  /// False if the queries that share this row still point where they did at the last choice. Each head's products are
+  /// added in the contract's order, then head after head.
   bool drifted(const choice_row& of, view<const float, 2> queries) {
     float along = 0.0f;
     float now = 0.0f;
@@ -46,15 +47,14 @@ class asking_token {
       const asking_heads asks = who(of, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
       for (index head = of.first_head; head < of.last_head; ++head) {
-        for (index d = 0; d < reference.extent(1); ++d) {
-          const float q = chooser<Policy>::asked(core_.policy, asks, head, d);
-          along = fused(q, reference(head, d), along);
-          now = fused(q, q, now);
-          then = fused(reference(head, d), reference(head, d), then);
-        }
+        const index dims = reference.extent(1);
+        const auto q = [&](index d) { return chooser<Policy>::asked(core_.policy, asks, head, d); };
+        along += sum_over_dims(dims, [&](float acc, index d) { return fused(q(d), reference(head, d), acc); });
+        now += sum_over_dims(dims, [&](float acc, index d) { return fused(q(d), q(d), acc); });
+        then += dot(reference[head].data(), reference[head].data(), dims);
       }
     }
-    return !(along >= core_.policy.refresh.drift() * std::sqrt(now) * std::sqrt(then));
+    return !(along >= core_.policy.refresh.drift() * square_root(now) * square_root(then));
   }
 
   /// Keeps what later choices need of this token's queries in one layer.

@@ -160,6 +160,7 @@ struct device_core {
     made.dense = plan.prompt || position < limits.dense_below || known.action == refresh_action::everything;
     if (second_pass) made.reads = item.place;
     if (!second_pass && !plan.prompt && plan.chooses && last) made.chooses = item.place;
+    made.if_drifted = known.action == refresh_action::choose_if_drifted;
     return made;
   }
 

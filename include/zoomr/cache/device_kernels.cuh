@@ -129,6 +129,7 @@ struct rows_to_score {
     if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return row;
     const device_token& token = a.table.tokens[t];
     const index first = kv_head * model.group();
+    if (!chooses_anew(t, kv_head)) return row;
     row.queries = queries[token.row].slice(first, first + model.group());
     row.count = token.sums;
     if (a.sizes.records > 0 && !token.prompt) {
@@ -140,6 +141,18 @@ struct rows_to_score {
     float* scores = a.scores + (std::int64_t{t} * model.heads + first) * a.sizes.segments;
     row.scores = {scores, {model.group(), token.segments}, {a.sizes.segments, 1}};
     return row;
+  }
+
+ private:
+  // A row of the selection may be that of some heads of the KV head, or of several KV heads.
+  __device__ bool chooses_anew(index t, index kv_head) const {
+    const index rows = a.sizes.layer_rows;
+    const index each = rows > a.sizes.model.kv_heads ? rows / a.sizes.model.kv_heads : 1;
+    const index first = rows == 1 ? 0 : kv_head * each;
+    for (index row = first; row < first + each; ++row) {
+      if (a.chooses_anew(t, row)) return true;
+    }
+    return false;
   }
 };
 
@@ -181,6 +194,15 @@ struct layer_row {
     made.levels = a.levels_of(at, token.segments);
     made.made = a.rows + at;
     return made;
+  }
+
+  /// Copies what is in force to where the token's choice goes.
+  __device__ void keep_choice(block_threads& block) const {
+    const selection_row& in_force = a.rows[a.place_row(token.reads, layer, row)];
+    const std::int64_t at = a.place_row(token.chooses, layer, row);
+    const view<level> levels = a.levels_of(at, in_force.levels.size());
+    for (index id = block.thread(); id < levels.size(); id += block.size()) levels[id] = in_force.levels[id];
+    if (block.thread() == 0) a.rows[at] = {levels, in_force.cut_segment, in_force.cut_tokens};
   }
 
   /// @param place  of the selection to read; -1: nothing has been chosen, and all summaries are attended
@@ -253,9 +275,13 @@ __global__ void __launch_bounds__(choose_threads)
   index reads = row.token.reads;
   if constexpr (Policy::selects) {
     if (policy.agree.per != scope::sequence && row.chooses()) {
-      begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.tallies());
-      agree(policy.agree, row.to_agree(), block);
-      choose_row(block, walk_scratch, policy.select, row.to_choose());
+      if (a.chooses_anew(t, row.row)) {
+        begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.tallies());
+        agree(policy.agree, row.to_agree(), block);
+        choose_row(block, walk_scratch, policy.select, row.to_choose());
+      } else {
+        row.keep_choice(block);
+      }
       __syncthreads();
       reads = row.token.chooses;
     }

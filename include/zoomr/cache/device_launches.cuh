@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/device_core.cuh>
+#include <zoomr/cache/device_drift.cuh>
 #include <zoomr/cache/device_kernels.cuh>
 #include <zoomr/cache/device_rows.cuh>
 
@@ -69,6 +70,10 @@ struct device_launches {
   template <class Number>
   void score(index layer, view<const Number, 3> queries, stream on) const {
     if (deciding == 0 || layer < core.policy.zone.dense_layers) return;
+    if (core.sizes.drifts) {
+      launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, on, drift_kernel<Policy, T, Number>,
+             core.policy, arrays(), layer, queries);
+    }
     const rows_to_score<Policy, T, Number> rows{arrays(), layer, queries, deciding * core.sizes.model.kv_heads};
     score_segments<Group>(core.policy.ask, core.policy.score, HeadDim, rows, core.score_blocks(), on);
     if constexpr (decltype(Policy::agree)::counts) {

@@ -25,7 +25,8 @@ struct device_token {
   zone_bounds zone;    // of its query
   bool dense = false;  // attends to everything, in all layers
   bool prompt = false;
-  bool noted = false;  // it ends a prompt, and its queries make the first choice
+  bool noted = false;       // it ends a prompt, and its queries make the first choice
+  bool if_drifted = false;  // it chooses only where its query has turned away from that of the choice in force
 };
 
 /// A segment that has closed since the last upload: it goes into the table, and is summarised.
@@ -95,6 +96,7 @@ struct device_sizes {
   index records = 0;  // of query sums, of one sequence
   index splits = 1;   // blocks that may share one row's tokens
   bool persists = false;
+  bool drifts = false;  // choices depend on drift
 
   device_sizes() = default;
   device_sizes(const shape& with, const Policy& policy, const config& limits, index with_splits) : model(with) {
@@ -112,6 +114,7 @@ struct device_sizes {
       summary_numbers = static_cast<index>(host.segment_summary());
       layer_rows = rows_in_layer(policy.agree.per);
       persists = layout<Policy>::persists(policy);
+      drifts = layout<Policy>::drifts(policy);
       place_rows = persists ? host.selection_rows : layer_rows;
       ring = persists ? limits.undo() + 2 : 0;
       places = persists ? sequences * ring : decode_tokens;
@@ -152,6 +155,8 @@ struct device_arrays {
   segment* segments = nullptr;    // [sequences][segments]
   number* summaries = nullptr;    // [sequences][lanes][segments][head_dim][rows]
   float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
+  float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
+  index* drifted = nullptr;       // [decode_tokens][layer_rows]  1: the row chooses anew
   float* asking = nullptr;        // [sequences][layers][heads][head_dim]  queries of the prompt's last token
   level* levels = nullptr;        // [places][place_rows][segments]
   selection_row* rows = nullptr;  // [places][place_rows]
@@ -179,6 +184,8 @@ struct device_arrays {
       const std::int64_t layer_queries = model.layers * of.query_numbers();
       summaries = from.take<number>(std::int64_t{of.sequences} * model.lanes() * of.segments * of.summary_numbers);
       sums = from.take<float>(std::int64_t{of.sequences} * of.records * layer_queries);
+      references = from.take<float>(of.drifts ? of.places * layer_queries : 0);
+      drifted = from.take<index>(of.drifts ? rows_of_tokens : 0);
       asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
       levels = from.take<level>(std::int64_t{of.places} * of.place_rows * of.segments);
       rows = from.take<selection_row>(std::int64_t{of.places} * of.place_rows);
@@ -216,6 +223,14 @@ struct device_arrays {
   ZOOMR_HD view<float, 2> asking_of(index sequence, index layer) const {
     return {asking + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
             {sizes.model.heads, sizes.model.head_dim}};
+  }
+  ZOOMR_HD view<float, 2> reference_of(index place, index layer) const {
+    return {references + (std::int64_t{place} * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  /// False if row `row` of a token that chooses keeps what is in force.
+  ZOOMR_HD bool chooses_anew(index token, index row) const {
+    return !sizes.drifts || drifted[token_row(token, row)] != 0;
   }
   /// Row `row` of layer `layer` of the selection at `place`.
   ZOOMR_HD std::int64_t place_row(index place, index layer, index row) const {

@@ -17,7 +17,7 @@ inline namespace v0 {
 template <class Number, class Summary = float>
 struct asking_row {
   view<const Number, 2> queries;       // [heads, head_dim]  of the token
-  view<const float, 2> sums;           // [heads, head_dim]  over the open segment; unused if the asker does not sum
+  view<const float, 2> sums;           // [heads, head_dim]  over the open segment; empty: the queries alone
   index count = 1;                     // queries in the sums
   const Summary* summaries = nullptr;  // [segments][head_dim][rows]
   index segments = 0;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(score_threads) score_kernel(Asker asker, Score
   for (auto i = static_cast<index>(threadIdx.x); i < heads * head_dim; i += score_threads) {
     const float own = to_float(row.queries(i / head_dim, i % head_dim));
     float sum = 0.0f;
-    if constexpr (Asker::sums) sum = row.sums(i / head_dim, i % head_dim);
+    if constexpr (Asker::sums) sum = row.sums.data() == nullptr ? own : row.sums(i / head_dim, i % head_dim);
     asked[i] = asker.ask(own, sum, row.count);
   }
   __syncthreads();
