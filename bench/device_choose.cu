@@ -9,13 +9,15 @@ namespace zoomr_bench {
 namespace {
 
 /// A scene in the middle of a step that chooses: keys are appended, the index is up to date.
-template <class Policy>
+template <class Policy, head_count Heads>
 struct choosing {
+  using scene_type = scene<Policy, Heads>;
   using arrays_type = zoomr::device_arrays<Policy, bfloat16>;
+  static constexpr index batch = Heads.batch, kv_heads = Heads.kv_heads;
 
-  scene<Policy> held;
+  scene_type held;
   Policy policy;
-  std::unique_ptr<typename scene<Policy>::step_type> step;
+  std::unique_ptr<typename scene_type::step_type> step;
 
   choosing(const Policy& with, const text& says) : held(with, says, 1), policy(with) {
     while (!Policy::selects || !chooses_next()) {
@@ -25,7 +27,7 @@ struct choosing {
       wait();
       held.commit(before);
     }
-    step = std::make_unique<typename scene<Policy>::step_type>(held.begin(false));
+    step = std::make_unique<typename scene_type::step_type>(held.begin(false));
     held.enqueue(*step, 0);
     wait();
   }
@@ -45,7 +47,7 @@ struct choosing {
   void score() const {
     const zoomr::rows_to_score<Policy, bfloat16, bfloat16> rows{arrays(), 0, queries(), batch * kv_heads};
     const index blocks = std::min<index>(64, arrays().sizes.segments / 128 + 1);  // as the cache does
-    zoomr::score_segments<group>(policy.ask, policy.score, head_dim, rows, blocks, the_stream());
+    zoomr::score_segments<Heads.group>(policy.ask, policy.score, head_dim, rows, blocks, the_stream());
   }
   void select() const {
     const dim3 grid(static_cast<unsigned>(batch), static_cast<unsigned>(arrays().sizes.layer_rows));
@@ -58,11 +60,11 @@ struct choosing {
   }
 };
 
-template <class Policy>
+template <head_count Heads, class Policy>
 void add_part(const std::string& name, const Policy& policy, const text& says, const std::string& part, l2 state) {
   const std::string place = name + "/context:" + std::to_string(says.timed_from) + "/";
   add_row("choose/" + place + part + "/" + name_of(state), 50, [=](int iterations) {
-    using choosing_type = choosing<Policy>;
+    using choosing_type = choosing<Policy, Heads>;
     const auto made =
         kept<choosing_type>("choosing " + place, [&] { return std::make_unique<choosing_type>(policy, says); });
     const bool sums = decltype(Policy::ask)::sums;
@@ -79,11 +81,11 @@ void add_part(const std::string& name, const Policy& policy, const text& says, c
   });
 }
 
-template <class Policy>
+template <head_count Heads = head_count{}, class Policy>
 void add_parts(const std::string& name, const Policy& policy, const text& says) {
   for (const std::string part : {"remember", "score", "select", "all"}) {
     if (part == "remember" && !decltype(Policy::ask)::sums) continue;
-    for (const l2 state : {l2::cold, l2::warm}) add_part(name, policy, says, part, state);
+    for (const l2 state : {l2::cold, l2::warm}) add_part<Heads>(name, policy, says, part, state);
   }
 }
 
@@ -110,6 +112,9 @@ void add_choose_rows() {
     add_parts("sentence_kv_f32", sentence_kv_f32, long_prompt(context));
     add_parts("quest", quest, long_prompt(context));
     add_parts("zoomr_focus", zoomr_focus, thoughts_after_prompt(context));
+  }
+  for (const index context : toy ? std::vector<index>{120} : std::vector<index>{2048, 8192, 32768, 131072}) {
+    add_parts<quest_heads>("quest_published", quest_published, long_prompt(context));
   }
   for (const index lists : toy ? std::vector<index>{2} : std::vector<index>{8, 64}) {
     for (const index n : toy ? std::vector<index>{64} : std::vector<index>{64, 256, 1024, 4096, 16384, 65536}) {

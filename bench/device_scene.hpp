@@ -15,9 +15,15 @@ using zoomr::token_class;
 using zoomr::token_id;
 
 inline constexpr index head_dim = 128;
-inline constexpr index group = 4;
-inline constexpr index kv_heads = toy ? 2 : 8;
-inline constexpr index batch = toy ? 2 : 8;
+
+/// How many sequences make their steps together, and the heads of their model.
+struct head_count {
+  index batch = toy ? 2 : 8;
+  index kv_heads = toy ? 2 : 8;
+  index group = 4;
+};
+/// The model and batch that Quest's kernels are measured with: each query head has keys of its own.
+inline constexpr head_count quest_heads{.batch = 1, .kv_heads = toy ? 3 : 32, .group = 1};
 
 /// What a text looks like: how long its prompt is, what is written after it, and where sentences end.
 struct text {
@@ -48,9 +54,10 @@ struct text {
 };
 
 /// Some sequences of one text in a cache of one policy.
-template <class Policy>
+template <class Policy, head_count Heads = head_count{}>
 class scene {
  public:
+  static constexpr index batch = Heads.batch, kv_heads = Heads.kv_heads, group = Heads.group;
   using cache_type = zoomr::device_cache<Policy, bfloat16, head_dim, group>;
   using step_type = typename cache_type::step_type;
   static constexpr index slack = toy ? 64 : 2048;  // steps that can be timed
@@ -211,6 +218,10 @@ inline constexpr auto sentence_kv = sentences_by(zoomr::stored_as<bfloat16>(zoom
 inline constexpr auto quest = zoomr::compose(zoomr::fixed_pages{.longest = 16}, zoomr::key_box{}, zoomr::box_bound{},
                                              zoomr::best_segments{.segments = toy ? 2 : 128}, zoomr::every_token{},
                                              zoomr::zones{.sinks = 4, .recent = toy ? 8 : 32, .open = 16});
+/// Quest as its kernels do it: boxes in 16 bits, each head alone, 2,048 tokens in pages of 16.
+inline constexpr auto quest_published = zoomr::compose(
+    zoomr::fixed_pages{.longest = 16}, zoomr::stored_as<zoomr::float16>(zoomr::key_box{}), zoomr::box_bound{},
+    zoomr::best_segments{.segments = toy ? 2 : 128}, zoomr::every_token{}, zoomr::zones{.open = 16});
 
 /// ZoomR with c = 2 and a window of 256.
 template <class Policy>

@@ -96,7 +96,7 @@ result timed_steps(Scene& scene, stepping way, int iterations) {
     scene.commit(step);
     host += now() - before;
   }
-  of.tokens = batch;
+  of.tokens = Scene::batch;
   of.figures = {{"p50_us", quantile(of.seconds, 0.5) * 1e6},
                 {"p90_us", quantile(of.seconds, 0.9) * 1e6},
                 {"us_per_layer", mean(of.seconds) * 1e6 / scene.model().layers},
@@ -107,31 +107,31 @@ result timed_steps(Scene& scene, stepping way, int iterations) {
   return of;
 }
 
-template <class Policy>
+template <head_count Heads, class Policy>
 void add_steps(const std::string& name, const Policy& policy, const text& says, index layers, stepping way) {
   const std::string place = "/context:" + std::to_string(says.timed_from) + "/layers:" + std::to_string(layers) + "/";
   add_row("step/" + name + place + way.name(), 24, [=](int iterations) {
     // Few tokens more make no difference to a long context; to a short one they would.
     const std::string key = "scene " + name + place + (says.timed_from < 16384 ? way.name() : "");
-    const auto made = kept<scene<Policy>>(key, [&] {
-      auto fresh = std::make_unique<scene<Policy>>(policy, says, layers);
+    const auto made = kept<scene<Policy, Heads>>(key, [&] {
+      auto fresh = std::make_unique<scene<Policy, Heads>>(policy, says, layers);
       timed_steps(*fresh, {mode::eager, l2::warm}, says.sentence);  // the first choice in force, made by a step
       return fresh;
     });
     if (way.how == mode::graph && !made->captured[0]) expect_same_outputs(*made);
     result of = timed_steps(*made, way, iterations);
-    auto& full = full_times()[place + way.name()];
-    if (name == "full") full.push_back(mean(of.seconds));
+    auto& full = full_times()[std::to_string(Heads.group) + place + way.name()];
+    if (name.starts_with("full")) full.push_back(mean(of.seconds));
     if (!full.empty()) of.figures.push_back({"times_full", quantile(full, 0.5) / std::max(mean(of.seconds), 1e-12)});
     return of;
   });
 }
 
-template <class Policy>
+template <head_count Heads = head_count{}, class Policy>
 void add_policy(const std::string& name, const Policy& policy, const text& says, index layers) {
   for (const l2 state : {l2::cold, l2::warm}) {
     if (state == l2::warm && layers > 1) continue;  // other layers' keys have thrown out this one's
-    for (const mode how : {mode::eager, mode::graph}) add_steps(name, policy, says, layers, {how, state});
+    for (const mode how : {mode::eager, mode::graph}) add_steps<Heads>(name, policy, says, layers, {how, state});
   }
 }
 
@@ -142,13 +142,21 @@ void add_context(index context, index layers) {
   add_policy("zoomr_focus", zoomr_focus, thoughts_after_prompt(context), layers);
 }
 
+// One layer of the model that Quest's kernels are measured with.
+void add_quest(index context) {
+  add_policy<quest_heads>("full_quest_heads", full, long_prompt(context), 1);
+  add_policy<quest_heads>("quest_published", quest_published, long_prompt(context), 1);
+}
+
 }  // namespace
 
 void add_step_rows() {
   if (toy) {
     add_context(120, 2);
+    add_quest(120);
     return;
   }
+  for (const index context : {2048, 8192, 32768, 131072}) add_quest(context);
   for (const index context : {4096, 32768, 131072}) {
     add_context(context, 1);
     add_context(context, context > 65536 ? 8 : 32);  // 8 layers of 131,072 tokens and batch 8 are 34 GB

@@ -53,27 +53,27 @@ bench() { part "$1" "$2" "$build/bin/device_bench" "--benchmark_filter=$3" "--be
 cat "$out/machine.txt"
 
 if asked build; then
-  if [ -x "$build/bin/device_bench" ] && [ -x "$build/bin/device_test" ]; then
+  if [ -x "$build/bin/device_bench" ] && [ -x "$build/bin/device_test" ] && [ -f "$build/bench/libzoomr_calls.so" ]; then
     note build 'already there' "$build"
   else
     PATH=$PATH:/usr/local/cuda/bin
     arch=${ZOOMR_ARCH:-90}
     part configure 120 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZOOMR_BENCH=ON -DZOOMR_CUDA=ON -DZOOMR_EXAMPLES=OFF "-DCMAKE_CUDA_ARCHITECTURES=$arch-real"
-    part compile 1500 cmake --build "$build" --target device_bench device_test
+    part compile 1500 cmake --build "$build" --target device_bench device_test zoomr_calls
   fi
 fi
 
-asked test && part test 60 "$build/bin/device_test"
+asked test && part test 50 "$build/bin/device_test"
 
 # What a limit cuts off is the rest of one part; what is whole is read.
 asked step32k && bench step32k 100 '^(copy|nothing)/|^step/.*/context:32768/'
 asked step128k && bench step128k 90 '^step/.*/context:131072/'
-asked step4k && bench step4k 40 '^step/.*/context:4096/'
+asked step4k && bench step4k 50 '^step/.*/context:(2048|4096|8192)/'
 asked choose && bench choose 50 '^(choose|top_k)/'
 asked attend && bench attend 70 '^attend/'
 
 if asked peers; then
-  part peers 60 python3 "$here/peers/compare.py" --out "$out/peers.json"
+  part peers 60 python3 "$here/peers/compare.py" --out "$out/peers.json" --calls "$build/bench/libzoomr_calls.so"
 fi
 
 if asked sanitize; then

@@ -8,7 +8,7 @@ import json
 import re
 import sys
 
-PEERS = ("flashinfer", "torch")
+PEERS = ("flashinfer", "torch", "zoomr/")  # zoomr/...: ours, timed in turn with a peer
 
 
 def load(path):
@@ -88,6 +88,16 @@ def main():
         if best is not None:
             print(f"{name:60} {best / row['us_per_layer']:7.2f} times as fast a layer as FlashInfer's full attention "
                   f"({best:.1f} us)")
+    for name, others in sorted(peers.items()):  # what was timed in turn, in one process
+        for peer, row in others.items():
+            if not peer.startswith("zoomr"):
+                continue
+            for other in others:
+                same_pages = peer.partition("/")[2] == other.partition("/")[2]
+                if other != peer and same_pages:
+                    off = f", outputs at most {others[other]['difference']:.2g} apart" if "difference" in others[other] else ""
+                    print(f"{name:60} {other}: {micro(others[other]) / micro(row):.2f} x ours in turn "
+                          f"({micro(row):.2f} us){off}")
     for name in sorted(set(peers) - set(ours)):
         for peer, other in peers[name].items():
             print(f"{peer + '/' + name:82} {micro(other):11.2f} us")

@@ -2,18 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times what others do with the same shapes: FlashInfer (paged decode, merging of states, top-k) and PyTorch's attention.
 
-compare.py --out peers.json [--quick]
+compare.py --out peers.json [--calls libzoomr_calls.so] [--quick]
 Shapes, names and timing are those of the device rows (bench/README.md): CUDA events, a flushed and a warm L2, five
 repetitions, their median. The file has the form of Google Benchmark's, so that table.py joins it: the peer's name is
-the first part of a row's, the rest is the row of ours that does the same work. Where a package or a device is missing, a
+the first part of a row's, the rest is the row of ours that does the same work. With --calls zoomr's own kernels are
+timed here too, in turn with the peers, over the same memory. Where a package or a device is missing, a
 sentence says so and the exit status is 0.
 """
 import argparse
 import importlib
+import itertools
 import json
 import random
 import statistics
 import sys
+
+import zoomr_calls
 
 HEADS, KV_HEADS, HEAD_DIM, PAGE = 32, 8, 128, 16
 RUN, STRETCH = 24, 96  # scattered: a run of 24 tokens in each 96
@@ -57,25 +61,41 @@ class Bench:
         return begin.elapsed_time(end) * 1e3 / launches
 
     def row(self, peer, name, call, read_bytes=0, **figures):
-        """@param name  of our row, without /cold or /warm"""
+        self.in_turn(name, [(peer, call, figures)], read_bytes)
+
+    def in_turn(self, name, calls, read_bytes=0):
+        """Times calls that do the same, one after the other in each repetition.
+
+        @param name   of our row, without /cold or /warm
+        @param calls  [(peer, call, figures)]
+        """
         for state in ("cold", "warm"):
-            try:
-                call()
-                self.torch.cuda.synchronize()
-                times = [statistics.mean(self.once(call, 1 if state == "cold" else WARM_LAUNCHES, state == "cold")
-                                         for _ in range(self.iterations)) for _ in range(REPETITIONS)]
-            except Exception as fault:
-                self.skip(f"{peer}/{name}", fault)
-                return
-            median = statistics.median(times)
-            made = {"name": f"{peer}/{name}/{state}_median", "run_name": f"{peer}/{name}/{state}",
-                    "run_type": "aggregate", "aggregate_name": "median", "repetitions": REPETITIONS,
-                    "iterations": self.iterations, "real_time": median, "cpu_time": median, "time_unit": "us"}
-            made.update(figures)
-            if read_bytes:
-                made["bytes_per_second"] = read_bytes / (median * 1e-6)
-            self.add(made)
-            print(f"{made['run_name']:90} {median:10.2f} us", flush=True)
+            times = [[] for _ in calls]
+            for repetition in range(-1, REPETITIONS):  # the first is not counted
+                for (peer, call, _), own in zip(calls, times):
+                    if own is None:
+                        continue
+                    try:
+                        took = statistics.mean(self.once(call, 1 if state == "cold" else WARM_LAUNCHES, state == "cold")
+                                               for _ in range(self.iterations if repetition >= 0 else 1))
+                        if repetition >= 0:
+                            own.append(took)
+                    except Exception as fault:
+                        self.skip(f"{peer}/{name}/{state}", fault)
+                        times[times.index(own)] = None
+            for (peer, _, figures), own in zip(calls, times):
+                if own:
+                    self.report(f"{peer}/{name}/{state}", statistics.median(own), figures, read_bytes)
+
+    def report(self, name, median, figures, read_bytes):
+        made = {"name": f"{name}_median", "run_name": name, "run_type": "aggregate", "aggregate_name": "median",
+                "repetitions": REPETITIONS, "iterations": self.iterations, "real_time": median, "cpu_time": median,
+                "time_unit": "us"}
+        made.update(figures)
+        if read_bytes:
+            made["bytes_per_second"] = read_bytes / (median * 1e-6)
+        self.add(made)
+        print(f"{name:90} {median:10.2f} us", flush=True)
 
     def add(self, made):
         """Everything is written at once: a time limit may come."""
@@ -124,8 +144,54 @@ class Pool:
         return tuple(part.view(-1, page, KV_HEADS, HEAD_DIM) for part in (self.keys, self.values))
 
 
-def decode(bench, flashinfer, pool, workspace, name, group, lists, page, last, item_bytes, tokens):
-    """FlashInfer's paged decode, by both of its kernels. What it plans on the host is timed apart.
+class Ours:
+    """zoomr's gather_attend over a peer's pool, and its top-k; nothing without the library."""
+
+    def __init__(self, torch, path):
+        self.torch = torch
+        self.calls = None
+        if path is None:
+            print("Without --calls zoomr itself is not timed here, only in its own program.")
+            return
+        try:
+            self.calls = zoomr_calls.Calls(path)
+        except OSError as fault:
+            print(f"{path} cannot be loaded ({fault}), so zoomr itself is timed only in its own program.")
+
+    def stream(self):
+        return self.torch.cuda.current_stream().cuda_stream
+
+    def attention(self, query, pool, slots):
+        """@return  a call, and what it writes: [sequences, heads, head_dim]"""
+        torch = self.torch
+        sequences, tokens = slots.shape
+        group = query.shape[1] // KV_HEADS
+        out = torch.empty_like(query)
+        lse = torch.empty(query.shape[:2], dtype=torch.float32, device="cuda")
+        wanted = zoomr_calls.Attention(
+            0 if pool.keys.dtype == torch.bfloat16 else 1, group, KV_HEADS, sequences, tokens, PAGE.bit_length() - 1,
+            PAGE * KV_HEADS * HEAD_DIM, HEAD_DIM, KV_HEADS * HEAD_DIM, pool.keys.data_ptr(), pool.values.data_ptr(),
+            slots.data_ptr(), query.data_ptr(), out.data_ptr(), lse.data_ptr(), None,
+            self.calls.splits(KV_HEADS, sequences, tokens))
+        workspace = torch.zeros(self.calls.workspace_bytes(wanted) // 4, dtype=torch.float32, device="cuda")
+        wanted.workspace = workspace.data_ptr()
+
+        def call(held=(query, slots, lse, workspace)):  # kept as long as the call is
+            self.calls.attend(wanted, self.stream())
+        return call, out
+
+    def top_k(self, scores, k):
+        ids = self.torch.empty(scores.shape[0], k, dtype=self.torch.int32, device="cuda")
+        counts = self.torch.empty(scores.shape[0], dtype=self.torch.int32, device="cuda")
+
+        def call():
+            self.calls.top_k(scores.data_ptr(), *scores.shape, k, ids.data_ptr(), counts.data_ptr(), self.stream())
+        return call
+
+
+def decode(bench, flashinfer, ours, pool, workspace, name, group, lists, page, last, item_bytes, tokens):
+    """FlashInfer's paged decode, by both of its kernels, and gather_attend over the same tokens of the same memory, in
+    turn. What FlashInfer plans on the host is timed apart; `difference` is the largest between two outputs.
 
     @param lists  the page numbers of each sequence
     """
@@ -137,10 +203,18 @@ def decode(bench, flashinfer, pool, workspace, name, group, lists, page, last, i
     ints = dict(dtype=torch.int32, device="cuda")
     indices = torch.tensor([p for pages in lists for p in pages], **ints)
     query = bench.noise(len(lists), heads, HEAD_DIM)
+    cache = pool.paged(page)
+    calls = []
+    ours_out = None
+    if ours.calls is not None:
+        slots = [[p * page + t for p in pages for t in range(page)][:tokens] for pages in lists]
+        call, ours_out = ours.attention(query, pool, torch.tensor(slots, **ints))
+        call()
+        calls.append((f"zoomr/page:{page}", call, {}))
     for peer, tensor_cores in (("flashinfer", False), ("flashinfer_tc", True)):
         full_name = f"{peer}/page:{page}"
         try:
-            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=tensor_cores)
+            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace(), "NHD", use_tensor_cores=tensor_cores)
             plan = lambda: wrapper.plan(torch.tensor(indptr, **ints), indices, torch.tensor([last] * len(lists), **ints),
                                         heads, KV_HEADS, HEAD_DIM, page, q_data_type=query.dtype,
                                         kv_data_type=pool.keys.dtype)
@@ -152,21 +226,33 @@ def decode(bench, flashinfer, pool, workspace, name, group, lists, page, last, i
             plan()
             end.record()
             end.synchronize()
+            figures = {"plan_us": begin.elapsed_time(end) * 1e3}
+            theirs, _ = wrapper.run(query, cache, return_lse=True)
+            if ours_out is not None:
+                figures["difference"] = float((ours_out.float() - theirs.float()).abs().max())
         except Exception as fault:
             bench.skip(f"{full_name}/{name}", fault)
             continue
-        read = 2.0 * len(lists) * tokens * KV_HEADS * HEAD_DIM * item_bytes
-        cache = pool.paged(page)
-        bench.row(full_name, name, lambda: wrapper.run(query, cache, return_lse=True), read,
-                  plan_us=begin.elapsed_time(end) * 1e3)
+        calls.append((full_name, lambda wrapper=wrapper: wrapper.run(query, cache, return_lse=True), figures))
+    bench.in_turn(name, calls, 2.0 * len(lists) * tokens * KV_HEADS * HEAD_DIM * item_bytes)
 
 
-def attend_rows(bench, flashinfer, quick):
+def workspaces(torch):
+    """Two wrappers are alive at a time: each has a workspace of its own."""
+    made = [torch.empty(256 << 20, dtype=torch.uint8, device="cuda") for _ in range(2)]
+    turn = itertools.cycle(made)
+    return lambda: next(turn)
+
+
+def attend_rows(bench, flashinfer, ours, quick):
     """The rows of device_attend.cu. Runs of 24 tokens are pages of one token: pages of 16 could not say them."""
     torch = bench.torch
-    workspace = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    workspace = workspaces(torch)
     most = 8192 // RUN * STRETCH + 256
-    for type_name, dtype, groups in (("bf16", torch.bfloat16, (4, 1, 8)), ("fp8", torch.float8_e4m3fn, (4,))):
+    for type_name, dtype, groups in (("bf16", torch.bfloat16, (4, 1, 8)), ("fp8", getattr(torch, "float8_e4m3fn", None), (4,))):
+        if dtype is None:
+            print("This torch has no float8_e4m3fn, so fp8 is not measured.")
+            continue
         pool = Pool(bench, 8 if quick else 32, most, dtype)
         item = pool.keys.element_size()
         for group in groups:
@@ -174,21 +260,21 @@ def attend_rows(bench, flashinfer, quick):
                 for tokens in (512, 2048) if quick else (512, 2048, 8192):
                     base = f"attend/{type_name}/group:{group}/sequences:{sequences}/tokens:{tokens}"
                     scattered = [slots_of(tokens, True, pool.pages[s]) for s in range(sequences)]
-                    decode(bench, flashinfer, pool, workspace, base + "/runs_of_24", group, scattered, 1, 1, item, tokens)
+                    decode(bench, flashinfer, ours, pool, workspace, base + "/runs_of_24", group, scattered, 1, 1, item, tokens)
                     whole = [pool.pages[s][:tokens // PAGE] for s in range(sequences)]
-                    decode(bench, flashinfer, pool, workspace, base + "/one_run", group, whole, PAGE, PAGE, item, tokens)
+                    decode(bench, flashinfer, ours, pool, workspace, base + "/one_run", group, whole, PAGE, PAGE, item, tokens)
         del pool
         torch.cuda.empty_cache()
 
 
-def full_rows(bench, flashinfer, quick):
+def full_rows(bench, flashinfer, ours, quick):
     """Full attention of a layer, batch 8: what whole steps are compared with (nothing is appended or chosen here)."""
     torch = bench.torch
-    workspace = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    workspace = workspaces(torch)
     for context in (4096, 32768) if quick else (4096, 32768, 131072):
         name = f"step/full/context:{context}/layers:1/graph"
         pool = Pool(bench, 8, context, torch.bfloat16)
-        decode(bench, flashinfer, pool, workspace, name, HEADS // KV_HEADS, pool.pages, PAGE, PAGE, 2, context)
+        decode(bench, flashinfer, ours, pool, workspace, name, HEADS // KV_HEADS, pool.pages, PAGE, PAGE, 2, context)
         del pool
         torch.cuda.empty_cache()
 
@@ -201,7 +287,7 @@ def merge_rows(bench, flashinfer):
         bench.row("flashinfer", f"merge_state/tokens:{tokens}", lambda: flashinfer.merge_state(a, x, b, y))
 
 
-def top_k_rows(bench, flashinfer, quick):
+def top_k_rows(bench, flashinfer, ours, quick):
     torch = bench.torch
     top_k = getattr(flashinfer, "top_k", None) if flashinfer else None
     if flashinfer and top_k is None:
@@ -213,9 +299,11 @@ def top_k_rows(bench, flashinfer, quick):
                     continue
                 scores = torch.rand(rows, n, device="cuda") * 2 - 1
                 name = f"top_k/rows:{rows}/n:{n}/k:{k}"
+                calls = [] if ours.calls is None else [("zoomr", ours.top_k(scores, k), {})]
                 if top_k is not None:
-                    bench.row("flashinfer", name, lambda: top_k(scores, k), 4.0 * rows * n)
-                bench.row("torch", name, lambda: torch.topk(scores, k, sorted=False), 4.0 * rows * n)
+                    calls.append(("flashinfer", lambda: top_k(scores, k), {}))
+                calls.append(("torch", lambda: torch.topk(scores, k, sorted=False), {}))
+                bench.in_turn(name, calls, 4.0 * rows * n)
 
 
 def sdpa_rows(bench, quick):
@@ -240,6 +328,7 @@ def sdpa_rows(bench, quick):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True)
+    parser.add_argument("--calls", help="libzoomr_calls.so: zoomr itself, in the same process, in turn with the peers")
     parser.add_argument("--quick", action="store_true", help="fewer rows and iterations")
     options = parser.parse_args()
     torch = found("torch")
@@ -252,9 +341,11 @@ def main():
     context = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__,
                "flashinfer": getattr(flashinfer, "__version__", "missing")}
     bench = Bench(torch, context, options.out, options.quick)
-    parts = [lambda: full_rows(bench, flashinfer, options.quick), lambda: attend_rows(bench, flashinfer, options.quick),
+    ours = Ours(torch, options.calls)
+    parts = [lambda: full_rows(bench, flashinfer, ours, options.quick),
+             lambda: attend_rows(bench, flashinfer, ours, options.quick),
              lambda: merge_rows(bench, flashinfer)] if flashinfer else []
-    parts += [lambda: top_k_rows(bench, flashinfer, options.quick), lambda: sdpa_rows(bench, options.quick)]
+    parts += [lambda: top_k_rows(bench, flashinfer, ours, options.quick), lambda: sdpa_rows(bench, options.quick)]
     for part in parts:
         try:
             part()

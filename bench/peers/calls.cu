@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// zoomr by plain C calls, so that compare.py can time it and a peer in one process, in turn, over the same memory.
+// Heads of 128 dimensions; queries and outputs in bf16. A call returns null, or the sentence that says what is wrong.
+#include <zoomr/attend/gather.cuh>
+#include <zoomr/math/top_k.cuh>
+
+#include <device.hpp>
+
+#include <cmath>      // std::sqrt
+#include <stdexcept>  // std::invalid_argument
+#include <string>     // std::string
+
+namespace zoomr_bench {
+
+using zoomr::bfloat16;
+
+extern "C" {
+
+/// Sequences that attend to the same number of tokens each.
+struct zoomr_attention {
+  int type;  // of keys and values; 0: bf16, 1: fp8 (E4M3)
+  int group;
+  int kv_heads;
+  int sequences;
+  int tokens;  // of each
+  int page_bits;
+  long long page_stride;  // all in elements
+  long long head_stride;
+  long long token_stride;
+  const void* keys;
+  const void* values;
+  const int* slots;     // [sequences, tokens]  page << page_bits | token of the page
+  const void* queries;  // [sequences, kv_heads * group, 128]
+  void* out;            // the same
+  float* lse;           // [sequences, kv_heads * group]  natural
+  float* workspace;     // zoomr_workspace_bytes, zeroed once
+  int splits;           // blocks for each sequence and KV head: zoomr_splits
+};
+
+int zoomr_splits(int kv_heads, int sequences, int tokens);
+long long zoomr_workspace_bytes(const zoomr_attention* wanted);
+const char* zoomr_attend(const zoomr_attention* wanted, void* on);
+const char* zoomr_top_k(const float* scores, int rows, int n, int k, int* ids, int* counts, void* on);
+
+}  // extern "C"
+
+namespace {
+
+constexpr index head_dim = 128;
+
+struct rows_of_slots {
+  view<const int, 2> slots;
+  index kv_heads = 0;
+  index group = 0;
+  index count = 0;
+
+  ZOOMR_HD zoomr::attending_row<zoomr::tokens_of_slots> at(index i) const {
+    const index sequence = i / kv_heads;
+    const index kv_head = i % kv_heads;
+    return {{slots[sequence], slots.extent(1)}, sequence, kv_head, kv_head * group, group};
+  }
+};
+
+stream as_stream([[maybe_unused]] void* on) {
+#if defined(ZOOMR_SIMT)
+  return {};
+#else
+  return static_cast<stream>(on);
+#endif
+}
+
+/// body(), and the sentence of what it throws.
+template <class Body>
+const char* said(Body body) {
+  static thread_local std::string sentence;
+  try {
+    body();
+    return nullptr;
+  } catch (const std::exception& fault) {
+    sentence = fault.what();
+    return sentence.c_str();
+  }
+}
+
+template <class T, index Group>
+void attend(const zoomr_attention& wanted, stream on) {
+  const zoomr::extents<3> wide{{wanted.sequences, wanted.kv_heads * Group, head_dim}};
+  const index rows = wanted.sequences * wanted.kv_heads;
+  zoomr::gather_task<T, bfloat16, rows_of_slots, zoomr::scaled_logits> task;
+  task.layer = {static_cast<const T*>(wanted.keys),
+                static_cast<const T*>(wanted.values),
+                wanted.page_stride,
+                wanted.head_stride,
+                wanted.token_stride,
+                wanted.page_bits};
+  task.rows = {view<const int, 2>(wanted.slots, {wanted.sequences, wanted.tokens}), wanted.kv_heads, Group, rows};
+  task.logits = {1.0f / std::sqrt(static_cast<float>(head_dim))};
+  task.queries = {static_cast<const bfloat16*>(wanted.queries), wide};
+  task.out = {static_cast<bfloat16*>(wanted.out), wide};
+  task.lse = {wanted.lse, {{wanted.sequences, wanted.kv_heads * Group}}};
+  // counters first: they must be zero before, and are after
+  task.arrived = reinterpret_cast<unsigned*>(wanted.workspace);
+  task.partial = wanted.workspace + std::int64_t{rows} * Group;
+  zoomr::gather_attend<T, head_dim, Group>(task, wanted.splits, on);
+}
+
+template <class T>
+void attend_by_group(const zoomr_attention& wanted, stream on) {
+  if (wanted.group == 1) return attend<T, 1>(wanted, on);
+  if (wanted.group == 4) return attend<T, 4>(wanted, on);
+  if (wanted.group == 8) return attend<T, 8>(wanted, on);
+  throw std::invalid_argument("zoomr_attend: group must be 1, 4 or 8");
+}
+
+}  // namespace
+
+int zoomr_splits(int kv_heads, int sequences, int tokens) { return splits_for(kv_heads * sequences, tokens); }
+
+long long zoomr_workspace_bytes(const zoomr_attention* wanted) {
+  const long long readers = static_cast<long long>(wanted->sequences) * wanted->kv_heads * wanted->group;
+  return 4 * readers * (1 + static_cast<long long>(wanted->splits) * (head_dim + 2));
+}
+
+const char* zoomr_attend(const zoomr_attention* wanted, void* on) {
+  return said([&] {
+    if (wanted->type == 0) return attend_by_group<bfloat16>(*wanted, as_stream(on));
+    if (wanted->type == 1) return attend_by_group<zoomr::float8>(*wanted, as_stream(on));
+    throw std::invalid_argument("zoomr_attend: type must be 0 (bf16) or 1 (fp8)");
+  });
+}
+
+const char* zoomr_top_k(const float* scores, int rows, int n, int k, int* ids, int* counts, void* on) {
+  return said([&] {
+    zoomr::launch_top_k(view<const float, 2>(scores, {rows, n}), view<index, 2>(ids, {rows, k}),
+                        view<index>(counts, {rows}), as_stream(on));
+  });
+}
+
+}  // namespace zoomr_bench
