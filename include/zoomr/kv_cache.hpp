@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/step.hpp>
+#include <zoomr/tier/tiered_lane.hpp>
 
 #include <memory>  // std::unique_ptr
 #include <string>  // std::to_string
@@ -99,6 +100,9 @@ class kv_cache {
 
   /// Bytes in use now, by what they hold.
   memory_use bytes(sequence seq) const { return core_->bytes_in_use(expect_open(seq)); }
+
+  /// What a tiered store has moved since the cache was made, for all sequences.
+  const tier_statistics& tiers() const requires tiered_store<decltype(Policy::store)> { return core_->pool.stats(); }
 
   /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr.
   void trace(attention_trace* into) { core_->trace = into; }

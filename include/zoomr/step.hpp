@@ -3,8 +3,7 @@
 // provisional until then; a step that is dropped without commit never happened.
 #pragma once
 
-#include <zoomr/attend/gather.hpp>
-#include <zoomr/cache/audit.hpp>
+#include <zoomr/cache/attending.hpp>
 #include <zoomr/cache/commit.hpp>
 
 #include <utility>  // std::exchange
@@ -43,6 +42,11 @@ class step {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
     return static_cast<index>(core_->items.size());
   }
+  /// Why an item has failed in this step, or nullptr: with a tiered store its pages may not come. The other items go
+  /// on; of this one, outputs are NaN and no token can be accepted.
+  const char* failure(index item) const {
+    return at(item).failed ? core_->failures[failure_of(item)].c_str() : nullptr;
+  }
   /// 2 if some item's last token will be passed again, provided that it is accepted; known from the start.
   index passes() const {
     for (index i = 0; i < items(); ++i) {
@@ -60,17 +64,19 @@ class step {
     ZOOMR_EXPECTS(keys.has_shape(wanted) && values.has_shape(wanted),
                   "append: keys and values must be [tokens, kv_heads, head_dim]");
     for_each_token([&](planned_item& item, index position, index packed) {
-      auto& state = core_->state_of(item);
-      const index slot = state.slot_end(position);
-      for (index head = 0; head < model.kv_heads; ++head) {
-        const paged_lane<T> lane = core_->lane(state, layer, head);
-        T* key = lane.key(slot);
-        T* value = lane.value(slot);
-        for (index d = 0; d < model.head_dim; ++d) {
-          key[d] = from_float<T>(keys(packed, head, d) / core_->limits.key_scale);
-          value[d] = from_float<T>(values(packed, head, d) / core_->limits.value_scale);
+      core_->may_fail(item, [&] {
+        auto& state = core_->state_of(item);
+        const index slot = state.slot_end(position);
+        for (index head = 0; head < model.kv_heads; ++head) {
+          const auto lane = core_->lane(state, layer, head);
+          T* key = lane.writable_key(slot);
+          T* value = key + lane.value_offset;
+          for (index d = 0; d < model.head_dim; ++d) {
+            key[d] = from_float<T>(keys(packed, head, d) / core_->limits.key_scale);
+            value[d] = from_float<T>(values(packed, head, d) / core_->limits.value_scale);
+          }
         }
-      }
+      });
     });
   }
 
@@ -88,23 +94,18 @@ class step {
     ZOOMR_EXPECTS(lse.data() == nullptr || lse.has_shape({{tokens_, model.heads}}),
                   "attend: lse must be [tokens, heads], or empty");
     note_queries(layer, queries);
-    const auto attend_heads = [&](planned_item& item, index t, index first_kv_head, index last_kv_head) {
-      const index packed = item.packed + (pass_ == 1 ? 0 : t);
-      choosing<Policy, T> now{*core_, item, item.first + t, layer, pass_ == 1};
-      now.see(queries[packed]);
-      for (index kv_head = first_kv_head; kv_head < last_kv_head; ++kv_head) {
-        attend_lane(now, kv_head, queries[packed], out[packed], lse.data() ? lse[packed] : view<float>());
-      }
-    };
     for (planned_item& item : core_->items) {
       if (pass_ == 1 && !item.again) continue;
-      // Where nothing is chosen, a lane's keys and values stay near the processor from token to token.
-      const bool by_lane = item.prompt || !Policy::selects;
-      for (index kv_head = 0; by_lane && kv_head < model.kv_heads; ++kv_head) {
-        for (index t = 0; t < item.tokens; ++t) attend_heads(item, t, kv_head, kv_head + 1);
+      const bool done = core_->may_fail(
+          item, [&] { attending<Policy, T>(*core_, item, layer, pass_ == 1, queries, out, lse).attend(); });
+      const index first = item.packed;
+      const index tokens = pass_ == 1 ? 1 : item.tokens;
+      for (index t = first; !done && t < first + tokens; ++t) {
+        for (index head = 0; head < model.heads; ++head) std::fill_n(out[t][head].data(), model.head_dim, not_a_number);
       }
-      for (index t = pass_ == 1 ? item.tokens - 1 : 0; !by_lane && t < item.tokens; ++t)
-        attend_heads(item, t, 0, model.kv_heads);
+    }
+    for (planned_item& item : core_->items) {
+      if (pass_ == 0 || item.again) prefetch_layer(*core_, item, layer + 1, pass_ == 1);
     }
   }
 
@@ -151,7 +152,8 @@ class step {
   void commit(view<const index> accepted) {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {
-      ZOOMR_EXPECTS(at(i).announced < 0 || at(i).announced == accepted[i], "commit: accept what `again` was told");
+      ZOOMR_EXPECTS(at(i).announced < 0 || at(i).announced == accepted[i] || at(i).failed,
+                    "commit: accept what `again` was told");
       const bool unseen = must_be_seen(at(i)) && accepted[i] > 0 && at(i).seen_layers < core_->sizes.model.layers;
       ZOOMR_EXPECTS(!unseen, at(i).prompt_ends
                                  ? "commit: attend or observe the prompt's last chunk in every layer"
@@ -181,8 +183,10 @@ class step {
     return core_->items[static_cast<std::size_t>(item)];
   }
 
+  std::size_t failure_of(index item) const { return static_cast<std::size_t>(at(item).seq); }
+
   bool asks_again(const planned_item& item) const {
-    return item.chooses && !item.prompt && core_->policy.agree.per == scope::sequence &&
+    return !item.failed && item.chooses && !item.prompt && core_->policy.agree.per == scope::sequence &&
            core_->policy.refresh.ask_again;
   }
 
@@ -199,6 +203,7 @@ class step {
       const bool whole = accepted[i] == 0 || accepted[i] == at(i).tokens;
       ZOOMR_EXPECTS(accepted[i] >= 0 && accepted[i] <= at(i).tokens && (!at(i).prompt || whole),
                     "accepted must lie in 0 ... tokens(item); of a prompt all or nothing");
+      ZOOMR_EXPECTS(accepted[i] == 0 || !at(i).failed, "an item that has failed can have no tokens accepted");
     }
   }
 
@@ -222,35 +227,9 @@ class step {
     for (planned_item& item : core_->items) {
       if (!must_be_seen(item) || pass_ == 1) continue;
       ++item.seen_layers;
-      observe_prompt(*core_, item, layer, queries.slice(item.packed, item.packed + item.tokens));
+      core_->may_fail(
+          item, [&] { observe_prompt(*core_, item, layer, queries.slice(item.packed, item.packed + item.tokens)); });
     }
-  }
-
-  void attend_lane(choosing<Policy, T>& now, index kv_head, view<const float, 2> queries, view<float, 2> out,
-                   view<float> lse) {
-    const shape& model = core_->sizes.model;
-    const float scale = core_->limits.logit_scale(model.head_dim);
-    const paged_lane<T> lane = core_->lane(now.state(), now.layer(), kv_head);
-    const index together = now.heads_together();  // query heads that share their runs
-    const index first_head = kv_head * model.group();
-    for (index first = first_head; first < first_head + model.group(); first += together) {
-      const view<const run> runs = now.runs_of(kv_head, first);
-      const view<attention_state> states(core_->heads.data(), {together});
-      for (index g = 0; g < together; ++g) {
-        states[g] = {.out = out[first + g].data()};
-        std::fill_n(states[g].out, model.head_dim, 0.0f);
-      }
-      gather_attend(runs, lane, queries.slice(first, first + together), scale, states);
-      for (index g = 0; g < together; ++g) {
-        const float log_sum = states[g].finish(model.head_dim);
-        for (index d = 0; d < model.head_dim; ++d) states[g].out[d] *= core_->limits.value_scale;
-        if (core_->limits.audit) {
-          now.audit(log_sum - log_sum_of_held(lane, now.slots(), queries[first + g].data(), scale));
-        }
-        if (lse.data() != nullptr) lse[first + g] = log_sum;
-      }
-    }
-    now.count();
   }
 
   void abandon() {

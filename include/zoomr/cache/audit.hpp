@@ -15,8 +15,8 @@ inline namespace v0 {
 /// are still held.
 /// @param scale  of the logits
 /// @cost  reads the keys of all these slots
-template <class T>
-float log_sum_of_held(const paged_lane<T>& lane, index slots, const float* query, float scale) {
+template <class Lane>
+float log_sum_of_held(const Lane& lane, index slots, const float* query, float scale) {
   attention_state all;  // of weights alone: values of no dimensions
   float logits[page_tokens];
   for (index first = 0; first < slots; first += page_tokens) {

@@ -170,6 +170,14 @@ class choosing {
     return list_.runs();
   }
 
+  /// Starts bringing what the first heads will read, if the selection in force says it: for tiered stores.
+  void prefetch() {
+    const bool open = Policy::selects && !second_ && per_ != scope::sequence &&
+                      (!core_.persists() || (item_.chooses && position_ == item_.last()));
+    if (open && !dense_) return;  // it is chosen when the queries are there
+    for (const run& r : resolved(0, 0).runs()) core_.expect_soon(state(), layer_, r);
+  }
+
   /// Slots that full attention would read.
   index slots() const { return state().slot_end(position_ + 1); }
 

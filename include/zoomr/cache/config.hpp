@@ -11,6 +11,14 @@
 namespace zoomr {
 inline namespace v0 {
 
+/// Bytes of each tier, for a store that has tiers.
+struct tier_bytes {
+  byte_count device = 0;       // summaries, tables and pages of details together
+  byte_count host = 0;         // pages of details; 0 without a file: all of them
+  byte_count file = 0;         // 0: there is no file
+  const char* path = nullptr;  // of the file, which must not exist; it is unlinked at once
+};
+
 /// Capacities, all fixed at construction, and the scales of what is stored.
 ///
 /// A cache of `T` stores key / key_scale and value / value_scale as `T`, and whatever reads a key or a value
@@ -28,6 +36,7 @@ struct config {
   index dense_below = 0;                 // shorter contexts attend everything: the crossover of the machine; 0: off
   float key_scale = 1.0f;                // what is stored of a key is key / key_scale
   float value_scale = 1.0f;              // and of a value, value / value_scale
+  tier_bytes tiers = {};                 // of a tiered store
   bool audit = false;                    // measure what share of its attention each query captures: slow
   view<const token_class> classes = {};  // [vocabulary] of each token id; kept alive by the caller; empty: all plain
 

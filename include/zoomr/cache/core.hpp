@@ -6,10 +6,12 @@
 #include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/observation.hpp>
 #include <zoomr/cache/sequences.hpp>
+#include <zoomr/cache/tier_slots.hpp>
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/math/attention_state.hpp>
-#include <zoomr/store/page_pool.hpp>
+#include <zoomr/tier/page_pool.hpp>
 
+#include <string>  // std::string
 #include <vector>  // std::vector
 
 namespace zoomr {
@@ -19,11 +21,13 @@ inline namespace v0 {
 template <class Policy, class T>
 struct cache_core {
   using state_type = sequence_state<Policy>;
+  using pool_type = pool_of<decltype(Policy::store), T>;
+  using lane_type = typename pool_type::lane_type;
 
   Policy policy;
   config limits;
   layout<Policy> sizes;
-  page_pool<T> pool;
+  pool_type pool;
   std::vector<state_type> states;  // [sequences]
   chooser<Policy> choice;
   observation observed;
@@ -35,7 +39,8 @@ struct cache_core {
   std::vector<selection> pending;      // [sequences]  choices not yet committed
   std::vector<run> runs;               // of one query
   std::vector<run> joined;             // of the query heads of one KV head
-  std::vector<attention_state> heads;  // [group]
+  std::vector<attention_state> heads;  // [step_tokens, heads] in the prompt; [group] of one token
+  std::vector<std::string> failures;   // [sequences]  why an item has failed
   std::vector<float> cue_keys;         // [longest cue, head_dim]  for a summarizer that sees all keys at once
   std::vector<float> cue_work;         // [longest cue]
   std::vector<index> cue_order;        // [longest cue]
@@ -47,7 +52,7 @@ struct cache_core {
       : policy(with),
         limits(given),
         sizes(model, with, given),
-        pool(model, pages_for(given.pool())),
+        pool(make_pool(model, with, given)),
         choice(sizes, with),
         observed(model, sizes.kept > 0 ? given.tokens : 0, reads_keys(), given),
         drafts(model, sizes.query_parts, draft_records(given)),
@@ -56,7 +61,7 @@ struct cache_core {
         table(static_cast<std::size_t>(given.step_tokens)),
         runs(most_runs(sizes)),
         joined(most_runs(sizes) * static_cast<std::size_t>(model.group())),
-        heads(static_cast<std::size_t>(model.group())),
+        heads(static_cast<std::size_t>(given.step_tokens) * static_cast<std::size_t>(model.heads)),
         cue_keys(static_cast<std::size_t>(longest_cue(with, given)) * static_cast<std::size_t>(model.head_dim)),
         cue_work(static_cast<std::size_t>(longest_cue(with, given))),
         cue_order(cue_work.size()),
@@ -64,6 +69,7 @@ struct cache_core {
     states.reserve(static_cast<std::size_t>(given.sequences));
     pending.reserve(static_cast<std::size_t>(given.sequences));
     items.reserve(static_cast<std::size_t>(given.sequences));
+    failures.resize(static_cast<std::size_t>(given.sequences));
     for (index s = 0; s < given.sequences; ++s) {
       states.emplace_back(sizes, given);
       pending.emplace_back(persists() ? sizes.selection_rows : 0, sizes.most_segments);
@@ -76,7 +82,6 @@ struct cache_core {
   static memory_use bytes(const shape& model, const Policy& with, const config& given) {
     const layout<Policy> sizes(model, with, given);
     memory_use use;
-    use.details = pages_for(given.pool()) * page_pool<T>::page_bytes(model);
     use.summaries = given.sequences * sizes.summary_bytes(sizes.most_segments);
     use.metadata = given.sequences * state_type::metadata_capacity(sizes, given) +
                    pages_for(given.pool()) * static_cast<byte_count>(sizeof(index));
@@ -85,6 +90,7 @@ struct cache_core {
         query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), draft_records(given)) +
         query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
         given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
+        std::int64_t{given.step_tokens} * model.heads * static_cast<byte_count>(sizeof(attention_state)) +
         static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group()) +
         longest_cue(with, given) * (model.head_dim + byte_count{2}) * static_cast<byte_count>(sizeof(float)) +
         (longest_cue(with, given) > 0 ? sizes.segment_summary() : 0) * static_cast<byte_count>(sizeof(float));
@@ -92,12 +98,58 @@ struct cache_core {
       use.workspace += std::int64_t{given.sequences} * sizes.selection_rows *
                        (sizes.most_segments + static_cast<byte_count>(sizeof(selection_row)));
     }
+    const index pages = pages_for(given.pool());
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      const tier_slots tiers = slots_of_tiers<pool_type>(model, pages, given.tiers, use.total());
+      use.details = tiers.device * pool_type::block_bytes(model);
+      use.host = tiers.host * pool_type::block_bytes(model);
+      use.file = given.tiers.file > 0 ? pages * pool_type::page_bytes(model) : 0;
+    } else {
+      use.details = pages * pool_type::page_bytes(model);
+    }
     return use;
+  }
+
+  /// Does part of an item's work, unless it has failed before.
+  /// @return  false if it has failed
+  template <class Work>
+  bool may_fail(planned_item& item, Work work) {
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      if (item.failed) return false;
+      try {
+        work();
+      } catch (const error& fault) {
+        if (fault.code() != errc::storage) throw;
+        failures[static_cast<std::size_t>(item.seq)] = fault.what();
+        item.failed = true;
+      }
+      return !item.failed;
+    } else {
+      work();
+      return true;
+    }
+  }
+
+  /// Starts bringing the pages of some slots in one layer to the device, as many as half of it can hold.
+  void expect_soon(const state_type& state, index layer, run slots) {
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      for (index page = slots.first / page_tokens; page * page_tokens < slots.last; ++page) {
+        pool.prefetch(layer, state.pages[static_cast<std::size_t>(page)]);
+      }
+    }
+  }
+  /// Says that pages which are on the device will be read soon, so that others go first.
+  void touch(const state_type& state, index layer, run slots) {
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      for (index page = slots.first / page_tokens; page * page_tokens < slots.last; ++page) {
+        pool.touch(layer, state.pages[static_cast<std::size_t>(page)]);
+      }
+    }
   }
 
   state_type& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
 
-  paged_lane<T> lane(const state_type& state, index layer, index kv_head) {
+  lane_type lane(const state_type& state, index layer, index kv_head) {
     return pool.lane(layer, kv_head, view<const index>(state.pages));
   }
 
@@ -122,6 +174,11 @@ struct cache_core {
     const index segments_before = state.segment_count();
     zoomr::commit_tokens(policy, state, view<const planned_token>(table).slice(item.planned, item.planned + count),
                          item.prompt_ends, limits.undo());
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      for (index page = state.slot_end(item.first) / page_tokens; (page + 1) * page_tokens <= state.slots(); ++page) {
+        pool.write_back(state.pages[static_cast<std::size_t>(page)]);
+      }
+    }
     return segments_before;
   }
 
@@ -136,7 +193,7 @@ struct cache_core {
   void summarize(state_type& state, index first) {
     if constexpr (Policy::selects) {
       for (index l = 0; l < sizes.model.lanes(); ++l) {
-        const paged_lane<T> at = lane(state, l / sizes.model.kv_heads, l % sizes.model.kv_heads);
+        const lane_type at = lane(state, l / sizes.model.kv_heads, l % sizes.model.kv_heads);
         const slot_map slots = state.slots_of(l);
         for (index id = first; id < static_cast<index>(state.segments.size()); ++id) {
           const segment& s = state.segments[static_cast<std::size_t>(id)];
@@ -170,13 +227,24 @@ struct cache_core {
 
   memory_use bytes_in_use(const state_type& state) const {
     memory_use use;
-    for (const index page : state.pages) use.details += page >= 0 ? page_pool<T>::page_bytes(sizes.model) : 0;
+    for (const index page : state.pages) use.details += page >= 0 ? pool_type::page_bytes(sizes.model) : 0;
     use.summaries = sizes.summary_bytes(Policy::selects ? static_cast<index>(state.segments.size()) : 0);
     use.metadata = state.metadata_bytes(sizes);
     return use;
   }
 
  private:
+  static pool_type make_pool(const shape& model, const Policy& with, const config& given) {
+    const index pages = pages_for(given.pool());
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      const memory_use use = bytes(model, with, given);
+      const byte_count block = pool_type::block_bytes(model);
+      return pool_type(model, pages, static_cast<index>(use.details / block), static_cast<index>(use.host / block),
+                       given.tiers.file > 0 ? given.tiers.path : "");
+    } else {
+      return pool_type(model, pages);
+    }
+  }
   static index longest_cue(const Policy& with, const config& given) {
     if (!block_summarizer<decltype(Policy::summarize)>) return 0;
     return std::min<index>(with.segment.longest, given.tokens);
@@ -197,7 +265,7 @@ struct cache_core {
   }
 
   // out: [head_dim, rows]
-  void summarize_lane(const paged_lane<T>& at, run cue, typename layout<Policy>::number* out) {
+  void summarize_lane(const lane_type& at, run cue, typename layout<Policy>::number* out) {
     using summary = typename decltype(Policy::summarize)::summary;
     constexpr index rows = summary::rows;
     const auto keep = [&](index d, index r, float value) {

@@ -4,7 +4,7 @@
 
 #include <zoomr/cache/token_state.hpp>
 #include <zoomr/policy.hpp>
-#include <zoomr/store/page_pool.hpp>
+#include <zoomr/tier/page_pool.hpp>
 
 #include <algorithm>  // std::lower_bound, std::max, std::min
 #include <concepts>   // std::same_as

@@ -42,8 +42,8 @@ class observation {
   /// Lets one query be heard by the retainer, or adds the attention that it pays, over the slots [0, context).
   /// @param position  of the query, whose own slot is the last
   /// @param pinned    first tokens that are never given up
-  template <class T, class Retainer>
-  void hear(const Retainer& retain, const paged_lane<T>& lane, view<const float> query, index position, index context,
+  template <class Lane, class Retainer>
+  void hear(const Retainer& retain, const Lane& lane, view<const float> query, index position, index context,
             index pinned, view<float> sums) {
     if constexpr (hearing_observer<Retainer>) {
       const view<const float, 2> keys(keys_.data(), {context, lane.head_dim});
@@ -54,8 +54,8 @@ class observation {
   }
 
   /// Must come before `hear` for each lane, and before `choose`: a retainer that reads keys is given a copy.
-  template <class T>
-  void copy_keys(const paged_lane<T>& lane, index tokens) {
+  template <class Lane>
+  void copy_keys(const Lane& lane, index tokens) {
     if (keys_.empty()) return;
     for (index t = 0; t < tokens; ++t) {
       for (index d = 0; d < lane.head_dim; ++d)
@@ -66,8 +66,8 @@ class observation {
 
   /// Adds the attention probabilities of one query over the slots [0, context) to `sums`.
   /// @cost  reads the keys of the context once
-  template <class T>
-  void add(const paged_lane<T>& lane, const float* query, index context, view<float> sums) {
+  template <class Lane>
+  void add(const Lane& lane, const float* query, index context, view<float> sums) {
     const float scale = given_.logit_scale(lane.head_dim);
     float largest = -infinity;
     for (index t = 0; t < context; ++t) {

@@ -46,6 +46,7 @@ struct planned_item {
   bool chosen = false;    // and some row of it has been made
   index seen_layers = 0;  // in which the queries of a prompt's last chunk were seen
   bool again = false;     // its last token is in the second pass
+  bool failed = false;    // pages that it needs did not come
   index announced = -1;   // how many tokens `again` was told will be accepted
 
   index last() const { return first + tokens - 1; }

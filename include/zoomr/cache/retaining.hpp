@@ -23,10 +23,12 @@ template <class Policy, class T>
 void compact_lane(cache_core<Policy, T>& core, sequence_state<Policy>& state, index layer, index kv_head,
                   view<const index> kept) {
   const shape& model = core.sizes.model;
-  const paged_lane<T> lane = core.lane(state, layer, kv_head);
+  const auto lane = core.lane(state, layer, kv_head);
   for (index slot = 0; slot < kept.size(); ++slot) {
-    std::copy_n(lane.key(kept[slot]), model.head_dim, lane.key(slot));
-    std::copy_n(lane.value(kept[slot]), model.head_dim, lane.value(slot));
+    const auto* from = lane.key(kept[slot]);
+    auto* to = lane.writable_key(slot);
+    std::copy_n(from, model.head_dim, to);
+    std::copy_n(from + lane.value_offset, model.head_dim, to + lane.value_offset);
   }
   if (core.sizes.carried == 0) return;
   for (index head = kv_head * model.group(); head < (kv_head + 1) * model.group(); ++head) {
@@ -42,7 +44,7 @@ template <class Policy, class T, class Query>
 void hear_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, index layer, index kv_head, run asking,
                   buffer<float>& into, Query query) {
   const shape& model = core.sizes.model;
-  const paged_lane<T> lane = core.lane(state, layer, kv_head);
+  const auto lane = core.lane(state, layer, kv_head);
   const index before = state.slot_end(asking.first);
   const index held = state.slot_end(asking.last);
   core.observed.copy_keys(lane, held);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <zoomr/cache/plan.hpp>
-#include <zoomr/store/page_pool.hpp>
+#include <zoomr/tier/page_pool.hpp>
 
 #include <string>  // std::to_string
 #include <vector>  // std::vector
@@ -62,8 +62,8 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
 /// @param most   most(item) is the slots that the sequence of an item may come to use
 /// @param pages  pages(item) is its table
 /// @throws error(capacity) if they are not there; nothing has changed
-template <class Items, class Most, class Pages>
-void take_pages(page_stock& stock, const Items& items, Most most, Pages pages) {
+template <class Stock, class Items, class Most, class Pages>
+void take_pages(Stock& stock, const Items& items, Most most, Pages pages) {
   const auto missing = [&](const auto& item) { return pages_for(most(item)) - static_cast<index>(pages(item).size()); };
   std::int64_t needed = 0;
   for (const auto& item : items) needed += missing(item);
@@ -78,7 +78,8 @@ void take_pages(page_stock& stock, const Items& items, Most most, Pages pages) {
 }
 
 /// Gives back the pages behind the first `slots` slots.
-inline void trim_pages(std::vector<index>& pages, index slots, page_stock& stock) {
+template <class Stock>
+void trim_pages(std::vector<index>& pages, index slots, Stock& stock) {
   const auto needed = static_cast<std::size_t>(pages_for(slots));
   while (pages.size() > needed) {
     if (pages.back() >= 0) stock.give_back(pages.back());

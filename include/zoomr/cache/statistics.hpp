@@ -13,7 +13,10 @@ struct memory_use {
   byte_count summaries = 0;  // the index: what stands for the segments
   byte_count metadata = 0;   // tables, query sums, the selection and its log
   byte_count workspace = 0;  // shared by all sequences; capacity only
+  byte_count host = 0;       // under a tiered device: pages in host memory
+  byte_count file = 0;       // and in a file
 
+  /// Of the device, or of the only memory that there is.
   constexpr byte_count total() const { return details + summaries + metadata + workspace; }
   friend constexpr bool operator==(const memory_use&, const memory_use&) = default;
 };

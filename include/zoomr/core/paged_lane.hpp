@@ -15,6 +15,8 @@ constexpr index pages_for(index tokens) { return tokens / page_tokens + (tokens 
 /// One lane's keys and values, by slot.
 template <class T>
 struct paged_lane {
+  using number = T;
+
   T* base = nullptr;              // the lane's keys in page 0 of its layer
   std::int64_t page_stride = 0;   // elements from page to page
   std::int64_t value_offset = 0;  // elements from a key to its value
@@ -24,6 +26,7 @@ struct paged_lane {
   T* key(index slot) const {
     return base + pages[slot / page_tokens] * page_stride + static_cast<std::int64_t>(slot % page_tokens) * head_dim;
   }
+  T* writable_key(index slot) const { return key(slot); }
   T* value(index slot) const { return key(slot) + value_offset; }
 };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Where details are meant to live. Every tier is host memory so far: a placement decides what is counted
-// as device memory, not yet where the bytes lie.
+// L4. Where details are meant to live. These placements keep everything in one memory, and decide what is counted as
+// device memory; tiered.hpp really moves bytes.
 #pragma once
 
 #include <zoomr/concepts.hpp>
+#include <zoomr/tier/page_pool.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -50,6 +51,28 @@ struct evicting {
 };
 
 static_assert(component<evicting>);
+
+namespace composing {
+template <class Store, class T>
+struct pool_of_store {
+  using type = page_pool<T>;
+};
+template <class Store, class T>
+requires requires { typename Store::template pool<T>; }
+struct pool_of_store<Store, T> {
+  using type = typename Store::template pool<T>;
+};
+}  // namespace composing
+
+/// Where a store keeps pages of `T`: its own pool, or one memory.
+template <class Store, class T>
+using pool_of = typename composing::pool_of_store<Store, T>::type;
+
+/// A store that says where pages lie, and may fail to bring them.
+template <class Store>
+concept tiered_store = requires {
+  typename Store::template pool<float>;
+};
 
 }  // namespace v0
 }  // namespace zoomr

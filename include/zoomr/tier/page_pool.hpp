@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Keys and values in pages of 16 tokens, taken from one pool that never moves them.
+// L3. Keys and values in pages of 16 tokens, taken from one pool that never moves them.
 //
 // A page has a part in each layer, and in it keys then values of all KV heads, side by side:
 //   [layer][page][key | value][kv_head][token][head_dim]
@@ -44,6 +44,8 @@ class page_stock {
 template <class T>
 class page_pool : public page_stock {
  public:
+  using lane_type = paged_lane<T>;
+
   page_pool(const shape& model, index pages) : page_stock(pages), shape_(model), memory_(elements(model, pages)) {}
 
   static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <core/random.hpp>
 #include <zoomr/core/storage.hpp>
-#include <zoomr/store/page_pool.hpp>
+#include <zoomr/tier/page_pool.hpp>
 #include <zoomr/store/placement.hpp>
 
 #include <algorithm>  // std::sort

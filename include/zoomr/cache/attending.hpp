@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. One item's attention in one layer: a chunk of a prompt page by page, a generated token by what is chosen.
+#pragma once
+
+#include <zoomr/attend/gather.hpp>
+#include <zoomr/cache/audit.hpp>
+#include <zoomr/cache/choosing.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// @param queries, out  [packed tokens, heads, head_dim]
+/// @param lse           [packed tokens, heads], or empty
+template <class Policy, class T>
+class attending {
+ public:
+  attending(cache_core<Policy, T>& core, planned_item& item, index layer, bool second_pass,
+            view<const float, 3> queries, view<float, 3> out, view<float, 2> lse)
+      : core_(core), item_(item), layer_(layer), second_(second_pass), queries_(queries), out_(out), lse_(lse) {}
+
+  void attend() { item_.prompt ? attend_prompt() : attend_chosen(); }
+
+ private:
+  // Each page is read once for all tokens and heads: a chunk of a prompt costs its context one visit.
+  void attend_prompt() {
+    const shape& model = core_.sizes.model;
+    const auto& state = core_.state_of(item_);
+    const float scale = core_.limits.logit_scale(model.head_dim);
+    const auto state_at = [&](index t, index head) -> attention_state& {
+      return core_
+          .heads[static_cast<std::size_t>(t) * static_cast<std::size_t>(model.heads) + static_cast<std::size_t>(head)];
+    };
+    for (index t = 0; t < item_.tokens; ++t) {
+      for (index head = 0; head < model.heads; ++head) {
+        float* sums = out_[item_.packed + t][head].data();
+        state_at(t, head) = {.out = sums};
+        std::fill_n(sums, model.head_dim, 0.0f);
+      }
+    }
+    for (index first = 0; first < item_.first + item_.tokens; first += page_tokens) {
+      core_.expect_soon(state, layer_, {first + page_tokens, std::min(first + 3 * page_tokens, item_.first)});
+      for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+        const auto lane = core_.lane(state, layer_, kv_head);
+        const index head = kv_head * model.group();
+        for (index t = std::max(0, first - item_.first); t < item_.tokens; ++t) {
+          const run seen{first, std::min(first + page_tokens, item_.first + t + 1)};
+          gather_attend(view<const run>(&seen, {1}), lane, queries_[item_.packed + t].slice(head, head + model.group()),
+                        scale, view<attention_state>(&state_at(t, head), {model.group()}));
+        }
+      }
+    }
+    for (index t = 0; t < item_.tokens; ++t) {
+      for (index head = 0; head < model.heads; ++head) {
+        const float log_sum = state_at(t, head).finish(model.head_dim);
+        for (index d = 0; d < model.head_dim; ++d) state_at(t, head).out[d] *= core_.limits.value_scale;
+        if (lse_.data() != nullptr) lse_(item_.packed + t, head) = log_sum;
+      }
+    }
+  }
+
+  void attend_chosen() {
+    const shape& model = core_.sizes.model;
+    const auto attend_heads = [&](index t, index first_kv_head, index last_kv_head) {
+      const index packed = item_.packed + (second_ ? 0 : t);
+      choosing<Policy, T> now{core_, item_, item_.first + t, layer_, second_};
+      now.see(queries_[packed]);
+      for (index kv_head = first_kv_head; kv_head < last_kv_head; ++kv_head) {
+        attend_lane(now, kv_head, queries_[packed], out_[packed], lse_.data() ? lse_[packed] : view<float>());
+      }
+    };
+    // Where nothing is chosen, a lane's keys and values stay near the processor from token to token.
+    for (index kv_head = 0; !Policy::selects && kv_head < model.kv_heads; ++kv_head) {
+      for (index t = 0; t < item_.tokens; ++t) attend_heads(t, kv_head, kv_head + 1);
+    }
+    for (index t = second_ ? item_.tokens - 1 : 0; Policy::selects && t < item_.tokens; ++t) {
+      attend_heads(t, 0, model.kv_heads);
+    }
+  }
+
+  void attend_lane(choosing<Policy, T>& now, index kv_head, view<const float, 2> queries, view<float, 2> out,
+                   view<float> lse) {
+    const shape& model = core_.sizes.model;
+    const float scale = core_.limits.logit_scale(model.head_dim);
+    const auto lane = core_.lane(now.state(), now.layer(), kv_head);
+    const index together = now.heads_together();  // query heads that share their runs
+    const index first_head = kv_head * model.group();
+    for (index first = first_head; first < first_head + model.group(); first += together) {
+      const view<const run> runs = now.runs_of(kv_head, first);
+      for (const run& r : runs) core_.touch(now.state(), now.layer(), r);
+      for (const run& r : runs) core_.expect_soon(now.state(), now.layer(), r);
+      const view<attention_state> states(core_.heads.data(), {together});
+      for (index g = 0; g < together; ++g) {
+        states[g] = {.out = out[first + g].data()};
+        std::fill_n(states[g].out, model.head_dim, 0.0f);
+      }
+      gather_attend(runs, lane, queries.slice(first, first + together), scale, states);
+      for (index g = 0; g < together; ++g) {
+        const float log_sum = states[g].finish(model.head_dim);
+        for (index d = 0; d < model.head_dim; ++d) states[g].out[d] *= core_.limits.value_scale;
+        if (core_.limits.audit) {
+          now.audit(log_sum - log_sum_of_held(lane, now.slots(), queries[first + g].data(), scale));
+        }
+        if (lse.data() != nullptr) lse[first + g] = log_sum;
+      }
+    }
+    now.count();
+  }
+
+  cache_core<Policy, T>& core_;
+  planned_item& item_;
+  index layer_;
+  bool second_;
+  view<const float, 3> queries_;
+  view<float, 3> out_;
+  view<float, 2> lse_;
+};
+
+/// What an item will read in a layer comes while the caller makes its queries: for tiered stores.
+template <class Policy, class T>
+void prefetch_layer(cache_core<Policy, T>& core, planned_item& item, index layer, bool second_pass) {
+  if constexpr (tiered_store<decltype(core.policy.store)>) {
+    if (layer == core.sizes.model.layers || !core.policy.store.prefetch || item.prompt || item.failed) return;
+    choosing<Policy, T> next{core, item, item.first, layer, second_pass};
+    core.may_fail(item, [&] { next.prefetch(); });
+  }
+}
+
+}  // namespace v0
+}  // namespace zoomr

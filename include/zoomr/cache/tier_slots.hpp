@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. From bytes of tiers to slots for blocks; what is too small is refused with the number that would do.
+#pragma once
+
+#include <zoomr/cache/config.hpp>
+#include <zoomr/core/error.hpp>
+#include <zoomr/core/shape.hpp>
+
+#include <algorithm>  // std::min
+#include <string>     // std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Blocks that fit into a device's memory and a host's.
+struct tier_slots {
+  index device = 0;
+  index host = 0;
+};
+
+/// @param others  bytes of the device that summaries, tables and working memory take
+/// @throws precondition_error if a tier is too small
+template <class Pool>
+tier_slots slots_of_tiers(const shape& model, index pages, const tier_bytes& given, byte_count others) {
+  const byte_count block = Pool::block_bytes(model);
+  const byte_count blocks = std::int64_t{pages} * model.layers;
+  const auto expect = [&](byte_count has, byte_count needs, const char* tier, const char* for_what) {
+    ZOOMR_EXPECTS(has >= needs, "config: tiers." + std::string(tier) + " is " + std::to_string(has) +
+                                    " bytes; it must be at least " + std::to_string(needs) + ", " + for_what);
+  };
+  ZOOMR_EXPECTS(blocks <= unlimited, "config: the pool has more than 2^31 blocks");
+  const byte_count least = std::min<byte_count>(Pool::least_slots, blocks);
+  expect(given.device, others + least * block, "device", "for summaries, tables and six pages of one layer");
+  tier_slots made;
+  made.device = static_cast<index>(std::min(blocks, (given.device - others) / block));
+  if (given.file == 0) {
+    if (given.host != 0) expect(given.host, blocks * block, "host", "for all pages of the pool");
+    made.host = static_cast<index>(blocks);
+    return made;
+  }
+  ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
+  expect(given.file, blocks * block, "file", "for all pages of the pool");
+  expect(given.host, least * block, "host", "for six pages of one layer");
+  made.host = static_cast<index>(std::min(blocks, given.host / block));
+  return made;
+}
+
+}  // namespace v0
+}  // namespace zoomr

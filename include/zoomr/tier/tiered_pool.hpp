@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. Pages in tiers: a bounded device arena, host memory under it, perhaps a file under that.
+//
+// What moves is a block: one page in one layer, keys and values of all KV heads, [key | value][kv_head][16][head_dim],
+// as in page_pool. A tier keeps what was used there; a block that must go is written to the tier below, once, if it has
+// changed; what is already there never moves again. Transfers are made in the order in which they were started, so that
+// only three things must be waited for: a block that is read and has not arrived, a block that is written and has not
+// left, and a changed block whose slot is wanted for another.
+#pragma once
+
+#include <zoomr/core/shape.hpp>
+#include <zoomr/tier/page_pool.hpp>
+#include <zoomr/tier/tier.hpp>
+#include <zoomr/tier/tiered_lane.hpp>
+#include <zoomr/tier/transfers.hpp>
+
+#include <algorithm>  // std::find, std::min
+#include <memory>     // std::unique_ptr
+#include <utility>    // std::exchange
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Pages of which some lie on the device.
+///
+/// One thread at a time. A transfer that fails is an error of the call that needs its block; a block that could not be
+/// written below stays where it is.
+template <class T, replacement Replacement, transfer_engine Engine>
+class tiered_pool : public page_stock {
+ public:
+  using number = T;
+  using lane_type = tiered_lane<tiered_pool>;
+
+  /// Blocks that were reached last and stay: so many pointers are valid at a time.
+  static constexpr index guarded = 4;
+  /// The least that a tier of memory can work with.
+  static constexpr index least_slots = guarded + 2;
+
+  /// @param device_slots  blocks on the device
+  /// @param host_slots    blocks in host memory; all of them, if there is no file
+  /// @param path          of the file, which must not exist; empty: there is none
+  /// @throws error(capacity) without memory, error(storage) without a file
+  tiered_pool(const shape& model, index pages, index device_slots, index host_slots, const std::string& path)
+      : page_stock(pages), shape_(model), written_(static_cast<std::size_t>(blocks())) {
+    tiers_.reserve(2);
+    tiers_.emplace_back(std::min(device_slots, blocks()), blocks(), block_numbers());
+    tiers_.emplace_back(path.empty() ? blocks() : std::min(host_slots, blocks()), blocks(), block_numbers());
+    if (!path.empty()) file_ = std::make_unique<block_file>(path, block_bytes(model), blocks());
+  }
+
+  static byte_count block_bytes(const shape& model) {
+    return byte_count{2} * model.kv_heads * page_tokens * model.head_dim * static_cast<byte_count>(sizeof(T));
+  }
+  static byte_count page_bytes(const shape& model) { return model.layers * block_bytes(model); }
+
+  lane_type lane(index layer, index kv_head, view<const index> pages) {
+    const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
+    return {this, layer, kv_head * head, shape_.kv_heads * head, shape_.head_dim, pages};
+  }
+
+  /// The page's numbers in one layer, on the device; valid until four other blocks have been asked for.
+  /// @throws error(storage) if they cannot be brought there
+  const T* reach(index layer, index page) {
+    const index block = block_of(layer, page);
+    return block == last_block_ ? last_ : reach_block(block);
+  }
+  /// The same, to be changed.
+  T* reach_to_write(index layer, index page) {
+    const index block = block_of(layer, page);
+    T* numbers = block == last_block_ ? last_ : reach_block(block);
+    tier_slot& at = tiers_[0].slots[index_of(tiers_[0].slot_of[index_of(block)])];
+    if (at.leaving != 0) finish_write(0, at);  // what is on its way must not change
+    at.dirty = true;
+    written_[index_of(block)] = true;
+    return numbers;
+  }
+
+  /// Starts bringing a block to the device, if something is known of it, it is not there, and fewer than half of the
+  /// slots wait for others.
+  void prefetch(index layer, index page) {
+    const index block = block_of(layer, page);
+    if (!written_[index_of(block)] || tiers_[0].slot_of[index_of(block)] >= 0) return;
+    if (coming_ >= static_cast<index>(tiers_[0].slots.size()) / 2) return;
+    bring(0, block);
+    ++counts_.prefetched;
+  }
+  /// Makes a block on the device one that was used just now.
+  void touch(index layer, index page) {
+    const index at = tiers_[0].slot_of[index_of(block_of(layer, page))];
+    if (at >= 0) tiers_[0].order.touch(at);
+  }
+
+  /// Starts writing a page, which is full, to the tier below, in all layers where it has changed. What cannot be
+  /// written now will be when its room is wanted.
+  void write_back(index page) try {
+    for (index layer = 0; layer < shape_.layers; ++layer) {
+      const index at = tiers_[0].slot_of[index_of(block_of(layer, page))];
+      if (at < 0) continue;
+      const tier_slot& of = tiers_[0].slots[index_of(at)];
+      if (of.dirty && of.leaving == 0) start_write(0, at);
+    }
+  } catch (const error&) {
+  }
+
+  /// Nobody needs what the page holds any more.
+  void give_back(index page) {
+    for (index layer = 0; layer < shape_.layers; ++layer) {
+      const index block = block_of(layer, page);
+      written_[index_of(block)] = false;
+      for (index t = 0; t < 2; ++t) {
+        const index at = tiers_[index_of(t)].slot_of[index_of(block)];
+        if (at < 0) continue;
+        tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
+        if (t == 0 && of.arriving != 0) --coming_;
+        settle(of);
+        empty(tiers_[index_of(t)], at);
+      }
+    }
+    page_stock::give_back(page);
+  }
+
+  const tier_statistics& stats() const { return counts_; }
+  /// Bytes of the tiers' memory, and of the file.
+  byte_count device_bytes() const { return tiers_[0].memory.bytes(); }
+  byte_count host_bytes() const { return tiers_[1].memory.bytes(); }
+  byte_count file_bytes() const { return file_ == nullptr ? 0 : file_->block_bytes() * blocks(); }
+
+ private:
+  using tier_type = tier<T, Replacement>;
+
+  static std::size_t index_of(index i) { return static_cast<std::size_t>(i); }
+  index blocks() const { return shape_.layers * pages(); }
+  index block_of(index layer, index page) const { return layer * pages() + page; }
+  std::int64_t block_numbers() const { return block_bytes(shape_) / static_cast<std::int64_t>(sizeof(T)); }
+
+  T* reach_block(index block) {
+    const bool here = tiers_[0].slot_of[index_of(block)] >= 0;
+    const index at = bring(0, block);
+    tier_slot& of = tiers_[0].slots[index_of(at)];
+    ++(here && of.arriving == 0 ? counts_.hits : counts_.misses);
+    if (of.arriving != 0) {
+      counts_.stalls += engine_.done(of.arriving) ? 0 : 1;
+      if (!arrived(0, at)) {
+        throw error(errc::storage, "a page of details cannot be brought to the device: a transfer has failed");
+      }
+    }
+    recent_[turn_++ % guarded] = at;
+    last_block_ = block;
+    last_ = tiers_[0].numbers(at);
+    return last_;
+  }
+
+  // Waits for what comes into a slot. If that has failed, neither this slot nor the one below holds the block.
+  bool arrived(index t, index at) {
+    tier_type& here = tiers_[index_of(t)];
+    tier_slot& of = here.slots[index_of(at)];
+    const bool good = engine_.wait(std::exchange(of.arriving, 0));
+    if (t == 0) --coming_;
+    if (good) return true;
+    const index block = of.block;
+    empty(here, at);
+    const index below = t > 0 ? -1 : tiers_[1].slot_of[index_of(block)];
+    if (below >= 0 && tiers_[1].slots[index_of(below)].arriving != 0) arrived(1, below);
+    return false;
+  }
+
+  // Finds the block's slot in a tier, or makes one and starts filling it.
+  index bring(index t, index block) {
+    tier_type& here = tiers_[index_of(t)];
+    index at = here.slot_of[index_of(block)];
+    if (at < 0) {
+      at = claim(t);
+      if (written_[index_of(block)]) {
+        try {
+          fetch(t, at, block);
+        } catch (...) {
+          here.free.push_back(at);
+          throw;
+        }
+      }
+      here.slots[index_of(at)].block = block;
+      here.slot_of[index_of(block)] = at;
+    }
+    here.order.touch(at);
+    return at;
+  }
+
+  void fetch(index t, index at, index block) {
+    tier_type& here = tiers_[index_of(t)];
+    transfer one{.to = here.numbers(at), .bytes = block_bytes(shape_)};
+    if (t == 0) {
+      const index below = bring(1, block);
+      one.from = tiers_[1].numbers(below);
+      one.after = tiers_[1].slots[index_of(below)].arriving;
+    } else {
+      one.file = file_.get();
+      one.block = block;
+    }
+    (t == 0 ? counts_.device_in : counts_.file_in) += one.bytes;
+    here.slots[index_of(at)].arriving = engine_.start(one);
+    if (t == 0) ++coming_;
+  }
+
+  // An empty slot. If none is left, a block goes.
+  index claim(index t) {
+    tier_type& here = tiers_[index_of(t)];
+    if (here.free.empty()) {
+      const auto may_go = [&](index at) {
+        return t > 0 || std::find(recent_, recent_ + guarded, at) == recent_ + guarded;
+      };
+      const auto is_still = [&](index at) {
+        const tier_slot& of = here.slots[index_of(at)];
+        return may_go(at) && (of.leaving == 0 || engine_.done(of.leaving));
+      };
+      index victim = here.order.victim(is_still);
+      if (victim < 0) victim = here.order.victim(may_go);
+      ZOOMR_ASSERT(victim >= 0, "a tier has fewer slots than it needs");
+      release(t, victim);
+    }
+    const index at = here.free.back();
+    here.free.pop_back();
+    return at;
+  }
+
+  // Empties a slot; what has changed is written to the tier below first.
+  void release(index t, index at) {
+    tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
+    if (of.arriving != 0 && !arrived(t, at)) return;
+    if (of.leaving != 0) finish_write(t, of);
+    if (of.dirty) {
+      start_write(t, at);
+      finish_write(t, of);
+      if (of.dirty) throw error(errc::storage, "a page of details cannot be written to the tier below");
+    }
+    empty(tiers_[index_of(t)], at);
+  }
+
+  void empty(tier_type& here, index at) {
+    if (&here == &tiers_[0] && here.slots[index_of(at)].block == last_block_) last_block_ = -1;
+    here.empty(at);
+  }
+
+  void start_write(index t, index at) {
+    tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
+    transfer one{.from = tiers_[index_of(t)].numbers(at), .bytes = block_bytes(shape_)};
+    if (t == 0) {
+      index below = tiers_[1].slot_of[index_of(of.block)];
+      if (below < 0) {  // nothing is fetched into it
+        below = claim(1);
+        tiers_[1].slots[index_of(below)].block = of.block;
+        tiers_[1].slot_of[index_of(of.block)] = below;
+      }
+      tiers_[1].order.touch(below);
+      tier_slot& target = tiers_[1].slots[index_of(below)];
+      settle(target);
+      one.to = tiers_[1].numbers(below);
+      target.dirty = file_ != nullptr;
+      counts_.device_out += one.bytes;
+      of.leaving = target.arriving = engine_.start(one);
+    } else {
+      one.file = file_.get();
+      one.block = of.block;
+      counts_.file_out += one.bytes;
+      of.leaving = engine_.start(one);
+    }
+  }
+
+  // Waits for a write. If it has failed, the block below is worth nothing, and this one is still to be written.
+  void finish_write(index t, tier_slot& of) {
+    const bool good = engine_.wait(std::exchange(of.leaving, 0));
+    if (good) of.dirty = false;
+    if (t > 0) return;
+    const index below = tiers_[1].slot_of[index_of(of.block)];
+    if (below < 0) return;
+    tiers_[1].slots[index_of(below)].arriving = 0;
+    if (!good) empty(tiers_[1], below);
+  }
+
+  // Waits for everything that goes on in a slot, whatever comes of it.
+  void settle(tier_slot& of) {
+    if (of.arriving != 0) engine_.wait(std::exchange(of.arriving, 0));
+    if (of.leaving != 0) engine_.wait(std::exchange(of.leaving, 0));
+  }
+
+  shape shape_;
+  std::vector<bool> written_;     // [blocks]  something is known of it
+  std::vector<tier_type> tiers_;  // device, host
+  std::unique_ptr<block_file> file_;
+  tier_statistics counts_;
+  index recent_[guarded] = {-1, -1, -1, -1};
+  index turn_ = 0;
+  index coming_ = 0;  // slots of the device with a transfer that has not been waited for
+  index last_block_ = -1;
+  T* last_ = nullptr;
+  Engine engine_;  // last: it ends before what it works on
+};
+
+}  // namespace v0
+}  // namespace zoomr
