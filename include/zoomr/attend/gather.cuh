@@ -14,6 +14,8 @@
 #include <zoomr/attend/token_list.cuh>
 #include <zoomr/math/logits.hpp>
 
+#include <type_traits>  // std::conditional_t
+
 namespace zoomr {
 inline namespace v0 {
 
