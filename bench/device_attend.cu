@@ -177,6 +177,7 @@ void add_attend_rows() {
   add_grid<bfloat16, 4>();
   add_grid<bfloat16, 1>();
   add_grid<bfloat16, 8>();
+  add_grid<bfloat16, 16>();
   for (const index sequences : toy ? std::vector<index>{1} : std::vector<index>{1, 8}) {
     for (const index splits : toy ? std::vector<index>{1, 3} : std::vector<index>{1, 2, 4, 8, 16, 32, 64}) {
       add_attend<bfloat16, 4>({sequences, toy ? 90 : 2048, true, splits}, l2::cold,
@@ -187,6 +188,7 @@ void add_attend_rows() {
   add_grid<float8, 4>();
   add_grid<float8, 1>();
   add_grid<float8, 8>();
+  add_grid<float8, 16>();
 }
 
 }  // namespace zoomr_bench

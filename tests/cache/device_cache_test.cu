@@ -69,7 +69,8 @@ void play_wildly(Player& plays, std::uint64_t seed) {
   }
 }
 
-void compare(const result_log& host, const result_log& device) {
+/// @param rounding  what outputs may differ by, beyond the order of summation
+void compare(const result_log& host, const result_log& device, index head_dim = 8, double rounding = 0.0) {
   REQUIRE(host.size() == device.size());
   for (const auto& [place, expected] : host) {
     CAPTURE(place.first);
@@ -77,15 +78,16 @@ void compare(const result_log& host, const result_log& device) {
     const token_result& got = device.at(place);
     REQUIRE(got.attended == expected.attended);
     REQUIRE(got.out.numbers.size() == expected.out.numbers.size());
-    // values lie in [-1, 1], logits in [-30, 30]: both are sums of at most 8 products below 3.3 * 2.3
-    const double allowed = 2 * tolerance::end_to_end(8, 8 * 3.3 * 2.3 / std::sqrt(8.0), tokens);
+    // values lie in [-1, 1]; logits are sums of at most head_dim products below 3.3 * 2.3
+    const double logit = 3.3 * 2.3 * std::sqrt(static_cast<double>(head_dim));
+    const double allowed = 2 * tolerance::end_to_end(head_dim, logit, tokens);
     for (std::size_t i = 0; i < got.out.numbers.size(); ++i) {
       REQUIRE(tolerance::within(static_cast<double>(got.out.numbers[i]), static_cast<double>(expected.out.numbers[i]),
-                                allowed));
+                                allowed + rounding));
     }
     for (std::size_t i = 0; i < got.lse.numbers.size(); ++i) {
       REQUIRE(tolerance::within(static_cast<double>(got.lse.numbers[i]), static_cast<double>(expected.lse.numbers[i]),
-                                30 * allowed));
+                                (1 + logit) * allowed));
     }
   }
 }
@@ -202,6 +204,38 @@ TEST_CASE("several sequences at once") {
   check_together(with(small::quest, [](auto& p) { p.segment.longest = 1; }), 1);
   check_together(small::zoomr_mass, 2);
   check_together(running_sentences, 3);
+}
+TEST_CASE("groups of 8 heads, whose queries have 16 bits: the same choices, attended to on tensor cores") {
+  constexpr shape wide{2, 16, 2, 64};
+  const auto check_wide = [&](const auto& policy, markup text, std::uint64_t seed) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    using zoomr::bfloat16;
+    INFO("seed ", seed);
+    // of these keys and queries 16 bits hold everything, so that all scores are the host's
+    const tape says = make_tape(wide, kind::ties, text, tokens, 30, seed);
+    player<policy_type, bfloat16> host(wide, policy, limits_for(tokens));
+    player<policy_type, bfloat16, device_as_host<policy_type, bfloat16, 64, 8, bfloat16>> device(wide, policy,
+                                                                                                 limits_for(tokens));
+    host.open(says);
+    device.open(says);
+    play_wildly(host, seed);
+    play_wildly(device, seed);
+    compare(host.at(0).log, device.at(0).log, 64, tolerance::rounded_weights(7, tokens) + tolerance::rounded(7));
+  };
+  check_wide(small::quest, markup::sentences, 3);
+  check_wide(small::zoomr_mass, markup::pairs, 4);
+}
+TEST_CASE("each head alone, its tokens split over blocks") {
+  constexpr shape split{2, 4, 2, 64};  // a tile is 32 tokens
+  using policy_type = std::remove_cvref_t<decltype(each_head)>;
+  const tape says = make_tape(split, kind::peaked, markup::sentences, tokens, 30, 9);
+  player<policy_type> host(split, each_head, limits_for(tokens));
+  player<policy_type, float, device_as_host<policy_type, float, 64, 2>> device(split, each_head, limits_for(tokens));
+  host.open(says);
+  device.open(says);
+  play_wildly(host, 9);
+  play_wildly(device, 9);
+  compare(host.at(0).log, device.at(0).log, 64);
 }
 TEST_CASE("summaries only") { check_texts(small::summary_only); }
 

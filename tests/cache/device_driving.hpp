@@ -8,11 +8,13 @@
 #include <cache/driving.hpp>
 #include <support/device_memory.hpp>
 
-#include <memory>  // std::unique_ptr
+#include <algorithm>  // std::copy_n, std::transform
+#include <memory>     // std::unique_ptr
 
 namespace zoomr_test {
 
-template <class Policy, class T, index HeadDim, index Group>
+/// @tparam Number  what keys, values, queries and outputs are on the device
+template <class Policy, class T, index HeadDim, index Group, class Number = float>
 class device_as_host {
  public:
   using cache_type = zoomr::device_cache<Policy, T, HeadDim, Group>;
@@ -32,23 +34,24 @@ class device_as_host {
     void append(index layer, view<const float, 3> keys, view<const float, 3> values) {
       if (!started_) pass_ == 0 ? step_.start(zoomr::stream{}) : step_.restart(zoomr::stream{});
       started_ = true;
-      device_array<float> k(copied(keys)), v(copied(values));
+      device_array<Number> k(copied(keys)), v(copied(values));
       step_.append(layer, on_device(k, keys), on_device(v, values), zoomr::stream{});
     }
     void observe(index layer, view<const float, 3> queries) {
-      device_array<float> q(copied(queries));
+      device_array<Number> q(copied(queries));
       step_.observe(layer, on_device(q, queries), zoomr::stream{});
     }
     void attend(index layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) {
-      device_array<float> q(copied(queries));
+      device_array<Number> q(copied(queries));
       const index tokens = room(out.extent(0));
-      device_array<float> o(tokens * out.stride(0), 77.0f);
+      device_array<Number> o(tokens * out.stride(0), zoomr::from_float<Number>(77.0f));
       device_array<float> l(tokens * lse.stride(0), 77.0f);
-      step_.attend(layer, on_device(q, queries), view<float, 3>(o.data(), {tokens, out.extent(1), out.extent(2)}),
+      step_.attend(layer, on_device(q, queries), view<Number, 3>(o.data(), {tokens, out.extent(1), out.extent(2)}),
                    view<float, 2>(l.data(), {tokens, lse.extent(1)}), zoomr::stream{});
       const auto outs = o.values();
       const auto lses = l.values();
-      std::copy_n(outs.begin(), out.extent(0) * out.stride(0), out.data());
+      std::transform(outs.begin(), outs.begin() + out.extent(0) * out.stride(0), out.data(),
+                     [](Number number) { return zoomr::to_float(number); });
       std::copy_n(lses.begin(), lse.extent(0) * lse.stride(0), lse.data());
       cache_.record(layer, pass_ == 1);
     }
@@ -63,12 +66,14 @@ class device_as_host {
    private:
     // Room for the tokens of any step, as a graph needs it; what is behind this step's tokens is NaN.
     index room(index tokens) const { return std::max(tokens, cache_.cache_.arrays().sizes.decode_tokens); }
-    std::vector<float> copied(view<const float, 3> numbers) const {
-      std::vector<float> made(numbers.data(), numbers.data() + std::int64_t{numbers.extent(0)} * numbers.stride(0));
-      made.resize(static_cast<std::size_t>(room(numbers.extent(0)) * numbers.stride(0)), zoomr::not_a_number);
+    std::vector<Number> copied(view<const float, 3> numbers) const {
+      std::vector<Number> made(static_cast<std::size_t>(room(numbers.extent(0)) * numbers.stride(0)),
+                               zoomr::from_float<Number>(zoomr::not_a_number));
+      std::transform(numbers.data(), numbers.data() + std::int64_t{numbers.extent(0)} * numbers.stride(0), made.begin(),
+                     zoomr::from_float<Number>);
       return made;
     }
-    view<const float, 3> on_device(device_array<float>& copy, view<const float, 3> like) const {
+    view<const Number, 3> on_device(device_array<Number>& copy, view<const float, 3> like) const {
       return {copy.data(), {room(like.extent(0)), like.extent(1), like.extent(2)}};
     }
 

@@ -375,6 +375,18 @@ __global__ void not_named(int* out) {
   out[t] = __shfl_sync(Right ? all_lanes : 0x7fffffffu, t, t % 32);
 }
 
+/// Tensor cores work for whole warps: half of the second one has ended, or asks for nothing.
+template <bool Right>
+__global__ void tiles_of_half_a_warp(int* out) {
+  const index t = thread_number();
+  out[t] = t;
+  if (t >= (Right ? 32 : 48)) return;
+  float sums[4] = {};
+  const unsigned ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+  mma_16x8x16<bfloat16>(sums, ones, {0x3f803f80u, 0x3f803f80u});
+  out[t] = static_cast<int>(sums[t % 4]) - 16 + t;
+}
+
 /// Half of the lanes have ended.
 template <bool Right>
 __global__ void value_of_nobody(int* out) {
@@ -575,6 +587,8 @@ TEST_CASE("lanes that are not in the same collective are found") {
   must_pass(not_named<true>, itself);
   must_fail(value_of_nobody<false>, "the value of a lane that takes no part is read");
   must_pass(value_of_nobody<true>, itself);
+  must_fail(tiles_of_half_a_warp<false>, "the value of a lane that takes no part is read");
+  must_pass(tiles_of_half_a_warp<true>, itself);
 }
 
 TEST_CASE("threads that wait for ever, or go on for ever, are found") {

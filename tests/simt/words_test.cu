@@ -553,4 +553,73 @@ TEST_CASE("the last block to arrive adds up what all have left, whichever it is"
   CHECK(zoomr_test::barriers_not_missed([] { return sum_is_right(1000, 3); }).empty());
 }
 
+// Tensor cores.
+
+namespace {
+
+/// Warps that multiply one pair of tiles each. All numbers lie as they are read by people: a [16][16], b [16][8].
+template <class Number, bool ByShuffles>
+__global__ void mma_kernel(const Number* a, const Number* b, const float* before, float* out) {
+  const index warp = own_block() * (static_cast<index>(blockDim.x) / warp_lanes) + own_thread() / warp_lanes;
+  const index row = own_thread() % warp_lanes / 4;
+  const index pair = own_thread() % 4 * 2;
+  const auto both = [](Number low, Number high) { return low.bits | static_cast<unsigned>(high.bits) << 16; };
+  const auto of_a = [&](index r, index k) {
+    const Number* at = a + (warp * 16 + r) * 16 + k;
+    return both(at[0], at[1]);
+  };
+  const auto of_b = [&](index k) {
+    const Number* at = b + (warp * 16 + k) * 8 + row;
+    return both(at[0], at[8]);
+  };
+  const unsigned left[4] = {of_a(row, pair), of_a(row + 8, pair), of_a(row, pair + 8), of_a(row + 8, pair + 8)};
+  const unsigned right[2] = {of_b(pair), of_b(pair + 8)};
+  float sums[4];
+  for (index i = 0; i < 4; ++i) sums[i] = before[(warp * 16 + row + i / 2 * 8) * 8 + pair + i % 2];
+  if constexpr (ByShuffles) {
+    mma_by_shuffles<Number>(sums, left, right);
+  } else {
+    mma_16x8x16<Number>(sums, left, right);
+  }
+  for (index i = 0; i < 4; ++i) out[(warp * 16 + row + i / 2 * 8) * 8 + pair + i % 2] = sums[i];
+}
+
+/// Small integers, so that every order of summation gives the same; three warps in two blocks.
+template <class Number, bool ByShuffles>
+bool products_are_right() {
+  constexpr index warps = 6;
+  std::vector<Number> a, b;
+  std::vector<float> before, expected;
+  for (const int number : odd_numbers(warps * 256, 5)) a.push_back(from_float<Number>(static_cast<float>(number % 99)));
+  for (const int number : odd_numbers(warps * 128, 9)) b.push_back(from_float<Number>(static_cast<float>(number % 77)));
+  for (const int number : odd_numbers(warps * 128, 4)) before.push_back(static_cast<float>(number % 1000) + 0.5f);
+  for (index w = 0; w < warps; ++w) {
+    for (index row = 0; row < 16; ++row) {
+      for (index column = 0; column < 8; ++column) {
+        float sum = before[size((w * 16 + row) * 8 + column)];
+        for (index k = 0; k < 16; ++k) {
+          sum += to_float(a[size((w * 16 + row) * 16 + k)]) * to_float(b[size((w * 16 + k) * 8 + column)]);
+        }
+        expected.push_back(sum);
+      }
+    }
+  }
+  device_array<Number> left(a), right(b);
+  device_array<float> start(before), out(warps * 128, not_a_number);
+  launch({2, 96}, stream{}, &mma_kernel<Number, ByShuffles>, left.data(), right.data(), start.data(), out.data());
+  return out.values() == expected;
+}
+
+}  // namespace
+
+TEST_CASE("tiles are multiplied as by three loops, by tensor cores and by shuffles") {
+  in_all_orders([](const std::string& order) {
+    CAPTURE(order);
+    CHECK(products_are_right<bfloat16, false>());
+    CHECK(products_are_right<float16, false>());
+    CHECK(products_are_right<bfloat16, true>());
+    CHECK(products_are_right<float16, true>());
+  });
+}
+
 }  // namespace zoomr

@@ -26,6 +26,16 @@ constexpr double end_to_end(double n, double logit, double tokens) {
   return 2 * (reduction(n) * logit + reduction(tokens));
 }
 
+/// A number rounded to a mantissa of so many bits: half of its last place, as a share of itself.
+constexpr double rounded(int mantissa) { return 0.5 / static_cast<double>(1 << mantissa); }
+
+/// An attention output whose weights are rounded to 16 bits before they meet values: each weight by its share, and in a
+/// float16 (10 bits of mantissa) those below 2^-14 by up to 2^-25 of the largest. Outputs are relative to the largest
+/// |value|. A log-sum-exp has none of it: the weights are added up unrounded.
+constexpr double rounded_weights(int mantissa, double tokens) {
+  return rounded(mantissa) + (mantissa == 10 ? tokens * 0x1p-25 : 0.0);
+}
+
 /// "Equal to full attention": the sets are the same and only the order of summation differs.
 inline constexpr double full_attention = 1e-5;
 

@@ -3,14 +3,18 @@
 // once for all query heads that share it.
 //
 // A block takes a stretch of one row's tokens, tile after tile: keys and values come by asynchronous copies, one tile
-// ahead. Lanes share a token's dimensions, groups of lanes take tokens, warps take tokens or, for large groups, heads.
+// ahead. Lanes share a token's dimensions, groups of lanes take tokens, warps take tokens or, for large groups, heads
+// (gather_warp.cuh); large groups of 16-bit queries are multiplied on tensor cores (gather_tensor.cuh).
 // States are merged from lanes to warps to splits, in an order that depends on sizes alone.
 #pragma once
 
 #include <zoomr/attend/gather.hpp>
+#include <zoomr/attend/gather_tensor.cuh>
 #include <zoomr/attend/gather_warp.cuh>
 #include <zoomr/attend/token_list.cuh>
 #include <zoomr/math/logits.hpp>
+
+#include <type_traits>  // std::conditional_t
 
 namespace zoomr {
 inline namespace v0 {
@@ -19,6 +23,8 @@ inline namespace v0 {
 /// how many there are.
 template <class T, class Number, class Rows, class Logits>
 struct gather_task {
+  using number = Number;
+
   stored_layer<T> layer;
   Rows rows;
   Logits logits;
@@ -48,15 +54,16 @@ __device__ inline gather_stretch stretch_of(index tokens, index tile, index spli
 }
 
 /// Everything that one block does.
-template <class T, index HeadDim, index Group, class Task, class Row>
+template <class Warp, index HeadDim, index Group, class Task, class Row>
 struct gather_block {
-  using layout = gather_layout<T, HeadDim, Group>;
+  using layout = typename Warp::layout;
+  using number = typename Task::number;
   static constexpr index ring = 3;  // tiles whose slots are known
 
   struct memory {
     shared_array<uint4, 4 * layout::stage> stages;  // [2][keys | values][tile][pieces]; then [warps, heads, head_dim]
     shared_array<index, ring * layout::tile> slots;
-    shared_array<float, 2 * layout::warps * layout::heads> ends;  // [warps, heads][max | sum]
+    shared_array<float, 2 * layout::token_parts * layout::block_heads> ends;  // [warps, heads][max | sum]
     shared_array<index, 1> last;
   };
 
@@ -82,23 +89,30 @@ struct gather_block {
     }
   }
 
-  /// Starts copying a tile, whose slots are found.
+  /// Starts copying a tile, whose slots are found. Warps that read whole tiles find zeros after the last token.
   __device__ void copy(index tile) {
     if (tile < tiles()) {
-      const index all = tokens_of(tile) * layout::pieces;
+      const index tokens = tokens_of(tile);
+      const index all = layout::reads_whole_tiles ? layout::stage : tokens * layout::pieces;
       for (auto i = static_cast<index>(threadIdx.x); i < all; i += layout::threads) {
-        const index slot = shared.slots[tile % ring * layout::tile + i / layout::pieces];
-        const std::int64_t offset =
-            task.layer.offset(slot, row.kv_head) + std::int64_t{i % layout::pieces} * layout::per_piece;
-        copy_async(shared.stages[keys_of(tile) + i], reinterpret_cast<const uint4*>(task.layer.keys + offset));
-        copy_async(shared.stages[values_of(tile) + i], reinterpret_cast<const uint4*>(task.layer.values + offset));
+        const index token = i / layout::pieces;
+        const index piece = i % layout::pieces;
+        const index place = keys_of(tile) + layout::place(token, piece);
+        if (layout::reads_whole_tiles && token >= tokens) {
+          shared.stages[place] = uint4{};
+          shared.stages[place + layout::stage] = uint4{};
+          continue;
+        }
+        const index slot = shared.slots[tile % ring * layout::tile + token];
+        const std::int64_t offset = task.layer.offset(slot, row.kv_head) + std::int64_t{piece} * layout::per_piece;
+        copy_async(shared.stages[place], reinterpret_cast<const uint4*>(task.layer.keys + offset));
+        copy_async(shared.stages[place + layout::stage], reinterpret_cast<const uint4*>(task.layer.values + offset));
       }
     }
     copy_async_commit();
   }
 
   /// Reads all tiles, each while the next one is on its way.
-  template <class Warp>
   __device__ void read_all(Warp& warp) {
     find(0);
     find(1);
@@ -113,24 +127,6 @@ struct gather_block {
       __syncthreads();
     }
     copy_async_wait<0>();
-  }
-
-  /// Leaves each warp's states in shared memory.
-  template <class Warp>
-  __device__ void leave(const Warp& warp) {
-    if (Warp::token_slot() != 0) return;
-    for (index h = 0; h < layout::heads; ++h) {
-      const index at = Warp::warp() * layout::heads + h;
-      if (Warp::lane() == 0) {
-        shared.ends[2 * at] = warp.max[h];
-        shared.ends[2 * at + 1] = warp.sum[h];
-      }
-      for (index i = 0; i < layout::dims; i += 4) {
-        const uint4 four = {bits_as<unsigned>(warp.out[h][i]), bits_as<unsigned>(warp.out[h][i + 1]),
-                            bits_as<unsigned>(warp.out[h][i + 2]), bits_as<unsigned>(warp.out[h][i + 3])};
-        shared.stages[(at * HeadDim + Warp::dim(i)) / 4] = four;
-      }
-    }
   }
 
   /// Where the warp that took part `part` of the tokens for a head of the block has left its state.
@@ -228,14 +224,14 @@ struct gather_block {
 
   __device__ void run() {
     {
-      gather_warp<T, HeadDim, Group> warp;
+      Warp warp;
       const index first = head_block * layout::block_heads + warp.head_part() * layout::heads;
       const index present = row.heads - first;
       warp.begin(&task.queries(row.token, row.first_head + (present > 0 ? first : 0), 0), present,
                  task.logits.of_query() * task.key_scale);
       read_all(warp);
       warp.merge_lanes();
-      leave(warp);
+      warp.leave(shared.stages, shared.ends);
     }
     __syncthreads();
     if (stretch.splits == 1) {
@@ -245,15 +241,20 @@ struct gather_block {
     each_output([&](index head, index d) { keep(head, d, of_block(head, d)); });
     if (comes_last()) each_output([&](index head, index d) { finish(head, d, of_splits(head, d)); });
   }
-
-  using number = std::remove_cvref_t<decltype(task.out(0, 0, 0))>;
 };
 
+/// How a warp works follows from the types: on tensor cores where they pay.
+template <class T, class Number, index HeadDim, index Group>
+using warp_that_gathers = std::conditional_t<fits_tensor_cores<T, Number, HeadDim, Group>(),
+                                             tensor_warp<T, Number, HeadDim, Group>, gather_warp<T, HeadDim, Group>>;
+
 template <class T, index HeadDim, index Group, class Task>
-__global__ void __launch_bounds__(gather_layout<T, HeadDim, Group>::threads) gather_attend_kernel(Task task) {
-  using layout = gather_layout<T, HeadDim, Group>;
+__global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, HeadDim, Group>::layout::threads)
+    gather_attend_kernel(Task task) {
+  using warp = warp_that_gathers<T, typename Task::number, HeadDim, Group>;
+  using layout = typename warp::layout;
   const auto row = task.rows.at(static_cast<index>(blockIdx.x));
-  using block = gather_block<T, HeadDim, Group, Task, decltype(row)>;
+  using block = gather_block<warp, HeadDim, Group, Task, decltype(row)>;
   const gather_stretch stretch =
       stretch_of(row.tokens.count(), layout::tile, static_cast<index>(blockIdx.y), static_cast<index>(gridDim.y));
   if (row.heads == 0 || static_cast<index>(blockIdx.y) >= stretch.splits) return;
@@ -263,14 +264,19 @@ __global__ void __launch_bounds__(gather_layout<T, HeadDim, Group>::threads) gat
 
 /// Attends: for each row the heads of one KV head over the row's tokens.
 ///
+/// With queries of 16 bits, a Group of 8 or more, and keys and values of the same type or of 8 bits, tensor cores
+/// multiply. Weights are then rounded to the type of queries before they meet values, which moves `out` by up to 2^-8
+/// (bfloat16) or 2^-11 (float16) of the largest |value|; `lse` stays as exact as it is.
+///
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule: a key is a multiple of 16 bytes
 /// @tparam Group    query heads of a row, at most
 /// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
 /// @cost   2 * HeadDim numbers read for each token of a row and each head block; one launch
 template <class T, index HeadDim, index Group, class Number, class Rows, class Logits>
 void gather_attend(const gather_task<T, Number, Rows, Logits>& task, index splits, stream on) {
-  using layout = gather_layout<T, HeadDim, Group>;
+  using layout = typename warp_that_gathers<T, Number, HeadDim, Group>::layout;
   using block_task = gather_task<T, Number, Rows, Logits>;
+  static_assert(layout::head_blocks <= gather_layout<T, HeadDim, Group>::head_blocks, "the workspace is for these");
   ZOOMR_EXPECTS(splits >= 1 && splits < 65536, "gather_attend: splits must lie in 1 ... 65535");
   ZOOMR_EXPECTS(splits == 1 || (task.partial != nullptr && task.arrived != nullptr),
                 "gather_attend: several splits need `partial` and `arrived`");

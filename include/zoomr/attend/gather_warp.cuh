@@ -38,6 +38,10 @@ struct gather_layout {
   static constexpr index at_once = rounds % 4 == 0 ? 4 : rounds % 2 == 0 ? 2 : 1;  // rounds that share one rescaling
   static constexpr index stage = tile * pieces;                                    // pieces of a tile's keys
   static_assert(HeadDim % per_piece == 0, "a key must be a multiple of 16 bytes");
+
+  static constexpr bool reads_whole_tiles = false;
+  /// Where a piece of a token lies in a stage.
+  ZOOMR_HD static constexpr index place(index token, index piece) { return token * pieces + piece; }
 };
 
 /// One warp's part of a block: the states of its heads over the tokens that it has seen.
@@ -170,6 +174,24 @@ struct gather_warp {
           out[h][i] *= scale;
           out[h][i] += __shfl_xor_sync(all_lanes, out[h][i], flipped);
         }
+      }
+    }
+  }
+
+  /// Leaves the states in shared memory: numbers as [warps, heads, head_dim], ends as [warps, heads][max | sum].
+  template <index N, index M>
+  __device__ void leave(shared_array<uint4, N>& numbers, shared_array<float, M>& ends) const {
+    if (token_slot() != 0) return;
+    for (index h = 0; h < heads; ++h) {
+      const index at = warp() * heads + h;
+      if (lane() == 0) {
+        ends[2 * at] = max[h];
+        ends[2 * at + 1] = sum[h];
+      }
+      for (index i = 0; i < dims; i += 4) {
+        const uint4 four = {bits_as<unsigned>(out[h][i]), bits_as<unsigned>(out[h][i + 1]),
+                            bits_as<unsigned>(out[h][i + 2]), bits_as<unsigned>(out[h][i + 3])};
+        numbers[(at * HeadDim + dim(i)) / 4] = four;
       }
     }
   }

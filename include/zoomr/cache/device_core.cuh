@@ -68,7 +68,7 @@ struct device_core {
     carve(arrays, from, sizes, on_device);
     carver from_host(pinned.data());
     for (device_table& table : on_host) table = carve_table(from_host, sizes);
-    zero_on_device(arrays.arrived, sizes.decode_tokens * model.heads * static_cast<byte_count>(sizeof(unsigned)), on);
+    zero_on_device(arrays.arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
     items.reserve(static_cast<std::size_t>(given.sequences));
     states.resize(static_cast<std::size_t>(given.sequences));
     for (device_sequence<Policy>& state : states) {

@@ -94,8 +94,8 @@ struct device_launches {
     const shape& model = core.sizes.model;
     if (deciding > 0) {
       select(layer, true, on);
-      const index readers = core.sizes.layer_rows == model.heads ? model.heads : model.kv_heads;
-      gather(layer, queries, out, lse, chosen_rows<Policy, T>{arrays(), deciding * readers}, core.sizes.splits, on);
+      const chosen_rows<Policy, T> rows{arrays(), deciding * core.sizes.readers()};
+      gather(layer, queries, out, lse, rows, core.sizes.splits, on);
     }
     if (in_prompt > 0) {
       gather(layer, queries, out, lse, prompt_rows<Policy, T>{arrays(), (deciding + in_prompt) * model.kv_heads}, 1,

@@ -125,6 +125,10 @@ struct device_sizes {
   index rows_in_layer(scope per) const {
     return per == scope::head ? model.heads : per == scope::kv_head ? model.kv_heads : 1;
   }
+  /// Rows of attention for each token: one for each KV head, or for each head where each chooses alone.
+  ZOOMR_HD index readers() const { return layer_rows == model.heads ? model.heads : model.kv_heads; }
+  /// Heads for which rows have room, present or not.
+  std::int64_t attending_heads() const { return std::int64_t{decode_tokens} * readers() * model.group(); }
   ZOOMR_HD index most_runs() const { return 2 * segments + 2; }
   index most_closings() const { return step_tokens + 3 * sequences; }
   index most_pages() const { return pages_for(step_tokens) + 2 * sequences; }
@@ -166,8 +170,8 @@ struct device_arrays {
   run* runs = nullptr;            // [decode_tokens][layer_rows][most_runs]
   index* before = nullptr;        // [decode_tokens][layer_rows][most_runs]
   attended_size* read = nullptr;  // [decode_tokens][layer_rows]
-  float* partial = nullptr;       // [decode_tokens * heads][splits][head_dim + 2]
-  unsigned* arrived = nullptr;    // [decode_tokens * heads]
+  float* partial = nullptr;       // [decode_tokens * readers][splits][group][head_dim + 2]
+  unsigned* arrived = nullptr;    // [decode_tokens * readers * group]
 
   /// Takes everything but the table from a block.
   void carve(carver& from, const device_sizes<Policy>& of) {
@@ -193,9 +197,8 @@ struct device_arrays {
       tallies = from.take<tally>(rows_of_tokens * of.segments);
       left = from.take<index>(rows_of_tokens * of.segments);
     }
-    const std::int64_t readers = std::int64_t{of.decode_tokens} * model.heads;
-    partial = from.take<float>(of.splits > 1 ? readers * of.splits * (model.head_dim + 2) : 0);
-    arrived = from.take<unsigned>(readers);
+    partial = from.take<float>(of.splits > 1 ? of.attending_heads() * of.splits * (model.head_dim + 2) : 0);
+    arrived = from.take<unsigned>(of.attending_heads());
   }
 
   // Where things lie.

@@ -16,7 +16,7 @@ struct chosen_rows {
 
   __device__ attending_row<tokens_of_runs> at(index i) const {
     const shape& model = a.sizes.model;
-    const index readers = a.sizes.layer_rows == model.heads ? model.heads : model.kv_heads;
+    const index readers = a.sizes.readers();
     const index t = i / readers;
     const index reader = i % readers;
     attending_row<tokens_of_runs> row;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. What kernels use of a device beyond CUDA's own words (threadIdx, __syncthreads, __shfl_xor_sync, atomicAdd):
-// shared memory, asynchronous copies, launches. With ZOOMR_SIMT naming a header, that header stands for the device:
-// the same code then runs on the host, one fiber for each thread (tests/support/simt.hpp).
+// shared memory, asynchronous copies, tensor cores, launches. With ZOOMR_SIMT naming a header, that header stands for
+// the device: the same code then runs on the host, one fiber for each thread (tests/support/simt.hpp).
 #pragma once
 
 #include <zoomr/core/error.hpp>
-#include <zoomr/core/types.hpp>
+#include <zoomr/core/storage.hpp>
 
-#include <cstddef>  // std::byte
-#include <cstring>  // std::memcpy, std::memset
-#include <memory>   // std::unique_ptr
+#include <cstddef>      // std::byte
+#include <cstring>      // std::memcpy, std::memset
+#include <memory>       // std::unique_ptr
+#include <type_traits>  // std::is_same_v
 
 #if defined(ZOOMR_SIMT)
 #include ZOOMR_SIMT
@@ -31,6 +32,27 @@ struct launch_shape {
   dim3 block;
 };
 
+/// mma_16x8x16 in plain arithmetic, for devices whose tensor cores do not know these types. Blocks have one dimension.
+template <class Number>
+__device__ inline void mma_by_shuffles(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  const auto at = [](unsigned pair, index half) {
+    return to_float(Number{static_cast<std::uint16_t>(half == 0 ? pair : pair >> 16)});
+  };
+  const auto lane = static_cast<index>(threadIdx.x) % warp_lanes;
+  for (index k = 0; k < 8; ++k) {  // pairs of products
+    const index row = lane / 4 * 4 + k % 4;
+    const unsigned upper = __shfl_sync(all_lanes, k < 4 ? a[0] : a[2], row);
+    const unsigned lower = __shfl_sync(all_lanes, k < 4 ? a[1] : a[3], row);
+    for (index column = 0; column < 2; ++column) {
+      const unsigned other = __shfl_sync(all_lanes, k < 4 ? b[0] : b[1], (lane % 4 * 2 + column) * 4 + k % 4);
+      for (index half = 0; half < 2; ++half) {
+        sums[column] += at(upper, half) * at(other, half);
+        sums[2 + column] += at(lower, half) * at(other, half);
+      }
+    }
+  }
+}
+
 #if defined(ZOOMR_SIMT)
 
 using stream = simt::stream;
@@ -39,6 +61,7 @@ using shared_array = simt::shared_array<T, N>;
 using simt::copy_async;
 using simt::copy_async_commit;
 using simt::copy_async_wait;
+using simt::mma_16x8x16;
 using simt::quick_exp2;
 inline float load_shared_by_blocks(const float* from) { return *from; }
 
@@ -109,6 +132,35 @@ __device__ inline float quick_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+/// sums += A B on tensor cores: A has 16 rows of 16 numbers, B 8 columns of 16, sums 16 rows of 8. All lanes of a warp
+/// call it. A bfloat16 or float16 has half a word, the lower half that of the lower index; lane 4r + c has
+///
+/// @param sums  rows r, r + 8 (outer), columns 2c, 2c + 1; added up in float, in an order that the device chooses
+/// @param a     rows r, r + 8 (inner), numbers 2c and 2c + 1 of a row, 2c + 8 and 2c + 9 (outer)
+/// @param b     of column r the numbers 2c and 2c + 1, 2c + 8 and 2c + 9
+/// @source      PTX, mma.m16n8k16
+template <class Number>
+__device__ inline void mma_16x8x16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<Number, bfloat16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    static_assert(std::is_same_v<Number, float16>, "tensor cores multiply bfloat16 or float16");
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+#else
+  mma_by_shuffles<Number>(sums, a, b);
+#endif
 }
 
 /// @throws error(device) with what CUDA says, if it is not success

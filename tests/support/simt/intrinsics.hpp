@@ -185,6 +185,58 @@ inline unsigned __reduce_xor_sync(unsigned mask, unsigned value, ZOOMR_SIMT_CALL
   return static_cast<unsigned>(simt::fold<simt::fold_xor>("__reduce_xor_sync", mask, value, {file, line}));
 }
 
+// Tensor cores.
+
+namespace simt {
+
+/// What a lane brings to sums += A B, as numbers: PTX's fragments of mma.m16n8k16.
+struct mma_fragments {
+  float a[8];
+  float b[4];
+  float sums[4];
+};
+
+/// The lane that has numbers `k` and `k` ^ 1 of a row of A, or of a column of B.
+inline std::size_t lane_of(int row, int k) { return static_cast<std::size_t>(row % 8 * 4 + k % 8 / 2); }
+
+/// Each sum is rounded once; a device may round after each product.
+inline void answer_of_mma(const shown_values& shown, meeting& at) {
+  at.undefined = shown.lanes != 0xffffffffu;
+  if (at.undefined) return;
+  const auto of = [&](std::size_t lane) { return reinterpret_cast<mma_fragments*>(shown.of[lane]); };
+  for (int i = 0; i < 4; ++i) {
+    const int row = at.source / 4 + i / 2 * 8;
+    const int column = at.source % 4 * 2 + i % 2;
+    float& sum = of(static_cast<std::size_t>(at.source))->sums[i];
+    double exact = static_cast<double>(sum);
+    for (int k = 0; k < 16; ++k) {
+      const float a = of(lane_of(row, k))->a[k / 8 * 4 + row / 8 * 2 + k % 2];
+      const float b = of(lane_of(column, k))->b[k / 8 * 2 + k % 2];
+      exact += static_cast<double>(a) * static_cast<double>(b);
+    }
+    sum = static_cast<float>(exact);
+  }
+}
+
+/// `Number` has 16 bits, and a to_float.
+template <class Number>
+void mma_16x8x16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2], ZOOMR_SIMT_CALLER) {
+  const auto half = [](unsigned pair, int i) { return to_float(Number{static_cast<std::uint16_t>(pair >> (16 * i))}); };
+  mma_fragments mine;
+  for (int i = 0; i < 8; ++i) mine.a[i] = half(a[i / 2], i % 2);
+  for (int i = 0; i < 4; ++i) mine.b[i] = half(b[i / 2], i % 2);
+  std::memcpy(mine.sums, sums, sizeof sums);
+  meet_warp({.name = "mma_16x8x16",
+             .at = {file, line},
+             .lanes = 0xffffffffu,
+             .value = reinterpret_cast<std::uintptr_t>(&mine),
+             .source = lane(),
+             .answer = &answer_of_mma});
+  std::memcpy(sums, mine.sums, sizeof sums);
+}
+
+}  // namespace simt
+
 #undef ZOOMR_SIMT_CALLER
 
 // Bits and loads.
