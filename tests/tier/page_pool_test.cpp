@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 #include <core/random.hpp>
 #include <zoomr/core/storage.hpp>
-#include <zoomr/tier/page_pool.hpp>
 #include <zoomr/store/placement.hpp>
+#include <zoomr/tier/page_pool.hpp>
 
 #include <algorithm>  // std::sort
 #include <set>        // std::set
