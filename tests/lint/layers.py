@@ -28,8 +28,8 @@ cache/sequence_state.hpp
 cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/trace.hpp
 cache/sequences.hpp cache/evicting.hpp cache/core.hpp cache/choosing.hpp
 cache/retaining.hpp cache/commit.hpp cache/audit.hpp step.hpp kv_cache.hpp
-cache/device_layout.cuh cache/device_kernels.cuh cache/device_rows.cuh cache/device_core.cuh
-cache/device_launches.cuh device_step.cuh device_cache.cuh
+cache/observation.cuh cache/device_retained.cuh cache/device_layout.cuh cache/device_kernels.cuh cache/device_rows.cuh
+cache/device_core.cuh cache/device_retaining.cuh cache/device_launches.cuh device_step.cuh device_cache.cuh
 zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300

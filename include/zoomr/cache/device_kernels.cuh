@@ -32,24 +32,27 @@ __global__ void prepare_kernel(Arrays a) {
   }
 }
 
-/// Summarises the closed segments of the table, one lane in each block: keys in ascending order, as on the host.
+/// Summarises the closed segments of the table, or those of one sequence again, one lane in each block: keys in
+/// ascending order, as on the host.
 template <class Policy, class T>
 __global__ void summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
   constexpr index rows = decltype(policy.summarize)::summary::rows;
   const auto lane = static_cast<index>(blockIdx.y);
   const shape& model = a.sizes.model;
-  for (auto i = static_cast<index>(blockIdx.x); i < a.table.counts->closings; i += static_cast<index>(gridDim.x)) {
-    const device_closing& closing = a.table.closings[i];
+  for (auto i = static_cast<index>(blockIdx.x); i < a.closing_count(); i += static_cast<index>(gridDim.x)) {
+    const device_closing closing = a.closing(i);
+    const slot_map slots = a.retained.slots_of(closing.sequence, lane, closing.held);
+    const run cue{slots.slot_of(closing.closed.cue_begin), slots.slot_of(closing.closed.cue_end)};
     const view<const index> pages = a.pages_of(closing.sequence);
     float* out = a.summaries_of(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
     for (auto d = static_cast<index>(threadIdx.x); d < model.head_dim; d += static_cast<index>(blockDim.x)) {
       auto c = policy.summarize.open();
-      for (index slot = closing.closed.cue_begin; slot < closing.closed.cue_end; ++slot) {
+      for (index slot = cue.first; slot < cue.last; ++slot) {
         const T* keys = a.key(lane / model.kv_heads, pages[slot / page_tokens], lane % model.kv_heads);
         const float stored = to_float(keys[slot % page_tokens * model.head_dim + d]);
         policy.summarize.fold(c, fused(stored, key_scale, -0.0f));
       }
-      policy.summarize.close(c, closing.closed.cue_end - closing.closed.cue_begin);
+      policy.summarize.close(c, cue.size());
       for (index r = 0; r < rows; ++r) out[d * rows + r] = c.row[r];
     }
   }
@@ -142,6 +145,12 @@ struct layer_row {
   __device__ view<index> left() const { return {a.left + a.token_row(t, row) * a.sizes.segments, {token.segments}}; }
   __device__ view<const segment> segments() const { return a.segments_of(token.sequence, token.segments); }
 
+  /// Of the KV head whose tokens the row reads.
+  __device__ slot_map slots() const {
+    const index kv_heads = a.sizes.model.kv_heads;
+    return a.retained.slots_of(token.sequence, layer * kv_heads + row * kv_heads / a.sizes.layer_rows, token.held);
+  }
+
   __device__ agreeing to_agree() const {
     const index heads = a.sizes.model.heads / a.sizes.layer_rows;
     const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
@@ -155,6 +164,7 @@ struct layer_row {
     made.due = true;
     made.segments = segments();
     made.zone = token.zone;
+    made.slots = slots();
     made.tallies = tallies();
     made.least = consensus_type::least;
     made.least_attended = least_attended<consensus_type>(policy.zone.summaries);
@@ -171,6 +181,7 @@ struct layer_row {
     made.due = true;
     made.zone = token.zone;
     made.own_summary = !Policy::selects || policy.zone.own_summary;
+    made.slots = slots();
     made.runs = {a.runs + at * a.sizes.most_runs(), {a.sizes.most_runs()}};
     made.before = {a.before + at * a.sizes.most_runs(), {a.sizes.most_runs()}};
     made.size = a.read + at;
@@ -234,7 +245,7 @@ __global__ void __launch_bounds__(choose_threads)
   index reads = row.token.reads;
   if constexpr (Policy::selects) {
     if (policy.agree.per != scope::sequence && row.chooses()) {
-      begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.tallies());
+      begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.tallies());
       agree(policy.agree, row.to_agree(), block);
       choose_row(block, walk_scratch, policy.select, row.to_choose());
       __syncthreads();

@@ -4,6 +4,7 @@
 
 #include <zoomr/cache/device_core.cuh>
 #include <zoomr/cache/device_kernels.cuh>
+#include <zoomr/cache/device_retaining.cuh>
 #include <zoomr/cache/device_rows.cuh>
 
 namespace zoomr {
@@ -57,6 +58,9 @@ struct device_launches {
   /// Remembers a layer's queries, and scores for the tokens that choose.
   template <class Number>
   void see(index layer, view<const Number, 3> queries, stream on) const {
+    if constexpr (decltype(Policy::retain)::observes) {
+      if (t == 0) observe_prompts<HeadDim>(core, arrays(), layer, queries, on);
+    }
     if constexpr (Policy::selects) {
       if (core.sizes.records > 0 || in_prompt > 0) {
         launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<Policy, T, Number>, arrays(),
@@ -127,11 +131,40 @@ struct device_launches {
     gather_attend<T, HeadDim, Group>(task, splits, on);
   }
 
+  /// Has the lanes of sequences that give tokens up move together what is left.
+  /// @return  true if some do
+  bool compact(stream on) const {
+    bool any = false;
+    if constexpr (decltype(Policy::retain)::observes) {
+      for (const device_item& item : core.items) {
+        if (!item.retained) continue;
+        compact_lanes<HeadDim>(core, arrays(), item.plan.seq, on);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  /// Makes the summaries of those sequences from the keys that are left.
+  void summarize_again(stream on) const {
+    if constexpr (Policy::selects && decltype(Policy::retain)::observes) {
+      for (const device_item& item : core.items) {
+        const device_sequence<Policy>& of = core.state(item.plan.seq);
+        if (!item.retained || of.segment_count() == 0) continue;
+        device_arrays<Policy, T> all = arrays();
+        all.again = {item.plan.seq, of.segment_count(), core.held(of)};
+        launch({grid(std::min<index>(of.segment_count(), 1024), core.sizes.model.lanes()), dim3(plain_threads)}, on,
+               summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale);
+      }
+    }
+  }
+
   /// Summarises what a chunk of a prompt has closed; and where it ends one, makes the first choice, from the queries of
   /// its last token.
   void after_prompt(stream on) const {
     upload(on);
     update_index(on);
+    summarize_again(on);
     if constexpr (Policy::selects) {
       if (deciding == 0) return;
       const shape& model = core.sizes.model;
