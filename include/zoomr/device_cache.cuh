@@ -24,8 +24,10 @@ class device_cache {
   static_assert(!retains || device_observer<decltype(Policy::retain)>,
                 "device_cache: a retainer that observes needs `rate(retainer, seen, importance, block)` for the device "
                 "(retain/rating.cuh)");
-  static_assert(!retains || retains_at_prompt_end<decltype(Policy::retain)>,
-                "device_cache: tokens can be given up on the device at the end of the prompt only, not while decoding");
+  static_assert(!retains || !hearing_observer<decltype(Policy::retain)> ||
+                    device_hearing_observer<decltype(Policy::retain)>,
+                "device_cache: a retainer that hears queries needs `hear(retainer, heard, received, block)` for the "
+                "device (retain/rating.cuh)");
   static_assert(!Policy::selects || dimension_summarizer<decltype(Policy::summarize)>,
                 "device_cache: a summarizer must work dimension by dimension (open, fold, close)");
   static_assert(!Policy::selects || limited_selector<decltype(Policy::select)>,
@@ -65,6 +67,7 @@ class device_cache {
     closing.choices.clear();
     closing.dropped = false;
     closing.known_segments = 0;
+    closing.sums = {};
     core_->trim(closing);
   }
 
@@ -139,6 +142,11 @@ class device_cache {
     }
     if (problem == nullptr && policy.refresh.drift() >= -1.0f) {
       problem = "device_cache: a device cannot refresh on drift yet";
+    }
+    if constexpr (retains && hearing_observer<decltype(Policy::retain)>) {
+      if (problem == nullptr && !policy.zone.prompt) {
+        problem = "device_cache: a retainer that hears queries itself must leave the prompt alone (zones.prompt)";
+      }
     }
     if (problem == nullptr && (splits < 1 || splits > 1024)) problem = "device_cache: splits must lie in 1 ... 1024";
     ZOOMR_EXPECTS(problem == nullptr, problem);

@@ -128,15 +128,17 @@ class device_step {
       ZOOMR_EXPECTS(announced < 0 || announced == accepted[i], "commit: accept what `again` was told");
     }
     for (index i = 0; i < items(); ++i) {
-      const bool observes = accepted[i] > 0 && core_->kept_of_prompt(at(i).plan) > 0;
+      const bool observes = accepted[i] > 0 && core_->observes(at(i).plan);
       ZOOMR_EXPECTS(!observes || at(i).plan.seen_layers >= core_->sizes.model.layers,
-                    "commit: attend or observe the prompt's last chunk in every layer");
+                    at(i).plan.prompt_ends ? "commit: attend or observe the prompt's last chunk in every layer"
+                                           : "commit: the policy adds up attention: attend or observe each chunk of "
+                                             "the prompt in every layer");
     }
     core_->clear_table(2);
     for (index i = 0; i < items(); ++i) core_->commit_item(at(i), accepted[i]);
     const device_counts& listed = *core_->on_host[2].counts;
     const launches_type last{*core_, 2, listed.tokens};
-    if (last.compact(on) || listed.tokens > 0 || listed.closings > 0) last.after_prompt(on);
+    if (last.give_up(on) || listed.tokens > 0 || listed.closings > 0) last.after_prompt(on);
     abandon();
   }
   void commit(index accepted, stream on) { commit(view<const index>(&accepted, {1}), on); }

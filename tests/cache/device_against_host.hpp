@@ -55,7 +55,8 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
     if (random.chance(40)) draft.ids.back() = random.chance(50) ? delimiter_id : random.between(1, 30);
     plays.play({draft}, until);
     longest = std::max(longest, plays.tokens());
-    if (random.chance(15) &&
+    const bool stays = least_rollback(policy, says.prompt, plays.tokens() + 3) <= plays.tokens();
+    if (random.chance(15) && stays &&
         plays.tokens() + 3 <= tokens) {  // other text, which closes other segments, is committed and undone
       const index before = plays.tokens();
       for (index count = random.between(1, 3); count > 0; --count) {

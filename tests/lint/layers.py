@@ -18,7 +18,7 @@ config.hpp version.hpp
 core/types.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp
 core/device.cuh core/vectors.cuh core/block.cuh
 math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
-math/softmax.cuh math/best.cuh math/top_k.cuh
+math/dot.cuh math/softmax.cuh math/best.cuh math/top_k.cuh
 segment.hpp slots.hpp summaries.hpp attention.hpp concepts.hpp taking.hpp zones.hpp
 segment/|retain/|summarize/|ask/|score/|agree/|select/|refresh/|store/|attend/
 policy.hpp
@@ -29,7 +29,7 @@ cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/trace.hpp
 cache/sequences.hpp cache/evicting.hpp cache/core.hpp cache/choosing.hpp
 cache/retaining.hpp cache/commit.hpp cache/audit.hpp step.hpp kv_cache.hpp
 cache/observation.cuh cache/device_retained.cuh cache/device_layout.cuh cache/device_kernels.cuh cache/device_rows.cuh
-cache/device_core.cuh cache/device_retaining.cuh cache/device_launches.cuh device_step.cuh device_cache.cuh
+cache/device_retain_kernels.cuh cache/device_core.cuh cache/device_retaining.cuh cache/device_launches.cuh device_step.cuh device_cache.cuh
 zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300

@@ -24,6 +24,7 @@ struct device_sequence : token_state<Policy> {
   std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
   bool dropped = false;                // an older one was given up
   index known_segments = 0;            // in the device's table, and summarised
+  carried_sums sums;
 
   index last_choice() const { return choices.empty() ? -1 : choices.back().position; }
   /// True if what was in force before the token at `position` is still there.
@@ -33,8 +34,8 @@ struct device_sequence : token_state<Policy> {
 /// One sequence's part of a step, as the device cache needs it.
 struct device_item {
   planned_item plan;
-  index place = -1;       // of the choice that its last token makes and that stays in force
-  bool retained = false;  // its commit has had tokens given up
+  index place = -1;   // of the choice that its last token makes and that stays in force
+  retention_due due;  // by its commit
 };
 
 /// Everything but the public calls.
@@ -140,9 +141,14 @@ struct device_core {
   index kept_of_prompt(const planned_item& plan) const {
     if constexpr (decltype(policy.retain)::observes) {
       const index kept = policy.retain.kept(plan.first + plan.tokens);
-      if (plan.prompt_ends && !policy.zone.prompt && kept < plan.first + plan.tokens) return kept;
+      if (sizes.kept > 0 && plan.prompt_ends && !policy.zone.prompt && kept < plan.first + plan.tokens) return kept;
     }
     return 0;
+  }
+
+  /// The queries of this chunk of a prompt count: the policy adds up attention, or the prompt ends here.
+  bool observes(const planned_item& plan) const {
+    return kept_of_prompt(plan) > 0 || (plan.prompt && sizes.carried > 0 && !policy.zone.prompt);
   }
 
   /// Lists for table `t` the pages of slots [first, last).
@@ -223,8 +229,8 @@ struct device_core {
     commit_tokens(policy, of, view<const planned_token>(planned).slice(plan.planned, plan.planned + accepted),
                   plan.prompt_ends, limits.undo());
     if (policy.store.evicts) evict_unreachable(policy, limits.undo(), of, stock);
-    if (const index kept = kept_of_prompt(plan); kept > 0) hold(item, kept);
-    if (plan.prompt) {
+    item.due = retain_now(policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, plan.prompt);
+    if (plan.prompt || item.due.kept > 0) {
       list_closings(2, plan.seq);
       of.known_segments = of.segment_count();
     }
@@ -243,14 +249,6 @@ struct device_core {
   }
 
  private:
-  // Each lane holds `kept` tokens from now on.
-  void hold(device_item& item, index kept) {
-    device_sequence<Policy>& of = state(item.plan.seq);
-    of.kept_each = kept;
-    of.compacted_end = of.tokens();
-    item.retained = true;
-  }
-
   void list_first_choice(const device_item& item) {
     device_sequence<Policy>& of = state(item.plan.seq);
     const index position = of.tokens() - 1;

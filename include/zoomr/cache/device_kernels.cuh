@@ -11,6 +11,8 @@
 #include <zoomr/score/scores.cuh>
 #include <zoomr/select/choose.cuh>
 
+#include <concepts>  // std::same_as
+
 namespace zoomr {
 inline namespace v0 {
 
@@ -118,6 +120,9 @@ struct rows_to_score {
     if (a.sizes.records > 0 && !token.prompt) {
       row.sums = a.sums_of(token.sequence, token.position, layer);
       row.sums = row.sums.slice(first, first + model.group());
+    }
+    if constexpr (std::same_as<Number, float>) {
+      if (token.prompt) row.sums = row.queries;  // the first choice: nothing has been summed yet
     }
     row.summaries = a.summaries_of(token.sequence, layer * model.kv_heads + kv_head);
     row.segments = token.segments;

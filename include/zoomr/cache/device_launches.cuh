@@ -60,6 +60,10 @@ struct device_launches {
   void see(index layer, view<const Number, 3> queries, stream on) const {
     if constexpr (decltype(Policy::retain)::observes) {
       if (t == 0) observe_prompts<HeadDim>(core, arrays(), layer, queries, on);
+      if (core.sizes.noted > 0 && deciding > 0) {
+        launch({grid(deciding), dim3(plain_threads)}, on, note_kernel<device_arrays<Policy, T>, Number>, arrays(),
+               layer, queries);
+      }
     }
     if constexpr (Policy::selects) {
       if (core.sizes.records > 0 || in_prompt > 0) {
@@ -131,16 +135,12 @@ struct device_launches {
     gather_attend<T, HeadDim, Group>(task, splits, on);
   }
 
-  /// Has the lanes of sequences that give tokens up move together what is left.
-  /// @return  true if some do
-  bool compact(stream on) const {
+  /// Gives up what the commits of this step have made due.
+  /// @return  true if lanes hold other tokens than before
+  bool give_up(stream on) const {
     bool any = false;
     if constexpr (decltype(Policy::retain)::observes) {
-      for (const device_item& item : core.items) {
-        if (!item.retained) continue;
-        compact_lanes<HeadDim>(core, arrays(), item.plan.seq, on);
-        any = true;
-      }
+      for (const device_item& item : core.items) any = retain_lanes<HeadDim>(core, arrays(), item, on) || any;
     }
     return any;
   }
@@ -150,7 +150,7 @@ struct device_launches {
     if constexpr (Policy::selects && decltype(Policy::retain)::observes) {
       for (const device_item& item : core.items) {
         const device_sequence<Policy>& of = core.state(item.plan.seq);
-        if (!item.retained || of.segment_count() == 0) continue;
+        if (item.due.kept == 0 || of.segment_count() == 0) continue;
         device_arrays<Policy, T> all = arrays();
         all.again = {item.plan.seq, of.segment_count(), core.held(of)};
         launch({grid(std::min<index>(of.segment_count(), 1024), core.sizes.model.lanes()), dim3(plain_threads)}, on,

@@ -106,6 +106,8 @@ struct device_sizes {
   index splits = 1;   // blocks that may share one row's tokens
   index tokens = 0;   // of one sequence
   index kept = 0;     // tokens that a lane may keep; 0: none is ever given up
+  index noted = 0;    // queries remembered until tokens are given up again
+  index carried = 0;  // tokens whose attention adds up, of each query head; 0: it does not
   bool persists = false;
 
   device_sizes() = default;
@@ -120,7 +122,7 @@ struct device_sizes {
     const layout<Policy> host(with, policy, limits);
     segments = host.most_segments;
     tokens = limits.tokens;
-    kept = host.kept;
+    kept = host.kept, noted = host.noted, carried = host.carried;
     layer_rows = decltype(policy.retain)::observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
     if constexpr (Policy::selects) {
       summary_numbers = static_cast<index>(host.segment_summary());
@@ -203,7 +205,7 @@ struct device_arrays {
     const std::int64_t readers = std::int64_t{of.decode_tokens} * model.heads;
     partial = from.take<float>(of.splits > 1 ? readers * of.splits * (model.head_dim + 2) : 0);
     arrived = from.take<unsigned>(readers);
-    retained.carve(from, model, of.sequences, of.kept, of.tokens);
+    retained.carve<retention_reads_keys<decltype(Policy::retain)>()>(from, of);
   }
 
   // Where things lie.

@@ -1,128 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Device twin of retaining.hpp. How many tokens a lane keeps follows from counts, so that the host plans pages and
-// slots; which ones, the device finds while the queries of the prompt's last chunk pass, layer by layer, and writes
-// them where nobody looks before commit. Then keys and values move together.
+// slots; which ones, the device finds: at the end of the prompt while the queries of its last chunk pass, layer by
+// layer, and writes them where nobody looks before commit; while decoding at the commit itself, from queries that were
+// remembered. Then keys, values and sums move together.
 #pragma once
 
 #include <zoomr/cache/device_core.cuh>
-#include <zoomr/core/vectors.cuh>
+#include <zoomr/cache/device_retain_kernels.cuh>
+#include <zoomr/retain/accumulated_attention.cuh>
+#include <zoomr/retain/distinct_attention.cuh>
+#include <zoomr/retain/lately_best_pages.cuh>
 #include <zoomr/retain/observed_attention.cuh>
 
 namespace zoomr {
 inline namespace v0 {
 
-/// A retainer that has done its work when the prompt ends.
-template <class T>
-concept retains_at_prompt_end = !T::while_decoding && !T::accumulates;
+/// One sequence in one layer, whose tokens are to be rated.
+template <index HeadDim, class Policy, class T>
+struct observing_layer {
+  device_core<Policy, T>& core;
+  const device_arrays<Policy, T>& arrays;
+  index sequence;
+  index layer;
+  held_slots held;  // what its lanes hold now
 
-/// The lanes of one layer when a prompt ends.
-template <class Policy, class T>
-struct lanes_to_choose {
-  device_arrays<Policy, T> a;
-  index sequence = 0;
-  index layer = 0;
-  index tokens = 0;   // that each lane holds
-  index scored = 0;   // the first so many compete
-  index queries = 0;  // that were observed
-  index first = 0;    // tokens at the front that are kept in any case
-  index kept = 0;
+  const shape& model() const { return core.sizes.model; }
+  index slot_end(index position) const { return held.kept == 0 ? position : held.kept + position - held.compacted_end; }
 
-  __device__ lane_to_choose at(index kv_head) const {
-    const shape& model = a.sizes.model;
-    const retained_arrays& of = a.retained;
-    lane_to_choose lane;
-    lane.seen.received = {
-        of.received + std::int64_t{kv_head} * model.group() * of.tokens, {model.group(), tokens}, {of.tokens, 1}};
-    lane.seen.scored = scored;
-    lane.seen.queries = queries;
-    lane.first = first;
-    lane.importance = {of.importance + std::int64_t{kv_head} * of.tokens, {tokens}};
-    lane.kept = of.kept_of(sequence, layer * model.kv_heads + kv_head, kept);
-    return lane;
+  /// Keys of the lanes' first slots, for a retainer that reads them.
+  void copy_keys(index slots, stream on) const {
+    if constexpr (decltype(core.policy.retain)::reads_keys) {
+      const dim3 grid(static_cast<unsigned>(std::min<index>(slots, 256)), static_cast<unsigned>(model().kv_heads));
+      launch({grid, dim3(static_cast<unsigned>(HeadDim))}, on, &copy_keys_kernel<HeadDim, device_arrays<Policy, T>>,
+             arrays, sequence, layer, slots, core.limits.key_scale);
+    }
+  }
+
+  /// Lets the queries of the tokens in `asking` be heard, on top of the first `summed` sums in half `from`; the result
+  /// lies in half `to`.
+  /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
+  template <class Number>
+  void hear(view<const Number, 3> queries, index first_row, run asking, index summed, index from, index to,
+            stream on) const {
+    using retainer_type = decltype(core.policy.retain);
+    observing_queries<T, Number> of;
+    of.queries = queries;
+    of.group = model().group();
+    const index slots = slot_end(asking.last);
+    of.before = arrays.retained.sums_of(sequence, layer, from, slots);
+    of.received = arrays.retained.sums_of(sequence, layer, to, slots);
+    of.known = std::min(summed, slot_end(asking.first));
+    of.first_row = first_row;
+    of.count = asking.size();
+    of.context = slot_end(asking.first + 1);
+    if constexpr (hearing_observer<retainer_type>) {
+      const lanes_to_hear<device_arrays<Policy, T>> lanes{arrays, asking.first, pinned()};
+      launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, on,
+             &hear_kernel<retainer_type, T, Number, decltype(lanes)>, core.policy.retain, of, lanes);
+    } else {
+      observe(of, on);
+    }
+  }
+
+  /// Writes which of the first `slots` slots each lane keeps.
+  /// @param kept     of kept[kv_head], with this stride
+  void choose(index slots, index kept_each, index queries, index half, index* kept, std::int64_t stride,
+              stream on) const {
+    lanes_to_choose<device_arrays<Policy, T>> lanes;
+    lanes.a = arrays;
+    lanes.received = arrays.retained.sums_of(sequence, layer, half, slots);
+    lanes.scored = slots - core.policy.retain.safe(slots);
+    lanes.queries = queries;
+    lanes.first = std::max(pinned(), core.policy.zone.sinks);
+    lanes.kept = kept;
+    lanes.stride = stride;
+    lanes.kept_each = kept_each;
+    launch({dim3(static_cast<unsigned>(model().kv_heads)), dim3(keep_threads)}, on,
+           &choose_kept_kernel<decltype(core.policy.retain), decltype(lanes)>, core.policy.retain, lanes);
+  }
+
+  /// Moves together what the lanes of `layers` layers from this one on keep.
+  void compact(index layers, const index* slots, std::int64_t stride, index kept, index half, stream on) const {
+    launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, on,
+           &compact_kernel<HeadDim, device_arrays<Policy, T>>, arrays,
+           compacting{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
+  }
+
+  /// 32 queries at a time.
+  template <class Number>
+  void observe(observing_queries<T, Number> of, stream on) const {
+    of.layer = {
+        arrays.key(layer, 0, 0), nullptr, arrays.sizes.page_numbers(), std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
+    of.pages = arrays.pages_of(sequence);
+    of.scale = core.limits.logit_scale(HeadDim);
+    of.sums = arrays.retained.sums;
+    for (index left = of.count; left > 0; left -= of.count) {
+      of.count = std::min(observed_at_once, left);
+      observe_queries<HeadDim>(of, on);
+      of.first_row = of.row_of(of.count);
+      of.context += of.count;
+      of.before = of.received;
+      of.known = of.context - 1;
+    }
+  }
+
+  index pinned() const {
+    const auto& of = core.state(sequence);
+    return of.in_prompt() ? 0 : of.pinned(core.policy.zone);
   }
 };
 
-inline constexpr index compact_threads = 256;
-
-/// Moves keys and values of the slots that its table names to the front of each lane, a block for each. No number moves
-/// to the back, so that what a tile of threads reads has not been written by an earlier one.
-template <index HeadDim, class Policy, class T>
-__global__ void __launch_bounds__(compact_threads)
-    compact_kernel(device_arrays<Policy, T> a, index sequence, index kept) {
-  constexpr index pieces = HeadDim * static_cast<index>(sizeof(T)) / 16;  // of a key
-  const auto lane = static_cast<index>(blockIdx.x);
-  const index layer = lane / a.sizes.model.kv_heads;
-  const index kv_head = lane % a.sizes.model.kv_heads;
-  const view<const index> pages = a.pages_of(sequence);
-  const view<const index> slots = a.retained.kept_of(sequence, lane, kept);
-  const auto piece_of = [&](index slot, index piece) {
-    T* key = a.key(layer, pages[slot / page_tokens], kv_head) + slot % page_tokens * HeadDim;
-    return reinterpret_cast<uint4*>(key) + piece;
-  };
-  const std::int64_t to_value = a.value_offset() / per_vector<T>;
-  const std::int64_t all = std::int64_t{kept} * pieces;
-  for (std::int64_t first = 0; first < all; first += compact_threads) {
-    const std::int64_t at = first + static_cast<index>(threadIdx.x);
-    const auto slot = static_cast<index>(at / pieces);
-    const auto piece = static_cast<index>(at % pieces);
-    const bool moves = at < all && slots[slot] != slot;
-    uint4 key{}, value{};
-    if (moves) {
-      const uint4* from = piece_of(slots[slot], piece);
-      key = from[0];
-      value = from[to_value];
-    }
-    __syncthreads();
-    if (!moves) continue;
-    uint4* to = piece_of(slot, piece);
-    to[0] = key;
-    to[to_value] = value;
-  }
-}
-
-/// Lets the last queries of prompts that end in this step be heard in one layer, and says what each lane will keep.
+/// Lets the queries of a chunk of a prompt that count be heard in one layer; where it ends the prompt, says what each
+/// lane will keep.
 /// @param queries  [tokens of the step, heads, head_dim]
-/// @cost  for each such prompt 5 launches, 4 more for each 32 queries beyond the first
+/// @cost  for each such item 4 launches for each 32 queries, 1 or 2 more at the end of the prompt
 template <index HeadDim, class Policy, class T, class Number>
 void observe_prompts(device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, index layer,
                      view<const Number, 3> queries, stream on) {
-  const shape& model = core.sizes.model;
+  if constexpr (hearing_observer<decltype(core.policy.retain)>) return;  // the prompt is pinned
   for (device_item& item : core.items) {
     planned_item& plan = item.plan;
-    const index kept = core.kept_of_prompt(plan);
-    if (kept == 0) continue;
+    if (!core.observes(plan)) continue;
     ++plan.seen_layers;
     const index end = plan.first + plan.tokens;
-    const index observed = core.policy.retain.observed(end);
-    observing_queries<T, Number> of;
-    of.layer = {
-        arrays.key(layer, 0, 0), nullptr, arrays.sizes.page_numbers(), std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
-    of.pages = arrays.pages_of(plan.seq);
-    of.queries = queries;
-    of.group = model.group();
-    of.scale = core.limits.logit_scale(HeadDim);
-    of.sums = arrays.retained.sums;
-    of.received = {arrays.retained.received, {model.heads, end}, {arrays.retained.tokens, 1}};
-    of.before = of.received;
-    for (index first = end - observed; first < end; first += of.count) {
-      of.count = std::min(observed_at_once, end - first);
-      of.first_row = plan.packed + first - plan.first;
-      of.context = first + 1;
-      observe_queries<HeadDim>(of, on);
-      of.known = of.held();
-    }
-    const lanes_to_choose<Policy, T> lanes{
-        arrays, plan.seq, layer, end, end - core.policy.retain.safe(end), observed, core.policy.zone.sinks, kept};
-    launch({dim3(static_cast<unsigned>(model.kv_heads)), dim3(keep_threads)}, on,
-           &choose_kept_kernel<decltype(core.policy.retain), lanes_to_choose<Policy, T>>, core.policy.retain, lanes);
+    const index first = core.sizes.carried > 0 ? plan.first : end - core.policy.retain.observed(end);
+    const carried_sums& sums = core.state(plan.seq).sums;
+    const observing_layer<HeadDim, Policy, T> of{core, arrays, plan.seq, layer, {}};
+    of.hear(queries, plan.packed + first - plan.first, {first, end}, sums.slots, sums.half, 1 - sums.half, on);
+    const index kept = core.kept_of_prompt(plan);
+    if (kept == 0) continue;
+    of.copy_keys(end, on);
+    of.choose(end, kept, end - first, 1 - sums.half,
+              arrays.retained.kept_of(plan.seq, layer * core.sizes.model.kv_heads, kept).data(), core.sizes.kept, on);
   }
 }
 
-/// Moves together what the lanes of a sequence keep.
+/// Does what the commit of an item has made due.
+/// @return  true if its lanes hold other tokens than before
+/// @cost    at the end of a prompt 1 launch; while decoding, for each layer, 1 to 6
 template <index HeadDim, class Policy, class T>
-void compact_lanes(device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, index sequence, stream on) {
-  launch({dim3(static_cast<unsigned>(core.sizes.model.lanes())), dim3(compact_threads)}, on,
-         &compact_kernel<HeadDim, Policy, T>, arrays, sequence, core.state(sequence).kept_each);
+bool retain_lanes(device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, const device_item& item,
+                  stream on) {
+  const retention_due& due = item.due;
+  const retained_arrays& retained = arrays.retained;
+  const index sequence = item.plan.seq;
+  const auto& state = core.state(sequence);
+  if (!due.hears) {
+    if (due.kept == 0) return false;
+    const observing_layer<HeadDim, Policy, T> all{core, arrays, sequence, 0, due.before};
+    all.compact(core.sizes.model.layers, retained.kept_of(sequence, 0, due.kept).data(), core.sizes.kept, due.kept,
+                state.sums.half, on);
+    return true;
+  }
+  const run asking{state.tokens() - core.sizes.noted, state.tokens()};
+  for (index layer = 0; layer < core.sizes.model.layers; ++layer) {
+    const observing_layer<HeadDim, Policy, T> of{core, arrays, sequence, layer, due.before};
+    of.copy_keys(due.slots, on);
+    of.hear(view<const float, 3>(retained.noted_of(sequence, layer)), asking.first % core.sizes.noted, asking,
+            due.summed, state.sums.half, state.sums.half, on);
+    if (due.kept == 0) continue;
+    of.choose(due.slots, due.kept, core.sizes.noted, state.sums.half, retained.slots, core.sizes.kept, on);
+    of.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, on);
+  }
+  return due.kept > 0;
 }
 
 }  // namespace v0

@@ -6,10 +6,10 @@
 #pragma once
 
 #include <zoomr/attend/token_list.cuh>
+#include <zoomr/math/dot.cuh>
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/math/top_k.cuh>
 #include <zoomr/retain/rating.cuh>
-#include <zoomr/score/scores.cuh>
 
 namespace zoomr {
 inline namespace v0 {
@@ -51,7 +51,7 @@ struct observing_queries {
   view<const float, 2> before;    // [heads, slots]  what they have received
   view<float, 2> received;        // [heads, slots]  out: with what these queries pay; may be `before`
 
-  __device__ index row_of(index query) const { return (first_row + query) % queries.extent(0); }
+  ZOOMR_HD index row_of(index query) const { return (first_row + query) % queries.extent(0); }
   ZOOMR_HD index held() const { return context + count - 1; }
 };
 
@@ -109,7 +109,7 @@ class observing_warp {
         }
       }
     }
-    return of_.scale * warp_sums(partial);
+    return fused(of_.scale, warp_sums(partial), -0.0f);  // rounded by itself, whatever it is then added to
   }
 
  private:

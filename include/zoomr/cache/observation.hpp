@@ -73,7 +73,7 @@ class observation {
     const float scale = given_.logit_scale(lane.head_dim);
     float largest = -infinity;
     for (index t = 0; t < context; ++t) {
-      at(weights_, t) = scale * dot(query, lane.key(t), lane.head_dim);
+      at(weights_, t) = fused(scale, dot(query, lane.key(t), lane.head_dim), -0.0f);
       largest = std::max(largest, at(weights_, t));
     }
     tally units = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. What a retainer must offer for a device: its rating, by a block. Each retainer's device twin is an overload of
-// `rate`, found by the retainer's namespace.
+// L4. What a retainer must offer for a device: its rating, by a block, and if it hears queries itself its hearing. Each
+// retainer's device twin are overloads of `rate` and `hear`, found by the retainer's namespace.
 #pragma once
 
 #include <zoomr/concepts.hpp>
@@ -16,6 +16,14 @@ template <class T>
 concept device_observer = observer<T> &&
     requires(const T& retain, const lane_attention& seen, view<float> importance, block_threads& block) {
   rate(retain, seen, importance, block);
+};
+
+/// A hearing observer that can do that on a device: `hear(retainer, heard, received, block)`, a `__device__` function
+/// beside it. All threads of the block call it, and nothing after it before their next barrier.
+template <class T>
+concept device_hearing_observer = hearing_observer<T> && device_observer<T> &&
+    requires(const T& retain, const heard_query& heard, view<float> received, block_threads& block) {
+  hear(retain, heard, received, block);
 };
 
 }  // namespace v0

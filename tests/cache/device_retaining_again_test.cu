@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokens are given up on the device while decoding, as on the host: each lane keeps the same ones.
+#include <cache/device_against_host.hpp>
+#include <cache/small_policies.hpp>
+
+#include <doctest/doctest.h>
+
+namespace zoomr_test {
+namespace {
+
+template <class Policy>
+void check_looks(const Policy& policy, std::uint64_t first, index prompt = 0) {
+  constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
+  for (std::uint64_t seed = first; seed < first + 3; ++seed) {
+    check(policy, looks[seed % 3], markup::sentences, seed, seed % 3 == 2, prompt);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("r_kv: what is looked at and not said twice") {
+  check_looks(small::r_kv, 1);
+  check_looks(with(small::r_kv, [](auto& p) { p.retain.mean_of_group = true, p.retain.tokens = 17; }), 4, 30);
+  check(small::r_kv, kind::with_infinities, markup::sentences, 8, false, 40);
+}
+TEST_CASE("raas: pages that were lately of use") {
+  check_looks(small::raas, 10);
+  check_looks(with(small::raas, [](auto& p) { p.retain.tokens = 12, p.retain.share = 0.3f; }), 14, 5);
+  check(small::raas, kind::with_infinities, markup::sentences, 18, false, 10);
+}
+TEST_CASE("h2o: attention adds up from the first token") {
+  check_looks(small::h2o, 20);
+  check_looks(with(small::h2o, [](auto& p) { p.retain.tokens = 20; }), 24, 60);
+  check(small::h2o, kind::with_infinities, markup::sentences, 28, false, 50);
+}
+TEST_CASE("segments are summarised anew, and a choice stays in force") { check_looks(small::retaining, 30, 40); }
+TEST_CASE("several sequences") {
+  check_together(small::r_kv, 40);
+  check_together(small::raas, 41);
+  check_together(small::h2o, 42);
+  check_together(small::retaining, 43);
+}
+
+}  // namespace zoomr_test
