@@ -13,8 +13,11 @@ inline namespace v0 {
 /// the device memory; nothing is allocated, and nothing waited for, after construction. `begin` may be called when the
 /// uploads of the step before are done: they are when its tokens have been read.
 ///
-/// Not here yet, and refused: retention (`retainer::observes`), refresh on drift, summarizers that need all keys at
-/// once; details of every store lie on the device.
+/// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries itself,
+/// `hear` for the device (retain/rating.cuh), and one that hears must leave the prompt alone (`zones.prompt`).
+///
+/// Not here yet, and refused: refresh on drift, summarizers that need all keys at once; details of every store lie on
+/// the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head

@@ -77,7 +77,8 @@ class device_step {
   /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
-  /// @cost  2 launches without a selector, 3 or 4 with one, 1 more for the tokens of prompts
+  /// @cost  2 launches without a selector, 3 or 4 with one, 1 more for the tokens of prompts; for retention 1 more, and
+  ///        for each prompt whose queries count 4 for each 32 of them and 1 or 2 at its end
   template <class Number>
   void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
     const shape& model = expect_layer(layer);
@@ -88,6 +89,8 @@ class device_step {
   }
 
   /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill.
+  /// Needed for the prompt's last chunk if its queries make a choice or tokens are given up then; for each chunk if the
+  /// policy adds up attention from the first token on.
   /// @param queries  [tokens, heads, head_dim]  rotated
   template <class Number>
   void observe(index layer, view<const Number, 3> queries, stream on) {
@@ -120,7 +123,8 @@ class device_step {
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// @param accepted  [items]  0 ... tokens(item), as `again` was told; a prompt's tokens are all accepted, or none
-  /// @param on        of a prompt, its segments' summaries and at its end the first choice are enqueued here
+  /// @param on        of a prompt, its segments' summaries and at its end the first choice are enqueued here; and what
+  ///                  gives up tokens that are due, with the summaries of what is left
   void commit(view<const index> accepted, stream on) {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {

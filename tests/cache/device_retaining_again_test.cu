@@ -34,6 +34,32 @@ TEST_CASE("h2o: attention adds up from the first token") {
   check(small::h2o, kind::with_infinities, markup::sentences, 28, false, 50);
 }
 TEST_CASE("segments are summarised anew, and a choice stays in force") { check_looks(small::retaining, 30, 40); }
+TEST_CASE("no rollback behind the last time, and what is refused changes nothing") {
+  device_player<std::remove_const_t<decltype(small::h2o)>> device(model, small::h2o, limits_for(tokens));
+  const tape says = make_tape(model, kind::peaked, markup::sentences, 80, 50, 3);
+  device.open(says);
+  device.play({{0, says.between(0, 20), false}});
+  const auto refused = [&](index to) {
+    try {
+      device.cache.rollback(device.at(0).seq, to);
+    } catch (const zoomr::error& caught) {
+      return caught.code() == zoomr::errc::undo_depth;
+    }
+    return false;
+  };
+  CHECK(refused(10));  // attention has been added up
+  device.rollback(0, 0);
+  device.play_plainly(0, 60);
+  CHECK(refused(56));  // 7 tokens after the prompt some were given up
+  CHECK(refused(40));
+  CHECK(device.tokens() == 60);
+  device.rollback(0, 57);
+  device.play_plainly();
+  player<std::remove_const_t<decltype(small::h2o)>> host(model, small::h2o, limits_for(tokens));
+  host.open(says);
+  host.play_plainly();
+  compare(host.at(0).log, device.at(0).log);
+}
 TEST_CASE("several sequences") {
   check_together(small::r_kv, 40);
   check_together(small::raas, 41);

@@ -47,6 +47,9 @@ void steps() {
   step_of(policies::zoomr_focus);
   step_of(policies::sentence_box);
   step_of(policies::shadowkv);
+  step_of(policies::sentence_kv);
+  step_of(policies::r_kv);
+  step_of(policies::raas);
 }
 
 }  // namespace v0

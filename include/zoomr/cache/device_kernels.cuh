@@ -43,7 +43,7 @@ __global__ void summarize_kernel(Policy policy, device_arrays<Policy, T> a, floa
   const shape& model = a.sizes.model;
   for (auto i = static_cast<index>(blockIdx.x); i < a.closing_count(); i += static_cast<index>(gridDim.x)) {
     const device_closing closing = a.closing(i);
-    const slot_map slots = a.retained.slots_of(closing.sequence, lane, closing.held);
+    const slot_map slots = a.slots_of(closing.sequence, lane, closing.held);
     const run cue{slots.slot_of(closing.closed.cue_begin), slots.slot_of(closing.closed.cue_end)};
     const view<const index> pages = a.pages_of(closing.sequence);
     float* out = a.summaries_of(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
@@ -153,7 +153,7 @@ struct layer_row {
   /// Of the KV head whose tokens the row reads.
   __device__ slot_map slots() const {
     const index kv_heads = a.sizes.model.kv_heads;
-    return a.retained.slots_of(token.sequence, layer * kv_heads + row * kv_heads / a.sizes.layer_rows, token.held);
+    return a.slots_of(token.sequence, layer * kv_heads + row * kv_heads / a.sizes.layer_rows, token.held);
   }
 
   __device__ agreeing to_agree() const {

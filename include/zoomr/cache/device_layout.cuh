@@ -216,6 +216,14 @@ struct device_arrays {
   ZOOMR_HD view<const segment> segments_of(index sequence, index count) const {
     return {segments + std::int64_t{sequence} * sizes.segments, {count}};
   }
+  /// Where the tokens of a lane lie; a policy that gives none up pays nothing for it.
+  ZOOMR_HD slot_map slots_of(index sequence, index lane, held_slots held) const {
+    if constexpr (decltype(Policy::retain)::observes) {
+      return retained.slots_of(sequence, lane, held);
+    } else {
+      return {};
+    }
+  }
   /// What is to be summarised: what the table lists, or all segments of one sequence again.
   ZOOMR_HD index closing_count() const { return again.sequence < 0 ? table.counts->closings : again.segments; }
   ZOOMR_HD device_closing closing(index i) const {

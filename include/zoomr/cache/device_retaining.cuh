@@ -54,9 +54,10 @@ struct observing_layer {
     of.count = asking.size();
     of.context = slot_end(asking.first + 1);
     if constexpr (hearing_observer<retainer_type>) {
-      const lanes_to_hear<device_arrays<Policy, T>> lanes{arrays, asking.first, pinned()};
+      using lanes_type = lanes_to_hear<device_arrays<Policy, T>>;
+      const lanes_type lanes{arrays, asking.first, pinned()};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, on,
-             &hear_kernel<retainer_type, T, Number, decltype(lanes)>, core.policy.retain, of, lanes);
+             &hear_kernel<retainer_type, T, Number, lanes_type>, core.policy.retain, of, lanes);
     } else {
       observe(of, on);
     }
@@ -117,7 +118,6 @@ struct observing_layer {
 template <index HeadDim, class Policy, class T, class Number>
 void observe_prompts(device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, index layer,
                      view<const Number, 3> queries, stream on) {
-  if constexpr (hearing_observer<decltype(core.policy.retain)>) return;  // the prompt is pinned
   for (device_item& item : core.items) {
     planned_item& plan = item.plan;
     if (!core.observes(plan)) continue;
