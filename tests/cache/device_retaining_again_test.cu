@@ -60,6 +60,28 @@ TEST_CASE("no rollback behind the last time, and what is refused changes nothing
   host.play_plainly();
   compare(host.at(0).log, device.at(0).log);
 }
+TEST_CASE("numbers in fewer bytes, under scales") {
+  const auto same = [](const auto& policy, kind look) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    using stored = zoomr::int8;
+    constexpr shape wide{2, 4, 2, 16};
+    zoomr::config limits = limits_for(tokens);
+    limits.key_scale = 0.03f, limits.value_scale = 0.01f;
+    player<policy_type, stored> host(wide, policy, limits);
+    player<policy_type, stored, device_as_host<policy_type, stored, 16, 2>> device(wide, policy, limits);
+    const tape says = make_tape(wide, look, markup::sentences, 90, 45, 7);
+    host.open(says), device.open(says);
+    host.play_plainly(), device.play_plainly();
+    for (const auto& [place, expected] : host.at(0).log) {
+      CAPTURE(place.first);
+      REQUIRE(device.at(0).log.at(place).attended == expected.attended);
+    }
+  };
+  same(small::r_kv, kind::peaked);
+  same(small::raas, kind::peaked);
+  same(small::h2o, kind::uniform);
+  same(small::sentence_kv, kind::peaked);
+}
 TEST_CASE("several sequences") {
   check_together(small::r_kv, 40);
   check_together(small::raas, 41);
