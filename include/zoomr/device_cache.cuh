@@ -13,8 +13,8 @@ inline namespace v0 {
 /// the device memory; nothing is allocated, and nothing waited for, after construction. `begin` may be called when the
 /// uploads of the step before are done: they are when its tokens have been read.
 ///
-/// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries itself,
-/// `hear` for the device (retain/rating.cuh), and one that hears must leave the prompt alone (`zones.prompt`).
+/// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries
+/// itself, `hear` for the device (retain/rating.cuh).
 ///
 /// Not here yet, and refused: refresh on drift, summarizers that need all keys at once; details of every store lie on
 /// the device.
@@ -145,11 +145,6 @@ class device_cache {
     }
     if (problem == nullptr && policy.refresh.drift() >= -1.0f) {
       problem = "device_cache: a device cannot refresh on drift yet";
-    }
-    if constexpr (retains && hearing_observer<decltype(Policy::retain)>) {
-      if (problem == nullptr && !policy.zone.prompt) {
-        problem = "device_cache: a retainer that hears queries itself must leave the prompt alone (zones.prompt)";
-      }
     }
     if (problem == nullptr && (splits < 1 || splits > 1024)) problem = "device_cache: splits must lie in 1 ... 1024";
     ZOOMR_EXPECTS(problem == nullptr, problem);

@@ -59,9 +59,7 @@ struct device_launches {
   template <class Number>
   void see(index layer, view<const Number, 3> queries, stream on) const {
     if constexpr (decltype(Policy::retain)::observes) {
-      if constexpr (!hearing_observer<decltype(Policy::retain)>) {  // one that is leaves the prompt alone
-        if (t == 0) observe_prompts<HeadDim>(core, arrays(), layer, queries, on);
-      }
+      if (t == 0) observe_prompts<HeadDim>(core, arrays(), layer, queries, on);
       if (core.sizes.noted > 0 && deciding > 0) {
         launch({grid(deciding), dim3(plain_threads)}, on, note_kernel<device_arrays<Policy, T>, Number>, arrays(),
                layer, queries);

@@ -60,12 +60,17 @@ __global__ void __launch_bounds__(keep_threads)
   block_threads block(scratch);
   const auto head = static_cast<index>(blockIdx.x);
   const view<float> received = of.received[head];
-  for (index t = of.known + block.thread(); t < of.held(); t += block.size()) received[t] = 0.0f;
+  for (index t = block.thread(); t < of.held(); t += block.size())
+    received[t] = t < of.known ? of.before(head, t) : 0.0f;
   for (index q = 0; q < of.count; ++q) {
     __syncthreads();
+    const view<float> query = lanes.a.retained.asked_of(head);
+    for (index d = block.thread(); d < query.size(); d += block.size())
+      query[d] = to_float(of.queries(of.row_of(q), head, d));
+    __syncthreads();
     const index seen = of.context + q;
-    const heard_query heard{of.queries[of.row_of(q)][head], lanes.keys_of(head / of.group, seen), lanes.position + q,
-                            lanes.pinned, lanes.work_of(head, seen)};
+    const heard_query heard{query, lanes.keys_of(head / of.group, seen), lanes.position + q, lanes.pinned,
+                            lanes.work_of(head, seen)};
     hear(retain, heard, received, block);
   }
 }

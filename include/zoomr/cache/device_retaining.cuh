@@ -126,10 +126,11 @@ void observe_prompts(device_core<Policy, T>& core, const device_arrays<Policy, T
     const index first = core.sizes.carried > 0 ? plan.first : end - core.policy.retain.observed(end);
     const carried_sums& sums = core.state(plan.seq).sums;
     const observing_layer<HeadDim, Policy, T> of{core, arrays, plan.seq, layer, {}};
+    if (hearing_observer<decltype(core.policy.retain)>) of.copy_keys(end, on);
     of.hear(queries, plan.packed + first - plan.first, {first, end}, sums.slots, sums.half, 1 - sums.half, on);
     const index kept = core.kept_of_prompt(plan);
     if (kept == 0) continue;
-    of.copy_keys(end, on);
+    if (!hearing_observer<decltype(core.policy.retain)>) of.copy_keys(end, on);
     of.choose(end, kept, end - first, 1 - sums.half,
               arrays.retained.kept_of(plan.seq, layer * core.sizes.model.kv_heads, kept).data(), core.sizes.kept, on);
   }
