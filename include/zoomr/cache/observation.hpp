@@ -67,6 +67,7 @@ class observation {
 
   /// Adds the attention probabilities of one query over the slots [0, context) to `sums`: all NaN if a logit is, or if
   /// the largest is infinite. Weights are summed as integers, so that a device gets the same.
+  /// @pre   context <= 2^22
   /// @cost  reads the keys of the context once
   template <class T>
   void add(const paged_lane<T>& lane, const float* query, index context, view<float> sums) {
