@@ -4,8 +4,6 @@
 
 #include <zoomr/core/view.hpp>
 
-#include <algorithm>  // std::max, std::min
-
 namespace zoomr {
 inline namespace v0 {
 
@@ -18,20 +16,23 @@ struct lane_attention {
   index scored = 0;
   index queries = 0;  // that were observed
 
-  index tokens() const { return received.extent(1); }
+  ZOOMR_HD index tokens() const { return received.extent(1); }
 
   /// What token `t` has received: for each query head the largest within `width` scored tokens around it, then over the
   /// group their sum (as good as the mean) or the largest.
   /// @pre  t < scored
-  float pooled(index t, index width, bool sum_of_group) const {
+  ZOOMR_HD float pooled(index t, index width, bool sum_of_group) const {
     const index half = width / 2;
+    const index first = t < half ? 0 : t - half;
+    const index last = scored - 1 - t < half ? scored - 1 : t + half;
     float all = 0.0f;
     for (index head = 0; head < received.extent(0); ++head) {
       float most = received(head, t);
-      for (index u = std::max(0, t - half); u <= std::min(scored - 1, t + half); ++u) {
-        most = std::max(most, received(head, u));
+      for (index u = first; u <= last; ++u) {
+        const float other = received(head, u);
+        most = most < other ? other : most;
       }
-      all = sum_of_group || head == 0 ? all + most : std::max(all, most);
+      all = sum_of_group || head == 0 ? all + most : all < most ? most : all;
     }
     return all;
   }

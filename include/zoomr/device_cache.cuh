@@ -13,14 +13,24 @@ inline namespace v0 {
 /// the device memory; nothing is allocated, and nothing waited for, after construction. `begin` may be called when the
 /// uploads of the step before are done: they are when its tokens have been read.
 ///
-/// Not here yet, and refused: retention (`retainer::observes`), refresh on drift of one selection for all layers;
-/// details of every store lie on the device.
+/// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries
+/// itself, `hear` for the device (retain/rating.cuh).
+///
+/// Not here yet, and refused: refresh on drift of one selection for all layers; details of every store lie on the
+/// device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
 template <class Policy, class T, index HeadDim, index Group>
 class device_cache {
-  static_assert(!decltype(Policy::retain)::observes, "device_cache: tokens cannot be given up on the device yet");
+  static constexpr bool retains = decltype(Policy::retain)::observes;
+  static_assert(!retains || device_observer<decltype(Policy::retain)>,
+                "device_cache: a retainer that observes needs `rate(retainer, seen, importance, block)` for the device "
+                "(retain/rating.cuh)");
+  static_assert(!retains || !hearing_observer<decltype(Policy::retain)> ||
+                    device_hearing_observer<decltype(Policy::retain)>,
+                "device_cache: a retainer that hears queries needs `hear(retainer, heard, received, block)` for the "
+                "device (retain/rating.cuh)");
   static_assert(!Policy::selects || dimension_summarizer<decltype(Policy::summarize)> ||
                     std::derived_from<decltype(Policy::summarize), typical_keys>,
                 "device_cache: a summarizer must work dimension by dimension (open, fold, close)");
@@ -61,6 +71,7 @@ class device_cache {
     closing.choices.clear();
     closing.dropped = false;
     closing.known_segments = 0;
+    closing.sums = {};
     core_->trim(closing);
   }
 
@@ -71,8 +82,9 @@ class device_cache {
     expect_idle();
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
     for (index i = 0; i < items.size(); ++i) {
-      const bool in_prompt = expect_item(core_->states, items, i).in_prompt();
-      ZOOMR_EXPECTS(!fixed || !in_prompt, "begin: a step for a graph takes no prompt tokens");
+      const auto& stepped = expect_item(core_->states, items, i);
+      ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
+      expect_observed(core_->policy, stepped, items[i]);
     }
     try {
       for (const step_item& item : items) plan_item(item);
@@ -100,15 +112,18 @@ class device_cache {
     const bool sums = core_->sizes.records > 0 && generated && position < undone.undo_floor;
     const bool choices = core_->sizes.persists && generated && !undone.reaches(position);
     const bool evicts = core_->policy.store.evicts;
-    const bool given_up = position < undone.prompt_end && undone.evicted_pages > 0;
+    const bool given_up = position < undone.prompt_end && (undone.kept_each > 0 || undone.evicted_pages > 0);
     const bool evicted = evicts && generated && position < undone.undo_floor;
-    if (sums || choices || given_up || evicted) {
+    const bool observed = position < undone.observed_end && (position > 0 || undone.kept_each > 0);
+    if (sums || choices || given_up || evicted || observed) {
       throw error(errc::undo_depth,
                   "cannot roll back from " + std::to_string(undone.tokens()) + " to " + std::to_string(position) +
                       " tokens: " +
-                      (given_up ? "the policy has given up tokens of the prompt"
-                                : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens) +
-                                      ", counted from the longest that the sequence ever was"));
+                      (given_up   ? "the policy has given up tokens of the prompt"
+                       : observed ? "at " + std::to_string(undone.observed_end) +
+                                        " tokens the policy has given some up, or added up the attention that they got"
+                                  : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens) +
+                                        ", counted from the longest that the sequence ever was"));
     }
     core_->roll_back(undone, position);
   }
@@ -160,7 +175,10 @@ class device_cache {
 
   void take_pages() {
     zoomr::take_pages(
-        core_->stock, core_->items, [](const device_item& item) { return item.plan.first + item.plan.tokens; },
+        core_->stock, core_->items,
+        [&](const device_item& item) {
+          return core_->state(item.plan.seq).slot_end(item.plan.first + item.plan.tokens);
+        },
         [&](const device_item& item) -> std::vector<index>& { return core_->state(item.plan.seq).pages; });
   }
 

@@ -77,7 +77,8 @@ class device_step {
   /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
-  /// @cost  2 launches without a selector, 3 or 4 with one, 1 more for the tokens of prompts
+  /// @cost  2 launches without a selector, 3 or 4 with one, 1 more for the tokens of prompts; for retention 1 more, and
+  ///        for each prompt whose queries count 4 for each 32 of them and 1 or 2 at its end
   template <class Number>
   void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
     const shape& model = expect_layer(layer);
@@ -88,6 +89,8 @@ class device_step {
   }
 
   /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill.
+  /// Needed for the prompt's last chunk if its queries make a choice or tokens are given up then; for each chunk if the
+  /// policy adds up attention from the first token on.
   /// @param queries  [tokens, heads, head_dim]  rotated
   template <class Number>
   void observe(index layer, view<const Number, 3> queries, stream on) {
@@ -120,17 +123,26 @@ class device_step {
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// @param accepted  [items]  0 ... tokens(item), as `again` was told; a prompt's tokens are all accepted, or none
-  /// @param on        of a prompt, its segments' summaries and at its end the first choice are enqueued here
+  /// @param on        of a prompt, its segments' summaries and at its end the first choice are enqueued here; and what
+  ///                  gives up tokens that are due, with the summaries of what is left
   void commit(view<const index> accepted, stream on) {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {
       const index announced = at(i).plan.announced;
       ZOOMR_EXPECTS(announced < 0 || announced == accepted[i], "commit: accept what `again` was told");
     }
+    for (index i = 0; i < items(); ++i) {
+      const bool observes = accepted[i] > 0 && core_->observes(at(i).plan);
+      ZOOMR_EXPECTS(!observes || at(i).plan.seen_layers >= core_->sizes.model.layers,
+                    at(i).plan.prompt_ends ? "commit: attend or observe the prompt's last chunk in every layer"
+                                           : "commit: the policy adds up attention: attend or observe each chunk of "
+                                             "the prompt in every layer");
+    }
     core_->clear_table(2);
     for (index i = 0; i < items(); ++i) core_->commit_item(at(i), accepted[i]);
     const device_counts& listed = *core_->on_host[2].counts;
-    if (listed.tokens > 0 || listed.closings > 0) launches_type{*core_, 2, listed.tokens}.after_prompt(on);
+    const launches_type last{*core_, 2, listed.tokens};
+    if (last.give_up(on) || listed.tokens > 0 || listed.closings > 0) last.after_prompt(on);
     abandon();
   }
   void commit(index accepted, stream on) { commit(view<const index>(&accepted, {1}), on); }

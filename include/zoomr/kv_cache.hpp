@@ -59,7 +59,7 @@ class kv_cache {
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
     core_->items.clear();
     for (index i = 0; i < items.size(); ++i) {
-      expect_item(items, i);
+      expect_observed(core_->policy, expect_item(core_->states, items, i), items[i]);
       plan_item(items[i]);
     }
     take_pages();
@@ -118,20 +118,6 @@ class kv_cache {
   void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }
 
   sequence_state<Policy>& expect_open(sequence seq) const { return zoomr::expect_open(core_->states, seq); }
-
-  void expect_item(view<const step_item> items, index i) const {
-    [[maybe_unused]] const auto& stepped = zoomr::expect_item(core_->states, items, i);
-    if constexpr (decltype(core_->policy.retain)::observes) {
-      using retainer_type = decltype(core_->policy.retain);
-      const step_item& item = items[i];
-      const auto prompt =
-          static_cast<index>(std::min<std::int64_t>(std::int64_t{stepped.tokens()} + item.ids.size(), unlimited));
-      const bool decides = item.prompt_ends && !core_->policy.zone.prompt && core_->policy.retain.kept(prompt) < prompt;
-      const bool all_here = retainer_type::accumulates || item.ids.size() >= core_->policy.retain.observed(prompt);
-      ZOOMR_EXPECTS(!decides || all_here,
-                    "begin: the last chunk of the prompt must hold all tokens that retention observes");
-    }
-  }
 
   void plan_item(const step_item& item) {
     index planned = 0;

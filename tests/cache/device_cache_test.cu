@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device cache plays what the host's plays: every query attends the same positions, and gets the same output but
 // for the order of summation.
-#include <cache/device_driving.hpp>
+#include <cache/device_against_host.hpp>
 #include <cache/small_policies.hpp>
 
 #include <doctest/doctest.h>
 
-#include "support/tolerance.hpp"
-
 namespace zoomr_test {
 namespace {
-
-constexpr index tokens = 96;
-constexpr index undo = 24;
-constexpr shape model{2, 4, 2, 8};
 
 // SentenceKV without retention: the running mean of queries asks.
 inline constexpr auto running_sentences =
@@ -28,126 +22,6 @@ inline constexpr auto typical_in_16_bits = zoomr::compose(
     zoomr::sentences{.longest = 9}, zoomr::stored_as<zoomr::float16>(zoomr::typical_keys{.keys = 3}), zoomr::mean_dot{},
     zoomr::fill_budget{.tokens = 30}, zoomr::boundaries{}, zoomr::zones{.sinks = 4, .recent = 6});
 inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::layer; });
-
-template <class Policy>
-using device_player = player<Policy, float, device_as_host<Policy, float, 8, 2>>;
-
-/// The prompt in chunks, then single tokens, drafts, steps that are dropped, and rollbacks.
-template <class Player>
-void play_wildly(Player& plays, std::uint64_t seed) {
-  dice random(seed);
-  const tape& says = *plays.at(0).says;
-  index longest = 0;
-  while (!plays.done()) {
-    const index now = plays.tokens();
-    longest = std::max(longest, now);
-    if (now < says.prompt) {
-      const index count = random.between(1, says.prompt - now);
-      plays.play({{0, says.between(now, now + count), now + count == says.prompt}});
-      continue;
-    }
-    const auto until = random.chance(12)
-                           ? random.one_of(std::array{fate::dropped_at_once, fate::dropped_between_layers,
-                                                      fate::dropped_after_pass, fate::dropped_after_again})
-                           : fate::committed;
-    part draft = plays.next(0, random.chance(40) ? random.between(2, 6) : 1);
-    if (random.chance(40)) draft.ids.back() = random.chance(50) ? delimiter_id : random.between(1, 30);
-    plays.play({draft}, until);
-    longest = std::max(longest, plays.tokens());
-    if (random.chance(15) &&
-        plays.tokens() + 3 <= tokens) {  // other text, which closes other segments, is committed and undone
-      const index before = plays.tokens();
-      for (index count = random.between(1, 3); count > 0; --count) {
-        plays.play({{0, {random.chance(50) ? delimiter_id : random.between(1, 30)}, false, true}});
-        longest = std::max(longest, plays.tokens());
-      }
-      plays.rollback(0, std::max(before, longest - undo));
-      if (plays.tokens() > before) throw std::logic_error("a detour went too far to be undone");
-    }
-    const index to = std::max({says.prompt, longest - undo, plays.tokens() - random.between(0, undo)});
-    if (random.chance(10)) plays.rollback(0, std::min(to, plays.tokens()));
-  }
-}
-
-/// @param rounding  what outputs may differ by, beyond the order of summation
-void compare(const result_log& host, const result_log& device, index head_dim = 8, double rounding = 0.0) {
-  REQUIRE(host.size() == device.size());
-  for (const auto& [place, expected] : host) {
-    CAPTURE(place.first);
-    CAPTURE(place.second);
-    const token_result& got = device.at(place);
-    REQUIRE(got.attended == expected.attended);
-    REQUIRE(got.out.numbers.size() == expected.out.numbers.size());
-    // values lie in [-1, 1]; logits are sums of at most head_dim products below 3.3 * 2.3
-    const double logit = 3.3 * 2.3 * std::sqrt(static_cast<double>(head_dim));
-    const double allowed = 2 * tolerance::end_to_end(head_dim, logit, tokens);
-    for (std::size_t i = 0; i < got.out.numbers.size(); ++i) {
-      REQUIRE(tolerance::within(static_cast<double>(got.out.numbers[i]), static_cast<double>(expected.out.numbers[i]),
-                                allowed + rounding));
-    }
-    for (std::size_t i = 0; i < got.lse.numbers.size(); ++i) {
-      REQUIRE(tolerance::within(static_cast<double>(got.lse.numbers[i]), static_cast<double>(expected.lse.numbers[i]),
-                                (1 + logit) * allowed));
-    }
-  }
-}
-
-template <class Policy>
-void check(const Policy& policy, kind look, markup text, std::uint64_t seed, bool fixed = false) {
-  INFO("seed ", seed);
-  const tape says = make_tape(model, look, text, tokens, static_cast<index>(20 + seed * 7 % 20), seed);
-  zoomr::config limits = limits_for(tokens);
-  limits.dense_below = seed % 3 == 0 && !policy.store.evicts ? 47 : 0;
-  player<Policy> host(model, policy, limits);
-  device_player<Policy> device(model, policy, limits);
-  device.cache.fixed = fixed;
-  host.open(says);
-  device.open(says);
-  play_wildly(host, seed);
-  play_wildly(device, seed);
-  CHECK(host.second_passes == device.second_passes);
-  compare(host.at(0).log, device.at(0).log);
-}
-
-/// Three sequences: prompts of short sentences one after the other in chunks, then steps with any of them, in which a
-/// prompt's chunk may stand beside drafts.
-template <class Player>
-void play_together(Player& plays, std::uint64_t seed) {
-  dice random(seed);
-  const auto next_of = [&](index v) {
-    const tape& says = *plays.at(v).says;
-    const index now = plays.tokens(v);
-    if (now >= says.prompt) return plays.next(v, random.between(1, 3));
-    const index count = random.between(1, says.prompt - now);
-    return part{v, says.between(now, now + count), now + count == says.prompt};
-  };
-  for (index v = 0; v < 2; ++v) plays.play({next_of(v)});
-  for (;;) {
-    std::vector<part> parts;
-    for (index v = 0; v < 3; ++v) {
-      if (!plays.done(v) && random.chance(70)) parts.push_back(next_of(v));
-    }
-    if (!parts.empty()) plays.play(parts);
-    if (plays.done(0) && plays.done(1) && plays.done(2)) return;
-  }
-}
-
-template <class Policy>
-void check_together(const Policy& policy, std::uint64_t seed) {
-  INFO("seed ", seed);
-  zoomr::config limits = limits_for(60, 3);
-  limits.step_tokens = 48;  // fewer than all prompts close
-  player<Policy> host(model, policy, limits);
-  device_player<Policy> device(model, policy, limits);
-  std::vector<tape> says;
-  for (std::uint64_t v = 0; v < 3; ++v) {
-    says.push_back(make_tape(model, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 60, 30, seed + v));
-  }
-  for (const tape& one : says) host.open(one), device.open(one);
-  play_together(host, seed);
-  play_together(device, seed);
-  for (index v = 0; v < 3; ++v) compare(host.at(v).log, device.at(v).log);
-}
 
 /// Three texts of four; the last is fed as a graph would be.
 template <class Policy>
@@ -218,8 +92,8 @@ TEST_CASE("groups of 8 heads, whose queries have 16 bits: the same choices, atte
                                                                                                  limits_for(tokens));
     host.open(says);
     device.open(says);
-    play_wildly(host, seed);
-    play_wildly(device, seed);
+    play_wildly(host, policy, seed);
+    play_wildly(device, policy, seed);
     compare(host.at(0).log, device.at(0).log, 64, tolerance::rounded_weights(7, tokens) + tolerance::rounded(7));
   };
   check_wide(small::quest, markup::sentences, 3);
@@ -233,8 +107,8 @@ TEST_CASE("each head alone, its tokens split over blocks") {
   player<policy_type, float, device_as_host<policy_type, float, 64, 2>> device(split, each_head, limits_for(tokens));
   host.open(says);
   device.open(says);
-  play_wildly(host, 9);
-  play_wildly(device, 9);
+  play_wildly(host, each_head, 9);
+  play_wildly(device, each_head, 9);
   compare(host.at(0).log, device.at(0).log, 64);
 }
 TEST_CASE("summaries only") { check_texts(small::summary_only); }

@@ -132,7 +132,12 @@ class device_as_host {
         for (index r = 0; r < size.runs; ++r) {
           const zoomr::run one = read(a.runs, at * a.sizes.most_runs() + r);
           if (read(a.before, at * a.sizes.most_runs() + r) != counted) throw std::logic_error("`before` is wrong");
-          for (index slot = one.first; slot < one.last; ++slot) made.positions.push_back(slot);
+          for (index slot = one.first; slot < one.last; ++slot) {
+            const bool kept = slot < token.held.kept;
+            const index lane = layer * m.kv_heads + head / m.group();
+            made.positions.push_back(kept ? read(a.retained.kept_of(token.sequence, lane, token.held.kept).data(), slot)
+                                          : slot - token.held.kept + token.held.compacted_end);
+          }
           counted += one.size();
         }
         if (counted != size.tokens) throw std::logic_error("the runs hold another number of tokens");

@@ -145,7 +145,6 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--set", "zones.sinks=-1", says="negative")
         self.refused(*model, "--nonsense", says="--nonsense")
         self.refused(*model, "--device", "tpu", says="--device")
-        self.refused(*model, "--device", "cuda", "--policy", "snapkv", says="gives tokens up")
         self.refused("--device", "cuda", "ledger", says="runs on the host")
         self.refused("ledger", "--problems", 0, says="--problems")
         self.refused("ledger", "--policies", "zoom", says="there is no policy")

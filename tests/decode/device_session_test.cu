@@ -134,6 +134,19 @@ TEST_CASE("sentence_box: sentences, at each token, for each KV head") {
   CHECK(compare<64, 2>(trace(), zoomr::policies::sentence_box_with(96), 79).attended_mean <= 96);
 }
 
+TEST_CASE("snapkv, sentence_kv: what the end of the prompt does not look at is given up") {
+  CHECK(compare<64, 2>(trace(), zoomr::policies::snapkv_with(64), 64).attended_mean < 150);
+  auto sentences = zoomr::policies::sentence_kv_with(96, 1.0f);
+  compare<64, 2>(trace(), sentences, 64);
+}
+
+TEST_CASE("r_kv and h2o: tokens are given up while decoding") {
+  auto distinct = zoomr::policies::r_kv_with(64);
+  distinct.retain.every = 10;
+  CHECK(compare<64, 2>(trace(), distinct, 64).attended_mean < 100);
+  CHECK(compare<64, 2>(trace(), zoomr::policies::h2o_with(64), 64).attended_mean < 100);
+}
+
 TEST_CASE("window: what a policy gives up is given up on the device too") {
   auto policy = zoomr::policies::window;
   policy.zone.recent = 40;

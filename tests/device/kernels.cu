@@ -55,8 +55,11 @@ void steps() {
   step_of(policies::zoomr_focus);
   step_of(policies::sentence_box);
   step_of(policies::shadowkv);
-  step_of(compose(sentences{}, stored_as<bfloat16>(typical_keys{}), mean_dot{}, running_mean{}, fill_budget{},
-                  on_drift{}));
+  step_of(
+      compose(sentences{}, stored_as<bfloat16>(typical_keys{}), mean_dot{}, running_mean{}, fill_budget{}, on_drift{}));
+  step_of(policies::sentence_kv);
+  step_of(policies::r_kv);
+  step_of(policies::raas);
 }
 
 }  // namespace v0

@@ -70,12 +70,8 @@ std::unique_ptr<engine> load(const std::filesystem::path& directory, const model
 /// nullptr, or the sentence that says what zoomr::device_cache does not do yet of this policy.
 template <class Policy>
 constexpr const char* unsupported() {
-  if constexpr (decltype(Policy::retain)::observes) {
-    return "the policy gives tokens up by the attention that they get, which a device cannot do yet";
-  } else if constexpr (Policy::selects) {
-    if constexpr (!zoomr::dimension_summarizer<decltype(Policy::summarize)>)
-      return "the policy summarises from all keys of a segment at once, which a device cannot do yet";
-    else if constexpr (!zoomr::limited_selector<decltype(Policy::select)>)
+  if constexpr (Policy::selects) {
+    if constexpr (!zoomr::limited_selector<decltype(Policy::select)>)
       return "the policy's selector does not say its limits, so a device cannot follow it";
     else
       return nullptr;

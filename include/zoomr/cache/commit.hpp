@@ -65,12 +65,13 @@ bool retain(cache_core<Policy, T>& core, const planned_item& item, index accepte
       retain_prompt(core, state);
       return item.prompt_ends;
     }
-    if constexpr (!decltype(core.policy.retain)::while_decoding) return false;
-    for (index t = std::max(0, accepted - core.sizes.noted); t < accepted; ++t) {
-      state.noted.copy_from(core.noting, item.draft + t, item.first + t);
-    }
-    if (retains_after(core.policy, core.limits, state.prompt_end, item.first + accepted - 1)) {
-      return retain_again(core, state);
+    if constexpr (decltype(core.policy.retain)::while_decoding) {
+      for (index t = std::max(0, accepted - core.sizes.noted); t < accepted; ++t) {
+        state.noted.copy_from(core.noting, item.draft + t, item.first + t);
+      }
+      if (retains_after(core.policy, core.limits, state.prompt_end, item.first + accepted - 1)) {
+        return retain_again(core, state);
+      }
     }
   }
   return false;

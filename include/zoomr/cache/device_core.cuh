@@ -24,6 +24,7 @@ struct device_sequence : token_state<Policy> {
   std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
   bool dropped = false;                // an older one was given up
   index known_segments = 0;            // in the device's table, and summarised
+  carried_sums sums;
 
   index last_choice() const { return choices.empty() ? -1 : choices.back().position; }
   /// True if what was in force before the token at `position` is still there.
@@ -33,7 +34,8 @@ struct device_sequence : token_state<Policy> {
 /// One sequence's part of a step, as the device cache needs it.
 struct device_item {
   planned_item plan;
-  index place = -1;  // of the choice that its last token makes and that stays in force
+  index place = -1;   // of the choice that its last token makes and that stays in force
+  retention_due due;  // by its commit
 };
 
 /// Everything but the public calls.
@@ -92,7 +94,7 @@ struct device_core {
   device_sequence<Policy>& state(index id) { return states[static_cast<std::size_t>(id)]; }
 
   /// Gives back the pages behind the committed tokens.
-  void trim(device_sequence<Policy>& trimmed) { trim_pages(trimmed.pages, trimmed.tokens(), stock); }
+  void trim(device_sequence<Policy>& trimmed) { trim_pages(trimmed.pages, trimmed.slots(), stock); }
 
   /// The place where the next choice of a sequence that stays in force goes.
   index next_place(index id) {
@@ -115,6 +117,7 @@ struct device_core {
       undone.choices.clear();
       undone.dropped = false;
       undone.undo_floor = std::max(0, to - limits.undo());
+      undone.observed_end = std::min(undone.observed_end, to);
     }
     undone.go_back(policy.segment, to);
     undone.known_segments = std::min(undone.known_segments, undone.segment_count());
@@ -128,11 +131,27 @@ struct device_core {
     const device_sequence<Policy>& of = state(id);
     for (index known = of.known_segments; known < of.segment_count(); ++known) {
       ZOOMR_ASSERT(table.counts->closings < sizes.most_closings(), "a table has too few entries for closed segments");
-      table.closings[table.counts->closings++] = {id, known, of.segments[static_cast<std::size_t>(known)]};
+      table.closings[table.counts->closings++] = {id, known, of.segments[static_cast<std::size_t>(known)], held(of)};
     }
   }
 
-  /// Lists for table `t` the pages of positions [first, last).
+  static held_slots held(const device_sequence<Policy>& of) { return {of.kept_each, of.compacted_end}; }
+
+  /// Tokens that each lane will keep of the prompt that an item ends; 0: all of it.
+  index kept_of_prompt(const planned_item& plan) const {
+    if constexpr (decltype(policy.retain)::observes) {
+      const index kept = policy.retain.kept(plan.first + plan.tokens);
+      if (sizes.kept > 0 && plan.prompt_ends && !policy.zone.prompt && kept < plan.first + plan.tokens) return kept;
+    }
+    return 0;
+  }
+
+  /// The queries of this chunk of a prompt count: the policy adds up attention, or the prompt ends here.
+  bool observes(const planned_item& plan) const {
+    return kept_of_prompt(plan) > 0 || (plan.prompt && sizes.carried > 0 && !policy.zone.prompt);
+  }
+
+  /// Lists for table `t` the pages of slots [first, last).
   void list_pages(index t, index id, index first, index last) {
     const device_table& table = on_host[t];
     for (index at = first / page_tokens; at < pages_for(last); ++at) {
@@ -149,7 +168,9 @@ struct device_core {
     const bool last = position == plan.last();
     device_token made;
     made.sequence = plan.seq;
-    made.position = made.slot = position;
+    made.position = position;
+    made.slot = of.slot_end(position);
+    made.held = held(of);
     made.segments = of.segment_count();
     made.sums = position + 1 - std::max(known.asks_from, prompt_end);
     made.reads = of.choices.empty() ? -1 : of.choices.back().place;
@@ -193,14 +214,15 @@ struct device_core {
     }
     for (const device_item& item : items) {
       list_closings(0, item.plan.seq);
-      list_pages(0, item.plan.seq, item.plan.first, item.plan.first + item.plan.tokens);
+      const device_sequence<Policy>& of = state(item.plan.seq);
+      list_pages(0, item.plan.seq, of.slot_end(item.plan.first), of.slot_end(item.plan.first + item.plan.tokens));
     }
   }
 
   /// Makes the first `accepted` tokens of an item part of its sequence. What a prompt has closed, and what the first
   /// choice after it needs, is listed in the last table: a step after the prompt closes at most three segments, so that
   /// the next one's table has room for all.
-  void commit_item(const device_item& item, index accepted) {
+  void commit_item(device_item& item, index accepted) {
     const planned_item& plan = item.plan;
     device_sequence<Policy>& of = state(plan.seq);
     if (accepted == 0) return;
@@ -208,7 +230,8 @@ struct device_core {
     commit_tokens(policy, of, view<const planned_token>(planned).slice(plan.planned, plan.planned + accepted),
                   plan.prompt_ends, limits.undo());
     if (policy.store.evicts) evict_unreachable(policy, limits.undo(), of, stock);
-    if (plan.prompt) {
+    item.due = retain_now(policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, plan.prompt);
+    if (plan.prompt || item.due.kept > 0) {
       list_closings(2, plan.seq);
       of.known_segments = of.segment_count();
     }
@@ -233,7 +256,9 @@ struct device_core {
     const index open_begin = policy.segment.open_begin(of.segmenting);
     device_token asks;
     asks.sequence = asks.row = item.plan.seq;
-    asks.position = asks.slot = position;
+    asks.position = position;
+    asks.slot = of.slot_end(position);
+    asks.held = held(of);
     asks.segments = of.segment_count();
     asks.chooses = item.place;
     asks.zone = {policy.zone.front(position, of.prompt_end), policy.zone.back(position, of.prompt_end, open_begin),

@@ -10,7 +10,6 @@
 #include <zoomr/cache/device_layout.cuh>
 #include <zoomr/score/scores.cuh>
 #include <zoomr/select/choose.cuh>
-#include <zoomr/summarize/typical_keys.cuh>
 
 namespace zoomr {
 inline namespace v0 {
@@ -30,45 +29,6 @@ __global__ void prepare_kernel(Arrays a) {
   for (index i = grid_thread(); i < a.table.counts->closings; i += grid_threads()) {
     const device_closing& closing = a.table.closings[i];
     a.segments[std::int64_t{closing.sequence} * a.sizes.segments + closing.id] = closing.closed;
-  }
-}
-
-/// The keys of a segment's cue in one lane, as they are stored.
-template <class Policy, class T>
-struct stored_cue {
-  const device_arrays<Policy, T>& a;
-  view<const index> pages;
-  index lane;
-  run slots;
-  float scale;
-
-  __device__ index count() const { return slots.size(); }
-  __device__ float key(index t, index d) const {
-    const index slot = slots.first + t;
-    const index kv_heads = a.sizes.model.kv_heads;
-    const T* keys = a.key(lane / kv_heads, pages[slot / page_tokens], lane % kv_heads);
-    return fused(to_float(keys[slot % page_tokens * a.sizes.model.head_dim + d]), scale, -0.0f);
-  }
-};
-
-/// Summarises the closed segments of the table, one lane in each block: keys in ascending order, as on the host.
-template <class Policy, class T>
-__global__ void __launch_bounds__(summarize_threads)
-    summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
-  using summary = typename decltype(Policy::summarize)::summary;
-  using number = typename layout<Policy>::number;
-  __shared__ block_scratch scratch;
-  __shared__ summary_scratch<decltype(Policy::summarize)> own_scratch;
-  block_threads block(scratch);
-  const auto lane = static_cast<index>(blockIdx.y);
-  for (auto i = static_cast<index>(blockIdx.x); i < a.table.counts->closings; i += static_cast<index>(gridDim.x)) {
-    const device_closing& closing = a.table.closings[i];
-    const stored_cue<Policy, T> cue{a, a.pages_of(closing.sequence), lane,
-                                    run{closing.closed.cue_begin, closing.closed.cue_end}, key_scale};
-    number* out = a.summaries_of(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
-    make_summary(policy.summarize, cue, a.sizes.model.head_dim, block, own_scratch, [&](index d, index r, float value) {
-      out[d * summary::rows + r] = stored_number<summary, number>(r, value);
-    });
   }
 }
 
@@ -174,6 +134,12 @@ struct layer_row {
   __device__ view<index> left() const { return {a.left + a.token_row(t, row) * a.sizes.segments, {token.segments}}; }
   __device__ view<const segment> segments() const { return a.segments_of(token.sequence, token.segments); }
 
+  /// Of the KV head whose tokens the row reads.
+  __device__ slot_map slots() const {
+    const index kv_heads = a.sizes.model.kv_heads;
+    return a.slots_of(token.sequence, layer * kv_heads + row * kv_heads / a.sizes.layer_rows, token.held);
+  }
+
   __device__ agreeing to_agree() const {
     const index heads = a.sizes.model.heads / a.sizes.layer_rows;
     const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
@@ -187,6 +153,7 @@ struct layer_row {
     made.due = true;
     made.segments = segments();
     made.zone = token.zone;
+    made.slots = slots();
     made.tallies = tallies();
     made.least = consensus_type::least;
     made.least_attended = least_attended<consensus_type>(policy.zone.summaries);
@@ -212,6 +179,7 @@ struct layer_row {
     made.due = true;
     made.zone = token.zone;
     made.own_summary = !Policy::selects || policy.zone.own_summary;
+    made.slots = slots();
     made.runs = {a.runs + at * a.sizes.most_runs(), {a.sizes.most_runs()}};
     made.before = {a.before + at * a.sizes.most_runs(), {a.sizes.most_runs()}};
     made.size = a.read + at;
@@ -276,7 +244,7 @@ __global__ void __launch_bounds__(choose_threads)
   if constexpr (Policy::selects) {
     if (policy.agree.per != scope::sequence && row.chooses()) {
       if (a.chooses_anew(t, row.row)) {
-        begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.tallies());
+        begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.tallies());
         agree(policy.agree, row.to_agree(), block);
         choose_row(block, walk_scratch, policy.select, row.to_choose());
       } else {

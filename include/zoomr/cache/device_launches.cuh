@@ -5,7 +5,9 @@
 #include <zoomr/cache/device_core.cuh>
 #include <zoomr/cache/device_drift.cuh>
 #include <zoomr/cache/device_kernels.cuh>
+#include <zoomr/cache/device_retaining.cuh>
 #include <zoomr/cache/device_rows.cuh>
+#include <zoomr/cache/device_summaries.cuh>
 
 namespace zoomr {
 inline namespace v0 {
@@ -58,6 +60,13 @@ struct device_launches {
   /// Remembers a layer's queries, and scores for the tokens that choose.
   template <class Number>
   void see(index layer, view<const Number, 3> queries, stream on) const {
+    if constexpr (decltype(Policy::retain)::observes) {
+      if (t == 0) observe_prompts<HeadDim>(core, arrays(), layer, queries, on);
+      if (core.sizes.noted > 0 && deciding > 0) {
+        launch({grid(deciding), dim3(plain_threads)}, on, note_kernel<device_arrays<Policy, T>, Number>, arrays(),
+               layer, queries);
+      }
+    }
     if constexpr (Policy::selects) {
       if (core.sizes.records > 0 || in_prompt > 0) {
         launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<Policy, T, Number>, arrays(),
@@ -132,11 +141,36 @@ struct device_launches {
     gather_attend<T, HeadDim, Group>(task, splits, on);
   }
 
+  /// Gives up what the commits of this step have made due.
+  /// @return  true if lanes hold other tokens than before
+  bool give_up(stream on) const {
+    bool any = false;
+    if constexpr (decltype(Policy::retain)::observes) {
+      for (const device_item& item : core.items) any = retain_lanes<HeadDim>(core, arrays(), item, on) || any;
+    }
+    return any;
+  }
+
+  /// Makes the summaries of those sequences from the keys that are left.
+  void summarize_again(stream on) const {
+    if constexpr (Policy::selects && decltype(Policy::retain)::observes) {
+      for (const device_item& item : core.items) {
+        const device_sequence<Policy>& of = core.state(item.plan.seq);
+        if (item.due.kept == 0 || of.segment_count() == 0) continue;
+        device_arrays<Policy, T> all = arrays();
+        all.again = {item.plan.seq, of.segment_count(), core.held(of)};
+        launch({grid(std::min<index>(of.segment_count(), 1024), core.sizes.model.lanes()), dim3(plain_threads)}, on,
+               summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale);
+      }
+    }
+  }
+
   /// Summarises what a chunk of a prompt has closed; and where it ends one, makes the first choice, from the queries of
   /// its last token.
   void after_prompt(stream on) const {
     upload(on);
     update_index(on);
+    summarize_again(on);
     if constexpr (Policy::selects) {
       if (deciding == 0) return;
       const shape& model = core.sizes.model;

@@ -4,6 +4,7 @@
 
 #include <zoomr/attend/resolve.cuh>
 #include <zoomr/cache/config.hpp>
+#include <zoomr/cache/device_retained.cuh>
 #include <zoomr/cache/plan.hpp>
 #include <zoomr/cache/sequence_state.hpp>
 
@@ -22,6 +23,7 @@ struct device_token {
   index sums = 1;      // queries in the running sum, this one included
   index reads = -1;    // place of the choice that it attends under; -1: there is none yet
   index chooses = -1;  // place of the choice that it makes; -1: it makes none
+  held_slots held;     // of its sequence
   zone_bounds zone;    // of its query
   bool dense = false;  // attends to everything, in all layers
   bool prompt = false;
@@ -34,6 +36,14 @@ struct device_closing {
   index sequence = 0;
   index id = 0;
   segment closed;
+  held_slots held;  // of the sequence
+};
+
+/// A sequence whose segments are all summarised again, since its lanes hold other tokens than before.
+struct device_again {
+  index sequence = -1;  // -1: none
+  index segments = 0;
+  held_slots held;
 };
 
 /// A page that the tokens of a step lie in.
@@ -95,6 +105,10 @@ struct device_sizes {
   index places = 0;
   index records = 0;  // of query sums, of one sequence
   index splits = 1;   // blocks that may share one row's tokens
+  index tokens = 0;   // of one sequence
+  index kept = 0;     // tokens that a lane may keep; 0: none is ever given up
+  index noted = 0;    // queries remembered until tokens are given up again
+  index carried = 0;  // tokens whose attention adds up, of each query head; 0: it does not
   bool persists = false;
   bool drifts = false;  // choices depend on drift
 
@@ -109,7 +123,9 @@ struct device_sizes {
     splits = with_splits;
     const layout<Policy> host(with, policy, limits);
     segments = host.most_segments;
-    layer_rows = 1;
+    tokens = limits.tokens;
+    kept = host.kept, noted = host.noted, carried = host.carried;
+    layer_rows = decltype(policy.retain)::observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
     if constexpr (Policy::selects) {
       summary_numbers = static_cast<index>(host.segment_summary());
       layer_rows = rows_in_layer(policy.agree.per);
@@ -172,6 +188,8 @@ struct device_arrays {
   attended_size* read = nullptr;  // [decode_tokens][layer_rows]
   float* partial = nullptr;       // [decode_tokens * readers][splits][group][head_dim + 2]
   unsigned* arrived = nullptr;    // [decode_tokens * readers * group]
+  retained_arrays retained;
+  device_again again;
 
   /// Takes everything but the table from a block.
   void carve(carver& from, const device_sizes<Policy>& of) {
@@ -199,6 +217,7 @@ struct device_arrays {
     }
     partial = from.take<float>(of.splits > 1 ? of.attending_heads() * of.splits * (model.head_dim + 2) : 0);
     arrived = from.take<unsigned>(of.attending_heads());
+    retained.carve<retention_reads_keys<decltype(Policy::retain)>()>(from, of);
   }
 
   // Where things lie.
@@ -208,6 +227,20 @@ struct device_arrays {
   }
   ZOOMR_HD view<const segment> segments_of(index sequence, index count) const {
     return {segments + std::int64_t{sequence} * sizes.segments, {count}};
+  }
+  /// Where the tokens of a lane lie; a policy that gives none up pays nothing for it.
+  ZOOMR_HD slot_map slots_of(index sequence, index lane, held_slots held) const {
+    if constexpr (decltype(Policy::retain)::observes) {
+      return retained.slots_of(sequence, lane, held);
+    } else {
+      return {};
+    }
+  }
+  /// What is to be summarised: what the table lists, or all segments of one sequence again.
+  ZOOMR_HD index closing_count() const { return again.sequence < 0 ? table.counts->closings : again.segments; }
+  ZOOMR_HD device_closing closing(index i) const {
+    if (again.sequence < 0) return table.closings[i];
+    return {again.sequence, i, segments_of(again.sequence, again.segments)[i], again.held};
   }
   ZOOMR_HD T* key(index layer, index page, index kv_head) const {
     return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers() +

@@ -7,6 +7,7 @@
 #include <zoomr/core/paged_lane.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/math/dot.hpp>
+#include <zoomr/math/softmax.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
 #include <vector>     // std::vector
@@ -64,22 +65,28 @@ class observation {
     }
   }
 
-  /// Adds the attention probabilities of one query over the slots [0, context) to `sums`.
+  /// Adds the attention probabilities of one query over the slots [0, context) to `sums`: all NaN if a logit is, or if
+  /// the largest is infinite. Weights are summed as integers, so that a device gets the same.
+  /// @pre   context <= 2^22
   /// @cost  reads the keys of the context once
   template <class Lane>
   void add(const Lane& lane, const float* query, index context, view<float> sums) {
     const float scale = given_.logit_scale(lane.head_dim);
     float largest = -infinity;
     for (index t = 0; t < context; ++t) {
-      at(weights_, t) = scale * dot(query, lane.key(t), lane.head_dim);
+      at(weights_, t) = fused(scale, dot(query, lane.key(t), lane.head_dim), -0.0f);
       largest = std::max(largest, at(weights_, t));
     }
-    float sum = 0.0f;
+    tally units = 0;
+    bool odd = false;
     for (index t = 0; t < context; ++t) {
-      at(weights_, t) = exponential(at(weights_, t) - largest);
-      sum += at(weights_, t);
+      const float weight = exponential(at(weights_, t) - largest);
+      odd = odd || weight != weight;
+      units += weight == weight ? units_of(weight) : 0;
+      at(weights_, t) = weight;
     }
-    for (index t = 0; t < context; ++t) sums[t] += at(weights_, t) / sum;
+    const float sum = odd ? not_a_number : sum_of_units(units);
+    for (index t = 0; t < context; ++t) sums[t] += quotient(at(weights_, t), sum);
   }
 
   /// Slots that the lane keeps, ascending: sinks and last tokens in any case, the rest by what the retainer rates

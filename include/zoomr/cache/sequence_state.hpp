@@ -114,8 +114,8 @@ bool retains_after(const Policy& policy, const config& limits, index prompt_end,
 template <class Policy>
 struct sequence_state : token_state<Policy> {
   using tokens_type = token_state<Policy>;
-  using tokens_type::after_close, tokens_type::classes, tokens_type::pages, tokens_type::prompt_end,
-      tokens_type::segments, tokens_type::tokens;
+  using tokens_type::after_close, tokens_type::classes, tokens_type::compacted_end, tokens_type::kept_each,
+      tokens_type::pages, tokens_type::segments;
   using typename tokens_type::segmenter_state;
 
   using number = typename layout<Policy>::number;
@@ -123,10 +123,6 @@ struct sequence_state : token_state<Policy> {
   buffer<number> summaries;  // [lanes, most_segments, head_dim, rows]
   std::int64_t most_kept;    // of each lane
   std::vector<index> kept;   // [lanes, most_kept]  retained positions before `compacted_end`, `kept_each` of each lane
-  index kept_each = 0;       // 0: everything is kept
-  index keeping = 0;         // will be kept of each lane if the step that ends the prompt is committed; 0: everything
-  index compacted_end = 0;   // first position after what has been compacted
-  index observed_end = 0;    // tokens when some were last given up, or when attention was last added up
   buffer<float> received;    // [layers, heads, sizes.carried]  attention, by slot
   buffer<float> receiving;   // [layers, heads, sizes.carried]  the same if the step is committed: in the prompt only
   query_memory noted;        // of the tokens before tokens are given up again
@@ -150,15 +146,6 @@ struct sequence_state : token_state<Policy> {
     segments.reserve(static_cast<std::size_t>(sizes.most_segments));
     after_close.reserve(static_cast<std::size_t>(sizes.most_segments));
   }
-
-  /// Slots of each lane that hold committed tokens.
-  index slots() const { return slot_end(tokens()); }
-  /// Tokens at the front of each lane that are never given up: the prompt, if the zones pin it.
-  template <class Zones>
-  index pinned(const Zones& zone) const {
-    return zone.prompt ? std::max(prompt_end, 0) : 0;
-  }
-  index slot_end(index position) const { return kept_each == 0 ? position : kept_each + position - compacted_end; }
 
   slot_map slots_of(index lane) const {
     if (kept_each == 0) return {};
@@ -191,7 +178,6 @@ struct sequence_state : token_state<Policy> {
 
   void forget_everything() {
     tokens_type::forget_tokens();
-    kept_each = keeping = compacted_end = observed_end = 0;
     in_force.clear(), log.clear();
     stats = {};
   }

@@ -6,8 +6,9 @@
 #include <zoomr/cache/plan.hpp>
 #include <zoomr/tier/page_pool.hpp>
 
-#include <string>  // std::to_string
-#include <vector>  // std::vector
+#include <algorithm>  // std::min
+#include <string>     // std::to_string
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -56,6 +57,19 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
   }
   ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
   return stepped;
+}
+
+/// Checks that a step which ends a prompt brings the queries that retention observes.
+template <class Policy>
+void expect_observed(const Policy& policy, const token_state<Policy>& state, const step_item& item) {
+  if constexpr (decltype(policy.retain)::observes) {
+    const auto prompt =
+        static_cast<index>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
+    const bool decides = item.prompt_ends && !policy.zone.prompt && policy.retain.kept(prompt) < prompt;
+    const bool all_here = decltype(policy.retain)::accumulates || item.ids.size() >= policy.retain.observed(prompt);
+    ZOOMR_EXPECTS(!decides || all_here,
+                  "begin: the last chunk of the prompt must hold all tokens that retention observes");
+  }
 }
 
 /// Takes the pages that a step needs.

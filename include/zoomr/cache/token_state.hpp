@@ -25,10 +25,22 @@ struct token_state {
   segmenter_state segmenting{};
   index evicted_pages = 0;  // pages before this one were looked at for eviction
   index undo_floor = 0;     // undo_tokens behind the longest that it ever was: no deeper can it be undone
+  index kept_each = 0;      // tokens left of those before `compacted_end` in each lane; 0: everything is kept
+  index keeping = 0;        // will be kept of each lane if the step that ends the prompt is committed; 0: everything
+  index compacted_end = 0;  // first position after what has been compacted
+  index observed_end = 0;   // tokens when some were last given up, or when attention was last added up
 
   index tokens() const { return static_cast<index>(classes.size()); }
   index segment_count() const { return static_cast<index>(segments.size()); }
   bool in_prompt() const { return prompt_end < 0; }
+  /// Slots of each lane that hold committed tokens, or those before `position`.
+  index slots() const { return slot_end(tokens()); }
+  index slot_end(index position) const { return kept_each == 0 ? position : kept_each + position - compacted_end; }
+  /// Tokens at the front of each lane that are never given up: the prompt, if the zones pin it.
+  template <class Zones>
+  index pinned(const Zones& zone) const {
+    return zone.prompt ? std::max(prompt_end, 0) : 0;
+  }
 
   /// Makes the next token part of the sequence, with the segments that it closes.
   void add(const segmenter_type& segmenter, token_class of_token, bool prompt_ends) {
@@ -68,6 +80,7 @@ struct token_state {
     classes.clear(), segments.clear(), after_close.clear();
     segmenting = {};
     evicted_pages = undo_floor = 0;
+    kept_each = keeping = compacted_end = observed_end = 0;
   }
 };
 

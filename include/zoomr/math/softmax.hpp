@@ -7,6 +7,11 @@
 namespace zoomr {
 inline namespace v0 {
 
+/// A weight in [0, 1] in units of 2^-40: such integers add up to the same in any order.
+ZOOMR_HD inline tally units_of(float weight) { return static_cast<tally>(weight * 1099511627776.0f + 0.5f); }
+/// What so many units are.
+ZOOMR_HD inline float sum_of_units(tally units) { return static_cast<float>(units) * (1.0f / 1099511627776.0f); }
+
 /// exp(logit(i)) / sum of exp(logit(j)) for i in [0, n). A NaN logit takes no part: its share is 0.
 ///
 /// Weights are added in units of 2^-40 of the largest, as integers: in whatever order, or by however many threads, the
@@ -31,11 +36,11 @@ class softmax {
   /// For those who find the largest logit, and the sum of all `units`, in their own way; until `sum_up`, only `units`
   /// may be asked for.
   ZOOMR_HD softmax(float largest, Logit logit) : logit_(logit), largest_(largest) {}
-  ZOOMR_HD void sum_up(tally units_of_all) { sum_ = static_cast<float>(units_of_all) * (1.0f / unit); }
+  ZOOMR_HD void sum_up(tally units_of_all) { sum_ = sum_of_units(units_of_all); }
 
   /// A weight in units of 2^-40 of the largest.
   ZOOMR_CALLS_EITHER
-  ZOOMR_HD tally units(index i) const { return static_cast<tally>(weight(i) * unit + 0.5f); }
+  ZOOMR_HD tally units(index i) const { return units_of(weight(i)); }
 
   /// The sum of all weights; 0 if no number takes part. The largest weighs 1.
   ZOOMR_HD float sum() const { return sum_; }
@@ -45,8 +50,6 @@ class softmax {
   ZOOMR_HD float share(index i) const { return quotient(weight(i), sum_); }
 
  private:
-  static constexpr float unit = 1099511627776.0f;  // 2^40
-
   ZOOMR_CALLS_EITHER
   ZOOMR_HD float weight(index i) const {
     const float x = logit_(i);

@@ -6,8 +6,6 @@
 #include <zoomr/math/dot.hpp>
 #include <zoomr/math/softmax.hpp>
 
-#include <cmath>  // std::sqrt
-
 namespace zoomr {
 inline namespace v0 {
 
@@ -46,11 +44,12 @@ struct distinct_attention {
   void rate(const lane_attention& seen, view<float> importance) const {
     const index n = seen.tokens();
     add_cosines(seen.keys, importance);
-    const softmax redundancy(n, [&](index t) { return importance[t] / static_cast<float>(n); });
+    const softmax redundancy(n, [&](index t) { return quotient(importance[t], static_cast<float>(n)); });
     const index heads = mean_of_group ? seen.received.extent(0) : 1;
-    const float weight = attention / static_cast<float>(seen.queries * heads);
+    const float weight = quotient(attention, static_cast<float>(seen.queries * heads));
     for (index t = 0; t < seen.scored; ++t) {
-      importance[t] = fused(weight, seen.pooled(t, pooling, mean_of_group), (attention - 1.0f) * redundancy.share(t));
+      const float repeated = fused(attention - 1.0f, redundancy.share(t), -0.0f);
+      importance[t] = fused(weight, seen.pooled(t, pooling, mean_of_group), repeated);
     }
   }
   constexpr const char* problem() const {
@@ -79,8 +78,8 @@ struct distinct_attention {
     const index n = keys.extent(0);
     const index dims = keys.extent(1);
     for (index t = 0; t < n; ++t) {
-      const float length = std::sqrt(dot(keys[t].data(), keys[t].data(), dims));
-      for (index d = 0; d < dims; ++d) keys(t, d) = length > 0.0f ? keys(t, d) / length : 0.0f;
+      const float length = square_root(dot(keys[t].data(), keys[t].data(), dims));
+      for (index d = 0; d < dims; ++d) keys(t, d) = length > 0.0f ? quotient(keys(t, d), length) : 0.0f;
       sums[t] = 0.0f;
     }
     for (index row = 0; row < n; ++row) {

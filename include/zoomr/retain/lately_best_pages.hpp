@@ -5,8 +5,6 @@
 #include <zoomr/concepts.hpp>
 #include <zoomr/math/dot.hpp>
 
-#include <cmath>  // std::ceil
-
 namespace zoomr {
 inline namespace v0 {
 
@@ -37,12 +35,19 @@ struct lately_best_pages {
   ZOOMR_HD constexpr index observed(index of) const { return of; }
   ZOOMR_HD constexpr index safe(index of) const { return every < of ? every : of; }
 
+  /// Pages of so many whose stamps a query renews: `share`, rounded up.
+  ZOOMR_HD constexpr index renewed(index pages) const {
+    const float wanted = share * static_cast<float>(pages);
+    const auto whole = static_cast<index>(wanted);
+    return static_cast<float>(whole) < wanted ? whole + 1 : whole;
+  }
+
   /// received [tokens] holds the stamps: positions, as float (exact up to 2^24).
   void hear(const heard_query& heard, view<float> received) const {
     const index pages = (heard.keys.extent(0) - 1 - heard.pinned) / every;  // complete before this token
     const auto stamp = static_cast<float>(heard.position);
     for (index page = 0; page < pages; ++page) heard.work[page] = bound(heard, heard.pinned + page * every);
-    const auto better = static_cast<index>(std::ceil(share * static_cast<float>(pages)));
+    const index better = renewed(pages);
     for (index page = 0; page < pages; ++page) {
       if (rank(heard.work, pages, page) >= better) continue;
       const index first = heard.pinned + page * every;

@@ -5,8 +5,7 @@
 #pragma once
 
 #include <zoomr/concepts.hpp>
-#include <zoomr/core/device.cuh>
-#include <zoomr/math/dot.hpp>
+#include <zoomr/math/dot.cuh>
 
 namespace zoomr {
 inline namespace v0 {
@@ -26,25 +25,6 @@ struct asking_row {
 
 inline constexpr index score_threads = 128;
 inline constexpr index score_most_numbers = 4096;  // heads * head_dim of a row
-
-/// Adds what lanes `Half` apart hold, each keeping half of the values; then the same for Half / 2, down to 1.
-template <index Half>
-__device__ inline void halve(float (&partial)[std::size_t{partial_sums}], index lane) {
-  const bool upper = (lane & Half) != 0;
-#pragma unroll
-  for (index v = 0; v < Half; ++v) {
-    const float sent = upper ? partial[v] : partial[v + Half];
-    const float kept = upper ? partial[v + Half] : partial[v];
-    partial[v] = kept + __shfl_xor_sync(all_lanes, sent, Half);
-  }
-  if constexpr (Half > 1) halve<Half / 2>(partial, lane);
-}
-
-/// Adds up 32 values over the lanes of a warp, each in the contract's order; lane l gets the sum of value l.
-__device__ inline float warp_sums(float (&partial)[std::size_t{partial_sums}]) {
-  halve<partial_sums / 2>(partial, static_cast<index>(threadIdx.x) % warp_lanes);
-  return partial[0];
-}
 
 /// Scores of segments [first, first + 32 / Heads) for each of `Heads` heads; lane h * (32 / Heads) + s gets that of
 /// head h and segment s.

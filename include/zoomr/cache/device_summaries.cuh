@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Summaries of closed segments, from keys as they are stored.
+#pragma once
+
+#include <zoomr/cache/device_layout.cuh>
+#include <zoomr/summarize/typical_keys.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The keys of a segment's cue in one lane, as they are stored.
+template <class Policy, class T>
+struct stored_cue {
+  const device_arrays<Policy, T>& a;
+  view<const index> pages;
+  index lane;
+  run slots;
+  float scale;
+
+  __device__ index count() const { return slots.size(); }
+  __device__ float key(index t, index d) const {
+    const index slot = slots.first + t;
+    const index kv_heads = a.sizes.model.kv_heads;
+    const T* keys = a.key(lane / kv_heads, pages[slot / page_tokens], lane % kv_heads);
+    return fused(to_float(keys[slot % page_tokens * a.sizes.model.head_dim + d]), scale, -0.0f);
+  }
+};
+
+/// Summarises the closed segments of the table, or those of one sequence again, one lane in each block: keys in
+/// ascending order, as on the host.
+template <class Policy, class T>
+__global__ void __launch_bounds__(summarize_threads)
+    summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
+  using summary = typename decltype(Policy::summarize)::summary;
+  using number = typename layout<Policy>::number;
+  __shared__ block_scratch scratch;
+  __shared__ summary_scratch<decltype(Policy::summarize)> own_scratch;
+  block_threads block(scratch);
+  const auto lane = static_cast<index>(blockIdx.y);
+  for (auto i = static_cast<index>(blockIdx.x); i < a.closing_count(); i += static_cast<index>(gridDim.x)) {
+    const device_closing closing = a.closing(i);
+    const slot_map slots = a.slots_of(closing.sequence, lane, closing.held);
+    const stored_cue<Policy, T> cue{a, a.pages_of(closing.sequence), lane,
+                                    run{slots.slot_of(closing.closed.cue_begin), slots.slot_of(closing.closed.cue_end)},
+                                    key_scale};
+    number* out = a.summaries_of(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
+    make_summary(policy.summarize, cue, a.sizes.model.head_dim, block, own_scratch, [&](index d, index r, float value) {
+      out[d * summary::rows + r] = stored_number<summary, number>(r, value);
+    });
+  }
+}
+
+}  // namespace v0
+}  // namespace zoomr

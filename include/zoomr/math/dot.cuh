@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// L2. Device twin of dot.hpp: a warp adds up 32 sums over dimensions at once, each in the contract's order. A lane
+// holds one of the 32 partial sums of all of them; the halving tree is walked for all together, every exchange halving
+// what a lane still holds.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+#include <zoomr/math/dot.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Adds what lanes `Half` apart hold, each keeping half of the values; then the same for Half / 2, down to 1.
+template <index Half>
+__device__ inline void halve(float (&partial)[std::size_t{partial_sums}], index lane) {
+  const bool upper = (lane & Half) != 0;
+#pragma unroll
+  for (index v = 0; v < Half; ++v) {
+    const float sent = upper ? partial[v] : partial[v + Half];
+    const float kept = upper ? partial[v + Half] : partial[v];
+    partial[v] = kept + __shfl_xor_sync(all_lanes, sent, Half);
+  }
+  if constexpr (Half > 1) halve<Half / 2>(partial, lane);
+}
+
+/// Adds up 32 values over the lanes of a warp, each in the contract's order; lane l gets the sum of value l.
+__device__ inline float warp_sums(float (&partial)[std::size_t{partial_sums}]) {
+  halve<partial_sums / 2>(partial, static_cast<index>(threadIdx.x) % warp_lanes);
+  return partial[0];
+}
+
+/// Adds up one value over the lanes of a warp in the contract's order, for all lanes.
+__device__ inline float warp_sum(float partial) {
+  for (int apart = partial_sums / 2; apart > 0; apart /= 2) partial += __shfl_xor_sync(all_lanes, partial, apart);
+  return partial;
+}
+
+}  // namespace v0
+}  // namespace zoomr

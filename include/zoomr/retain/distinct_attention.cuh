@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Device twin of distinct_attention.hpp.
+#pragma once
+
+#include <zoomr/math/dot.cuh>
+#include <zoomr/math/softmax.cuh>
+#include <zoomr/retain/distinct_attention.hpp>
+#include <zoomr/retain/rating.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Makes keys [tokens, head_dim] unit vectors, a warp for each. All threads call it; a barrier must follow.
+__device__ inline void make_unit_keys(view<float, 2> keys, block_threads& block) {
+  const index lane = block.thread() % warp_lanes;
+  for (index t = block.thread() / warp_lanes; t < keys.extent(0); t += block.size() / warp_lanes) {
+    float partial = 0.0f;
+    for (index d = lane; d < keys.extent(1); d += partial_sums) partial = fused(keys(t, d), keys(t, d), partial);
+    const float length = square_root(warp_sum(partial));
+    for (index d = lane; d < keys.extent(1); d += warp_lanes) {
+      keys(t, d) = length > 0.0f ? quotient(keys(t, d), length) : 0.0f;
+    }
+  }
+}
+
+/// Visits the cosines of key `row` with all others, a thread for each: visit(t, cosine) on thread t % threads.
+template <class Visit>
+__device__ void each_cosine(view<const float, 2> keys, index row, block_threads& block, Visit visit) {
+  const index lane = block.thread() % warp_lanes;
+  for (index first = block.thread() - lane; first < keys.extent(0); first += block.size()) {
+    float partial[std::size_t{partial_sums}] = {};
+    for (index d = lane; d < keys.extent(1); d += partial_sums) {
+      const float own = keys(row, d);
+#pragma unroll
+      for (index t = 0; t < warp_lanes; ++t) {
+        const float other = first + t < keys.extent(0) ? keys(first + t, d) : 0.0f;
+        partial[t] = fused(own, other, partial[t]);
+      }
+    }
+    const float cosine = warp_sums(partial);
+    const index t = first + lane;
+    if (t < keys.extent(0) && t != row) visit(t, cosine);
+  }
+}
+
+/// Thread t adds up the cosines of the tokens t, t + threads, ..., row by row as the host does.
+/// @cost  twice tokens * tokens dot products; 1 barrier for each token
+__device__ inline void rate(const distinct_attention& by, const lane_attention& seen, view<float> importance,
+                            block_threads& block) {
+  const index n = seen.tokens();
+  make_unit_keys(seen.keys, block);
+  for (index t = block.thread(); t < n; t += block.size()) importance[t] = 0.0f;
+  __syncthreads();
+  for (index row = 0; row < n; ++row) {
+    index own = -1;
+    each_cosine(seen.keys, row, block, [&](index t, float cosine) { own = cosine > by.similar ? t : own; });
+    const index spared = block.max(own);  // of the keys that repeat this one the last
+    each_cosine(seen.keys, row, block, [&](index t, float cosine) {
+      if (t != spared && cosine == cosine) importance[t] += cosine;
+    });
+  }
+  const auto redundancy = block_softmax(
+      n, [&](index t) { return quotient(importance[t], static_cast<float>(n)); }, block);
+  const index heads = by.mean_of_group ? seen.received.extent(0) : 1;
+  const float weight = quotient(by.attention, static_cast<float>(seen.queries * heads));
+  for (index t = block.thread(); t < seen.scored; t += block.size()) {
+    const float repeated = fused(by.attention - 1.0f, redundancy.share(t), -0.0f);
+    importance[t] = fused(weight, seen.pooled(t, by.pooling, by.mean_of_group), repeated);
+  }
+}
+
+static_assert(device_observer<distinct_attention>);
+
+}  // namespace v0
+}  // namespace zoomr

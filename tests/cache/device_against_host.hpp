@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plays the same steps with the device cache and the host's, and compares what every query attends and gets.
+#pragma once
+
+#include <cache/device_driving.hpp>
+#include <support/tolerance.hpp>
+
+#include <doctest/doctest.h>
+
+namespace zoomr_test {
+
+inline constexpr index tokens = 96;
+inline constexpr index undo = 24;
+inline constexpr shape model{2, 4, 2, 8};
+
+template <class Policy>
+using device_player = player<Policy, float, device_as_host<Policy, float, 8, 2>>;
+
+/// Tokens that the last chunk of a prompt must have at least.
+template <class Policy>
+index least_last_chunk(const Policy& policy, index prompt) {
+  if constexpr (decltype(policy.retain)::observes) {
+    if (!decltype(policy.retain)::accumulates) return policy.retain.observed(prompt);
+  }
+  return 1;
+}
+
+/// Some of the next tokens of a prompt.
+inline part next_chunk(dice& random, const tape& says, index v, index now, index least_last) {
+  const index left = says.prompt - now;
+  index count = random.between(1, left);
+  if (left - count < least_last) count = left;
+  return {v, says.between(now, now + count), now + count == says.prompt};
+}
+
+/// The prompt in chunks, then single tokens, drafts, steps that are dropped, and rollbacks.
+template <class Player, class Policy>
+void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
+  dice random(seed);
+  const tape& says = *plays.at(0).says;
+  const index least_last = least_last_chunk(policy, says.prompt);
+  index longest = 0;
+  while (!plays.done()) {
+    const index now = plays.tokens();
+    longest = std::max(longest, now);
+    const auto until = random.chance(12)
+                           ? random.one_of(std::array{fate::dropped_at_once, fate::dropped_between_layers,
+                                                      fate::dropped_after_pass, fate::dropped_after_again})
+                           : fate::committed;
+    if (now < says.prompt) {
+      plays.play({next_chunk(random, says, 0, now, least_last)}, until);
+      continue;
+    }
+    part draft = plays.next(0, random.chance(40) ? random.between(2, 6) : 1);
+    if (random.chance(40)) draft.ids.back() = random.chance(50) ? delimiter_id : random.between(1, 30);
+    plays.play({draft}, until);
+    longest = std::max(longest, plays.tokens());
+    const bool stays = least_rollback(policy, says.prompt, plays.tokens() + 3) <= plays.tokens();
+    if (random.chance(15) && stays &&
+        plays.tokens() + 3 <= tokens) {  // other text, which closes other segments, is committed and undone
+      const index before = plays.tokens();
+      for (index count = random.between(1, 3); count > 0; --count) {
+        plays.play({{0, {random.chance(50) ? delimiter_id : random.between(1, 30)}, false, true}});
+        longest = std::max(longest, plays.tokens());
+      }
+      plays.rollback(0, std::max(before, longest - undo));
+      if (plays.tokens() > before) throw std::logic_error("a detour went too far to be undone");
+    }
+    const index to = std::max({says.prompt, longest - undo, plays.tokens() - random.between(0, undo),
+                               least_rollback(policy, says.prompt, longest)});
+    if (random.chance(10)) plays.rollback(0, std::min(to, plays.tokens()));
+  }
+}
+
+/// @param rounding  what outputs may differ by, beyond the order of summation
+inline void compare(const result_log& host, const result_log& device, index head_dim = 8, double rounding = 0.0) {
+  REQUIRE(host.size() == device.size());
+  for (const auto& [place, expected] : host) {
+    CAPTURE(place.first);
+    CAPTURE(place.second);
+    const token_result& got = device.at(place);
+    REQUIRE(got.attended == expected.attended);
+    REQUIRE(got.out.numbers.size() == expected.out.numbers.size());
+    // values lie in [-1, 1]; logits are sums of at most head_dim products below 3.3 * 2.3
+    const double logit = 3.3 * 2.3 * std::sqrt(static_cast<double>(head_dim));
+    const double allowed = 2 * tolerance::end_to_end(head_dim, logit, tokens);
+    for (std::size_t i = 0; i < got.out.numbers.size(); ++i) {
+      REQUIRE(tolerance::within(static_cast<double>(got.out.numbers[i]), static_cast<double>(expected.out.numbers[i]),
+                                allowed + rounding));
+    }
+    for (std::size_t i = 0; i < got.lse.numbers.size(); ++i) {
+      REQUIRE(tolerance::within(static_cast<double>(got.lse.numbers[i]), static_cast<double>(expected.lse.numbers[i]),
+                                (1 + logit) * allowed));
+    }
+  }
+}
+
+/// @param fixed   steps after the prompt are as for a graph
+/// @param prompt  its tokens; 0: some
+template <class Policy>
+void check(const Policy& policy, kind look, markup text, std::uint64_t seed, bool fixed = false, index prompt = 0) {
+  INFO("seed ", seed);
+  if (prompt == 0) prompt = static_cast<index>(20 + seed * 7 % 20);
+  const tape says = make_tape(model, look, text, tokens, prompt, seed);
+  zoomr::config limits = limits_for(tokens);
+  limits.dense_below = seed % 3 == 0 && !policy.store.evicts ? 47 : 0;
+  player<Policy> host(model, policy, limits);
+  device_player<Policy> device(model, policy, limits);
+  device.cache.fixed = fixed;
+  host.observe_prompts = device.observe_prompts = seed % 2 == 0;
+  host.open(says);
+  device.open(says);
+  play_wildly(host, policy, seed);
+  play_wildly(device, policy, seed);
+  CHECK(host.second_passes == device.second_passes);
+  compare(host.at(0).log, device.at(0).log);
+}
+
+/// Three sequences: prompts of short sentences one after the other in chunks, then steps with any of them, in which a
+/// prompt's chunk may stand beside drafts.
+template <class Player, class Policy>
+void play_together(Player& plays, const Policy& policy, std::uint64_t seed) {
+  dice random(seed);
+  const auto next_of = [&](index v) {
+    const tape& says = *plays.at(v).says;
+    const index now = plays.tokens(v);
+    if (now >= says.prompt) return plays.next(v, random.between(1, 3));
+    return next_chunk(random, says, v, now, least_last_chunk(policy, says.prompt));
+  };
+  for (index v = 0; v < 2; ++v) plays.play({next_of(v)});
+  for (;;) {
+    std::vector<part> parts;
+    for (index v = 0; v < 3; ++v) {
+      if (!plays.done(v) && random.chance(70)) parts.push_back(next_of(v));
+    }
+    if (!parts.empty()) plays.play(parts);
+    if (plays.done(0) && plays.done(1) && plays.done(2)) return;
+  }
+}
+
+template <class Policy>
+void check_together(const Policy& policy, std::uint64_t seed) {
+  INFO("seed ", seed);
+  zoomr::config limits = limits_for(60, 3);
+  limits.step_tokens = 48;  // fewer than all prompts close
+  player<Policy> host(model, policy, limits);
+  device_player<Policy> device(model, policy, limits);
+  std::vector<tape> says;
+  for (std::uint64_t v = 0; v < 3; ++v) {
+    says.push_back(make_tape(model, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 60, 30, seed + v));
+  }
+  for (const tape& one : says) host.open(one), device.open(one);
+  play_together(host, policy, seed);
+  play_together(device, policy, seed);
+  for (index v = 0; v < 3; ++v) compare(host.at(v).log, device.at(v).log);
+}
+
+}  // namespace zoomr_test

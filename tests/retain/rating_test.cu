@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block rates tokens, and hears queries, as the host does: the same bits.
+#include <doctest/doctest.h>
+#include <core/random.hpp>
+#include <support/device_memory.hpp>
+#include <support/mutations.hpp>
+#include <zoomr/retain/accumulated_attention.cuh>
+#include <zoomr/retain/distinct_attention.cuh>
+#include <zoomr/retain/lately_best_pages.cuh>
+#include <zoomr/retain/observed_attention.cuh>
+
+namespace zoomr {
+
+namespace {
+
+using zoomr_test::device_array;
+
+/// What lanes hold: keys of which some repeat others, of which some are no numbers.
+struct lane {
+  index group = 1;
+  index tokens = 1;
+  index head_dim = 8;
+  index scored = 1;
+  index queries = 3;
+  std::vector<float> received;  // [group, tokens]
+  std::vector<float> keys;      // [tokens, head_dim]
+};
+
+lane random_lane(std::uint64_t seed, index group, index tokens, index head_dim, bool odd) {
+  unit::random random(seed);
+  lane made{group, tokens, head_dim, tokens - random.below(std::min(tokens, 5)), 3, {}, {}};
+  made.received = random.floats(unit::size(group * tokens), 0.0f, 1.0f);
+  const auto some = random.floats(unit::size(4 * head_dim));
+  for (index t = 0; t < tokens; ++t) {
+    const bool again = random.chance(0.3);
+    const bool zero = random.chance(0.02);
+    const auto from = unit::size(random.below(4) * head_dim);
+    for (index d = 0; d < head_dim; ++d) {
+      const float own = random.uniform(-1.0f, 1.0f);
+      const float key = again ? 3.0f * some[from + unit::size(d)] + 0.1f * own : own;
+      made.keys.push_back(zero ? 0.0f : odd && random.chance(0.003) ? not_a_number : key);
+    }
+  }
+  if (odd) made.received[unit::size(random.below(group * tokens))] = not_a_number;
+  return made;
+}
+
+template <class Retainer>
+__global__ void rate_with(Retainer retain, lane_attention seen, view<float> importance) {
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  rate(retain, seen, importance, block);
+}
+
+template <class Retainer>
+__global__ void hear_with(Retainer retain, view<const heard_query> heard, view<float> received) {
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  for (index q = 0; q < heard.size(); ++q) {
+    hear(retain, heard[q], received.slice(0, heard[q].keys.extent(0)), block);
+    __syncthreads();
+  }
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b, index count) {
+  for (std::size_t i = 0; i < unit::size(count); ++i) {
+    const bool both_nan = a[i] != a[i] && b[i] != b[i];
+    if (!both_nan && bits_as<std::uint32_t>(a[i]) != bits_as<std::uint32_t>(b[i])) return false;
+  }
+  return true;
+}
+
+template <class Retainer>
+bool rates_the_same(const Retainer& retain, const lane& of, index threads) {
+  std::vector<float> expected(unit::size(of.tokens), 7.0f);
+  std::vector<float> keys = of.keys;
+  lane_attention seen{view<const float, 2>(of.received.data(), {of.group, of.tokens}),
+                      view<float, 2>(keys.data(), {of.tokens, of.head_dim}), of.scored, of.queries};
+  retain.rate(seen, expected);
+  device_array<float> received(of.received), copied(of.keys);
+  device_array<float> importance(of.tokens, 7.0f);
+  seen.received = {received.data(), {of.group, of.tokens}};
+  seen.keys = {copied.data(), {of.tokens, of.head_dim}};
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, stream{}, &rate_with<Retainer>, retain, seen,
+         importance.view());
+  return same(importance.values(), expected, of.scored);
+}
+
+bool hears_the_same(const lately_best_pages& retain, const lane& of, index pinned, index count, index threads) {
+  unit::random random(static_cast<std::uint64_t>(of.tokens));
+  const std::vector<float> queries = random.floats(unit::size(count * of.head_dim));
+  std::vector<float> expected(unit::size(of.tokens), 2.0f), work(expected.size());
+  device_array<float> asked(queries), keys(of.keys), place(of.tokens, 0.0f), received(of.tokens, 2.0f);
+  std::vector<heard_query> all;
+  for (index q = 0; q < count; ++q) {
+    const index seen = of.tokens - count + 1 + q;
+    heard_query heard{{queries.data() + q * of.head_dim, {of.head_dim}},
+                      view<const float, 2>(of.keys.data(), {seen, of.head_dim}),
+                      100 + q,
+                      pinned,
+                      view<float>(work).slice(0, seen)};
+    retain.hear(heard, view<float>(expected).slice(0, seen));
+    heard.query = {asked.data() + q * of.head_dim, {of.head_dim}};
+    heard.keys = {keys.data(), {seen, of.head_dim}};
+    heard.work = place.view().slice(0, seen);
+    all.push_back(heard);
+  }
+  device_array<heard_query> heard(all);
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, stream{}, &hear_with<lately_best_pages>, retain,
+         view<const heard_query>(heard.view()), received.view());
+  return same(received.values(), expected, of.tokens);
+}
+
+}  // namespace
+
+TEST_CASE("ratings have the bits of the host's") {
+  std::uint64_t seed = 1;
+  for (const index tokens : {1, 2, 31, 33, 64, 65, 150}) {
+    const bool odd = seed % 3 == 0;
+    ++seed;
+    const lane of = random_lane(seed, 1 + tokens % 3, tokens, seed % 2 == 0 ? 8 : 40, odd);
+    CAPTURE(tokens);
+    CHECK(rates_the_same(distinct_attention{.pooling = 3}, of, 64));
+    CHECK(rates_the_same(distinct_attention{.mean_of_group = true, .attention = 0.6f, .similar = 0.9f}, of, 32));
+    CHECK(rates_the_same(observed_attention{.mean_of_group = odd}, of, 64));
+    CHECK(rates_the_same(accumulated_attention{}, of, 64));
+    CHECK(rates_the_same(lately_best_pages{}, of, 64));
+  }
+  zoomr_test::in_all_orders([](const std::string& order) {
+    CAPTURE(order);
+    CHECK(rates_the_same(distinct_attention{}, random_lane(50, 2, 100, 16, false), 64));
+  });
+}
+
+TEST_CASE("queries are heard as the host hears them") {
+  std::uint64_t seed = 60;
+  for (const index tokens : {3, 10, 33, 100, 260}) {
+    for (const index pinned : {0, 2}) {
+      for (const index every : {1, 4, 16}) {
+        CAPTURE(tokens);
+        CAPTURE(pinned);
+        CAPTURE(every);
+        ++seed;
+        const lane of = random_lane(seed, 1, tokens, seed % 2 == 0 ? 8 : 40, seed % 3 == 0);
+        CHECK(hears_the_same({.every = every, .share = 0.3f}, of, pinned, 1, 64));
+      }
+    }
+  }
+  zoomr_test::in_all_orders([](const std::string& order) {
+    CAPTURE(order);
+    CHECK(hears_the_same({.every = 4}, random_lane(90, 1, 150, 8, false), 3, 5, 64));
+  });
+}
+
+TEST_CASE("no barrier of rating and hearing can be left out") {
+  const auto rating = [] { return rates_the_same(distinct_attention{}, random_lane(51, 2, 100, 16, false), 64); };
+  CHECK(zoomr_test::barriers_not_missed(rating) == std::vector<std::string>{});
+  const auto hearing = [] { return hears_the_same({.every = 4}, random_lane(91, 1, 150, 8, false), 3, 5, 64); };
+  CHECK(zoomr_test::barriers_not_missed(hearing) == std::vector<std::string>{});
+}
+
+}  // namespace zoomr
