@@ -15,6 +15,7 @@
 #include "report.hpp"
 #include "sampler.hpp"
 #include "session.hpp"
+#include "tiers.hpp"
 #include "token_classes.hpp"
 #include "tokenizer.hpp"
 
@@ -30,6 +31,8 @@ struct options {
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::string device = "host";
+  std::string tiers_text;
+  tier_options tiers;
   index max_tokens = 256;
   sampler_options sampling;
   std::string logits_file;
@@ -109,7 +112,7 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
 template <class Policy>
 run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
                     std::ostream* logits_out) {
-  session<Policy> run(net, policy, 1, work.tokens(), work.classes);
+  session<Policy> run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits());
   run_report report = write(work, choice, run, logits_out);
   const zoomr::sequence seq = run.at(0);
   report.options = describe(policy);
@@ -119,6 +122,11 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   report.attended_mean = report.stats.attended_mean(run.cache().model());
   report.device_peak = report.stats.device_peak;
   report.bytes = run.cache().bytes(seq);
+  if constexpr (zoomr::tiered_store<decltype(policy.store)>) {
+    const zoomr::memory_use capacity = run.cache().capacity();
+    report.more["tiers"] = to_json(run.cache().tiers(), capacity);
+    if (!work.given.json) std::cerr << '\n' << in_words(run.cache().tiers(), capacity);
+  }
   return report;
 }
 
@@ -201,6 +209,8 @@ void decode_text(const options& given) {
     }
     with_policy(choice, [&](const auto& policy) {
       std::ostream* logits_out = logits.is_open() ? &logits : nullptr;
+      if (given.tiers.given())
+        return runs.push_back(generate(work, choice, with_store(policy, zoomr::tiered<>{}), *net, logits_out));
       runs.push_back(net ? generate(work, choice, policy, *net, logits_out)
                          : generate(work, choice, policy, *on, logits_out));
     });
@@ -237,6 +247,9 @@ int run(int argc, char** argv) {
   app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
+  app.add_option(
+      "--tiers", given.tiers_text,
+      "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host memory");
   app.add_option("--max-tokens", given.max_tokens, "to generate at most")
       ->check(CLI::Range(1, zoomr::unlimited))
       ->capture_default_str();
@@ -256,6 +269,9 @@ int run(int argc, char** argv) {
   }
   if (list) return list_policies(), 0;
   if (demo->parsed() && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
+  if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
+  if (given.tiers.given() && (given.on_device() || demo->parsed()))
+    fail("--tiers: only text on the host is decoded with tiers so far");
   if (demo->parsed()) return ledger::run(ledger_options), 0;
   if (given.directory.empty()) fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");
   decode_text(given);

@@ -24,13 +24,14 @@ class session {
   /// @param draft    tokens that `follow` passes at once
   /// @param audit    measure what share of its attention each query captures: slow
   /// @param classes  [vocab]  must outlive the session
+  /// @param tiers    of a policy whose store is tiered
   session(model& net, const Policy& policy, index sequences, index tokens, std::span<const zoomr::token_class> classes,
-          index draft = 1, bool audit = false)
+          index draft = 1, bool audit = false, zoomr::tier_bytes tiers = {})
       : net_(net),
         chunk_(chunk_for(policy)),
         draft_(draft),
         audit_(audit),
-        cache_(shape_of(net), policy, limits(sequences, tokens, classes)) {
+        cache_(shape_of(net), policy, limits(sequences, tokens, classes, tiers)) {
     for (index s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
     logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
   }
@@ -100,13 +101,15 @@ class session {
     return 256;
   }
 
-  zoomr::config limits(index sequences, index tokens, std::span<const zoomr::token_class> classes) const {
+  zoomr::config limits(index sequences, index tokens, std::span<const zoomr::token_class> classes,
+                       zoomr::tier_bytes tiers) const {
     const auto step_tokens = std::max(static_cast<index>(chunk_), sequences * draft_);
     return {.sequences = sequences,
             .tokens = tokens,
             .segments = tokens,
             .step_tokens = step_tokens,
             .draft_tokens = draft_,
+            .tiers = tiers,
             .audit = audit_,
             .classes = classes};
   }

@@ -36,6 +36,9 @@ class kv_cache {
     return cache_core<Policy, T>::bytes(model, policy, limits);
   }
 
+  /// The same of this cache.
+  memory_use capacity() const { return cache_core<Policy, T>::bytes(core_->sizes.model, core_->policy, core_->limits); }
+
   const shape& model() const { return core_->sizes.model; }
   const Policy& policy() const { return core_->policy; }
 
@@ -59,7 +62,9 @@ class kv_cache {
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
     core_->items.clear();
     for (index i = 0; i < items.size(); ++i) {
-      expect_observed(core_->policy, expect_item(core_->states, items, i), items[i]);
+      const auto& stepped = expect_item(core_->states, items, i);
+      expect_whole(stepped);
+      expect_observed(core_->policy, stepped, items[i]);
       plan_item(items[i]);
     }
     take_pages();
@@ -79,6 +84,7 @@ class kv_cache {
   void rollback(sequence seq, index tokens) {
     expect_idle();
     auto& undone = expect_open(seq);
+    expect_whole(undone);
     ZOOMR_EXPECTS(tokens >= 0 && tokens <= undone.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
     if (tokens == undone.tokens()) return;
     expect_undo(undone, tokens);
@@ -116,6 +122,11 @@ class kv_cache {
   sequence_state<Policy>& state(index id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
   void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }
+
+  static void expect_whole(const sequence_state<Policy>& of) {
+    if (!of.lost) return;
+    throw error(errc::storage, "the sequence has lost pages while tokens were given up: close it");
+  }
 
   sequence_state<Policy>& expect_open(sequence seq) const { return zoomr::expect_open(core_->states, seq); }
 

@@ -203,6 +203,16 @@ policy<Segmenter, Retainer, Summarizer, Asker, Scorer, Consensus, Selector, Refr
   return nullptr;
 }
 
+/// The same policy with another store.
+template <component Store, class Segmenter, class Retainer, class Summarizer, class Asker, class Scorer,
+          class Consensus, class Selector, class Refresh, class Zones, class Old>
+constexpr auto with_store(
+    const policy<Segmenter, Retainer, Summarizer, Asker, Scorer, Consensus, Selector, Refresh, Zones, Old>& of,
+    Store store) {
+  return policy<Segmenter, Retainer, Summarizer, Asker, Scorer, Consensus, Selector, Refresh, Zones, Store>{
+      of.segment, of.retain, of.summarize, of.ask, of.score, of.agree, of.select, of.refresh, of.zone, store};
+}
+
 /// Puts a policy together from components in any order; what is not named has a default.
 ///
 /// Defaults: unsegmented, keep_everything, no_summary, last_query, mean_dot, pooled_score per KV head,

@@ -149,6 +149,8 @@ class step {
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// Without `again` before it, a choice that asks again serves the following tokens instead.
   /// @param accepted  [items]  0 ... tokens(item), as `again` was told; a prompt's tokens are all accepted, or none
+  /// @throws error(storage) if pages of a tiered store do not come: the items that it names are as they were before the
+  /// step, or lost if tokens were being given up; the others are committed
   void commit(view<const index> accepted) {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {
@@ -160,8 +162,13 @@ class step {
                                  : "commit: the policy adds up attention: attend or observe each chunk of "
                                    "the prompt in every layer");
     }
-    for (index i = 0; i < items(); ++i) commit_item(*core_, at(i), accepted[i]);
+    std::string failed;
+    for (index i = 0; i < items(); ++i) {
+      if (at(i).failed || try_commit_item(*core_, at(i), accepted[i])) continue;
+      failed += (failed.empty() ? "" : "; ") + std::string("item ") + std::to_string(i) + ": " + failure(i);
+    }
     abandon();
+    if (!failed.empty()) throw error(errc::storage, "the other items are committed, but not " + failed);
   }
   void commit(index accepted) { commit(view<const index>(&accepted, {1})); }
   /// All tokens.

@@ -116,12 +116,14 @@ class player {
     std::vector<result_log> logs(parts.size());
     if (!pass(step, parts, 0, logs, until)) return {};
     if (until == fate::dropped_after_pass) return {};
+    accept_nothing_failed(step, accepted);
     if (step.again(view<const index>(accepted))) {
       ++second_passes;
       if (passes != 2) throw std::logic_error("a second pass that was not announced");
       pass(step, parts, 1, logs, fate::committed);
     }
     if (until == fate::dropped_after_again) return {};
+    accept_nothing_failed(step, accepted);
     step.commit(view<const index>(accepted));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       for (auto& [place, result] : logs[i]) {
@@ -152,6 +154,7 @@ class player {
   bool layers_backwards = false;
   bool observe_prompts = false;  // the prompt's queries are only observed, as for an engine with its own prefill
   std::int64_t second_passes = 0;
+  std::int64_t failures = 0;  // of items; nothing of them was accepted
   /// Changes the numbers of a token before they are appended; for poison.
   void (*spoil)(token_id id, index position, index layer, index kv_head, float* key, float* value, index dim) = nullptr;
 
@@ -168,6 +171,17 @@ class player {
       ++count;
     }
     return count;
+  }
+
+  void accept_nothing_failed(const step_type& step, std::vector<index>& accepted) {
+    if constexpr (requires { step.failure(0); }) {
+      for (index i = 0; i < step.items(); ++i) {
+        index& count = accepted[static_cast<std::size_t>(i)];
+        if (step.failure(i) == nullptr || count == 0) continue;
+        count = 0;
+        ++failures;
+      }
+    }
   }
 
   // False if the step is to be dropped on the way.

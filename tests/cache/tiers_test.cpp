@@ -5,6 +5,7 @@
 #include <zoomr/store/tiered.hpp>
 
 #include <doctest/doctest.h>
+#include <tier/engines.hpp>
 
 #include <cstdlib>  // mkdtemp
 
@@ -13,15 +14,6 @@ namespace {
 
 constexpr shape model{2, 4, 2, 8};
 constexpr index tokens = 120;
-
-/// The policy with another store.
-template <class Store, class Segmenter, class Retainer, class Summarizer, class Asker, class Scorer, class Consensus,
-          class Selector, class Refresh, class Zones, class Old>
-constexpr auto with_store(
-    const zoomr::policy<Segmenter, Retainer, Summarizer, Asker, Scorer, Consensus, Selector, Refresh, Zones, Old>& of) {
-  return zoomr::policy<Segmenter, Retainer, Summarizer, Asker, Scorer, Consensus, Selector, Refresh, Zones, Store>{
-      of.segment, of.retain, of.summarize, of.ask, of.score, of.agree, of.select, of.refresh, of.zone, Store{}};
-}
 
 /// A directory for files that unlink themselves.
 std::string file_path() {
@@ -87,7 +79,7 @@ void check(const char* name, const Policy& policy, index device, index host, std
   player<Policy> resident(model, policy, limits);
   resident.open(says);
   play_wildly(resident, seed, goes_back);
-  const auto moved = with_store<Store>(policy);
+  const auto moved = with_store(policy, Store{});
   std::string path;
   player<std::remove_const_t<decltype(moved)>> tiers(model, moved, tiered_limits(moved, limits, device, host, path));
   tiers.open(says);
@@ -96,13 +88,139 @@ void check(const char* name, const Policy& policy, index device, index host, std
   const zoomr::tier_statistics& moved_bytes = tiers.cache.tiers();
   const bool small = !decltype(policy.retain)::observes && device < 2 * 8;  // fewer slots than pages in all layers
   CHECK((!small || (moved_bytes.misses > 0 && moved_bytes.device_in > 0 && moved_bytes.device_out > 0)));
-  CHECK((!small || host == 0 || moved_bytes.file_out > 0));
+  CHECK((!small || host == 0 || host >= 16 || moved_bytes.file_out > 0));
 }
 
 using at_once = zoomr::tiered<zoomr::least_recent, zoomr::transfers_at_once>;
 using beside = zoomr::tiered<zoomr::least_frequent, zoomr::transfers_beside>;
 
+/// The next chunk of a prompt, or some tokens after it.
+part next_part(const tape& says, index now) {
+  const bool in_prompt = now < says.prompt;
+  const index count = in_prompt ? std::min<index>(17, says.prompt - now) : 3;
+  return {0, says.between(now, now + count), in_prompt && now + count == says.prompt};
+}
+
+/// Plays a text in which a transfer fails. What fails is tried again.
+/// @return  transfers that were made
+template <class Policy>
+std::int64_t check_failing(const Policy& policy, const result_log& expected, const tape& says, bool file,
+                           std::int64_t fails, std::int64_t& failures) {
+  unit::script() = {};
+  unit::script().fails = fails;
+  std::string path;
+  const zoomr::config limits = tiered_limits(policy, limits_for(tokens), 7, file ? 6 : 0, path);
+  player<Policy> plays(model, policy, limits);
+  plays.open(says);
+  while (!plays.done()) {
+    const index before = plays.tokens();
+    try {
+      plays.play({next_part(says, before)});
+    } catch (const zoomr::error& fault) {
+      REQUIRE(fault.code() == zoomr::errc::storage);
+      REQUIRE(plays.tokens() == before);
+      ++failures;
+    }
+  }
+  failures += plays.failures;
+  REQUIRE(difference(expected, plays.at(0).log) == "");
+  return unit::script().made;
+}
+
+template <class Policy>
+void check_each_failing(const Policy& policy, bool file) {
+  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, 40, 5);
+  player<Policy> resident(model, policy, limits_for(tokens));
+  resident.open(says);
+  while (!resident.done()) resident.play({next_part(says, resident.tokens())});
+  const auto moved = with_store(policy, zoomr::tiered<zoomr::least_recent, unit::scripted_transfers>{});
+  std::int64_t failures = 0;
+  const std::int64_t all = check_failing(moved, resident.at(0).log, says, file, -1, failures);
+  REQUIRE(all > 100);
+  REQUIRE(failures == 0);
+  for (std::int64_t fails = 0; fails < all; fails += 1 + all / 150) {
+    CAPTURE(fails);
+    check_failing(moved, resident.at(0).log, says, file, fails, failures);
+  }
+  CHECK(failures > 20);
+}
+
 }  // namespace
+
+TEST_CASE("a transfer that fails is a failure of its item: the step is made again, and nothing else is different") {
+  for (const bool file : {false, true}) check_each_failing(small::zoomr_mass, file);
+  check_each_failing(small::quest, true);
+}
+
+TEST_CASE("a sequence whose pages do not come while tokens are given up can only be closed") {
+  const auto policy = with_store(small::snapkv, zoomr::tiered<zoomr::least_recent, unit::scripted_transfers>{});
+  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, 100, 6);
+  int lost = 0;
+  const auto play = [&](std::int64_t fails) {
+    unit::script() = {};
+    unit::script().fails = fails;
+    std::string path;
+    const zoomr::config limits = tiered_limits(policy, limits_for(tokens), 6, 0, path);
+    zoomr::kv_cache<std::remove_const_t<decltype(policy)>> cache(model, policy, limits);
+    const zoomr::sequence seq = cache.open();
+    const std::vector<float> numbers(100 * 4 * 8, 0.25f);
+    {
+      auto step = cache.begin(seq, view<const token_id>(says.ids.data(), {100}), true);
+      for (index layer = 0; layer < 2; ++layer) {
+        const view<const float, 3> keys(numbers.data(), {100, 2, 8});
+        step.append(layer, keys, keys);
+        step.observe(layer, view<const float, 3>(numbers.data(), {100, 4, 8}));
+      }
+      if (step.failure(0) != nullptr) return;
+      try {
+        step.commit(100);
+        return;
+      } catch (const zoomr::error& fault) {
+        CHECK(fault.code() == zoomr::errc::storage);
+        CHECK(std::string(fault.what()).find("item 0: ") != std::string::npos);
+        ++lost;
+      }
+    }
+    CHECK_THROWS_AS(cache.begin(seq, view<const token_id>(says.ids.data(), {1})), zoomr::error);
+    cache.close(seq);
+    const zoomr::sequence again = cache.open();
+    CHECK(cache.begin(again, view<const token_id>(says.ids.data(), {1})).tokens() == 1);
+  };
+  play(-1);
+  const std::int64_t all = unit::script().made;  // the last ones are those of moving what is kept
+  for (std::int64_t fails = std::max<std::int64_t>(0, all - 80); fails < all; ++fails) play(fails);
+  unit::script() = {};
+  CHECK(lost > 0);
+}
+
+TEST_CASE("capacities that are too small say what would do") {
+  const auto policy = with_store(small::quest, at_once{});
+  const auto refused = [&](const zoomr::config& limits) {
+    try {
+      zoomr::kv_cache<std::remove_const_t<decltype(policy)>> cache(model, policy, limits);
+      return std::string();
+    } catch (const zoomr::precondition_error& problem) {
+      return std::string(problem.what());
+    }
+  };
+  std::string path;
+  zoomr::config limits = tiered_limits(policy, limits_for(tokens), 6, 6, path);
+  CHECK(refused(limits) == "");
+  limits.tiers.path = (path += "b").c_str();
+  const zoomr::byte_count least = limits.tiers.device;
+  limits.tiers.device = least - 1;
+  CHECK(refused(limits).find("tiers.device is " + std::to_string(least - 1) + " bytes; it must be at least " +
+                             std::to_string(least)) != std::string::npos);
+  limits.tiers.device = least;
+  limits.tiers.host -= 1;
+  CHECK(refused(limits).find("tiers.host is") != std::string::npos);
+  limits.tiers.host += 1;
+  limits.tiers.file -= 1;
+  CHECK(refused(limits).find("tiers.file is") != std::string::npos);
+  limits.tiers.file += 1;
+  limits.tiers.path = nullptr;
+  CHECK(refused(limits).find("tiers.path") != std::string::npos);
+}
 
 TEST_CASE("every policy has the bits of a resident cache, at the least capacity, over host memory and over a file") {
   for_each_policy([](const char* name, const auto& policy) {

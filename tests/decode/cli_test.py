@@ -5,6 +5,7 @@
 """
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -74,6 +75,20 @@ class Output(unittest.TestCase):
         options = json.loads(done.stdout)["runs"][0]["stats"]["options"]
         for setting in ("best_segments.segments=7", "zones.prompt=false", "head_votes.per=kv_head"):
             self.assertIn(setting, options)
+
+    def test_tiers_change_nothing_but_where_details_lie(self):
+        for policy in ("zoomr_mass", "quest"):
+            plain = json.loads(self.generate("--policy", policy, "--json").stdout)["runs"][0]
+            refused = run("--model", LLAMA, "--policy", policy, "--tiers", "device=1", "--max-tokens", 12).stderr
+            least = int(re.search("at least ([0-9]+)", refused)[1])
+            with tempfile.TemporaryDirectory() as folder:
+                done = self.generate("--policy", policy, "--json", "--tiers",
+                                     f"device={least},host=1MiB,file={folder}/details:1GiB")
+                self.assertEqual(os.listdir(folder), [])
+            run = json.loads(done.stdout)["runs"][0]
+            self.assertEqual(run["tokens"], plain["tokens"])
+            self.assertLess(run["tiers"]["device_bytes"], least + 4096)
+            self.assertGreater(run["tiers"]["hits"], 0)
 
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
@@ -146,6 +161,11 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--nonsense", says="--nonsense")
         self.refused(*model, "--device", "tpu", says="--device")
         self.refused("--device", "cuda", "ledger", says="runs on the host")
+        self.refused(*model, "--tiers", "host=1MiB", says="the device needs a size")
+        self.refused(*model, "--tiers", "device=1MiB,tape=3", says="it must be device=SIZE")
+        self.refused(*model, "--tiers", "device=many", says="--tiers device=many")
+        self.refused(*model, "--tiers", "device=1KiB", says="it must be at least")
+        self.refused(*model, "--tiers", "device=1MiB,file=/nowhere/at/all:1GiB,host=1MiB", says="cannot be made")
         self.refused("ledger", "--problems", 0, says="--problems")
         self.refused("ledger", "--policies", "zoom", says="there is no policy")
         self.refused("--prompt", "x", says="--model is missing")

@@ -92,7 +92,9 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted
   }
   const bool prompt_ended = item.prompt && item.prompt_ends;
   constexpr bool observes = decltype(core.policy.retain)::observes;
+  state.lost = observes && tiered_store<decltype(Policy::store)>;  // what is half moved cannot be moved back
   const bool other_tokens = retain(core, item, accepted);
+  state.lost = false;
   if (!observes || !state.in_prompt()) core.summarize(state, other_tokens ? 0 : segments_before);
   if (prompt_ended && chooses) make_choice(core, item);
   if (chooses && item.chosen) {
@@ -100,6 +102,26 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted
     state.log.push(item.last(), state.in_force, level::summary);
   }
   core.evict(state);
+}
+
+/// The same; if pages that it needs do not come, the sequence is what it was, or lost if tokens were being given up.
+/// @return false if the item has failed
+template <class Policy, class T>
+bool try_commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted) {
+  auto& state = core.state_of(item);
+  const index tokens = state.tokens();
+  const index floor = state.undo_floor;
+  return core.may_fail(item, [&] {
+    try {
+      commit_item(core, item, accepted);
+    } catch (const error&) {
+      if (!state.lost) {
+        core.roll_back(state, tokens);
+        state.undo_floor = floor;
+      }
+      throw;
+    }
+  });
 }
 
 }  // namespace v0

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where details live, as the command line says it, and what moving them has cost.
+#pragma once
+
+#include <zoomr/kv_cache.hpp>
+#include <zoomr/store/tiered.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include "input_error.hpp"
+#include "report.hpp"
+
+namespace decode {
+
+/// Bytes of each tier; `path` is kept here for as long as caches are made.
+struct tier_options {
+  zoomr::tier_bytes bytes;
+  std::string path;
+
+  bool given() const { return bytes.device > 0; }
+  /// As a config wants them.
+  zoomr::tier_bytes limits() const {
+    zoomr::tier_bytes made = bytes;
+    made.path = path.c_str();
+    return made;
+  }
+};
+
+/// "device=64MiB,host=4GiB,file=PATH:16GiB": a device, and under it host memory, and under that a file.
+/// @throws input_error if it says something else
+inline tier_options parse_tiers(const std::string& text) {
+  const auto size_of = [&](std::string size) {
+    const std::string problem = CLI::AsSizeValue(false)(size);  // into bytes
+    if (!problem.empty() || size.empty()) fail("--tiers ", text, ": ", problem.empty() ? "a size is missing" : problem);
+    try {
+      return static_cast<zoomr::byte_count>(std::stoull(size));
+    } catch (const std::exception&) {
+      fail("--tiers ", text, ": a size is missing");
+    }
+  };
+  tier_options made;
+  for (std::size_t first = 0; first < text.size();) {
+    const std::size_t last = std::min(text.find(',', first), text.size());
+    const std::string part = text.substr(first, last - first);
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string tier = part.substr(0, equals);
+    const std::string value = part.substr(std::min(equals + 1, part.size()));
+    if (tier == "device") {
+      made.bytes.device = size_of(value);
+    } else if (tier == "host") {
+      made.bytes.host = size_of(value);
+    } else if (tier == "file" && value.rfind(':') != std::string::npos) {
+      made.path = value.substr(0, value.rfind(':'));
+      made.bytes.file = size_of(value.substr(value.rfind(':') + 1));
+    } else {
+      fail("--tiers ", text, ": it must be device=SIZE, and may have host=SIZE and file=PATH:SIZE");
+    }
+    first = last + 1;
+  }
+  if (made.bytes.device <= 0) fail("--tiers ", text, ": the device needs a size");
+  return made;
+}
+
+/// What was moved, for the report.
+inline nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity) {
+  return {{"device_bytes", capacity.total()},
+          {"host_bytes", capacity.host},
+          {"file_bytes", capacity.file},
+          {"hit_rate", of.hit_rate()},
+          {"hits", of.hits},
+          {"misses", of.misses},
+          {"stalls", of.stalls},
+          {"prefetched", of.prefetched},
+          {"device_in", of.device_in},
+          {"device_out", of.device_out},
+          {"file_in", of.file_in},
+          {"file_out", of.file_out}};
+}
+
+/// One line on a terminal.
+inline std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity) {
+  return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + ", file " +
+         kib(capacity.file) + "; hits " + fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.stalls) +
+         " stalls, to the device " + kib(of.device_in) + " KiB, from it " + kib(of.device_out) + ", from the file " +
+         kib(of.file_in) + ", to it " + kib(of.file_out);
+}
+
+}  // namespace decode
