@@ -32,9 +32,10 @@ class attending {
     };
     for (index t = 0; t < item_.tokens; ++t) {
       for (index head = 0; head < model.heads; ++head) {
-        float* sums = out_[item_.packed + t][head].data();
-        state_at(t, head) = {.out = sums};
-        std::fill_n(sums, model.head_dim, 0.0f);
+        attention_state& made = state_at(t, head);
+        made = attention_state{};
+        made.out = out_[item_.packed + t][head].data();
+        std::fill_n(made.out, model.head_dim, 0.0f);
       }
     }
     for (index first = 0; first < item_.first + item_.tokens; first += page_tokens) {

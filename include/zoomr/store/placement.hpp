@@ -52,13 +52,18 @@ struct evicting {
 
 static_assert(component<evicting>);
 
+/// A store that says where pages lie (`moves`, `pool<T>`), and may fail to bring them.
+template <class Store>
+concept tiered_store = requires {
+  requires Store::moves;
+};
+
 namespace composing {
 template <class Store, class T>
 struct pool_of_store {
   using type = page_pool<T>;
 };
-template <class Store, class T>
-requires requires { typename Store::template pool<T>; }
+template <tiered_store Store, class T>
 struct pool_of_store<Store, T> {
   using type = typename Store::template pool<T>;
 };
@@ -67,12 +72,6 @@ struct pool_of_store<Store, T> {
 /// Where a store keeps pages of `T`: its own pool, or one memory.
 template <class Store, class T>
 using pool_of = typename composing::pool_of_store<Store, T>::type;
-
-/// A store that says where pages lie, and may fail to bring them.
-template <class Store>
-concept tiered_store = requires {
-  typename Store::template pool<float>;
-};
 
 }  // namespace v0
 }  // namespace zoomr

@@ -20,6 +20,7 @@ struct tiered {
   static constexpr const char* name = "tiered";
   static constexpr bool offloads = true;
   static constexpr bool evicts = false;
+  static constexpr bool moves = true;
   template <class T>
   using pool = tiered_pool<T, Replacement, Engine>;
 
