@@ -112,7 +112,8 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
 template <class Policy>
 run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
                     std::ostream* logits_out) {
-  session<Policy> run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits());
+  session<Policy> run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits(),
+                      work.given.tiers.segments);
   run_report report = write(work, choice, run, logits_out);
   const zoomr::sequence seq = run.at(0);
   report.options = describe(policy);
@@ -249,7 +250,8 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option(
       "--tiers", given.tiers_text,
-      "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host memory");
+      "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host memory; "
+      "segments=N: room in the index, which is on the device");
   app.add_option("--max-tokens", given.max_tokens, "to generate at most")
       ->check(CLI::Range(1, zoomr::unlimited))
       ->capture_default_str();

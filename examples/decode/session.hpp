@@ -25,13 +25,14 @@ class session {
   /// @param audit    measure what share of its attention each query captures: slow
   /// @param classes  [vocab]  must outlive the session
   /// @param tiers    of a policy whose store is tiered
+  /// @param segments  of the longest sequence; 0: as many as it has tokens
   session(model& net, const Policy& policy, index sequences, index tokens, std::span<const zoomr::token_class> classes,
-          index draft = 1, bool audit = false, zoomr::tier_bytes tiers = {})
+          index draft = 1, bool audit = false, zoomr::tier_bytes tiers = {}, index segments = 0)
       : net_(net),
         chunk_(chunk_for(policy)),
         draft_(draft),
         audit_(audit),
-        cache_(shape_of(net), policy, limits(sequences, tokens, classes, tiers)) {
+        cache_(shape_of(net), policy, limits(sequences, tokens, classes, tiers, segments)) {
     for (index s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
     logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
   }
@@ -102,11 +103,11 @@ class session {
   }
 
   zoomr::config limits(index sequences, index tokens, std::span<const zoomr::token_class> classes,
-                       zoomr::tier_bytes tiers) const {
+                       zoomr::tier_bytes tiers, index segments) const {
     const auto step_tokens = std::max(static_cast<index>(chunk_), sequences * draft_);
     return {.sequences = sequences,
             .tokens = tokens,
-            .segments = tokens,
+            .segments = segments > 0 ? segments : tokens,
             .step_tokens = step_tokens,
             .draft_tokens = draft_,
             .tiers = tiers,

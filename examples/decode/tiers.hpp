@@ -12,10 +12,13 @@
 
 namespace decode {
 
+using zoomr::index;
+
 /// Bytes of each tier; `path` is kept here for as long as caches are made.
 struct tier_options {
   zoomr::tier_bytes bytes;
   std::string path;
+  index segments = 0;  // room in the index; 0: for as many as there are tokens
 
   bool given() const { return bytes.device > 0; }
   /// As a config wants them.
@@ -26,7 +29,7 @@ struct tier_options {
   }
 };
 
-/// "device=64MiB,host=4GiB,file=PATH:16GiB": a device, and under it host memory, and under that a file.
+/// "device=64MiB,host=4GiB,file=PATH:16GiB,segments=100": a device, and under it host memory, and under that a file.
 /// @throws input_error if it says something else
 inline tier_options parse_tiers(const std::string& text) {
   const auto size_of = [&](std::string size) {
@@ -49,11 +52,13 @@ inline tier_options parse_tiers(const std::string& text) {
       made.bytes.device = size_of(value);
     } else if (tier == "host") {
       made.bytes.host = size_of(value);
+    } else if (tier == "segments") {
+      made.segments = static_cast<index>(std::min<zoomr::byte_count>(size_of(value), zoomr::unlimited));
     } else if (tier == "file" && value.rfind(':') != std::string::npos) {
       made.path = value.substr(0, value.rfind(':'));
       made.bytes.file = size_of(value.substr(value.rfind(':') + 1));
     } else {
-      fail("--tiers ", text, ": it must be device=SIZE, and may have host=SIZE and file=PATH:SIZE");
+      fail("--tiers ", text, ": it must be device=SIZE, and may have host=SIZE, file=PATH:SIZE and segments=N");
     }
     first = last + 1;
   }
