@@ -32,13 +32,13 @@ struct tier_options {
 /// "device=64MiB,host=4GiB,file=PATH:16GiB,segments=100": a device, and under it host memory, and under that a file.
 /// @throws input_error if it says something else
 inline tier_options parse_tiers(const std::string& text) {
-  const auto size_of = [&](std::string size) {
-    const std::string problem = CLI::AsSizeValue(false)(size);  // into bytes
-    if (!problem.empty() || size.empty()) fail("--tiers ", text, ": ", problem.empty() ? "a size is missing" : problem);
+  const auto size_of = [&](const std::string& value) {
+    std::string bytes = value;
     try {
-      return static_cast<zoomr::byte_count>(std::stoull(size));
+      CLI::AsSizeValue(false)(bytes);
+      return static_cast<zoomr::byte_count>(std::stoull(bytes));
     } catch (const std::exception&) {
-      fail("--tiers ", text, ": a size is missing");
+      fail("--tiers ", text, ": \"", value, "\" is not a size like 64MiB");
     }
   };
   tier_options made;

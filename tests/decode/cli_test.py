@@ -85,10 +85,10 @@ class Output(unittest.TestCase):
                 done = self.generate("--policy", policy, "--json", "--tiers",
                                      f"device={least},host=1MiB,file={folder}/details:1GiB")
                 self.assertEqual(os.listdir(folder), [])
-            run = json.loads(done.stdout)["runs"][0]
-            self.assertEqual(run["tokens"], plain["tokens"])
-            self.assertLess(run["tiers"]["device_bytes"], least + 4096)
-            self.assertGreater(run["tiers"]["hits"], 0)
+            tiered = json.loads(done.stdout)["runs"][0]
+            self.assertEqual(tiered["tokens"], plain["tokens"])
+            self.assertLess(tiered["tiers"]["device_bytes"], least + 4096)
+            self.assertGreater(tiered["tiers"]["hits"], 0)
 
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
@@ -163,7 +163,7 @@ class Refusals(unittest.TestCase):
         self.refused("--device", "cuda", "ledger", says="runs on the host")
         self.refused(*model, "--tiers", "host=1MiB", says="the device needs a size")
         self.refused(*model, "--tiers", "device=1MiB,tape=3", says="it must be device=SIZE")
-        self.refused(*model, "--tiers", "device=many", says="--tiers device=many")
+        self.refused(*model, "--tiers", "device=many", says="is not a size like 64MiB")
         self.refused(*model, "--tiers", "device=1KiB", says="it must be at least")
         self.refused(*model, "--tiers", "device=1MiB,file=/nowhere/at/all:1GiB,host=1MiB", says="cannot be made")
         self.refused("ledger", "--problems", 0, says="--problems")
