@@ -79,7 +79,8 @@ class Output(unittest.TestCase):
     def test_tiers_change_nothing_but_where_details_lie(self):
         for policy in ("zoomr_mass", "quest"):
             plain = json.loads(self.generate("--policy", policy, "--json").stdout)["runs"][0]
-            refused = run("--model", LLAMA, "--policy", policy, "--tiers", "device=1", "--max-tokens", 12).stderr
+            refused = run("--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 12, "--policy", policy, "--tiers",
+                          "device=1").stderr
             least = int(re.search("at least ([0-9]+)", refused)[1])
             with tempfile.TemporaryDirectory() as folder:
                 done = self.generate("--policy", policy, "--json", "--tiers",
