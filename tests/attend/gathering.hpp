@@ -200,11 +200,11 @@ struct answer {
   std::vector<float> lse;
 };
 
-/// All bits of it, so that NaN is like itself.
+/// All bits of it; one NaN is like another, whose sign depends on the order in which a compiler has put operands.
 inline std::vector<std::uint32_t> bits(const answer& of) {
   std::vector<std::uint32_t> all;
   for (const auto* numbers : {&of.out, &of.lse}) {
-    for (const float number : *numbers) all.push_back(bits_as<std::uint32_t>(number));
+    for (const float number : *numbers) all.push_back(bits_as<std::uint32_t>(number != number ? not_a_number : number));
   }
   return all;
 }
