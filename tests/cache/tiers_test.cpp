@@ -5,9 +5,8 @@
 #include <zoomr/store/tiered.hpp>
 
 #include <doctest/doctest.h>
+#include <support/temporary_folder.hpp>
 #include <tier/engines.hpp>
-
-#include <cstdlib>  // mkdtemp
 
 namespace zoomr_test {
 namespace {
@@ -15,14 +14,10 @@ namespace {
 constexpr shape model{2, 4, 2, 8};
 constexpr index tokens = 120;
 
-/// A directory for files that unlink themselves.
+/// Of a file that unlinks itself.
 std::string file_path() {
-  static const std::string folder = [] {
-    char name[] = "/tmp/zoomr_tiers_XXXXXX";
-    return std::string(mkdtemp(name));
-  }();
-  static int number = 0;
-  return folder + "/" + std::to_string(number++);
+  static temporary_folder folder;
+  return folder.path();
 }
 
 /// Limits with `device` pages of one layer, and `host` of them above a file; 0: all in host memory.

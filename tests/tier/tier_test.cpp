@@ -2,32 +2,21 @@
 // The parts of tiers: files of blocks, engines, the order of replacement.
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <support/temporary_folder.hpp>
 #include <zoomr/tier/replacement.hpp>
 #include <zoomr/tier/transfers.hpp>
 
 #include <sys/stat.h>  // stat
 
-#include <cstdlib>      // mkdtemp
 #include <string_view>  // std::string_view
 
 namespace zoomr {
 
-namespace {
-
-struct folder {
-  std::string name;
-  folder() {
-    char made[] = "/tmp/zoomr_file_XXXXXX";
-    name = mkdtemp(made);
-  }
-  ~folder() { ::rmdir(name.c_str()); }  // fails if anything was left in it
-};
-
-}  // namespace
+using zoomr_test::temporary_folder;
 
 TEST_CASE("a block file gives back what was written, and leaves nothing behind") {
-  const folder in;
-  const std::string path = in.name + "/blocks";
+  temporary_folder in;
+  const std::string path = in.path();
   unit::random random(30);
   for (const byte_count bytes : {1, 7, 8, 9, 4096, 100003}) {
     block_file file(path, bytes, 5);
@@ -48,8 +37,8 @@ TEST_CASE("a block file gives back what was written, and leaves nothing behind")
 }
 
 TEST_CASE("a block that was never written, or is not what was written, is an error") {
-  const folder in;
-  block_file file(in.name + "/blocks", 64, 3);
+  temporary_folder in;
+  block_file file(in.path(), 64, 3);
   char bytes[64] = {};
   CHECK_THROWS_AS(file.read(1, bytes), error);  // zeros, but not written ones
   file.write(1, bytes);
@@ -74,14 +63,14 @@ TEST_CASE("a file that cannot be made says so") {
   };
   CHECK(what("/nowhere/at/all", 64).find("cannot be made: No such file or directory") != std::string::npos);
   CHECK(what("/tmp", 64).find("cannot be made: File exists") != std::string::npos);
-  const folder in;
-  CHECK(what(in.name + "/large", byte_count{1} << 36).find("cannot be given") != std::string::npos);
+  temporary_folder in;
+  CHECK(what(in.path(), byte_count{1} << 36).find("cannot be given") != std::string::npos);
 }
 
 TEST_CASE_TEMPLATE("transfers are made in their order, and one that needs a failed one fails", Engine,
                    transfers_at_once, transfers_beside) {
-  const folder in;
-  block_file file(in.name + "/blocks", 4, 2);
+  temporary_folder in;
+  block_file file(in.path(), 4, 2);
   std::vector<std::int32_t> cells(200);
   cells[0] = 42;
   Engine engine;

@@ -2,11 +2,11 @@
 // A tiered pool against plain memory: any calls, any schedule of transfers, each transfer failing once.
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <support/temporary_folder.hpp>
 #include <tier/engines.hpp>
 #include <zoomr/tier/tiered_pool.hpp>
 
-#include <cstdlib>  // mkdtemp
-#include <map>      // std::map
+#include <map>  // std::map
 
 namespace zoomr {
 
@@ -15,12 +15,8 @@ namespace {
 constexpr shape model{3, 2, 1, 4};
 
 std::string new_path() {
-  static const std::string folder = [] {
-    char name[] = "/tmp/zoomr_pool_XXXXXX";
-    return std::string(mkdtemp(name));
-  }();
-  static int number = 0;
-  return folder + "/" + std::to_string(number++);
+  static zoomr_test::temporary_folder folder;
+  return folder.path();
 }
 
 /// Plays calls on a pool, and remembers what every block must hold.

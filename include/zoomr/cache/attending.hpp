@@ -21,6 +21,20 @@ class attending {
   void attend() { item_.prompt ? attend_prompt() : attend_chosen(); }
 
  private:
+  // out: [head_dim]
+  static void begin(attention_state& made, view<float> out) {
+    made = attention_state{};
+    made.out = out.data();
+    std::fill(out.begin(), out.end(), 0.0f);
+  }
+  // Normalises, under the scale of values; ln of the sum of exp(logit).
+  float finish(attention_state& made) const {
+    const index dims = core_.sizes.model.head_dim;
+    const float log_sum = made.finish(dims);
+    for (index d = 0; d < dims; ++d) made.out[d] *= core_.limits.value_scale;
+    return log_sum;
+  }
+
   // Each page is read once for all tokens and heads: a chunk of a prompt costs its context one visit.
   void attend_prompt() {
     const shape& model = core_.sizes.model;
@@ -32,10 +46,7 @@ class attending {
     };
     for (index t = 0; t < item_.tokens; ++t) {
       for (index head = 0; head < model.heads; ++head) {
-        attention_state& made = state_at(t, head);
-        made = attention_state{};
-        made.out = out_[item_.packed + t][head].data();
-        std::fill_n(made.out, model.head_dim, 0.0f);
+        begin(state_at(t, head), out_[item_.packed + t][head]);
       }
     }
     for (index first = 0; first < item_.first + item_.tokens; first += page_tokens) {
@@ -52,8 +63,7 @@ class attending {
     }
     for (index t = 0; t < item_.tokens; ++t) {
       for (index head = 0; head < model.heads; ++head) {
-        const float log_sum = state_at(t, head).finish(model.head_dim);
-        for (index d = 0; d < model.head_dim; ++d) state_at(t, head).out[d] *= core_.limits.value_scale;
+        const float log_sum = finish(state_at(t, head));
         if (lse_.data() != nullptr) lse_(item_.packed + t, head) = log_sum;
       }
     }
@@ -90,14 +100,10 @@ class attending {
       for (const run& r : runs) core_.touch(now.state(), now.layer(), r);
       for (const run& r : runs) core_.expect_soon(now.state(), now.layer(), r);
       const view<attention_state> states(core_.heads.data(), {together});
-      for (index g = 0; g < together; ++g) {
-        states[g] = {.out = out[first + g].data()};
-        std::fill_n(states[g].out, model.head_dim, 0.0f);
-      }
+      for (index g = 0; g < together; ++g) begin(states[g], out[first + g]);
       gather_attend(runs, lane, queries.slice(first, first + together), scale, states);
       for (index g = 0; g < together; ++g) {
-        const float log_sum = states[g].finish(model.head_dim);
-        for (index d = 0; d < model.head_dim; ++d) states[g].out[d] *= core_.limits.value_scale;
+        const float log_sum = finish(states[g]);
         if (core_.limits.audit) {
           now.audit(log_sum - log_sum_of_held(lane, now.slots(), queries[first + g].data(), scale));
         }

@@ -132,19 +132,11 @@ struct cache_core {
 
   /// Starts bringing the pages of some slots in one layer to the device, as many as half of it can hold.
   void expect_soon(const state_type& state, index layer, run slots) {
-    if constexpr (tiered_store<decltype(Policy::store)>) {
-      for (index page = slots.first / page_tokens; page * page_tokens < slots.last; ++page) {
-        pool.prefetch(layer, state.pages[static_cast<std::size_t>(page)]);
-      }
-    }
+    each_tiered_page(state, slots, [=](auto& tiers, index page) { tiers.prefetch(layer, page); });
   }
-  /// Says that pages which are on the device will be read soon, so that others go first.
+  /// Says that pages on the device will be read soon, so that others go first.
   void touch(const state_type& state, index layer, run slots) {
-    if constexpr (tiered_store<decltype(Policy::store)>) {
-      for (index page = slots.first / page_tokens; page * page_tokens < slots.last; ++page) {
-        pool.touch(layer, state.pages[static_cast<std::size_t>(page)]);
-      }
-    }
+    each_tiered_page(state, slots, [=](auto& tiers, index page) { tiers.touch(layer, page); });
   }
 
   state_type& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
@@ -234,13 +226,21 @@ struct cache_core {
   }
 
  private:
+  // visit(pool, page) for the pages of some slots; not at all if nothing moves.
+  template <class Visit>
+  void each_tiered_page(const state_type& state, run slots, Visit visit) {
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      for (index page = slots.first / page_tokens; page * page_tokens < slots.last; ++page) {
+        visit(pool, state.pages[static_cast<std::size_t>(page)]);
+      }
+    }
+  }
   static pool_type make_pool(const shape& model, const Policy& with, const config& given) {
     const index pages = pages_for(given.pool());
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const memory_use use = bytes(model, with, given);
-      const byte_count block = pool_type::block_bytes(model);
-      return pool_type(model, pages, static_cast<index>(use.details / block), static_cast<index>(use.host / block),
-                       given.tiers.file > 0 ? given.tiers.path : "");
+      const auto slots = [&](byte_count of) { return static_cast<index>(of / pool_type::block_bytes(model)); };
+      return pool_type(model, pages, slots(use.details), slots(use.host), given.tiers.file > 0 ? given.tiers.path : "");
     } else {
       return pool_type(model, pages);
     }

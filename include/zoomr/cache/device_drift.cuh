@@ -4,16 +4,10 @@
 #pragma once
 
 #include <zoomr/cache/device_layout.cuh>
-#include <zoomr/math/functions.hpp>
+#include <zoomr/math/dot.cuh>
 
 namespace zoomr {
 inline namespace v0 {
-
-/// The sum over a warp of one partial sum in each lane, in the contract's order (math/dot.hpp), for all lanes.
-__device__ inline float tree_sum(float partial) {
-  for (unsigned half = warp_lanes / 2; half > 0; half /= 2) partial += __shfl_down_sync(all_lanes, partial, half);
-  return __shfl_sync(all_lanes, partial, 0);
-}
 
 /// For each row of the tokens that choose: does it choose anew, or keep what is in force? And the query that the choice
 /// is remembered by. A warp for each row: a block is one.
@@ -47,9 +41,9 @@ __global__ void drift_kernel(Policy policy, device_arrays<Policy, T> a, index la
         partial[1] = fused(q, q, partial[1]);
         partial[2] = fused(reference(head, d), reference(head, d), partial[2]);
       }
-      along += tree_sum(partial[0]);
-      now += tree_sum(partial[1]);
-      then += tree_sum(partial[2]);
+      along += warp_sum(partial[0]);
+      now += warp_sum(partial[1]);
+      then += warp_sum(partial[2]);
     }
     drifted = !(along >= policy.refresh.drift() * square_root(now) * square_root(then));
   }

@@ -159,7 +159,7 @@ struct device_launches {
         if (item.due.kept == 0 || of.segment_count() == 0) continue;
         device_arrays<Policy, T> all = arrays();
         all.again = {item.plan.seq, of.segment_count(), core.held(of)};
-        launch({grid(std::min<index>(of.segment_count(), 1024), core.sizes.model.lanes()), dim3(plain_threads)}, on,
+        launch({grid(std::min<index>(of.segment_count(), 1024), core.sizes.model.lanes()), dim3(summarize_threads)}, on,
                summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale);
       }
     }

@@ -9,19 +9,11 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The most that any key of the page that begins at `first` can give, to all lanes of a warp; all call it.
-/// @see lately_best_pages::hear
-__device__ inline float page_bound(const heard_query& heard, index first, index every) {
+/// The bound of the page that begins at `first`, to all lanes of a warp; all call it.
+__device__ inline float page_bound(const lately_best_pages& by, const heard_query& heard, index first) {
   float partial = 0.0f;
   for (index d = static_cast<index>(threadIdx.x) % warp_lanes; d < heard.query.size(); d += partial_sums) {
-    float low = heard.keys(first, d);
-    float high = low;
-    for (index t = first + 1; t < first + every; ++t) {
-      const float key = heard.keys(t, d);
-      if (key < low || key != key) low = key;
-      if (key > high || key != key) high = key;
-    }
-    partial = fused(heard.query[d], heard.query[d] < 0.0f ? low : high, partial);
+    partial = by.bound_term(partial, heard, first, d);
   }
   return warp_sum(partial);
 }
@@ -34,18 +26,12 @@ __device__ inline void hear(const lately_best_pages& by, const heard_query& hear
   const auto stamp = static_cast<float>(heard.position);
   const index warps = block.size() / warp_lanes;
   for (index page = block.thread() / warp_lanes; page < pages; page += warps) {
-    const float bound = page_bound(heard, heard.pinned + page * by.every, by.every);
+    const float bound = page_bound(by, heard, heard.pinned + page * by.every);
     if (block.thread() % warp_lanes == 0) heard.work[page] = bound;
   }
   __syncthreads();
   for (index page = block.thread(); page < pages; page += block.size()) {
-    const tally own = sortable(heard.work[page]);
-    index better = 0;
-    for (index other = 0; other < pages; ++other) {
-      const tally bound = sortable(heard.work[other]);
-      better += bound > own || (bound == own && other < page) ? 1 : 0;
-    }
-    if (better >= by.renewed(pages)) continue;
+    if (by.rank(heard.work, pages, page) >= by.renewed(pages)) continue;
     const index first = heard.pinned + page * by.every;
     for (index t = first; t < first + by.every; ++t) received[t] = stamp;
   }

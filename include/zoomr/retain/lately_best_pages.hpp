@@ -46,7 +46,11 @@ struct lately_best_pages {
   void hear(const heard_query& heard, view<float> received) const {
     const index pages = (heard.keys.extent(0) - 1 - heard.pinned) / every;  // complete before this token
     const auto stamp = static_cast<float>(heard.position);
-    for (index page = 0; page < pages; ++page) heard.work[page] = bound(heard, heard.pinned + page * every);
+    for (index page = 0; page < pages; ++page) {
+      const index first = heard.pinned + page * every;
+      heard.work[page] =
+          sum_over_dims(heard.query.size(), [&](float acc, index d) { return bound_term(acc, heard, first, d); });
+    }
     const index better = renewed(pages);
     for (index page = 0; page < pages; ++page) {
       if (rank(heard.work, pages, page) >= better) continue;
@@ -54,6 +58,27 @@ struct lately_best_pages {
       for (index t = first; t < first + every; ++t) received[t] = stamp;
     }
     for (index t = heard.pinned + pages * every; t < heard.keys.extent(0); ++t) received[t] = stamp;
+  }
+  /// Adds one dimension of the most that any key of the page that begins at `first` can give; NaN if one of them is.
+  ZOOMR_HD float bound_term(float acc, const heard_query& heard, index first, index d) const {
+    float low = heard.keys(first, d);
+    float high = low;
+    for (index t = first + 1; t < first + every; ++t) {
+      const float key = heard.keys(t, d);
+      if (key < low || key != key) low = key;
+      if (key > high || key != key) high = key;
+    }
+    return fused(heard.query[d], heard.query[d] < 0.0f ? low : high, acc);
+  }
+  /// How many pages are better: a higher bound, or the same and earlier; NaN is worst.
+  ZOOMR_HD static index rank(view<const float> bounds, index pages, index page) {
+    const tally own = sortable(bounds[page]);
+    index better = 0;
+    for (index other = 0; other < pages; ++other) {
+      const tally bound = sortable(bounds[other]);
+      better += bound > own || (bound == own && other < page) ? 1 : 0;
+    }
+    return better;
   }
   void rate(const lane_attention& seen, view<float> importance) const {
     for (index t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, 1, false);
@@ -73,32 +98,6 @@ struct lately_best_pages {
     visit("share", self.share);
   }
   friend constexpr bool operator==(const lately_best_pages&, const lately_best_pages&) = default;
-
- private:
-  // The most that any key of the page that begins at `first` can give; NaN if one of them is.
-  float bound(const heard_query& heard, index first) const {
-    return sum_over_dims(heard.query.size(), [&](float acc, index d) {
-      float low = heard.keys(first, d);
-      float high = low;
-      for (index t = first + 1; t < first + every; ++t) {
-        const float key = heard.keys(t, d);
-        if (key < low || key != key) low = key;
-        if (key > high || key != key) high = key;
-      }
-      return fused(heard.query[d], heard.query[d] < 0.0f ? low : high, acc);
-    });
-  }
-
-  // How many pages are better: a higher bound, or the same and earlier; NaN is worst.
-  static index rank(view<const float> bounds, index pages, index page) {
-    index better = 0;
-    for (index other = 0; other < pages; ++other) {
-      const tally a = sortable(bounds[other]);
-      const tally b = sortable(bounds[page]);
-      better += a > b || (a == b && other < page) ? 1 : 0;
-    }
-    return better;
-  }
 };
 
 static_assert(retainer<lately_best_pages> && decoding_observer<lately_best_pages> &&

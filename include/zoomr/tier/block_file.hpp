@@ -61,8 +61,6 @@ class block_file {
     if (file_ >= 0) ::close(file_);
   }
 
-  byte_count block_bytes() const { return block_bytes_; }
-
   /// @param from  block_bytes bytes
   /// @throws error(storage) if they cannot all be written; the block is worth nothing then
   void write(std::int64_t block, const void* from) {

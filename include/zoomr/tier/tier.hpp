@@ -39,6 +39,10 @@ struct tier {
   /// Where a slot's numbers lie.
   T* numbers(index slot) { return memory.data() + slot * (memory.size() / static_cast<std::int64_t>(slots.size())); }
 
+  void enter(index at, index block) {
+    slots[static_cast<std::size_t>(at)].block = block;
+    slot_of[static_cast<std::size_t>(block)] = at;
+  }
   void empty(index at) {
     tier_slot& of = slots[static_cast<std::size_t>(at)];
     slot_of[static_cast<std::size_t>(of.block)] = -1;

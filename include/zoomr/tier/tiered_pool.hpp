@@ -120,10 +120,6 @@ class tiered_pool : public page_stock {
   }
 
   const tier_statistics& stats() const { return counts_; }
-  /// Bytes of the tiers' memory, and of the file.
-  byte_count device_bytes() const { return tiers_[0].memory.bytes(); }
-  byte_count host_bytes() const { return tiers_[1].memory.bytes(); }
-  byte_count file_bytes() const { return file_ == nullptr ? 0 : file_->block_bytes() * blocks(); }
 
  private:
   using tier_type = tier<T, Replacement>;
@@ -178,8 +174,7 @@ class tiered_pool : public page_stock {
           throw;
         }
       }
-      here.slots[index_of(at)].block = block;
-      here.slot_of[index_of(block)] = at;
+      here.enter(at, block);
     }
     here.order.touch(at);
     return at;
@@ -247,8 +242,7 @@ class tiered_pool : public page_stock {
       index below = tiers_[1].slot_of[index_of(of.block)];
       if (below < 0) {  // nothing is fetched into it
         below = claim(1);
-        tiers_[1].slots[index_of(below)].block = of.block;
-        tiers_[1].slot_of[index_of(of.block)] = below;
+        tiers_[1].enter(below, of.block);
       }
       tiers_[1].order.touch(below);
       tier_slot& target = tiers_[1].slots[index_of(below)];
