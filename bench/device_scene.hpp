@@ -2,11 +2,13 @@
 // A device cache with a context, and its next steps: what the step rows and the rows of choices time.
 #pragma once
 
+#include <zoomr/store/tiered.hpp>
 #include <zoomr/zoomr.cuh>
 
 #include <device.hpp>
 
-#include <array>  // std::array
+#include <array>   // std::array
+#include <memory>  // std::align
 
 namespace zoomr_bench {
 
@@ -53,7 +55,7 @@ struct text {
   }
 };
 
-/// Some sequences of one text in a cache of one policy.
+/// Some sequences of one text in a cache of one policy. The arena of a tiered store has room for 1/8 of all pages.
 template <class Policy, head_count Heads = head_count{}>
 class scene {
  public:
@@ -65,16 +67,17 @@ class scene {
 
   scene(const Policy& policy, const text& says, index layers)
       : says_(says),
-        limits_(limits_for(says)),
         splits_(splits_for(batch * kv_heads, says.timed_from)),
         model_{layers, kv_heads * group, kv_heads, head_dim},
+        limits_(limits_for(policy)),
+        details_(cache_type::host_bytes(model_, policy, limits_) + 256),
         memory_(cache_type::bytes(model_, policy, limits_, splits_)),
         queries_(std::int64_t{limits_.step_tokens} * model_.heads * head_dim),
         keys_(std::int64_t{limits_.step_tokens} * kv_heads * head_dim),
         values_(keys_.size()),
         out_(std::int64_t{batch} * model_.heads * head_dim),
         lse_(std::int64_t{batch} * model_.heads),
-        cache_(model_, policy, limits_, memory_.data(), the_stream(), splits_) {
+        cache_(model_, policy, limits_, memory_.data(), the_stream(), splits_, details()) {
     for (index s = 0; s < batch; ++s) sequences_.push_back(cache_.open());
     write_prompt();
     while (position_ < says_.timed_from) write_token();
@@ -114,6 +117,14 @@ class scene {
     for (const zoomr::attended_size& size : sizes) sum += size.tokens;
     return sum / static_cast<double>(rows);
   }
+  /// What the arena of a tiered store has done so far.
+  zoomr::arena_counts tiers() const {
+    zoomr::arena_counts counts;
+    if constexpr (tiered) copy_to_host(&counts, cache_.tiers(), sizeof counts);
+    return counts;
+  }
+  /// Of a page in one layer.
+  double block_bytes() const { return static_cast<double>(cache_.arrays().sizes.page_numbers()) * sizeof(bfloat16); }
   /// What the last step has given; `forget` makes it something else.
   std::pair<std::vector<bfloat16>, std::vector<float>> answers() const { return {out_.values(), lse_.values()}; }
   void forget() {
@@ -130,15 +141,29 @@ class scene {
   bool captured[2] = {};
 
  private:
-  static zoomr::config limits_for(const text& says) {
+  static constexpr bool tiered = zoomr::tiered_store<decltype(Policy::store)>;
+
+  zoomr::config limits_for(const Policy& policy) const {
     zoomr::config limits;
     limits.sequences = batch;
-    limits.tokens = says.timed_from + slack;
+    limits.tokens = says_.timed_from + slack;
     limits.segments = limits.tokens / (toy ? 8 : 20) + 16;
     limits.step_tokens = batch * chunk;
     limits.draft_tokens = 1;
     limits.classes = text::classes;
+    if constexpr (tiered) {
+      const auto resident = with_store(policy, zoomr::resident{});
+      using resident_cache = zoomr::device_cache<std::remove_const_t<decltype(resident)>, bfloat16, head_dim, group>;
+      const std::int64_t all = cache_type::host_bytes(model_, policy, limits);
+      limits.tiers.device = resident_cache::bytes(model_, resident, limits, splits_) - all + all / 8 + (64 << 10);
+    }
     return limits;
+  }
+  void* details() {
+    if (!tiered) return nullptr;
+    void* at = details_.data();
+    std::size_t room = 512;
+    return std::align(256, 256, at, room);
   }
 
   view<bfloat16, 3> keys() const { return {keys_.data(), {limits_.step_tokens, kv_heads, head_dim}}; }
@@ -191,9 +216,10 @@ class scene {
   }
 
   text says_;
-  zoomr::config limits_;
   index splits_;
   zoomr::shape model_;
+  zoomr::config limits_;
+  zoomr::pinned_memory details_;  // of a tiered store
   device_buffer<std::byte> memory_;
   device_buffer<bfloat16> queries_, keys_, values_, out_;
   device_buffer<float> lse_;

@@ -78,6 +78,7 @@ template <class Scene>
 result timed_steps(Scene& scene, stepping way, int iterations) {
   static timer clock;
   result of;
+  const zoomr::arena_counts tiers = scene.tiers();
   double host = 0, attended = 0, passes = 0;
   for (int i = 0; i < iterations; ++i) {
     double before = now();
@@ -104,6 +105,14 @@ result timed_steps(Scene& scene, stepping way, int iterations) {
                 {"passes", passes / iterations},
                 {"attended", attended / iterations},
                 {"context", scene.position()}};
+  const zoomr::arena_counts after = scene.tiers();
+  const auto fetched = static_cast<double>(after.misses - after.far - tiers.misses + tiers.far);
+  const auto hits = static_cast<double>(after.hits - tiers.hits);
+  const auto misses = static_cast<double>(after.misses - tiers.misses);
+  if (hits + misses > 0) {
+    of.figures.push_back({"arena_hits", hits / (hits + misses)});
+    of.figures.push_back({"fetched_mb", fetched * scene.block_bytes() * 1e-6 / iterations});
+  }
   return of;
 }
 
@@ -142,6 +151,15 @@ void add_context(index context, index layers) {
   add_policy("zoomr_focus", zoomr_focus, thoughts_after_prompt(context), layers);
 }
 
+// Details on the host, and an arena for 1/8 of them, beside the same with everything on the device.
+void add_tiers(index context, index layers) {
+  add_policy("full", full, long_prompt(context), layers);
+  add_policy("sentence_kv", sentence_kv, long_prompt(context), layers);
+  add_policy("sentence_kv_tiers", with_store(sentence_kv, zoomr::tiered<>{}), long_prompt(context), layers);
+  add_policy("zoomr_focus", zoomr_focus, thoughts_after_prompt(context), layers);
+  add_policy("zoomr_focus_tiers", with_store(zoomr_focus, zoomr::tiered<>{}), thoughts_after_prompt(context), layers);
+}
+
 // One layer of the model that Quest's kernels are measured with.
 void add_quest(index context) {
   add_policy<quest_heads>("full_quest_heads", full, long_prompt(context), 1);
@@ -153,6 +171,7 @@ void add_quest(index context) {
 void add_step_rows() {
   if (toy) {
     add_context(120, 2);
+    add_tiers(120, 3);
     add_quest(120);
     return;
   }
@@ -161,6 +180,7 @@ void add_step_rows() {
     add_context(context, 1);
     add_context(context, context > 65536 ? 8 : 32);  // 8 layers of 131,072 tokens and batch 8 are 34 GB
   }
+  add_tiers(32768, 4);  // 4.6 GB of pinned memory
 }
 
 }  // namespace zoomr_bench

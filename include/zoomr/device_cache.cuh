@@ -16,13 +16,19 @@ inline namespace v0 {
 /// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries
 /// itself, `hear` for the device (retain/rating.cuh).
 ///
-/// Not here yet, and refused: refresh on drift of one selection for all layers; details of every store lie on the
-/// device.
+/// With the store `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the device
+/// hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no room is
+/// read where it lies, and the host is not asked (cache/device_fetching.cuh). The store's order and engine are the
+/// host's.
+///
+/// Not here yet, and refused: refresh on drift of one selection for all layers; a tiered store whose policy gives
+/// tokens up, or with a file; details of every other store lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
 template <class Policy, class T, index HeadDim, index Group>
 class device_cache {
+  using store_type = decltype(Policy::store);
   static constexpr bool retains = decltype(Policy::retain)::observes;
   static_assert(!retains || device_observer<decltype(Policy::retain)>,
                 "device_cache: a retainer that observes needs `rate(retainer, seen, importance, block)` for the device "
@@ -44,17 +50,28 @@ class device_cache {
   /// @param splits  blocks that may share the tokens of one KV head: more for few sequences, 1 for many
   static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index splits = 8) {
     check(model, policy, limits, splits);
-    return device_core<Policy, T>::bytes(model, policy, limits, splits);
+    using core = device_core<Policy, T>;
+    return core::bytes_of(core::sized(model, policy, limits, splits));
   }
 
-  /// @param memory  bytes(...) bytes on the device, aligned to 256; the caller's
+  /// Pinned memory of the host that a cache with a tiered store needs: all pages of its pool; 0 for other stores.
+  static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
+    if (!tiered_store<store_type>) return 0;
+    return device_sizes<Policy>(model, policy, limits, 1).pool_numbers() * static_cast<byte_count>(sizeof(T));
+  }
+
+  /// @param memory   bytes(...) bytes on the device, aligned to 256; the caller's
+  /// @param details  host_bytes(...) bytes of pinned memory that the device can read and write, aligned to 256; the
+  ///                 caller's. nullptr unless the store is tiered
   /// @throws precondition_error for a shape, policy or config that cannot work
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
-               index splits = 8) {
+               index splits = 8, void* details = nullptr) {
     check(model, policy, limits, splits);
-    ZOOMR_EXPECTS(memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % 256 == 0,
-                  "device_cache: memory must be aligned to 256 bytes");
-    core_ = std::make_unique<device_core<Policy, T>>(model, policy, limits, splits, memory, on);
+    const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
+    ZOOMR_EXPECTS(aligned(memory), "device_cache: memory must be aligned to 256 bytes");
+    ZOOMR_EXPECTS(tiered_store<store_type> ? aligned(details) : details == nullptr,
+                  "device_cache: details are the pinned memory of a tiered store, aligned to 256 bytes");
+    core_ = std::make_unique<device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
   }
 
   const shape& model() const { return core_->sizes.model; }
@@ -134,6 +151,8 @@ class device_cache {
   view<const segment> segments(sequence seq) const { return expect_open(seq).segments; }
   /// True until the end of the prompt is committed.
   bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }
+  /// What the arena of a tiered store has done: on the device, to be copied when the caller likes.
+  const arena_counts* tiers() const requires tiered_store<store_type> { return core_->arrays.arena.counts; }
   /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
   const device_arrays<Policy, T>& arrays() const { return core_->arrays; }
   const device_table& table(index pass) const { return core_->on_device[pass]; }
@@ -151,6 +170,15 @@ class device_cache {
       using scratch = summary_scratch<typical_keys>;
       if (problem == nullptr && (policy.segment.longest > scratch::most_tokens || HeadDim > scratch::most_dims)) {
         problem = "device_cache: typical_keys takes segments of at most 1024 tokens and keys of 256 dimensions";
+      }
+    }
+    if constexpr (tiered_store<store_type>) {
+      const std::int64_t blocks = std::int64_t{pages_for(limits.pool())} * model.layers;
+      if (problem == nullptr && retains) problem = "device_cache: a tiered store gives no tokens up";
+      if (problem == nullptr && limits.tiers.file > 0) problem = "device_cache: there is no file under the host's tier";
+      if (problem == nullptr && blocks > 1 << 26) problem = "device_cache: a tiered pool has at most 2^26 blocks";
+      if (problem == nullptr && limits.tiers.host != 0 && limits.tiers.host < host_bytes(model, policy, limits)) {
+        problem = "config: tiers.host must be 0 or at least device_cache::host_bytes(...)";
       }
     }
     if (problem == nullptr && (splits < 1 || splits > 1024)) problem = "device_cache: splits must lie in 1 ... 1024";

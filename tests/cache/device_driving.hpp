@@ -85,7 +85,9 @@ class device_as_host {
 
   device_as_host(const shape& model, const Policy& policy, const zoomr::config& limits)
       : memory_(cache_type::bytes(model, policy, limits, splits) + 256, std::byte{0xff}),
-        cache_(model, policy, limits, aligned(), zoomr::stream{}, splits) {}
+        details_(poisoned(cache_type::host_bytes(model, policy, limits) + 256)),
+        cache_(model, policy, limits, aligned(memory_.data()), zoomr::stream{}, splits,
+               zoomr::tiered_store<decltype(policy.store)> ? aligned(details_->data()) : nullptr) {}
 
   const shape& model() const { return cache_.model(); }
   zoomr::sequence open() { return cache_.open(); }
@@ -97,27 +99,38 @@ class device_as_host {
   index tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
   void trace(zoomr::attention_trace* into) { trace_ = into; }
 
+  /// What the arena of a tiered store has done so far.
+  zoomr::arena_counts tiers() { return read(cache_.tiers(), 0, memory_.values()); }
+
   bool fixed = false;  // steps after the prompt are begun as for a graph
 
  private:
   static constexpr index splits = 3;
 
-  void* aligned() {
-    const auto at = reinterpret_cast<std::uintptr_t>(memory_.data());
-    return memory_.data() + (256 - at % 256) % 256;
+  static void* aligned(void* memory) {
+    const auto at = reinterpret_cast<std::uintptr_t>(memory);
+    return static_cast<std::byte*>(memory) + (256 - at % 256) % 256;
+  }
+  static std::unique_ptr<zoomr::pinned_memory> poisoned(zoomr::byte_count bytes) {
+    auto made = std::make_unique<zoomr::pinned_memory>(bytes);
+    std::memset(made->data(), 0xff, static_cast<std::size_t>(bytes));
+    return made;
+  }
+
+  // Object `at` of an array on the device, from a copy of all memory.
+  template <class Object>
+  Object read(const Object* p, std::int64_t at, const std::vector<std::byte>& all) {
+    Object value;
+    const auto from = reinterpret_cast<std::uintptr_t>(p + at) - reinterpret_cast<std::uintptr_t>(memory_.data());
+    std::memcpy(&value, all.data() + from, sizeof value);
+    return value;
   }
 
   // Turns the runs of a layer into records, head by head.
   void record(index layer, bool second_pass) {
     const auto& a = cache_.arrays();
     const auto all = memory_.values();
-    const auto offset = reinterpret_cast<std::uintptr_t>(memory_.data());
-    const auto read = [&](const auto* p, std::int64_t at) {
-      std::remove_cvref_t<decltype(*p)> value;
-      const auto from = reinterpret_cast<std::uintptr_t>(p + at) - offset;
-      std::memcpy(&value, all.data() + from, sizeof value);
-      return value;
-    };
+    const auto read = [&](const auto* p, std::int64_t at) { return this->read(p, at, all); };
     const zoomr::device_table table = cache_.table(second_pass ? 1 : 0);
     const shape& m = model();
     for (index t = 0; t < read(table.counts, 0).tokens; ++t) {
@@ -154,6 +167,7 @@ class device_as_host {
   }
 
   device_array<std::byte> memory_;
+  std::unique_ptr<zoomr::pinned_memory> details_;  // of a tiered store
   cache_type cache_;
   zoomr::attention_trace* trace_ = nullptr;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels whose registers, stack and spills are gated: the sizes that models have.
+#include <zoomr/store/tiered.hpp>
 #include <zoomr/zoomr.cuh>
 
 namespace zoomr {
@@ -60,6 +61,7 @@ void steps() {
   step_of(policies::sentence_kv);
   step_of(policies::r_kv);
   step_of(policies::raas);
+  step_of(with_store(policies::quest, tiered<>{}));
 }
 
 }  // namespace v0

@@ -15,7 +15,7 @@ import tempfile
 # One entry for each header, lowest first; an entry of several folders holds siblings that never include each other.
 ORDER = """
 config.hpp version.hpp
-core/types.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp
+core/types.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp core/carver.hpp
 core/device.cuh core/vectors.cuh core/block.cuh
 math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/top_k.cuh
@@ -30,8 +30,8 @@ cache/sequence_state.hpp
 cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/trace.hpp
 cache/sequences.hpp cache/evicting.hpp cache/tier_slots.hpp cache/core.hpp cache/choosing.hpp
 cache/audit.hpp cache/attending.hpp cache/retaining.hpp cache/commit.hpp step.hpp kv_cache.hpp
-cache/observation.cuh cache/device_retained.cuh cache/device_layout.cuh cache/device_drift.cuh
-cache/device_summaries.cuh cache/device_kernels.cuh cache/device_rows.cuh cache/device_retain_kernels.cuh cache/device_core.cuh
+cache/observation.cuh cache/device_retained.cuh cache/device_arena.cuh cache/device_layout.cuh cache/device_drift.cuh
+cache/device_summaries.cuh cache/device_kernels.cuh cache/device_fetching.cuh cache/device_rows.cuh cache/device_retain_kernels.cuh cache/device_core.cuh
 cache/device_retaining.cuh cache/device_launches.cuh device_step.cuh device_cache.cuh
 zoomr.hpp zoomr.cuh
 """.split()

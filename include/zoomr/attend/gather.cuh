@@ -21,11 +21,11 @@ inline namespace v0 {
 
 /// What a launch of gather_attend works on. `Rows` is a device functor: `rows.at(i)` is an attending_row, `rows.count`
 /// how many there are.
-template <class T, class Number, class Rows, class Logits>
+template <class T, class Number, class Rows, class Logits, class Layer = stored_layer<T>>
 struct gather_task {
   using number = Number;
 
-  stored_layer<T> layer;
+  Layer layer;
   Rows rows;
   Logits logits;
   view<const Number, 3> queries;  // [tokens, heads, head_dim]  rotated
@@ -272,10 +272,10 @@ __global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, He
 /// @tparam Group    query heads of a row, at most
 /// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
 /// @cost   2 * HeadDim numbers read for each token of a row and each head block; one launch
-template <class T, index HeadDim, index Group, class Number, class Rows, class Logits>
-void gather_attend(const gather_task<T, Number, Rows, Logits>& task, index splits, stream on) {
+template <class T, index HeadDim, index Group, class Number, class Rows, class Logits, class Layer>
+void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index splits, stream on) {
   using layout = typename warp_that_gathers<T, Number, HeadDim, Group>::layout;
-  using block_task = gather_task<T, Number, Rows, Logits>;
+  using block_task = gather_task<T, Number, Rows, Logits, Layer>;
   static_assert(layout::head_blocks <= gather_layout<T, HeadDim, Group>::head_blocks, "the workspace is for these");
   ZOOMR_EXPECTS(splits >= 1 && splits < 65536, "gather_attend: splits must lie in 1 ... 65535");
   ZOOMR_EXPECTS(splits == 1 || (task.partial != nullptr && task.arrived != nullptr),

@@ -26,6 +26,27 @@ struct stored_layer {
   }
 };
 
+/// The same where some pages lie in an arena on the device, and the others in memory of the host that the device can
+/// read. Slots below `arena_end` are those of the arena; slot arena_end + s is slot s of the host.
+template <class T>
+struct tiered_layer : stored_layer<T> {
+  index arena_end = 0;
+  std::int64_t to_host = 0;  // elements from the arena to the host's pages: both are in one address space
+
+  tiered_layer() = default;
+  /// @param arena  as of a layer that lies there as a whole
+  /// @param host   slot 0 of KV head 0 in the host's memory
+  tiered_layer(const stored_layer<T>& arena, const T* host, index end) : stored_layer<T>(arena), arena_end(end) {
+    const auto from = reinterpret_cast<std::uintptr_t>(arena.keys);
+    to_host =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(host) - from) / static_cast<std::int64_t>(sizeof(T));
+  }
+  ZOOMR_HD std::int64_t offset(index slot, index kv_head) const {
+    const bool here = slot < arena_end;
+    return stored_layer<T>::offset(here ? slot : slot - arena_end, kv_head) + (here ? 0 : to_host);
+  }
+};
+
 /// Tokens in runs of a sequence's slots, whose pages a table names.
 struct tokens_of_runs {
   view<const run> runs;      // [runs]  ascending
@@ -38,6 +59,11 @@ struct tokens_of_runs {
   /// The slot in the pool of the `i`-th token.
   /// @cost  O(log runs)
   ZOOMR_HD index slot(index i) const {
+    const index of_sequence = sequence_slot(i);
+    return pages[of_sequence >> page_bits] << page_bits | (of_sequence & ((1 << page_bits) - 1));
+  }
+  /// The same in the sequence.
+  ZOOMR_HD index sequence_slot(index i) const {
     index first = 0;
     index last = runs.size();
     while (last - first > 1) {
@@ -48,8 +74,7 @@ struct tokens_of_runs {
         last = middle;
       }
     }
-    const index of_sequence = runs[first].first + i - before[first];
-    return pages[of_sequence >> page_bits] << page_bits | (of_sequence & ((1 << page_bits) - 1));
+    return runs[first].first + i - before[first];
   }
 };
 

@@ -58,10 +58,11 @@ struct device_core {
   byte_count table_bytes;
   pinned_memory pinned;
 
-  device_core(const shape& model, const Policy& with, const config& given, index splits, void* memory, stream on)
+  device_core(const shape& model, const Policy& with, const config& given, index splits, void* memory, stream on,
+              void* details)
       : policy(with),
         limits(given),
-        sizes(model, with, given, splits),
+        sizes(sized(model, with, given, splits)),
         stock(sizes.pages),
         planned(static_cast<std::size_t>(given.step_tokens)),
         table_bytes(bytes_of_table(sizes)),
@@ -70,6 +71,7 @@ struct device_core {
     carve(arrays, from, sizes, on_device);
     carver from_host(pinned.data());
     for (device_table& table : on_host) table = carve_table(from_host, sizes);
+    if constexpr (tiered_store<decltype(Policy::store)>) arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
     zero_on_device(arrays.arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
     items.reserve(static_cast<std::size_t>(given.sequences));
     states.resize(static_cast<std::size_t>(given.sequences));
@@ -83,12 +85,27 @@ struct device_core {
   }
 
   /// Device memory that such a cache needs.
-  static byte_count bytes(const shape& model, const Policy& with, const config& given, index splits) {
+  static byte_count bytes_of(const device_sizes<Policy>& of) {
     carver count;
     device_arrays<Policy, T> none;
     device_table none_either[std::size_t{tables}];
-    carve(none, count, device_sizes<Policy>(model, with, given, splits), none_either);
+    carve(none, count, of, none_either);
     return count.used();
+  }
+
+  /// The arena of a tiered store has what is left of `config.tiers.device`.
+  static device_sizes<Policy> sized(const shape& model, const Policy& with, const config& given, index splits) {
+    device_sizes<Policy> made(model, with, given, splits);
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
+      const byte_count others = bytes_of(made) + 4 * carver::alignment;  // of the arena and its three tables
+      ZOOMR_EXPECTS(given.tiers.device >= others + slot,
+                    "config: tiers.device is " + std::to_string(given.tiers.device) + " bytes; it must be at least " +
+                        std::to_string(others + slot) + ", for summaries, tables and a page of one layer");
+      made.arena_slots = static_cast<index>(
+          std::min<byte_count>((given.tiers.device - others) / slot, std::int64_t{model.layers} * made.pages));
+    }
+    return made;
   }
 
   device_sequence<Policy>& state(index id) { return states[static_cast<std::size_t>(id)]; }

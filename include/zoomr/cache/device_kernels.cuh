@@ -47,6 +47,7 @@ __global__ void append_kernel(device_arrays<Policy, T> a, index layer, view<cons
     T* key = a.key(layer, page, head) + token.slot % page_tokens * model.head_dim + d;
     *key = from_float<T>(quotient(to_float(keys(token.row, head, d)), key_scale));
     key[a.value_offset()] = from_float<T>(quotient(to_float(values(token.row, head, d)), value_scale));
+    if constexpr (tiered_store<decltype(Policy::store)>) a.copy_to_arena(key, layer, page);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <zoomr/cache/device_core.cuh>
 #include <zoomr/cache/device_drift.cuh>
+#include <zoomr/cache/device_fetching.cuh>
 #include <zoomr/cache/device_kernels.cuh>
 #include <zoomr/cache/device_retaining.cuh>
 #include <zoomr/cache/device_rows.cuh>
@@ -101,14 +102,14 @@ struct device_launches {
   template <class Number>
   void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) const {
     const shape& model = core.sizes.model;
+    if (deciding > 0) select(layer, true, on);
+    fetch(layer, on);
     if (deciding > 0) {
-      select(layer, true, on);
-      const chosen_rows<Policy, T> rows{arrays(), deciding * core.sizes.readers()};
+      const chosen_rows<Policy, T> rows{{}, deciding * core.sizes.readers()};
       gather(layer, queries, out, lse, rows, core.sizes.splits, on);
     }
     if (in_prompt > 0) {
-      gather(layer, queries, out, lse, prompt_rows<Policy, T>{arrays(), (deciding + in_prompt) * model.kv_heads}, 1,
-             on);
+      gather(layer, queries, out, lse, prompt_rows<Policy, T>{{}, (deciding + in_prompt) * model.kv_heads}, 1, on);
     }
     if (layer == model.layers - 1 && t == 0) end_choices(on);
   }
@@ -118,18 +119,43 @@ struct device_launches {
            arrays(), layer, attends);
   }
 
+  /// Brings what the layer's rows read to the arena of a tiered store.
+  void fetch(index layer, stream on) const {
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on,
+             ask_for_pages_kernel<Policy, T>, arrays(), layer);
+      const index warps = (std::min(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
+      launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<Policy, T>, arrays(),
+             layer);
+      const index blocks = std::min(core.sizes.sequences * core.sizes.sequence_pages, fetch_blocks);
+      launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<Policy, T>, arrays(), layer);
+    }
+  }
+
+  /// Keys and values of a layer, as the rows of `of` name their pages.
+  auto stored(device_arrays<Policy, T>& of, index layer) const {
+    const auto from = [&](T* block) -> stored_layer<T> {
+      const std::int64_t page = of.sizes.page_numbers();
+      return {block, block + of.value_offset(), page, std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
+    };
+    T* pages = of.key(layer, 0, 0);
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      of.page_table = of.arena.places;
+      return tiered_layer<T>(from(of.arena.memory), pages, of.arena.slots * page_tokens);
+    } else {
+      return from(pages);
+    }
+  }
+
   template <class Number, class Rows>
   void gather(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, const Rows& rows,
               index splits, stream on) const {
-    const device_arrays<Policy, T> of = arrays();
-    gather_task<T, Number, Rows, scaled_logits> task;
-    task.layer = {of.key(layer, 0, 0),
-                  of.key(layer, 0, 0) + of.value_offset(),
-                  of.sizes.page_numbers(),
-                  std::int64_t{page_tokens} * HeadDim,
-                  HeadDim,
-                  4};
+    device_arrays<Policy, T> of = arrays();
+    const auto details = stored(of, layer);
+    gather_task<T, Number, Rows, scaled_logits, std::remove_const_t<decltype(details)>> task;
+    task.layer = details;
     task.rows = rows;
+    task.rows.a = of;
     task.logits = {1.0f / std::sqrt(static_cast<float>(HeadDim))};
     task.queries = queries;
     task.out = out;

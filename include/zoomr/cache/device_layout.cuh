@@ -4,11 +4,10 @@
 
 #include <zoomr/attend/resolve.cuh>
 #include <zoomr/cache/config.hpp>
+#include <zoomr/cache/device_arena.cuh>
 #include <zoomr/cache/device_retained.cuh>
 #include <zoomr/cache/plan.hpp>
 #include <zoomr/cache/sequence_state.hpp>
-
-#include <cstddef>  // std::byte
 
 namespace zoomr {
 inline namespace v0 {
@@ -67,27 +66,6 @@ struct device_table {
   device_page* pages = nullptr;        // [most_pages]
 };
 
-/// Hands out pieces of one block of memory, each aligned to 256 bytes; without a block it only counts.
-class carver {
- public:
-  carver() = default;
-  explicit carver(void* block) : block_(static_cast<std::byte*>(block)) {}
-
-  template <class T>
-  T* take(std::int64_t count) {
-    T* piece = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + used_);
-    const byte_count wanted = count * static_cast<byte_count>(sizeof(T));
-    used_ += (wanted + alignment - 1) / alignment * alignment;
-    return piece;
-  }
-  byte_count used() const { return used_; }
-
- private:
-  static constexpr byte_count alignment = 256;
-  std::byte* block_ = nullptr;
-  byte_count used_ = 0;
-};
-
 /// How many of everything a device cache has.
 template <class Policy>
 struct device_sizes {
@@ -96,6 +74,7 @@ struct device_sizes {
   index step_tokens = 0;
   index decode_tokens = 0;    // of a step, after the prompt
   index pages = 0;            // of the pool
+  index arena_slots = 0;      // blocks that the device holds of a tiered store
   index sequence_pages = 0;   // of one sequence
   index segments = 0;         // of one sequence
   index summary_numbers = 0;  // of one segment in one lane
@@ -149,6 +128,7 @@ struct device_sizes {
   index most_closings() const { return step_tokens + 3 * sequences; }
   index most_pages() const { return pages_for(step_tokens) + 2 * sequences; }
   ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.heads} * model.head_dim; }
+  std::int64_t pool_numbers() const { return std::int64_t{model.layers} * pages * page_numbers(); }
   ZOOMR_HD std::int64_t page_numbers() const { return std::int64_t{2} * model.kv_heads * page_tokens * model.head_dim; }
 };
 
@@ -170,7 +150,7 @@ struct device_arrays {
 
   device_sizes<Policy> sizes;
   device_table table;
-  T* pool = nullptr;              // [layers][pages][key | value][kv_heads][16][head_dim]
+  T* pool = nullptr;              // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered store: the host's
   index* page_table = nullptr;    // [sequences][sequence_pages]
   segment* segments = nullptr;    // [sequences][segments]
   number* summaries = nullptr;    // [sequences][lanes][segments][head_dim][rows]
@@ -189,13 +169,19 @@ struct device_arrays {
   float* partial = nullptr;       // [decode_tokens * readers][splits][group][head_dim + 2]
   unsigned* arrived = nullptr;    // [decode_tokens * readers * group]
   retained_arrays retained;
+  device_arena<T> arena;
   device_again again;
 
   /// Takes everything but the table from a block.
   void carve(carver& from, const device_sizes<Policy>& of) {
     sizes = of;
     const shape& model = of.model;
-    pool = from.take<T>(std::int64_t{model.layers} * of.pages * of.page_numbers());
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      arena.carve(from, of.arena_slots, model.layers, of.pages, std::int64_t{of.sequences} * of.sequence_pages,
+                  of.page_numbers());
+    } else {
+      pool = from.take<T>(of.pool_numbers());
+    }
     page_table = from.take<index>(std::int64_t{of.sequences} * of.sequence_pages);
     segments = from.take<segment>(std::int64_t{of.sequences} * of.segments);
     const std::int64_t rows_of_tokens = std::int64_t{of.decode_tokens} * of.layer_rows;
@@ -245,6 +231,14 @@ struct device_arrays {
   ZOOMR_HD T* key(index layer, index page, index kv_head) const {
     return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers() +
            std::int64_t{kv_head} * page_tokens * sizes.model.head_dim;
+  }
+  /// Writes a key and its value, which have just been stored in a page, to the page's copy in the arena as well.
+  __device__ void copy_to_arena(const T* key, index layer, index page) const {
+    const index slot = arena.slot_of[std::int64_t{layer} * sizes.pages + page] - 1;
+    if (slot < 0) return;
+    T* copy = arena.memory + slot * sizes.page_numbers() + (key - this->key(layer, page, 0));
+    copy[0] = key[0];
+    copy[value_offset()] = key[value_offset()];
   }
   ZOOMR_HD std::int64_t value_offset() const { return sizes.page_numbers() / 2; }
   ZOOMR_HD number* summaries_of(index sequence, index lane) const {

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The device's part of a tiered store: an arena of blocks, and which pages of which layer lie there. Plain data.
+#pragma once
+
+#include <zoomr/core/carver.hpp>
+#include <zoomr/core/device.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// A page of a sequence that a pass reads, and that is not in the arena.
+struct arena_wish {
+  index entry = 0;  // of the sequences' page tables
+  index page = 0;
+};
+
+/// What an arena has done since the cache was made; the device counts.
+struct arena_counts {
+  unsigned pass = 0;  // layers that have been read
+  index wishes = 0;   // of this pass
+  index fetched = 0;  // of the last one
+  unsigned found = 0;
+  unsigned long long hits = 0;    // pages that a pass has found in the arena
+  unsigned long long misses = 0;  // that it has not
+  unsigned long long far = 0;     // of these, read where they lie, since all of the arena was being read
+};
+
+/// Which blocks, pages in one layer, are on the device. Zeros are an empty arena.
+template <class T>
+struct device_arena {
+  static constexpr byte_count slot_bytes = 3 * sizeof(index);  // in the tables
+
+  T* memory = nullptr;           // [slots][key | value][kv_heads][16][head_dim]
+  index* slot_of = nullptr;      // [layers][pages]  the block's slot + 1
+  index* block_in = nullptr;     // [slots]  its block + 1
+  unsigned* used = nullptr;      // [slots]  pass of the last use
+  index* given = nullptr;        // [slots]  those that this pass's wishes get
+  unsigned* asked = nullptr;     // [entries]  pass that has asked last
+  index* places = nullptr;       // [entries]  slot, or slots + page: what this pass reads
+  arena_wish* wishes = nullptr;  // [entries]
+  arena_counts* counts = nullptr;
+  index slots = 0;
+
+  /// @param entries  of the sequences' page tables
+  void carve(carver& from, index with_slots, index layers, index pages, std::int64_t entries,
+             std::int64_t block_numbers) {
+    slots = with_slots;
+    memory = from.take<T>(slots * block_numbers);
+    slot_of = from.take<index>(std::int64_t{layers} * pages);
+    block_in = from.take<index>(slots);
+    used = from.take<unsigned>(slots);
+    given = from.take<index>(slots);
+    asked = from.take<unsigned>(entries);
+    places = from.take<index>(entries);
+    wishes = from.take<arena_wish>(entries);
+    counts = from.take<arena_counts>(1);
+    blocks_ = std::int64_t{layers} * pages;
+    entries_ = entries;
+  }
+  /// Makes it empty.
+  void clear(stream on) const {
+    const auto zero = [&](auto* table, std::int64_t count) {
+      zero_on_device(table, count * static_cast<byte_count>(sizeof *table), on);
+    };
+    zero(slot_of, blocks_);
+    zero(block_in, slots);
+    zero(used, slots);
+    zero(asked, entries_);
+    zero(counts, 1);
+  }
+
+ private:
+  std::int64_t blocks_ = 0;
+  std::int64_t entries_ = 0;
+};
+
+}  // namespace v0
+}  // namespace zoomr

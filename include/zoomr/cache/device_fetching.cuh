@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Before a layer of a tiered store is read: what of it is in the arena? What is not comes from the host, as far as
+// there is room, and what is left is read where it lies; so a pass reads the same numbers whatever the arena holds. The
+// host is never asked: steps can be replayed as a graph.
+//
+// Everything that is appended is written to the host's page, and to the arena's copy if there is one. So a copy is
+// never older than its page, and goes without being written back.
+#pragma once
+
+#include <zoomr/cache/device_layout.cuh>
+#include <zoomr/core/block.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+inline constexpr index place_threads = 512;
+inline constexpr index fetch_threads = 256;
+inline constexpr index fetch_blocks = 128;
+
+/// Notes that this pass reads a page of a sequence, the first time that it is asked for.
+/// @param entry  of the page tables
+template <class Arrays>
+__device__ inline void ask_for_page(const Arrays& a, index layer, index entry) {
+  const auto& arena = a.arena;
+  const unsigned pass = arena.counts->pass + 1;
+  if (atomicExch(&arena.asked[entry], pass) == pass) return;
+  const index page = a.page_table[entry];
+  const index slot = arena.slot_of[std::int64_t{layer} * a.sizes.pages + page] - 1;
+  if (slot >= 0) {
+    arena.used[slot] = pass;
+    arena.places[entry] = slot;
+    atomicAdd(&arena.counts->found, 1u);
+  } else {
+    arena.places[entry] = arena.slots + page;
+    arena.wishes[atomicAdd(&arena.counts->wishes, 1)] = {entry, page};
+  }
+}
+
+/// Asks for the pages that a pass reads in one layer: of each row after the prompt those of its runs, of a prompt all
+/// up to its last token. A block for each token and row.
+template <class Policy, class T>
+__global__ void ask_for_pages_kernel(device_arrays<Policy, T> a, index layer) {
+  const auto t = static_cast<index>(blockIdx.x);
+  const auto row = static_cast<index>(blockIdx.y);
+  const index tokens = a.table.counts->tokens;
+  if (t >= tokens) return;
+  const device_token& token = a.table.tokens[t];
+  const index first = token.sequence * a.sizes.sequence_pages;
+  const auto thread = static_cast<index>(threadIdx.x);
+  const auto threads = static_cast<index>(blockDim.x);
+  if (token.prompt) {
+    const bool last = t + 1 == tokens || a.table.tokens[t + 1].sequence != token.sequence;
+    if (!last || row > 0) return;
+    for (index at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, first + at);
+    return;
+  }
+  const std::int64_t at_row = a.token_row(t, row);
+  const attended_size size = a.read[at_row];
+  const tokens_of_runs read{{a.runs + at_row * a.sizes.most_runs(), {size.runs}},
+                            {a.before + at_row * a.sizes.most_runs(), {size.runs}},
+                            a.pages_of(token.sequence),
+                            size.tokens,
+                            4};
+  for (index i = thread; i < size.tokens; i += threads) {
+    const index slot = read.sequence_slot(i);
+    const bool begins = slot % page_tokens == 0 || i == 0 || read.sequence_slot(i - 1) != slot - 1;
+    if (begins) ask_for_page(a, layer, first + slot / page_tokens);
+  }
+}
+
+/// In which order slots are given to others: first those that their layer has passed over, the longer ago the sooner;
+/// then those that were read in the layer before this, whose turn comes last; never those that this pass reads.
+/// As farthest_use does (tier/replacement.hpp).
+struct giving_order {
+  static constexpr index of_age = 16;
+  static constexpr index classes = 128;
+
+  /// @param age  passes since the slot was used, at least 1
+  __device__ static index class_of(unsigned age, index layers) {
+    const unsigned circles = age / static_cast<unsigned>(layers);
+    if (circles == 0) return age < classes - of_age ? of_age - 1 + static_cast<index>(age) : classes - 1;
+    index oldness = 0;
+    while (oldness < of_age - 1 && circles >> (oldness + 1) != 0) ++oldness;
+    return of_age - 1 - oldness;
+  }
+};
+
+/// Finds slots for what was asked for and is not there. One block.
+template <class Policy, class T>
+__global__ void place_pages_kernel(device_arrays<Policy, T> a, index layer) {
+  __shared__ shared_array<index, giving_order::classes> of_class;
+  __shared__ shared_array<index, 2> cut;  // the class that is given in part, and how many of it
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  const auto& arena = a.arena;
+  const unsigned pass = arena.counts->pass + 1;
+  const index wishes = arena.counts->wishes;
+  const auto class_of = [&](index slot) {
+    const unsigned age = pass - arena.used[slot];
+    return age == 0 ? giving_order::classes : giving_order::class_of(age, a.sizes.model.layers);
+  };
+  for (index c = block.thread(); c < giving_order::classes; c += block.size()) of_class[c] = 0;
+  __syncthreads();
+  for (index slot = block.thread(); slot < arena.slots && wishes > 0; slot += block.size()) {
+    const index c = class_of(slot);
+    if (c < giving_order::classes) atomicAdd(&of_class[c], 1);
+  }
+  __syncthreads();
+  if (block.thread() == 0) {
+    index left = wishes;
+    index c = 0;
+    for (; c < giving_order::classes && of_class[c] <= left; ++c) left -= of_class[c];
+    cut[0] = c;
+    cut[1] = left;
+  }
+  __syncthreads();
+  index given = 0;
+  index of_cut = 0;
+  for (index begin = 0; begin < arena.slots && wishes > 0; begin += block.size()) {
+    const index slot = begin + block.thread();
+    const index c = slot < arena.slots ? class_of(slot) : giving_order::classes;
+    const bool at_cut = c == cut[0] && c < giving_order::classes;
+    const scanned<index> before = block.sum_before<index>(at_cut ? 1 : 0);
+    const bool goes = c < cut[0] || (at_cut && of_cut + before.before < cut[1]);
+    of_cut += before.all;
+    const scanned<index> going = block.sum_before<index>(goes ? 1 : 0);
+    if (goes) arena.given[given + going.before] = slot;
+    given += going.all;
+  }
+  __syncthreads();
+  for (index i = block.thread(); i < given; i += block.size()) {
+    const index slot = arena.given[i];
+    if (arena.block_in[slot] > 0) arena.slot_of[arena.block_in[slot] - 1] = 0;
+    const index wanted = layer * a.sizes.pages + arena.wishes[i].page;
+    arena.block_in[slot] = wanted + 1;
+    arena.slot_of[wanted] = slot + 1;
+    arena.used[slot] = pass;
+    arena.places[arena.wishes[i].entry] = slot;
+  }
+  if (block.thread() > 0) return;  // the others have read the counts
+  arena_counts& counts = *arena.counts;
+  counts.hits += counts.found;
+  counts.misses += static_cast<unsigned>(wishes);
+  counts.far += static_cast<unsigned>(wishes - given);
+  counts.fetched = given;
+  counts.wishes = 0;
+  counts.found = 0;
+  counts.pass = pass;
+}
+
+/// Copies what has a slot now. Blocks take pages, threads 16 bytes.
+template <class Policy, class T>
+__global__ void fetch_pages_kernel(device_arrays<Policy, T> a, index layer) {
+  const std::int64_t pieces = a.sizes.page_numbers() * static_cast<std::int64_t>(sizeof(T)) / 16;
+  for (auto i = static_cast<index>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index>(gridDim.x)) {
+    const auto* from = reinterpret_cast<const uint4*>(a.key(layer, a.arena.wishes[i].page, 0));
+    auto* to = reinterpret_cast<uint4*>(a.arena.memory + a.arena.given[i] * a.sizes.page_numbers());
+    for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
+  }
+}
+
+}  // namespace v0
+}  // namespace zoomr

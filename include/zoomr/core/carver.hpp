@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. Pieces of one block of memory.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+#include <cstddef>  // std::byte
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Hands out pieces of one block of memory, each aligned to 256 bytes; without a block it only counts.
+class carver {
+ public:
+  static constexpr byte_count alignment = 256;
+
+  carver() = default;
+  explicit carver(void* block) : block_(static_cast<std::byte*>(block)) {}
+
+  template <class T>
+  T* take(std::int64_t count) {
+    T* piece = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + used_);
+    const byte_count wanted = count * static_cast<byte_count>(sizeof(T));
+    used_ += (wanted + alignment - 1) / alignment * alignment;
+    return piece;
+  }
+  byte_count used() const { return used_; }
+
+ private:
+  std::byte* block_ = nullptr;
+  byte_count used_ = 0;
+};
+
+}  // namespace v0
+}  // namespace zoomr
