@@ -10,6 +10,7 @@
 
 #include "device/decoder.hpp"
 #include "ledger/demo.hpp"
+#include "page_trace.hpp"
 #include "policies.hpp"
 #include "progress.hpp"
 #include "report.hpp"
@@ -36,6 +37,7 @@ struct options {
   index max_tokens = 256;
   sampler_options sampling;
   std::string logits_file;
+  std::string pages_file;
   bool json = false;
 
   bool on_device() const { return device != "host"; }
@@ -60,6 +62,7 @@ struct job {
   const tokenizer& words;
   std::vector<zoomr::token_class> classes;  // [V]
   std::vector<token_id> prompt;
+  std::size_t runs = 1;
 
   bool ends(token_id id) const {
     const auto& eos = config.eos;
@@ -73,17 +76,28 @@ struct job {
   index tokens() const { return static_cast<index>(prompt.size()) + most_tokens(); }
 };
 
+/// A file of one run: FILE, or FILE.policy-budget of several runs; not open if none is wanted.
+std::ofstream for_run(const job& work, std::string path, const policy_choice& choice) {
+  std::ofstream made;
+  if (path.empty()) return made;
+  if (work.runs > 1) path += "." + choice.name + "-" + std::to_string(choice.budget);
+  made.open(path, std::ios::binary);
+  if (!made) fail(path, ": cannot be written");
+  return made;
+}
+
 /// Writes on after the prompt, with a session of the host or of a device. Text streams as it comes unless JSON is
 /// wanted.
-template <class Session>
-run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out) {
+/// @param passed  called after each token that was passed
+template <class Session, class Passed>
+run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out, Passed passed) {
   const index most = work.most_tokens();
   run_report report;
   report.policy = choice.name;
   report.budget = choice.budget;
   {
     progress bar("prompt", work.prompt.size());
-    run.prompt(work.prompt, [&](std::size_t passed) { bar.at(passed); });
+    run.prompt(work.prompt, [&](std::size_t count) { bar.at(count); });
   }
   progress bar(choice.name, work.given.json ? static_cast<std::size_t>(most) : 0);
   sampler sample(work.given.sampling);
@@ -102,6 +116,7 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
     bar.at(report.tokens.size());
     if (work.ends(next)) break;
     run.advance({&next, 1});
+    passed();
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.text += stream.finish();
@@ -114,7 +129,16 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
                     std::ostream* logits_out) {
   session<Policy> run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits(),
                       work.given.tiers.segments);
-  run_report report = write(work, choice, run, logits_out);
+  std::ofstream file = for_run(work, work.given.pages_file, choice);
+  std::optional<page_trace> pages;
+  if (file.is_open()) {
+    const zoomr::shape& shape = run.cache().model();
+    pages.emplace(file, shape, zoomr::page_pool<float>::page_bytes(shape) / shape.layers);
+    run.cache().trace(&pages->records);
+  }
+  run_report report = write(work, choice, run, logits_out, [&] {
+    if (pages) pages->flush();
+  });
   const zoomr::sequence seq = run.at(0);
   report.options = describe(policy);
   report.stats = run.cache().stats(seq);
@@ -136,7 +160,7 @@ template <class Policy>
 run_report generate(job& work, const policy_choice& choice, const Policy& policy, device::engine& on,
                     std::ostream* logits_out) {
   const auto run = on.open(choice, work.classes);
-  run_report report = write(work, choice, *run, logits_out);
+  run_report report = write(work, choice, *run, logits_out, [] {});
   const device::run_cost cost = run->cost();
   report.options = describe(policy);
   report.steps = cost.tokens;
@@ -172,12 +196,6 @@ std::vector<policy_choice> choices(const options& given) {
   return all;
 }
 
-/// FILE for one run; FILE.policy-budget for each of several.
-std::string logits_path(const options& given, const policy_choice& choice, std::size_t runs) {
-  if (runs == 1) return given.logits_file;
-  return given.logits_file + "." + choice.name + "-" + std::to_string(choice.budget);
-}
-
 void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
@@ -188,7 +206,7 @@ void decode_text(const options& given) {
     net.emplace(load_model(given.directory));
   const model_config config = net ? net->config() : read_config(given.directory);
   const tokenizer words(given.directory, config.vocab);
-  job work{given, config, words, classify(words, config.vocab, given.delimiters), {}};
+  job work{given, config, words, classify(words, config.vocab, given.delimiters), {}, all.size()};
   const std::string text =
       given.prompt_file.empty() ? given.prompt : read_text(given.prompt_file, std::uint64_t{1} << 30);
   work.prompt = encode_prompt(words, text, config);
@@ -203,11 +221,7 @@ void decode_text(const options& given) {
       if (choice.budget > 0) std::cout << ", budget " << choice.budget;
       std::cout << '\n';
     }
-    std::ofstream logits;
-    if (!given.logits_file.empty()) {
-      logits.open(logits_path(given, choice, all.size()), std::ios::binary);
-      if (!logits) fail(logits_path(given, choice, all.size()), ": cannot be written");
-    }
+    std::ofstream logits = for_run(work, given.logits_file, choice);
     with_policy(choice, [&](const auto& policy) {
       std::ostream* logits_out = logits.is_open() ? &logits : nullptr;
       if (given.tiers.given())
@@ -260,6 +274,8 @@ int run(int argc, char** argv) {
   app.add_option("--seed", given.sampling.seed, "of the sampler")->capture_default_str();
   app.add_option("--dump-logits", given.logits_file,
                  "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
+  app.add_option("--trace-pages", given.pages_file,
+                 "what each layer reads of the text's pages, for bench/tier_hits; of several runs FILE.policy-budget");
   app.add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   app.add_flag("--list-policies", list, "what each policy does, what --budget limits, its other options");
   CLI::App* demo = ledger::add_command(app, ledger_options);
@@ -274,6 +290,7 @@ int run(int argc, char** argv) {
   if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
   if (given.tiers.given() && (given.on_device() || demo->parsed()))
     fail("--tiers: only text on the host is decoded with tiers so far");
+  if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
   if (demo->parsed()) return ledger::run(ledger_options), 0;
   if (given.directory.empty()) fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");
   decode_text(given);

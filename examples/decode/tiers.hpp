@@ -76,6 +76,8 @@ inline nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zo
           {"misses", of.misses},
           {"stalls", of.stalls},
           {"prefetched", of.prefetched},
+          {"moving_seconds", static_cast<double>(of.times.moving_ns) * 1e-9},
+          {"waited_seconds", static_cast<double>(of.times.waited_ns) * 1e-9},
           {"device_in", of.device_in},
           {"device_out", of.device_out},
           {"file_in", of.file_in},
@@ -86,8 +88,8 @@ inline nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zo
 inline std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity) {
   return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + ", file " +
          kib(capacity.file) + "; hits " + fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.stalls) +
-         " stalls, to the device " + kib(of.device_in) + " KiB, from it " + kib(of.device_out) + ", from the file " +
-         kib(of.file_in) + ", to it " + kib(of.file_out);
+         " stalls, " + fixed(100 * of.hidden(), 0) + " % of transfer time hidden, to the device " + kib(of.device_in) +
+         " KiB, from it " + kib(of.device_out) + ", from the file " + kib(of.file_in) + ", to it " + kib(of.file_out);
 }
 
 }  // namespace decode

@@ -109,7 +109,7 @@ class kv_cache {
   memory_use bytes(sequence seq) const { return core_->bytes_in_use(expect_open(seq)); }
 
   /// What a tiered store has moved since the cache was made, for all sequences.
-  const tier_statistics& tiers() const requires tiered_store<store_type> { return core_->pool.stats(); }
+  tier_statistics tiers() const requires tiered_store<store_type> { return core_->pool.stats(); }
 
   /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr.
   void trace(attention_trace* into) { core_->trace = into; }

@@ -2,6 +2,7 @@
 // Details in tiers: the bits of a cache whose details are all at hand, at every capacity, whoever moves the bytes.
 #include <cache/driving.hpp>
 #include <cache/small_policies.hpp>
+#include <cache/tiered_limits.hpp>
 #include <zoomr/store/tiered.hpp>
 
 #include <doctest/doctest.h>
@@ -22,19 +23,9 @@ std::string file_path() {
 
 /// Limits with `device` pages of one layer, and `host` of them above a file; 0: all in host memory.
 template <class Policy>
-zoomr::config tiered_limits(const Policy& policy, zoomr::config limits, index device, index host, std::string& path) {
-  using cache_type = zoomr::kv_cache<Policy>;
-  const zoomr::byte_count block = 2 * model.kv_heads * 16 * model.head_dim * 4;
-  limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::memory_use all = cache_type::bytes(model, policy, limits);
-  limits.tiers.device = all.total() - all.details + device * block;
-  if (host > 0) {
-    path = file_path();
-    limits.tiers.host = host * block;
-    limits.tiers.file = all.host;
-    limits.tiers.path = path.c_str();
-  }
-  return limits;
+zoomr::config tiers_of(const Policy& policy, const zoomr::config& limits, index device, index host, std::string& path) {
+  if (host > 0) path = file_path();
+  return tiered_limits(model, policy, limits, device, host, host > 0 ? path.c_str() : nullptr);
 }
 
 /// The prompt in chunks, then single tokens, drafts, dropped steps and rollbacks.
@@ -76,11 +67,11 @@ void check(const char* name, const Policy& policy, index device, index host, std
   play_wildly(resident, seed, goes_back);
   const auto moved = with_store(policy, Store{});
   std::string path;
-  player<std::remove_const_t<decltype(moved)>> tiers(model, moved, tiered_limits(moved, limits, device, host, path));
+  player<std::remove_const_t<decltype(moved)>> tiers(model, moved, tiers_of(moved, limits, device, host, path));
   tiers.open(says);
   play_wildly(tiers, seed, goes_back);
   REQUIRE(difference(resident.at(0).log, tiers.at(0).log) == "");
-  const zoomr::tier_statistics& moved_bytes = tiers.cache.tiers();
+  const zoomr::tier_statistics moved_bytes = tiers.cache.tiers();
   const bool small = !decltype(policy.retain)::observes && device < 2 * 8;  // fewer slots than pages in all layers
   CHECK((!small || (moved_bytes.misses > 0 && moved_bytes.device_in > 0 && moved_bytes.device_out > 0)));
   CHECK((!small || host == 0 || host >= 16 || moved_bytes.file_out > 0));
@@ -104,7 +95,7 @@ std::int64_t check_failing(const Policy& policy, const result_log& expected, con
   unit::script() = {};
   unit::script().fails = fails;
   std::string path;
-  const zoomr::config limits = tiered_limits(policy, limits_for(tokens), 7, file ? 6 : 0, path);
+  const zoomr::config limits = tiers_of(policy, limits_for(tokens), 7, file ? 6 : 0, path);
   player<Policy> plays(model, policy, limits);
   plays.open(says);
   while (!plays.done()) {
@@ -155,7 +146,7 @@ TEST_CASE("a sequence whose pages do not come while tokens are given up can only
     unit::script() = {};
     unit::script().fails = fails;
     std::string path;
-    const zoomr::config limits = tiered_limits(policy, limits_for(tokens), 6, 0, path);
+    const zoomr::config limits = tiers_of(policy, limits_for(tokens), 6, 0, path);
     zoomr::kv_cache<std::remove_const_t<decltype(policy)>> cache(model, policy, limits);
     const zoomr::sequence seq = cache.open();
     const std::vector<float> numbers(100 * 4 * 8, 0.25f);
@@ -199,7 +190,7 @@ TEST_CASE("capacities that are too small say what would do") {
     }
   };
   std::string path;
-  zoomr::config limits = tiered_limits(policy, limits_for(tokens), 6, 6, path);
+  zoomr::config limits = tiers_of(policy, limits_for(tokens), 6, 6, path);
   CHECK(refused(limits) == "");
   limits.tiers.path = (path += "b").c_str();
   const zoomr::byte_count least = limits.tiers.device;

@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>  // stat
 
+#include <algorithm>    // std::fill_n, std::find
 #include <string_view>  // std::string_view
 
 namespace zoomr {
@@ -96,7 +97,7 @@ TEST_CASE_TEMPLATE("transfers are made in their order, and one that needs a fail
 }
 
 TEST_CASE("least_recent gives up what was used longest ago, of what may go") {
-  least_recent order(4);
+  least_recent order(4, 1);
   const auto any = [](index) { return true; };
   CHECK(order.victim(any) == -1);
   for (const index slot : {2, 0, 3, 1}) order.touch(slot);
@@ -109,8 +110,66 @@ TEST_CASE("least_recent gives up what was used longest ago, of what may go") {
   CHECK(order.victim([](index) { return false; }) == -1);
 }
 
+TEST_CASE("farthest_use gives up what was passed over, then what was read just before, then what this pass has read") {
+  constexpr index layers = 3;
+  farthest_use order(7, layers);
+  const auto any = [](index) { return true; };
+  CHECK(order.victim(any) == -1);
+  for (const index layer : {0, 1, 2}) {  // slots 0 1 | 2 3 | 4 5
+    order.begin_pass();
+    order.touch(2 * layer);
+    order.touch(2 * layer + 1);
+  }
+  order.begin_pass();  // layer 0 again
+  CHECK(order.victim(any) == 5);
+  CHECK(order.victim([](index slot) { return slot < 5; }) == 4);
+  CHECK(order.victim([](index slot) { return slot < 4; }) == 3);
+  CHECK(order.victim([](index slot) { return slot < 2; }) == 0);  // of this layer: it comes now
+  order.touch(0);
+  CHECK(order.victim([](index slot) { return slot < 1; }) == 0);  // it has just been read
+  order.touch(6), order.expect(6);                                // for layer 1
+  order.forget(5);
+  CHECK(order.victim(any) == 4);
+  order.begin_pass();
+  CHECK(order.victim(any) == 1);  // passed over
+  order.forget(1);
+  CHECK(order.victim(any) == 0);  // not 6, which waits for this pass
+  CHECK(order.victim([](index slot) { return slot == 6; }) == 6);
+  order.touch(6);
+  order.forget(0), order.forget(2), order.forget(3), order.forget(4);
+  CHECK(order.victim(any) == 6);
+  CHECK(order.victim([](index) { return false; }) == -1);
+}
+
+TEST_CASE("farthest_use finds again what there is room for, where age finds nothing") {
+  // Three layers of four pages each, in a circle, and room for eight.
+  const auto misses = [](auto order) {
+    index at[12], count = 0;
+    index held[8];
+    std::fill_n(at, 12, -1), std::fill_n(held, 8, -1);
+    for (index visit = 0; visit < 12 * 10; ++visit) {
+      const index page = visit % 12;
+      if (page % 4 == 0) order.begin_pass();
+      if (at[page] < 0) {
+        ++count;
+        index slot = static_cast<index>(std::find(held, held + 8, -1) - held);
+        if (slot == 8) {
+          slot = order.victim([](index) { return true; });
+          at[held[slot]] = -1;
+          order.forget(slot);
+        }
+        held[slot] = page, at[page] = slot;
+      }
+      order.touch(at[page]);
+    }
+    return count;
+  };
+  CHECK(misses(least_recent(8, 3)) == 120);
+  CHECK(misses(farthest_use(8, 3)) <= 12 + 9 * 6);  // 12 + 9 * 4.4 if the future were known
+}
+
 TEST_CASE("least_frequent gives up what is used seldom, and forgets old uses") {
-  least_frequent order(3);
+  least_frequent order(3, 1);
   const auto any = [](index) { return true; };
   CHECK(order.victim(any) == -1);
   for (int i = 0; i < 20; ++i) order.touch(0);  // 7 of them count

@@ -58,6 +58,8 @@ class game {
         for (index l = 0; l < model.layers; ++l) marks_.erase({l, page});
         std::erase(held_, page);
         pool_.give_back(page);
+      } else {
+        pool_.begin_layer(layer);
       }
     } catch (const error& fault) {
       REQUIRE(fault.code() == errc::storage);
@@ -125,6 +127,7 @@ TEST_CASE("a tiered pool holds what was written, whatever the schedule of its tr
     for (const bool file : {false, true}) {
       CHECK(play<least_recent>(seed, file, -1, 600).second == 0);
       CHECK(play<least_frequent>(seed, file, -1, 600).second == 0);
+      CHECK(play<farthest_use>(seed, file, -1, 600).second == 0);
     }
   }
 }
@@ -170,7 +173,7 @@ TEST_CASE("what is on the device does not move again") {
   CHECK(before.device_out == pool.block_bytes(model));
 }
 
-TEST_CASE_TEMPLATE("four pointers are valid at a time", Order, least_recent, least_frequent) {
+TEST_CASE_TEMPLATE("four pointers are valid at a time", Order, farthest_use, least_recent, least_frequent) {
   tiered_pool<float, Order, transfers_at_once> pool(model, 12, 6, 36, "");
   std::vector<index> pages;
   for (index p = 0; p < 12; ++p) {

@@ -18,7 +18,10 @@ class attending {
             view<const float, 3> queries, view<float, 3> out, view<float, 2> lse)
       : core_(core), item_(item), layer_(layer), second_(second_pass), queries_(queries), out_(out), lse_(lse) {}
 
-  void attend() { item_.prompt ? attend_prompt() : attend_chosen(); }
+  void attend() {
+    if constexpr (tiered_store<decltype(Policy::store)>) core_.pool.begin_layer(layer_);
+    item_.prompt ? attend_prompt() : attend_chosen();
+  }
 
  private:
   // out: [head_dim]
@@ -122,12 +125,13 @@ class attending {
   view<float, 2> lse_;
 };
 
-/// What an item will read in a layer comes while the caller makes its queries: for tiered stores.
+/// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
+/// token will read in the first. For tiered stores.
 template <class Policy, class T>
 void prefetch_layer(cache_core<Policy, T>& core, planned_item& item, index layer, bool second_pass) {
   if constexpr (tiered_store<decltype(core.policy.store)>) {
-    if (layer == core.sizes.model.layers || !core.policy.store.prefetch || item.prompt || item.failed) return;
-    choosing<Policy, T> next{core, item, item.first, layer, second_pass};
+    if (!core.policy.store.prefetch || item.prompt || item.failed) return;
+    choosing<Policy, T> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
     core.may_fail(item, [&] { next.prefetch(); });
   }
 }

@@ -14,7 +14,7 @@ inline namespace v0 {
 /// Bytes of each tier, for a store that has tiers.
 struct tier_bytes {
   byte_count device = 0;       // summaries, tables and pages of details together
-  byte_count host = 0;         // pages of details; 0 without a file: all of them
+  byte_count host = 0;         // pages of details, and where all lie; 0 without a file: all of them
   byte_count file = 0;         // 0: there is no file
   const char* path = nullptr;  // of the file, which must not exist; it is unlinked at once
 };

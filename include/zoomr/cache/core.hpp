@@ -102,7 +102,7 @@ struct cache_core {
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const tier_slots tiers = slots_of_tiers<pool_type>(model, pages, given.tiers, use.total());
       use.details = tiers.device * pool_type::block_bytes(model);
-      use.host = tiers.host * pool_type::block_bytes(model);
+      use.host = tiers.host * pool_type::block_bytes(model) + tiers.tables;
       use.file = given.tiers.file > 0 ? pages * pool_type::page_bytes(model) : 0;
     } else {
       use.details = pages * pool_type::page_bytes(model);
@@ -239,8 +239,8 @@ struct cache_core {
     const index pages = pages_for(given.pool());
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const memory_use use = bytes(model, with, given);
-      const auto slots = [&](byte_count of) { return static_cast<index>(of / pool_type::block_bytes(model)); };
-      return pool_type(model, pages, slots(use.details), slots(use.host), given.tiers.file > 0 ? given.tiers.path : "");
+      const tier_slots tiers = slots_of_tiers<pool_type>(model, pages, given.tiers, use.total() - use.details);
+      return pool_type(model, pages, tiers.device, tiers.host, given.tiers.file > 0 ? given.tiers.path : "");
     } else {
       return pool_type(model, pages);
     }

@@ -12,10 +12,11 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Blocks that fit into a device's memory and a host's.
+/// Blocks that fit into a device's memory and a host's, and bytes of the host's tables.
 struct tier_slots {
   index device = 0;
   index host = 0;
+  byte_count tables = 0;
 };
 
 /// @param others  bytes of the device that summaries, tables and working memory take
@@ -23,6 +24,8 @@ struct tier_slots {
 template <class Pool>
 tier_slots slots_of_tiers(const shape& model, index pages, const tier_bytes& given, byte_count others) {
   const byte_count block = Pool::block_bytes(model);
+  using tier_type = typename Pool::tier_type;
+  const byte_count slot = tier_type::slot_table_bytes;
   const byte_count blocks = std::int64_t{pages} * model.layers;
   const auto expect = [&](byte_count has, byte_count needs, const char* tier, const char* for_what) {
     ZOOMR_EXPECTS(has >= needs, "config: tiers." + std::string(tier) + " is " + std::to_string(has) +
@@ -33,15 +36,19 @@ tier_slots slots_of_tiers(const shape& model, index pages, const tier_bytes& giv
   expect(given.device, others + least * block, "device", "for summaries, tables and six pages of one layer");
   tier_slots made;
   made.device = static_cast<index>(std::min(blocks, (given.device - others) / block));
+  const byte_count sum = given.file > 0 ? sizeof(std::uint64_t) : 0;  // of a block in the file
+  made.tables = blocks * (2 * tier_type::block_table_bytes + 1 + sum) + made.device * slot;
   if (given.file == 0) {
-    if (given.host != 0) expect(given.host, blocks * block, "host", "for all pages of the pool");
+    const byte_count all = made.tables + blocks * (block + slot);
+    if (given.host != 0) expect(given.host, all, "host", "for all pages of the pool, and tables");
     made.host = static_cast<index>(blocks);
-    return made;
+  } else {
+    ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
+    expect(given.file, blocks * block, "file", "for all pages of the pool");
+    expect(given.host, made.tables + least * (block + slot), "host", "for six pages of one layer, and tables");
+    made.host = static_cast<index>(std::min(blocks, (given.host - made.tables) / (block + slot)));
   }
-  ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
-  expect(given.file, blocks * block, "file", "for all pages of the pool");
-  expect(given.host, least * block, "host", "for six pages of one layer");
-  made.host = static_cast<index>(std::min(blocks, given.host / block));
+  made.tables += made.host * slot;
   return made;
 }
 

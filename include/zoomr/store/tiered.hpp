@@ -12,9 +12,9 @@ inline namespace v0 {
 /// allow beside summaries and tables. What is attended comes to the device page by page, in the order in which it is
 /// added up, so that any capacity gives the same bits; pages that are full are written to the tier below while the next
 /// tokens come. Budgets of a policy say what is attended, `config.tiers` says what stays.
-/// @tparam Replacement  which page makes room: least_recent, least_frequent
+/// @tparam Replacement  which page makes room: farthest_use, least_recent, least_frequent
 /// @tparam Engine       who moves bytes: transfers_beside (a thread), transfers_at_once (the caller)
-template <replacement Replacement = least_recent, transfer_engine Engine = transfers_beside>
+template <replacement Replacement = farthest_use, transfer_engine Engine = transfers_beside>
 struct tiered {
   using role = role::store;
   static constexpr const char* name = "tiered";

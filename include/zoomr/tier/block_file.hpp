@@ -43,10 +43,12 @@ class block_file {
   /// @throws error(storage) if it cannot be made, or the disk has no room for it
   block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks)
       : block_bytes_(block_bytes), sums_(static_cast<std::size_t>(blocks)) {
-    file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    do file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    while (file_ < 0 && errno == EINTR);
     if (file_ < 0) fail("cannot be made", path);
     ::unlink(path.c_str());
-    const int status = ::posix_fallocate(file_, 0, static_cast<off_t>(block_bytes * blocks));
+    int status = EINTR;
+    while (status == EINTR) status = ::posix_fallocate(file_, 0, static_cast<off_t>(block_bytes * blocks));
     if (status == 0) return;
     ::close(file_);
     errno = status;

@@ -10,36 +10,46 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Watches the slots of a tier. `victim(may_go)` is a slot in use for which may_go(slot), or -1 if there is none.
+/// Watches the slots of a tier. A pass is the reading of one layer; a step is a circle of them.
 template <class T>
-concept replacement = std::constructible_from<T, index> && requires(T& order, index slot, bool (*may_go)(index)) {
-  order.touch(slot);   // it is used, perhaps for the first time
-  order.forget(slot);  // it is empty again
-  { order.victim(may_go) } -> std::same_as<index>;
+concept replacement = std::constructible_from<T, index, index> &&
+    requires(T& order, index slot, bool (*may_go)(index)) {
+  { T::slot_bytes } -> std::convertible_to<byte_count>;  // of its tables
+  order.begin_pass();
+  order.touch(slot);                                // it is used in this pass, perhaps for the first time
+  order.expect(slot);                               // it was touched for the next pass
+  order.forget(slot);                               // it is empty again
+  { order.victim(may_go) } -> std::same_as<index>;  // a slot in use for which may_go(slot), or -1 if there is none
 };
 
-/// The one that was used longest ago.
-/// @cost  O(1) for each use; for a victim as much for each that may not go
-class least_recent {
+/// Slots in the order of their last uses.
+/// @cost  O(1) for each use; a search as much for each slot that it passes
+class use_order {
  public:
-  explicit least_recent(index slots) : next_(static_cast<std::size_t>(slots) + 1), before_(next_.size()) {
+  static constexpr byte_count slot_bytes = 2 * sizeof(index);
+
+  explicit use_order(index slots) : next_(static_cast<std::size_t>(slots) + 1), before_(next_.size()), end_(slots) {
     for (index slot = 0; slot <= slots; ++slot) at(next_, slot) = at(before_, slot) = slot;  // alone
-    end_ = slots;
   }
 
-  void touch(index slot) {
-    forget(slot);
+  void append(index slot) {
+    remove(slot);
     const index last = at(before_, end_);
     at(next_, last) = slot, at(before_, slot) = last;
     at(next_, slot) = end_, at(before_, end_) = slot;
   }
-  void forget(index slot) {
+  void remove(index slot) {
     at(next_, at(before_, slot)) = at(next_, slot);
     at(before_, at(next_, slot)) = at(before_, slot);
     at(next_, slot) = at(before_, slot) = slot;
   }
+  index newest() const { return before(end_); }
+  /// The one that was used just before it; `end()` if there is none.
+  index before(index slot) const { return before_[static_cast<std::size_t>(slot)]; }
+  index end() const { return end_; }
+  /// The first from the oldest on for which may_go(slot), or -1.
   template <class MayGo>
-  index victim(MayGo may_go) const {
+  index oldest(MayGo may_go) const {
     index slot = next_[static_cast<std::size_t>(end_)];
     while (slot != end_ && !may_go(slot)) slot = next_[static_cast<std::size_t>(slot)];
     return slot == end_ ? -1 : slot;
@@ -48,10 +58,82 @@ class least_recent {
  private:
   static index& at(std::vector<index>& of, index slot) { return of[static_cast<std::size_t>(slot)]; }
 
-  // A ring of the slots in use, oldest first; the last place is its end.
+  // A ring, oldest first; the last place is its end.
   std::vector<index> next_;
   std::vector<index> before_;
-  index end_ = 0;
+  index end_;
+};
+
+/// The one that is used again last, if each layer reads next time what it has read last time: what its layer has passed
+/// over, the oldest first; then what was read just before this pass, whose layer comes again last; then what this pass
+/// has read. Steps that read a little more than there is room for then find most of it again, where by age they would
+/// find nothing.
+/// @cost  O(1) for each use; for a victim as much for each that may not go, or waits for the next pass
+class farthest_use {
+ public:
+  static constexpr byte_count slot_bytes = use_order::slot_bytes + sizeof(std::int64_t);
+
+  farthest_use(index slots, index layers)
+      : order_(slots), passes_(static_cast<std::size_t>(slots)), layers_(layers), before_pass_(order_.end()) {}
+
+  void begin_pass() {
+    ++pass_;
+    before_pass_ = order_.newest();
+  }
+  void touch(index slot) { use(slot, pass_); }
+  void expect(index slot) { use(slot, pass_ + 1); }
+  void forget(index slot) {
+    if (slot == before_pass_) before_pass_ = order_.before(slot);
+    order_.remove(slot);
+  }
+  template <class MayGo>
+  index victim(MayGo may_go) const {
+    const index oldest = order_.oldest(may_go);
+    if (oldest < 0 || pass_of(oldest) + layers_ < pass_) return oldest;
+    for (index slot = before_pass_; slot != order_.end(); slot = order_.before(slot)) {
+      if (pass_of(slot) < pass_ && pass_of(slot) + layers_ > pass_ && may_go(slot)) return slot;
+      if (pass_of(slot) + layers_ <= pass_) break;  // of this layer: it comes now
+    }
+    for (index slot = order_.newest(); slot != order_.end() && pass_of(slot) >= pass_; slot = order_.before(slot)) {
+      if (pass_of(slot) == pass_ && may_go(slot)) return slot;
+    }
+    return oldest;
+  }
+
+ private:
+  std::int64_t pass_of(index slot) const { return passes_[static_cast<std::size_t>(slot)]; }
+  void use(index slot, std::int64_t pass) {
+    forget(slot);
+    order_.append(slot);
+    passes_[static_cast<std::size_t>(slot)] = pass;
+  }
+
+  use_order order_;
+  std::vector<std::int64_t> passes_;  // [slots]  of the last use
+  std::int64_t pass_ = 0;
+  index layers_;
+  index before_pass_;  // the newest use before this pass
+};
+
+/// The one that was used longest ago.
+/// @cost  O(1) for each use; for a victim as much for each that may not go
+class least_recent {
+ public:
+  static constexpr byte_count slot_bytes = use_order::slot_bytes;
+
+  least_recent(index slots, index) : order_(slots) {}
+
+  void begin_pass() {}
+  void touch(index slot) { order_.append(slot); }
+  void expect(index) {}
+  void forget(index slot) { order_.remove(slot); }
+  template <class MayGo>
+  index victim(MayGo may_go) const {
+    return order_.oldest(may_go);
+  }
+
+ private:
+  use_order order_;
 };
 
 /// One that is used seldom: a hand goes round and takes one off the count of each slot that it passes, until it finds
@@ -60,9 +142,12 @@ class least_recent {
 class least_frequent {
  public:
   static constexpr index most = 7;  // uses that count
+  static constexpr byte_count slot_bytes = sizeof(index);
 
-  explicit least_frequent(index slots) : uses_(static_cast<std::size_t>(slots), -1) {}
+  least_frequent(index slots, index) : uses_(static_cast<std::size_t>(slots), -1) {}
 
+  void begin_pass() {}
+  void expect(index) {}
   void touch(index slot) {
     index& uses = uses_[static_cast<std::size_t>(slot)];
     uses = uses < most ? uses + 1 : most;
@@ -87,7 +172,7 @@ class least_frequent {
   index hand_ = -1;
 };
 
-static_assert(replacement<least_recent> && replacement<least_frequent>);
+static_assert(replacement<farthest_use> && replacement<least_recent> && replacement<least_frequent>);
 
 }  // namespace v0
 }  // namespace zoomr

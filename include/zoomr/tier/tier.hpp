@@ -27,14 +27,18 @@ struct tier {
   Replacement order;
 
   /// @throws error(capacity) without memory
-  tier(index count, index blocks, std::int64_t block_numbers)
+  tier(index count, index layers, index blocks, std::int64_t block_numbers)
       : memory(count * block_numbers),
         slots(static_cast<std::size_t>(count)),
         slot_of(static_cast<std::size_t>(blocks), -1),
-        order(count) {
+        order(count, layers) {
     free.reserve(slots.size());
     for (index s = count; s-- > 0;) free.push_back(s);
   }
+
+  /// Of the tables, for each slot and for each block.
+  static constexpr byte_count slot_table_bytes = sizeof(tier_slot) + sizeof(index) + Replacement::slot_bytes;
+  static constexpr byte_count block_table_bytes = sizeof(index);
 
   /// Where a slot's numbers lie.
   T* numbers(index slot) { return memory.data() + slot * (memory.size() / static_cast<std::int64_t>(slots.size())); }

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <zoomr/core/paged_lane.hpp>
+#include <zoomr/tier/transfers.hpp>
+
+#include <algorithm>  // std::max
 
 namespace zoomr {
 inline namespace v0 {
@@ -17,12 +20,22 @@ struct tier_statistics {
   byte_count device_out = 0;
   byte_count file_in = 0;  // bytes read from the file, and written to it
   byte_count file_out = 0;
+  transfer_times times;
 
   double hit_rate() const {
     const std::int64_t all = hits + misses;
     return all == 0 ? 1.0 : static_cast<double>(hits) / static_cast<double>(all);
   }
-  friend constexpr bool operator==(const tier_statistics&, const tier_statistics&) = default;
+  tier_statistics with(transfer_times taken) const {
+    tier_statistics made = *this;
+    made.times = taken;
+    return made;
+  }
+  /// The part of the time of all transfers in which nobody waited.
+  double hidden() const {
+    if (times.moving_ns == 0) return 1.0;
+    return std::max(0.0, 1.0 - static_cast<double>(times.waited_ns) / static_cast<double>(times.moving_ns));
+  }
 };
 
 /// One lane of a tiered pool: as paged_lane, but a pointer is valid only until the next few pages are asked for.

@@ -30,6 +30,7 @@ class tiered_pool : public page_stock {
  public:
   using number = T;
   using lane_type = tiered_lane<tiered_pool>;
+  using tier_type = tier<T, Replacement>;
 
   /// Blocks that were reached last and stay: so many pointers are valid at a time.
   static constexpr index guarded = 4;
@@ -43,8 +44,9 @@ class tiered_pool : public page_stock {
   tiered_pool(const shape& model, index pages, index device_slots, index host_slots, const std::string& path)
       : page_stock(pages), shape_(model), written_(static_cast<std::size_t>(blocks())) {
     tiers_.reserve(2);
-    tiers_.emplace_back(std::min(device_slots, blocks()), blocks(), block_numbers());
-    tiers_.emplace_back(path.empty() ? blocks() : std::min(host_slots, blocks()), blocks(), block_numbers());
+    for (const index slots : {device_slots, path.empty() ? blocks() : host_slots}) {
+      tiers_.emplace_back(std::min(slots, blocks()), model.layers, blocks(), block_numbers());
+    }
     if (!path.empty()) file_ = std::make_unique<block_file>(path, block_bytes(model), blocks());
   }
 
@@ -56,6 +58,12 @@ class tiered_pool : public page_stock {
   lane_type lane(index layer, index kv_head, view<const index> pages) {
     const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
     return {this, layer, kv_head * head, shape_.kv_heads * head, shape_.head_dim, pages};
+  }
+
+  /// Says that a layer is being read from now on.
+  void begin_layer(index layer) {
+    if (std::exchange(layer_, layer) == layer && shape_.layers > 1) return;
+    for (tier_type& each : tiers_) each.order.begin_pass();
   }
 
   /// The page's numbers in one layer, on the device; valid until four other blocks have been asked for.
@@ -81,7 +89,7 @@ class tiered_pool : public page_stock {
     const index block = block_of(layer, page);
     if (!written_[index_of(block)] || tiers_[0].slot_of[index_of(block)] >= 0) return;
     if (coming_ >= static_cast<index>(tiers_[0].slots.size()) / 2) return;
-    bring(0, block);
+    tiers_[0].order.expect(bring(0, block));
     ++counts_.prefetched;
   }
   /// Makes a block on the device one that was used just now.
@@ -119,11 +127,9 @@ class tiered_pool : public page_stock {
     page_stock::give_back(page);
   }
 
-  const tier_statistics& stats() const { return counts_; }
+  tier_statistics stats() const { return counts_.with(engine_.times()); }
 
  private:
-  using tier_type = tier<T, Replacement>;
-
   static std::size_t index_of(index i) { return static_cast<std::size_t>(i); }
   index blocks() const { return shape_.layers * pages(); }
   index block_of(index layer, index page) const { return layer * pages() + page; }
@@ -203,11 +209,11 @@ class tiered_pool : public page_stock {
       const auto may_go = [&](index at) {
         return t > 0 || std::find(recent_, recent_ + guarded, at) == recent_ + guarded;
       };
-      const auto is_still = [&](index at) {
+      const auto goes_at_once = [&](index at) {  // a page of the device that is being filled stays if it can
         const tier_slot& of = here.slots[index_of(at)];
-        return may_go(at) && (of.leaving == 0 || engine_.done(of.leaving));
+        return may_go(at) && (of.leaving == 0 ? t > 0 || !of.dirty : engine_.done(of.leaving));
       };
-      index victim = here.order.victim(is_still);
+      index victim = here.order.victim(goes_at_once);
       if (victim < 0) victim = here.order.victim(may_go);
       ZOOMR_ASSERT(victim >= 0, "a tier has fewer slots than it needs");
       release(t, victim);
@@ -263,8 +269,7 @@ class tiered_pool : public page_stock {
   void finish_write(index t, tier_slot& of) {
     const bool good = engine_.wait(std::exchange(of.leaving, 0));
     if (good) of.dirty = false;
-    if (t > 0) return;
-    const index below = tiers_[1].slot_of[index_of(of.block)];
+    const index below = t > 0 ? -1 : tiers_[1].slot_of[index_of(of.block)];
     if (below < 0) return;
     tiers_[1].slots[index_of(below)].arriving = 0;
     if (!good) empty(tiers_[1], below);
@@ -277,13 +282,14 @@ class tiered_pool : public page_stock {
   }
 
   shape shape_;
-  std::vector<bool> written_;     // [blocks]  something is known of it
+  std::vector<char> written_;     // [blocks]  something is known of it
   std::vector<tier_type> tiers_;  // device, host
   std::unique_ptr<block_file> file_;
   tier_statistics counts_;
   index recent_[guarded] = {-1, -1, -1, -1};
   index turn_ = 0;
   index coming_ = 0;  // slots of the device with a transfer that has not been waited for
+  index layer_ = -1;  // that is being read
   index last_block_ = -1;
   T* last_ = nullptr;
   Engine engine_;  // last: it ends before what it works on

@@ -5,15 +5,17 @@
 
 #include <zoomr/tier/block_file.hpp>
 
-#include <algorithm>           // std::binary_search
-#include <condition_variable>  // std::condition_variable
-#include <mutex>               // std::mutex
-#include <thread>              // std::thread
+#include <algorithm>     // std::binary_search
+#include <atomic>        // std::atomic
+#include <chrono>        // std::chrono::steady_clock
+#include <mutex>         // std::mutex
+#include <system_error>  // std::system_error
+#include <thread>        // std::thread
 
 namespace zoomr {
 inline namespace v0 {
 
-/// A transfer that was started; 0: none.
+/// A transfer that was started, counted from 1; 0: none.
 using ticket = std::uint64_t;
 
 /// One block from memory or a file to memory or a file.
@@ -37,10 +39,16 @@ inline bool moved(const transfer& one) {
       std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
     }
     return true;
-  } catch (const error&) {
+  } catch (...) {  // it cannot be made; or memory ran out while an error was put into words
     return false;
   }
 }
+
+/// How long bytes were on their way, and how long somebody waited for them.
+struct transfer_times {
+  std::int64_t moving_ns = 0;
+  std::int64_t waited_ns = 0;
+};
 
 /// Makes transfers one after the other. Failures are remembered.
 template <class T>
@@ -48,16 +56,40 @@ concept transfer_engine = requires(T& engine, const transfer& one, ticket of) {
   { engine.start(one) } -> std::same_as<ticket>;
   { engine.done(of) } -> std::same_as<bool>;  // whether it was made or has failed
   { engine.wait(of) } -> std::same_as<bool>;  // until it is done; false if it has failed
+  { engine.times() } -> std::same_as<transfer_times>;
 };
 
-/// The failures so far: 8 bytes for each.
+/// From its construction to a call.
+class stopwatch {
+ public:
+  std::int64_t ns() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+/// The failures so far. When there are very many, older transfers count as failed too: whoever asks makes them again.
 class failed_tickets {
  public:
-  void add(ticket of) { failed_.push_back(of); }  // later ones have higher numbers
-  bool has(ticket of) const { return std::binary_search(failed_.begin(), failed_.end(), of); }
+  failed_tickets() { failed_.reserve(1024); }
+  void add(ticket of) {  // later ones have higher numbers
+    if (failed_.size() == failed_.capacity()) {
+      all_until_ = of;
+      failed_.clear();
+    } else {
+      failed_.push_back(of);
+    }
+  }
+  /// Of a ticket that is done; 0 has not failed.
+  bool has(ticket of) const {
+    return of != 0 && (of <= all_until_ || std::binary_search(failed_.begin(), failed_.end(), of));
+  }
 
  private:
   std::vector<ticket> failed_;
+  ticket all_until_ = 0;
 };
 
 /// Makes each transfer when it is started.
@@ -65,77 +97,109 @@ class transfers_at_once {
  public:
   ticket start(const transfer& one) {
     ++last_;
+    const stopwatch watch;
     if (failed_.has(one.after) || !moved(one)) failed_.add(last_);
+    ns_ += watch.ns();
     return last_;
   }
   bool done(ticket) const { return true; }
   bool wait(ticket of) { return !failed_.has(of); }
+  transfer_times times() const { return {ns_, ns_}; }
 
  private:
   ticket last_ = 0;
+  std::int64_t ns_ = 0;
   failed_tickets failed_;
 };
 
 /// Makes transfers in a thread of its own, while the caller goes on. All calls come from one thread.
+///
+/// Blocks are small, and waking a thread takes longer than copying one. So the thread looks for work for a while before
+/// it sleeps, and a caller that has to wait makes what comes before itself.
 class transfers_beside {
  public:
-  transfers_beside() : worker_([this] { work(); }) {}
+  /// @throws error(capacity) if no thread can be started
+  transfers_beside() try : worker_([this] { work(); }) {
+  } catch (const std::system_error& refused) {
+    throw error(errc::capacity, std::string("a thread for transfers cannot be started: ") + refused.what());
+  }
   ~transfers_beside() {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_all();
+    started_ += end_mark;
+    started_.notify_one();
     worker_.join();
   }
   transfers_beside(const transfers_beside&) = delete;
   transfers_beside& operator=(const transfers_beside&) = delete;
 
   ticket start(const transfer& one) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return started_ - made_ < most_waiting; });
-    waiting_[started_++ % most_waiting] = one;
-    lock.unlock();
-    changed_.notify_all();
-    return started_;
+    const ticket before = started_.load(std::memory_order_relaxed);
+    if (before >= most_waiting) make_until(before - most_waiting + 1);
+    waiting_[before % most_waiting] = one;
+    started_.store(before + 1, std::memory_order_release);
+    started_.notify_one();
+    return before + 1;
   }
-  bool done(ticket of) {
-    const std::lock_guard lock(mutex_);
-    return made_ >= of;
-  }
+  bool done(ticket of) const { return made_.load(std::memory_order_acquire) >= of; }
   bool wait(ticket of) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return made_ >= of; });
+    make_until(of);
+    if (!any_failed_) return true;
+    const std::lock_guard lock(making_);
     return !failed_.has(of);
   }
+  transfer_times times() const { return {moving_ns_.load(std::memory_order_relaxed), waited_ns_}; }
 
  private:
   static constexpr ticket most_waiting = 256;
+  static constexpr ticket end_mark = ticket{1} << 63;
+  static constexpr int looks = 1000;  // before the thread sleeps: some 100 us
+
+  void make_until(ticket of) {
+    if (done(of)) return;
+    const stopwatch watch;
+    while (!done(of)) make_one();
+    waited_ns_ += watch.ns();
+  }
 
   void work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [&] { return ends_ || made_ < started_; });
-      if (made_ == started_) return;  // what was started is made before the end
-      const transfer one = waiting_[made_ % most_waiting];
-      const bool in_vain = failed_.has(one.after);
-      lock.unlock();
-      const bool good = !in_vain && moved(one);
-      lock.lock();
-      ++made_;
-      if (!good) failed_.add(made_);
-      changed_.notify_all();
+    for (int look = 0;; ++look) {
+      const ticket started = started_.load(std::memory_order_acquire);
+      if (!done(started & ~end_mark)) {
+        make_one();
+        look = 0;
+      } else if (started >= end_mark) {
+        return;  // what was started is made before the end
+      } else if (look < looks) {
+        std::this_thread::yield();
+      } else {
+        started_.wait(started);
+      }
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  // The next one, if the other thread has not been faster.
+  void make_one() {
+    const std::lock_guard lock(making_);
+    const ticket next = made_.load(std::memory_order_relaxed);
+    if ((started_.load(std::memory_order_acquire) & ~end_mark) == next) return;
+    const transfer& one = waiting_[next % most_waiting];
+    const stopwatch watch;
+    if (failed_.has(one.after) || !moved(one)) {
+      failed_.add(next + 1);
+      any_failed_ = true;
+    }
+    moving_ns_.store(moving_ns_.load(std::memory_order_relaxed) + watch.ns(), std::memory_order_relaxed);
+    made_.store(next + 1, std::memory_order_release);
+  }
+
   transfer waiting_[most_waiting];
-  ticket started_ = 0;
-  ticket made_ = 0;
-  bool ends_ = false;
-  failed_tickets failed_;
-  std::thread worker_;  // last: it uses the rest
+  std::atomic<ticket> started_ = 0;  // and the mark of the end
+  std::atomic<ticket> made_ = 0;
+  std::atomic<std::int64_t> moving_ns_ = 0;
+  std::int64_t waited_ns_ = 0;
+  std::atomic<bool> any_failed_ = false;
+  std::mutex making_;      // by one thread at a time, in order
+  failed_tickets failed_;  // under it
+  std::thread worker_;     // last: it uses the rest
 };
 
 static_assert(transfer_engine<transfers_at_once> && transfer_engine<transfers_beside>);

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often a device of some size has what is read: replays what `zoomr-decode --trace-pages FILE` has written, for
+// each order of replacement and many sizes. Prints lines of comma-separated values; tier_hits.py draws them.
+#include <zoomr/tier/replacement.hpp>
+
+#include <algorithm>  // std::find, std::max, std::min
+#include <fstream>    // std::ifstream
+#include <iostream>   // std::cout, std::cerr
+#include <map>        // std::map
+#include <set>        // std::set
+#include <sstream>    // std::istringstream
+#include <string>     // std::string
+#include <utility>    // std::pair
+#include <vector>     // std::vector
+
+namespace {
+
+using zoomr::index;
+
+/// What one layer reads when a token passes it.
+struct layer_pass {
+  index layer = 0;
+  std::vector<index> blocks;
+};
+
+struct trace {
+  index layers = 0;
+  std::int64_t block_bytes = 0;
+  index blocks = 0;  // different ones
+  std::int64_t visits = 0;
+  std::vector<layer_pass> passes;
+};
+
+[[noreturn]] void fail(const std::string& path, std::size_t line, const char* what) {
+  std::cerr << "tier_hits: " << path << ":" << line << ": " << what << '\n';
+  std::exit(2);
+}
+
+/// Blocks are numbered as they come.
+trace read(const std::string& path) {
+  std::ifstream in(path);
+  std::string line, pages, layers, bytes;
+  trace made;
+  std::getline(in, line);
+  if (!(std::istringstream(line) >> pages >> made.layers >> layers >> made.block_bytes >> bytes) || pages != "pages" ||
+      layers != "layers" || bytes != "bytes" || made.layers < 1 || made.block_bytes < 1) {
+    fail(path, 1, "a trace begins with \"pages N layers N bytes\"");
+  }
+  std::map<std::pair<index, index>, index> numbers;
+  for (std::size_t count = 2; std::getline(in, line); ++count) {
+    std::istringstream words(line);
+    layer_pass pass;
+    if (!(words >> pass.layer) || pass.layer < 0 || pass.layer >= made.layers) fail(path, count, "no such layer");
+    index first = 0;
+    while (words >> first) {
+      index last = first;
+      if (words.peek() == '-') words.ignore() >> last;
+      if (first < 0 || last < first || last >= zoomr::unlimited) fail(path, count, "no such pages");
+      for (index page = first; page <= last; ++page) {
+        pass.blocks.push_back(
+            numbers.try_emplace({pass.layer, page}, static_cast<index>(numbers.size())).first->second);
+      }
+    }
+    if (!words.eof()) fail(path, count, "a line is a layer and its pages, N or N-N");
+    made.visits += static_cast<std::int64_t>(pass.blocks.size());
+    made.passes.push_back(std::move(pass));
+  }
+  made.blocks = static_cast<index>(numbers.size());
+  return made;
+}
+
+/// Visits that find their block, when `slots` blocks have room; as tiered_pool asks an order.
+template <zoomr::replacement Order>
+std::int64_t hits(const trace& of, index slots) {
+  Order order(slots, of.layers);
+  std::vector<index> slot_of(static_cast<std::size_t>(of.blocks), -1);
+  std::vector<index> block_in(static_cast<std::size_t>(slots), -1);
+  index used = 0;
+  std::int64_t found = 0;
+  index recent[4] = {-1, -1, -1, -1};  // tiered_pool::guarded
+  index turn = 0;
+  for (const layer_pass& pass : of.passes) {
+    order.begin_pass();
+    for (const index block : pass.blocks) {
+      if (slot_of[static_cast<std::size_t>(block)] >= 0) order.touch(slot_of[static_cast<std::size_t>(block)]);
+    }
+    for (const index block : pass.blocks) {
+      index& slot = slot_of[static_cast<std::size_t>(block)];
+      if (slot >= 0) {
+        ++found;
+      } else if (used < slots) {
+        slot = used++;
+      } else {
+        slot = order.victim([&](index at) { return std::find(recent, recent + 4, at) == recent + 4; });
+        slot_of[static_cast<std::size_t>(block_in[static_cast<std::size_t>(slot)])] = -1;
+        order.forget(slot);
+      }
+      block_in[static_cast<std::size_t>(slot)] = block;
+      order.touch(slot);
+      recent[turn++ % 4] = slot;
+    }
+  }
+  return found;
+}
+
+/// The same if the future were known: what is used again last goes.
+std::int64_t most_hits(const trace& of, index slots) {
+  std::vector<std::int64_t> next(static_cast<std::size_t>(of.visits));  // visit of the same block
+  std::vector<std::int64_t> soonest(static_cast<std::size_t>(of.blocks), of.visits);
+  std::vector<index> visited;
+  visited.reserve(next.size());
+  for (const layer_pass& pass : of.passes) visited.insert(visited.end(), pass.blocks.begin(), pass.blocks.end());
+  for (std::size_t v = visited.size(); v-- > 0;) {
+    std::int64_t& later = soonest[static_cast<std::size_t>(visited[v])];
+    next[v] = later;
+    later = static_cast<std::int64_t>(v);
+  }
+  std::set<std::pair<std::int64_t, index>> held;  // by their next visits
+  std::int64_t found = 0;
+  for (std::size_t v = 0; v < visited.size(); ++v) {
+    if (held.erase({static_cast<std::int64_t>(v), visited[v]}) > 0) {
+      ++found;
+    } else if (static_cast<index>(held.size()) == slots) {
+      held.erase(std::prev(held.end()));
+    }
+    held.insert({next[v], visited[v]});
+  }
+  return found;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::cerr << "tier_hits: usage: tier_hits FILE [SLOTS ...]\n";
+    return 2;
+  }
+  const trace of = read(argv[1]);
+  std::vector<index> sizes;
+  for (int a = 2; a < argc; ++a) sizes.push_back(static_cast<index>(std::atoi(argv[a])));
+  if (sizes.empty()) {
+    for (index slots = 6; slots < of.blocks; slots += std::max(1, slots / 8)) sizes.push_back(slots);
+    sizes.push_back(std::max(of.blocks, 6));
+  }
+  std::cout << "order,slots,bytes,hit_rate,fetched_per_pass_of_all_layers\n";
+  const auto print = [&](const char* order, index slots, std::int64_t found) {
+    const double circles = static_cast<double>(of.passes.size()) / of.layers;
+    std::cout << order << ',' << slots << ',' << slots * of.block_bytes << ','
+              << static_cast<double>(found) / static_cast<double>(std::max<std::int64_t>(of.visits, 1)) << ','
+              << static_cast<double>(of.visits - found) / std::max(circles, 1.0) << '\n';
+  };
+  for (const index slots : sizes) {
+    if (slots < 6) return std::cerr << "tier_hits: a device has at least 6 slots\n", 2;
+    print("least_recent", slots, hits<zoomr::least_recent>(of, slots));
+    print("least_frequent", slots, hits<zoomr::least_frequent>(of, slots));
+    print("farthest_use", slots, hits<zoomr::farthest_use>(of, slots));
+    print("future_known", slots, most_hits(of, slots));
+  }
+  return 0;
+}
