@@ -5,16 +5,17 @@
 # BUILD_DIR, or ZOOMR_BUILD, or build/bench: where bin/device_bench and bin/device_test lie. What is missing is
 # configured and built first (nvcc, cmake, ninja, Google Benchmark, doctest, Python; ZOOMR_ARCH, sm_90 as a rule), which
 # takes longer than the measuring. Each part has a limit of its own in seconds, and no part stops another. ZOOMR_PARTS
-# names the parts, of: build test step32k step128k step4k choose attend peers sanitize. ZOOMR_DRY=1 only says what would run.
+# names the parts, of: build test step32k step128k step4k tiers choose attend peers sanitize. ZOOMR_DRY=1 only says what
+# would run.
 # All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt. Exit status 1 if a part failed.
 set -u
 shopt -s nullglob
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-[ $# -ge 1 ] || { sed -n '3,11p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,10p' "$0"; exit 2; }
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 build=${2:-${ZOOMR_BUILD:-$root/build/bench}}
-parts=${ZOOMR_PARTS:-build test step32k step128k step4k choose attend peers sanitize}
+parts=${ZOOMR_PARTS:-build test step32k step128k step4k tiers choose attend peers sanitize}
 failed=0
 : > "$out/parts.txt"
 
@@ -66,11 +67,12 @@ fi
 asked test && part test 50 "$build/bin/device_test"
 
 # What a limit cuts off is the rest of one part; what is whole is read.
-asked step32k && bench step32k 100 '^(copy|nothing)/|^step/.*/context:32768/'
+asked step32k && bench step32k 85 '^(copy|nothing)/|^step/.*/context:32768/layers:(1|32)/'
 asked step128k && bench step128k 90 '^step/.*/context:131072/'
-asked step4k && bench step4k 50 '^step/.*/context:(2048|4096|8192)/'
+asked step4k && bench step4k 45 '^step/.*/context:(2048|4096|8192)/'
+asked tiers && bench tiers 25 '^step/.*/context:32768/layers:4/'
 asked choose && bench choose 50 '^(choose|top_k)/'
-asked attend && bench attend 70 '^attend/'
+asked attend && bench attend 65 '^attend/'
 
 if asked peers; then
   part peers 60 python3 "$here/peers/compare.py" --out "$out/peers.json" --calls "$build/bench/libzoomr_calls.so"

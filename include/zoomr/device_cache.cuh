@@ -176,7 +176,7 @@ class device_cache {
       const std::int64_t blocks = std::int64_t{pages_for(limits.pool())} * model.layers;
       if (problem == nullptr && retains) problem = "device_cache: a tiered store gives no tokens up";
       if (problem == nullptr && limits.tiers.file > 0) problem = "device_cache: there is no file under the host's tier";
-      if (problem == nullptr && blocks > 1 << 26) problem = "device_cache: a tiered pool has at most 2^26 blocks";
+      if (problem == nullptr && blocks > 1 << 25) problem = "device_cache: a tiered pool has at most 2^25 blocks";
       if (problem == nullptr && limits.tiers.host != 0 && limits.tiers.host < host_bytes(model, policy, limits)) {
         problem = "config: tiers.host must be 0 or at least device_cache::host_bytes(...)";
       }
