@@ -57,14 +57,15 @@ class kv_cache {
 
   /// Begins a step for several sequences, each at most once. Decides from the ids alone how many tokens are
   /// taken and how many passes are needed.
-  /// @throws error(capacity) if a sequence, its segments or the pool would overflow; nothing has changed
+  /// @throws error(capacity) if a sequence, its segments or the pool would overflow, error(storage) if a commit has
+  /// failed and summaries cannot be made again; nothing has changed
   step_type begin(view<const step_item> items) {
     expect_idle();
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
     core_->items.clear();
     for (index i = 0; i < items.size(); ++i) {
       const auto& stepped = expect_item(core_->states, items, i);
-      expect_whole(stepped);
+      renew_summaries(*core_, state(items[i].seq.id));
       expect_observed(core_->policy, stepped, items[i]);
       plan_item(items[i]);
     }
@@ -85,7 +86,6 @@ class kv_cache {
   void rollback(sequence seq, index tokens) {
     expect_idle();
     auto& undone = expect_open(seq);
-    expect_whole(undone);
     ZOOMR_EXPECTS(tokens >= 0 && tokens <= undone.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
     if (tokens == undone.tokens()) return;
     expect_undo(undone, tokens);
@@ -123,11 +123,6 @@ class kv_cache {
   sequence_state<Policy>& state(index id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
   void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }
-
-  static void expect_whole(const sequence_state<Policy>& of) {
-    if (!of.lost) return;
-    throw error(errc::storage, "the sequence has lost pages while tokens were given up: close it");
-  }
 
   sequence_state<Policy>& expect_open(sequence seq) const { return zoomr::expect_open(core_->states, seq); }
 

@@ -150,7 +150,7 @@ class step {
   /// Without `again` before it, a choice that asks again serves the following tokens instead.
   /// @param accepted  [items]  0 ... tokens(item), as `again` was told; a prompt's tokens are all accepted, or none
   /// @throws error(storage) if pages of a tiered store do not come: the items that it names are as they were before the
-  /// step, or lost if tokens were being given up; the others are committed
+  /// step; the others are committed
   void commit(view<const index> accepted) {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {

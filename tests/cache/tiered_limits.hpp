@@ -17,7 +17,8 @@ zoomr::config tiered_limits(const zoomr::shape& model, const Policy& policy, zoo
   const zoomr::memory_use all = zoomr::kv_cache<Policy>::bytes(model, policy, limits);
   limits.tiers.device = all.total() - all.details + device * block;
   if (path == nullptr) return limits;
-  const zoomr::byte_count blocks = zoomr::byte_count{zoomr::pages_for(limits.pool())} * model.layers;
+  const zoomr::index pages = zoomr::retention_room<Policy>::pool_pages({model, policy, limits}, limits);
+  const zoomr::byte_count blocks = zoomr::byte_count{pages} * model.layers;
   const zoomr::byte_count tables = blocks * (2 * 4 + 1 + 8) + (device + host) * tier_type::slot_table_bytes;
   limits.tiers.host = tables + host * block;
   limits.tiers.file = blocks * block;

@@ -492,8 +492,9 @@ bool play_with(const Policy& policy, const outcome& expected, std::int64_t fails
 }
 
 /// Says the texts while one call in `every` fails.
+/// @return  failures of items
 template <class Policy, class Store>
-void play_with_many(const Policy& policy, Store store, std::int64_t every) {
+index play_with_many(const Policy& policy, Store store, std::int64_t every) {
   const auto moved = with_store(policy, store);
   const std::string path = new_path();
   outcome made;
@@ -507,8 +508,8 @@ void play_with_many(const Policy& policy, Store store, std::int64_t every) {
     CHECK(all.wrong == 0);
   }
   file_calls::now = {};
-  CHECK(failures > 1);
   CHECK(made == undisturbed(policy));
+  return failures;
 }
 
 /// @param every  of so many calls one goes wrong, each in a life of its own
@@ -527,7 +528,7 @@ void check_file(const char* name, const Policy& policy, Store store, std::int64_
   CAPTURE(std::string(name));
   const faults_seen errors = play_with_each(policy, store, fault::error, every);
   CHECK(errors.refused == (every == 1 ? 2 : 1));
-  CHECK(errors.failures > errors.calls / 2);
+  CHECK(errors.failures > errors.calls / 8);  // the rest was made again before anybody needed it
   const faults_seen interrupted = play_with_each(policy, store, fault::interrupted, 3 * every);
   CHECK(interrupted.refused <= 2);
   CHECK(interrupted.failures == 0);
@@ -535,7 +536,7 @@ void check_file(const char* name, const Policy& policy, Store store, std::int64_
   CHECK((partial.refused == 0 && partial.failures == 0));
   const faults_seen flipped = play_with_each(policy, store, fault::flipped, every);
   CHECK(flipped.refused == 0);
-  CHECK(flipped.failures > flipped.calls / 2);
+  CHECK(flipped.failures > flipped.calls / 8);
   CHECK(flipped.begun_anew > 0);
 }
 
@@ -558,18 +559,21 @@ TEST_CASE("each operation on the file goes wrong once: one item's step is made a
   check_file("full", small::full, at_once{}, 1);
   check_file("quest", small::quest, at_once{}, 1);
   check_file("zoomr_mass", small::zoomr_mass, at_once{}, 1);
+  check_file("h2o", small::h2o, at_once{}, 3);
 }
 
 TEST_CASE("operations on the file fail again and again: what has failed can be done again") {
-  for (const std::int64_t every : {23, 29, 37, 47, 59}) {
+  index failures = 0;
+  for (const std::int64_t every : {7, 13, 23, 37, 59}) {
     CAPTURE(every);
-    play_with_many(small::full, at_once{}, every);
-    play_with_many(small::zoomr_mass, beside{}, every);
+    failures += play_with_many(small::full, at_once{}, every);
+    failures += play_with_many(small::zoomr_mass, beside{}, every);
   }
+  CHECK(failures > 10);
 }
 
 TEST_CASE("the same with a thread that moves the bytes") {
-  CHECK(play_with_each(small::quest, beside{}, fault::error, 1).failures > 100);
+  CHECK(play_with_each(small::quest, beside{}, fault::error, 1).failures > 30);
   check_file("full", small::full, beside{}, 7);
   check_file("quest", small::quest, beside{}, 7);
   check_file("zoomr_mass", small::zoomr_mass, beside{}, 7);

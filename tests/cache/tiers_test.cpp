@@ -74,7 +74,7 @@ void check(const char* name, const Policy& policy, index device, index host, std
   const zoomr::tier_statistics moved_bytes = tiers.cache.tiers();
   const bool small = !decltype(policy.retain)::observes && device < 2 * 8;  // fewer slots than pages in all layers
   CHECK((!small || (moved_bytes.misses > 0 && moved_bytes.device_in > 0 && moved_bytes.device_out > 0)));
-  CHECK((!small || host == 0 || host >= 16 || moved_bytes.file_out > 0));
+  CHECK((!small || host == 0 || host >= 12 || moved_bytes.file_out > 0));
 }
 
 using at_once = zoomr::tiered<zoomr::least_recent, zoomr::transfers_at_once>;
@@ -115,14 +115,14 @@ std::int64_t check_failing(const Policy& policy, const result_log& expected, con
 
 template <class Policy>
 void check_each_failing(const Policy& policy, bool file) {
-  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, 40, 5);
+  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, 51, 5);
   player<Policy> resident(model, policy, limits_for(tokens));
   resident.open(says);
   while (!resident.done()) resident.play({next_part(says, resident.tokens())});
   const auto moved = with_store(policy, zoomr::tiered<zoomr::least_recent, unit::scripted_transfers>{});
   std::int64_t failures = 0;
   const std::int64_t all = check_failing(moved, resident.at(0).log, says, file, -1, failures);
-  REQUIRE(all > 100);
+  REQUIRE(all > 60);
   REQUIRE(failures == 0);
   for (std::int64_t fails = 0; fails < all; fails += 1 + all / 150) {
     CAPTURE(fails);
@@ -138,45 +138,12 @@ TEST_CASE("a transfer that fails is a failure of its item: the step is made agai
   check_each_failing(small::quest, true);
 }
 
-TEST_CASE("a sequence whose pages do not come while tokens are given up can only be closed") {
-  const auto policy = with_store(small::snapkv, zoomr::tiered<zoomr::least_recent, unit::scripted_transfers>{});
-  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, 100, 6);
-  int lost = 0;
-  const auto play = [&](std::int64_t fails) {
-    unit::script() = {};
-    unit::script().fails = fails;
-    std::string path;
-    const zoomr::config limits = tiers_of(policy, limits_for(tokens), 6, 0, path);
-    zoomr::kv_cache<std::remove_const_t<decltype(policy)>> cache(model, policy, limits);
-    const zoomr::sequence seq = cache.open();
-    const std::vector<float> numbers(100 * 4 * 8, 0.25f);
-    {
-      auto step = cache.begin(seq, view<const token_id>(says.ids.data(), {100}), true);
-      for (index layer = 0; layer < 2; ++layer) {
-        const view<const float, 3> keys(numbers.data(), {100, 2, 8});
-        step.append(layer, keys, keys);
-        step.observe(layer, view<const float, 3>(numbers.data(), {100, 4, 8}));
-      }
-      if (step.failure(0) != nullptr) return;
-      try {
-        step.commit(100);
-        return;
-      } catch (const zoomr::error& fault) {
-        CHECK(fault.code() == zoomr::errc::storage);
-        CHECK(std::string(fault.what()).find("item 0: ") != std::string::npos);
-        ++lost;
-      }
-    }
-    CHECK_THROWS_AS(cache.begin(seq, view<const token_id>(says.ids.data(), {1})), zoomr::error);
-    cache.close(seq);
-    const zoomr::sequence again = cache.open();
-    CHECK(cache.begin(again, view<const token_id>(says.ids.data(), {1})).tokens() == 1);
-  };
-  play(-1);
-  const std::int64_t all = unit::script().made;  // the last ones are those of moving what is kept
-  for (std::int64_t fails = std::max<std::int64_t>(0, all - 80); fails < all; ++fails) play(fails);
-  unit::script() = {};
-  CHECK(lost > 0);
+TEST_CASE("the same while tokens are given up: the sequence is what it was") {
+  check_each_failing(small::snapkv, false);
+  check_each_failing(small::sentence_kv, true);
+  check_each_failing(small::h2o, true);
+  check_each_failing(small::r_kv, false);
+  check_each_failing(small::retaining, true);
 }
 
 TEST_CASE("capacities that are too small say what would do") {

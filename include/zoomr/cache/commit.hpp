@@ -92,19 +92,29 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted
   }
   const bool prompt_ended = item.prompt && item.prompt_ends;
   constexpr bool observes = decltype(core.policy.retain)::observes;
-  state.lost = observes && tiered_store<decltype(Policy::store)>;  // what is half moved cannot be moved back
   const bool other_tokens = retain(core, item, accepted);
-  state.lost = false;
+  state.stale_summaries = other_tokens && !state.in_prompt();  // until all are made anew
   if (!observes || !state.in_prompt()) core.summarize(state, other_tokens ? 0 : segments_before);
+  state.stale_summaries = false;
   if (prompt_ended && chooses) make_choice(core, item);
   if (chooses && item.chosen) {
     std::swap(state.in_force, core.pending[static_cast<std::size_t>(item.seq)]);
     state.log.push(item.last(), state.in_force, level::summary);
   }
   core.evict(state);
+  core.room.finish(core.pool);
 }
 
-/// The same; if pages that it needs do not come, the sequence is what it was, or lost if tokens were being given up.
+/// Makes the summaries again that a commit has made before it failed. They get the bits that they had: since tokens
+/// were given up for the last time all of what they are made from is there.
+template <class Policy, class T>
+void renew_summaries(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
+  if (!state.stale_summaries) return;
+  core.summarize(state, 0);
+  state.stale_summaries = false;
+}
+
+/// commit_item; if pages that it needs do not come, the sequence is what it was.
 /// @return false if the item has failed
 template <class Policy, class T>
 bool try_commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted) {
@@ -115,11 +125,10 @@ bool try_commit_item(cache_core<Policy, T>& core, planned_item& item, index acce
     try {
       commit_item(core, item, accepted);
     } catch (const error&) {
-      if (!state.lost) {
-        core.roll_back(state, tokens);
-        state.undo_floor = floor;
-      }
-      throw;
+      core.room.undo(state, core.pool);
+      core.roll_back(state, tokens);
+      state.undo_floor = floor;
+      throw;  // summaries are renewed by the sequence's next step
     }
   });
 }

@@ -5,6 +5,7 @@
 #include <zoomr/cache/chooser.hpp>
 #include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/observation.hpp>
+#include <zoomr/cache/retention_room.hpp>
 #include <zoomr/cache/sequences.hpp>
 #include <zoomr/cache/tier_slots.hpp>
 #include <zoomr/cache/trace.hpp>
@@ -31,6 +32,7 @@ struct cache_core {
   std::vector<state_type> states;  // [sequences]
   chooser<Policy> choice;
   observation observed;
+  retention_room<Policy> room;
   query_memory drafts;                 // [step tokens after the prompt]  as after each token
   query_memory noting;                 // [step tokens after the prompt]  queries that retention will observe
   query_memory asking;                 // [sequences]  queries of the token that makes a choice
@@ -55,6 +57,7 @@ struct cache_core {
         pool(make_pool(model, with, given)),
         choice(sizes, with),
         observed(model, sizes.kept > 0 ? given.tokens : 0, reads_keys(), given),
+        room(sizes, given),
         drafts(model, sizes.query_parts, draft_records(given)),
         noting(model, sizes.noted > 0 ? 1 : 0, draft_records(given)),
         asking(model, asking_parts(sizes, with), given.sequences),
@@ -70,6 +73,7 @@ struct cache_core {
     pending.reserve(static_cast<std::size_t>(given.sequences));
     items.reserve(static_cast<std::size_t>(given.sequences));
     failures.resize(static_cast<std::size_t>(given.sequences));
+    room.take_spare(sizes, pool);
     for (index s = 0; s < given.sequences; ++s) {
       states.emplace_back(sizes, given);
       pending.emplace_back(persists() ? sizes.selection_rows : 0, sizes.most_segments);
@@ -81,10 +85,11 @@ struct cache_core {
   /// Capacity of each tier; what the constructor will allocate.
   static memory_use bytes(const shape& model, const Policy& with, const config& given) {
     const layout<Policy> sizes(model, with, given);
+    const index pages = retention_room<Policy>::pool_pages(sizes, given);
     memory_use use;
     use.summaries = given.sequences * sizes.summary_bytes(sizes.most_segments);
     use.metadata = given.sequences * state_type::metadata_capacity(sizes, given) +
-                   pages_for(given.pool()) * static_cast<byte_count>(sizeof(index));
+                   pages * static_cast<byte_count>(sizeof(index)) + retention_room<Policy>::bytes(sizes, given);
     use.workspace =
         chooser<Policy>::bytes(sizes) + observation::bytes(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()) +
         query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), draft_records(given)) +
@@ -98,7 +103,6 @@ struct cache_core {
       use.workspace += std::int64_t{given.sequences} * sizes.selection_rows *
                        (sizes.most_segments + static_cast<byte_count>(sizeof(selection_row)));
     }
-    const index pages = pages_for(given.pool());
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const tier_slots tiers = slots_of_tiers<pool_type>(model, pages, given.tiers, use.total());
       use.details = tiers.device * pool_type::block_bytes(model);
@@ -174,13 +178,6 @@ struct cache_core {
     return segments_before;
   }
 
-  /// Each lane now holds `kept` tokens, which its table of positions names, and nothing else.
-  void compacted(state_type& state, index kept) {
-    state.kept_each = kept;
-    state.compacted_end = state.tokens();
-    trim_pages(state);
-  }
-
   /// Makes the summaries of the segments from `first` on, from the keys of their cues as they are stored.
   void summarize(state_type& state, index first) {
     if constexpr (Policy::selects) {
@@ -236,7 +233,7 @@ struct cache_core {
     }
   }
   static pool_type make_pool(const shape& model, const Policy& with, const config& given) {
-    const index pages = pages_for(given.pool());
+    const index pages = retention_room<Policy>::pool_pages(layout<Policy>(model, with, given), given);
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const memory_use use = bytes(model, with, given);
       const tier_slots tiers = slots_of_tiers<pool_type>(model, pages, given.tiers, use.total() - use.details);

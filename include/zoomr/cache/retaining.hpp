@@ -18,23 +18,39 @@ view<float> carried(const layout<Policy>& sizes, buffer<float>& of, index layer,
   return {of.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
 }
 
-/// Moves the keys, values and carried sums of the slots in `kept` to the front of one lane.
+/// Moves the keys and values of the slots in `kept` to the front of one lane: in place, or to spare pages.
 template <class Policy, class T>
-void compact_lane(cache_core<Policy, T>& core, sequence_state<Policy>& state, index layer, index kv_head,
-                  view<const index> kept) {
-  const shape& model = core.sizes.model;
-  const auto lane = core.lane(state, layer, kv_head);
+void move_lane(cache_core<Policy, T>& core, const sequence_state<Policy>& state, index layer, index kv_head,
+               view<const index> kept) {
+  const auto from = core.lane(state, layer, kv_head);
+  auto to = from;
+  if constexpr (retention_may_fail<Policy>) to = core.pool.lane(layer, kv_head, core.room.pages());
   for (index slot = 0; slot < kept.size(); ++slot) {
-    const auto* from = lane.key(kept[slot]);
-    auto* to = lane.writable_key(slot);
-    std::copy_n(from, model.head_dim, to);
-    std::copy_n(from + lane.value_offset, model.head_dim, to + lane.value_offset);
+    const auto* key = from.key(kept[slot]);
+    auto* goal = to.writable_key(slot);
+    std::copy_n(key, core.sizes.model.head_dim, goal);
+    std::copy_n(key + from.value_offset, core.sizes.model.head_dim, goal + to.value_offset);
   }
-  if (core.sizes.carried == 0) return;
-  for (index head = kv_head * model.group(); head < (kv_head + 1) * model.group(); ++head) {
-    const view<float> sums = carried(core.sizes, state.received, layer, head, core.sizes.carried);
+}
+
+/// Moves the sums of the slots in `kept` to the front, for each query head of one lane.
+template <class Policy>
+void move_sums(const layout<Policy>& sizes, buffer<float>& of, index layer, index kv_head, view<const index> kept) {
+  if (sizes.carried == 0) return;
+  const index group = sizes.model.group();
+  for (index head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const view<float> sums = carried(sizes, of, layer, head, sizes.carried);
     for (index slot = 0; slot < kept.size(); ++slot) sums[slot] = sums[kept[slot]];
   }
+}
+
+/// Each lane now holds `kept` tokens, which its table of positions names, and nothing else.
+template <class Policy, class T>
+void compacted(cache_core<Policy, T>& core, sequence_state<Policy>& state, index kept) {
+  core.room.give_pages(state, pages_for(kept));
+  state.kept_each = kept;
+  state.compacted_end = state.tokens();
+  core.trim_pages(state);
 }
 
 /// Lets the queries of the tokens in `asking` be heard in one lane, on top of the sums that are carried. The result
@@ -83,20 +99,26 @@ void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index layer,
   }
 }
 
-/// Commits what the queries of a chunk of the prompt have led to.
+/// Commits what the queries of a chunk of the prompt have led to. Nothing has changed if pages do not come.
 template <class Policy, class T>
 void retain_prompt(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
   const shape& model = core.sizes.model;
+  const auto each_lane = [&](auto visit) {
+    for (index lane = 0; state.keeping > 0 && lane < model.lanes(); ++lane) {
+      visit(lane / model.kv_heads, lane % model.kv_heads, state.kept_positions(lane, state.keeping));
+    }
+  };
+  core.room.begin(state);
+  each_lane([&](index layer, index kv_head, view<const index> kept) { move_lane(core, state, layer, kv_head, kept); });
   if (core.sizes.carried > 0) {
-    std::swap(state.received, state.receiving);
+    core.room.swap_sums(state);
     if (core.policy.zone.prompt) std::fill_n(state.received.data(), state.received.size(), 0.0f);
     state.observed_end = core.policy.zone.prompt ? 0 : state.tokens();
   }
-  if (state.keeping == 0) return;
-  for (index lane = 0; lane < model.lanes(); ++lane) {
-    compact_lane(core, state, lane / model.kv_heads, lane % model.kv_heads, state.kept_positions(lane, state.keeping));
-  }
-  core.compacted(state, state.keeping);
+  each_lane([&](index layer, index kv_head, view<const index> kept) {
+    move_sums(core.sizes, state.received, layer, kv_head, kept);
+  });
+  if (state.keeping > 0) compacted(core, state, state.keeping);
 }
 
 /// One lane gives up what the queries just heard do not look at; `kept` slots are left.
@@ -106,7 +128,8 @@ void give_up(cache_core<Policy, T>& core, sequence_state<Policy>& state, index l
   const view<index> slots = core.observed.kept(kept);
   core.observed.choose(core.policy.retain, core.observed.all_sums(model.group(), state.slots()), core.sizes.noted,
                        std::max(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
-  compact_lane(core, state, layer, kv_head, slots);
+  move_lane(core, state, layer, kv_head, slots);
+  move_sums(core.sizes, state.receiving, layer, kv_head, slots);
   const index lane = layer * model.kv_heads + kv_head;
   const slot_map before = state.slots_of(lane);
   const view<index> positions = state.kept_positions(lane, kept);  // in place: no slot moves to the back
@@ -123,15 +146,17 @@ bool retain_again(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
   const index kept = pinned + core.policy.retain.kept(held - pinned);
   if (core.sizes.carried == 0 && kept >= held) return false;
   const run asking{state.tokens() - core.sizes.noted, state.tokens()};
+  core.room.begin(state);
   for (index layer = 0; layer < model.layers; ++layer) {
     for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-      hear_queries(core, state, layer, kv_head, asking, state.received,
+      hear_queries(core, state, layer, kv_head, asking, state.receiving,
                    [&](index t, index head) { return view<const float, 2>(state.noted.at(t, 0, layer))[head]; });
       if (kept < held) give_up(core, state, layer, kv_head, kept);
     }
   }
+  if (core.sizes.carried > 0) core.room.swap_sums(state);
   state.observed_end = state.tokens();
-  if (kept < held) core.compacted(state, kept);
+  if (kept < held) compacted(core, state, kept);
   return kept < held;
 }
 

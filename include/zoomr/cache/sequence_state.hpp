@@ -124,7 +124,7 @@ struct sequence_state : token_state<Policy> {
   std::int64_t most_kept;    // of each lane
   std::vector<index> kept;   // [lanes, most_kept]  retained positions before `compacted_end`, `kept_each` of each lane
   buffer<float> received;    // [layers, heads, sizes.carried]  attention, by slot
-  buffer<float> receiving;   // [layers, heads, sizes.carried]  the same if the step is committed: in the prompt only
+  buffer<float> receiving;   // [layers, heads, sizes.carried]  the same if the step is committed
   query_memory noted;        // of the tokens before tokens are given up again
   selection in_force;
   selection_log log;

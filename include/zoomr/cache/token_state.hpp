@@ -17,7 +17,7 @@ struct token_state {
   using segmenter_state = typename segmenter_type::state;
 
   bool open = false;
-  bool lost = false;                         // pages did not come while tokens were given up: it can only be closed
+  bool stale_summaries = false;              // some were made for a commit that has failed
   index prompt_end = -1;                     // first position after the prompt; -1 while it is still coming
   std::vector<token_class> classes;          // [tokens]
   std::vector<index> pages;                  // [pages]  -1: given back, unreachable
@@ -76,7 +76,7 @@ struct token_state {
 
   /// As a new sequence; pages are the caller's to give back.
   void forget_tokens() {
-    open = lost = false;
+    open = stale_summaries = false;
     prompt_end = -1;
     classes.clear(), segments.clear(), after_close.clear();
     segmenting = {};
