@@ -7,8 +7,7 @@
 
 #include <device.hpp>
 
-#include <array>   // std::array
-#include <memory>  // std::align
+#include <array>  // std::array
 
 namespace zoomr_bench {
 
@@ -70,14 +69,14 @@ class scene {
         splits_(splits_for(batch * kv_heads, says.timed_from)),
         model_{layers, kv_heads * group, kv_heads, head_dim},
         limits_(limits_for(policy)),
-        details_(cache_type::host_bytes(model_, policy, limits_) + 256),
+        details_(cache_type::host_bytes(model_, policy, limits_) + 1),
         memory_(cache_type::bytes(model_, policy, limits_, splits_)),
         queries_(std::int64_t{limits_.step_tokens} * model_.heads * head_dim),
         keys_(std::int64_t{limits_.step_tokens} * kv_heads * head_dim),
         values_(keys_.size()),
         out_(std::int64_t{batch} * model_.heads * head_dim),
         lse_(std::int64_t{batch} * model_.heads),
-        cache_(model_, policy, limits_, memory_.data(), the_stream(), splits_, details()) {
+        cache_(model_, policy, limits_, memory_.data(), the_stream(), splits_, tiered ? details_.data() : nullptr) {
     for (index s = 0; s < batch; ++s) sequences_.push_back(cache_.open());
     write_prompt();
     while (position_ < says_.timed_from) write_token();
@@ -158,12 +157,6 @@ class scene {
       limits.tiers.device = resident_cache::bytes(model_, resident, limits, splits_) - all + all / 8 + (64 << 10);
     }
     return limits;
-  }
-  void* details() {
-    if (!tiered) return nullptr;
-    void* at = details_.data();
-    std::size_t room = 512;
-    return std::align(256, 256, at, room);
   }
 
   view<bfloat16, 3> keys() const { return {keys_.data(), {limits_.step_tokens, kv_heads, head_dim}}; }

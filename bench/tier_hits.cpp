@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How often a device of some size has what is read: replays what `zoomr-decode --trace-pages FILE` has written, for
 // each order of replacement and many sizes. Prints lines of comma-separated values; tier_hits.py draws them.
-#include <zoomr/tier/replacement.hpp>
+#include <zoomr/tier/tiered_pool.hpp>
 
 #include <algorithm>  // std::find, std::max, std::min
 #include <fstream>    // std::ifstream
@@ -16,6 +16,7 @@
 namespace {
 
 using zoomr::index;
+using pool = zoomr::tiered_pool<float, zoomr::farthest_use, zoomr::transfers_at_once>;  // for its rules
 
 /// What one layer reads when a token passes it.
 struct layer_pass {
@@ -77,7 +78,7 @@ std::int64_t hits(const trace& of, index slots) {
   std::vector<index> block_in(static_cast<std::size_t>(slots), -1);
   index used = 0;
   std::int64_t found = 0;
-  index recent[4] = {-1, -1, -1, -1};  // tiered_pool::guarded
+  std::vector<index> recent(pool::guarded, -1);
   index turn = 0;
   for (const layer_pass& pass : of.passes) {
     order.begin_pass();
@@ -91,13 +92,13 @@ std::int64_t hits(const trace& of, index slots) {
       } else if (used < slots) {
         slot = used++;
       } else {
-        slot = order.victim([&](index at) { return std::find(recent, recent + 4, at) == recent + 4; });
+        slot = order.victim([&](index at) { return std::find(recent.begin(), recent.end(), at) == recent.end(); });
         slot_of[static_cast<std::size_t>(block_in[static_cast<std::size_t>(slot)])] = -1;
         order.forget(slot);
       }
       block_in[static_cast<std::size_t>(slot)] = block;
       order.touch(slot);
-      recent[turn++ % 4] = slot;
+      recent[static_cast<std::size_t>(turn++ % pool::guarded)] = slot;
     }
   }
   return found;
@@ -131,6 +132,7 @@ std::int64_t most_hits(const trace& of, index slots) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  using zoomr::index;  // <strings.h> has one too
   if (argc < 2) {
     std::cerr << "tier_hits: usage: tier_hits FILE [SLOTS ...]\n";
     return 2;
@@ -139,8 +141,8 @@ int main(int argc, char** argv) {
   std::vector<index> sizes;
   for (int a = 2; a < argc; ++a) sizes.push_back(static_cast<index>(std::atoi(argv[a])));
   if (sizes.empty()) {
-    for (index slots = 6; slots < of.blocks; slots += std::max(1, slots / 8)) sizes.push_back(slots);
-    sizes.push_back(std::max(of.blocks, 6));
+    for (index slots = pool::least_slots; slots < of.blocks; slots += std::max(1, slots / 8)) sizes.push_back(slots);
+    sizes.push_back(std::max(of.blocks, pool::least_slots));
   }
   std::cout << "order,slots,bytes,hit_rate,fetched_per_pass_of_all_layers\n";
   const auto print = [&](const char* order, index slots, std::int64_t found) {
@@ -150,7 +152,10 @@ int main(int argc, char** argv) {
               << static_cast<double>(of.visits - found) / std::max(circles, 1.0) << '\n';
   };
   for (const index slots : sizes) {
-    if (slots < 6) return std::cerr << "tier_hits: a device has at least 6 slots\n", 2;
+    if (slots < pool::least_slots) {
+      std::cerr << "tier_hits: a device has at least " << pool::least_slots << " slots\n";
+      return 2;
+    }
     print("least_recent", slots, hits<zoomr::least_recent>(of, slots));
     print("least_frequent", slots, hits<zoomr::least_frequent>(of, slots));
     print("farthest_use", slots, hits<zoomr::farthest_use>(of, slots));

@@ -4,6 +4,8 @@
 
 #include <zoomr/device_step.cuh>
 
+#include <memory>  // std::unique_ptr
+
 namespace zoomr {
 inline namespace v0 {
 

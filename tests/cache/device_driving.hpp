@@ -85,9 +85,9 @@ class device_as_host {
 
   device_as_host(const shape& model, const Policy& policy, const zoomr::config& limits)
       : memory_(cache_type::bytes(model, policy, limits, splits) + 256, std::byte{0xff}),
-        details_(poisoned(cache_type::host_bytes(model, policy, limits) + 256)),
-        cache_(model, policy, limits, aligned(memory_.data()), zoomr::stream{}, splits,
-               zoomr::tiered_store<decltype(policy.store)> ? aligned(details_->data()) : nullptr) {}
+        details_(poisoned(cache_type::host_bytes(model, policy, limits) + 1)),
+        cache_(model, policy, limits, aligned(), zoomr::stream{}, splits,
+               zoomr::tiered_store<decltype(policy.store)> ? details_->data() : nullptr) {}
 
   const shape& model() const { return cache_.model(); }
   zoomr::sequence open() { return cache_.open(); }
@@ -107,9 +107,9 @@ class device_as_host {
  private:
   static constexpr index splits = 3;
 
-  static void* aligned(void* memory) {
-    const auto at = reinterpret_cast<std::uintptr_t>(memory);
-    return static_cast<std::byte*>(memory) + (256 - at % 256) % 256;
+  void* aligned() {
+    const auto at = reinterpret_cast<std::uintptr_t>(memory_.data());
+    return memory_.data() + (256 - at % 256) % 256;
   }
   static std::unique_ptr<zoomr::pinned_memory> poisoned(zoomr::byte_count bytes) {
     auto made = std::make_unique<zoomr::pinned_memory>(bytes);

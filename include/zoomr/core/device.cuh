@@ -9,7 +9,7 @@
 
 #include <cstddef>      // std::byte
 #include <cstring>      // std::memcpy, std::memset
-#include <memory>       // std::unique_ptr
+#include <new>          // std::align_val_t
 #include <type_traits>  // std::is_same_v
 
 #if defined(ZOOMR_SIMT)
@@ -76,14 +76,18 @@ inline void zero_on_device(void* memory, byte_count bytes, stream) {
   std::memset(memory, 0, static_cast<std::size_t>(bytes));
 }
 
-/// Memory of the host that a device copies from without waiting.
+/// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
 class pinned_memory {
  public:
-  explicit pinned_memory(byte_count bytes) : memory_(new std::byte[static_cast<std::size_t>(bytes)]) {}
-  void* data() { return memory_.get(); }
+  explicit pinned_memory(byte_count bytes) : memory_(::operator new(static_cast<std::size_t>(bytes), alignment)) {}
+  pinned_memory(const pinned_memory&) = delete;
+  pinned_memory& operator=(const pinned_memory&) = delete;
+  ~pinned_memory() { ::operator delete(memory_, alignment); }
+  void* data() { return memory_; }
 
  private:
-  std::unique_ptr<std::byte[]> memory_;
+  static constexpr std::align_val_t alignment{256};
+  void* memory_;
 };
 
 #else
@@ -183,7 +187,7 @@ inline void zero_on_device(void* memory, byte_count bytes, stream on) {
   expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), on), "device memory could not be cleared");
 }
 
-/// Memory of the host that a device copies from without waiting.
+/// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
 class pinned_memory {
  public:
   explicit pinned_memory(byte_count bytes) {
