@@ -18,6 +18,9 @@ inline namespace v0 {
 /// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries
 /// itself, `hear` for the device (retain/rating.cuh).
 ///
+/// Tokens of a draft, and of a prompt's chunk, read keys and values together, up to 16 / Group of them. Where there are
+/// no drafts, a config.draft_tokens of 1 saves the joining of their runs, and memory for it.
+///
 /// With the store `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the device
 /// hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no room is
 /// read where it lies, and the host is not asked (cache/device_fetching.cuh). The store's order and engine are the

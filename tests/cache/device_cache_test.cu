@@ -79,25 +79,27 @@ TEST_CASE("several sequences at once") {
   check_together(small::zoomr_mass, 2);
   check_together(running_sentences, 3);
 }
-TEST_CASE("groups of 8 heads, whose queries have 16 bits: the same choices, attended to on tensor cores") {
-  constexpr shape wide{2, 16, 2, 64};
-  const auto check_wide = [&](const auto& policy, markup text, std::uint64_t seed) {
+TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, the tokens of a draft together") {
+  const auto check_wide = [&](auto group, const auto& policy, markup text, std::uint64_t seed) {
     using policy_type = std::remove_cvref_t<decltype(policy)>;
     using zoomr::bfloat16;
+    constexpr shape wide{2, 2 * group(), 2, 64};
     INFO("seed ", seed);
     // of these keys and queries 16 bits hold everything, so that all scores are the host's
     const tape says = make_tape(wide, kind::ties, text, tokens, 30, seed);
     player<policy_type, bfloat16> host(wide, policy, limits_for(tokens));
-    player<policy_type, bfloat16, device_as_host<policy_type, bfloat16, 64, 8, bfloat16>> device(wide, policy,
-                                                                                                 limits_for(tokens));
+    player<policy_type, bfloat16, device_as_host<policy_type, bfloat16, 64, group(), bfloat16>> device(
+        wide, policy, limits_for(tokens));
     host.open(says);
     device.open(says);
     play_wildly(host, policy, seed);
     play_wildly(device, policy, seed);
     compare(host.at(0).log, device.at(0).log, 64, tolerance::rounded_weights(7, tokens) + tolerance::rounded(7));
   };
-  check_wide(small::quest, markup::sentences, 3);
-  check_wide(small::zoomr_mass, markup::pairs, 4);
+  check_wide(std::integral_constant<index, 8>{}, small::quest, markup::sentences, 3);
+  check_wide(std::integral_constant<index, 4>{}, small::quest, markup::sentences, 3);
+  check_wide(std::integral_constant<index, 4>{}, small::zoomr_mass, markup::pairs, 4);
+  check_wide(std::integral_constant<index, 1>{}, small::zoomr_focus, markup::pairs, 5);
 }
 TEST_CASE("each head alone, its tokens split over blocks") {
   constexpr shape split{2, 4, 2, 64};  // a tile is 32 tokens

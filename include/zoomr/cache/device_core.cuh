@@ -4,6 +4,7 @@
 #pragma once
 
 #include <zoomr/cache/device_layout.cuh>
+#include <zoomr/cache/device_sequence.cuh>
 #include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/sequences.hpp>
 
@@ -11,32 +12,6 @@
 
 namespace zoomr {
 inline namespace v0 {
-
-/// A choice that stays, or has stayed, in force.
-struct placed_choice {
-  index position = -1;  // of the token that made it
-  index place = -1;     // in the ring of its sequence
-};
-
-/// What the host knows of a sequence.
-template <class Policy>
-struct device_sequence : token_state<Policy> {
-  std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
-  bool dropped = false;                // an older one was given up
-  index known_segments = 0;            // in the device's table, and summarised
-  carried_sums sums;
-
-  index last_choice() const { return choices.empty() ? -1 : choices.back().position; }
-  /// True if what was in force before the token at `position` is still there.
-  bool reaches(index position) const { return !dropped || choices.front().position < position; }
-};
-
-/// One sequence's part of a step, as the device cache needs it.
-struct device_item {
-  planned_item plan;
-  index place = -1;   // of the choice that its last token makes and that stays in force
-  retention_due due;  // by its commit
-};
 
 /// Everything but the public calls.
 template <class Policy, class T>
@@ -50,7 +25,8 @@ struct device_core {
   std::vector<planned_token> planned;           // [step_tokens]
   std::vector<device_item> items;               // [sequences]  of the step in progress
   bool stepping = false;
-  index prompt_tokens = 0;  // of the step in progress
+  index prompt_tokens = 0;    // of the step in progress
+  index decoding_shares = 0;  // of its first pass: those before the prompts'
 
   static constexpr index tables = 3;  // first pass, second pass, choices at the end of a prompt
   device_table on_host[std::size_t{tables}];
@@ -215,6 +191,15 @@ struct device_core {
     if (for_itself && !made.dense) made.chooses = table.counts->tokens;
     table.tokens[table.counts->tokens++] = made;
   }
+  /// Says that the last `tokens` tokens of table `t` are of one sequence, and read together as far as that goes.
+  void list_shares(index t, index tokens) {
+    const device_table& table = on_host[t];
+    for (index left = tokens; left > 0;) {
+      const index shared = std::min(left, sizes.sharing());
+      table.shares[table.counts->shares++] = {table.counts->tokens - left, shared};
+      left -= shared;
+    }
+  }
 
   /// Fills the first pass's table: tokens after the prompt come first.
   void list_step() {
@@ -226,8 +211,10 @@ struct device_core {
         for (index i = 0; i < item.plan.tokens; ++i) {
           list_token(0, item, item.plan.first + i, item.plan.packed + i, false);
         }
+        list_shares(0, item.plan.tokens);
         prompt_tokens += prompt ? item.plan.tokens : 0;
       }
+      if (!prompt) decoding_shares = on_host[0].counts->shares;
     }
     for (const device_item& item : items) {
       list_closings(0, item.plan.seq);
