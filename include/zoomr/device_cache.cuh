@@ -26,8 +26,8 @@ inline namespace v0 {
 /// read where it lies, and the host is not asked (cache/device_fetching.cuh). The store's order and engine are the
 /// host's.
 ///
-/// Not here yet, and refused: refresh on drift of one selection for all layers; a tiered store whose policy gives
-/// tokens up, or with a file; details of every other store lie on the device.
+/// Not here yet, and refused: a tiered store whose policy gives tokens up, or with a file; details of every other store
+/// lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
@@ -167,9 +167,6 @@ class device_cache {
     const char* problem = cache_problem(model, policy, limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
-    }
-    if (problem == nullptr && policy.refresh.drift() >= -1.0f && policy.agree.per == scope::sequence) {
-      problem = "device_cache: refresh on drift needs a selection for each layer, KV head or query head";
     }
     if constexpr (std::derived_from<decltype(Policy::summarize), typical_keys>) {
       using scratch = summary_scratch<typical_keys>;

@@ -40,7 +40,10 @@ TEST_CASE("full and window") {
   check_texts(small::window);
 }
 TEST_CASE("zoomr: votes of all layers, stale") { check_texts(small::zoomr); }
-TEST_CASE("zoomr_mass: mass of all layers, asked again") { check_texts(small::zoomr_mass); }
+TEST_CASE("zoomr_mass: mass of all layers, asked again") {
+  check_texts(small::zoomr_mass);
+  check(with(small::zoomr_mass, [](auto& p) { p.zone.dense_layers = 1; }), kind::uniform, markup::pairs, 12);
+}
 TEST_CASE("zoomr_focus: each layer alone, in the same pass") { check_texts(small::zoomr_focus); }
 TEST_CASE("zoomr_follow: each layer alone, at every token") { check_texts(small::zoomr_follow); }
 TEST_CASE("sentence_box") { check_texts(small::sentence_box); }
@@ -62,12 +65,16 @@ TEST_CASE("an index of 16 bits") {
   check(typical_in_16_bits, kind::ties, markup::sentences, 7);
   check(typical_in_16_bits, kind::with_infinities, markup::sentences, 8);
 }
-TEST_CASE("on drift: for each KV head, each layer, each head") {
+TEST_CASE("on drift: for each KV head, each layer, each head, all layers") {
   check_texts(small::drifting);
   check(with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::layer, p.refresh.cosine = 0.8f; }),
         kind::uniform, markup::sentences, 9);
   check(with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
         kind::uniform, markup::pairs, 10);
+  const auto for_all = with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::sequence; });
+  check(for_all, kind::uniform, markup::sentences, 9, true);
+  check(for_all, kind::peaked, markup::stray, 10);
+  check(with(for_all, [](auto& p) { p.zone.dense_layers = 1; }), kind::uniform, markup::sentences, 11);
 }
 TEST_CASE("a mean of queries asks at the end of the prompt: that is the last one") {
   check(zoomr::compose(zoomr::sentences{.longest = 12}, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::running_mean{},

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <zoomr/cache/device_core.cuh>
-#include <zoomr/cache/device_drift.cuh>
 #include <zoomr/cache/device_fetching.cuh>
 #include <zoomr/cache/device_kernels.cuh>
 #include <zoomr/cache/device_retaining.cuh>
@@ -79,7 +78,8 @@ struct device_launches {
 
   template <class Number>
   void score(index layer, view<const Number, 3> queries, stream on) const {
-    if (deciding == 0 || layer < core.policy.zone.dense_layers) return;
+    if (deciding == 0) return;
+    if (layer < core.policy.zone.dense_layers && !for_all(core.policy)) return;  // a choice for all is made by all
     if (core.sizes.drifts) {
       launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, on, drift_kernel<Policy, T, Number>,
              core.policy, arrays(), layer, queries);

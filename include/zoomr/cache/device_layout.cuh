@@ -39,7 +39,8 @@ struct device_sizes {
   index noted = 0;    // queries remembered until tokens are given up again
   index carried = 0;  // tokens whose attention adds up, of each query head; 0: it does not
   bool persists = false;
-  bool drifts = false;  // choices depend on drift
+  bool drifts = false;         // choices depend on drift
+  bool drifts_as_one = false;  // that of all layers together
 
   device_sizes() = default;
   device_sizes(const shape& with, const Policy& policy, const config& limits, index with_splits) : model(with) {
@@ -64,6 +65,7 @@ struct device_sizes {
       layer_rows = rows_in_layer(policy.agree.per);
       persists = layout<Policy>::persists(policy);
       drifts = layout<Policy>::drifts(policy);
+      drifts_as_one = drifts && policy.agree.per == scope::sequence;
       place_rows = persists ? host.selection_rows : layer_rows;
       ring = persists ? limits.undo() + 2 : 0;
       places = persists ? sequences * ring : decode_tokens;
@@ -107,6 +109,13 @@ device_table carve_table(carver& from, const device_sizes<Policy>& sizes) {
   return table;
 }
 
+/// How a query lies to the one that has chosen: their product, and that of each with itself.
+struct drift_products {
+  float along = 0.0f;
+  float now = 0.0f;
+  float then = 0.0f;
+};
+
 /// Everything that a device cache keeps on the device.
 template <class Policy, class T>
 struct device_arrays {
@@ -114,23 +123,24 @@ struct device_arrays {
 
   device_sizes<Policy> sizes;
   device_table table;
-  T* pool = nullptr;              // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered store: the host's
-  index* page_table = nullptr;    // [sequences][sequence_pages]
-  segment* segments = nullptr;    // [sequences][segments]
-  number* summaries = nullptr;    // [sequences][lanes][segments][head_dim][rows]
-  float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
-  float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
-  index* drifted = nullptr;       // [decode_tokens][layer_rows]  1: the row chooses anew
-  float* asking = nullptr;        // [sequences][layers][heads][head_dim]  queries of the prompt's last token
-  level* levels = nullptr;        // [places][place_rows][segments]
-  selection_row* rows = nullptr;  // [places][place_rows]
-  float* scores = nullptr;        // [decode_tokens][heads][segments]
-  tally* tallies = nullptr;       // [decode_tokens][layer_rows][segments]
-  index* left = nullptr;          // [decode_tokens][layer_rows][segments]
-  run* runs = nullptr;            // [decode_tokens][layer_rows][most_runs]
-  index* before = nullptr;        // [decode_tokens][layer_rows][most_runs]
-  attended_size* read = nullptr;  // [decode_tokens][layer_rows]
-  run* shared_runs = nullptr;     // [layer_rows][decode_tokens][2 * most_runs]  of the tokens that read together
+  T* pool = nullptr;            // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered store: the host's
+  index* page_table = nullptr;  // [sequences][sequence_pages]
+  segment* segments = nullptr;  // [sequences][segments]
+  number* summaries = nullptr;  // [sequences][lanes][segments][head_dim][rows]
+  float* sums = nullptr;        // [sequences][records][layers][heads][head_dim]  by position
+  float* references = nullptr;  // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
+  drift_products* products = nullptr;    // [decode_tokens][layer_rows]
+  index* drifted = nullptr;              // [decode_tokens][layer_rows]  1: the row chooses anew
+  float* asking = nullptr;               // [sequences][layers][heads][head_dim]  queries of the prompt's last token
+  level* levels = nullptr;               // [places][place_rows][segments]
+  selection_row* rows = nullptr;         // [places][place_rows]
+  float* scores = nullptr;               // [decode_tokens][heads][segments]
+  tally* tallies = nullptr;              // [decode_tokens][layer_rows][segments]
+  index* left = nullptr;                 // [decode_tokens][layer_rows][segments]
+  run* runs = nullptr;                   // [decode_tokens][layer_rows][most_runs]
+  index* before = nullptr;               // [decode_tokens][layer_rows][most_runs]
+  attended_size* read = nullptr;         // [decode_tokens][layer_rows]
+  run* shared_runs = nullptr;            // [layer_rows][decode_tokens][2 * most_runs]  of the tokens that read together
   index* shared_before = nullptr;        // [layer_rows][decode_tokens][2 * most_runs]
   unsigned* attending = nullptr;         // [layer_rows][decode_tokens][2 * most_runs]
   attended_size* shared_read = nullptr;  // [layer_rows][decode_tokens]
@@ -166,6 +176,7 @@ struct device_arrays {
       summaries = from.take<number>(std::int64_t{of.sequences} * model.lanes() * of.segments * of.summary_numbers);
       sums = from.take<float>(std::int64_t{of.sequences} * of.records * layer_queries);
       references = from.take<float>(of.drifts ? of.places * layer_queries : 0);
+      products = from.take<drift_products>(of.drifts ? rows_of_tokens : 0);
       drifted = from.take<index>(of.drifts ? rows_of_tokens : 0);
       asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
       levels = from.take<level>(std::int64_t{of.places} * of.place_rows * of.segments);
