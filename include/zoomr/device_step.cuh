@@ -197,6 +197,12 @@ class device_step {
   launches_type enqueue() const { return {*core_, pass_, deciding(), prompt_tokens(), fixed_}; }
 
   void abandon() {
+    if (core_->beside) {
+      try {
+        core_->beside->join();  // of a step that is dropped between two layers
+      } catch (const error&) {  // what is broken says so at the next launch
+      }
+    }
     for (const device_item& item : core_->items) core_->trim(core_->state(item.plan.seq));
     core_->items.clear();
     core_->stepping = false;

@@ -48,6 +48,10 @@ class device_as_host {
       device_array<float> l(tokens * lse.stride(0), 77.0f);
       step_.attend(layer, on_device(q, queries), view<Number, 3>(o.data(), {tokens, out.extent(1), out.extent(2)}),
                    view<float, 2>(l.data(), {tokens, lse.extent(1)}), zoomr::stream{});
+#if defined(ZOOMR_SIMT)
+      const bool last = layer + 1 == cache_.model().layers;
+      if (last && !simt::held.empty()) throw std::logic_error("after the last layer something still goes on beside");
+#endif
       const auto outs = o.values();
       const auto lses = l.values();
       std::transform(outs.begin(), outs.begin() + out.extent(0) * out.stride(0), out.data(),

@@ -3,40 +3,15 @@
 // here waits for the device.
 #pragma once
 
-#include <zoomr/cache/device_layout.cuh>
+#include <zoomr/cache/device_sequence.cuh>
 #include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/sequences.hpp>
 
-#include <vector>  // std::vector
+#include <optional>  // std::optional
+#include <vector>    // std::vector
 
 namespace zoomr {
 inline namespace v0 {
-
-/// A choice that stays, or has stayed, in force.
-struct placed_choice {
-  index position = -1;  // of the token that made it
-  index place = -1;     // in the ring of its sequence
-};
-
-/// What the host knows of a sequence.
-template <class Policy>
-struct device_sequence : token_state<Policy> {
-  std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
-  bool dropped = false;                // an older one was given up
-  index known_segments = 0;            // in the device's table, and summarised
-  carried_sums sums;
-
-  index last_choice() const { return choices.empty() ? -1 : choices.back().position; }
-  /// True if what was in force before the token at `position` is still there.
-  bool reaches(index position) const { return !dropped || choices.front().position < position; }
-};
-
-/// One sequence's part of a step, as the device cache needs it.
-struct device_item {
-  planned_item plan;
-  index place = -1;   // of the choice that its last token makes and that stays in force
-  retention_due due;  // by its commit
-};
 
 /// Everything but the public calls.
 template <class Policy, class T>
@@ -57,6 +32,7 @@ struct device_core {
   device_table on_device[std::size_t{tables}];
   byte_count table_bytes;
   pinned_memory pinned;
+  std::optional<side_stream> beside;  // for what the next layer will read
 
   device_core(const shape& model, const Policy& with, const config& given, index splits, void* memory, stream on,
               void* details)
@@ -71,7 +47,10 @@ struct device_core {
     carve(arrays, from, sizes, on_device);
     carver from_host(pinned.data());
     for (device_table& table : on_host) table = carve_table(from_host, sizes);
-    if constexpr (tiered_store<decltype(Policy::store)>) arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
+      if (policy.store.prefetch && model.layers > 1) beside.emplace();
+    }
     zero_on_device(arrays.arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
     items.reserve(static_cast<std::size_t>(given.sequences));
     states.resize(static_cast<std::size_t>(given.sequences));
@@ -98,7 +77,7 @@ struct device_core {
     device_sizes<Policy> made(model, with, given, splits);
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
-      const byte_count others = bytes_of(made) + 4 * carver::alignment;  // of the arena and its three tables
+      const byte_count others = bytes_of(made) + 5 * carver::alignment;  // of the arena and its four tables
       ZOOMR_EXPECTS(given.tiers.device >= others + slot,
                     "config: tiers.device is " + std::to_string(given.tiers.device) + " bytes; it must be at least " +
                         std::to_string(others + slot) + ", for summaries, tables and a page of one layer");
