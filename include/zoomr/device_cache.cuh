@@ -20,8 +20,9 @@ inline namespace v0 {
 ///
 /// With the store `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the device
 /// hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no room is
-/// read where it lies, and the host is not asked (cache/device_fetching.cuh). The store's order and engine are the
-/// host's.
+/// read where it lies, and the host is not asked (cache/device_fetching.cuh). Unless the store's `prefetch` is off, what
+/// the next layer is known to read comes while one is attended, on a stream of the cache's own that forks from the
+/// caller's and joins it (cache/device_ahead.cuh). The store's order and engine are the host's.
 ///
 /// Not here yet, and refused: refresh on drift of one selection for all layers; a tiered store whose policy gives
 /// tokens up, or with a file; details of every other store lie on the device.

@@ -78,7 +78,8 @@ class device_step {
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @cost  2 launches without a selector, 3 or 4 with one, 1 more for the tokens of prompts; for retention 1 more, and
-  ///        for each prompt whose queries count 4 for each 32 of them and 1 or 2 at its end
+  ///        for each prompt whose queries count 4 for each 32 of them and 1 or 2 at its end; over tiers 3 more, and 3
+  ///        beside that `append` of the next layer waits for
   template <class Number>
   void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
     const shape& model = expect_layer(layer);

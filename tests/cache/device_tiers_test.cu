@@ -7,6 +7,8 @@
 #include <doctest/doctest.h>
 #include <support/mutations.hpp>
 
+#include <set>  // std::set
+
 namespace zoomr_test {
 namespace {
 
@@ -150,6 +152,80 @@ TEST_CASE("what the next layer reads comes while this one is attended") {
   check_prefetching(small::zoomr_mass, markup::pairs, true);
   check_prefetching(small::zoomr_focus, markup::pairs);
   check_prefetching(each_kv_head, markup::stray);
+}
+
+TEST_CASE("what a row reads is known before, unless it chooses in that very layer") {
+  const auto known = [](const auto& policy, index layer, auto change) {
+    zoomr::device_token token;
+    token.chooses = 3;
+    change(token);
+    return zoomr::known_before(policy, token, layer);
+  };
+  const auto as_it_is = [](zoomr::device_token&) {};
+  CHECK(!known(each_kv_head, 1, as_it_is));
+  CHECK(!known(small::zoomr_focus, 1, as_it_is));
+  CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.chooses = -1; }));
+  CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.dense = true; }));
+  CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.prompt = true; }));
+  CHECK(known(small::zoomr_mass, 1, as_it_is));  // one choice for all layers, made for the tokens that come
+  CHECK(known(small::full, 1, as_it_is));
+  auto dense_first = each_kv_head;
+  dense_first.zone.dense_layers = 2;
+  CHECK(known(dense_first, 1, as_it_is));
+  CHECK(!known(dense_first, 2, as_it_is));
+}
+
+TEST_CASE("what is asked for ahead is asked for once, and leaves the places of the layer being read alone") {
+  using policy_type = std::remove_cvref_t<decltype(with_store(small::full, zoomr::tiered<>{}))>;
+  constexpr index pages = 12, slots = 4;
+  constexpr unsigned pass = 7;
+  for (const bool prompt : {true, false}) {
+    std::vector<zoomr::device_token> tokens(3);
+    for (index t = 0; t < 3; ++t) {  // a draft, or a chunk, of sequence 1 at slots 46, 47, 48: pages 0 ... 3
+      zoomr::device_token& token = tokens[static_cast<std::size_t>(t)];
+      token.sequence = 1, token.position = token.slot = 46 + t, token.row = t;
+      token.zone = {20, 30, 47 + t};  // pages 0, 1 and from 1 on
+      token.prompt = prompt;
+    }
+    zoomr::device_counts listed;
+    listed.tokens = 3;
+    std::vector<index> page_table(8, 11), slot_of(std::size_t{2 * pages});
+    for (index at = 0; at < 4; ++at) page_table[static_cast<std::size_t>(4 + at)] = 9 - 2 * at;
+    slot_of[pages + 7] = 3;  // page 1 of the sequence, in layer 1, lies in slot 2
+    slot_of[5] = 1;          // page 2 in layer 0
+
+    device_array<zoomr::device_token> tokens_there(tokens);
+    device_array<zoomr::device_counts> listed_there(1, listed);
+    device_array<index> page_table_there(page_table), slot_of_there(slot_of), places(8, -7);
+    device_array<unsigned> used(slots, pass), asked(8, 2 * pass), came_for(slots, 0u);
+    device_array<zoomr::arena_wish> wishes(8, zoomr::arena_wish{-1, -1});
+    zoomr::arena_counts counts;
+    counts.pass = pass;
+    device_array<zoomr::arena_counts> counts_there(1, counts);
+    zoomr::device_arrays<policy_type, float> arrays;
+    arrays.sizes.model = {2, 4, 2, 8};
+    arrays.sizes.pages = pages, arrays.sizes.sequence_pages = 4, arrays.sizes.layer_rows = 1;
+    arrays.table.tokens = tokens_there.data(), arrays.table.counts = listed_there.data();
+    arrays.page_table = page_table_there.data();
+    auto& arena = arrays.arena;
+    arena.slots = slots, arena.used = used.data(), arena.asked = asked.data(), arena.came_for = came_for.data();
+    arena.slot_of = slot_of_there.data(), arena.places = places.data(), arena.wishes = wishes.data();
+    arena.counts = counts_there.data();
+    zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream{}, zoomr::expect_pages_kernel<policy_type, float>,
+                  with_store(small::full, zoomr::tiered<>{}), arrays, 1);
+
+    const zoomr::arena_counts after = counts_there.values()[0];
+    REQUIRE(after.wishes == 3);
+    std::set<index> wished, entries;
+    for (std::size_t w = 0; w < 3; ++w) {
+      wished.insert(wishes.values()[w].page);
+      entries.insert(wishes.values()[w].entry);
+    }
+    CHECK((wished == std::set<index>{9, 5, 3} && entries == std::set<index>{4, 6, 7}));
+    CHECK(used.values() == std::vector<unsigned>{pass, pass, pass + 1, pass});
+    CHECK(places.values() == std::vector<index>(8, -7));
+    CHECK((after.found == 0 && after.prefetched_hits == 0 && after.pass == pass));
+  }
 }
 
 TEST_CASE("what comes ahead takes half of the arena at most, the slots that would go first, and none that is read") {

@@ -37,7 +37,7 @@ __global__ void expect_pages_kernel(Policy policy, device_arrays<Policy, T> a, i
     }
   };
   if (row.token.prompt || row.dense()) {
-    if (row.row == 0) ask({0, row.token.slot + 1}, thread, threads);
+    if (row.row == 0 && (!row.token.prompt || ends_chunk(a, t))) ask({0, row.token.slot + 1}, thread, threads);
     return;
   }
   const row_to_resolve to = row.to_resolve(row.token.reads);

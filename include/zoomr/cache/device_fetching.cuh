@@ -40,21 +40,25 @@ __device__ inline void ask_for_page(const Arrays& a, index layer, index entry, b
   }
 }
 
+/// True of the last token of a sequence in a pass, which in a prompt reads what all of them read.
+template <class Arrays>
+__device__ inline bool ends_chunk(const Arrays& a, index t) {
+  return t + 1 == a.table.counts->tokens || a.table.tokens[t + 1].sequence != a.table.tokens[t].sequence;
+}
+
 /// Asks for the pages that a pass reads in one layer: of each row after the prompt those of its runs, of a prompt all
 /// up to its last token. A block for each token and row.
 template <class Policy, class T>
 __global__ void ask_for_pages_kernel(device_arrays<Policy, T> a, index layer) {
   const auto t = static_cast<index>(blockIdx.x);
   const auto row = static_cast<index>(blockIdx.y);
-  const index tokens = a.table.counts->tokens;
-  if (t >= tokens) return;
+  if (t >= a.table.counts->tokens) return;
   const device_token& token = a.table.tokens[t];
   const index first = token.sequence * a.sizes.sequence_pages;
   const auto thread = static_cast<index>(threadIdx.x);
   const auto threads = static_cast<index>(blockDim.x);
   if (token.prompt) {
-    const bool last = t + 1 == tokens || a.table.tokens[t + 1].sequence != token.sequence;
-    if (!last || row > 0) return;
+    if (!ends_chunk(a, t) || row > 0) return;
     for (index at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, first + at, false);
     return;
   }
