@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device cache over a tiered store has the bits of one whose details all lie on the device, whatever its arena holds.
+#include <cache/arena_limits.hpp>
 #include <cache/device_against_host.hpp>
 #include <cache/small_policies.hpp>
 #include <zoomr/store/tiered.hpp>
@@ -29,29 +30,6 @@ void in_side_orders(Body body) {
 #else
   body(0);
 #endif
-}
-
-/// Limits under which the arena has room for `slots` blocks.
-template <class Policy>
-zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index slots, const shape& of = model) {
-  using sizes = zoomr::device_sizes<Policy>;
-  limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::byte_count slot =
-      sizes(of, policy, limits, 3).page_numbers() * 4 + zoomr::device_arena<float>::slot_bytes;
-  for (limits.tiers.device = 0;;) {  // the least, as its refusal says
-    try {
-      zoomr::device_cache<Policy, float, 8, 2>::bytes(of, policy, limits, 3);
-      limits.tiers.device += (slots - 1) * slot;
-      return limits;
-    } catch (const zoomr::precondition_error& refused) {
-      const std::string what = refused.what();
-      const std::size_t at = what.find("at least ");
-      REQUIRE(at != std::string::npos);
-      const auto least = static_cast<zoomr::byte_count>(std::stoll(what.substr(at + 9)));
-      REQUIRE(least > limits.tiers.device);
-      limits.tiers.device = least;
-    }
-  }
 }
 
 /// What a play has given, bit by bit.

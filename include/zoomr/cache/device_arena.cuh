@@ -27,6 +27,14 @@ struct arena_counts {
   unsigned long long prefetched_hits = 0;  // hits among them
 };
 
+/// How pages come to the arena. The default presumes nothing; `calibrate_transfers` measures (device_calibration.cuh).
+struct transfer_plan {
+  index fetch_blocks = 128;  // of a kernel, that copy pages at the same time
+  bool fetches = true;       // false: every page is read where it lies, and the arena stays empty
+
+  friend constexpr bool operator==(const transfer_plan&, const transfer_plan&) = default;
+};
+
 /// Which blocks, pages in one layer, are on the device. Zeros are an empty arena.
 template <class T>
 struct device_arena {
@@ -43,6 +51,7 @@ struct device_arena {
   arena_wish* wishes = nullptr;  // [entries]
   arena_counts* counts = nullptr;
   index slots = 0;
+  transfer_plan plan;
 
   /// @param entries  of the sequences' page tables
   void carve(carver& from, index with_slots, index layers, index pages, std::int64_t entries,

@@ -15,7 +15,6 @@ inline namespace v0 {
 
 inline constexpr index place_threads = 512;
 inline constexpr index fetch_threads = 256;
-inline constexpr index fetch_blocks = 128;
 
 /// Notes that the next pass reads a page of a sequence, the first time that it is asked for.
 /// @param entry   of the page tables
@@ -105,7 +104,8 @@ __global__ void place_pages_kernel(device_arrays<Policy, T> a, index layer, bool
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
   const index asked = arena.counts->wishes;
-  const index wishes = ahead && asked > arena.slots / 2 ? arena.slots / 2 : asked;
+  const index room = !arena.plan.fetches ? 0 : ahead ? arena.slots / 2 : arena.slots;
+  const index wishes = asked < room ? asked : room;
   const auto class_of = [&](index slot) {
     const unsigned age = pass - arena.used[slot];
     return age <= (ahead ? 1u : 0u) ? giving_order::classes : giving_order::class_of(age, a.sizes.model.layers);
@@ -161,20 +161,27 @@ __global__ void place_pages_kernel(device_arrays<Policy, T> a, index layer, bool
     return;
   }
   counts.hits += counts.found;
-  counts.misses += static_cast<unsigned>(wishes);
-  counts.far += static_cast<unsigned>(wishes - given);
+  counts.misses += static_cast<unsigned>(asked);
+  counts.far += static_cast<unsigned>(asked - given);
   counts.found = 0;
   counts.pass = pass;
 }
 
-/// Copies what has a slot now. Blocks take pages, threads 16 bytes.
+/// Copies a page in one layer; threads take 16 bytes. All threads of a block call it.
+template <class T>
+__device__ inline void copy_page(const T* page, T* copy, std::int64_t numbers) {
+  const auto* from = reinterpret_cast<const uint4*>(page);
+  auto* to = reinterpret_cast<uint4*>(copy);
+  const std::int64_t pieces = numbers * static_cast<std::int64_t>(sizeof(T)) / 16;
+  for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
+}
+
+/// Copies what has a slot now. Blocks take pages.
 template <class Policy, class T>
 __global__ void fetch_pages_kernel(device_arrays<Policy, T> a, index layer) {
-  const std::int64_t pieces = a.sizes.page_numbers() * static_cast<std::int64_t>(sizeof(T)) / 16;
+  const std::int64_t numbers = a.sizes.page_numbers();
   for (auto i = static_cast<index>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index>(gridDim.x)) {
-    const auto* from = reinterpret_cast<const uint4*>(a.key(layer, a.arena.wishes[i].page, 0));
-    auto* to = reinterpret_cast<uint4*>(a.arena.memory + a.arena.given[i] * a.sizes.page_numbers());
-    for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
+    copy_page(a.key(layer, a.arena.wishes[i].page, 0), a.arena.memory + a.arena.given[i] * numbers, numbers);
   }
 }
 

@@ -136,7 +136,8 @@ struct device_launches {
   /// its queries: until `join`, which `append` calls.
   void fetch_ahead(index layer, stream from) const {
     if constexpr (tiered_store<decltype(Policy::store)>) {
-      if (!core.beside || layer >= core.sizes.model.layers || !foresees(layer)) return;
+      const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
+      if (!due || !foresees(layer)) return;
       const stream on = core.beside->fork(from);
       launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on,
              expect_pages_kernel<Policy, T>, core.policy, arrays(), layer);
@@ -160,7 +161,9 @@ struct device_launches {
     const index warps = (std::min(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
     launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<Policy, T>, arrays(),
            layer, ahead);
-    const index blocks = std::min(core.sizes.sequences * core.sizes.sequence_pages, fetch_blocks);
+    const transfer_plan& plan = core.arrays.arena.plan;
+    if (!plan.fetches) return;
+    const index blocks = std::min(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
     launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<Policy, T>, arrays(), layer);
   }
 

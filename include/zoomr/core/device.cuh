@@ -67,6 +67,7 @@ using simt::quick_exp2;
 inline float load_shared_by_blocks(const float* from) { return *from; }
 
 using simt::side_stream;
+using simt::stream_timer;
 
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {
@@ -222,6 +223,33 @@ class stream_event {
 
  private:
   cudaEvent_t event_ = nullptr;
+};
+
+/// The time between two points in the work of a stream.
+class stream_timer {
+ public:
+  stream_timer() {
+    expect_success(cudaEventCreate(&from_), "cannot create an event");
+    const cudaError_t made = cudaEventCreate(&to_);
+    if (made != cudaSuccess) cudaEventDestroy(from_);
+    expect_success(made, "cannot create an event");
+  }
+  stream_timer(const stream_timer&) = delete;
+  stream_timer& operator=(const stream_timer&) = delete;
+  ~stream_timer() { cudaEventDestroy(from_), cudaEventDestroy(to_); }
+  void start(stream on) { expect_success(cudaEventRecord(from_, on), "an event could not be recorded"); }
+  void stop(stream on) { expect_success(cudaEventRecord(to_, on), "an event could not be recorded"); }
+  /// Waits for the second point.
+  double seconds() {
+    float ms = 0;
+    expect_success(cudaEventSynchronize(to_), "what was timed has failed");
+    expect_success(cudaEventElapsedTime(&ms, from_, to_), "no time was taken");
+    return static_cast<double>(ms) * 1e-3;
+  }
+
+ private:
+  cudaEvent_t from_ = nullptr;
+  cudaEvent_t to_ = nullptr;
 };
 
 /// A stream of its own, for what may go on beside another. It forks from the other one and joins it again, also while

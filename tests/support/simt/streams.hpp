@@ -5,6 +5,7 @@
 
 #include <support/simt/block.hpp>
 
+#include <chrono>      // std::chrono::steady_clock
 #include <deque>       // std::deque
 #include <functional>  // std::function
 #include <utility>     // std::exchange
@@ -51,6 +52,19 @@ class side_stream {
 
  private:
   bool is_forked_ = false;
+};
+
+/// The shim's zoomr::stream_timer: the host's clock.
+class stream_timer {
+ public:
+  void start(stream) { at_ = clock::now(); }
+  void stop(stream) { taken_ = clock::now() - at_; }
+  double seconds() const { return std::chrono::duration<double>(taken_).count(); }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  clock::time_point at_;
+  clock::duration taken_{};
 };
 
 }  // namespace simt
