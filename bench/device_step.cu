@@ -106,11 +106,13 @@ result timed_steps(Scene& scene, stepping way, int iterations) {
                 {"attended", attended / iterations},
                 {"context", scene.position()}};
   const zoomr::arena_counts after = scene.tiers();
-  const auto fetched = static_cast<double>(after.misses - after.far - tiers.misses + tiers.far);
+  const auto ahead = static_cast<double>(after.prefetched - tiers.prefetched);
+  const double fetched = static_cast<double>(after.misses - after.far - tiers.misses + tiers.far) + ahead;
   const auto hits = static_cast<double>(after.hits - tiers.hits);
   const auto misses = static_cast<double>(after.misses - tiers.misses);
   if (hits + misses > 0) {
     of.figures.push_back({"arena_hits", hits / (hits + misses)});
+    of.figures.push_back({"prefetched", fetched > 0 ? ahead / fetched : 0});
     of.figures.push_back({"fetched_mb", fetched * scene.block_bytes() * 1e-6 / iterations});
   }
   return of;
@@ -158,6 +160,8 @@ void add_tiers(index context, index layers) {
   add_policy("sentence_kv_tiers", with_store(sentence_kv, zoomr::tiered<>{}), long_prompt(context), layers);
   add_policy("zoomr_focus", zoomr_focus, thoughts_after_prompt(context), layers);
   add_policy("zoomr_focus_tiers", with_store(zoomr_focus, zoomr::tiered<>{}), thoughts_after_prompt(context), layers);
+  add_policy("zoomr_focus_tiers_at_need", with_store(zoomr_focus, zoomr::tiered<>{.prefetch = false}),
+             thoughts_after_prompt(context), layers);
 }
 
 // One layer of the model that Quest's kernels are measured with.

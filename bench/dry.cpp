@@ -11,6 +11,7 @@ int main() {
   add_attend_rows();
   add_choose_rows();
   add_step_rows();
+  add_transfer_rows();
   add_host_rows();
   int faults = 0;
   for (const row& each : rows()) {

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   for (const auto& [name, value] : device) benchmark::AddCustomContext(name, value);
   add_copy_rows();
   add_step_rows();
+  add_transfer_rows();
   add_choose_rows();
   add_attend_rows();
 #endif

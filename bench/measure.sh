@@ -67,12 +67,12 @@ fi
 asked test && part test 50 "$build/bin/device_test"
 
 # What a limit cuts off is the rest of one part; what is whole is read.
-asked step32k && bench step32k 85 '^(copy|nothing)/|^step/.*/context:32768/layers:(1|32)/'
-asked step128k && bench step128k 90 '^step/.*/context:131072/'
+asked step32k && bench step32k 80 '^(copy|nothing)/|^step/.*/context:32768/layers:(1|32)/'
+asked step128k && bench step128k 85 '^step/.*/context:131072/'
 asked step4k && bench step4k 45 '^step/.*/context:(2048|4096|8192)/'
-asked tiers && bench tiers 25 '^step/.*/context:32768/layers:4/'
+asked tiers && bench tiers 40 '^transfer/|^step/.*/context:32768/layers:4/'
 asked choose && bench choose 50 '^(choose|top_k)/'
-asked attend && bench attend 65 '^attend/'
+asked attend && bench attend 60 '^attend/'
 
 if asked peers; then
   part peers 60 python3 "$here/peers/compare.py" --out "$out/peers.json" --calls "$build/bench/libzoomr_calls.so"

@@ -96,6 +96,7 @@ void add_copy_rows();
 void add_attend_rows();
 void add_choose_rows();
 void add_step_rows();
+void add_transfer_rows();
 void add_host_rows();
 
 }  // namespace zoomr_bench

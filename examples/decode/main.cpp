@@ -159,7 +159,7 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
 template <class Policy>
 run_report generate(job& work, const policy_choice& choice, const Policy& policy, device::engine& on,
                     std::ostream* logits_out) {
-  const auto run = on.open(choice, work.classes);
+  const auto run = on.open(choice, work.classes, {work.given.tiers.bytes, work.given.tiers.segments});
   run_report report = write(work, choice, *run, logits_out, [] {});
   const device::run_cost cost = run->cost();
   report.options = describe(policy);
@@ -171,6 +171,10 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   report.more = {
       {"device", "cuda"},
       {"stats", {{"prompt_tokens", cost.prompt_tokens}, {"tokens", cost.tokens}, {"options", report.options}}}};
+  if (cost.arena) {
+    report.more["tiers"] = to_json(*cost.arena, cost.reserved);
+    if (!work.given.json) std::cerr << '\n' << in_words(*cost.arena, cost.reserved);
+  }
   return report;
 }
 
@@ -186,6 +190,7 @@ std::vector<policy_choice> choices(const options& given) {
   for (const policy_choice& choice : all) {  // every option is checked before the model is loaded
     with_policy(choice, [&](auto policy) {
       const char* problem = device::unsupported<decltype(policy)>();
+      if (given.tiers.given()) problem = device::unsupported<decltype(with_store(policy, zoomr::tiered<>{}))>();
       if (given.on_device() && problem != nullptr) fail("--device cuda, ", choice.name, ": ", problem);
       for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
     });
@@ -224,7 +229,7 @@ void decode_text(const options& given) {
     std::ofstream logits = for_run(work, given.logits_file, choice);
     with_policy(choice, [&](const auto& policy) {
       std::ostream* logits_out = logits.is_open() ? &logits : nullptr;
-      if (given.tiers.given())
+      if (given.tiers.given() && net)
         return runs.push_back(generate(work, choice, with_store(policy, zoomr::tiered<>{}), *net, logits_out));
       runs.push_back(net ? generate(work, choice, policy, *net, logits_out)
                          : generate(work, choice, policy, *on, logits_out));
@@ -262,10 +267,10 @@ int run(int argc, char** argv) {
   app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
-  app.add_option(
-      "--tiers", given.tiers_text,
-      "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host memory; "
-      "segments=N: room in the index, which is on the device");
+  app.add_option("--tiers", given.tiers_text,
+                 "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host "
+                 "memory, which a device needs pinned; "
+                 "segments=N: room in the index, which is on the device");
   app.add_option("--max-tokens", given.max_tokens, "to generate at most")
       ->check(CLI::Range(1, zoomr::unlimited))
       ->capture_default_str();
@@ -288,8 +293,8 @@ int run(int argc, char** argv) {
   if (list) return list_policies(), 0;
   if (demo->parsed() && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
   if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
-  if (given.tiers.given() && (given.on_device() || demo->parsed()))
-    fail("--tiers: only text on the host is decoded with tiers so far");
+  if (given.tiers.given() && demo->parsed()) fail("--tiers: the demo `ledger` runs without");
+  if (given.tiers.bytes.file > 0 && given.on_device()) fail("--tiers, --device cuda: there is no file under the host");
   if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
   if (demo->parsed()) return ledger::run(ledger_options), 0;
   if (given.directory.empty()) fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");

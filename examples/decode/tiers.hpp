@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "device/decoder.hpp"
 #include "input_error.hpp"
 #include "report.hpp"
 
@@ -90,6 +91,25 @@ inline std::string in_words(const zoomr::tier_statistics& of, const zoomr::memor
          kib(capacity.file) + "; hits " + fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.stalls) +
          " stalls, " + fixed(100 * of.hidden(), 0) + " % of transfer time hidden, to the device " + kib(of.device_in) +
          " KiB, from it " + kib(of.device_out) + ", from the file " + kib(of.file_in) + ", to it " + kib(of.file_out);
+}
+
+/// What the arena of a device has done; what it waits for is not measured.
+inline nlohmann::ordered_json to_json(const device::arena_cost& of, const zoomr::memory_use& capacity) {
+  return {{"device_bytes", capacity.total()},
+          {"host_bytes", capacity.host},
+          {"hit_rate", of.hit_rate()},
+          {"hits", of.hits},
+          {"misses", of.misses},
+          {"far", of.far},
+          {"prefetched", of.prefetched},
+          {"prefetched_hits", of.prefetched_hits},
+          {"device_in", of.device_in}};
+}
+inline std::string in_words(const device::arena_cost& of, const zoomr::memory_use& capacity) {
+  return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + "; hits " +
+         fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.far) + " pages read where they lie, " +
+         std::to_string(of.prefetched) + " prefetched, " + std::to_string(of.prefetched_hits) +
+         " of them found, to the device " + kib(of.device_in) + " KiB";
 }
 
 }  // namespace decode

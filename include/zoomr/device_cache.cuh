@@ -23,8 +23,9 @@ inline namespace v0 {
 ///
 /// With the store `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the device
 /// hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no room is
-/// read where it lies, and the host is not asked (cache/device_fetching.cuh). The store's order and engine are the
-/// host's.
+/// read where it lies, and the host is not asked (cache/device_fetching.cuh). Unless the store's `prefetch` is off,
+/// what the next layer is known to read comes while one is attended, on a stream of the cache's own that forks from the
+/// caller's and joins it (cache/device_ahead.cuh). The store's order and engine are the host's.
 ///
 /// Not here yet, and refused: a tiered store whose policy gives tokens up, or with a file; details of every other store
 /// lie on the device.
@@ -68,15 +69,18 @@ class device_cache {
   /// @param memory   bytes(...) bytes on the device, aligned to 256; the caller's
   /// @param details  host_bytes(...) bytes of pinned memory that the device can read and write, aligned to 256; the
   ///                 caller's. nullptr unless the store is tiered
+  /// @param plan     how their pages come; it changes no result
   /// @throws precondition_error for a shape, policy or config that cannot work
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
-               index splits = 8, void* details = nullptr) {
+               index splits = 8, void* details = nullptr, transfer_plan plan = {}) {
     check(model, policy, limits, splits);
     const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
     ZOOMR_EXPECTS(aligned(memory), "device_cache: memory must be aligned to 256 bytes");
     ZOOMR_EXPECTS(tiered_store<store_type> ? aligned(details) : details == nullptr,
                   "device_cache: details are the pinned memory of a tiered store, aligned to 256 bytes");
+    ZOOMR_EXPECTS(plan.fetch_blocks >= 1, "device_cache: a transfer_plan has at least one block that fetches");
     core_ = std::make_unique<device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
+    core_->arrays.arena.plan = plan;
   }
 
   const shape& model() const { return core_->sizes.model; }

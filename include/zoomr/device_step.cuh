@@ -79,7 +79,7 @@ class device_step {
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @cost  2 launches without a selector, 3 or 4 with one, 1 more where config.draft_tokens exceeds 1, 1 more for the
   ///        tokens of prompts; for retention 1 more, and for each prompt whose queries count 4 for each 32 of them and
-  ///        1 or 2 at its end
+  ///        1 or 2 at its end; over tiers 3 more, and 3 beside that `append` of the next layer waits for
   template <class Number>
   void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
     const shape& model = expect_layer(layer);
@@ -199,6 +199,12 @@ class device_step {
   launches_type enqueue() const { return {*core_, pass_, deciding(), prompt_tokens(), fixed_}; }
 
   void abandon() {
+    if (core_->beside) {
+      try {
+        core_->beside->join();  // of a step that is dropped between two layers
+      } catch (const error&) {  // what is broken says so at the next launch
+      }
+    }
     for (const device_item& item : core_->items) core_->trim(core_->state(item.plan.seq));
     core_->items.clear();
     core_->stepping = false;

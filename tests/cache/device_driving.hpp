@@ -13,6 +13,9 @@
 
 namespace zoomr_test {
 
+/// How the pages of tiered caches that are made from now on come.
+inline zoomr::transfer_plan plan_of_caches;
+
 /// @tparam Number  what keys, values, queries and outputs are on the device
 template <class Policy, class T, index HeadDim, index Group, class Number = float>
 class device_as_host {
@@ -48,6 +51,10 @@ class device_as_host {
       device_array<float> l(tokens * lse.stride(0), 77.0f);
       step_.attend(layer, on_device(q, queries), view<Number, 3>(o.data(), {tokens, out.extent(1), out.extent(2)}),
                    view<float, 2>(l.data(), {tokens, lse.extent(1)}), zoomr::stream{});
+#if defined(ZOOMR_SIMT)
+      const bool last = layer + 1 == cache_.model().layers;
+      if (last && !simt::held.empty()) throw std::logic_error("after the last layer something still goes on beside");
+#endif
       const auto outs = o.values();
       const auto lses = l.values();
       std::transform(outs.begin(), outs.begin() + out.extent(0) * out.stride(0), out.data(),
@@ -87,7 +94,7 @@ class device_as_host {
       : memory_(cache_type::bytes(model, policy, limits, splits) + 256, std::byte{0xff}),
         details_(poisoned(cache_type::host_bytes(model, policy, limits) + 1)),
         cache_(model, policy, limits, aligned(), zoomr::stream{}, splits,
-               zoomr::tiered_store<decltype(policy.store)> ? details_->data() : nullptr) {}
+               zoomr::tiered_store<decltype(policy.store)> ? details_->data() : nullptr, plan_of_caches) {}
 
   const shape& model() const { return cache_.model(); }
   zoomr::sequence open() { return cache_.open(); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device cache over a tiered store has the bits of one whose details all lie on the device, whatever its arena holds.
+#include <cache/arena_limits.hpp>
 #include <cache/device_against_host.hpp>
 #include <cache/small_policies.hpp>
 #include <zoomr/store/tiered.hpp>
@@ -7,32 +8,28 @@
 #include <doctest/doctest.h>
 #include <support/mutations.hpp>
 
+#include <set>  // std::set
+
 namespace zoomr_test {
 namespace {
 
 inline constexpr auto each_kv_head = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::kv_head; });
 inline constexpr auto each_head = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::head; });
 
-/// Limits under which the arena has room for `slots` blocks.
-template <class Policy>
-zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index slots) {
-  using sizes = zoomr::device_sizes<Policy>;
-  limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::byte_count slot = sizes(model, policy, limits, 3).page_numbers() * 4 + 12;
-  for (limits.tiers.device = 0;;) {  // the least, as its refusal says
-    try {
-      zoomr::device_cache<Policy, float, 8, 2>::bytes(model, policy, limits, 3);
-      limits.tiers.device += (slots - 1) * slot;
-      return limits;
-    } catch (const zoomr::precondition_error& refused) {
-      const std::string what = refused.what();
-      const std::size_t at = what.find("at least ");
-      REQUIRE(at != std::string::npos);
-      const auto least = static_cast<zoomr::byte_count>(std::stoll(what.substr(at + 9)));
-      REQUIRE(least > limits.tiers.device);
-      limits.tiers.device = least;
-    }
+/// Calls body(order) with what goes on beside a layer done before the layer, after it, and in between.
+template <class Body>
+void in_side_orders(Body body) {
+#if defined(ZOOMR_SIMT)
+  for (const simt::side_order side :
+       {simt::side_order::at_fork, simt::side_order::at_join, simt::side_order::between}) {
+    simt::settings how = simt::how;
+    how.side = side;
+    const simt::scoped_settings until_then(how);
+    body(static_cast<int>(side));
   }
+#else
+  body(0);
+#endif
 }
 
 /// What a play has given, bit by bit.
@@ -53,6 +50,11 @@ void check_tiers(const Policy& policy, kind look, markup text, std::uint64_t see
   for (const index slots : sizes) {
     CAPTURE(slots);
     const zoomr::config tiers = arena_limits(moved, limits, slots);
+#if defined(ZOOMR_SIMT)
+    simt::settings how = simt::how;
+    how.side = static_cast<simt::side_order>((seed + static_cast<std::uint64_t>(slots)) % 3);
+    const simt::scoped_settings until_then(how);
+#endif
     device_player<std::remove_const_t<decltype(moved)>> plays(model, moved, tiers);
     plays.cache.fixed = fixed;
     plays.open(says);
@@ -63,8 +65,9 @@ void check_tiers(const Policy& policy, kind look, markup text, std::uint64_t see
     CHECK((slots > 2 || counts.far > 0));  // a prompt reads more pages of a layer
     CHECK((slots < 9 || counts.far == 0));
     CHECK((slots < 9 || counts.hits > counts.misses));
+    CHECK(counts.prefetched_hits <= counts.prefetched);
     if (slots < 1000) continue;
-    CHECK(counts.misses <= 2u * (96 / 16 + 4));  // each block comes once, and what was rolled back again
+    CHECK(counts.misses + counts.prefetched <= 2u * (96 / 16 + 4));  // each block once, and what was rolled back again
   }
 }
 
@@ -79,6 +82,197 @@ TEST_CASE("sentence_box, and quest for each KV head or each head") {
   check_tiers(small::sentence_box, kind::peaked, markup::sentences, 6, {5});
   check_tiers(each_kv_head, kind::peaked, markup::stray, 8, {2}, true);
   check_tiers(each_head, kind::ties, markup::stray, 9, {1000});
+}
+
+namespace {
+
+/// A plain play of three layers, as a resident cache and with arenas of some sizes, with and without prefetching.
+template <class Policy>
+void check_prefetching(const Policy& policy, markup text, bool fixed = false) {
+  const shape three{3, 4, 2, 8};
+  const tape says = make_tape(three, kind::peaked, text, 72, 50, 21);
+  const zoomr::config limits = limits_for(72);
+  const auto played = [&](const auto& of, const zoomr::config& with, zoomr::arena_counts* counts) {
+    device_player<std::remove_cvref_t<decltype(of)>> plays(three, of, with);
+    plays.cache.fixed = fixed;
+    plays.open(says);
+    plays.play_plainly();
+    if constexpr (zoomr::tiered_store<decltype(of.store)>) *counts = plays.cache.tiers();
+    return plays.at(0).log;
+  };
+  const auto resident = played(policy, limits, nullptr);
+  auto moved = with_store(policy, zoomr::tiered<>{});
+  for (const index slots : {1, 3, 7, 12}) {
+    CAPTURE(slots);
+    const zoomr::config tiers = arena_limits(moved, limits, slots, three);
+    moved.store.prefetch = false;
+    zoomr::arena_counts without;
+    same_bits(resident, played(moved, tiers, &without));
+    CHECK(without.prefetched == 0);
+    moved.store.prefetch = true;
+    in_side_orders([&](int order) {
+      CAPTURE(order);
+      zoomr::arena_counts with;
+      same_bits(resident, played(moved, tiers, &with));
+      CHECK(with.hits + with.misses == without.hits + without.misses);
+      CHECK(with.prefetched_hits == with.prefetched);  // nothing comes in vain, and nothing goes before it is read
+      CHECK((slots > 1 || with.prefetched == 0));
+      CHECK((slots < 7 || with.prefetched > 0));  // no layer reads more than five pages
+      CHECK(with.pass == without.pass);
+    });
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what the next layer reads comes while this one is attended") {
+  check_prefetching(small::full, markup::stray);
+  check_prefetching(small::zoomr_mass, markup::pairs, true);
+  check_prefetching(small::zoomr_focus, markup::pairs);
+  check_prefetching(each_kv_head, markup::stray);
+}
+
+TEST_CASE("what a row reads is known before, unless it chooses in that very layer") {
+  const auto known = [](const auto& policy, index layer, auto change) {
+    zoomr::device_token token;
+    token.chooses = 3;
+    change(token);
+    return zoomr::known_before(policy, token, layer);
+  };
+  const auto as_it_is = [](zoomr::device_token&) {};
+  CHECK(!known(each_kv_head, 1, as_it_is));
+  CHECK(!known(small::zoomr_focus, 1, as_it_is));
+  CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.chooses = -1; }));
+  CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.dense = true; }));
+  CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.prompt = true; }));
+  CHECK(known(small::zoomr_mass, 1, as_it_is));  // one choice for all layers, made for the tokens that come
+  CHECK(known(small::full, 1, as_it_is));
+  auto dense_first = each_kv_head;
+  dense_first.zone.dense_layers = 2;
+  CHECK(known(dense_first, 1, as_it_is));
+  CHECK(!known(dense_first, 2, as_it_is));
+}
+
+TEST_CASE("what is asked for ahead is asked for once, and leaves the places of the layer being read alone") {
+  using policy_type = std::remove_cvref_t<decltype(with_store(small::full, zoomr::tiered<>{}))>;
+  constexpr index pages = 12, slots = 4;
+  constexpr unsigned pass = 7;
+  for (const bool prompt : {true, false}) {
+    std::vector<zoomr::device_token> tokens(3);
+    for (index t = 0; t < 3; ++t) {  // a draft, or a chunk, of sequence 1 at slots 46, 47, 48: pages 0 ... 3
+      zoomr::device_token& token = tokens[static_cast<std::size_t>(t)];
+      token.sequence = 1, token.position = token.slot = 46 + t, token.row = t;
+      token.zone = {20, 30, 47 + t};  // pages 0, 1 and from 1 on
+      token.prompt = prompt;
+    }
+    zoomr::device_counts listed;
+    listed.tokens = 3;
+    std::vector<index> page_table(8, 11), slot_of(std::size_t{2 * pages});
+    for (index at = 0; at < 4; ++at) page_table[static_cast<std::size_t>(4 + at)] = 9 - 2 * at;
+    slot_of[pages + 7] = 3;  // page 1 of the sequence, in layer 1, lies in slot 2
+    slot_of[5] = 1;          // page 2 in layer 0
+
+    device_array<zoomr::device_token> tokens_there(tokens);
+    device_array<zoomr::device_counts> listed_there(1, listed);
+    device_array<index> page_table_there(page_table), slot_of_there(slot_of), places(8, -7);
+    device_array<unsigned> used(slots, pass), asked(8, 2 * pass), came_for(slots, 0u);
+    device_array<zoomr::arena_wish> wishes(8, zoomr::arena_wish{-1, -1});
+    zoomr::arena_counts counts;
+    counts.pass = pass;
+    device_array<zoomr::arena_counts> counts_there(1, counts);
+    zoomr::device_arrays<policy_type, float> arrays;
+    arrays.sizes.model = {2, 4, 2, 8};
+    arrays.sizes.pages = pages, arrays.sizes.sequence_pages = 4, arrays.sizes.layer_rows = 1;
+    arrays.table.tokens = tokens_there.data(), arrays.table.counts = listed_there.data();
+    arrays.page_table = page_table_there.data();
+    auto& arena = arrays.arena;
+    arena.slots = slots, arena.used = used.data(), arena.asked = asked.data(), arena.came_for = came_for.data();
+    arena.slot_of = slot_of_there.data(), arena.places = places.data(), arena.wishes = wishes.data();
+    arena.counts = counts_there.data();
+    zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream{}, zoomr::expect_pages_kernel<policy_type, float>,
+                  with_store(small::full, zoomr::tiered<>{}), arrays, 1);
+
+    const zoomr::arena_counts after = counts_there.values()[0];
+    REQUIRE(after.wishes == 3);
+    std::set<index> wished, entries;
+    for (std::size_t w = 0; w < 3; ++w) {
+      wished.insert(wishes.values()[w].page);
+      entries.insert(wishes.values()[w].entry);
+    }
+    CHECK((wished == std::set<index>{9, 5, 3} && entries == std::set<index>{4, 6, 7}));
+    CHECK(used.values() == std::vector<unsigned>{pass, pass, pass + 1, pass});
+    CHECK(places.values() == std::vector<index>(8, -7));
+    CHECK((after.found == 0 && after.prefetched_hits == 0 && after.pass == pass));
+  }
+}
+
+TEST_CASE("what comes ahead takes half of the arena at most, the slots that would go first, and none that is read") {
+  using policy_type = std::remove_cvref_t<decltype(with_store(small::full, zoomr::tiered<>{}))>;
+  constexpr index layers = 3, pages = 40, entries = 64;
+  constexpr unsigned pass = 100;  // what is being read
+  dice random(5);
+  for (int i = 0; i < 60; ++i) {
+    const index slots = random.between(1, 23);
+    const index asked = random.between(0, 30);
+    CAPTURE(slots);
+    CAPTURE(asked);
+    std::vector<unsigned> used;
+    std::vector<index> block_in, slot_of(std::size_t{layers * pages});
+    for (index slot = 0; slot < slots; ++slot) {
+      used.push_back(static_cast<unsigned>(random.between(i % 3 == 0 ? 95 : 0, pass + 1)));
+      block_in.push_back(slot + 1);  // of layer 0
+      slot_of[static_cast<std::size_t>(slot)] = slot + 1;
+    }
+    std::vector<zoomr::arena_wish> wishes(std::size_t{entries});
+    for (index w = 0; w < asked; ++w) wishes[static_cast<std::size_t>(w)] = {2 * w, 39 - w};
+    zoomr::arena_counts counts;
+    counts.pass = pass;
+    counts.wishes = asked;
+
+    device_array<unsigned> used_there(used), came_for(slots, 0u);
+    device_array<index> block_in_there(block_in), slot_of_there(slot_of), given(slots, -1), places(entries, -7);
+    device_array<zoomr::arena_wish> wishes_there(wishes);
+    device_array<zoomr::arena_counts> counts_there(1, counts);
+    zoomr::device_arrays<policy_type, float> arrays;
+    arrays.sizes.model = {layers, 4, 2, 8};
+    arrays.sizes.pages = pages;
+    arrays.arena.slots = slots;
+    arrays.arena.used = used_there.data(), arrays.arena.came_for = came_for.data();
+    arrays.arena.block_in = block_in_there.data(), arrays.arena.slot_of = slot_of_there.data();
+    arrays.arena.given = given.data(), arrays.arena.places = places.data();
+    arrays.arena.wishes = wishes_there.data(), arrays.arena.counts = counts_there.data();
+    zoomr::launch({dim3(1), dim3(32)}, zoomr::stream{}, zoomr::place_pages_kernel<policy_type, float>, arrays, 1, true);
+
+    // The rule in words: passed over by its layer, the longer the sooner, then the latest layers first.
+    const auto goes_after = [&](index slot) {
+      const index age = static_cast<index>(pass + 1 - used[static_cast<std::size_t>(slot)]);
+      index doublings = 0;
+      while ((layers << doublings) <= age) ++doublings;
+      return doublings > 0 ? -doublings : age;
+    };
+    std::vector<index> may_go;
+    for (index slot = 0; slot < slots; ++slot) {
+      if (used[static_cast<std::size_t>(slot)] < pass) may_go.push_back(slot);
+    }
+    std::stable_sort(may_go.begin(), may_go.end(), [&](index a, index b) { return goes_after(a) < goes_after(b); });
+    const auto most = static_cast<std::size_t>(std::min(asked, slots / 2));
+    if (may_go.size() > most) may_go.resize(most);
+    std::sort(may_go.begin(), may_go.end());
+    const zoomr::arena_counts after = counts_there.values()[0];
+    REQUIRE(after.fetched == static_cast<index>(may_go.size()));
+    CHECK(after.prefetched == may_go.size());
+    CHECK(after.pass == pass);
+    CHECK((after.wishes == 0 && after.hits + after.misses == 0));
+    CHECK(places.values() == std::vector<index>(std::size_t{entries}, -7));
+    for (std::size_t g = 0; g < may_go.size(); ++g) {
+      const auto slot = static_cast<std::size_t>(may_go[g]);
+      CHECK(given.values()[g] == may_go[g]);
+      CHECK((used_there.values()[slot] == pass + 1 && came_for.values()[slot] == pass + 1));
+      CHECK(block_in_there.values()[slot] == pages + wishes[g].page + 1);
+      CHECK(slot_of_there.values()[static_cast<std::size_t>(pages + wishes[g].page)] == may_go[g] + 1);
+      CHECK(slot_of_there.values()[slot] == 0);
+    }
+  }
 }
 
 TEST_CASE("no barrier of placing can be left out") {

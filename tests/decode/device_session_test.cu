@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device's decoder and the host's give the same logits and write the same text.
+#include <zoomr/store/tiered.hpp>
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -173,6 +175,61 @@ void compare_families() {
 }
 
 }  // namespace
+
+namespace {
+
+/// A run with an arena as small as can be, or with `more` pages beside, and one with everything on the device.
+template <index HeadDim, index Group, class Policy>
+void compare_tiers(const scene& of, const Policy& policy, index chunk, index more) {
+  CAPTURE(more);
+  device::device_model net(of.config, of.weights, of.most(), chunk);
+  device::device_session<Policy, HeadDim, Group> plain(net, policy, of.most(), of.classes);
+  const text expected = write(plain, of);
+
+  const auto moved = with_store(policy, zoomr::tiered<>{});
+  using session_type = device::device_session<std::remove_const_t<decltype(moved)>, HeadDim, Group>;
+  device::details_room room{.tiers = {.device = 1}};
+  const auto refused = [&] {
+    try {
+      session_type(net, moved, of.most(), of.classes, room);
+      return std::string();
+    } catch (const zoomr::precondition_error& problem) {
+      return std::string(problem.what());
+    }
+  };
+  for (std::size_t at = 0; (at = refused().find("at least ")) != std::string::npos;)
+    room.tiers.device = std::stoll(refused().substr(at + 9));
+  const zoomr::shape shape = plain.cache().model();
+  const zoomr::byte_count block = zoomr::byte_count{2} * shape.kv_heads * zoomr::page_tokens * HeadDim * 4;
+  room.tiers.device += more * (block + 16);
+  session_type session(net, moved, of.most(), of.classes, room);
+  const text got = write(session, of);
+  CHECK(got.tokens == expected.tokens);
+  CHECK(got.logits == expected.logits);
+
+  const device::run_cost cost = session.cost();
+  CHECK(cost.attended_mean == plain.cost().attended_mean);
+  CHECK(cost.reserved.total() <= room.tiers.device);
+  CHECK(cost.reserved.details == (1 + more) * block);
+  CHECK(cost.reserved.host == plain.cost().reserved.details);
+  REQUIRE(cost.arena.has_value());
+  CHECK(!plain.cost().arena.has_value());
+  CHECK(cost.arena->hits + cost.arena->misses > 0);
+  CHECK((cost.arena->far > 0) == (more == 0));
+  CHECK((cost.arena->prefetched > 0) == (more > 0));
+  CHECK(cost.arena->prefetched_hits == cost.arena->prefetched);
+  CHECK(cost.arena->device_in == (cost.arena->misses - cost.arena->far + cost.arena->prefetched) * block);
+  room.tiers.host = cost.reserved.host - 1;
+  CHECK(refused().find("tiers.host must be 0 or at least") != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("tiers: the bits of a cache whose details are all on the device") {
+  compare_tiers<64, 2>(trace(), near_sighted(zoomr::policies::zoomr_focus), 64, 30);
+  compare_tiers<64, 2>(trace(), near_sighted(zoomr::policies::zoomr_mass), 79, 0);
+  compare_tiers<8, 2>(family("llama", 17), zoomr::policies::full, 5, 3);
+}
 
 TEST_CASE("biases, tied heads, scaled rotations, norms of heads: each family, its prompt in one token or several") {
   compare_families();

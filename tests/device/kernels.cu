@@ -62,6 +62,7 @@ void steps() {
   step_of(policies::r_kv);
   step_of(policies::raas);
   step_of(with_store(policies::quest, tiered<>{}));
+  calibrate_transfers<bfloat16, 128, 4>(1, 1.0, nullptr, nullptr, nullptr);
 }
 
 }  // namespace v0

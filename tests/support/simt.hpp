@@ -10,19 +10,19 @@
 // forward, reverse or random order (simt::how); a barrier can be left out to see who needs it (support/mutations.hpp).
 // It proves nothing about global memory that threads share (the order of threads and blocks can be varied, fences do
 // nothing, blocks never run at the same time), nor about a `__shared__` variable that is no shared_array, nor about
-// speed. It is stricter than a device where that forgives: equal values written by two threads are a fault.
+// speed. A stream does everything at once, but a side stream may hold its work back until it is joined
+// (simt::how.side). It is stricter than a device where that forgives: equal values written by two threads are a fault.
 // Compile with -DZOOMR_SIMT='"support/simt.hpp"'.
 #pragma once
 
 #include <support/simt/intrinsics.hpp>
 #include <support/simt/meeting.hpp>
 #include <support/simt/shared.hpp>
+#include <support/simt/streams.hpp>
 
 #include <cmath>  // std::exp2
 
 namespace simt {
-
-struct stream {};
 
 inline float quick_exp2(float x) { return std::exp2(x); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// decoder.hpp with CUDA: the one file that nvcc compiles.
+// decoder.hpp with CUDA. nvcc compiles this file, and tiers.cu beside it.
 #include "engine.cuh"
 
 namespace decode::device {
@@ -10,8 +10,10 @@ class cuda_engine : public engine {
   cuda_engine(const model_config& config, const model_weights& weights, index tokens)
       : net_(config, weights, tokens, chunk), tokens_(tokens) {}
 
-  std::unique_ptr<decoder> open(const policy_choice& choice, std::span<const zoomr::token_class> classes) override {
-    return open_session(net_, choice, tokens_, classes);
+  std::unique_ptr<decoder> open(const policy_choice& choice, std::span<const zoomr::token_class> classes,
+                                const details_room& room) override {
+    return room.tiered() ? open_tiered(net_, choice, tokens_, classes, room)
+                         : open_session<false>(net_, choice, tokens_, classes, room);
   }
 
  private:

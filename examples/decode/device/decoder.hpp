@@ -3,19 +3,36 @@
 // session.cuh, or absent.cpp in a build without CUDA.
 #pragma once
 
+#include <zoomr/cache/config.hpp>
 #include <zoomr/cache/statistics.hpp>
 #include <zoomr/concepts.hpp>
 #include <zoomr/taking.hpp>
+#include <zoomr/tier/tiered_pool.hpp>
 
 #include <filesystem>  // std::filesystem::path
 #include <functional>  // std::function
 #include <memory>      // std::unique_ptr
+#include <optional>    // std::optional
 #include <span>        // std::span
 
 #include "../config.hpp"
 #include "../policies.hpp"
 
 namespace decode::device {
+
+/// Where details live, if not on the device alone.
+struct details_room {
+  zoomr::tier_bytes tiers;  // device: 0 if there are none; host: pinned memory, 0 for as much as is needed
+  index segments = 0;       // room in the index; 0: for as many as there are tokens
+
+  bool tiered() const { return tiers.device > 0; }
+};
+
+/// What the arena of a tiered store has done.
+struct arena_cost : zoomr::tier_statistics {
+  std::int64_t far = 0;              // misses that were read where they lie
+  std::int64_t prefetched_hits = 0;  // of what was prefetched
+};
 
 /// What a run has cost, as far as it is counted on a device.
 struct run_cost {
@@ -24,6 +41,7 @@ struct run_cost {
   std::int64_t passes = 0;     // after the prompt, second ones counted
   double attended_mean = 0;    // tokens, mean over the tokens after the prompt, layers and heads
   zoomr::memory_use reserved;  // by the cache, for the longest sequence: taken before the first token
+  std::optional<arena_cost> arena;
 };
 
 /// One sequence under one policy; the calls are those of `session`.
@@ -56,7 +74,8 @@ class engine {
   /// A new sequence; one at a time.
   /// @param classes  [V]  must outlive the decoder
   /// @throws input_error if the policy is not supported; zoomr::error(device) if memory is short
-  virtual std::unique_ptr<decoder> open(const policy_choice& choice, std::span<const zoomr::token_class> classes) = 0;
+  virtual std::unique_ptr<decoder> open(const policy_choice& choice, std::span<const zoomr::token_class> classes,
+                                        const details_room& room) = 0;
 };
 
 /// Asked before anything is loaded.
@@ -70,7 +89,9 @@ std::unique_ptr<engine> load(const std::filesystem::path& directory, const model
 /// nullptr, or the sentence that says what zoomr::device_cache does not do yet of this policy.
 template <class Policy>
 constexpr const char* unsupported() {
-  if constexpr (Policy::selects) {
+  if constexpr (zoomr::tiered_store<decltype(Policy::store)> && decltype(Policy::retain)::observes) {
+    return "the policy gives tokens up, which --tiers on a device cannot do yet";
+  } else if constexpr (Policy::selects) {
     if constexpr (!zoomr::limited_selector<decltype(Policy::select)>)
       return "the policy's selector does not say its limits, so a device cannot follow it";
     else

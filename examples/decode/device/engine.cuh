@@ -3,6 +3,8 @@
 // compile time.
 #pragma once
 
+#include <zoomr/store/tiered.hpp>
+
 #include "session.cuh"
 
 namespace decode::device {
@@ -38,24 +40,41 @@ bool with_shape(index head_dim, index group, Visit visit) {
   return known;
 }
 
+/// The policy with the store that `--tiers` asks for.
+template <bool Tiered, class Policy>
+constexpr auto stored_as_asked(const Policy& policy) {
+  if constexpr (Tiered) {
+    return with_store(policy, zoomr::tiered<>{});
+  } else {
+    return policy;
+  }
+}
+
 /// The session of a policy; policies that a device does not know are refused.
+/// @tparam Tiered  details lie in pinned memory, with an arena on the device
 /// @throws input_error if the policy or the shape is not supported
-inline std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& choice, index tokens,
-                                             std::span<const zoomr::token_class> classes) {
+template <bool Tiered>
+std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& choice, index tokens,
+                                      std::span<const zoomr::token_class> classes, const details_room& room) {
   std::unique_ptr<decoder> made;
   const model_config& c = net.config();
-  with_policy(choice, [&](const auto& policy) {
-    using policy_type = std::remove_cvref_t<decltype(policy)>;
+  with_policy(choice, [&](const auto& chosen) {
+    const auto policy = stored_as_asked<Tiered>(chosen);
+    using policy_type = std::remove_cv_t<decltype(policy)>;
     if constexpr (unsupported<policy_type>() != nullptr) {
       fail(choice.name, ": ", unsupported<policy_type>());
     } else {
       with_shape(index(c.head_dim), index(c.heads / c.kv_heads), [&](auto shape) {
         using session_type = device_session<policy_type, shape.head_dim, shape.group>;
-        made = std::make_unique<session_type>(net, policy, tokens, classes);
+        made = std::make_unique<session_type>(net, policy, tokens, classes, room);
       });
     }
   });
   return made;
 }
+
+/// open_session<true>; in a file of its own, since nvcc takes as long for it as for all the rest (tiers.cu).
+std::unique_ptr<decoder> open_tiered(device_model& net, const policy_choice& choice, index tokens,
+                                     std::span<const zoomr::token_class> classes, const details_room& room);
 
 }  // namespace decode::device

@@ -5,7 +5,7 @@
 
 #include <zoomr/device_cache.cuh>
 
-#include <algorithm>  // std::copy, std::min
+#include <algorithm>  // std::copy, std::max, std::min
 
 #include "decoder.hpp"
 #include "model.cuh"
@@ -19,12 +19,16 @@ class device_session : public decoder {
 
   /// @param tokens   of the sequence, at most
   /// @param classes  [V]  must outlive the session
-  device_session(device_model& net, const Policy& policy, index tokens, std::span<const zoomr::token_class> classes)
+  /// @param room     of a policy whose store is tiered
+  device_session(device_model& net, const Policy& policy, index tokens, std::span<const zoomr::token_class> classes,
+                 const details_room& room = {})
       : net_(net),
-        limits_(limits(net, tokens, classes)),
+        limits_(limits(net, tokens, classes, room)),
         bytes_(cache_type::bytes(shape_of(net), policy, limits_)),
+        host_bytes_(cache_type::host_bytes(shape_of(net), policy, limits_)),
         memory_(static_cast<std::size_t>(bytes_)),
-        cache_(shape_of(net), policy, limits_, memory_.data(), net.on()),
+        details_(static_cast<std::size_t>(std::max<byte_count>(1, host_bytes_))),
+        cache_(shape_of(net), policy, limits_, memory_.data(), net.on(), 8, tiered ? details_.get().data() : nullptr),
         sequence_(cache_.open()),
         attended_(std::vector<std::int64_t>{0}, net.on()),
         ids_(static_cast<std::size_t>(net.chunk())),
@@ -58,9 +62,13 @@ class device_session : public decoder {
     const auto& sizes = cache_.arrays().sizes;
     const auto four = static_cast<byte_count>(sizeof(float));
     const auto number_bytes = static_cast<byte_count>(sizeof(typename zoomr::layout<Policy>::number));
-    made.reserved.details = std::int64_t{model.layers} * sizes.pages * sizes.page_numbers() * four;
+    const byte_count block = sizes.page_numbers() * four;
+    made.reserved.details =
+        (tiered ? std::int64_t{sizes.arena_slots} : std::int64_t{model.layers} * sizes.pages) * block;
+    made.reserved.host = host_bytes_;
     made.reserved.summaries = std::int64_t{model.lanes()} * sizes.segments * sizes.summary_numbers * number_bytes;
     made.reserved.metadata = bytes_ - made.reserved.details - made.reserved.summaries;
+    if constexpr (tiered) made.arena = arena(block);
     return made;
   }
 
@@ -68,6 +76,8 @@ class device_session : public decoder {
   zoomr::sequence sequence() const { return sequence_; }
 
  private:
+  static constexpr bool tiered = zoomr::tiered_store<decltype(Policy::store)>;
+
   // What the model's forward pass sees of a step.
   struct layers_of_step {
     typename cache_type::step_type& step;
@@ -94,13 +104,30 @@ class device_session : public decoder {
             static_cast<index>(c.head_dim)};
   }
 
-  static zoomr::config limits(const device_model& net, index tokens, std::span<const zoomr::token_class> classes) {
+  static zoomr::config limits(const device_model& net, index tokens, std::span<const zoomr::token_class> classes,
+                              const details_room& room) {
     return {.sequences = 1,
             .tokens = tokens,
-            .segments = tokens,
+            .segments = room.segments > 0 ? room.segments : tokens,
             .step_tokens = net.chunk(),
             .draft_tokens = 1,
+            .tiers = room.tiers,
             .classes = classes};
+  }
+
+  // The stream has been waited for.
+  arena_cost arena(byte_count block) {
+    zoomr::arena_counts counts;
+    copy_from_device(&counts, cache_.tiers(), sizeof counts, net_.on());
+    wait_for(net_.on());
+    arena_cost made;
+    made.hits = static_cast<std::int64_t>(counts.hits);
+    made.misses = static_cast<std::int64_t>(counts.misses);
+    made.far = static_cast<std::int64_t>(counts.far);
+    made.prefetched = static_cast<std::int64_t>(counts.prefetched);
+    made.prefetched_hits = static_cast<std::int64_t>(counts.prefetched_hits);
+    made.device_in = (made.misses - made.far + made.prefetched) * block;
+    return made;
   }
 
   // One step: a first pass, a second one if the selection has just changed, then commit; and the logits of its last
@@ -144,8 +171,10 @@ class device_session : public decoder {
 
   device_model& net_;
   zoomr::config limits_;
-  byte_count bytes_;                // of the cache
-  device_array<std::byte> memory_;  // its own
+  byte_count bytes_;                 // of the cache on the device
+  byte_count host_bytes_;            // and under it
+  device_array<std::byte> memory_;   // its own
+  pinned_array<std::byte> details_;  // of a tiered store
   cache_type cache_;
   zoomr::sequence sequence_;
   replayed first_pass_, second_pass_;

@@ -20,26 +20,38 @@ struct arena_counts {
   index wishes = 0;   // of this pass
   index fetched = 0;  // of the last one
   unsigned found = 0;
-  unsigned long long hits = 0;    // pages that a pass has found in the arena
-  unsigned long long misses = 0;  // that it has not
-  unsigned long long far = 0;     // of these, read where they lie, since all of the arena was being read
+  unsigned long long hits = 0;             // pages that a pass has found in the arena
+  unsigned long long misses = 0;           // that it has not
+  unsigned long long far = 0;              // of these, read where they lie, since all of the arena was being read
+  unsigned long long prefetched = 0;       // pages that have come while the layer before was attended
+  unsigned long long prefetched_hits = 0;  // hits among them
+};
+
+/// How pages come to the arena. The default presumes nothing; `calibrate_transfers` measures (device_calibration.cuh).
+struct transfer_plan {
+  index fetch_blocks = 128;  // of a kernel, that copy pages at the same time
+  bool fetches = true;       // false: every page is read where it lies, and the arena stays empty
+
+  friend constexpr bool operator==(const transfer_plan&, const transfer_plan&) = default;
 };
 
 /// Which blocks, pages in one layer, are on the device. Zeros are an empty arena.
 template <class T>
 struct device_arena {
-  static constexpr byte_count slot_bytes = 3 * sizeof(index);  // in the tables
+  static constexpr byte_count slot_bytes = 4 * sizeof(index);  // in the tables
 
   T* memory = nullptr;           // [slots][key | value][kv_heads][16][head_dim]
   index* slot_of = nullptr;      // [layers][pages]  the block's slot + 1
   index* block_in = nullptr;     // [slots]  its block + 1
-  unsigned* used = nullptr;      // [slots]  pass of the last use
+  unsigned* used = nullptr;      // [slots]  pass of the last use, or of the next, if that is expected
+  unsigned* came_for = nullptr;  // [slots]  pass for which the block was prefetched
   index* given = nullptr;        // [slots]  those that this pass's wishes get
-  unsigned* asked = nullptr;     // [entries]  pass that has asked last
+  unsigned* asked = nullptr;     // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
   index* places = nullptr;       // [entries]  slot, or slots + page: what this pass reads
   arena_wish* wishes = nullptr;  // [entries]
   arena_counts* counts = nullptr;
   index slots = 0;
+  transfer_plan plan;
 
   /// @param entries  of the sequences' page tables
   void carve(carver& from, index with_slots, index layers, index pages, std::int64_t entries,
@@ -49,6 +61,7 @@ struct device_arena {
     slot_of = from.take<index>(std::int64_t{layers} * pages);
     block_in = from.take<index>(slots);
     used = from.take<unsigned>(slots);
+    came_for = from.take<unsigned>(slots);
     given = from.take<index>(slots);
     asked = from.take<unsigned>(entries);
     places = from.take<index>(entries);
@@ -65,6 +78,7 @@ struct device_arena {
     zero(slot_of, blocks_);
     zero(block_in, slots);
     zero(used, slots);
+    zero(came_for, slots);
     zero(asked, entries_);
     zero(counts, 1);
   }

@@ -8,7 +8,8 @@
 #include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/sequences.hpp>
 
-#include <vector>  // std::vector
+#include <optional>  // std::optional
+#include <vector>    // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -33,6 +34,7 @@ struct device_core {
   device_table on_device[std::size_t{tables}];
   byte_count table_bytes;
   pinned_memory pinned;
+  std::optional<side_stream> beside;  // for what the next layer will read
 
   device_core(const shape& model, const Policy& with, const config& given, index splits, void* memory, stream on,
               void* details)
@@ -47,7 +49,10 @@ struct device_core {
     carve(arrays, from, sizes, on_device);
     carver from_host(pinned.data());
     for (device_table& table : on_host) table = carve_table(from_host, sizes);
-    if constexpr (tiered_store<decltype(Policy::store)>) arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
+      if (policy.store.prefetch && model.layers > 1) beside.emplace();
+    }
     zero_on_device(arrays.arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
     items.reserve(static_cast<std::size_t>(given.sequences));
     states.resize(static_cast<std::size_t>(given.sequences));
@@ -74,7 +79,7 @@ struct device_core {
     device_sizes<Policy> made(model, with, given, splits);
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
-      const byte_count others = bytes_of(made) + 4 * carver::alignment;  // of the arena and its three tables
+      const byte_count others = bytes_of(made) + 5 * carver::alignment;  // of the arena and its four tables
       ZOOMR_EXPECTS(given.tiers.device >= others + slot,
                     "config: tiers.device is " + std::to_string(given.tiers.device) + " bytes; it must be at least " +
                         std::to_string(others + slot) + ", for summaries, tables and a page of one layer");

@@ -15,25 +15,34 @@ inline namespace v0 {
 
 inline constexpr index place_threads = 512;
 inline constexpr index fetch_threads = 256;
-inline constexpr index fetch_blocks = 128;
 
-/// Notes that this pass reads a page of a sequence, the first time that it is asked for.
-/// @param entry  of the page tables
+/// Notes that the next pass reads a page of a sequence, the first time that it is asked for.
+/// @param entry   of the page tables
+/// @param ahead   while the pass before goes on: that pass's places stay as they are, and nothing is counted
 template <class Arrays>
-__device__ inline void ask_for_page(const Arrays& a, index layer, index entry) {
+__device__ inline void ask_for_page(const Arrays& a, index layer, index entry, bool ahead) {
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
-  if (atomicExch(&arena.asked[entry], pass) == pass) return;
+  const unsigned stamp = 2 * pass + (ahead ? 1 : 0);
+  if (atomicExch(&arena.asked[entry], stamp) == stamp) return;
   const index page = a.page_table[entry];
   const index slot = arena.slot_of[std::int64_t{layer} * a.sizes.pages + page] - 1;
   if (slot >= 0) {
     arena.used[slot] = pass;
+    if (ahead) return;
     arena.places[entry] = slot;
     atomicAdd(&arena.counts->found, 1u);
+    if (arena.came_for[slot] == pass) atomicAdd(&arena.counts->prefetched_hits, 1ull);
   } else {
-    arena.places[entry] = arena.slots + page;
+    if (!ahead) arena.places[entry] = arena.slots + page;
     arena.wishes[atomicAdd(&arena.counts->wishes, 1)] = {entry, page};
   }
+}
+
+/// True of the last token of a sequence in a pass, which in a prompt reads what all of them read.
+template <class Arrays>
+__device__ inline bool ends_chunk(const Arrays& a, index t) {
+  return t + 1 == a.table.counts->tokens || a.table.tokens[t + 1].sequence != a.table.tokens[t].sequence;
 }
 
 /// Asks for the pages that a pass reads in one layer: of each row after the prompt those of its runs, of a prompt all
@@ -42,23 +51,21 @@ template <class Policy, class T>
 __global__ void ask_for_pages_kernel(device_arrays<Policy, T> a, index layer) {
   const auto t = static_cast<index>(blockIdx.x);
   const auto row = static_cast<index>(blockIdx.y);
-  const index tokens = a.table.counts->tokens;
-  if (t >= tokens) return;
+  if (t >= a.table.counts->tokens) return;
   const device_token& token = a.table.tokens[t];
   const index first = token.sequence * a.sizes.sequence_pages;
   const auto thread = static_cast<index>(threadIdx.x);
   const auto threads = static_cast<index>(blockDim.x);
   if (token.prompt) {
-    const bool last = t + 1 == tokens || a.table.tokens[t + 1].sequence != token.sequence;
-    if (!last || row > 0) return;
-    for (index at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, first + at);
+    if (!ends_chunk(a, t) || row > 0) return;
+    for (index at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, first + at, false);
     return;
   }
   const tokens_of_runs read = a.tokens_of(t, row);
   for (index i = thread; i < read.tokens; i += threads) {
     const index slot = read.sequence_slot(i);
     const bool begins = slot % page_tokens == 0 || i == 0 || read.sequence_slot(i - 1) != slot - 1;
-    if (begins) ask_for_page(a, layer, first + slot / page_tokens);
+    if (begins) ask_for_page(a, layer, first + slot / page_tokens, false);
   }
 }
 
@@ -69,7 +76,7 @@ struct giving_order {
   static constexpr index of_age = 16;
   static constexpr index classes = 128;
 
-  /// @param age  passes since the slot was used, at least 1
+  /// @param age  passes since the slot was used, at least 1, and fewer than 2^31
   __device__ static index class_of(unsigned age, index layers) {
     const unsigned circles = age / static_cast<unsigned>(layers);
     if (circles == 0) return age < classes - of_age ? of_age - 1 + static_cast<index>(age) : classes - 1;
@@ -80,18 +87,22 @@ struct giving_order {
 };
 
 /// Finds slots for what was asked for and is not there. One block.
+/// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
+///               that what nobody foresees finds room
 template <class Policy, class T>
-__global__ void place_pages_kernel(device_arrays<Policy, T> a, index layer) {
+__global__ void place_pages_kernel(device_arrays<Policy, T> a, index layer, bool ahead) {
   __shared__ shared_array<index, giving_order::classes> of_class;
   __shared__ shared_array<index, 2> cut;  // the class that is given in part, and how many of it
   __shared__ block_scratch scratch;
   block_threads block(scratch);
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
-  const index wishes = arena.counts->wishes;
+  const index asked = arena.counts->wishes;
+  const index room = !arena.plan.fetches ? 0 : ahead ? arena.slots / 2 : arena.slots;
+  const index wishes = asked < room ? asked : room;
   const auto class_of = [&](index slot) {
     const unsigned age = pass - arena.used[slot];
-    return age == 0 ? giving_order::classes : giving_order::class_of(age, a.sizes.model.layers);
+    return age <= (ahead ? 1u : 0u) ? giving_order::classes : giving_order::class_of(age, a.sizes.model.layers);
   };
   for (index c = block.thread(); c < giving_order::classes; c += block.size()) of_class[c] = 0;
   __syncthreads();
@@ -129,27 +140,42 @@ __global__ void place_pages_kernel(device_arrays<Policy, T> a, index layer) {
     arena.block_in[slot] = wanted + 1;
     arena.slot_of[wanted] = slot + 1;
     arena.used[slot] = pass;
-    arena.places[arena.wishes[i].entry] = slot;
+    if (ahead) {
+      arena.came_for[slot] = pass;
+    } else {
+      arena.places[arena.wishes[i].entry] = slot;
+    }
   }
   if (block.thread() > 0) return;  // the others have read the counts
   arena_counts& counts = *arena.counts;
-  counts.hits += counts.found;
-  counts.misses += static_cast<unsigned>(wishes);
-  counts.far += static_cast<unsigned>(wishes - given);
   counts.fetched = given;
   counts.wishes = 0;
+  if (ahead) {
+    counts.prefetched += static_cast<unsigned>(given);
+    return;
+  }
+  counts.hits += counts.found;
+  counts.misses += static_cast<unsigned>(asked);
+  counts.far += static_cast<unsigned>(asked - given);
   counts.found = 0;
   counts.pass = pass;
 }
 
-/// Copies what has a slot now. Blocks take pages, threads 16 bytes.
+/// Copies a page in one layer; threads take 16 bytes. All threads of a block call it.
+template <class T>
+__device__ inline void copy_page(const T* page, T* copy, std::int64_t numbers) {
+  const auto* from = reinterpret_cast<const uint4*>(page);
+  auto* to = reinterpret_cast<uint4*>(copy);
+  const std::int64_t pieces = numbers * static_cast<std::int64_t>(sizeof(T)) / 16;
+  for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
+}
+
+/// Copies what has a slot now. Blocks take pages.
 template <class Policy, class T>
 __global__ void fetch_pages_kernel(device_arrays<Policy, T> a, index layer) {
-  const std::int64_t pieces = a.sizes.page_numbers() * static_cast<std::int64_t>(sizeof(T)) / 16;
+  const std::int64_t numbers = a.sizes.page_numbers();
   for (auto i = static_cast<index>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index>(gridDim.x)) {
-    const auto* from = reinterpret_cast<const uint4*>(a.key(layer, a.arena.wishes[i].page, 0));
-    auto* to = reinterpret_cast<uint4*>(a.arena.memory + a.arena.given[i] * a.sizes.page_numbers());
-    for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
+    copy_page(a.key(layer, a.arena.wishes[i].page, 0), a.arena.memory + a.arena.given[i] * numbers, numbers);
   }
 }
 

@@ -2,6 +2,7 @@
 // L6. What a step enqueues: the kernels' launches, part by part.
 #pragma once
 
+#include <zoomr/cache/device_ahead.cuh>
 #include <zoomr/cache/device_core.cuh>
 #include <zoomr/cache/device_fetching.cuh>
 #include <zoomr/cache/device_kernels.cuh>
@@ -94,6 +95,7 @@ struct device_launches {
 
   template <class Number>
   void append(index layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) const {
+    join(on);  // a page that comes must not miss what is written into it
     launch({grid(deciding + in_prompt), dim3(plain_threads)}, on, append_kernel<Policy, T, Number>, arrays(), layer,
            keys, values, core.limits.key_scale, core.limits.value_scale);
   }
@@ -104,6 +106,7 @@ struct device_launches {
     const shape& model = core.sizes.model;
     if (deciding > 0) select(layer, true, on);
     fetch(layer, on);
+    fetch_ahead(layer + 1, on);
     if (deciding > 0) gather_chosen(layer, queries, out, lse, on);
     if (in_prompt > 0) {
       const index first = core.decoding_shares;
@@ -122,14 +125,46 @@ struct device_launches {
   /// Brings what the layer's rows read to the arena of a tiered store.
   void fetch(index layer, stream on) const {
     if constexpr (tiered_store<decltype(Policy::store)>) {
+      join(on);
       launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on,
              ask_for_pages_kernel<Policy, T>, arrays(), layer);
-      const index warps = (std::min(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
-      launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<Policy, T>, arrays(),
-             layer);
-      const index blocks = std::min(core.sizes.sequences * core.sizes.sequence_pages, fetch_blocks);
-      launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<Policy, T>, arrays(), layer);
+      bring(layer, false, on);
     }
+  }
+
+  /// Brings what the layer will read, as far as that is known, while the one before is attended and the caller makes
+  /// its queries: until `join`, which `append` calls.
+  void fetch_ahead(index layer, stream from) const {
+    if constexpr (tiered_store<decltype(Policy::store)>) {
+      const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
+      if (!due || !foresees(layer)) return;
+      const stream on = core.beside->fork(from);
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on,
+             expect_pages_kernel<Policy, T>, core.policy, arrays(), layer);
+      bring(layer, true, on);
+    }
+  }
+  void join(stream on) const {
+    if (core.beside) core.beside->join(on);
+  }
+
+  /// True if some row of the pass may be known before its layer; of a graph, of any pass.
+  bool foresees(index layer) const {
+    if (fixed) return !Policy::selects || core.sizes.persists || layer < core.policy.zone.dense_layers;
+    const device_table& table = core.on_host[t];
+    return std::any_of(table.tokens, table.tokens + table.counts->tokens,
+                       [&](const device_token& token) { return known_before(core.policy, token, layer); });
+  }
+
+  /// Gives slots to what was asked for, and copies it there.
+  void bring(index layer, bool ahead, stream on) const {
+    const index warps = (std::min(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
+    launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<Policy, T>, arrays(),
+           layer, ahead);
+    const transfer_plan& plan = core.arrays.arena.plan;
+    if (!plan.fetches) return;
+    const index blocks = std::min(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
+    launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<Policy, T>, arrays(), layer);
   }
 
   /// Keys and values of a layer, as the rows of `of` name their pages.

@@ -42,12 +42,17 @@ class fault : public std::runtime_error {
 /// Of all that can run, the first is next, or the last, or any. A thread runs until it must wait.
 enum class order { forward, reverse, random };
 
+/// When the work of a side stream is done: before what its fork is given next, when it is joined, or piece by piece
+/// before each piece of that.
+enum class side_order { at_fork, at_join, between };
+
 /// How the next launches are run.
 struct settings {
   order threads = order::forward;
   order blocks = order::forward;
   std::uint64_t seed = 1;
   std::string without;  // "file:line" of a barrier that is left out: nobody waits, each thread has voted alone
+  side_order side = side_order::at_fork;
 };
 inline settings how;
 

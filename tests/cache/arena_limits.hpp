@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much a device cache over tiers must be given for an arena of so many blocks.
+#pragma once
+
+#include <cache/device_against_host.hpp>
+
+namespace zoomr_test {
+
+/// Limits under which the arena has room for `slots` blocks.
+template <class Policy>
+zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index slots, const shape& of = model) {
+  using sizes = zoomr::device_sizes<Policy>;
+  limits.tiers.device = zoomr::byte_count{1} << 40;
+  const zoomr::byte_count slot =
+      sizes(of, policy, limits, 3).page_numbers() * 4 + zoomr::device_arena<float>::slot_bytes;
+  for (limits.tiers.device = 0;;) {  // the least, as its refusal says
+    try {
+      zoomr::device_cache<Policy, float, 8, 2>::bytes(of, policy, limits, 3);
+      limits.tiers.device += (slots - 1) * slot;
+      return limits;
+    } catch (const zoomr::precondition_error& refused) {
+      const std::string what = refused.what();
+      const std::size_t at = what.find("at least ");
+      REQUIRE(at != std::string::npos);
+      const auto least = static_cast<zoomr::byte_count>(std::stoll(what.substr(at + 9)));
+      REQUIRE(least > limits.tiers.device);
+      limits.tiers.device = least;
+    }
+  }
+}
+
+}  // namespace zoomr_test
