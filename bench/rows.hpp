@@ -97,5 +97,6 @@ void add_attend_rows();
 void add_choose_rows();
 void add_step_rows();
 void add_host_rows();
+void add_file_rows();
 
 }  // namespace zoomr_bench
