@@ -144,6 +144,26 @@ TEST_CASE("what comes at once needs nothing begun behind it") {
   CHECK(begun_behind(0));
 }
 
+TEST_CASE("a read that is under way is made, though what it comes after counts as failed since") {
+  begin_anew();
+  ring().at_once = 0;
+  zoomr_test::temporary_folder folder;
+  block_file file(folder.path(), 8, 3);
+  std::int64_t numbers[4] = {};
+  file.write(0, &numbers[0]), file.write(1, &numbers[1]);
+  const auto read = [&](std::int64_t block, int to, ticket after = 0) {
+    return transfer{.to = &numbers[to], .bytes = 8, .file = &file, .block = block, .after = after};
+  };
+  unit::scripted_transfers engine;
+  const ticket good = engine.start({.from = &numbers[0], .to = &numbers[1], .bytes = 8});
+  for (int failures = 0; failures < 1024; ++failures)
+    CHECK_FALSE(engine.wait(engine.start(read(2, 2))));  // never written
+  engine.start(read(0, 0));
+  engine.start(read(2, 2));  // one more than can be told apart
+  const ticket last = engine.start(read(1, 3, good));
+  CHECK(engine.wait(last));
+}
+
 TEST_CASE("the thread beside begins reads") {
   begin_anew();
   for (int tries = 0; tries < 1000 && ring().submits < 100; ++tries) play_with<transfers_beside>({});
