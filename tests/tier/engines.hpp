@@ -55,8 +55,8 @@ class scripted_transfers {
     waiting_.pop_front();
     ++made_;
     const bool fails = script().made++ == script().fails;
-    const bool goes = early_.begun(made_) || (!fails && !failed_.has(one.after));
-    const bool made = goes && zoomr::moved(one);
+    const bool goes = !fails || early_.begun(made_);
+    const bool made = goes && early_.make(made_, one, failed_);
     if (fails && one.to != nullptr) std::memset(one.to, 0xee, static_cast<std::size_t>(one.bytes));
     if (fails || !made) failed_.add(made_);
   }

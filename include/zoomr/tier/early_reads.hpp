@@ -36,6 +36,12 @@ class early_reads {
     if (begun(next) && first.file->comes_late(first.to)) begin_behind(made, started, failed, waiting);
   }
 
+  /// Makes the next transfer, unless what it comes after has failed.
+  /// @return  false if it has failed
+  bool make(ticket next, const transfer& one, const failed_tickets& failed) const {
+    return (begun(next) || !failed.has(one.after)) && moved(one);  // what was begun must be finished
+  }
+
   /// Whether a transfer, of those that are not made, was begun.
   bool begun(ticket of) const { return of <= seen_ && begun_[of % window]; }
 

@@ -136,7 +136,7 @@ class transfers_beside {
     const stopwatch watch;
     early_.begin(next, started, failed_,
                  [this](ticket of) -> const transfer& { return waiting_[(of - 1) % most_waiting]; });
-    if ((failed_.has(one.after) && !early_.begun(next + 1)) || !moved(one)) {
+    if (!early_.make(next + 1, one, failed_)) {
       failed_.add(next + 1);
       any_failed_ = true;
     }
