@@ -13,6 +13,7 @@ int main() {
   add_step_rows();
   add_transfer_rows();
   add_host_rows();
+  add_file_rows();
   int faults = 0;
   for (const row& each : rows()) {
     try {

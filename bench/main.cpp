@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
   using namespace zoomr_bench;
 #if defined(ZOOMR_BENCH_HOST)
   add_host_rows();
+  add_file_rows();
 #else
   const auto device = described_device();
   if (device.empty()) {

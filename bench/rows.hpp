@@ -98,5 +98,6 @@ void add_choose_rows();
 void add_step_rows();
 void add_transfer_rows();
 void add_host_rows();
+void add_file_rows();
 
 }  // namespace zoomr_bench

@@ -24,13 +24,15 @@ inline transfer_script& script() {
   return one;
 }
 
-/// Makes transfers when the script says so, or when somebody waits: one thread, any schedule.
+/// Makes transfers when the script says so, or when somebody waits: one thread, any schedule. Reads are begun early
+/// where they can be.
 class scripted_transfers {
  public:
   ticket start(const transfer& one) {
     waiting_.push_back(one);
+    ++started_;
     some();
-    return ++started_;
+    return started_;
   }
   bool done(ticket of) {
     some();
@@ -47,18 +49,23 @@ class scripted_transfers {
     for (int left = script().made_now(); left > 0 && !waiting_.empty(); --left) next();
   }
   void next() {
+    early_.begin(made_, started_, failed_,
+                 [&](ticket of) -> const transfer& { return waiting_[static_cast<std::size_t>(of - made_ - 1)]; });
     const transfer one = waiting_.front();
     waiting_.pop_front();
     ++made_;
     const bool fails = script().made++ == script().fails;
+    const bool goes = !fails || early_.begun(made_);
+    const bool made = goes && early_.make(made_, one, failed_);
     if (fails && one.to != nullptr) std::memset(one.to, 0xee, static_cast<std::size_t>(one.bytes));
-    if (failed_.has(one.after) || fails || !zoomr::moved(one)) failed_.add(made_);
+    if (fails || !made) failed_.add(made_);
   }
 
   std::deque<transfer> waiting_;
   ticket started_ = 0;
   ticket made_ = 0;
   zoomr::failed_tickets failed_;
+  zoomr::early_reads early_;
 };
 
 static_assert(zoomr::transfer_engine<scripted_transfers>);

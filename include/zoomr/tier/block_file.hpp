@@ -5,12 +5,14 @@
 
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/types.hpp>
+#include <zoomr/tier/read_ring.hpp>
 
 #include <fcntl.h>   // open
 #include <unistd.h>  // pread, pwrite, ftruncate, close, unlink
 
 #include <cerrno>   // errno
 #include <cstring>  // std::memcpy, std::strerror
+#include <memory>   // std::unique_ptr
 #include <string>   // std::string
 #include <vector>   // std::vector
 
@@ -39,10 +41,11 @@ inline std::uint64_t checksum(const void* data, byte_count bytes) {
 class block_file {
  public:
   block_file() = default;
-  /// @param path  of a file that must not exist yet
+  /// @param path   of a file that must not exist yet
+  /// @param early  reads that may be under way before they are asked for, if there is io_uring
   /// @throws error(storage) if it cannot be made, or the disk has no room for it
-  block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks)
-      : block_bytes_(block_bytes), sums_(static_cast<std::size_t>(blocks)) {
+  block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks, index early = read_ring::places)
+      : block_bytes_(block_bytes), sums_(static_cast<std::size_t>(blocks)), ring_(std::make_unique<read_ring>(early)) {
     do file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     while (file_ < 0 && errno == EINTR);
     if (file_ < 0) fail("cannot be made", path);
@@ -55,11 +58,15 @@ class block_file {
     fail("cannot be given " + std::to_string(block_bytes * blocks) + " bytes", path);
   }
   block_file(block_file&& other) noexcept
-      : file_(other.file_), block_bytes_(other.block_bytes_), sums_(std::move(other.sums_)) {
+      : file_(other.file_),
+        block_bytes_(other.block_bytes_),
+        sums_(std::move(other.sums_)),
+        ring_(std::move(other.ring_)) {
     other.file_ = -1;
   }
   block_file& operator=(block_file&&) = delete;
   ~block_file() {
+    ring_.reset();  // waits for reads that are under way
     if (file_ >= 0) ::close(file_);
   }
 
@@ -67,14 +74,23 @@ class block_file {
   /// @throws error(storage) if they cannot all be written; the block is worth nothing then
   void write(std::int64_t block, const void* from) {
     sums_[static_cast<std::size_t>(block)] = checksum(from, block_bytes_);
-    each_piece(block, [&](byte_count done, std::size_t left, off_t at) {
+    each_piece(block, 0, [&](byte_count done, std::size_t left, off_t at) {
       return ::pwrite(file_, static_cast<const char*>(from) + done, left, at);
     });
   }
+  /// Whether reads can be begun before they are asked for.
+  bool begins_reads() const { return ring_->works(); }
+  /// Begins a read that must be asked for later.
+  /// @param to  as it will be asked for; nobody else touches it until then
+  /// @return    false if nothing was begun
+  bool begin_read(std::int64_t block, void* to) { return ring_->begin(file_, to, block_bytes_, block * block_bytes_); }
+  /// Whether a read that was begun did not come at once.
+  bool comes_late(const void* to) { return ring_->comes_late(to); }
   /// @param to  block_bytes bytes
   /// @throws error(storage) if they cannot all be read, or are not those that were written
   void read(std::int64_t block, void* to) {
-    each_piece(block, [&](byte_count done, std::size_t left, off_t at) {
+    const byte_count came = ring_->finish(to);  // what is missing, or has failed, is read now
+    each_piece(block, came, [&](byte_count done, std::size_t left, off_t at) {
       return ::pread(file_, static_cast<char*>(to) + done, left, at);
     });
     if (checksum(to, block_bytes_) != sums_[static_cast<std::size_t>(block)]) {
@@ -85,8 +101,8 @@ class block_file {
  private:
   // move(bytes done, bytes left, offset) says how many it has moved, as pread does.
   template <class Move>
-  void each_piece(std::int64_t block, Move move) {
-    for (byte_count done = 0; done < block_bytes_;) {
+  void each_piece(std::int64_t block, byte_count done, Move move) {
+    while (done < block_bytes_) {
       const auto moved =
           move(done, static_cast<std::size_t>(block_bytes_ - done), static_cast<off_t>(block * block_bytes_ + done));
       if (moved < 0 && errno == EINTR) continue;
@@ -104,6 +120,7 @@ class block_file {
   int file_ = -1;
   byte_count block_bytes_ = 0;
   std::vector<std::uint64_t> sums_;
+  std::unique_ptr<read_ring> ring_;
 };
 
 }  // namespace v0

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. Who moves blocks between tiers: in the caller's thread, or a thread beside it. Transfers are made in the order in
-// which they were started, so that whoever starts them need not wait for one to start the next.
+// which they were started, so that whoever starts them need not wait for one to start the next. (Reads of a file may be
+// under way before their turn; nobody can tell.)
 #pragma once
 
-#include <zoomr/tier/block_file.hpp>
+#include <zoomr/tier/early_reads.hpp>
 
-#include <algorithm>     // std::binary_search
 #include <atomic>        // std::atomic
 #include <chrono>        // std::chrono::steady_clock
 #include <mutex>         // std::mutex
@@ -14,35 +14,6 @@
 
 namespace zoomr {
 inline namespace v0 {
-
-/// A transfer that was started, counted from 1; 0: none.
-using ticket = std::uint64_t;
-
-/// One block from memory or a file to memory or a file.
-struct transfer {
-  const void* from = nullptr;  // nullptr: block `block` of the file
-  void* to = nullptr;          // nullptr: block `block` of the file
-  byte_count bytes = 0;
-  block_file* file = nullptr;
-  std::int64_t block = 0;
-  ticket after = 0;  // if that one has failed, this one fails too
-};
-
-/// @return  false if it has failed
-inline bool moved(const transfer& one) {
-  try {
-    if (one.from == nullptr) {
-      one.file->read(one.block, one.to);
-    } else if (one.to == nullptr) {
-      one.file->write(one.block, one.from);
-    } else {
-      std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
-    }
-    return true;
-  } catch (...) {  // it cannot be made; or memory ran out while an error was put into words
-    return false;
-  }
-}
 
 /// How long bytes were on their way, and how long somebody waited for them.
 struct transfer_times {
@@ -70,28 +41,6 @@ class stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// The failures so far. When there are very many, older transfers count as failed too: whoever asks makes them again.
-class failed_tickets {
- public:
-  failed_tickets() { failed_.reserve(1024); }
-  void add(ticket of) {  // later ones have higher numbers
-    if (failed_.size() == failed_.capacity()) {
-      all_until_ = of;
-      failed_.clear();
-    } else {
-      failed_.push_back(of);
-    }
-  }
-  /// Of a ticket that is done; 0 has not failed.
-  bool has(ticket of) const {
-    return of != 0 && (of <= all_until_ || std::binary_search(failed_.begin(), failed_.end(), of));
-  }
-
- private:
-  std::vector<ticket> failed_;
-  ticket all_until_ = 0;
-};
-
 /// Makes each transfer when it is started.
 class transfers_at_once {
  public:
@@ -115,7 +64,8 @@ class transfers_at_once {
 /// Makes transfers in a thread of its own, while the caller goes on. All calls come from one thread.
 ///
 /// Blocks are small, and waking a thread takes longer than copying one. So the thread looks for work for a while before
-/// it sleeps, and a caller that has to wait makes what comes before itself.
+/// it sleeps, and a caller that has to wait makes what comes before itself. While a disk is waited for, the reads
+/// behind are begun.
 class transfers_beside {
  public:
   /// @throws error(capacity) if no thread can be started
@@ -180,10 +130,13 @@ class transfers_beside {
   void make_one() {
     const std::lock_guard lock(making_);
     const ticket next = made_.load(std::memory_order_relaxed);
-    if ((started_.load(std::memory_order_acquire) & ~end_mark) == next) return;
+    const ticket started = started_.load(std::memory_order_acquire) & ~end_mark;
+    if (started == next) return;
     const transfer& one = waiting_[next % most_waiting];
     const stopwatch watch;
-    if (failed_.has(one.after) || !moved(one)) {
+    early_.begin(next, started, failed_,
+                 [this](ticket of) -> const transfer& { return waiting_[(of - 1) % most_waiting]; });
+    if (!early_.make(next + 1, one, failed_)) {
       failed_.add(next + 1);
       any_failed_ = true;
     }
@@ -199,6 +152,7 @@ class transfers_beside {
   std::atomic<bool> any_failed_ = false;
   std::mutex making_;      // by one thread at a time, in order
   failed_tickets failed_;  // under it
+  early_reads early_;      // under it
   std::thread worker_;     // last: it uses the rest
 };
 
