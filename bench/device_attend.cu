@@ -25,10 +25,11 @@ constexpr const char* type_name() {
   return "fp8";
 }
 
+template <class Tokens>
 struct listed_rows {
-  view<const attending_row<tokens_of_runs>> listed;
+  view<const attending_row<Tokens>> listed;
   index count = 0;
-  ZOOMR_HD attending_row<tokens_of_runs> at(index i) const { return listed[i]; }
+  ZOOMR_HD attending_row<Tokens> at(index i) const { return listed[i]; }
 };
 
 /// Keys and values in shuffled pages, [page][key | value][kv_head][16][head_dim]; each sequence has pages of its own.
@@ -74,15 +75,21 @@ struct problem {
   index tokens = 0;
   bool scattered = false;
   index splits = 1;
+  index draft = 1;  // query tokens of each sequence, all of which attend to all of them
 };
 
-template <class T, index Group>
+/// @tparam Tokens  shared_tokens_of_runs: those of a draft read together
+template <class T, index Group, class Tokens = tokens_of_runs>
 struct scene {
+  static constexpr bool together = shared_tokens<Tokens>;
+  static constexpr index heads = together ? 16 : Group;  // of a row
+
   problem p;
   const pool<T>& held;
   device_buffer<run> runs;
   device_buffer<index> before;
-  device_buffer<attending_row<tokens_of_runs>> listed;
+  device_buffer<unsigned> attending;
+  device_buffer<attending_row<Tokens>> listed;
   device_buffer<bfloat16> queries, out;
   device_buffer<float> lse, partial;
   device_buffer<unsigned> arrived;
@@ -90,11 +97,11 @@ struct scene {
   scene(const problem& of, const pool<T>& in)
       : p(of),
         held(in),
-        queries(of.sequences * std::int64_t{kv_heads} * Group * head_dim),
+        queries(of.sequences * std::int64_t{kv_heads} * of.draft * Group * head_dim),
         out(queries.size()),
-        lse(of.sequences * std::int64_t{kv_heads} * Group),
-        partial(gather_workspace_bytes<T, head_dim, Group>(of.sequences * kv_heads, of.splits) / 4),
-        arrived(std::int64_t{of.sequences} * kv_heads * 16) {
+        lse(of.sequences * std::int64_t{kv_heads} * of.draft * Group),
+        partial(gather_workspace_bytes<T, head_dim, heads>(of.sequences * of.draft * kv_heads, of.splits) / 4),
+        arrived(std::int64_t{of.sequences} * of.draft * kv_heads * 16) {
     std::vector<run> made;
     std::vector<index> sums;
     for (index first = 0, position = 0; first < p.tokens;) {
@@ -107,33 +114,47 @@ struct scene {
     runs = device_buffer<run>(made);
     before = device_buffer<index>(sums);
     const auto count = static_cast<index>(made.size());
-    std::vector<attending_row<tokens_of_runs>> all;
+    attending = device_buffer<unsigned>(std::vector<unsigned>(made.size(), ~0u));
+    std::vector<attending_row<Tokens>> all;
     for (index s = 0; s < p.sequences; ++s) {
-      for (index kv_head = 0; kv_head < kv_heads; ++kv_head) {
-        const tokens_of_runs tokens{view<const run>(runs.data(), {count}), view<const index>(before.data(), {count}),
-                                    held.pages_of(s), p.tokens, 4};
-        all.push_back({tokens, s, kv_head, kv_head * Group, Group});
+      for (index t = 0; t < p.draft; t += together ? p.draft : 1) {
+        for (index kv_head = 0; kv_head < kv_heads; ++kv_head) {
+          attending_row<Tokens> row;
+          static_cast<tokens_of_runs&>(row.tokens) = {view<const run>(runs.data(), {count}),
+                                                      view<const index>(before.data(), {count}), held.pages_of(s),
+                                                      p.tokens, 4};
+          if constexpr (together) {
+            row.tokens.attending = {attending.data(), {count}};
+            row.sharing = p.draft;
+          }
+          row.token = s * p.draft + t;
+          row.kv_head = kv_head;
+          row.first_head = kv_head * Group;
+          row.heads = Group;
+          all.push_back(row);
+        }
       }
     }
-    listed = device_buffer<attending_row<tokens_of_runs>>(all);
+    listed = device_buffer<attending_row<Tokens>>(all);
     fill_with_noise(queries.data(), queries.size(), 3);
     zero_on_device(arrived.data(), arrived.bytes(), the_stream());
   }
 
   void enqueue() const {
-    const extents<3> wide{{p.sequences, kv_heads * Group, head_dim}};
+    const extents<3> wide{{p.sequences * p.draft, kv_heads * Group, head_dim}};
     const auto rows = static_cast<index>(listed.size());
-    gather_task<T, bfloat16, listed_rows, scaled_logits> task;
+    gather_task<T, bfloat16, listed_rows<Tokens>, scaled_logits> task;
     task.layer = held.layer();
-    task.rows = {view<const attending_row<tokens_of_runs>>(listed.data(), {rows}), rows};
+    task.rows = {view<const attending_row<Tokens>>(listed.data(), {rows}), rows};
     task.logits = {1.0f / std::sqrt(static_cast<float>(head_dim))};
     task.queries = {queries.data(), wide};
     task.out = {out.data(), wide};
-    task.lse = {lse.data(), {{p.sequences, kv_heads * Group}}};
+    task.lse = {lse.data(), {{p.sequences * p.draft, kv_heads * Group}}};
     task.partial = partial.data();
     task.arrived = arrived.data();
-    gather_attend<T, head_dim, Group>(task, p.splits, the_stream());
+    gather_attend<T, head_dim, heads>(task, p.splits, the_stream());
   }
+  /// Of what is attended, each token once.
   double bytes() const { return 2.0 * p.sequences * p.tokens * kv_heads * head_dim * static_cast<double>(sizeof(T)); }
 };
 
@@ -160,6 +181,27 @@ void add_attend(const problem& p, l2 state, const std::string& suffix = "") {
   });
 }
 
+/// A draft whose tokens read together, and one after the other.
+template <class T, index Group>
+void add_draft(index sequences, index tokens, index draft) {
+  const auto add = [&](auto of, const std::string& how) {
+    using tokens_type = decltype(of);
+    const std::string name = "attend/" + std::string(type_name<T>()) + "/group:" + std::to_string(Group) +
+                             "/sequences:" + std::to_string(sequences) + "/tokens:" + std::to_string(tokens) +
+                             "/runs_of_24/draft:" + std::to_string(draft) + how;
+    add_row(name, 30, [=](int iterations) {
+      problem p{sequences, tokens, true, splits_for(sequences * kv_heads, tokens), draft};
+      const auto held = the_pool<T>();
+      const scene<T, Group, tokens_type> made(p, *held);
+      result got = reading(timed(l2::cold, iterations, [&] { made.enqueue(); }), made.bytes(), sequences * draft);
+      got.figures.push_back({"splits", p.splits});
+      return got;
+    });
+  };
+  add(shared_tokens_of_runs{}, "/together");
+  add(tokens_of_runs{}, "/each_alone");
+}
+
 template <class T, index Group>
 void add_grid() {
   for (const index sequences : toy ? std::vector<index>{2} : std::vector<index>{1, 8, 32}) {
@@ -183,6 +225,11 @@ void add_attend_rows() {
       add_attend<bfloat16, 4>({sequences, toy ? 90 : 2048, true, splits}, l2::cold,
                               "/splits:" + std::to_string(splits));
     }
+  }
+  for (const index sequences : toy ? std::vector<index>{1} : std::vector<index>{1, 8}) {
+    add_draft<bfloat16, 4>(sequences, toy ? 90 : 2048, 4);
+    add_draft<bfloat16, 8>(sequences, toy ? 90 : 2048, 2);
+    add_draft<float8, 4>(sequences, toy ? 90 : 2048, 4);
   }
   add_grid<float16, 4>();
   add_grid<float8, 4>();

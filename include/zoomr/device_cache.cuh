@@ -18,14 +18,17 @@ inline namespace v0 {
 /// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries
 /// itself, `hear` for the device (retain/rating.cuh).
 ///
+/// Tokens of a draft, and of a prompt's chunk, read keys and values together, up to 16 / Group of them. Where there are
+/// no drafts, a config.draft_tokens of 1 saves the joining of their runs, and memory for it.
+///
 /// With the store `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the device
 /// hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no room is
 /// read where it lies, and the host is not asked (cache/device_fetching.cuh). Unless the store's `prefetch` is off,
 /// what the next layer is known to read comes while one is attended, on a stream of the cache's own that forks from the
 /// caller's and joins it (cache/device_ahead.cuh). The store's order and engine are the host's.
 ///
-/// Not here yet, and refused: refresh on drift of one selection for all layers; a tiered store whose policy gives
-/// tokens up, or with a file; details of every other store lie on the device.
+/// Not here yet, and refused: a tiered store whose policy gives tokens up, or with a file; details of every other store
+/// lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
@@ -168,9 +171,6 @@ class device_cache {
     const char* problem = cache_problem(model, policy, limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
-    }
-    if (problem == nullptr && policy.refresh.drift() >= -1.0f && policy.agree.per == scope::sequence) {
-      problem = "device_cache: refresh on drift needs a selection for each layer, KV head or query head";
     }
     if constexpr (std::derived_from<decltype(Policy::summarize), typical_keys>) {
       using scratch = summary_scratch<typical_keys>;

@@ -77,9 +77,9 @@ class device_step {
   /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
-  /// @cost  2 launches without a selector, 3 or 4 with one, 1 more for the tokens of prompts; for retention 1 more, and
-  ///        for each prompt whose queries count 4 for each 32 of them and 1 or 2 at its end; over tiers 3 more, and 3
-  ///        beside that `append` of the next layer waits for
+  /// @cost  2 launches without a selector, 3 or 4 with one, 1 more where config.draft_tokens exceeds 1, 1 more for the
+  ///        tokens of prompts; for retention 1 more, and for each prompt whose queries count 4 for each 32 of them and
+  ///        1 or 2 at its end; over tiers 3 more, and 3 beside that `append` of the next layer waits for
   template <class Number>
   void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
     const shape& model = expect_layer(layer);
@@ -116,6 +116,7 @@ class device_step {
       if (!plan.again) continue;
       plan.packed = packed++;
       core_->list_token(1, at(i), plan.last(), plan.packed, true);
+      core_->list_shares(1, 1);
     }
     pass_ = packed > 0 ? 1 : 0;
     return packed > 0;

@@ -40,7 +40,10 @@ TEST_CASE("full and window") {
   check_texts(small::window);
 }
 TEST_CASE("zoomr: votes of all layers, stale") { check_texts(small::zoomr); }
-TEST_CASE("zoomr_mass: mass of all layers, asked again") { check_texts(small::zoomr_mass); }
+TEST_CASE("zoomr_mass: mass of all layers, asked again") {
+  check_texts(small::zoomr_mass);
+  check(with(small::zoomr_mass, [](auto& p) { p.zone.dense_layers = 1; }), kind::peaked, markup::pairs, 12);
+}
 TEST_CASE("zoomr_focus: each layer alone, in the same pass") { check_texts(small::zoomr_focus); }
 TEST_CASE("zoomr_follow: each layer alone, at every token") { check_texts(small::zoomr_follow); }
 TEST_CASE("sentence_box") { check_texts(small::sentence_box); }
@@ -62,12 +65,16 @@ TEST_CASE("an index of 16 bits") {
   check(typical_in_16_bits, kind::ties, markup::sentences, 7);
   check(typical_in_16_bits, kind::with_infinities, markup::sentences, 8);
 }
-TEST_CASE("on drift: for each KV head, each layer, each head") {
+TEST_CASE("on drift: for each KV head, each layer, each head, all layers") {
   check_texts(small::drifting);
   check(with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::layer, p.refresh.cosine = 0.8f; }),
         kind::uniform, markup::sentences, 9);
   check(with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
         kind::uniform, markup::pairs, 10);
+  const auto for_all = with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::sequence; });
+  check(for_all, kind::uniform, markup::sentences, 9, true);
+  check(for_all, kind::peaked, markup::stray, 10);
+  check(with(for_all, [](auto& p) { p.zone.dense_layers = 1; }), kind::uniform, markup::sentences, 11);
 }
 TEST_CASE("a mean of queries asks at the end of the prompt: that is the last one") {
   check(zoomr::compose(zoomr::sentences{.longest = 12}, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::running_mean{},
@@ -79,25 +86,27 @@ TEST_CASE("several sequences at once") {
   check_together(small::zoomr_mass, 2);
   check_together(running_sentences, 3);
 }
-TEST_CASE("groups of 8 heads, whose queries have 16 bits: the same choices, attended to on tensor cores") {
-  constexpr shape wide{2, 16, 2, 64};
-  const auto check_wide = [&](const auto& policy, markup text, std::uint64_t seed) {
+TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, the tokens of a draft together") {
+  const auto check_wide = [&](auto group, const auto& policy, markup text, std::uint64_t seed) {
     using policy_type = std::remove_cvref_t<decltype(policy)>;
     using zoomr::bfloat16;
+    constexpr shape wide{2, 2 * group(), 2, 64};
     INFO("seed ", seed);
     // of these keys and queries 16 bits hold everything, so that all scores are the host's
     const tape says = make_tape(wide, kind::ties, text, tokens, 30, seed);
     player<policy_type, bfloat16> host(wide, policy, limits_for(tokens));
-    player<policy_type, bfloat16, device_as_host<policy_type, bfloat16, 64, 8, bfloat16>> device(wide, policy,
-                                                                                                 limits_for(tokens));
+    player<policy_type, bfloat16, device_as_host<policy_type, bfloat16, 64, group(), bfloat16>> device(
+        wide, policy, limits_for(tokens));
     host.open(says);
     device.open(says);
     play_wildly(host, policy, seed);
     play_wildly(device, policy, seed);
     compare(host.at(0).log, device.at(0).log, 64, tolerance::rounded_weights(7, tokens) + tolerance::rounded(7));
   };
-  check_wide(small::quest, markup::sentences, 3);
-  check_wide(small::zoomr_mass, markup::pairs, 4);
+  check_wide(std::integral_constant<index, 8>{}, small::quest, markup::sentences, 3);
+  check_wide(std::integral_constant<index, 4>{}, small::quest, markup::sentences, 3);
+  check_wide(std::integral_constant<index, 4>{}, small::zoomr_mass, markup::pairs, 4);
+  check_wide(std::integral_constant<index, 1>{}, small::zoomr_focus, markup::pairs, 5);
 }
 TEST_CASE("each head alone, its tokens split over blocks") {
   constexpr shape split{2, 4, 2, 64};  // a tile is 32 tokens

@@ -73,6 +73,7 @@ struct tensor_warp {
   float max[2] = {-infinity, -infinity};         // of rows r and r + 8
   float sum[2] = {};                             // of this lane's tokens
   float factor = 1.0f;
+  unsigned by[2];  // the bits of rows r and r + 8, where several query tokens read together
 
   __device__ static index warp() { return static_cast<index>(threadIdx.x) / warp_lanes; }
   __device__ static index row() { return static_cast<index>(threadIdx.x) % warp_lanes / 4; }
@@ -89,9 +90,11 @@ struct tensor_warp {
   /// The first of the dimensions in column `column` of `value_numbers` tiles from `tile` on, one in each.
   __device__ static index dim(index tile, index column) { return first_dim() + tile * 8 + column * value_numbers; }
 
-  /// @param queries  [heads of the row, head_dim]  from this warp's first head on
+  /// @param of_head  of_head(h): the query of the h-th head from this warp's first on, [head_dim]
+  /// @param present  such heads
   /// @param scale    what q . k is multiplied by
-  __device__ void begin(const Number* queries, index present, float scale) {
+  template <class Queries>
+  __device__ void begin(Queries of_head, index present, float scale) {
     factor = scale;
 #pragma unroll
     for (index step = 0; step < HeadDim / 16; ++step) {
@@ -100,10 +103,18 @@ struct tensor_warp {
 #pragma unroll
       for (index i = 0; i < 4; ++i) {
         const index head = row() + i % 2 * 8;
-        const Number* of = queries + head * HeadDim + d + i / 2 * 2;
-        query[step][i] = head < present ? of[0].bits | static_cast<unsigned>(of[1].bits) << 16 : 0;
+        query[step][i] = 0;
+        if (head >= present) continue;
+        const Number* of = of_head(head) + d + i / 2 * 2;
+        query[step][i] = of[0].bits | static_cast<unsigned>(of[1].bits) << 16;
       }
     }
+  }
+
+  /// @param first  this warp's first head of the row
+  /// @param each   heads of a query token
+  __device__ void remember_tokens(index first, index each) {
+    for (index r = 0; r < 2; ++r) by[r] = 1u << (first + row() + 8 * r) / each;
   }
 
   /// Word `i` of a piece as operands, two numbers in each.
@@ -155,15 +166,16 @@ struct tensor_warp {
   }
 
   /// Raises the maxima to those of some logits, scales what is there, and makes the logits weights.
-  template <class Logits>
-  __device__ void weigh(float (&logit)[2][4], index tokens, Logits logits) {
+  template <class Logits, class Attended>
+  __device__ void weigh(float (&logit)[2][4], index tokens, Logits logits, Attended attended) {
 #pragma unroll
     for (index r = 0; r < 2; ++r) {
       float highest = max[r];
 #pragma unroll
       for (index i = 0; i < 4; ++i) {
         float& one = logit[i / 2][2 * r + i % 2];
-        one = token(i / 2, 2 * quarter() + i % 2) < tokens ? logits(one * factor) : -infinity;
+        const index of_tile = token(i / 2, 2 * quarter() + i % 2);
+        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one * factor) : -infinity;
         highest = fmaxf(highest, one);
       }
       highest = fmaxf(highest, __shfl_xor_sync(all_lanes, highest, 1));
@@ -224,12 +236,15 @@ struct tensor_warp {
 
   /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages; what comes after
   /// them is zeros.
-  template <class Logits, index N>
-  __device__ void add_tile(shared_array<uint4, N>& stages, index keys, index values, index tokens, Logits logits) {
+  /// @param attended  attended(token of the tile, bit of a query token); a value that is infinite or NaN reaches those
+  ///                  rows too that do not attend to it
+  template <class Logits, class Attended, index N>
+  __device__ void add_tile(shared_array<uint4, N>& stages, index keys, index values, index tokens, Logits logits,
+                           Attended attended) {
     if (token_part() * tokens_at_once >= tokens) return;  // the same for the warp
     float weight[2][4] = {};
     multiply(stages, keys, weight);
-    weigh(weight, tokens, logits);
+    weigh(weight, tokens, logits, attended);
     add_values(stages, values, weight);
   }
 

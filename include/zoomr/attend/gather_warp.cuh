@@ -44,6 +44,11 @@ struct gather_layout {
   ZOOMR_HD static constexpr index place(index token, index piece) { return token * pieces + piece; }
 };
 
+/// Where a row is that of one query token, all its heads attend to all its tokens.
+struct attended_by_all {
+  __device__ constexpr bool operator()(index, unsigned) const { return true; }
+};
+
 /// One warp's part of a block: the states of its heads over the tokens that it has seen.
 template <class T, index HeadDim, index Group>
 struct gather_warp {
@@ -55,6 +60,7 @@ struct gather_warp {
   float out[std::size_t{heads}][std::size_t{dims}] = {};
   float max[std::size_t{heads}];
   float sum[std::size_t{heads}] = {};
+  unsigned by[std::size_t{heads}];  // the bits of the heads' query tokens, where several read together
 
   __device__ static index warp() { return static_cast<index>(threadIdx.x) / warp_lanes; }
   __device__ static index lane() { return static_cast<index>(threadIdx.x) % layout::lanes; }
@@ -70,13 +76,20 @@ struct gather_warp {
     return (round * layout::token_parts + token_part()) * layout::tokens_at_once + token_slot();
   }
 
-  /// @param queries  [heads of the row, head_dim]  from this warp's first head on
-  template <class Number>
-  __device__ void begin(const Number* queries, index present, float factor) {
+  /// @param of_head  of_head(h): the query of the h-th head from this warp's first on, [head_dim]
+  /// @param present  such heads
+  template <class Queries>
+  __device__ void begin(Queries of_head, index present, float factor) {
     for (index h = 0; h < heads; ++h) {
       max[h] = -infinity;
-      for (index i = 0; i < dims; ++i) query[h][i] = h < present ? to_float(queries[h * HeadDim + dim(i)]) * factor : 0;
+      for (index i = 0; i < dims; ++i) query[h][i] = h < present ? to_float(of_head(h)[dim(i)]) * factor : 0;
     }
+  }
+  /// @param first  this warp's first head of the row
+  /// @param each   heads of a query token
+  __device__ void remember_tokens(index first, index each) {
+#pragma unroll
+    for (index h = 0; h < heads; ++h) by[h] = 1u << (first + h) / each;
   }
 
   /// This lane's numbers of the token at `first` of a stage.
@@ -129,8 +142,10 @@ struct gather_warp {
   }
 
   /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages.
-  template <class Logits, index N>
-  __device__ void add_tile(shared_array<uint4, N>& stages, index keys, index values, index tokens, Logits logits) {
+  /// @param attended  attended(token of the tile, bit of a query token)
+  template <class Logits, class Attended, index N>
+  __device__ void add_tile(shared_array<uint4, N>& stages, index keys, index values, index tokens, Logits logits,
+                           Attended attended) {
     for (index first = 0; first < layout::rounds; first += layout::at_once) {
       if (token_part() * layout::tokens_at_once + first * layout::step >= tokens) break;  // the same for the warp
       float weight[std::size_t{layout::at_once}][std::size_t{heads}];
@@ -141,7 +156,9 @@ struct gather_warp {
         for (index i = 0; i < dims; ++i) numbers[i] = 0.0f;
         if (present) read(stages, keys + token(first + r) * layout::pieces, numbers);
         multiply(numbers, weight[r]);
-        for (index h = 0; h < heads; ++h) weight[r][h] = present ? logits(weight[r][h]) : -infinity;
+        for (index h = 0; h < heads; ++h) {
+          weight[r][h] = present && attended(token(first + r), by[h]) ? logits(weight[r][h]) : -infinity;
+        }
       }
       weigh(weight);
 #pragma unroll
@@ -150,6 +167,7 @@ struct gather_warp {
         read(stages, values + token(first + r) * layout::pieces, numbers);
 #pragma unroll
         for (index h = 0; h < heads; ++h) {
+          if (!attended(token(first + r), by[h])) continue;  // not even if it is infinite
 #pragma unroll
           for (index i = 0; i < dims; ++i) out[h][i] = fused(weight[r][h], numbers[i], out[h][i]);
         }

@@ -6,6 +6,8 @@
 #include <zoomr/core/view.hpp>
 #include <zoomr/segment.hpp>
 
+#include <concepts>  // std::same_as
+
 namespace zoomr {
 inline namespace v0 {
 
@@ -58,12 +60,18 @@ struct tokens_of_runs {
   ZOOMR_HD index count() const { return tokens; }
   /// The slot in the pool of the `i`-th token.
   /// @cost  O(log runs)
-  ZOOMR_HD index slot(index i) const {
-    const index of_sequence = sequence_slot(i);
+  ZOOMR_HD index slot(index i) const { return slot_in(run_of(i), i); }
+  /// The same in the sequence.
+  ZOOMR_HD index sequence_slot(index i) const { return sequence_slot_in(run_of(i), i); }
+
+ protected:
+  ZOOMR_HD index slot_in(index at, index i) const {
+    const index of_sequence = sequence_slot_in(at, i);
     return pages[of_sequence >> page_bits] << page_bits | (of_sequence & ((1 << page_bits) - 1));
   }
-  /// The same in the sequence.
-  ZOOMR_HD index sequence_slot(index i) const {
+  ZOOMR_HD index sequence_slot_in(index at, index i) const { return runs[at].first + i - before[at]; }
+  /// The run of the `i`-th token.
+  ZOOMR_HD index run_of(index i) const {
     index first = 0;
     index last = runs.size();
     while (last - first > 1) {
@@ -74,7 +82,7 @@ struct tokens_of_runs {
         last = middle;
       }
     }
-    return runs[first].first + i - before[first];
+    return first;
   }
 };
 
@@ -87,7 +95,30 @@ struct tokens_of_slots {
   ZOOMR_HD index slot(index i) const { return slots[i]; }
 };
 
-/// What one KV head of one query token reads.
+/// A token that several query tokens read together.
+struct shared_token {
+  index slot = 0;
+  unsigned attending = 0;  // bit j: the j-th of them attends to it
+};
+
+/// A list that says of each token which query tokens attend to it.
+template <class Tokens>
+concept shared_tokens = requires(const Tokens& list, index i) {
+  { list.shared(i) } -> std::same_as<shared_token>;
+};
+
+/// Runs of which each is attended by some of the query tokens that read together: what one or more of them attend to.
+struct shared_tokens_of_runs : tokens_of_runs {
+  view<const unsigned> attending;  // [runs]; empty: there is one query token
+
+  /// @cost  O(log runs)
+  ZOOMR_HD shared_token shared(index i) const {
+    const index at = run_of(i);
+    return {slot_in(at, i), attending.size() == 0 ? 1u : attending[at]};
+  }
+};
+
+/// What one KV head reads for a query token, or, with `shared_tokens`, for a few that follow one another.
 template <class Tokens>
 struct attending_row {
   Tokens tokens;
@@ -95,6 +126,7 @@ struct attending_row {
   index kv_head = 0;     // whose keys and values
   index first_head = 0;  // query heads [first_head, first_head + heads)
   index heads = 0;
+  index sharing = 1;  // query tokens [token, token + sharing) read together; more than one only with shared_tokens
 };
 
 }  // namespace v0

@@ -3,6 +3,7 @@
 // here waits for the device.
 #pragma once
 
+#include <zoomr/cache/device_layout.cuh>
 #include <zoomr/cache/device_sequence.cuh>
 #include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/sequences.hpp>
@@ -25,7 +26,8 @@ struct device_core {
   std::vector<planned_token> planned;           // [step_tokens]
   std::vector<device_item> items;               // [sequences]  of the step in progress
   bool stepping = false;
-  index prompt_tokens = 0;  // of the step in progress
+  index prompt_tokens = 0;    // of the step in progress
+  index decoding_shares = 0;  // of its first pass: those before the prompts'
 
   static constexpr index tables = 3;  // first pass, second pass, choices at the end of a prompt
   device_table on_host[std::size_t{tables}];
@@ -194,6 +196,15 @@ struct device_core {
     if (for_itself && !made.dense) made.chooses = table.counts->tokens;
     table.tokens[table.counts->tokens++] = made;
   }
+  /// Says that the last `tokens` tokens of table `t` are of one sequence, and read together as far as that goes.
+  void list_shares(index t, index tokens) {
+    const device_table& table = on_host[t];
+    for (index left = tokens; left > 0;) {
+      const index shared = std::min(left, sizes.sharing());
+      table.shares[table.counts->shares++] = {table.counts->tokens - left, shared};
+      left -= shared;
+    }
+  }
 
   /// Fills the first pass's table: tokens after the prompt come first.
   void list_step() {
@@ -205,8 +216,10 @@ struct device_core {
         for (index i = 0; i < item.plan.tokens; ++i) {
           list_token(0, item, item.plan.first + i, item.plan.packed + i, false);
         }
+        list_shares(0, item.plan.tokens);
         prompt_tokens += prompt ? item.plan.tokens : 0;
       }
+      if (!prompt) decoding_shares = on_host[0].counts->shares;
     }
     for (const device_item& item : items) {
       list_closings(0, item.plan.seq);

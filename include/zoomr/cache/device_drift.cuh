@@ -4,13 +4,15 @@
 #pragma once
 
 #include <zoomr/cache/device_layout.cuh>
+#include <zoomr/core/block.cuh>
 #include <zoomr/math/dot.cuh>
 
 namespace zoomr {
 inline namespace v0 {
 
 /// For each row of the tokens that choose: does it choose anew, or keep what is in force? And the query that the choice
-/// is remembered by. A warp for each row: a block is one.
+/// is remembered by. A warp for each row: a block is one. Where one choice serves all layers, the products of the
+/// layers before are added to: what the last layer finds counts, and `keep_references` follows.
 /// @cost  reads the row's queries, and those of the last choice, once or twice
 template <class Policy, class T, class Number>
 __global__ void drift_kernel(Policy policy, device_arrays<Policy, T> a, index layer, view<const Number, 3> queries) {
@@ -30,9 +32,10 @@ __global__ void drift_kernel(Policy policy, device_arrays<Policy, T> a, index la
   bool drifted = !token.if_drifted;
   if (!drifted) {
     const view<const float, 2> reference = a.reference_of(token.reads, layer);
-    float along = 0.0f;
-    float now = 0.0f;
-    float then = 0.0f;
+    drift_products& so_far = a.products[a.token_row(t, row)];
+    const bool goes_on = a.sizes.drifts_as_one && layer > 0;
+    auto [along, now, then] = goes_on ? so_far : drift_products{};
+    __syncwarp(all_lanes);
     for (index head = row * heads; head < (row + 1) * heads; ++head) {
       float partial[3] = {};
       for (index d = lane; d < model.head_dim; d += warp_lanes) {
@@ -45,15 +48,26 @@ __global__ void drift_kernel(Policy policy, device_arrays<Policy, T> a, index la
       now += warp_sum(partial[1]);
       then += warp_sum(partial[2]);
     }
+    if (lane == 0) so_far = {along, now, then};
     drifted = !(along >= policy.refresh.drift() * square_root(now) * square_root(then));
   }
   if (lane == 0) a.drifted[a.token_row(t, row)] = drifted ? 1 : 0;
   const view<float, 2> kept = a.reference_of(token.chooses, layer);
   for (index head = row * heads; head < (row + 1) * heads; ++head) {
     for (index d = lane; d < model.head_dim; d += warp_lanes) {
-      kept(head, d) = drifted ? asked(head, d) : a.reference_of(token.reads, layer)(head, d);
+      const bool turned = drifted || a.sizes.drifts_as_one;
+      kept(head, d) = turned ? asked(head, d) : a.reference_of(token.reads, layer)(head, d);
     }
   }
+}
+
+/// The choice that a token keeps is remembered by the queries that have made it, in all layers.
+template <class Arrays>
+__device__ void keep_references(block_threads& block, const Arrays& a, const device_token& token) {
+  const std::int64_t numbers = a.sizes.model.layers * a.sizes.query_numbers();
+  const float* from = a.references + token.reads * numbers;
+  float* to = a.references + token.chooses * numbers;
+  for (std::int64_t i = block.thread(); i < numbers; i += block.size()) to[i] = from[i];
 }
 
 }  // namespace v0

@@ -61,14 +61,8 @@ __global__ void ask_for_pages_kernel(device_arrays<Policy, T> a, index layer) {
     for (index at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, first + at, false);
     return;
   }
-  const std::int64_t at_row = a.token_row(t, row);
-  const attended_size size = a.read[at_row];
-  const tokens_of_runs read{{a.runs + at_row * a.sizes.most_runs(), {size.runs}},
-                            {a.before + at_row * a.sizes.most_runs(), {size.runs}},
-                            a.pages_of(token.sequence),
-                            size.tokens,
-                            4};
-  for (index i = thread; i < size.tokens; i += threads) {
+  const tokens_of_runs read = a.tokens_of(t, row);
+  for (index i = thread; i < read.tokens; i += threads) {
     const index slot = read.sequence_slot(i);
     const bool begins = slot % page_tokens == 0 || i == 0 || read.sequence_slot(i - 1) != slot - 1;
     if (begins) ask_for_page(a, layer, first + slot / page_tokens, false);

@@ -7,6 +7,7 @@
 #include <zoomr/agree/head_votes.cuh>
 #include <zoomr/agree/pooled_mass.cuh>
 #include <zoomr/agree/pooled_score.cuh>
+#include <zoomr/cache/device_drift.cuh>
 #include <zoomr/cache/device_layout.cuh>
 #include <zoomr/score/scores.cuh>
 #include <zoomr/select/choose.cuh>
@@ -107,6 +108,7 @@ struct rows_to_score {
  private:
   // A row of the selection may be that of some heads of the KV head, or of several KV heads.
   __device__ bool chooses_anew(index t, index kv_head) const {
+    if (a.sizes.drifts_as_one) return true;  // only the last layer will know
     const index rows = a.sizes.layer_rows;
     const index each = rows > a.sizes.model.kv_heads ? rows / a.sizes.model.kv_heads : 1;
     const index first = rows == 1 ? 0 : kv_head * each;
@@ -227,7 +229,12 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
   if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
   block_threads block(scratch);
   const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, 0};
-  choose_row(block, walk_scratch, policy.select, row.to_choose());
+  if (a.chooses_anew(t, 0)) {
+    choose_row(block, walk_scratch, policy.select, row.to_choose());
+  } else {
+    row.keep_choice(block);
+    keep_references(block, a, row.token);
+  }
 }
 
 /// Makes the choices of one layer, if they are due, and finds the runs of its tokens; a block for each row.

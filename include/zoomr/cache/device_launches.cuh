@@ -4,7 +4,6 @@
 
 #include <zoomr/cache/device_ahead.cuh>
 #include <zoomr/cache/device_core.cuh>
-#include <zoomr/cache/device_drift.cuh>
 #include <zoomr/cache/device_fetching.cuh>
 #include <zoomr/cache/device_kernels.cuh>
 #include <zoomr/cache/device_retaining.cuh>
@@ -80,7 +79,8 @@ struct device_launches {
 
   template <class Number>
   void score(index layer, view<const Number, 3> queries, stream on) const {
-    if (deciding == 0 || layer < core.policy.zone.dense_layers) return;
+    if (deciding == 0) return;
+    if (layer < core.policy.zone.dense_layers && !for_all(core.policy)) return;  // a choice for all is made by all
     if (core.sizes.drifts) {
       launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, on, drift_kernel<Policy, T, Number>,
              core.policy, arrays(), layer, queries);
@@ -107,12 +107,12 @@ struct device_launches {
     if (deciding > 0) select(layer, true, on);
     fetch(layer, on);
     fetch_ahead(layer + 1, on);
-    if (deciding > 0) {
-      const chosen_rows<Policy, T> rows{{}, deciding * core.sizes.readers()};
-      gather(layer, queries, out, lse, rows, core.sizes.splits, on);
-    }
+    if (deciding > 0) gather_chosen(layer, queries, out, lse, on);
     if (in_prompt > 0) {
-      gather(layer, queries, out, lse, prompt_rows<Policy, T>{{}, (deciding + in_prompt) * model.kv_heads}, 1, on);
+      const index first = core.decoding_shares;
+      const index shares = core.on_host[t].counts->shares - first;
+      const prompt_rows<Policy, T> rows{{}, shares * model.kv_heads, first};
+      gather<together>(layer, queries, out, lse, rows, 1, on);
     }
     if (layer == model.layers - 1 && t == 0) end_choices(on);
   }
@@ -182,7 +182,26 @@ struct device_launches {
     }
   }
 
-  template <class Number, class Rows>
+  /// Heads of a row where tokens read together.
+  static constexpr index together = Group < most_sharing ? most_sharing : Group;
+
+  /// Attends for the tokens after the prompt: where there may be drafts, for those of one together.
+  template <class Number>
+  void gather_chosen(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse,
+                     stream on) const {
+    const index readers = core.sizes.readers();
+    if (core.sizes.decode_shares == 0) {
+      const chosen_rows<Policy, T> rows{{}, deciding * readers};
+      gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, on);
+      return;
+    }
+    const index shares = fixed ? core.sizes.decode_shares : t == 0 ? core.decoding_shares : deciding;
+    launch({grid(shares, core.sizes.layer_rows), dim3(resolve_threads)}, on, share_kernel<Policy, T>, arrays());
+    gather<together>(layer, queries, out, lse, shared_rows<Policy, T>{{}, shares * readers}, core.sizes.splits, on);
+  }
+
+  /// @tparam Heads  of a row
+  template <index Heads, class Number, class Rows>
   void gather(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, const Rows& rows,
               index splits, stream on) const {
     device_arrays<Policy, T> of = arrays();
@@ -199,7 +218,7 @@ struct device_launches {
     task.value_scale = core.limits.value_scale;
     task.partial = of.partial;
     task.arrived = of.arrived;
-    gather_attend<T, HeadDim, Group>(task, splits, on);
+    gather_attend<T, HeadDim, Heads>(task, splits, on);
   }
 
   /// Gives up what the commits of this step have made due.

@@ -1,70 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a device cache keeps in memory, and the table that a step uploads. Plain data: host and device see the same.
+// L6. What a device cache keeps in memory. Plain data: host and device see the same.
 #pragma once
 
-#include <zoomr/attend/resolve.cuh>
+#include <zoomr/attend/share.cuh>
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/device_arena.cuh>
-#include <zoomr/cache/device_retained.cuh>
+#include <zoomr/cache/device_table.cuh>
 #include <zoomr/cache/plan.hpp>
 #include <zoomr/cache/sequence_state.hpp>
 
 namespace zoomr {
 inline namespace v0 {
 
-/// One token of a pass, as the host has planned it.
-struct device_token {
-  index sequence = 0;
-  index position = 0;
-  index slot = 0;      // where its key goes
-  index row = 0;       // of the queries
-  index segments = 0;  // closed before this step
-  index sums = 1;      // queries in the running sum, this one included
-  index reads = -1;    // place of the choice that it attends under; -1: there is none yet
-  index chooses = -1;  // place of the choice that it makes; -1: it makes none
-  held_slots held;     // of its sequence
-  zone_bounds zone;    // of its query
-  bool dense = false;  // attends to everything, in all layers
-  bool prompt = false;
-  bool noted = false;       // it ends a prompt, and its queries make the first choice
-  bool if_drifted = false;  // it chooses only where its query has turned away from that of the choice in force
-};
-
-/// A segment that has closed since the last upload: it goes into the table, and is summarised.
-struct device_closing {
-  index sequence = 0;
-  index id = 0;
-  segment closed;
-  held_slots held;  // of the sequence
-};
-
-/// A sequence whose segments are all summarised again, since its lanes hold other tokens than before.
-struct device_again {
-  index sequence = -1;  // -1: none
-  index segments = 0;
-  held_slots held;
-};
-
-/// A page that the tokens of a step lie in.
-struct device_page {
-  index sequence = 0;
-  index at = 0;
-  index page = 0;
-};
-
-struct device_counts {
-  index tokens = 0;
-  index closings = 0;
-  index pages = 0;
-};
-
-/// What a step uploads, in one piece. The same lists on the host, pinned, and on the device.
-struct device_table {
-  device_counts* counts = nullptr;
-  device_token* tokens = nullptr;      // [step_tokens]
-  device_closing* closings = nullptr;  // [most_closings]
-  device_page* pages = nullptr;        // [most_pages]
-};
+/// Heads of all query tokens that read together, at most: the rows of a tensor core's tile.
+inline constexpr index most_sharing = 16;
 
 /// How many of everything a device cache has.
 template <class Policy>
@@ -73,6 +22,7 @@ struct device_sizes {
   index sequences = 0;
   index step_tokens = 0;
   index decode_tokens = 0;    // of a step, after the prompt
+  index decode_shares = 0;    // of these; 0: there are no drafts, each token reads alone
   index pages = 0;            // of the pool
   index arena_slots = 0;      // blocks that the device holds of a tiered store
   index sequence_pages = 0;   // of one sequence
@@ -89,7 +39,8 @@ struct device_sizes {
   index noted = 0;    // queries remembered until tokens are given up again
   index carried = 0;  // tokens whose attention adds up, of each query head; 0: it does not
   bool persists = false;
-  bool drifts = false;  // choices depend on drift
+  bool drifts = false;         // choices depend on drift
+  bool drifts_as_one = false;  // that of all layers together
 
   device_sizes() = default;
   device_sizes(const shape& with, const Policy& policy, const config& limits, index with_splits) : model(with) {
@@ -97,6 +48,10 @@ struct device_sizes {
     step_tokens = limits.step_tokens;
     decode_tokens = static_cast<index>(
         std::min<std::int64_t>(limits.step_tokens, std::int64_t{limits.sequences} * limits.draft_tokens));
+    if (limits.draft_tokens > 1 && sharing() > 1) {
+      const index of_draft = (limits.draft_tokens + sharing() - 1) / sharing();
+      decode_shares = static_cast<index>(std::min<std::int64_t>(decode_tokens, std::int64_t{sequences} * of_draft));
+    }
     pages = pages_for(limits.pool());
     sequence_pages = pages_for(limits.tokens);
     splits = with_splits;
@@ -110,6 +65,7 @@ struct device_sizes {
       layer_rows = rows_in_layer(policy.agree.per);
       persists = layout<Policy>::persists(policy);
       drifts = layout<Policy>::drifts(policy);
+      drifts_as_one = drifts && policy.agree.per == scope::sequence;
       place_rows = persists ? host.selection_rows : layer_rows;
       ring = persists ? limits.undo() + 2 : 0;
       places = persists ? sequences * ring : decode_tokens;
@@ -122,8 +78,17 @@ struct device_sizes {
   }
   /// Rows of attention for each token: one for each KV head, or for each head where each chooses alone.
   ZOOMR_HD index readers() const { return layer_rows == model.heads ? model.heads : model.kv_heads; }
+  /// Query tokens that may share a load: as many as a block of gather_attend has room for heads.
+  ZOOMR_HD index sharing() const { return model.group() < most_sharing ? most_sharing / model.group() : 1; }
   /// Heads for which rows have room, present or not.
-  std::int64_t attending_heads() const { return std::int64_t{decode_tokens} * readers() * model.group(); }
+  std::int64_t attending_heads() const {
+    if (decode_shares > 0) return std::int64_t{decode_shares} * readers() * most_sharing;
+    return std::int64_t{decode_tokens} * readers() * model.group();
+  }
+  /// Lists that shares read have room for so many runs, for each token and row.
+  std::int64_t shared_run_room() const {
+    return decode_shares > 0 ? std::int64_t{decode_tokens} * layer_rows * 2 * most_runs() : 0;
+  }
   ZOOMR_HD index most_runs() const { return 2 * segments + 2; }
   index most_closings() const { return step_tokens + 3 * sequences; }
   index most_pages() const { return pages_for(step_tokens) + 2 * sequences; }
@@ -140,8 +105,16 @@ device_table carve_table(carver& from, const device_sizes<Policy>& sizes) {
   table.tokens = from.take<device_token>(sizes.step_tokens);
   table.closings = from.take<device_closing>(sizes.most_closings());
   table.pages = from.take<device_page>(sizes.most_pages());
+  table.shares = from.take<device_share>(sizes.step_tokens);
   return table;
 }
+
+/// How a query lies to the one that has chosen: their product, and that of each with itself.
+struct drift_products {
+  float along = 0.0f;
+  float now = 0.0f;
+  float then = 0.0f;
+};
 
 /// Everything that a device cache keeps on the device.
 template <class Policy, class T>
@@ -150,24 +123,29 @@ struct device_arrays {
 
   device_sizes<Policy> sizes;
   device_table table;
-  T* pool = nullptr;              // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered store: the host's
-  index* page_table = nullptr;    // [sequences][sequence_pages]
-  segment* segments = nullptr;    // [sequences][segments]
-  number* summaries = nullptr;    // [sequences][lanes][segments][head_dim][rows]
-  float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
-  float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
-  index* drifted = nullptr;       // [decode_tokens][layer_rows]  1: the row chooses anew
-  float* asking = nullptr;        // [sequences][layers][heads][head_dim]  queries of the prompt's last token
-  level* levels = nullptr;        // [places][place_rows][segments]
-  selection_row* rows = nullptr;  // [places][place_rows]
-  float* scores = nullptr;        // [decode_tokens][heads][segments]
-  tally* tallies = nullptr;       // [decode_tokens][layer_rows][segments]
-  index* left = nullptr;          // [decode_tokens][layer_rows][segments]
-  run* runs = nullptr;            // [decode_tokens][layer_rows][most_runs]
-  index* before = nullptr;        // [decode_tokens][layer_rows][most_runs]
-  attended_size* read = nullptr;  // [decode_tokens][layer_rows]
-  float* partial = nullptr;       // [decode_tokens * readers][splits][group][head_dim + 2]
-  unsigned* arrived = nullptr;    // [decode_tokens * readers * group]
+  T* pool = nullptr;            // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered store: the host's
+  index* page_table = nullptr;  // [sequences][sequence_pages]
+  segment* segments = nullptr;  // [sequences][segments]
+  number* summaries = nullptr;  // [sequences][lanes][segments][head_dim][rows]
+  float* sums = nullptr;        // [sequences][records][layers][heads][head_dim]  by position
+  float* references = nullptr;  // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
+  drift_products* products = nullptr;    // [decode_tokens][layer_rows]
+  index* drifted = nullptr;              // [decode_tokens][layer_rows]  1: the row chooses anew
+  float* asking = nullptr;               // [sequences][layers][heads][head_dim]  queries of the prompt's last token
+  level* levels = nullptr;               // [places][place_rows][segments]
+  selection_row* rows = nullptr;         // [places][place_rows]
+  float* scores = nullptr;               // [decode_tokens][heads][segments]
+  tally* tallies = nullptr;              // [decode_tokens][layer_rows][segments]
+  index* left = nullptr;                 // [decode_tokens][layer_rows][segments]
+  run* runs = nullptr;                   // [decode_tokens][layer_rows][most_runs]
+  index* before = nullptr;               // [decode_tokens][layer_rows][most_runs]
+  attended_size* read = nullptr;         // [decode_tokens][layer_rows]
+  run* shared_runs = nullptr;            // [layer_rows][decode_tokens][2 * most_runs]  of the tokens that read together
+  index* shared_before = nullptr;        // [layer_rows][decode_tokens][2 * most_runs]
+  unsigned* attending = nullptr;         // [layer_rows][decode_tokens][2 * most_runs]
+  attended_size* shared_read = nullptr;  // [layer_rows][decode_tokens]
+  float* partial = nullptr;              // [attending_heads][splits][head_dim + 2]
+  unsigned* arrived = nullptr;           // [attending_heads]
   retained_arrays retained;
   device_arena<T> arena;
   device_again again;
@@ -188,11 +166,17 @@ struct device_arrays {
     runs = from.take<run>(rows_of_tokens * of.most_runs());
     before = from.take<index>(rows_of_tokens * of.most_runs());
     read = from.take<attended_size>(rows_of_tokens);
+    const std::int64_t shared_room = of.shared_run_room();
+    shared_runs = from.take<run>(shared_room);
+    shared_before = from.take<index>(shared_room);
+    attending = from.take<unsigned>(shared_room);
+    shared_read = from.take<attended_size>(of.decode_shares > 0 ? rows_of_tokens : 0);
     if constexpr (Policy::selects) {
       const std::int64_t layer_queries = model.layers * of.query_numbers();
       summaries = from.take<number>(std::int64_t{of.sequences} * model.lanes() * of.segments * of.summary_numbers);
       sums = from.take<float>(std::int64_t{of.sequences} * of.records * layer_queries);
       references = from.take<float>(of.drifts ? of.places * layer_queries : 0);
+      products = from.take<drift_products>(of.drifts ? rows_of_tokens : 0);
       drifted = from.take<index>(of.drifts ? rows_of_tokens : 0);
       asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
       levels = from.take<level>(std::int64_t{of.places} * of.place_rows * of.segments);
@@ -271,6 +255,20 @@ struct device_arrays {
     return {levels + of_place * sizes.segments, {count}};
   }
   ZOOMR_HD std::int64_t token_row(index token, index row) const { return std::int64_t{token} * sizes.layer_rows + row; }
+  /// What a token attends to under row `row`.
+  ZOOMR_HD tokens_of_runs tokens_of(index token, index row) const {
+    const std::int64_t at = token_row(token, row);
+    const index size = read[at].runs;
+    return {{runs + at * sizes.most_runs(), {size}},
+            {before + at * sizes.most_runs(), {size}},
+            pages_of(table.tokens[token].sequence),
+            read[at].tokens,
+            4};
+  }
+  /// Where `shared_read` has what a share reads under row `row`; its lists begin at 2 * most_runs times as much.
+  ZOOMR_HD std::int64_t share_row(const device_share& share, index row) const {
+    return std::int64_t{row} * sizes.decode_tokens + share.first;
+  }
 };
 
 }  // namespace v0

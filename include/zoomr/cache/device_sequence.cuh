@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What the host knows of a sequence of a device cache, and of its part of a step.
+// L6. What the host's half of a device cache knows of a sequence, and of its part of a step.
 #pragma once
 
-#include <zoomr/cache/device_layout.cuh>
+#include <zoomr/cache/device_retained.cuh>
+#include <zoomr/cache/plan.hpp>
+#include <zoomr/cache/sequence_state.hpp>
 
 #include <vector>  // std::vector
 
