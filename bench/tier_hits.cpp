@@ -4,13 +4,14 @@
 #include <zoomr/tier/tiered_pool.hpp>
 
 #include <algorithm>  // std::find, std::max, std::min
+#include <array>      // std::array
 #include <fstream>    // std::ifstream
 #include <iostream>   // std::cout, std::cerr
 #include <map>        // std::map
 #include <set>        // std::set
 #include <sstream>    // std::istringstream
 #include <string>     // std::string
-#include <utility>    // std::pair
+#include <utility>    // std::exchange, std::pair
 #include <vector>     // std::vector
 
 namespace {
@@ -18,9 +19,9 @@ namespace {
 using zoomr::index;
 using pool = zoomr::tiered_pool<float, zoomr::farthest_use, zoomr::transfers_at_once>;  // for its rules
 
-/// What one layer reads when a token passes it.
-struct layer_pass {
-  index layer = 0;
+/// What one layer, or one KV head of it, reads when a token passes it.
+struct reading {
+  bool begins_pass = true;  // of a layer
   std::vector<index> blocks;
 };
 
@@ -29,7 +30,8 @@ struct trace {
   std::int64_t block_bytes = 0;
   index blocks = 0;  // different ones
   std::int64_t visits = 0;
-  std::vector<layer_pass> passes;
+  std::int64_t passes = 0;  // of a layer
+  std::vector<reading> readings;
 };
 
 [[noreturn]] void fail(const std::string& path, std::size_t line, const char* what) {
@@ -47,24 +49,30 @@ trace read(const std::string& path) {
       layers != "layers" || bytes != "bytes" || made.layers < 1 || made.block_bytes < 1) {
     fail(path, 1, "a trace begins with \"pages N layers N bytes\"");
   }
-  std::map<std::pair<index, index>, index> numbers;
+  std::map<std::array<index, 3>, index> numbers;  // of layer, KV head and page
+  index layer = -1, head = -1;
   for (std::size_t count = 2; std::getline(in, line); ++count) {
     std::istringstream words(line);
-    layer_pass pass;
-    if (!(words >> pass.layer) || pass.layer < 0 || pass.layer >= made.layers) fail(path, count, "no such layer");
+    reading read;
+    const index layer_before = std::exchange(layer, -1);
+    const index head_before = std::exchange(head, 0);
+    if (!(words >> layer) || layer < 0 || layer >= made.layers) fail(path, count, "no such layer");
+    if (words.peek() == ':' && (!(words.ignore() >> head) || head < 0)) fail(path, count, "no such KV head");
+    read.begins_pass = layer != layer_before || head <= head_before;
     index first = 0;
     while (words >> first) {
       index last = first;
       if (words.peek() == '-') words.ignore() >> last;
       if (first < 0 || last < first || last >= zoomr::unlimited) fail(path, count, "no such pages");
       for (index page = first; page <= last; ++page) {
-        pass.blocks.push_back(
-            numbers.try_emplace({pass.layer, page}, static_cast<index>(numbers.size())).first->second);
+        const auto number = static_cast<index>(numbers.size());
+        read.blocks.push_back(numbers.try_emplace({layer, head, page}, number).first->second);
       }
     }
-    if (!words.eof()) fail(path, count, "a line is a layer and its pages, N or N-N");
-    made.visits += static_cast<std::int64_t>(pass.blocks.size());
-    made.passes.push_back(std::move(pass));
+    if (!words.eof()) fail(path, count, "a line is a layer, or layer:head, and its pages, N or N-N");
+    made.visits += static_cast<std::int64_t>(read.blocks.size());
+    made.passes += read.begins_pass ? 1 : 0;
+    made.readings.push_back(std::move(read));
   }
   made.blocks = static_cast<index>(numbers.size());
   return made;
@@ -80,12 +88,12 @@ std::int64_t hits(const trace& of, index slots) {
   std::int64_t found = 0;
   std::vector<index> recent(pool::guarded, -1);
   index turn = 0;
-  for (const layer_pass& pass : of.passes) {
-    order.begin_pass();
-    for (const index block : pass.blocks) {
+  for (const reading& read : of.readings) {
+    if (read.begins_pass) order.begin_pass();
+    for (const index block : read.blocks) {
       if (slot_of[static_cast<std::size_t>(block)] >= 0) order.touch(slot_of[static_cast<std::size_t>(block)]);
     }
-    for (const index block : pass.blocks) {
+    for (const index block : read.blocks) {
       index& slot = slot_of[static_cast<std::size_t>(block)];
       if (slot >= 0) {
         ++found;
@@ -110,7 +118,7 @@ std::int64_t most_hits(const trace& of, index slots) {
   std::vector<std::int64_t> soonest(static_cast<std::size_t>(of.blocks), of.visits);
   std::vector<index> visited;
   visited.reserve(next.size());
-  for (const layer_pass& pass : of.passes) visited.insert(visited.end(), pass.blocks.begin(), pass.blocks.end());
+  for (const reading& read : of.readings) visited.insert(visited.end(), read.blocks.begin(), read.blocks.end());
   for (std::size_t v = visited.size(); v-- > 0;) {
     std::int64_t& later = soonest[static_cast<std::size_t>(visited[v])];
     next[v] = later;
@@ -146,7 +154,7 @@ int main(int argc, char** argv) {
   }
   std::cout << "order,slots,bytes,hit_rate,fetched_per_pass_of_all_layers\n";
   const auto print = [&](const char* order, index slots, std::int64_t found) {
-    const double circles = static_cast<double>(of.passes.size()) / of.layers;
+    const double circles = static_cast<double>(of.passes) / of.layers;
     std::cout << order << ',' << slots << ',' << slots * of.block_bytes << ','
               << static_cast<double>(found) / static_cast<double>(std::max<std::int64_t>(of.visits, 1)) << ','
               << static_cast<double>(of.visits - found) / std::max(circles, 1.0) << '\n';

@@ -108,6 +108,9 @@ class kv_cache {
   /// Bytes in use now, by what they hold.
   memory_use bytes(sequence seq) const { return core_->bytes_in_use(expect_open(seq)); }
 
+  /// KV heads whose keys and values move together between tiers: all of a layer, or one where each reads tokens of its
+  /// own.
+  index block_heads() const { return core_->sizes.blocks.heads; }
   /// What a tiered store has moved since the cache was made, for all sequences.
   tier_statistics tiers() const requires tiered_store<store_type> { return core_->pool.stats(); }
 

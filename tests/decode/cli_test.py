@@ -91,6 +91,17 @@ class Output(unittest.TestCase):
             self.assertLess(tiered["tiers"]["device_bytes"], least + 4096)
             self.assertGreater(tiered["tiers"]["hits"], 0)
 
+    def test_pages_are_traced_as_the_blocks_that_would_move(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pages")
+            self.generate("--policy", "full,quest", "--trace-pages", path)
+            for name, block, readers in (("full-0", 2048, ["0", "1"]), ("quest-0", 1024, ["0:0", "0:1", "1:0", "1:1"])):
+                with open(f"{path}.{name}") as f:
+                    lines = f.read().splitlines()
+                self.assertEqual(lines[0], f"pages 2 layers {block} bytes")
+                self.assertEqual(lines[1:1 + len(readers)], [f"{reader} 0" for reader in readers])
+                self.assertEqual(len(lines) % len(readers), 1)
+
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
         for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "zoomr_focus", "zoomr_follow", "sentence_kv",

@@ -20,7 +20,7 @@ core/device.cuh core/vectors.cuh core/block.cuh
 math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/top_k.cuh
 segment.hpp slots.hpp summaries.hpp attention.hpp concepts.hpp taking.hpp zones.hpp
-tier/page_pool.hpp tier/block_file.hpp tier/transfers.hpp tier/replacement.hpp tier/tiered_lane.hpp tier/tier.hpp
+tier/page_pool.hpp tier/block_shape.hpp tier/block_file.hpp tier/transfers.hpp tier/replacement.hpp tier/tiered_lane.hpp tier/tier.hpp
 tier/tiered_pool.hpp
 segment/|retain/|summarize/|ask/|score/|agree/|select/|refresh/|store/|attend/
 policy.hpp
