@@ -116,6 +116,8 @@ class kv_cache {
 
   /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr.
   void trace(attention_trace* into) { core_->trace = into; }
+  /// Records each choice into `into`, or stops doing so with nullptr.
+  void trace_choices(choice_trace* into) { core_->choice.trace = into; }
 
  private:
   static void check(const shape& model, const Policy& policy, const config& limits) {
