@@ -1,91 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // How often a device of some size has what is read: replays what `zoomr-decode --trace-pages FILE` has written, for
 // each order of replacement and many sizes. Prints lines of comma-separated values; tier_hits.py draws them.
-#include <zoomr/tier/tiered_pool.hpp>
-
-#include <algorithm>  // std::find, std::max, std::min
-#include <fstream>    // std::ifstream
+#include <algorithm>  // std::find, std::max
 #include <iostream>   // std::cout, std::cerr
-#include <map>        // std::map
 #include <set>        // std::set
-#include <sstream>    // std::istringstream
-#include <string>     // std::string
 #include <utility>    // std::pair
 #include <vector>     // std::vector
 
+#include "tier_trace.hpp"
+
 namespace {
 
+using tier_trace::pool, tier_trace::reading, tier_trace::trace;
 using zoomr::index;
-using pool = zoomr::tiered_pool<float, zoomr::farthest_use, zoomr::transfers_at_once>;  // for its rules
-
-/// What one layer reads when a token passes it.
-struct layer_pass {
-  index layer = 0;
-  std::vector<index> blocks;
-};
-
-struct trace {
-  index layers = 0;
-  std::int64_t block_bytes = 0;
-  index blocks = 0;  // different ones
-  std::int64_t visits = 0;
-  std::vector<layer_pass> passes;
-};
-
-[[noreturn]] void fail(const std::string& path, std::size_t line, const char* what) {
-  std::cerr << "tier_hits: " << path << ":" << line << ": " << what << '\n';
-  std::exit(2);
-}
-
-/// Blocks are numbered as they come.
-trace read(const std::string& path) {
-  std::ifstream in(path);
-  std::string line, pages, layers, bytes;
-  trace made;
-  std::getline(in, line);
-  if (!(std::istringstream(line) >> pages >> made.layers >> layers >> made.block_bytes >> bytes) || pages != "pages" ||
-      layers != "layers" || bytes != "bytes" || made.layers < 1 || made.block_bytes < 1) {
-    fail(path, 1, "a trace begins with \"pages N layers N bytes\"");
-  }
-  std::map<std::pair<index, index>, index> numbers;
-  for (std::size_t count = 2; std::getline(in, line); ++count) {
-    std::istringstream words(line);
-    layer_pass pass;
-    if (!(words >> pass.layer) || pass.layer < 0 || pass.layer >= made.layers) fail(path, count, "no such layer");
-    index first = 0;
-    while (words >> first) {
-      index last = first;
-      if (words.peek() == '-') words.ignore() >> last;
-      if (first < 0 || last < first || last >= zoomr::unlimited) fail(path, count, "no such pages");
-      for (index page = first; page <= last; ++page) {
-        pass.blocks.push_back(
-            numbers.try_emplace({pass.layer, page}, static_cast<index>(numbers.size())).first->second);
-      }
-    }
-    if (!words.eof()) fail(path, count, "a line is a layer and its pages, N or N-N");
-    made.visits += static_cast<std::int64_t>(pass.blocks.size());
-    made.passes.push_back(std::move(pass));
-  }
-  made.blocks = static_cast<index>(numbers.size());
-  return made;
-}
 
 /// Visits that find their block, when `slots` blocks have room; as tiered_pool asks an order.
 template <zoomr::replacement Order>
 std::int64_t hits(const trace& of, index slots) {
   Order order(slots, of.layers);
-  std::vector<index> slot_of(static_cast<std::size_t>(of.blocks), -1);
+  std::vector<index> slot_of(static_cast<std::size_t>(of.blocks()), -1);
   std::vector<index> block_in(static_cast<std::size_t>(slots), -1);
   index used = 0;
   std::int64_t found = 0;
   std::vector<index> recent(pool::guarded, -1);
   index turn = 0;
-  for (const layer_pass& pass : of.passes) {
-    order.begin_pass();
-    for (const index block : pass.blocks) {
+  for (const reading& read : of.readings) {
+    if (read.begins_pass) order.begin_pass();
+    for (const index block : read.blocks) {
       if (slot_of[static_cast<std::size_t>(block)] >= 0) order.touch(slot_of[static_cast<std::size_t>(block)]);
     }
-    for (const index block : pass.blocks) {
+    for (const index block : read.blocks) {
       index& slot = slot_of[static_cast<std::size_t>(block)];
       if (slot >= 0) {
         ++found;
@@ -107,10 +51,10 @@ std::int64_t hits(const trace& of, index slots) {
 /// The same if the future were known: what is used again last goes.
 std::int64_t most_hits(const trace& of, index slots) {
   std::vector<std::int64_t> next(static_cast<std::size_t>(of.visits));  // visit of the same block
-  std::vector<std::int64_t> soonest(static_cast<std::size_t>(of.blocks), of.visits);
+  std::vector<std::int64_t> soonest(static_cast<std::size_t>(of.blocks()), of.visits);
   std::vector<index> visited;
   visited.reserve(next.size());
-  for (const layer_pass& pass : of.passes) visited.insert(visited.end(), pass.blocks.begin(), pass.blocks.end());
+  for (const reading& read : of.readings) visited.insert(visited.end(), read.blocks.begin(), read.blocks.end());
   for (std::size_t v = visited.size(); v-- > 0;) {
     std::int64_t& later = soonest[static_cast<std::size_t>(visited[v])];
     next[v] = later;
@@ -137,25 +81,14 @@ int main(int argc, char** argv) {
     std::cerr << "tier_hits: usage: tier_hits FILE [SLOTS ...]\n";
     return 2;
   }
-  const trace of = read(argv[1]);
-  std::vector<index> sizes;
-  for (int a = 2; a < argc; ++a) sizes.push_back(static_cast<index>(std::atoi(argv[a])));
-  if (sizes.empty()) {
-    for (index slots = pool::least_slots; slots < of.blocks; slots += std::max(1, slots / 8)) sizes.push_back(slots);
-    sizes.push_back(std::max(of.blocks, pool::least_slots));
-  }
+  const trace of = tier_trace::trace_file(argv[1]).read();
   std::cout << "order,slots,bytes,hit_rate,fetched_per_pass_of_all_layers\n";
   const auto print = [&](const char* order, index slots, std::int64_t found) {
-    const double circles = static_cast<double>(of.passes.size()) / of.layers;
     std::cout << order << ',' << slots << ',' << slots * of.block_bytes << ','
               << static_cast<double>(found) / static_cast<double>(std::max<std::int64_t>(of.visits, 1)) << ','
-              << static_cast<double>(of.visits - found) / std::max(circles, 1.0) << '\n';
+              << static_cast<double>(of.visits - found) / std::max(of.circles(), 1.0) << '\n';
   };
-  for (const index slots : sizes) {
-    if (slots < pool::least_slots) {
-      std::cerr << "tier_hits: a device has at least " << pool::least_slots << " slots\n";
-      return 2;
-    }
+  for (const index slots : tier_trace::sizes_of(argc, argv, of.blocks())) {
     print("least_recent", slots, hits<zoomr::least_recent>(of, slots));
     print("least_frequent", slots, hits<zoomr::least_frequent>(of, slots));
     print("farthest_use", slots, hits<zoomr::farthest_use>(of, slots));

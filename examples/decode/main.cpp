@@ -132,12 +132,12 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   std::ofstream file = for_run(work, work.given.pages_file, choice);
   std::optional<page_trace> pages;
   if (file.is_open()) {
-    const zoomr::shape& shape = run.cache().model();
-    pages.emplace(file, shape, zoomr::page_pool<float>::page_bytes(shape) / shape.layers);
+    pages.emplace(file, zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, policy.agree.per);
     run.cache().trace(&pages->records);
+    run.cache().trace_choices(&pages->choices);
   }
   run_report report = write(work, choice, run, logits_out, [&] {
-    if (pages) pages->flush();
+    if (pages) pages->flush(run.cache().segments(run.at(0)));
   });
   const zoomr::sequence seq = run.at(0);
   report.options = describe(policy);

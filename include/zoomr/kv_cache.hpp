@@ -108,11 +108,16 @@ class kv_cache {
   /// Bytes in use now, by what they hold.
   memory_use bytes(sequence seq) const { return core_->bytes_in_use(expect_open(seq)); }
 
+  /// KV heads whose keys and values move together between tiers: all of a layer, or one where each reads tokens of its
+  /// own.
+  index block_heads() const { return core_->sizes.blocks.heads; }
   /// What a tiered store has moved since the cache was made, for all sequences.
   tier_statistics tiers() const requires tiered_store<store_type> { return core_->pool.stats(); }
 
   /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr.
   void trace(attention_trace* into) { core_->trace = into; }
+  /// Records each choice into `into`, or stops doing so with nullptr.
+  void trace_choices(choice_trace* into) { core_->choice.trace = into; }
 
  private:
   static void check(const shape& model, const Policy& policy, const config& limits) {

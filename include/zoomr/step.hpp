@@ -63,21 +63,20 @@ class step {
     const extents<3> wanted{{tokens_, model.kv_heads, model.head_dim}};
     ZOOMR_EXPECTS(keys.has_shape(wanted) && values.has_shape(wanted),
                   "append: keys and values must be [tokens, kv_heads, head_dim]");
-    for_each_token([&](planned_item& item, index position, index packed) {
-      core_->may_fail(item, [&] {
-        auto& state = core_->state_of(item);
-        const index slot = state.slot_end(position);
-        for (index head = 0; head < model.kv_heads; ++head) {
+    for (index head = 0; head < model.kv_heads; ++head) {  // one after the other: each may have pages of its own
+      for_each_token([&](planned_item& item, index position, index packed) {
+        core_->may_fail(item, [&] {
+          auto& state = core_->state_of(item);
           const auto lane = core_->lane(state, layer, head);
-          T* key = lane.writable_key(slot);
+          T* key = lane.writable_key(state.slot_end(position));
           T* value = key + lane.value_offset;
           for (index d = 0; d < model.head_dim; ++d) {
             key[d] = from_float<T>(keys(packed, head, d) / core_->limits.key_scale);
             value[d] = from_float<T>(values(packed, head, d) / core_->limits.value_scale);
           }
-        }
+        });
       });
-    });
+    }
   }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.

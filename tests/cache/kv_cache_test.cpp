@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>    // std::find_if
 #include <string_view>  // std::string_view
 
 namespace zoomr_test {
@@ -519,6 +520,49 @@ TEST_CASE("segments partition the stream up to the open one") {
     }
     CHECK(200 - end <= 1 + static_cast<index>(seed % 40));
   }
+}
+
+TEST_CASE("choices are traced best first: the first runner-up is what a larger choice takes too") {
+  const tape says = make_tape(model, kind::uniform, markup::pairs, 140, 40, 77);
+  const auto traced = [&](const auto& policy, index row_count) {
+    zoomr::choice_trace trace;
+    player_of<decltype(policy)> plays(model, policy, limits_for(says.size()));
+    plays.cache.trace_choices(&trace);
+    plays.open(says);
+    plays.play_plainly();
+    REQUIRE(plays.cache.selection_rows() == row_count);
+    for (index row = 0; row < row_count; ++row) {
+      const auto last = std::find_if(trace.rbegin(), trace.rend(), [&](const auto& made) { return made.row == row; });
+      if (last == trace.rend()) continue;  // of a layer that attends everything
+      const zoomr::selection_row& in_force = plays.cache.selected(plays.at(0).seq, row);
+      index taken = 0;
+      for (const zoomr::level at : in_force.levels) taken += at == zoomr::level::details ? 1 : 0;
+      CHECK(taken == static_cast<index>(last->chosen.size()));
+      for (const index id : last->chosen) CHECK(in_force.of(id) == zoomr::level::details);
+    }
+    return trace;
+  };
+  const auto check = [&](const auto& policy, index rows) {
+    auto larger = policy;
+    ++larger.select.segments;
+    const zoomr::choice_trace few = traced(policy, rows);
+    const zoomr::choice_trace more = traced(larger, rows);
+    REQUIRE(few.size() == more.size());
+    std::size_t with_others = 0;
+    for (std::size_t i = 0; i < few.size(); ++i) {
+      zoomr::choice_record expected = few[i];
+      if (!expected.runners_up.empty()) {
+        ++with_others;
+        expected.chosen.push_back(expected.runners_up.front());
+        expected.runners_up.erase(expected.runners_up.begin());
+      }
+      REQUIRE(more[i] == expected);
+    }
+    CHECK(with_others > 10);
+  };
+  check(small::quest, model.lanes());
+  check(small::by_layer, model.layers);
+  check(small::arkvale, model.layers);
 }
 
 TEST_CASE("attended positions ascend, are unique, hold the token itself, and never exceed the budget") {

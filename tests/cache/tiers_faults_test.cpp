@@ -195,7 +195,7 @@ const tape& says(index voice) {
   return both[voice];
 }
 
-/// Room for seven pages of one layer on the device and six in host memory, of twenty.
+/// Room for seven blocks on the device and six in host memory, of twenty, or forty of one KV head.
 template <class Policy>
 zoomr::config small_tiers(const Policy& policy, const std::string& path) {
   const zoomr::config limits = limits_for(tokens, voices);

@@ -21,7 +21,7 @@ std::string file_path() {
   return folder.path();
 }
 
-/// Limits with `device` pages of one layer, and `host` of them above a file; 0: all in host memory.
+/// Limits with `device` blocks, and `host` of them above a file; 0: all in host memory.
 template <class Policy>
 zoomr::config tiers_of(const Policy& policy, const zoomr::config& limits, index device, index host, std::string& path) {
   if (host > 0) path = file_path();
@@ -72,7 +72,7 @@ void check(const char* name, const Policy& policy, index device, index host, std
   play_wildly(tiers, seed, goes_back);
   REQUIRE(difference(resident.at(0).log, tiers.at(0).log) == "");
   const zoomr::tier_statistics moved_bytes = tiers.cache.tiers();
-  const bool small = !decltype(policy.retain)::observes && device < 2 * 8;  // fewer slots than pages in all layers
+  const bool small = !decltype(policy.retain)::observes && device < (policy.store.evicts ? 8 : 16);  // than is in use
   CHECK((!small || (moved_bytes.misses > 0 && moved_bytes.device_in > 0 && moved_bytes.device_out > 0)));
   CHECK((!small || host == 0 || host >= 12 || moved_bytes.file_out > 0));
 }
@@ -163,7 +163,8 @@ TEST_CASE("capacities that are too small say what would do") {
   const zoomr::byte_count least = limits.tiers.device;
   limits.tiers.device = least - 1;
   CHECK(refused(limits).find("tiers.device is " + std::to_string(least - 1) + " bytes; it must be at least " +
-                             std::to_string(least)) != std::string::npos);
+                             std::to_string(least) + ", for summaries, tables and six pages of one KV head") !=
+        std::string::npos);
   limits.tiers.device = least;
   limits.tiers.host -= 1;
   CHECK(refused(limits).find("tiers.host is") != std::string::npos);
@@ -175,10 +176,48 @@ TEST_CASE("capacities that are too small say what would do") {
   CHECK(refused(limits).find("tiers.path") != std::string::npos);
 }
 
+TEST_CASE("a block holds one KV head where each reads tokens of its own, and all where they read the same") {
+  const auto heads = [](const auto& policy) {
+    return zoomr::kv_cache<std::remove_cvref_t<decltype(policy)>>(model, policy, limits_for(tokens)).block_heads();
+  };
+  CHECK(heads(small::full) == 2);
+  CHECK(heads(small::zoomr) == 2);
+  CHECK(heads(small::by_layer) == 2);
+  CHECK(heads(small::arkvale) == 2);
+  CHECK(heads(small::quest) == 1);
+  CHECK(heads(small::drifting) == 1);
+  CHECK(heads(small::sentence_kv) == 1);  // each query head
+  CHECK(heads(small::h2o) == 1);
+  auto keeps_all = small::h2o;
+  keeps_all.retain.tokens = zoomr::unlimited;
+  CHECK(heads(keeps_all) == 2);
+}
+
+TEST_CASE("what is appended is not fetched again, even if a layer has more KV heads than a device has blocks") {
+  constexpr shape many{2, 8, 8, 8};
+  constexpr index chunk = 3 * zoomr::page_tokens + 1;
+  const auto policy = with_store(small::quest, at_once{});
+  using policy_type = std::remove_const_t<decltype(policy)>;
+  zoomr::config limits = limits_for(tokens);
+  limits.step_tokens = chunk;
+  zoomr::kv_cache<policy_type> cache(many, policy, tiered_limits(many, policy, limits, 6, 0, nullptr));
+  const zoomr::sequence seq = cache.open();
+  const std::vector<token_id> ids(chunk, plain_id);
+  const std::vector<float> numbers(std::size_t{chunk} * 8 * 8, 1.0f);
+  const view<const float, 3> rows(numbers.data(), {chunk, 8, 8});
+  auto step = cache.begin(seq, view<const token_id>(ids));
+  for (index layer = 0; layer < many.layers; ++layer) step.append(layer, rows, rows);
+  CHECK(step.failure(0) == nullptr);
+  CHECK(cache.tiers().device_in == 0);
+  CHECK(cache.tiers().misses == many.lanes() * 4);  // a visit of each page and head
+}
+
 TEST_CASE("every policy has the bits of a resident cache, at the least capacity, over host memory and over a file") {
   for_each_policy([](const char* name, const auto& policy) {
     check<at_once>(name, policy, 6, 0);
     check<at_once>(name, policy, 6, 6, 2);
+    check<at_once>(name, policy, 13, 0, 3);
+    check<zoomr::tiered<zoomr::farthest_use, zoomr::transfers_at_once>>(name, policy, 11, 7, 4);
   });
 }
 

@@ -91,6 +91,33 @@ class Output(unittest.TestCase):
             self.assertLess(tiered["tiers"]["device_bytes"], least + 4096)
             self.assertGreater(tiered["tiers"]["hits"], 0)
 
+    def test_pages_are_traced_as_the_blocks_that_would_move(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pages")
+            done = run("--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 60, "--policy", "full,quest,zoomr_mass",
+                       "--trace-pages", path, "--set", "fixed_pages.longest=5", "--set", "best_segments.segments=2",
+                       "--set", "zones.dense_layers=0", "--set", "zones.prompt=false")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            by_head = ["0:0", "0:1", "1:0", "1:1"]
+            for name, block, readers in (("full-0", 2048, ["0", "1"]), ("quest-0", 1024, by_head),
+                                         ("zoomr_mass-0", 2048, ["0", "1"])):
+                with open(f"{path}.{name}") as f:
+                    lines = f.read().splitlines()
+                self.assertEqual(lines[0], f"pages 2 layers {block} bytes")
+                read = [line for line in lines[1:] if line[0].isdigit()]
+                self.assertEqual(read[:len(readers)], [f"{reader} 0" for reader in readers])
+                self.assertEqual(len(read) % len(readers), 0)
+                for before, line in zip(lines, lines[1:]):  # a choice stands before the reading that it serves
+                    if before.startswith("choice "):
+                        self.assertEqual(before.split()[1], line.split()[0])
+                if name == "quest-0":
+                    self.assertIn("segment 1 0-0", lines)
+                    self.assertIn("segment 3 0-1", lines)
+                    last = [line.split(" | ") for line in lines if line.startswith("choice 1:1 ")][-1]
+                    chosen, others = last[0].split()[2:], last[1].split()
+                    self.assertEqual(len(chosen), 2)
+                    self.assertEqual(sorted(map(int, chosen + others)), list(range(len(chosen + others))))
+
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
         for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "zoomr_focus", "zoomr_follow", "sentence_kv",

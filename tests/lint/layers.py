@@ -20,15 +20,15 @@ core/device.cuh core/vectors.cuh core/block.cuh
 math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/top_k.cuh
 segment.hpp slots.hpp summaries.hpp attention.hpp concepts.hpp taking.hpp zones.hpp
-tier/page_pool.hpp tier/read_ring.hpp tier/block_file.hpp tier/transfer.hpp tier/early_reads.hpp tier/transfers.hpp
-tier/replacement.hpp tier/tiered_lane.hpp tier/tier.hpp
+tier/page_pool.hpp tier/block_shape.hpp tier/read_ring.hpp tier/block_file.hpp tier/transfer.hpp tier/early_reads.hpp
+tier/transfers.hpp tier/replacement.hpp tier/tiered_lane.hpp tier/tier.hpp
 tier/tiered_pool.hpp
 segment/|retain/|summarize/|ask/|score/|agree/|select/|refresh/|store/|attend/
 policy.hpp
 policies/
 cache/config.hpp cache/statistics.hpp cache/query_memory.hpp cache/selection.hpp cache/token_state.hpp
 cache/sequence_state.hpp
-cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/trace.hpp
+cache/trace.hpp cache/chooser.hpp cache/observation.hpp cache/plan.hpp
 cache/sequences.hpp cache/evicting.hpp cache/tier_slots.hpp cache/retention_room.hpp cache/core.hpp cache/choosing.hpp
 cache/audit.hpp cache/attending.hpp cache/retaining.hpp cache/commit.hpp step.hpp kv_cache.hpp
 cache/observation.cuh cache/device_retained.cuh cache/device_table.cuh cache/device_sequence.cuh cache/device_arena.cuh

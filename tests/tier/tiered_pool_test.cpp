@@ -12,7 +12,9 @@ namespace zoomr {
 
 namespace {
 
-constexpr shape model{3, 2, 1, 4};
+constexpr shape model{3, 2, 2, 4};
+constexpr block_shape all_heads{model, 2};
+constexpr block_shape one_head{model, 1};
 
 std::string new_path() {
   static zoomr_test::temporary_folder folder;
@@ -23,8 +25,8 @@ std::string new_path() {
 template <class Pool>
 class game {
  public:
-  game(index pages, index device, index host, const std::string& path, unit::random& random)
-      : pool_(model, pages, device, host, path), random_(random) {}
+  game(const block_shape& block, index pages, index device, index host, const std::string& path, unit::random& random)
+      : pool_(block, pages, device, host, path), block_(block), random_(random) {}
 
   /// @return false if the call has failed; what was known before is still true
   bool play() {
@@ -35,31 +37,32 @@ class game {
     }
     if (held_.empty()) return true;
     const index page = held_[static_cast<std::size_t>(below(static_cast<int>(held_.size())))];
-    const index layer = below(model.layers);
-    const auto known = marks_.find({layer, page});
+    const index piece = below(block_.pieces());
+    const auto known = marks_.find({piece, page});
     try {
       if (what < 45) {
         if (known == marks_.end()) return true;
-        const float* numbers = pool_.reach(layer, page);
-        for (std::int64_t i = 0; i < block_numbers; ++i) REQUIRE(numbers[i] == known->second + static_cast<float>(i));
+        const float* numbers = pool_.reach(piece, page);
+        for (std::int64_t i = 0; i < block_.numbers(); ++i)
+          REQUIRE(numbers[i] == known->second + static_cast<float>(i));
       } else if (what < 70) {
         const auto mark = static_cast<float>(++last_mark_ * 1000 % 100000);
-        float* numbers = pool_.reach_to_write(layer, page);
+        float* numbers = pool_.reach_to_write(piece, page);
         if (known != marks_.end()) REQUIRE(numbers[3] == known->second + 3);
-        for (std::int64_t i = 0; i < block_numbers; ++i) numbers[i] = mark + static_cast<float>(i);
-        marks_[{layer, page}] = mark;
+        for (std::int64_t i = 0; i < block_.numbers(); ++i) numbers[i] = mark + static_cast<float>(i);
+        marks_[{piece, page}] = mark;
       } else if (what < 80) {
-        pool_.prefetch(layer, page);
+        pool_.prefetch(piece, page);
       } else if (what < 90) {
         pool_.write_back(page);
       } else if (what < 95) {
-        pool_.touch(layer, page);
+        pool_.touch(piece, page);
       } else if (what < 97) {
-        for (index l = 0; l < model.layers; ++l) marks_.erase({l, page});
+        for (index p = 0; p < block_.pieces(); ++p) marks_.erase({p, page});
         std::erase(held_, page);
         pool_.give_back(page);
       } else {
-        pool_.begin_layer(layer);
+        pool_.begin_layer(piece * block_.heads / model.kv_heads);
       }
     } catch (const error& fault) {
       REQUIRE(fault.code() == errc::storage);
@@ -81,18 +84,18 @@ class game {
         numbers = pool_.reach(at.first, at.second);
       }
       REQUIRE(numbers[0] == mark);
-      REQUIRE(numbers[block_numbers - 1] == mark + static_cast<float>(block_numbers - 1));
+      const std::int64_t last = block_.numbers() - 1;
+      REQUIRE(numbers[last] == mark + static_cast<float>(last));
     }
     return failures;
   }
   const Pool& pool() const { return pool_; }
 
  private:
-  static constexpr std::int64_t block_numbers = 2 * page_tokens * model.head_dim;
-
   int below(int n) { return random_.below(n); }
 
   Pool pool_;
+  block_shape block_;
   unit::random& random_;
   std::vector<index> held_;
   std::map<std::pair<index, index>, float> marks_;
@@ -110,7 +113,8 @@ std::pair<std::int64_t, int> play(std::uint32_t seed, bool file, std::int64_t fa
   unit::script() = {.made_now = [&] { return schedule.below(4) == 0 ? schedule.below(5) : 0; }, .fails = fails};
   int failures = 0;
   {
-    game<scripted_pool<Order>> made(9, 6 + static_cast<index>(seed % 5), 6, file ? new_path() : "", random);
+    game<scripted_pool<Order>> made(seed % 2 == 0 ? all_heads : one_head, 9, 6 + static_cast<index>(seed % 5), 6,
+                                    file ? new_path() : "", random);
     for (int i = 0; i < calls; ++i) failures += made.play() ? 0 : 1;
     failures += made.check_all();
   }
@@ -149,7 +153,8 @@ TEST_CASE("each transfer fails once: an error at most, and nothing is lost") {
 TEST_CASE("with a thread beside") {
   for (std::uint32_t seed = 0; seed < 10; ++seed) {
     unit::random random(seed);
-    game<tiered_pool<float, least_recent, transfers_beside>> made(9, 6, 6, seed % 2 == 0 ? new_path() : "", random);
+    game<tiered_pool<float, least_recent, transfers_beside>> made(seed % 4 < 2 ? all_heads : one_head, 9, 6, 6,
+                                                                  seed % 2 == 0 ? new_path() : "", random);
     for (int i = 0; i < 2000; ++i) REQUIRE(made.play());
     REQUIRE(made.check_all() == 0);
     CHECK(made.pool().stats().misses > 0);
@@ -157,7 +162,7 @@ TEST_CASE("with a thread beside") {
 }
 
 TEST_CASE("what is on the device does not move again") {
-  tiered_pool<float, least_recent, transfers_at_once> pool(model, 4, 12, 12, "");
+  tiered_pool<float, least_recent, transfers_at_once> pool(all_heads, 4, 12, 12, "");
   const index page = pool.take();
   pool.reach_to_write(0, page)[0] = 5.0f;
   pool.write_back(page);
@@ -170,11 +175,11 @@ TEST_CASE("what is on the device does not move again") {
   }
   CHECK(pool.stats().device_in == before.device_in);
   CHECK(pool.stats().device_out == before.device_out);
-  CHECK(before.device_out == pool.block_bytes(model));
+  CHECK(before.device_out == all_heads.bytes<float>());
 }
 
 TEST_CASE_TEMPLATE("four pointers are valid at a time", Order, farthest_use, least_recent, least_frequent) {
-  tiered_pool<float, Order, transfers_at_once> pool(model, 12, 6, 36, "");
+  tiered_pool<float, Order, transfers_at_once> pool(all_heads, 12, 6, 36, "");
   std::vector<index> pages;
   for (index p = 0; p < 12; ++p) {
     pages.push_back(pool.take());
@@ -185,6 +190,69 @@ TEST_CASE_TEMPLATE("four pointers are valid at a time", Order, farthest_use, lea
     for (std::size_t i = 0; i < 4; ++i) four[i] = pool.reach(0, pages[p + i]);
     pool.prefetch(0, pages[(p + 8) % 12]);
     for (std::size_t i = 0; i < 4; ++i) CHECK(four[i][0] == static_cast<float>(p + i));
+  }
+}
+
+TEST_CASE("a page that one KV head reads brings what that head holds") {
+  for (const block_shape& block : {all_heads, one_head}) {
+    tiered_pool<float, least_recent, transfers_at_once> pool(block, 8, 6, 48, "");
+    index pages[8];
+    for (index& page : pages) page = pool.take();
+    for (const index page : pages) pool.lane(1, 1, view<const index>(&page, {1})).writable_key(0)[0] = 1.0f;
+    const tier_statistics before = pool.stats();
+    CHECK(pool.lane(1, 1, view<const index>(&pages[0], {1})).key(0)[0] == 1.0f);
+    CHECK(pool.stats().device_in - before.device_in == 2 * block.heads * page_tokens * model.head_dim * 4);
+  }
+}
+
+TEST_CASE("a full page is written below in all its pieces, and one that was given back is never fetched") {
+  for (const block_shape& block : {all_heads, one_head}) {
+    tiered_pool<float, least_recent, transfers_at_once> pool(block, 2, 6, 12, "");
+    const index page = pool.take();
+    for (index piece = 0; piece < block.pieces(); ++piece) pool.reach_to_write(piece, page)[0] = 1.0f;
+    pool.write_back(page);
+    CHECK(pool.stats().device_out == pool.page_bytes(model));
+    const index other = pool.take();
+    for (index piece = 0; piece < block.pieces(); ++piece) pool.reach_to_write(piece, other);
+    pool.give_back(page);
+    CHECK(pool.take() == page);
+    for (index piece = 0; piece < block.pieces(); ++piece) {
+      pool.prefetch(piece, page);
+      pool.reach(piece, page);
+    }
+    CHECK(pool.stats().device_in == 0);
+  }
+}
+
+TEST_CASE("lanes do not overlap, whatever a block holds") {
+  constexpr shape many{2, 6, 3, 8};
+  constexpr index tokens = 2 * page_tokens + 1;
+  for (const index heads : {1, 3}) {
+    CAPTURE(heads);
+    tiered_pool<float, farthest_use, transfers_at_once> pool({many, heads}, 3, 6, 18, "");
+    const index pages[] = {pool.take(), pool.take(), pool.take()};
+    const auto mark = [](index lane, index token, index d) {
+      return static_cast<float>((lane * tokens + token) * many.head_dim + d);
+    };
+    const auto lane_of = [&](index lane) { return pool.lane(lane / 3, lane % 3, view<const index>(pages, {3})); };
+    for (index lane = 0; lane < many.lanes(); ++lane) {
+      for (index token = 0; token < tokens; ++token) {
+        float* key = lane_of(lane).writable_key(token);
+        for (index d = 0; d < many.head_dim; ++d) {
+          key[d] = mark(lane, token, d);
+          key[lane_of(lane).value_offset + d] = -mark(lane, token, d);
+        }
+      }
+    }
+    for (index lane = 0; lane < many.lanes(); ++lane) {
+      for (index token = 0; token < tokens; ++token) {
+        const float* key = lane_of(lane).key(token);
+        for (index d = 0; d < many.head_dim; ++d) {
+          REQUIRE(key[d] == mark(lane, token, d));
+          REQUIRE(key[lane_of(lane).value_offset + d] == -mark(lane, token, d));
+        }
+      }
+    }
   }
 }
 

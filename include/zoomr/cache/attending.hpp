@@ -53,7 +53,8 @@ class attending {
       }
     }
     for (index first = 0; first < item_.first + item_.tokens; first += page_tokens) {
-      core_.expect_soon(state, layer_, {first + page_tokens, std::min(first + 3 * page_tokens, item_.first)});
+      core_.expect_soon(state, layer_, {0, model.kv_heads},
+                        {first + page_tokens, std::min(first + 3 * page_tokens, item_.first)});
       for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
         const auto lane = core_.lane(state, layer_, kv_head);
         const index head = kv_head * model.group();
@@ -100,8 +101,9 @@ class attending {
     const index first_head = kv_head * model.group();
     for (index first = first_head; first < first_head + model.group(); first += together) {
       const view<const run> runs = now.runs_of(kv_head, first);
-      for (const run& r : runs) core_.touch(now.state(), now.layer(), r);
-      for (const run& r : runs) core_.expect_soon(now.state(), now.layer(), r);
+      const run reads{kv_head, kv_head + 1};
+      for (const run& r : runs) core_.touch(now.state(), now.layer(), reads, r);
+      for (const run& r : runs) core_.expect_soon(now.state(), now.layer(), reads, r);
       const view<attention_state> states(core_.heads.data(), {together});
       for (index g = 0; g < together; ++g) begin(states[g], out[first + g]);
       gather_attend(runs, lane, queries.slice(first, first + together), scale, states);

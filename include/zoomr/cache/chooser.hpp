@@ -3,9 +3,11 @@
 #pragma once
 
 #include <zoomr/cache/sequence_state.hpp>
+#include <zoomr/cache/trace.hpp>
 #include <zoomr/math/dot.hpp>
 
-#include <vector>  // std::vector
+#include <utility>  // std::move
+#include <vector>   // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -110,9 +112,12 @@ class chooser {
     }
     best_first best(segments_, by_tally{tallies()}, order());
     policy_.select.choose(best, selection_input{tokens(), room_used_, least, position, sequence}, made);
+    if (trace != nullptr) record({sequence, position, row, {}, {}}, made);
     count(made, before, stats);
     into.assign(row, made);
   }
+
+  choice_trace* trace = nullptr;  // the caller's, if choices are to be recorded
 
   /// The query that asks, one dimension after the other.
   static float asked(const Policy& policy, const asking_heads& who, index head, index d) {
@@ -143,6 +148,14 @@ class chooser {
       for (index r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
       return policy_.score.term(acc, asked_[static_cast<std::size_t>(d)], c);
     });
+  }
+
+  void record(choice_record of, const selection_row& made) {
+    best_first best(segments_, by_tally{tallies()}, order());
+    for (index id = best.next(); id >= 0; id = best.next()) {
+      (made.of(id) == level::details ? of.chosen : of.runners_up).push_back(id);
+    }
+    trace->push_back(std::move(of));
   }
 
   void count(const selection_row& row, const selection_row& before, statistics& stats) {

@@ -152,30 +152,30 @@ class choosing {
   void see(view<const float, 2> queries) {
     queries_ = queries;
     token_.remember(layer_, queries);
-    if (!item_.prompt && core_.sizes.noted > 0) {
-      copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
-    }
+    if (!item_.prompt && core_.sizes.noted > 0) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
   }
 
   /// The runs, in slots, that query head `head` and those together with it read; valid until the next call.
   view<const run> runs_of(index kv_head, index head) {
     choose_row(head);
-    constexpr bool own_tokens = decltype(core_.policy.retain)::observes;  // then each KV head has its own slots
-    const bool same_for_all =
-        dense_ || (!own_tokens && (per_ == scope::sequence || per_ == scope::layer || !Policy::selects));
-    if (list_.tokens() == 0 || !same_for_all) list_ = resolved(kv_head, head);
+    if (list_.tokens() == 0 || !same_for_all()) list_ = resolved(kv_head, head);
     count_.attended += std::int64_t{list_.tokens()} * heads_together();
     add_to_union(list_);
     record(kv_head, head);
     return list_.runs();
   }
 
-  /// Starts bringing what the first heads will read, if the selection in force says it: for tiered stores.
+  /// Starts bringing what will be read, if the selection in force says it: for tiered stores.
   void prefetch() {
     const bool open = Policy::selects && !second_ && per_ != scope::sequence &&
                       (!core_.persists() || (item_.chooses && position_ == item_.last()));
     if (open && !dense_) return;  // it is chosen when the queries are there
-    for (const run& r : resolved(0, 0).runs()) core_.expect_soon(state(), layer_, r);
+    const index group = core_.sizes.model.group();
+    const index together = same_for_all() ? core_.sizes.model.heads : heads_together();
+    for (index head = 0; head < core_.sizes.model.heads; head += together) {
+      const run heads{head / group, (head + together - 1) / group + 1};
+      for (const run& r : resolved(heads.first, head).runs()) core_.expect_soon(state(), layer_, heads, r);
+    }
   }
 
   /// Slots that full attention would read.
@@ -203,6 +203,8 @@ class choosing {
     std::size_t joined = 0;
   };
 
+  // All heads read the same slots.
+  bool same_for_all() const { return dense_ || core_.sizes.heads_together(core_.policy); }
   // Makes the choice of the row that `head` reads, if one is due and has not been made.
   void choose_row(index head) {
     if constexpr (Policy::selects) {

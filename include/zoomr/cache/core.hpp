@@ -104,9 +104,9 @@ struct cache_core {
                        (sizes.most_segments + static_cast<byte_count>(sizeof(selection_row)));
     }
     if constexpr (tiered_store<decltype(Policy::store)>) {
-      const tier_slots tiers = slots_of_tiers<pool_type>(model, pages, given.tiers, use.total());
-      use.details = tiers.device * pool_type::block_bytes(model);
-      use.host = tiers.host * pool_type::block_bytes(model) + tiers.tables;
+      const tier_slots tiers = slots_of_tiers<pool_type>(sizes.blocks, pages, given.tiers, use.total());
+      use.details = tiers.device * sizes.blocks.template bytes<T>();
+      use.host = tiers.host * sizes.blocks.template bytes<T>() + tiers.tables;
       use.file = given.tiers.file > 0 ? pages * pool_type::page_bytes(model) : 0;
     } else {
       use.details = pages * pool_type::page_bytes(model);
@@ -134,13 +134,13 @@ struct cache_core {
     }
   }
 
-  /// Starts bringing the pages of some slots in one layer to the device, as many as half of it can hold.
-  void expect_soon(const state_type& state, index layer, run slots) {
-    each_tiered_page(state, slots, [=](auto& tiers, index page) { tiers.prefetch(layer, page); });
+  /// Starts bringing what some KV heads of a layer hold in some slots to the device, as much as half of it can hold.
+  void expect_soon(const state_type& state, index layer, run kv_heads, run slots) {
+    each_piece(state, layer, kv_heads, slots, [](auto& in, index piece, index page) { in.prefetch(piece, page); });
   }
-  /// Says that pages on the device will be read soon, so that others go first.
-  void touch(const state_type& state, index layer, run slots) {
-    each_tiered_page(state, slots, [=](auto& tiers, index page) { tiers.touch(layer, page); });
+  /// Says that what is on the device of it will be read soon, so that others go first.
+  void touch(const state_type& state, index layer, run kv_heads, run slots) {
+    each_piece(state, layer, kv_heads, slots, [](auto& in, index piece, index page) { in.touch(piece, page); });
   }
 
   state_type& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
@@ -223,21 +223,24 @@ struct cache_core {
   }
 
  private:
-  // visit(pool, page) for the pages of some slots; not at all if nothing moves.
+  // visit(pool, piece, page) for what some KV heads hold in some slots; not at all if nothing moves.
   template <class Visit>
-  void each_tiered_page(const state_type& state, run slots, Visit visit) {
+  void each_piece(const state_type& state, index layer, run kv_heads, run slots, Visit visit) {
     if constexpr (tiered_store<decltype(Policy::store)>) {
+      const index last = pool.piece_of(layer, kv_heads.last - 1);
       for (index page = slots.first / page_tokens; page * page_tokens < slots.last; ++page) {
-        visit(pool, state.pages[static_cast<std::size_t>(page)]);
+        const index id = state.pages[static_cast<std::size_t>(page)];
+        for (index piece = pool.piece_of(layer, kv_heads.first); piece <= last; ++piece) visit(pool, piece, id);
       }
     }
   }
   static pool_type make_pool(const shape& model, const Policy& with, const config& given) {
-    const index pages = retention_room<Policy>::pool_pages(layout<Policy>(model, with, given), given);
+    const layout<Policy> made(model, with, given);
+    const index pages = retention_room<Policy>::pool_pages(made, given);
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const memory_use use = bytes(model, with, given);
-      const tier_slots tiers = slots_of_tiers<pool_type>(model, pages, given.tiers, use.total() - use.details);
-      return pool_type(model, pages, tiers.device, tiers.host, given.tiers.file > 0 ? given.tiers.path : "");
+      const tier_slots tiers = slots_of_tiers<pool_type>(made.blocks, pages, given.tiers, use.total() - use.details);
+      return pool_type(made.blocks, pages, tiers.device, tiers.host, given.tiers.file > 0 ? given.tiers.path : "");
     } else {
       return pool_type(model, pages);
     }

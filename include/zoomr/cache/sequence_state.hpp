@@ -10,6 +10,7 @@
 #include <zoomr/cache/token_state.hpp>
 #include <zoomr/core/paged_lane.hpp>
 #include <zoomr/policy.hpp>
+#include <zoomr/tier/block_shape.hpp>
 
 #include <vector>  // std::vector
 
@@ -32,6 +33,7 @@ struct layout {
   index noted = 0;           // queries remembered until tokens are given up again; 0: that is only after the prompt
   index carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
+  block_shape blocks;  // of tiers
 
   layout() = default;
   layout(const shape& with, const Policy& policy, const config& sizes) : model(with) {
@@ -55,6 +57,7 @@ struct layout {
         log_words = 2 * guaranteed + std::int64_t{4} * sizes.tokens;
       }
     }
+    blocks = {model, heads_together(policy) ? model.kv_heads : 1};
   }
 
   static constexpr bool drifts(const Policy& policy) { return policy.refresh.drift() >= -1.0f; }
@@ -66,6 +69,12 @@ struct layout {
       if (!others_too) return std::min(most_segments, policy.select.most_segments());
     }
     return most_segments;
+  }
+
+  /// All KV heads of a layer read the same slots: none chooses alone, and none keeps tokens of its own.
+  bool heads_together(const Policy& policy) const {
+    const bool choose_together = policy.agree.per == scope::sequence || policy.agree.per == scope::layer;
+    return kept == 0 && (!Policy::selects || choose_together);
   }
 
   /// A choice stays in force for the following tokens, rather than for its own token only.

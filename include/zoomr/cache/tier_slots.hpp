@@ -4,7 +4,7 @@
 
 #include <zoomr/cache/config.hpp>
 #include <zoomr/core/error.hpp>
-#include <zoomr/core/shape.hpp>
+#include <zoomr/tier/block_shape.hpp>
 
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
@@ -22,18 +22,19 @@ struct tier_slots {
 /// @param others  bytes of the device that summaries, tables and working memory take
 /// @throws precondition_error if a tier is too small
 template <class Pool>
-tier_slots slots_of_tiers(const shape& model, index pages, const tier_bytes& given, byte_count others) {
-  const byte_count block = Pool::block_bytes(model);
+tier_slots slots_of_tiers(const block_shape& shape, index pages, const tier_bytes& given, byte_count others) {
+  const byte_count block = shape.template bytes<typename Pool::number>();
   using tier_type = typename Pool::tier_type;
   const byte_count slot = tier_type::slot_table_bytes;
-  const byte_count blocks = std::int64_t{pages} * model.layers;
-  const auto expect = [&](byte_count has, byte_count needs, const char* tier, const char* for_what) {
+  const byte_count blocks = std::int64_t{pages} * shape.pieces();
+  const auto expect = [&](byte_count has, byte_count needs, const char* tier, const std::string& for_what) {
     ZOOMR_EXPECTS(has >= needs, "config: tiers." + std::string(tier) + " is " + std::to_string(has) +
                                     " bytes; it must be at least " + std::to_string(needs) + ", " + for_what);
   };
   ZOOMR_EXPECTS(blocks <= unlimited, "config: the pool has more than 2^31 blocks");
   const byte_count least = std::min<byte_count>(Pool::least_slots, blocks);
-  expect(given.device, others + least * block, "device", "for summaries, tables and six pages of one layer");
+  const std::string six = "six pages of one " + std::string(shape.heads == shape.model.kv_heads ? "layer" : "KV head");
+  expect(given.device, others + least * block, "device", "for summaries, tables and " + six);
   tier_slots made;
   made.device = static_cast<index>(std::min(blocks, (given.device - others) / block));
   const byte_count sum = given.file > 0 ? sizeof(std::uint64_t) : 0;  // of a block in the file
@@ -45,7 +46,7 @@ tier_slots slots_of_tiers(const shape& model, index pages, const tier_bytes& giv
   } else {
     ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
     expect(given.file, blocks * block, "file", "for all pages of the pool");
-    expect(given.host, made.tables + least * (block + slot), "host", "for six pages of one layer, and tables");
+    expect(given.host, made.tables + least * (block + slot), "host", "for " + six + ", and tables");
     made.host = static_cast<index>(std::min(blocks, (given.host - made.tables) / (block + slot)));
   }
   made.tables += made.host * slot;

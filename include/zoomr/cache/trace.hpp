@@ -24,5 +24,19 @@ struct attended_record {
 /// Records in the order of the queries; the caller clears it. Grows without bound while it is attached.
 using attention_trace = std::vector<attended_record>;
 
+/// One row of one choice. Segments of which nothing is left between the zones are in neither list.
+struct choice_record {
+  index seq = 0;
+  index position = 0;             // of the token that asked
+  index row = 0;                  // of the selection
+  std::vector<index> chosen;      // segments whose details are read, best first
+  std::vector<index> runners_up;  // the others, best first
+
+  friend bool operator==(const choice_record&, const choice_record&) = default;
+};
+
+/// Records in the order of the choices; the caller clears it. Grows without bound while it is attached.
+using choice_trace = std::vector<choice_record>;
+
 }  // namespace v0
 }  // namespace zoomr

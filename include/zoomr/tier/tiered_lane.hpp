@@ -44,17 +44,17 @@ struct tiered_lane {
   using number = typename Pool::number;
 
   Pool* pool = nullptr;
-  index layer = 0;
-  std::int64_t head_offset = 0;
+  index piece = 0;                // of each page
+  std::int64_t head_offset = 0;   // elements from the piece's first key to the lane's
   std::int64_t value_offset = 0;  // elements from a key to its value
   index head_dim = 0;
   view<const index> pages;  // [pages of the sequence]
 
   const number* key(index slot) const {
-    return pool->reach(layer, pages[slot / page_tokens]) + head_offset + in_page(slot);
+    return pool->reach(piece, pages[slot / page_tokens]) + head_offset + in_page(slot);
   }
   number* writable_key(index slot) const {
-    return pool->reach_to_write(layer, pages[slot / page_tokens]) + head_offset + in_page(slot);
+    return pool->reach_to_write(piece, pages[slot / page_tokens]) + head_offset + in_page(slot);
   }
 
  private:

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. Pages in tiers: a bounded device arena, host memory under it, perhaps a file under that.
 //
-// What moves is a block: one page in one layer, keys and values of all KV heads, [key | value][kv_head][16][head_dim],
-// as in page_pool. A tier keeps what was used there; a block that must go is written to the tier below, once, if it has
-// changed; what is already there never moves again. Transfers are made in the order in which they were started, so that
-// only three things must be waited for: a block that is read and has not arrived, a block that is written and has not
-// left, and a changed block whose slot is wanted for another.
+// What moves is a block (block_shape): a piece of a page. A tier keeps what was used there; a block that must go is
+// written to the tier below, once, if it has changed; what is already there never moves again. Transfers are made in
+// the order in which they were started, so that only three things must be waited for: a block that is read and has not
+// arrived, a block that is written and has not left, and a changed block whose slot is wanted for another.
 #pragma once
 
-#include <zoomr/core/shape.hpp>
+#include <zoomr/tier/block_shape.hpp>
 #include <zoomr/tier/page_pool.hpp>
 #include <zoomr/tier/tier.hpp>
 #include <zoomr/tier/tiered_lane.hpp>
@@ -41,40 +40,39 @@ class tiered_pool : public page_stock {
   /// @param host_slots    blocks in host memory; all of them, if there is no file
   /// @param path          of the file, which must not exist; empty: there is none
   /// @throws error(capacity) without memory, error(storage) without a file
-  tiered_pool(const shape& model, index pages, index device_slots, index host_slots, const std::string& path)
-      : page_stock(pages), shape_(model), written_(static_cast<std::size_t>(blocks())) {
+  tiered_pool(const block_shape& block, index pages, index device_slots, index host_slots, const std::string& path)
+      : page_stock(pages), shape_(block), written_(static_cast<std::size_t>(blocks())) {
     tiers_.reserve(2);
     for (const index slots : {device_slots, path.empty() ? blocks() : host_slots}) {
-      tiers_.emplace_back(std::min(slots, blocks()), model.layers, blocks(), block_numbers());
+      tiers_.emplace_back(std::min(slots, blocks()), block.model.layers, blocks(), block.numbers());
     }
-    if (!path.empty()) file_ = std::make_unique<block_file>(path, block_bytes(model), blocks());
+    if (!path.empty()) file_ = std::make_unique<block_file>(path, block_bytes(), blocks());
   }
 
-  static byte_count block_bytes(const shape& model) {
-    return byte_count{2} * model.kv_heads * page_tokens * model.head_dim * static_cast<byte_count>(sizeof(T));
-  }
-  static byte_count page_bytes(const shape& model) { return model.layers * block_bytes(model); }
+  static byte_count page_bytes(const shape& model) { return page_pool<T>::page_bytes(model); }
 
   lane_type lane(index layer, index kv_head, view<const index> pages) {
-    const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
-    return {this, layer, kv_head * head, shape_.kv_heads * head, shape_.head_dim, pages};
+    const std::int64_t head = shape_.head_numbers();
+    return {this, piece_of(layer, kv_head), kv_head % shape_.heads * head, shape_.heads * head, shape_.model.head_dim,
+            pages};
   }
+  index piece_of(index layer, index kv_head) const { return shape_.piece_of(layer, kv_head); }
 
   /// Says that a layer is being read from now on.
   void begin_layer(index layer) {
-    if (std::exchange(layer_, layer) == layer && shape_.layers > 1) return;
+    if (std::exchange(layer_, layer) == layer && shape_.model.layers > 1) return;
     for (tier_type& each : tiers_) each.order.begin_pass();
   }
 
-  /// The page's numbers in one layer, on the device; valid until four other blocks have been asked for.
-  /// @throws error(storage) if they cannot be brought there
-  const T* reach(index layer, index page) {
-    const index block = block_of(layer, page);
+  /// A piece of a page on the device; valid until four other blocks have been asked for.
+  /// @throws error(storage) if it cannot be brought there
+  const T* reach(index piece, index page) {
+    const index block = block_of(piece, page);
     return block == last_block_ ? last_ : reach_block(block);
   }
   /// The same, to be changed.
-  T* reach_to_write(index layer, index page) {
-    const index block = block_of(layer, page);
+  T* reach_to_write(index piece, index page) {
+    const index block = block_of(piece, page);
     T* numbers = block == last_block_ ? last_ : reach_block(block);
     tier_slot& at = tiers_[0].slots[index_of(tiers_[0].slot_of[index_of(block)])];
     if (at.leaving != 0) finish_write(0, at);  // what is on its way must not change
@@ -85,24 +83,24 @@ class tiered_pool : public page_stock {
 
   /// Starts bringing a block to the device, if something is known of it, it is not there, and fewer than half of the
   /// slots wait for others.
-  void prefetch(index layer, index page) {
-    const index block = block_of(layer, page);
+  void prefetch(index piece, index page) {
+    const index block = block_of(piece, page);
     if (!written_[index_of(block)] || tiers_[0].slot_of[index_of(block)] >= 0) return;
     if (coming_ >= static_cast<index>(tiers_[0].slots.size()) / 2) return;
     tiers_[0].order.expect(bring(0, block));
     ++counts_.prefetched;
   }
   /// Makes a block on the device one that was used just now.
-  void touch(index layer, index page) {
-    const index at = tiers_[0].slot_of[index_of(block_of(layer, page))];
+  void touch(index piece, index page) {
+    const index at = tiers_[0].slot_of[index_of(block_of(piece, page))];
     if (at >= 0) tiers_[0].order.touch(at);
   }
 
-  /// Starts writing a page, which is full, to the tier below, in all layers where it has changed. What cannot be
-  /// written now will be when its room is wanted.
+  /// Starts writing a page, which is full, to the tier below, all pieces that have changed. What cannot be written now
+  /// will be when its room is wanted.
   void write_back(index page) try {
-    for (index layer = 0; layer < shape_.layers; ++layer) {
-      const index at = tiers_[0].slot_of[index_of(block_of(layer, page))];
+    for (index piece = 0; piece < shape_.pieces(); ++piece) {
+      const index at = tiers_[0].slot_of[index_of(block_of(piece, page))];
       if (at < 0) continue;
       const tier_slot& of = tiers_[0].slots[index_of(at)];
       if (of.dirty && of.leaving == 0) start_write(0, at);
@@ -112,8 +110,8 @@ class tiered_pool : public page_stock {
 
   /// Nobody needs what the page holds any more.
   void give_back(index page) {
-    for (index layer = 0; layer < shape_.layers; ++layer) {
-      const index block = block_of(layer, page);
+    for (index piece = 0; piece < shape_.pieces(); ++piece) {
+      const index block = block_of(piece, page);
       written_[index_of(block)] = false;
       for (index t = 0; t < 2; ++t) {
         const index at = tiers_[index_of(t)].slot_of[index_of(block)];
@@ -131,9 +129,9 @@ class tiered_pool : public page_stock {
 
  private:
   static std::size_t index_of(index i) { return static_cast<std::size_t>(i); }
-  index blocks() const { return shape_.layers * pages(); }
-  index block_of(index layer, index page) const { return layer * pages() + page; }
-  std::int64_t block_numbers() const { return block_bytes(shape_) / static_cast<std::int64_t>(sizeof(T)); }
+  index blocks() const { return shape_.pieces() * pages(); }
+  index block_of(index piece, index page) const { return piece * pages() + page; }
+  byte_count block_bytes() const { return shape_.template bytes<T>(); }
 
   T* reach_block(index block) {
     const bool here = tiers_[0].slot_of[index_of(block)] >= 0;
@@ -188,7 +186,7 @@ class tiered_pool : public page_stock {
 
   void fetch(index t, index at, index block) {
     tier_type& here = tiers_[index_of(t)];
-    transfer one{.to = here.numbers(at), .bytes = block_bytes(shape_)};
+    transfer one{.to = here.numbers(at), .bytes = block_bytes()};
     if (t == 0) {
       const index below = bring(1, block);
       one.from = tiers_[1].numbers(below);
@@ -243,7 +241,7 @@ class tiered_pool : public page_stock {
 
   void start_write(index t, index at) {
     tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
-    transfer one{.from = tiers_[index_of(t)].numbers(at), .bytes = block_bytes(shape_)};
+    transfer one{.from = tiers_[index_of(t)].numbers(at), .bytes = block_bytes()};
     if (t == 0) {
       index below = tiers_[1].slot_of[index_of(of.block)];
       if (below < 0) {  // nothing is fetched into it
@@ -281,7 +279,7 @@ class tiered_pool : public page_stock {
     if (of.leaving != 0) engine_.wait(std::exchange(of.leaving, 0));
   }
 
-  shape shape_;
+  block_shape shape_;
   std::vector<char> written_;     // [blocks]  something is known of it
   std::vector<tier_type> tiers_;  // device, host
   std::unique_ptr<block_file> file_;
