@@ -190,7 +190,6 @@ std::vector<policy_choice> choices(const options& given) {
   for (const policy_choice& choice : all) {  // every option is checked before the model is loaded
     with_policy(choice, [&](auto policy) {
       const char* problem = device::unsupported<decltype(policy)>();
-      if (given.tiers.given()) problem = device::unsupported<decltype(with_store(policy, zoomr::tiered<>{}))>();
       if (given.on_device() && problem != nullptr) fail("--device cuda, ", choice.name, ": ", problem);
       for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
     });

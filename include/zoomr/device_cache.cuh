@@ -27,8 +27,7 @@ inline namespace v0 {
 /// what the next layer is known to read comes while one is attended, on a stream of the cache's own that forks from the
 /// caller's and joins it (cache/device_ahead.cuh). The store's order and engine are the host's.
 ///
-/// Not here yet, and refused: a tiered store whose policy gives tokens up, or with a file; details of every other store
-/// lie on the device.
+/// Not here yet, and refused: a tiered store with a file. Details of every other store lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
@@ -180,7 +179,6 @@ class device_cache {
     }
     if constexpr (tiered_store<store_type>) {
       const std::int64_t blocks = std::int64_t{pages_for(limits.pool())} * model.layers;
-      if (problem == nullptr && retains) problem = "device_cache: a tiered store gives no tokens up";
       if (problem == nullptr && limits.tiers.file > 0) problem = "device_cache: there is no file under the host's tier";
       if (problem == nullptr && blocks > 1 << 25) problem = "device_cache: a tiered pool has at most 2^25 blocks";
       if (problem == nullptr && limits.tiers.host != 0 && limits.tiers.host < host_bytes(model, policy, limits)) {

@@ -83,6 +83,13 @@ TEST_CASE("sentence_box, and quest for each KV head or each head") {
   check_tiers(each_kv_head, kind::peaked, markup::stray, 8, {2}, true);
   check_tiers(each_head, kind::ties, markup::stray, 9, {1000});
 }
+TEST_CASE("tokens are given up in the host's memory, and in the arena's copies") {
+  check_tiers(small::snapkv, kind::uniform, markup::stray, 10, {5, 1000});
+  check_tiers(small::sentence_kv, kind::peaked, markup::sentences, 11, {9});
+  check_tiers(small::r_kv, kind::uniform, markup::stray, 12, {3, 1000});
+  check_tiers(small::raas, kind::peaked, markup::stray, 13, {5});
+  check_tiers(small::h2o, kind::ties, markup::stray, 14, {1000}, true);
+}
 
 namespace {
 
@@ -158,9 +165,9 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
   constexpr index pages = 12, slots = 4;
   constexpr unsigned pass = 7;
   for (const bool prompt : {true, false}) {
-    std::vector<zoomr::device_token> tokens(3);
+    std::vector<zoomr::device_token> three(3);
     for (index t = 0; t < 3; ++t) {  // a draft, or a chunk, of sequence 1 at slots 46, 47, 48: pages 0 ... 3
-      zoomr::device_token& token = tokens[static_cast<std::size_t>(t)];
+      zoomr::device_token& token = three[static_cast<std::size_t>(t)];
       token.sequence = 1, token.position = token.slot = 46 + t, token.row = t;
       token.zone = {20, 30, 47 + t};  // pages 0, 1 and from 1 on
       token.prompt = prompt;
@@ -172,7 +179,7 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     slot_of[pages + 7] = 3;  // page 1 of the sequence, in layer 1, lies in slot 2
     slot_of[5] = 1;          // page 2 in layer 0
 
-    device_array<zoomr::device_token> tokens_there(tokens);
+    device_array<zoomr::device_token> tokens_there(three);
     device_array<zoomr::device_counts> listed_there(1, listed);
     device_array<index> page_table_there(page_table), slot_of_there(slot_of), places(8, -7);
     device_array<unsigned> used(slots, pass), asked(8, 2 * pass), came_for(slots, 0u);

@@ -196,7 +196,6 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--tiers", "device=1MiB,file=/nowhere/at/all:1GiB,host=1MiB", says="cannot be made")
         self.refused(*model, "--device", "cuda", "--tiers", "device=1MiB,file=details:1GiB",
                      says="there is no file under the host")
-        self.refused(*model, "--device", "cuda", "--tiers", "device=1MiB", "--policy", "h2o", says="gives tokens up")
         self.refused("--tiers", "device=1MiB", "ledger", says="runs without")
         self.refused("ledger", "--problems", 0, says="--problems")
         self.refused("ledger", "--policies", "zoom", says="there is no policy")

@@ -89,16 +89,11 @@ std::unique_ptr<engine> load(const std::filesystem::path& directory, const model
 /// nullptr, or the sentence that says what zoomr::device_cache does not do yet of this policy.
 template <class Policy>
 constexpr const char* unsupported() {
-  if constexpr (zoomr::tiered_store<decltype(Policy::store)> && decltype(Policy::retain)::observes) {
-    return "the policy gives tokens up, which --tiers on a device cannot do yet";
-  } else if constexpr (Policy::selects) {
+  if constexpr (Policy::selects) {
     if constexpr (!zoomr::limited_selector<decltype(Policy::select)>)
       return "the policy's selector does not say its limits, so a device cannot follow it";
-    else
-      return nullptr;
-  } else {
-    return nullptr;
   }
+  return nullptr;
 }
 
 }  // namespace decode::device

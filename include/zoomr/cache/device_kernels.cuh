@@ -45,10 +45,17 @@ __global__ void append_kernel(device_arrays<Policy, T> a, index layer, view<cons
   for (auto i = static_cast<index>(threadIdx.x); i < model.kv_heads * model.head_dim; i += plain_threads) {
     const index head = i / model.head_dim;
     const index d = i % model.head_dim;
+    const T stored_key = from_float<T>(quotient(to_float(keys(token.row, head, d)), key_scale));
+    const T stored_value = from_float<T>(quotient(to_float(values(token.row, head, d)), value_scale));
     T* key = a.key(layer, page, head) + token.slot % page_tokens * model.head_dim + d;
-    *key = from_float<T>(quotient(to_float(keys(token.row, head, d)), key_scale));
-    key[a.value_offset()] = from_float<T>(quotient(to_float(values(token.row, head, d)), value_scale));
-    if constexpr (tiered_store<decltype(Policy::store)>) a.copy_to_arena(key, layer, page);
+    key[0] = stored_key;
+    key[a.value_offset()] = stored_value;
+    if constexpr (device_arrays<Policy, T>::tiered) {
+      T* copy = a.in_arena(key, layer, page);
+      if (copy == nullptr) continue;
+      copy[0] = stored_key;
+      copy[a.value_offset()] = stored_value;
+    }
   }
 }
 

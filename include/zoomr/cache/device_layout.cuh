@@ -120,6 +120,7 @@ struct drift_products {
 template <class Policy, class T>
 struct device_arrays {
   using number = typename layout<Policy>::number;  // of summaries
+  static constexpr bool tiered = tiered_store<decltype(Policy::store)>;
 
   device_sizes<Policy> sizes;
   device_table table;
@@ -154,7 +155,7 @@ struct device_arrays {
   void carve(carver& from, const device_sizes<Policy>& of) {
     sizes = of;
     const shape& model = of.model;
-    if constexpr (tiered_store<decltype(Policy::store)>) {
+    if constexpr (tiered) {
       arena.carve(from, of.arena_slots, model.layers, of.pages, std::int64_t{of.sequences} * of.sequence_pages,
                   of.page_numbers());
     } else {
@@ -216,13 +217,11 @@ struct device_arrays {
     return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers() +
            std::int64_t{kv_head} * page_tokens * sizes.model.head_dim;
   }
-  /// Writes a key and its value, which have just been stored in a page, to the page's copy in the arena as well.
-  __device__ void copy_to_arena(const T* key, index layer, index page) const {
+  /// Where the arena has a copy of a key of this page; nullptr if it has none. What is written to the page must be
+  /// written there too.
+  __device__ T* in_arena(const T* key, index layer, index page) const {
     const index slot = arena.slot_of[std::int64_t{layer} * sizes.pages + page] - 1;
-    if (slot < 0) return;
-    T* copy = arena.memory + slot * sizes.page_numbers() + (key - this->key(layer, page, 0));
-    copy[0] = key[0];
-    copy[value_offset()] = key[value_offset()];
+    return slot < 0 ? nullptr : arena.memory + slot * sizes.page_numbers() + (key - this->key(layer, page, 0));
   }
   ZOOMR_HD std::int64_t value_offset() const { return sizes.page_numbers() / 2; }
   ZOOMR_HD number* summaries_of(index sequence, index lane) const {

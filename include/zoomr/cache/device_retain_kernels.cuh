@@ -145,20 +145,28 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(Arrays a, comp
     uint4 key;
     uint4 value;
   };
-  const auto place = [&](index slot, std::int64_t at) {
-    stored* key = a.key(layer, pages[slot / page_tokens], kv_head) + slot % page_tokens * HeadDim;
-    return reinterpret_cast<uint4*>(key) + at % pieces;
+  const auto key_of = [&](index slot) {
+    return a.key(layer, pages[slot / page_tokens], kv_head) + slot % page_tokens * HeadDim;
   };
+  const auto place = [&](stored* key, std::int64_t at) { return reinterpret_cast<uint4*>(key) + at % pieces; };
   move_forward(
       std::int64_t{of.kept} * pieces,
       [&](std::int64_t at) {
-        const uint4* from = place(slots[static_cast<index>(at / pieces)], at);
+        const uint4* from = place(key_of(slots[static_cast<index>(at / pieces)]), at);
         return both{from[0], from[to_value]};
       },
       [&](std::int64_t at, const both& moved) {
-        uint4* to = place(static_cast<index>(at / pieces), at);
-        to[0] = moved.key;
-        to[to_value] = moved.value;
+        const auto slot = static_cast<index>(at / pieces);
+        const auto put = [&](stored* key) {
+          uint4* to = place(key, at);
+          to[0] = moved.key;
+          to[to_value] = moved.value;
+        };
+        put(key_of(slot));
+        if constexpr (Arrays::tiered) {
+          stored* copy = a.in_arena(key_of(slot), layer, pages[slot / page_tokens]);
+          if (copy != nullptr) put(copy);
+        }
       });
   for (index g = 0; a.retained.carried_tokens > 0 && g < model.group(); ++g) {
     const view<float> sums =
