@@ -84,7 +84,7 @@ if asked sanitize; then
     # A few small tests of each kernel: a sanitizer makes them tens to hundreds of times slower.
     for tool in memcheck racecheck initcheck synccheck; do
       part "sanitize_$tool" 30 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 1 "$build/bin/device_test" \
-        "--test-case=${ZOOMR_SANITIZED:-*split over blocks*,*full and window*,*zoomr_mass*,*zoomr_focus*,*with each selector*,*finds the runs that the host*,*bits of the contract*,*the best k of a row*,votes,mass}"
+        "--test-case=${ZOOMR_SANITIZED:-*split over blocks*,*runs that query tokens share*,*tokens of a draft together,*full and window*,*zoomr_mass*,*zoomr_focus*,*with each selector*,*finds the runs that the host*,*bits of the contract*,*the best k of a row*,votes,mass}"
     done
   else
     note sanitize skipped 'there is no compute-sanitizer on the PATH or in /usr/local/cuda/bin'
