@@ -1,6 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// L0. The only compiler switches of the library: where a function may run, and which checks are on.
+// L0. The only compiler switches of the library: where a function may run, which arithmetic it needs, and which checks
+// are on.
 #pragma once
+
+// The order and the rounding of sums decide what is selected, so nothing may be reordered. Promises about the numbers
+// that come (-ffinite-math-only, -fno-signed-zeros) change no selection, as long as they are kept.
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
+#error \
+    "zoomr: sums that the compiler may reorder select other segments: compile without -ffast-math, \
+-fassociative-math and -freciprocal-math"
+#endif
+
+// What host code is compiled for decides its speed, not its results: without these instructions it is 15 to 45 times
+// slower. ZOOMR_ALLOW_SLOW turns the note off.
+#if defined(__AVX512F__) && defined(__FMA__) && defined(__F16C__)
+#define ZOOMR_CPU_PATH "avx512"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#define ZOOMR_CPU_PATH "avx2"
+#elif defined(__aarch64__)
+#define ZOOMR_CPU_PATH "neon"
+#else
+#define ZOOMR_CPU_PATH "portable"
+#if defined(__x86_64__) && !defined(__CUDACC__) && !defined(ZOOMR_ALLOW_SLOW)
+#pragma message( \
+    "zoomr: compiled without AVX2, FMA and F16C, host code is 15 to 45 times slower: use -march=native or -march=x86-64-v3, or define ZOOMR_ALLOW_SLOW")
+#endif
+#endif
 
 #if defined(__CUDACC__)
 #define ZOOMR_HD __host__ __device__

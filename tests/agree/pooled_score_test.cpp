@@ -42,7 +42,7 @@ TEST_CASE("the maximum is that of all heads, and NaN if one of them is") {
       float most = -infinity;
       bool bad = false;
       for (index head = 0; head < scores.heads; ++head) {
-        bad = bad || scores.at(head, id) != scores.at(head, id);
+        bad = bad || is_nan(scores.at(head, id));
         most = std::fmax(most, scores.at(head, id));
       }
       expected[unit::size(id)] = sortable(bad ? not_a_number : most);

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles SOURCE with COMPILER and FLAGS (a ;-list). If it has a line "// expect: <sentence>" the compiler must
-# refuse it with that sentence in an error of its own; without one it must accept it.
+# Compiles SOURCE with COMPILER and FLAGS (a ;-list), and what a line "// flags: <flags>" adds. If it has a line
+# "// expect: <sentence>" the compiler must refuse it with that sentence in an error of its own; without one it must
+# accept it. With a line "// says: <sentence>" it must also say that sentence, with "// silent" nothing at all.
 file(READ ${SOURCE} source)
 set(expected "")
 if(source MATCHES "// expect: ([^\n]+)")
   set(expected "${CMAKE_MATCH_1}")
+endif()
+if(source MATCHES "// flags: ([^\n]+)")
+  separate_arguments(more UNIX_COMMAND "${CMAKE_MATCH_1}")
+  list(APPEND FLAGS ${more})
 endif()
 
 execute_process(
@@ -14,6 +19,15 @@ execute_process(
 if(expected STREQUAL "")
   if(NOT status EQUAL 0)
     message(FATAL_ERROR "${SOURCE} must compile, but does not:\n${output}")
+  endif()
+  if(source MATCHES "// says: ([^\n]+)")
+    string(FIND "${output}" "${CMAKE_MATCH_1}" at)
+    if(at LESS 0)
+      message(FATAL_ERROR "the compiler must say '${CMAKE_MATCH_1}' of ${SOURCE}, but says:\n${output}")
+    endif()
+  endif()
+  if(source MATCHES "// silent" AND NOT output STREQUAL "")
+    message(FATAL_ERROR "the compiler must say nothing of ${SOURCE}, but says:\n${output}")
   endif()
   return()
 endif()

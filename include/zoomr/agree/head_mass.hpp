@@ -26,8 +26,8 @@ struct head_mass {
            view<index>) const {
     const float by_dim = scale(head_dim);
     for (index head = 0; head < scores.extent(0); ++head) {
-      const softmax mass(tallies.size(), [&](index id) {
-        if (tallies[id] == not_eligible) return not_a_number;
+      const softmax mass(tallies.size(), [&](index id) -> softmax_logit {
+        if (tallies[id] == not_eligible) return {};
         return logit(scores(head, id), by_dim, tokens[id]);
       });
       if (mass.sum() == 0.0f) continue;

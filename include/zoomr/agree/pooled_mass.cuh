@@ -14,8 +14,9 @@ inline namespace v0 {
 __device__ inline void agree(const pooled_mass& rule, const agreeing& in, block_threads& block) {
   const float scale = rule.scale(in.head_dim);
   for (index head = 0; head < in.scores.extent(0); ++head) {
-    const auto logit = [&](index id) {
-      return in.tallies[id] == not_eligible ? not_a_number : rule.logit(in.scores(head, id), scale);
+    const auto logit = [&](index id) -> softmax_logit {
+      if (in.tallies[id] == not_eligible) return {};
+      return rule.logit(in.scores(head, id), scale);
     };
     const auto mass = block_softmax(in.tallies.size(), logit, block);
     if (mass.sum() == 0.0f) continue;

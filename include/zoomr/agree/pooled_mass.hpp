@@ -28,8 +28,9 @@ struct pooled_mass {
   void add(view<const float, 2> scores, view<const index>, index head_dim, view<tally> tallies, view<index>) const {
     const float by_dim = scale(head_dim);
     for (index head = 0; head < scores.extent(0); ++head) {
-      const softmax mass(tallies.size(), [&](index id) {
-        return tallies[id] == not_eligible ? not_a_number : logit(scores(head, id), by_dim);
+      const softmax mass(tallies.size(), [&](index id) -> softmax_logit {
+        if (tallies[id] == not_eligible) return {};
+        return logit(scores(head, id), by_dim);
       });
       if (mass.sum() == 0.0f) continue;
       for (index id = 0; id < tallies.size(); ++id) {

@@ -35,7 +35,7 @@ struct pooled_score {
     for (index head = 1; head < scores.extent(0); ++head) {
       const float score = scores(head, id);
       if (over_group == pool::mean) all += score;
-      if (over_group == pool::max && (score > all || score != score)) all = score;
+      if (over_group == pool::max && (score > all || is_nan(score))) all = score;
     }
     return sortable(over_group == pool::mean ? quotient(all, static_cast<float>(scores.extent(0))) : all);
   }

@@ -25,7 +25,7 @@ struct observed_sum {
   static constexpr unsigned odd = 0xffffffffu;
 
   __device__ static unsigned word_of(float logit) {
-    if (logit != logit || logit == infinity) return odd;
+    if (is_nan(logit) || logit == infinity) return odd;
     return static_cast<unsigned>(sortable(logit) + 2147483648);
   }
   /// NaN if the shares are not numbers.

@@ -81,8 +81,8 @@ class observation {
     bool odd = false;
     for (index t = 0; t < context; ++t) {
       const float weight = exponential(at(weights_, t) - largest);
-      odd = odd || weight != weight;
-      units += weight == weight ? units_of(weight) : 0;
+      odd = odd || is_nan(weight);
+      units += is_nan(weight) ? 0 : units_of(weight);
       at(weights_, t) = weight;
     }
     const float sum = odd ? not_a_number : sum_of_units(units);

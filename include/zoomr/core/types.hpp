@@ -31,6 +31,10 @@ ZOOMR_HD constexpr To bits_as(const From& from) {
   return __builtin_bit_cast(To, from);
 }
 
+/// True for NaN. Found by its bits, so that it is found too where the compiler was told that no number is NaN
+/// (-ffinite-math-only), and may take `x != x` for false.
+ZOOMR_HD constexpr bool is_nan(float x) { return (bits_as<std::uint32_t>(x) & 0x7fffffffu) > 0x7f800000u; }
+
 /// What a segmenter and a refresh rule need to know of a token: one byte for each token id, in a table
 /// that the caller owns (which ids are delimiters is known only with the tokenizer). Flags may be joined.
 enum class token_class : std::uint8_t {

@@ -11,7 +11,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// a * b + c, rounded once. Compile for a machine with fma instructions: without them it is slow, not different.
+/// a * b + c, rounded once. Without fma instructions it is slow, not different (`statistics::cpu_path`).
 ZOOMR_HD inline float fused(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(a, b, c);
@@ -42,7 +42,7 @@ ZOOMR_HD inline float square_root(float x) {
 /// @return relative error below 1e-7; 0 below -87 (also for -inf); NaN for NaN
 /// @cost   8 fma, no table
 ZOOMR_HD inline float exponential(float x) {
-  if (!(x >= -87.0f)) return x != x ? x : 0.0f;
+  if (!(x >= -87.0f)) return is_nan(x) ? x : 0.0f;
   // x = n ln 2 + r, |r| <= ln 2 / 2: adding 1.5 * 2^23 rounds to the nearest integer
   const float magic = 12582912.0f;
   const float n = fused(x, 1.44269504f, magic) - magic;

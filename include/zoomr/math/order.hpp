@@ -17,7 +17,7 @@ inline constexpr tally not_eligible = std::numeric_limits<tally>::min();
 /// An integer that orders as the float does: -inf < ... < -0 = +0 < ... < +inf, and NaN below -inf.
 ZOOMR_HD inline tally sortable(float score) {
   constexpr tally lowest = -2147483648;  // the least 32-bit integer
-  if (score != score) return lowest;
+  if (is_nan(score)) return lowest;
   const auto bits = bits_as<std::int32_t>(score);
   return bits >= 0 ? bits : lowest - bits;  // -0 is `lowest`, and becomes 0
 }

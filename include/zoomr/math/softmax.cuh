@@ -15,8 +15,8 @@ template <class Logit>
 __device__ softmax<Logit> block_softmax(index n, Logit logit, block_threads& block) {
   float own = -infinity;
   for (index i = block.thread(); i < n; i += block.size()) {
-    const float x = logit(i);
-    if (x > own) own = x;
+    const softmax_logit x = logit(i);
+    if (x.takes_part && x.value > own) own = x.value;
   }
   softmax<Logit> made(unsorted(block.max(sortable(own))), logit);
   tally units = 0;

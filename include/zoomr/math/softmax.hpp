@@ -12,11 +12,20 @@ ZOOMR_HD inline tally units_of(float weight) { return static_cast<tally>(weight 
 /// What so many units are.
 ZOOMR_HD inline float sum_of_units(tally units) { return static_cast<float>(units) * (1.0f / 1099511627776.0f); }
 
-/// exp(logit(i)) / sum of exp(logit(j)) for i in [0, n). A NaN logit takes no part: its share is 0.
+/// A logit, or the mark of a number that takes no part. NaN takes none.
+struct softmax_logit {
+  ZOOMR_HD constexpr softmax_logit() = default;  // takes no part
+  ZOOMR_HD constexpr softmax_logit(float logit) : value(logit), takes_part(!is_nan(logit)) {}
+
+  float value = 0.0f;
+  bool takes_part = false;
+};
+
+/// exp(logit(i)) / sum of exp(logit(j)) for i in [0, n). What takes no part has a share of 0.
 ///
 /// Weights are added in units of 2^-40 of the largest, as integers: in whatever order, or by however many threads, the
 /// sum has the same bits.
-/// @tparam Logit  logit(i) is a float, natural; it must not change while this is in use
+/// @tparam Logit  logit(i) is a float, natural, or a softmax_logit; it must not change while this is in use
 /// @pre    n <= 2^22
 /// @cost   two passes to begin; an exponential for each number in the second, and for each share that is asked for
 template <class Logit>
@@ -25,8 +34,8 @@ class softmax {
   ZOOMR_CALLS_EITHER
   ZOOMR_HD softmax(index n, Logit logit) : logit_(logit) {
     for (index i = 0; i < n; ++i) {
-      const float x = logit_(i);
-      if (x > largest_) largest_ = x;
+      const softmax_logit x = logit_(i);
+      if (x.takes_part && x.value > largest_) largest_ = x.value;
     }
     tally all = 0;
     for (index i = 0; i < n; ++i) all += units(i);
@@ -52,9 +61,9 @@ class softmax {
  private:
   ZOOMR_CALLS_EITHER
   ZOOMR_HD float weight(index i) const {
-    const float x = logit_(i);
-    if (x != x) return 0.0f;
-    return x == largest_ ? 1.0f : exponential(x - largest_);
+    const softmax_logit x = logit_(i);
+    if (!x.takes_part) return 0.0f;
+    return x.value == largest_ ? 1.0f : exponential(x.value - largest_);
   }
 
   Logit logit_;

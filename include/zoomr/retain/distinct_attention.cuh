@@ -56,7 +56,7 @@ __device__ inline void rate(const distinct_attention& by, const lane_attention& 
     each_cosine(seen.keys, row, block, [&](index t, float cosine) { own = cosine > by.similar ? t : own; });
     const index spared = block.max(own);  // of the keys that repeat this one the last
     each_cosine(seen.keys, row, block, [&](index t, float cosine) {
-      if (t != spared && cosine == cosine) importance[t] += cosine;
+      if (t != spared && !is_nan(cosine)) importance[t] += cosine;
     });
   }
   const auto redundancy = block_softmax(

@@ -89,7 +89,7 @@ struct distinct_attention {
         const float cosine = dot(keys[row].data(), keys[t].data(), dims);
         if (cosine > similar && !spared) {
           spared = true;
-        } else if (cosine == cosine) {
+        } else if (!is_nan(cosine)) {
           sums[t] += cosine;
         }
       }

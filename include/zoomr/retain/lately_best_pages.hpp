@@ -65,8 +65,8 @@ struct lately_best_pages {
     float high = low;
     for (index t = first + 1; t < first + every; ++t) {
       const float key = heard.keys(t, d);
-      if (key < low || key != key) low = key;
-      if (key > high || key != key) high = key;
+      if (key < low || is_nan(key)) low = key;
+      if (key > high || is_nan(key)) high = key;
     }
     return fused(heard.query[d], heard.query[d] < 0.0f ? low : high, acc);
   }

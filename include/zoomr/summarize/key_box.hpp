@@ -16,8 +16,8 @@ struct key_box {
 
   ZOOMR_HD constexpr cells<2> open() const { return {{infinity, -infinity}}; }
   ZOOMR_HD constexpr void fold(cells<2>& box, float key) const {
-    if (key < box.row[0] || key != key) box.row[0] = key;  // once NaN, no comparison is true again
-    if (key > box.row[1] || key != key) box.row[1] = key;
+    if (key < box.row[0] || is_nan(key)) box.row[0] = key;  // once NaN, no comparison is true again
+    if (key > box.row[1] || is_nan(key)) box.row[1] = key;
   }
   ZOOMR_HD constexpr void close(cells<2>&, index) const {}
   constexpr const char* problem() const { return nullptr; }
