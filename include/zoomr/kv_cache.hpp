@@ -65,7 +65,13 @@ class kv_cache {
     core_->items.clear();
     for (index i = 0; i < items.size(); ++i) {
       const auto& stepped = expect_item(core_->states, items, i);
-      renew_summaries(*core_, state(items[i].seq.id));
+      try {
+        renew_summaries(*core_, state(items[i].seq.id));
+      } catch (const error& why) {
+        throw error(why.code(), "begin: item " + std::to_string(i) +
+                                    ": after a commit that failed its summaries cannot be made again: " +
+                                    (why.what() + error::prefix.size()));
+      }
       expect_observed(core_->policy, stepped, items[i]);
       plan_item(items[i]);
     }

@@ -42,8 +42,9 @@ class step {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
     return static_cast<index>(core_->items.size());
   }
-  /// Why an item has failed in this step, or nullptr: with a tiered store its pages may not come. The other items go
-  /// on; of this one, outputs are NaN and no token can be accepted.
+  /// Why an item has failed in this step, or nullptr: with a tiered store its pages may not come. The sentence names
+  /// the file, the block and the system's reason where there are any. The other items go on; of this one, outputs are
+  /// NaN and no token is committed (docs/errors.md says what to do).
   const char* failure(index item) const {
     return at(item).failed ? core_->failures[failure_of(item)].c_str() : nullptr;
   }
@@ -124,7 +125,7 @@ class step {
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, under the selection
   /// that they have just made. They form a pass of their own: one token for each item that is `active`.
-  /// @param accepted  [items]  tokens that will be committed
+  /// @param accepted  [items]  tokens that will be committed; of an item that has failed any number, it takes no part
   bool again(view<const index> accepted) {
     expect_accepted(accepted);
     if (pass_ == 1) return false;
@@ -148,14 +149,15 @@ class step {
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// Without `again` before it, a choice that asks again serves the following tokens instead.
   /// @param accepted  [items]  0 ... tokens(item), as `again` was told; a prompt's tokens are all accepted, or none
-  /// @throws error(storage) if pages of a tiered store do not come: the items that it names are as they were before the
-  /// step; the others are committed
+  /// @throws error(storage) if tokens are accepted of an item that has failed, or fails now since pages of a tiered
+  /// store do not come: the items that it names are as they were before the step; the others are committed
   void commit(view<const index> accepted) {
     expect_accepted(accepted);
     for (index i = 0; i < items(); ++i) {
       ZOOMR_EXPECTS(at(i).announced < 0 || at(i).announced == accepted[i] || at(i).failed,
                     "commit: accept what `again` was told");
-      const bool unseen = must_be_seen(at(i)) && accepted[i] > 0 && at(i).seen_layers < core_->sizes.model.layers;
+      const bool unseen =
+          must_be_seen(at(i)) && !at(i).failed && accepted[i] > 0 && at(i).seen_layers < core_->sizes.model.layers;
       ZOOMR_EXPECTS(!unseen, at(i).prompt_ends
                                  ? "commit: attend or observe the prompt's last chunk in every layer"
                                  : "commit: the policy adds up attention: attend or observe each chunk of "
@@ -163,11 +165,12 @@ class step {
     }
     std::string failed;
     for (index i = 0; i < items(); ++i) {
-      if (at(i).failed || try_commit_item(*core_, at(i), accepted[i])) continue;
-      failed += (failed.empty() ? "" : "; ") + std::string("item ") + std::to_string(i) + ": " + failure(i);
+      if (at(i).failed ? accepted[i] == 0 : try_commit_item(*core_, at(i), accepted[i])) continue;
+      failed += (failed.empty() ? "item " : "; item ") + std::to_string(i) + ": " + (failure(i) + error::prefix.size());
     }
+    const char* const what = items() == 1 ? "the step is not committed: " : "the other items are committed, but not ";
     abandon();
-    if (!failed.empty()) throw error(errc::storage, "the other items are committed, but not " + failed);
+    if (!failed.empty()) throw error(errc::storage, what + failed);
   }
   void commit(index accepted) { commit(view<const index>(&accepted, {1})); }
   /// All tokens.
@@ -209,7 +212,6 @@ class step {
       const bool whole = accepted[i] == 0 || accepted[i] == at(i).tokens;
       ZOOMR_EXPECTS(accepted[i] >= 0 && accepted[i] <= at(i).tokens && (!at(i).prompt || whole),
                     "accepted must lie in 0 ... tokens(item); of a prompt all or nothing");
-      ZOOMR_EXPECTS(accepted[i] == 0 || !at(i).failed, "an item that has failed can have no tokens accepted");
     }
   }
 

@@ -6,16 +6,11 @@
 #include <cache/tiered_limits.hpp>
 #include <zoomr/store/tiered.hpp>
 
-#include <dlfcn.h>  // dlsym
 #include <doctest/doctest.h>
+#include <support/file_calls.hpp>
 #include <support/temporary_folder.hpp>
 
-#if defined(ZOOMR_LIBURING)
-#include <liburing.h>  // a ring that calls pread (support/ring/liburing.h)
-#endif
-
 #include <atomic>      // std::atomic
-#include <cstdarg>     // va_list
 #include <cstdlib>     // std::malloc, std::aligned_alloc
 #include <filesystem>  // std::filesystem::directory_iterator
 #include <new>         // std::bad_alloc
@@ -78,102 +73,6 @@ void operator delete(void* p, const std::nothrow_t&) noexcept { allocations::giv
 void operator delete[](void* p, const std::nothrow_t&) noexcept { allocations::give_back(p); }
 void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept { allocations::give_back(p); }
 void operator delete[](void* p, std::align_val_t, const std::nothrow_t&) noexcept { allocations::give_back(p); }
-
-// The system's calls on one file: they are counted, and one of them goes wrong.
-namespace file_calls {
-
-enum class fault {
-  error,        // EIO
-  interrupted,  // EINTR
-  partial,      // half of the bytes; of calls that move none, nothing
-  flipped,      // one bit is another one, on the disk too
-};
-
-/// The file and what happens to it; one thread at a time calls.
-struct script {
-  const char* path = nullptr;
-  std::int64_t fails = -1;  // this call, counted from 0
-  std::int64_t every = 0;   // and from then on one in so many; 0: no other
-  fault how = fault::error;
-  int file = -1;
-  std::int64_t made = 0;
-  bool in_write = false;  // the one that went wrong was a write
-  off_t bad = -1;         // where an error came through the ring: the next call finds it too
-};
-script now;
-
-bool goes_wrong(bool writes = false) {
-  const std::int64_t since = now.made++ - now.fails;
-  if (now.fails < 0 || (now.every > 0 ? since < 0 || since % now.every != 0 : since != 0)) return false;
-  now.in_write = writes;
-  return true;
-}
-bool in_ring() {
-#if defined(ZOOMR_LIBURING)
-  return ring().in_ring;
-#else
-  return false;
-#endif
-}
-/// errno of a call that fails; 0: it does not.
-int failure_of(bool wrong) {
-  return !wrong ? 0 : now.how == fault::error ? EIO : now.how == fault::interrupted ? EINTR : 0;
-}
-
-template <class Call>
-Call* real(const char* name) {
-  return reinterpret_cast<Call*>(dlsym(RTLD_NEXT, name));
-}
-
-}  // namespace file_calls
-
-extern "C" {
-
-int open(const char* path, int flags, ...) {
-  va_list more;
-  va_start(more, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
-  va_end(more);
-  static const auto made = file_calls::real<int(const char*, int, ...)>("open");
-  const bool ours = file_calls::now.path != nullptr && std::strcmp(path, file_calls::now.path) == 0;
-  if (ours) errno = file_calls::failure_of(file_calls::goes_wrong());
-  if (ours && errno != 0) return -1;
-  const int file = made(path, flags, mode);
-  if (ours) file_calls::now.file = file;
-  return file;
-}
-
-int posix_fallocate(int file, off_t first, off_t bytes) {
-  static const auto made = file_calls::real<int(int, off_t, off_t)>("posix_fallocate");
-  const int failure = file == file_calls::now.file ? file_calls::failure_of(file_calls::goes_wrong()) : 0;
-  return failure != 0 ? failure : made(file, first, bytes);
-}
-
-ssize_t pread(int file, void* to, size_t bytes, off_t at) {
-  static const auto made = file_calls::real<ssize_t(int, void*, size_t, off_t)>("pread");
-  const bool ours = file == file_calls::now.file;
-  const bool still_bad = ours && !file_calls::in_ring() && file_calls::now.bad == at;
-  if (!still_bad && !(ours && file_calls::goes_wrong())) return made(file, to, bytes, at);
-  errno = file_calls::failure_of(true);
-  file_calls::now.bad = file_calls::in_ring() && errno == EIO ? at : -1;
-  if (errno != 0) return -1;
-  const ssize_t moved = made(file, to, file_calls::now.how == file_calls::fault::partial ? bytes / 2 : bytes, at);
-  if (file_calls::now.how == file_calls::fault::flipped) static_cast<char*>(to)[bytes / 3] ^= 4;
-  return moved;
-}
-
-ssize_t pwrite(int file, const void* from, size_t bytes, off_t at) {
-  static const auto made = file_calls::real<ssize_t(int, const void*, size_t, off_t)>("pwrite");
-  if (file != file_calls::now.file || !file_calls::goes_wrong(true)) return made(file, from, bytes, at);
-  errno = file_calls::failure_of(true);
-  if (errno != 0) return -1;
-  const ssize_t moved = made(file, from, file_calls::now.how == file_calls::fault::partial ? bytes / 2 : bytes, at);
-  const char other = static_cast<const char*>(from)[bytes / 3] ^ 4;
-  if (file_calls::now.how == file_calls::fault::flipped) made(file, &other, 1, at + static_cast<off_t>(bytes / 3));
-  return moved;
-}
-
-}  // extern "C"
 
 namespace zoomr_test {
 namespace {

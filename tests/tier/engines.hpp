@@ -42,6 +42,7 @@ class scripted_transfers {
     while (made_ < of) next();
     return !failed_.has(of);
   }
+  zoomr::block_fault why(ticket of) const { return failed_.why(of); }
   zoomr::transfer_times times() const { return {}; }
 
  private:
@@ -58,7 +59,7 @@ class scripted_transfers {
     const bool goes = !fails || early_.begun(made_);
     const bool made = goes && early_.make(made_, one, failed_);
     if (fails && one.to != nullptr) std::memset(one.to, 0xee, static_cast<std::size_t>(one.bytes));
-    if (fails || !made) failed_.add(made_);
+    if (fails && (!goes || made)) failed_.add(made_);
   }
 
   std::deque<transfer> waiting_;

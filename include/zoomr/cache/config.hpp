@@ -16,7 +16,8 @@ struct tier_bytes {
   byte_count device = 0;       // summaries, tables and pages of details together
   byte_count host = 0;         // pages of details, and where all lie; 0 without a file: all of them
   byte_count file = 0;         // 0: there is no file
-  const char* path = nullptr;  // of the file, which must not exist; it is unlinked at once
+  const char* path = nullptr;  // a folder, or a name in one: where the file is made, without a name (block_file); any
+                               // caches and processes may share it
 };
 
 /// Capacities, all fixed at construction, and the scales of what is stored.

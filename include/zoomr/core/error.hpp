@@ -6,8 +6,9 @@
 #include <zoomr/config.hpp>
 #include <zoomr/version.hpp>
 
-#include <stdexcept>  // std::logic_error, std::runtime_error
-#include <string>     // std::string
+#include <stdexcept>    // std::logic_error, std::runtime_error
+#include <string>       // std::string
+#include <string_view>  // std::string_view
 
 namespace zoomr {
 inline namespace v0 {
@@ -28,7 +29,9 @@ enum class errc {
 /// The world's fault, with the sizes involved and what to do in its text. Nothing was changed.
 class error : public std::runtime_error {
  public:
-  error(errc code, const std::string& what) : std::runtime_error("zoomr: " + what), code_(code) {}
+  static constexpr std::string_view prefix = "zoomr: ";  // of `what()`
+
+  error(errc code, const std::string& what) : std::runtime_error(std::string(prefix) + what), code_(code) {}
   errc code() const { return code_; }
 
  private:

@@ -37,9 +37,14 @@ class early_reads {
   }
 
   /// Makes the next transfer, unless what it comes after has failed.
-  /// @return  false if it has failed
-  bool make(ticket next, const transfer& one, const failed_tickets& failed) const {
-    return (begun(next) || !failed.has(one.after)) && moved(one);  // what was begun must be finished
+  /// @param failed  if this one fails, it is one of them
+  /// @return        false if it has failed
+  bool make(ticket next, const transfer& one, failed_tickets& failed) const {
+    const bool goes = begun(next) || !failed.has(one.after);  // what was begun must be finished
+    const block_fault fault = goes ? move_one(one) : block_fault{};
+    if (goes && !fault) return true;
+    failed.add(next, goes ? fault : failed.why(one.after));
+    return false;
   }
 
   /// Whether a transfer, of those that are not made, was begun.

@@ -38,7 +38,7 @@ class tiered_pool : public page_stock {
 
   /// @param device_slots  blocks on the device
   /// @param host_slots    blocks in host memory; all of them, if there is no file
-  /// @param path          of the file, which must not exist; empty: there is none
+  /// @param path          of the file (block_file); empty: there is none
   /// @throws error(capacity) without memory, error(storage) without a file
   tiered_pool(const block_shape& block, index pages, index device_slots, index host_slots, const std::string& path)
       : page_stock(pages), shape_(block), written_(static_cast<std::size_t>(blocks())) {
@@ -140,9 +140,7 @@ class tiered_pool : public page_stock {
     ++(here && of.arriving == 0 ? counts_.hits : counts_.misses);
     if (of.arriving != 0) {
       counts_.stalls += engine_.done(of.arriving) ? 0 : 1;
-      if (!arrived(0, at)) {
-        throw error(errc::storage, "a page of details cannot be brought to the device: a transfer has failed");
-      }
+      if (const ticket came = of.arriving; !arrived(0, at)) fail("brought to the device", came);
     }
     recent_[turn_++ % guarded] = at;
     last_block_ = block;
@@ -228,8 +226,9 @@ class tiered_pool : public page_stock {
     if (of.leaving != 0) finish_write(t, of);
     if (of.dirty) {
       start_write(t, at);
+      const ticket left = of.leaving;
       finish_write(t, of);
-      if (of.dirty) throw error(errc::storage, "a page of details cannot be written to the tier below");
+      if (of.dirty) fail("written to the tier below", left);
     }
     empty(tiers_[index_of(t)], at);
   }
@@ -277,6 +276,10 @@ class tiered_pool : public page_stock {
   void settle(tier_slot& of) {
     if (of.arriving != 0) engine_.wait(std::exchange(of.arriving, 0));
     if (of.leaving != 0) engine_.wait(std::exchange(of.leaving, 0));
+  }
+
+  [[noreturn]] void fail(const char* what, ticket of) {
+    throw error(errc::storage, std::string("a page of details cannot be ") + what + ": " + engine_.why(of).sentence());
   }
 
   block_shape shape_;

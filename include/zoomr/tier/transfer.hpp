@@ -4,7 +4,7 @@
 
 #include <zoomr/tier/block_file.hpp>
 
-#include <algorithm>  // std::binary_search
+#include <algorithm>  // std::lower_bound
 
 namespace zoomr {
 inline namespace v0 {
@@ -22,42 +22,49 @@ struct transfer {
   ticket after = 0;  // if that one has failed, this one fails too
 };
 
-/// @return  false if it has failed
-inline bool moved(const transfer& one) {
-  try {
-    if (one.from == nullptr) {
-      one.file->read(one.block, one.to);
-    } else if (one.to == nullptr) {
-      one.file->write(one.block, one.from);
-    } else {
-      std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
-    }
-    return true;
-  } catch (...) {  // it cannot be made; or memory ran out while an error was put into words
-    return false;
-  }
+/// @return  what went wrong, or nothing
+inline block_fault move_one(const transfer& one) {
+  if (one.from == nullptr) return one.file->try_read(one.block, one.to);
+  if (one.to == nullptr) return one.file->try_write(one.block, one.from);
+  std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
+  return {};
 }
 
-/// The failures so far. When there are very many, older transfers count as failed too: whoever asks makes them again.
+/// The failures so far, and why. When there are very many, older transfers count as failed too, for the reason of the
+/// last of them: whoever asks makes them again.
 class failed_tickets {
  public:
   failed_tickets() { failed_.reserve(1024); }
-  void add(ticket of) {  // later ones have higher numbers
+  void add(ticket of, const block_fault& why = {}) {  // later ones have higher numbers
     if (failed_.size() == failed_.capacity()) {
-      all_until_ = of;
+      until_ = {of, why};
       failed_.clear();
     } else {
-      failed_.push_back(of);
+      failed_.push_back({of, why});
     }
   }
   /// Of a ticket that is done; 0 has not failed.
-  bool has(ticket of) const {
-    return of != 0 && (of <= all_until_ || std::binary_search(failed_.begin(), failed_.end(), of));
+  bool has(ticket of) const { return of != 0 && (of <= until_.of || find(of) != failed_.end()); }
+  /// Of one that has failed.
+  block_fault why(ticket of) const {
+    if (of <= until_.of) return until_.why;
+    const auto at = find(of);
+    return at == failed_.end() ? block_fault{} : at->why;
   }
 
  private:
-  std::vector<ticket> failed_;
-  ticket all_until_ = 0;
+  struct failure {
+    ticket of = 0;
+    block_fault why;
+  };
+  std::vector<failure>::const_iterator find(ticket of) const {
+    const auto at = std::lower_bound(failed_.begin(), failed_.end(), of,
+                                     [](const failure& each, ticket wanted) { return each.of < wanted; });
+    return at != failed_.end() && at->of == of ? at : failed_.end();
+  }
+
+  std::vector<failure> failed_;
+  failure until_;  // this one and all before it
 };
 
 }  // namespace v0

@@ -25,8 +25,9 @@ struct transfer_times {
 template <class T>
 concept transfer_engine = requires(T& engine, const transfer& one, ticket of) {
   { engine.start(one) } -> std::same_as<ticket>;
-  { engine.done(of) } -> std::same_as<bool>;  // whether it was made or has failed
-  { engine.wait(of) } -> std::same_as<bool>;  // until it is done; false if it has failed
+  { engine.done(of) } -> std::same_as<bool>;        // whether it was made or has failed
+  { engine.wait(of) } -> std::same_as<bool>;        // until it is done; false if it has failed
+  { engine.why(of) } -> std::same_as<block_fault>;  // of one that has failed
   { engine.times() } -> std::same_as<transfer_times>;
 };
 
@@ -47,12 +48,15 @@ class transfers_at_once {
   ticket start(const transfer& one) {
     ++last_;
     const stopwatch watch;
-    if (failed_.has(one.after) || !moved(one)) failed_.add(last_);
+    const bool goes = !failed_.has(one.after);
+    const block_fault fault = goes ? move_one(one) : failed_.why(one.after);
+    if (!goes || fault) failed_.add(last_, fault);
     ns_ += watch.ns();
     return last_;
   }
   bool done(ticket) const { return true; }
   bool wait(ticket of) { return !failed_.has(of); }
+  block_fault why(ticket of) const { return failed_.why(of); }
   transfer_times times() const { return {ns_, ns_}; }
 
  private:
@@ -96,6 +100,10 @@ class transfers_beside {
     const std::lock_guard lock(making_);
     return !failed_.has(of);
   }
+  block_fault why(ticket of) {
+    const std::lock_guard lock(making_);
+    return failed_.why(of);
+  }
   transfer_times times() const { return {moving_ns_.load(std::memory_order_relaxed), waited_ns_}; }
 
  private:
@@ -136,10 +144,7 @@ class transfers_beside {
     const stopwatch watch;
     early_.begin(next, started, failed_,
                  [this](ticket of) -> const transfer& { return waiting_[(of - 1) % most_waiting]; });
-    if (!early_.make(next + 1, one, failed_)) {
-      failed_.add(next + 1);
-      any_failed_ = true;
-    }
+    if (!early_.make(next + 1, one, failed_)) any_failed_ = true;
     moving_ns_.store(moving_ns_.load(std::memory_order_relaxed) + watch.ns(), std::memory_order_relaxed);
     made_.store(next + 1, std::memory_order_release);
   }
