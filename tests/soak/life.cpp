@@ -1,0 +1,732 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <soak/life.hpp>
+
+#include <support/file_calls.hpp>
+
+#include <algorithm>  // std::min
+#include <array>      // std::array
+
+namespace soak {
+
+namespace {
+
+using file_calls::fault;
+using zoomr::sequence;
+using zoomr::token_id;
+using zoomr_test::dice;
+using zoomr_test::role;
+
+constexpr std::size_t size(index i) { return static_cast<std::size_t>(i); }
+void expect(bool holds, const std::string& what) {
+  if (!holds) throw difference(what);
+}
+
+/// What one token got, in each pass, as a number; 0: nobody looked.
+struct seen {
+  std::uint64_t out[2] = {};
+  std::uint64_t lse[2] = {};
+};
+
+/// A sequence as it must be: tokens that were committed, and what they got.
+struct line {
+  sequence seq;
+  zoomr_test::tensors numbers;
+  std::vector<token_id> text;  // what comes next, unless something else does
+  std::vector<token_id> ids;   // [tokens]
+  std::vector<char> unasked;   // [tokens]  1: a step ended here and `again` was not called
+  std::vector<seen> got;       // [tokens]
+  index prompt = 1;            // tokens that the prompt will have, or has
+  bool in_prompt = true;
+  index longest = 0;
+  index failures = 0;              // in a row
+  std::int64_t prompt_tokens = 0;  // committed since it was opened, undone or not
+  std::int64_t tokens = 0;
+
+  index length() const { return static_cast<index>(ids.size()); }
+  void cut(index to) { ids.resize(size(to)), unasked.resize(size(to)), got.resize(size(to)); }
+};
+
+/// One item of a step.
+struct part {
+  line* of = nullptr;
+  sequence seq;
+  std::vector<token_id> ids;
+  bool prompt_ends = false;
+  std::vector<seen> got;  // [tokens of the step]
+};
+
+/// Passes steps through a cache, with the numbers that the tokens of each line have.
+class passes {
+ public:
+  explicit passes(index most)
+      : keys_(size(most * model.kv_heads * model.head_dim)),
+        values_(keys_.size()),
+        queries_(size(most * model.heads * model.head_dim)),
+        out_(queries_.size()),
+        lse_(size(most * model.heads)) {}
+
+  /// @param parts  of the step in progress
+  void fill(const subject& in, std::vector<part>& parts, index pass, index layer) {
+    tokens_ = in.step_tokens();
+    each(in, parts, pass, [&](part& p, index position, index t, index row) {
+      const auto write = [&](role of, index heads, std::vector<float>& to) {
+        for (index head = 0; head < heads; ++head) {
+          p.of->numbers.fill(of, p.ids[size(t)], position, layer, head, pass,
+                             &to[size((row * heads + head) * model.head_dim)]);
+        }
+      };
+      write(role::key, model.kv_heads, keys_), write(role::value, model.kv_heads, values_);
+      write(role::query, model.heads, queries_);
+    });
+  }
+  /// Adds one layer's outputs to what the tokens got.
+  void note(const subject& in, std::vector<part>& parts, index pass, index layer, bool with_lse) {
+    each(in, parts, pass, [&](part& p, index, index t, index row) {
+      const auto sum = [&](const float* of, index count) {
+        const auto bytes = static_cast<zoomr::byte_count>(sizeof(float)) * count;
+        return zoomr_test::mixed(zoomr::checksum(of, bytes) + static_cast<std::uint64_t>(layer)) | 1;
+      };
+      constexpr index numbers = model.heads * model.head_dim;
+      p.got[size(t)].out[pass] += sum(&out_[size(row * numbers)], numbers) << 1;
+      if (with_lse) p.got[size(t)].lse[pass] += sum(&lse_[size(row * model.heads)], model.heads) << 1;
+    });
+  }
+
+  view<const float, 3> keys(index fewer = 0) const { return rows(keys_, model.kv_heads, fewer); }
+  view<const float, 3> values(index fewer = 0) const { return rows(values_, model.kv_heads, fewer); }
+  view<const float, 3> queries(index fewer = 0) const { return rows(queries_, model.heads, fewer); }
+  view<float, 3> out(index fewer = 0) { return {out_.data(), {tokens_, model.heads, model.head_dim - fewer}}; }
+  view<float, 2> lse(index fewer = 0) { return {lse_.data(), {tokens_, model.heads - fewer}}; }
+
+ private:
+  view<const float, 3> rows(const std::vector<float>& of, index heads, index fewer) const {
+    return {of.data(), {tokens_, heads, model.head_dim - fewer}};
+  }
+  // body(part, position, token of the part, packed row)
+  template <class Body>
+  void each(const subject& in, std::vector<part>& parts, index pass, Body body) {
+    for (index i = 0; i < static_cast<index>(parts.size()); ++i) {
+      part& p = parts[size(i)];
+      if (!in.active(i)) continue;
+      const index taken = in.step_tokens(i);
+      p.got.resize(size(taken));
+      for (index t = pass == 0 ? 0 : taken - 1; t < taken; ++t) {
+        const index row = in.packed(i) + (pass == 0 ? t : 0);
+        body(p, in.position(i) + (pass == 0 ? t : 0), t, row);
+      }
+    }
+  }
+
+  index tokens_ = 0;
+  std::vector<float> keys_, values_, queries_, out_, lse_;
+};
+
+class life {
+ public:
+  life(const sort& of, const life_options& with, tally& all)
+      : sort_(of), with_(with), all_(all), random_(with.seed), faults_(with.seed + 1), rows_(0) {
+    limits_.sequences = random_.between(1, 4);
+    limits_.tokens = random_.between(40, 200);
+    limits_.step_tokens = limits_.sequences * random_.between(16, 48);
+    limits_.draft_tokens = random_.between(1, 6);
+    limits_.undo_tokens = random_.chance(30) ? 0 : random_.between(1, 30);
+    limits_.segments = random_.chance(20) ? random_.between(6, 20) : limits_.tokens + 1;
+    if (random_.chance(25)) limits_.pool_tokens = random_.between(limits_.tokens, limits_.sequences * limits_.tokens);
+    if (random_.chance(30) && !of.evicts) limits_.dense_below = random_.between(10, 80);
+    limits_.audit = random_.chance(10);
+    if (of.type == "int8") limits_.key_scale = limits_.value_scale = 1.0f / 32;
+    if (of.type == "float8") limits_.key_scale = 0.5f;
+    limits_.classes = zoomr_test::classes;
+    rows_ = passes(std::max(limits_.step_tokens, limits_.tokens));
+    fault_percent_ = with.tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
+    make_cache();
+  }
+  ~life() {
+    cache_.reset();
+    file_calls::now = {};
+  }
+  life(const life&) = delete;
+
+  void live() {
+    const std::int64_t until = all_.operations() + with_.operations;
+    while (all_.operations() < until) {
+      const index what = random_.between(1, 100);
+      if (lines_.empty() || (what <= 6 && static_cast<index>(lines_.size()) <= limits_.sequences)) {
+        open();
+      } else if (what <= 9) {
+        close(pick());
+      } else if (what <= 16) {
+        roll_back(pick());
+      } else if (what <= 22) {
+        mistake_between_steps();
+      } else if (what <= 25) {
+        check(pick());
+      } else if (what <= 28) {
+        look(pick());
+      } else {
+        step();
+      }
+    }
+    while (!lines_.empty()) {
+      check(0);
+      close(0);
+    }
+    everything_is_free();
+  }
+
+ private:
+  // The cache under test, over tiers whose file goes wrong now and then.
+  void make_cache() {
+    file_calls::now = {.path = path_.c_str(), .chooses = &chooses_, .named = random_.chance(20)};
+    const tier_sizes sizes{random_.between(6, 14), random_.between(6, 14),
+                           random_.chance(75) ? path_.c_str() : nullptr};
+    while (cache_ == nullptr) {
+      try {
+        cache_ = with_.tiered ? sort_.tiered(limits_, sizes) : sort_.resident(limits_);
+      } catch (const zoomr::error& why) {
+        expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, std::string("no cache: ") + why.what());
+        event("no file could be made");
+      }
+    }
+  }
+  fault goes_wrong(file_calls::call which) {
+    if (!armed_ || faults_.between(1, 1000) > fault_percent_) return fault::none;
+    constexpr fault any[] = {fault::error, fault::full, fault::interrupted, fault::partial, fault::flipped};
+    const fault how = faults_.one_of(any);
+    const bool moves = which == file_calls::call::read || which == file_calls::call::write;
+    if (!moves && (how == fault::partial || how == fault::flipped)) return fault::none;
+    constexpr const char* names[] = {"", "EIO", "ENOSPC", "EINTR", "short transfer", "flipped bit"};
+    event(std::string("file: ") + names[static_cast<std::size_t>(how)]);
+    return how;
+  }
+
+  void count(call which) { ++all_.calls[static_cast<std::size_t>(which)]; }
+  void event(const std::string& what) { ++all_.events[what]; }
+  bool leaves_out(const char* what) const { return with_.without.count(what) > 0; }
+  std::size_t pick() { return size(random_.between(0, static_cast<index>(lines_.size()) - 1)); }
+
+  void open() {
+    count(call::open);
+    line made;
+    try {
+      made.seq = cache_->open();
+    } catch (const zoomr::error& why) {
+      expect(why.code() == zoomr::errc::capacity && static_cast<index>(lines_.size()) == limits_.sequences,
+             std::string("open: ") + why.what());
+      return event("refused: all sequences are open");
+    }
+    expect(static_cast<index>(lines_.size()) < limits_.sequences, "more sequences are open than there can be");
+    constexpr zoomr_test::kind looks[] = {zoomr_test::kind::uniform, zoomr_test::kind::peaked, zoomr_test::kind::ties};
+    constexpr zoomr_test::markup texts[] = {zoomr_test::markup::pairs, zoomr_test::markup::summaries_alone,
+                                            zoomr_test::markup::sentences, zoomr_test::markup::stray};
+    const std::uint64_t seed = random_.roll();
+    made.prompt = random_.between(1, std::max(2, limits_.tokens * 2 / 3));
+    made.numbers = {model, random_.one_of(looks), seed};
+    made.text = zoomr_test::text_of(random_.one_of(texts), limits_.tokens + 64, made.prompt, seed);
+    lines_.push_back(std::move(made));
+    expect(looks_of(lines_.back()) == expected(lines_.back(), looks_of(lines_.back())), "a new sequence is not empty");
+  }
+
+  void close(std::size_t which) {
+    count(call::close);
+    stale_ = lines_[which].seq;
+    cache_->close(stale_);
+    lines_.erase(lines_.begin() + static_cast<std::ptrdiff_t>(which));
+  }
+
+  looks looks_of(const line& of) const { return cache_->look(of.seq); }
+  // With the counts that a line knows itself.
+  looks expected(const line& of, looks made) const {
+    made.tokens = of.length();
+    made.counted_prompt_tokens = of.prompt_tokens;
+    made.counted_tokens = of.tokens;
+    return made;
+  }
+  void look(std::size_t which) {
+    count(call::look);
+    const line& of = lines_[which];
+    const looks now = looks_of(of);
+    expect(now == expected(of, now), "a sequence has " + std::to_string(now.tokens) + " tokens rather than " +
+                                         std::to_string(of.length()) + ", or has counted others than were committed");
+  }
+
+  void roll_back(std::size_t which) {
+    line& of = lines_[which];
+    const index now = of.length();
+    const index to = random_.chance(60) ? std::max(0, now - random_.between(0, 12)) : random_.between(0, now);
+    const looks before = looks_of(of);
+    count(call::rollback);
+    try {
+      cache_->rollback(of.seq, to);
+    } catch (const zoomr::error& why) {
+      expect(why.code() == zoomr::errc::undo_depth, std::string("rollback: ") + why.what());
+      expect(sort_.gives_up || sort_.evicts || to < of.longest - limits_.undo_tokens,
+             std::string("rollback within config.undo_tokens: ") + why.what());
+      expect(looks_of(of) == before, "a rollback that was refused has changed something");
+      return event("refused: rollback");
+    }
+    of.cut(to);
+    if (!of.in_prompt && to < of.prompt) {
+      of.in_prompt = true;
+      of.prompt = random_.between(to + 1, std::max(to + 1, limits_.tokens * 2 / 3));
+      if (leaves_out("short_prompts")) of.prompt = std::min(limits_.tokens, std::max(of.prompt, to + 8));
+      of.longest = to;
+      event("rolled back into the prompt");
+    }
+    const looks after = looks_of(of);
+    expect(after == expected(of, after), "a rollback has not gone where it should, or has changed what is counted");
+  }
+
+  // The next ids of some lines, as a step can take them.
+  std::vector<part> next_parts() {
+    std::vector<part> parts;
+    const index most = random_.chance(50) ? 1 : random_.between(1, static_cast<index>(lines_.size()));
+    std::vector<std::size_t> order;
+    for (std::size_t l = 0; l < lines_.size(); ++l)
+      order.insert(order.begin() + random_.between(0, static_cast<index>(l)), l);
+    order.resize(size(most));
+    for (const std::size_t l : order) {
+      line& of = lines_[l];
+      const index room = limits_.step_tokens / most;
+      part made{.of = &of, .seq = of.seq};
+      const index now = of.length();
+      index count = 0;
+      if (of.in_prompt) {
+        const index left = of.prompt - now;
+        count = random_.between(1, std::min(left, room));
+        if (left <= room && random_.chance(40)) count = left;
+        const bool long_end = leaves_out("short_prompts");  // the last chunk holds all that retention observes
+        if (long_end && left - count < 8) count = left <= room ? left : std::max(1, std::min(left - 8, room));
+        made.prompt_ends = count == left;
+      } else {
+        count = random_.chance(60) ? 1 : random_.between(1, limits_.draft_tokens + 2);
+      }
+      for (index t = 0; t < count; ++t) {
+        const auto at = size(now + t);
+        const bool other = at >= of.text.size() || random_.chance(5);
+        made.ids.push_back(other ? random_.between(1, 30) : of.text[at]);
+      }
+      parts.push_back(std::move(made));
+    }
+    return parts;
+  }
+  static std::vector<zoomr::step_item> items_of(const std::vector<part>& parts) {
+    std::vector<zoomr::step_item> items;
+    for (const part& p : parts) items.push_back({p.seq, view<const token_id>(p.ids), p.prompt_ends});
+    return items;
+  }
+
+  std::vector<looks> all_looks(const std::vector<part>& parts) const {
+    std::vector<looks> all;
+    for (const part& p : parts) all.push_back(looks_of(*p.of));
+    return all;
+  }
+
+  // False if the step is refused, which is then told.
+  bool begin(const std::vector<part>& parts) {
+    const std::vector<looks> before = all_looks(parts);
+    const auto items = items_of(parts);
+    count(call::begin);
+    try {
+      cache_->begin(view<const zoomr::step_item>(items));
+      return true;
+    } catch (const zoomr::error& why) {
+      bool roomy = limits_.pool_tokens == 0 && limits_.segments > limits_.tokens;
+      for (const part& p : parts) {
+        const auto wanted = static_cast<index>(p.ids.size());
+        const index taken = p.of->in_prompt ? wanted : std::min(wanted, limits_.draft_tokens);
+        roomy = roomy && p.of->length() + taken <= limits_.tokens;
+      }
+      const bool full = why.code() == zoomr::errc::capacity;
+      const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
+      expect((full && !roomy) || bad, std::string("begin: ") + why.what());
+      event(full ? "refused: full" : "refused: summaries cannot be made again");
+      expect(all_looks(parts) == before, "a step that was refused has changed something");
+      make_room(parts, bad);
+      return false;
+    }
+  }
+  // After a refusal: less is asked for, now and then.
+  void make_room(const std::vector<part>& parts, bool bad) {
+    for (const part& p : parts) p.of->failures += bad ? 1 : 0;
+    const std::size_t which = pick();
+    const index chance = random_.between(1, 100);
+    if (chance <= 50 || lines_[which].failures > 3) {
+      check(which);
+      close(which);
+    } else if (chance <= 80) {
+      roll_back(which);
+    }
+  }
+
+  void step() {
+    std::vector<part> parts = next_parts();
+    const std::vector<looks> before = all_looks(parts);
+    if (!begin(parts)) return;
+    const bool all_prompt = std::all_of(parts.begin(), parts.end(), [](const part& p) { return p.of->in_prompt; });
+    const bool observes = all_prompt && random_.chance(20);
+    const index drops_after = random_.chance(8) ? random_.between(0, 2 * model.layers) : -1;
+    if (!pass(parts, 0, observes, drops_after)) return expect_dropped(parts, before);
+    std::vector<index> accepted;
+    for (index i = 0; i < items(parts); ++i) {
+      const index taken = cache_->step_tokens(i);
+      const bool some = random_.chance(25);
+      index takes = !some ? taken : parts[size(i)].of->in_prompt ? 0 : random_.between(0, taken);
+      if (cache_->failure(i) != nullptr && (leaves_out("accept_failed") || random_.chance(50))) takes = 0;
+      accepted.push_back(takes);
+    }
+    const bool asks = random_.chance(95);
+    bool second = false;
+    if (asks) {
+      count(call::again);
+      second = cache_->again(view<const index>(accepted));
+    }
+    if (second) {
+      event("second passes");
+      const index drops_again = random_.chance(8) ? random_.between(0, 2 * model.layers) : -1;
+      if (!pass(parts, 1, false, drops_again)) return expect_dropped(parts, before);
+      for (index i = 0; i < items(parts); ++i) {
+        if (cache_->failure(i) != nullptr && leaves_out("accept_failed")) accepted[size(i)] = 0;
+      }
+    }
+    commit(parts, before, accepted, asks);
+  }
+  static index items(const std::vector<part>& parts) { return static_cast<index>(parts.size()); }
+
+  // False if the step was dropped on the way.
+  bool pass(std::vector<part>& parts, index number, bool observes, index drops_after) {
+    const bool backwards = random_.chance(20);
+    const bool with_lse = !random_.chance(5);
+    for (index l = 0, calls = 0; l < model.layers; ++l) {
+      const index layer = backwards ? model.layers - 1 - l : l;
+      rows_.fill(*cache_, parts, number, layer);
+      if (calls++ == drops_after) return drop();
+      if (random_.chance(3)) mistake_in_step(parts, layer, false);
+      count(call::append);
+      cache_->append(layer, rows_.keys(), rows_.values());
+      if (calls++ == drops_after) return drop();
+      if (observes) {
+        count(call::observe);
+        cache_->observe(layer, rows_.queries());
+      } else {
+        count(call::attend);
+        cache_->attend(layer, rows_.queries(), rows_.out(), with_lse ? rows_.lse() : view<float, 2>());
+        rows_.note(*cache_, parts, number, layer, with_lse);
+      }
+      if (random_.chance(3)) mistake_in_step(parts, layer, true);
+    }
+    for (index i = 0; i < items(parts); ++i) {
+      if (cache_->failure(i) != nullptr) event("items that failed in a pass");
+    }
+    return drops_after < 2 * model.layers || drops_after < 0 || drop();
+  }
+  bool drop() {
+    count(call::drop);
+    cache_->drop();
+    return false;
+  }
+  void expect_dropped(const std::vector<part>& parts, const std::vector<looks>& before) {
+    expect(all_looks(parts) == before, "a step that was dropped has changed something");
+  }
+
+  void commit(std::vector<part>& parts, const std::vector<looks>& before, const std::vector<index>& accepted,
+              bool asked) {
+    const index all = items(parts);
+    std::vector<char> failed(parts.size());
+    std::vector<index> taken;
+    for (index i = 0; i < all; ++i) {
+      failed[size(i)] = cache_->failure(i) != nullptr;
+      taken.push_back(cache_->step_tokens(i));
+    }
+    bool told = true;  // of each that has failed, if somebody wanted it
+    for (index i = 0; i < all; ++i) told = told && !(failed[size(i)] && accepted[size(i)] > 0);
+    count(call::commit);
+    try {
+      cache_->commit(view<const index>(accepted));
+    } catch (const zoomr::error& why) {
+      const std::string what = why.what();
+      expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, "commit: " + what);
+      told = true;
+      for (index i = 0; i < all; ++i) {
+        const bool named = what.find("item " + std::to_string(i) + ": ") != what.npos;
+        if (named && !failed[size(i)]) event("items that failed in commit");
+        told = told && (named || !failed[size(i)] || accepted[size(i)] == 0);
+        failed[size(i)] = failed[size(i)] || named;
+      }
+    }
+    expect(told, "commit has left out an item without saying so");
+    for (index i = 0; i < all; ++i) {
+      part& p = parts[size(i)];
+      line& of = *p.of;
+      const index takes = failed[size(i)] ? 0 : accepted[size(i)];
+      of.failures = failed[size(i)] ? of.failures + 1 : 0;
+      if (takes == 0) {
+        expect(looks_of(of) == before[size(i)], failed[size(i)] ? "an item that has failed is not what it was"
+                                                                : "nothing was accepted, and something has changed");
+        continue;
+      }
+      for (index t = 0; t < takes; ++t) {
+        of.ids.push_back(p.ids[size(t)]);
+        of.got.push_back(p.got.empty() ? seen{} : p.got[size(t)]);
+        of.unasked.push_back(!asked && t + 1 == taken[size(i)] ? 1 : 0);
+      }
+      (of.in_prompt ? of.prompt_tokens : of.tokens) += takes;
+      if (p.prompt_ends) of.in_prompt = false;
+      of.longest = std::max(of.longest, of.length());
+      const looks after = looks_of(of);
+      expect(after == expected(of, after), "what was committed is not what was accepted");
+    }
+    after_failures(parts);
+  }
+  // What an engine does when an item fails: tries again, some times, then goes back or begins anew.
+  void after_failures(const std::vector<part>& parts) {
+    for (const part& p : parts) {
+      if (p.of->failures == 0) continue;
+      const auto which = static_cast<std::size_t>(p.of - lines_.data());
+      if (p.of->failures > 3) {
+        event("given up after failures");
+        close(which);
+        return;  // lines have moved
+      }
+      if (random_.chance(20)) return roll_back(which);
+    }
+  }
+
+  // Calls what must be refused, and looks whether anything has changed.
+  template <class Mistake>
+  void mistaken(const char* what, Mistake mistake) {
+    count(call::mistaken);
+    std::vector<looks> before, after;
+    for (const line& each : lines_) before.push_back(looks_of(each));
+    bool refused = false;
+    try {
+      mistake();
+    } catch (const zoomr::precondition_error&) {
+      refused = true;
+    }
+    expect(refused, std::string("this is not refused: ") + what);
+    for (const line& each : lines_) after.push_back(looks_of(each));
+    expect(before == after, std::string("this is refused, but changes something: ") + what);
+  }
+
+  void mistake_between_steps() {
+    const line& of = lines_[pick()];
+    const std::vector<token_id> one{9}, none, negative{9, -1}, many(size(limits_.step_tokens + 1), 9);
+    const auto begins = [&](sequence seq, const std::vector<token_id>& ids, bool prompt_ends = false) {
+      const zoomr::step_item item{seq, view<const token_id>(ids), prompt_ends};
+      cache_->begin(view<const zoomr::step_item>(&item, {1}));
+    };
+    const sequence no_such{random_.chance(50) ? -1 : limits_.sequences + random_.between(0, 9)};
+    switch (random_.between(0, 10)) {
+      case 0:
+        return mistaken("a step without items", [&] { cache_->begin({}); });
+      case 1:
+        return mistaken("a step of no sequence", [&] { begins(no_such, one); });
+      case 2:
+        return mistaken("a step without tokens", [&] { begins(of.seq, none); });
+      case 3:
+        return mistaken("a negative id", [&] { begins(of.seq, negative); });
+      case 4:
+        if (of.in_prompt) {
+          return mistaken("a chunk longer than config.step_tokens", [&] { begins(of.seq, many); });
+        }
+        return mistaken("a prompt that ends twice", [&] { begins(of.seq, one, true); });
+      case 5:
+        return mistaken("a sequence twice in a step", [&] {
+          const zoomr::step_item both[] = {{of.seq, view<const token_id>(one)}, {of.seq, view<const token_id>(one)}};
+          cache_->begin(view<const zoomr::step_item>(both, {2}));
+        });
+      case 6:
+        return mistaken("a rollback to the future", [&] { cache_->rollback(of.seq, of.length() + 1); });
+      case 7:
+        return mistaken("a rollback before the beginning", [&] { cache_->rollback(of.seq, -1); });
+      case 8:
+        return mistaken("no such sequence is closed", [&] { cache_->close(no_such); });
+      case 9:
+        return mistaken("a row that there is not", [&] { cache_->selected(of.seq, -1); });
+      default: {
+        const bool is_open = std::any_of(lines_.begin(), lines_.end(), [&](const line& l) { return l.seq == stale_; });
+        if (is_open) return;
+        return mistaken("a sequence that was closed", [&] { cache_->tokens(stale_); });
+      }
+    }
+  }
+
+  void mistake_in_step(const std::vector<part>& parts, index layer, bool attended) {
+    const std::vector<index> none(parts.size()), short_by_one(parts.size() - 1), many(parts.size(), 1000),
+        negative(parts.size(), -1);
+    const index no_layer = random_.chance(50) ? -1 : model.layers + random_.between(0, 3);
+    const auto accepts = [&](const std::vector<index>& counts) {
+      random_.chance(50) ? static_cast<void>(cache_->again(view<const index>(counts)))
+                         : cache_->commit(view<const index>(counts));
+    };
+    switch (random_.between(0, leaves_out("order") ? 12 : 14)) {
+      case 0:
+        return mistaken("append of no layer", [&] { cache_->append(no_layer, rows_.keys(), rows_.values()); });
+      case 1:
+        return mistaken("keys of another shape", [&] { cache_->append(layer, rows_.keys(1), rows_.values()); });
+      case 2:
+        return mistaken("values of another shape", [&] { cache_->append(layer, rows_.keys(), rows_.values(1)); });
+      case 3:
+        return mistaken("attend of no layer", [&] { cache_->attend(no_layer, rows_.queries(), rows_.out(), {}); });
+      case 4:
+        return mistaken("queries of another shape", [&] { cache_->attend(layer, rows_.queries(1), rows_.out(), {}); });
+      case 5:
+        return mistaken("out of another shape", [&] { cache_->attend(layer, rows_.queries(), rows_.out(1), {}); });
+      case 6:
+        return mistaken("lse of another shape",
+                        [&] { cache_->attend(layer, rows_.queries(), rows_.out(), rows_.lse(1)); });
+      case 7:
+        return mistaken("too few counts of accepted tokens", [&] { accepts(short_by_one); });
+      case 8:
+        return mistaken("more accepted than there are", [&] { accepts(many); });
+      case 9:
+        return mistaken("fewer than none accepted", [&] { accepts(negative); });
+      case 10:
+        return mistaken("a step in a step", [&] { begin(parts); });
+      case 11:
+        return mistaken("a rollback in a step", [&] { cache_->rollback(parts[0].seq, 0); });
+      case 12:
+        return mistaken("a close in a step", [&] { cache_->close(parts[0].seq); });
+      case 13:
+        if (!attended) {
+          return mistaken("attend before append", [&] { cache_->attend(layer, rows_.queries(), rows_.out(), {}); });
+        }
+        return mistaken("append after attend", [&] { cache_->append(layer, rows_.keys(), rows_.values()); });
+      default:
+        if (attended) {
+          return mistaken("attend twice", [&] { cache_->attend(layer, rows_.queries(), rows_.out(), {}); });
+        }
+        for (index i = 0; i < items(parts); ++i) {
+          if (cache_->failure(i) != nullptr) return;
+        }
+        std::vector<index> all;
+        for (index i = 0; i < items(parts); ++i) all.push_back(cache_->step_tokens(i));
+        return mistaken("commit without a layer", [&] { cache_->commit(view<const index>(all)); });
+    }
+  }
+
+  // Feeds a line's tokens to a cache of its own, and compares what each got; then what the next one gets in both.
+  void check(std::size_t which) {
+    line& of = lines_[which];
+    event("rebuilt");
+    zoomr::config limits = limits_;
+    limits.sequences = 1;
+    limits.step_tokens = limits.tokens;
+    limits.draft_tokens = 8;
+    limits.segments = limits.tokens + 1;
+    limits.undo_tokens = limits.pool_tokens = 0;
+    limits.audit = false;
+    const auto fresh = sort_.resident(limits);
+    const sequence seq = fresh->open();
+    const index prompt = of.in_prompt ? of.length() : of.prompt;
+    for (index now = 0; now < of.length();) {
+      index last = now < prompt ? prompt : std::min(of.length(), now + limits.draft_tokens);
+      for (index t = now; t < last && now >= prompt; ++t) {
+        if (of.unasked[size(t)] == 1) last = t + 1;
+      }
+      const bool ends = last == prompt && !of.in_prompt;
+      std::vector<part> parts(1);
+      parts[0] = {.of = &of, .seq = seq, .ids = {of.ids.begin() + now, of.ids.begin() + last}, .prompt_ends = ends};
+      const auto items = items_of(parts);
+      fresh->begin(view<const zoomr::step_item>(items));
+      const index taken = fresh->step_tokens(0);
+      pass_plainly(*fresh, parts, 0);
+      const bool asks = of.unasked[size(now + taken - 1)] == 0;
+      if (asks && fresh->again(view<const index>(&taken, {1}))) pass_plainly(*fresh, parts, 1);
+      fresh->commit(view<const index>(&taken, {1}));
+      for (index t = 0; t < taken; ++t) compare(of.got[size(now + t)], parts[0].got[size(t)], now + t);
+      now += taken;
+    }
+    const looks a = looks_of(of), b = fresh->look(seq);
+    expect(a.segments == b.segments, "segments are not those of a rebuilt cache");
+    expect(a.use.summaries == b.use.summaries, "the summaries of a rebuilt cache take other bytes");
+    expect(sort_.evicts || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
+    probe(of, *fresh, seq);
+  }
+  void compare(const seen& mine, const seen& fresh, index position) {
+    if (mine.out[0] == 0) return;  // only observed
+    event("compared tokens");
+    for (index pass = 0; pass < 2; ++pass) {
+      const bool lse = mine.lse[pass] == 0 || mine.lse[pass] == fresh.lse[pass];
+      expect(mine.out[pass] == fresh.out[pass] && lse, "position " + std::to_string(position) + " pass " +
+                                                           std::to_string(pass) +
+                                                           " got other numbers than in a rebuilt cache");
+    }
+  }
+  void pass_plainly(subject& in, std::vector<part>& parts, index number) {
+    for (index layer = 0; layer < model.layers; ++layer) {
+      rows_.fill(in, parts, number, layer);
+      in.append(layer, rows_.keys(), rows_.values());
+      in.attend(layer, rows_.queries(), rows_.out(), rows_.lse());
+      rows_.note(in, parts, number, layer, true);
+    }
+  }
+  // The next token, in both; then it never was.
+  void probe(line& of, subject& fresh, sequence seq) {
+    std::vector<part> mine(1), other(1);
+    const std::vector<token_id> ids{random_.between(1, 30)};
+    mine[0] = {.of = &of, .seq = of.seq, .ids = ids};
+    other[0] = {.of = &of, .seq = seq, .ids = ids};
+    armed_ = false;
+    const auto disarmed = [&] {
+      const auto items = items_of(mine);
+      try {
+        count(call::begin);
+        cache_->begin(view<const zoomr::step_item>(items));
+      } catch (const zoomr::error&) {
+        return event("probes refused");
+      }
+      pass_plainly(*cache_, mine, 0);
+      count(call::append), count(call::append), count(call::attend), count(call::attend);
+      const bool failed = cache_->failure(0) != nullptr;
+      drop();
+      if (failed) return event("probes failed");
+      const auto others = items_of(other);
+      fresh.begin(view<const zoomr::step_item>(others));
+      pass_plainly(fresh, other, 0);
+      fresh.drop();
+      compare(mine[0].got[0], other[0].got[0], of.length());
+    };
+    disarmed();
+    armed_ = true;
+  }
+
+  // When no sequence is open, the longest has room.
+  void everything_is_free() {
+    zoomr_test::tensors none;
+    line whole;
+    whole.seq = cache_->open();
+    const index fits = std::min(limits_.tokens, limits_.step_tokens);
+    const std::vector<token_id> ids(size(fits), 9);
+    const zoomr::step_item item{whole.seq, view<const token_id>(ids), false};
+    try {
+      cache_->begin(view<const zoomr::step_item>(&item, {1}));
+    } catch (const zoomr::error& why) {
+      expect(limits_.segments <= limits_.tokens, std::string("an empty cache is full: ") + why.what());
+      return;
+    }
+    drop();
+  }
+
+  const sort& sort_;
+  const life_options& with_;
+  tally& all_;
+  dice random_;
+  dice faults_;  // of the file, so that what is tried next does not depend on them
+  zoomr::config limits_;
+  passes rows_;
+  std::string path_ = "/tmp/zoomr_soak";
+  index fault_percent_ = 0;
+  bool armed_ = true;
+  const std::function<fault(file_calls::call)> chooses_ = [this](file_calls::call which) { return goes_wrong(which); };
+  std::unique_ptr<subject> cache_;
+  std::vector<line> lines_;
+  sequence stale_;
+};
+
+}  // namespace
+
+void live(const sort& of, const life_options& with, tally& all) { life(of, with, all).live(); }
+
+}  // namespace soak

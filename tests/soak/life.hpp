@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to one cache in its life, at random, and what it must look like all the time.
+#pragma once
+
+#include <soak/subject.hpp>
+#include <support/inputs.hpp>
+
+#include <map>        // std::map
+#include <set>        // std::set
+#include <stdexcept>  // std::runtime_error
+
+namespace soak {
+
+/// A public call of a cache or a step, with arguments drawn at random, or one that is refused as a mistake.
+enum class call {
+  open,
+  close,
+  begin,
+  append,
+  attend,
+  observe,
+  again,
+  commit,
+  drop,
+  rollback,
+  look,      // tokens, segments, bytes and stats of a sequence
+  mistaken,  // refused with a precondition_error
+  count
+};
+inline constexpr const char* call_names[] = {"open",  "close",  "begin", "append",   "attend", "observe",
+                                             "again", "commit", "drop",  "rollback", "look",   "mistaken"};
+
+/// What all lives have seen.
+struct tally {
+  std::int64_t calls[static_cast<std::size_t>(call::count)] = {};  // of the caches under test, not of rebuilt ones
+  std::map<std::string, std::int64_t> events;                      // what came of them
+
+  std::int64_t operations() const {
+    std::int64_t all = 0;
+    for (const std::int64_t each : calls) all += each;
+    return all;
+  }
+};
+
+/// The cache is not what it must be.
+class difference : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct life_options {
+  std::uint64_t seed = 1;
+  std::int64_t operations = 2000;
+  bool tiered = false;
+  std::set<std::string> without;  // "order", "accept_failed", "short_prompts": calls that older headers take otherwise
+};
+
+/// Lives once.
+/// @return  the life's sizes, in words
+/// @throws difference
+void live(const sort& of, const life_options& with, tally& all);
+
+}  // namespace soak
