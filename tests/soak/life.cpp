@@ -4,7 +4,7 @@
 #include <support/file_calls.hpp>
 
 #include <algorithm>  // std::min
-#include <array>      // std::array
+#include <atomic>     // std::atomic
 
 namespace soak {
 
@@ -50,9 +50,9 @@ struct line {
 struct part {
   line* of = nullptr;
   sequence seq;
-  std::vector<token_id> ids;
+  std::vector<token_id> ids = {};
   bool prompt_ends = false;
-  std::vector<seen> got;  // [tokens of the step]
+  std::vector<seen> got = {};  // [tokens of the step]
 };
 
 /// Passes steps through a cache, with the numbers that the tokens of each line have.
@@ -144,6 +144,9 @@ class life {
   ~life() {
     cache_.reset();
     file_calls::now = {};
+    constexpr const char* names[] = {"", "EIO", "ENOSPC", "EINTR", "short transfer", "flipped bit"};
+    for (std::size_t how = 1; how < std::size(names); ++how)
+      all_.events[std::string("file: ") + names[how]] += faults_made_[how];
   }
   life(const life&) = delete;
 
@@ -195,8 +198,7 @@ class life {
     const fault how = faults_.one_of(any);
     const bool moves = which == file_calls::call::read || which == file_calls::call::write;
     if (!moves && (how == fault::partial || how == fault::flipped)) return fault::none;
-    constexpr const char* names[] = {"", "EIO", "ENOSPC", "EINTR", "short transfer", "flipped bit"};
-    event(std::string("file: ") + names[static_cast<std::size_t>(how)]);
+    ++faults_made_[static_cast<std::size_t>(how)];
     return how;
   }
 
@@ -694,7 +696,6 @@ class life {
 
   // When no sequence is open, the longest has room.
   void everything_is_free() {
-    zoomr_test::tensors none;
     line whole;
     whole.seq = cache_->open();
     const index fits = std::min(limits_.tokens, limits_.step_tokens);
@@ -718,7 +719,8 @@ class life {
   passes rows_;
   std::string path_ = "/tmp/zoomr_soak";
   index fault_percent_ = 0;
-  bool armed_ = true;
+  std::atomic<bool> armed_ = true;                 // the file may be moved by another thread
+  std::atomic<std::int64_t> faults_made_[6] = {};  // by kind
   const std::function<fault(file_calls::call)> chooses_ = [this](file_calls::call which) { return goes_wrong(which); };
   std::unique_ptr<subject> cache_;
   std::vector<line> lines_;

@@ -134,8 +134,9 @@ struct sort {
   bool gives_up = false;    // tokens: no rollback behind that
   bool one_by_one = false;  // drafts are one token long
   bool threads = false;     // a thread moves bytes: faults need not come in the same places again
-  std::function<std::unique_ptr<subject>(const zoomr::config&)> resident;
-  std::function<std::unique_ptr<subject>(const zoomr::config&, const tier_sizes&)> tiered;  // in the caller's thread
+  std::function<std::unique_ptr<subject>(const zoomr::config&)> resident = {};
+  std::function<std::unique_ptr<subject>(const zoomr::config&, const tier_sizes&)> tiered =
+      {};  // in the caller's thread
 };
 
 template <class T>
@@ -169,7 +170,7 @@ void add(std::vector<sort>& all, const char* name, const Policy& policy) {
   };
 #if defined(ZOOMR_SOAK_ALL)
   add_one(float{}), add_one(zoomr::bfloat16{}), add_one(zoomr::float16{}), add_one(zoomr::float8{});
-  add_one(std::int8_t{});
+  add_one(zoomr::int8{});
 #else
   add_one(First{});
 #endif

@@ -9,7 +9,7 @@ namespace small = zoomr_test::small;
 void add_retaining(std::vector<sort>& all) {
   add<zoomr::float16, recent, at_once>(all, "snapkv", small::snapkv);
   add<zoomr::float8, farthest, at_once>(all, "h2o", small::h2o);
-  add<std::int8_t, recent, at_once>(all, "r_kv", small::r_kv);
+  add<zoomr::int8, recent, at_once>(all, "r_kv", small::r_kv);
   add<float, frequent, at_once>(all, "raas", small::raas);
   add<zoomr::bfloat16, recent, at_once>(all, "retaining", small::retaining);
 }

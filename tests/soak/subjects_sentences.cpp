@@ -8,7 +8,7 @@ namespace small = zoomr_test::small;
 
 void add_sentences(std::vector<sort>& all) {
   add<float, recent, at_once>(all, "sentence_kv", small::sentence_kv);
-  add<std::int8_t, frequent, at_once>(all, "sentence_kv_published", small::sentence_kv_published);
+  add<zoomr::int8, frequent, at_once>(all, "sentence_kv_published", small::sentence_kv_published);
   add<zoomr::bfloat16, farthest, at_once>(all, "sentence_box", small::sentence_box);
   add<zoomr::float16, recent, at_once>(all, "drifting", small::drifting);
 }

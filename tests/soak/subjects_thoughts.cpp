@@ -8,7 +8,7 @@ namespace small = zoomr_test::small;
 
 void add_thoughts(std::vector<sort>& all) {
   add<float, farthest, at_once>(all, "zoomr", small::zoomr);
-  add<std::int8_t, recent, at_once>(all, "zoomr_mass", small::zoomr_mass);
+  add<zoomr::int8, recent, at_once>(all, "zoomr_mass", small::zoomr_mass);
   add<zoomr::bfloat16, frequent, at_once>(all, "zoomr_focus", small::zoomr_focus);
   add<zoomr::float16, recent, beside>(all, "zoomr_follow", small::zoomr_follow);
   add<zoomr::float8, farthest, at_once>(all, "by_layer", small::by_layer);
