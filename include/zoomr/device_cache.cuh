@@ -53,32 +53,37 @@ class device_cache {
 
   /// Device memory that a cache of this kind needs.
   /// @param splits  blocks that may share the tokens of one KV head: more for few sequences, 1 for many
+  /// @throws precondition_error as the constructor, also for 2^60 bytes or more
   static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index splits = 8) {
-    check(model, policy, limits, splits);
-    using core = device_core<Policy, T>;
-    return core::bytes_of(core::sized(model, policy, limits, splits));
+    return allocated(0, [&] {
+      check(model, policy, limits, splits);
+      return capacity(model, policy, limits, splits);
+    });
   }
 
   /// Pinned memory of the host that a cache with a tiered store needs: all pages of its pool; 0 for other stores.
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
     if (!tiered_store<store_type>) return 0;
-    return device_sizes<Policy>(model, policy, limits, 1).pool_numbers() * static_cast<byte_count>(sizeof(T));
+    return bounded_product({pages_for(limits.pool()), model.lanes(), 2 * page_tokens, model.head_dim, sizeof(T)});
   }
 
   /// @param memory   bytes(...) bytes on the device, aligned to 256; the caller's
   /// @param details  host_bytes(...) bytes of pinned memory that the device can read and write, aligned to 256; the
   ///                 caller's. nullptr unless the store is tiered
   /// @param plan     how their pages come; it changes no result
-  /// @throws precondition_error for a shape, policy or config that cannot work
+  /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory for the
+  /// host's tables
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
                index splits = 8, void* details = nullptr, transfer_plan plan = {}) {
-    check(model, policy, limits, splits);
+    static_cast<void>(bytes(model, policy, limits, splits));
     const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
     ZOOMR_EXPECTS(aligned(memory), "device_cache: memory must be aligned to 256 bytes");
     ZOOMR_EXPECTS(tiered_store<store_type> ? aligned(details) : details == nullptr,
                   "device_cache: details are the pinned memory of a tiered store, aligned to 256 bytes");
     ZOOMR_EXPECTS(plan.fetch_blocks >= 1, "device_cache: a transfer_plan has at least one block that fetches");
-    core_ = std::make_unique<device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
+    core_ = allocated(0, [&] {
+      return std::make_unique<device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
+    });
     core_->arrays.arena.plan = plan;
   }
 
@@ -168,6 +173,7 @@ class device_cache {
  private:
   static void check(const shape& model, const Policy& policy, const config& limits, index splits) {
     const char* problem = cache_problem(model, policy, limits);
+    if (problem == nullptr) problem = device_sizes<Policy>::problem(policy, limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }
@@ -187,6 +193,13 @@ class device_cache {
     }
     if (problem == nullptr && (splits < 1 || splits > 1024)) problem = "device_cache: splits must lie in 1 ... 1024";
     ZOOMR_EXPECTS(problem == nullptr, problem);
+  }
+
+  static byte_count capacity(const shape& model, const Policy& policy, const config& limits, index splits) {
+    using core = device_core<Policy, T>;
+    const byte_count made = core::bytes_of(core::sized(model, policy, limits, splits));
+    ZOOMR_EXPECTS(made < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
+    return made;
   }
 
   void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }

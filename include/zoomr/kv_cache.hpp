@@ -27,14 +27,18 @@ class kv_cache {
 
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory
   kv_cache(const shape& model, const Policy& policy, const config& limits) {
-    check(model, policy, limits);
-    core_ = std::make_unique<cache_core<Policy, T>>(model, policy, limits);
+    const memory_use use = bytes(model, policy, limits);
+    core_ = allocated(use.total() + use.host,
+                      [&] { return std::make_unique<cache_core<Policy, T>>(model, policy, limits); });
   }
 
   /// What a cache of this kind will hold at most, by tier, before anything is allocated.
+  /// @throws precondition_error as the constructor, also for 2^60 bytes or more
   static memory_use bytes(const shape& model, const Policy& policy, const config& limits) {
-    check(model, policy, limits);
-    return cache_core<Policy, T>::bytes(model, policy, limits);
+    return allocated(0, [&] {
+      check(model, policy, limits);
+      return cache_core<Policy, T>::bytes(model, policy, limits);
+    });
   }
 
   /// The same of this cache.
@@ -183,6 +187,8 @@ class kv_cache {
                                         ", counted from the longest that the sequence ever was"));
     }
   }
+
+  friend struct inspection;  // of tests: it is defined nowhere else
 
   std::unique_ptr<cache_core<Policy, T>> core_;
 };

@@ -7,72 +7,11 @@
 #include <zoomr/store/tiered.hpp>
 
 #include <doctest/doctest.h>
+#include <support/allocations.hpp>
 #include <support/file_calls.hpp>
 #include <support/temporary_folder.hpp>
 
-#include <atomic>      // std::atomic
-#include <cstdlib>     // std::malloc, std::aligned_alloc
 #include <filesystem>  // std::filesystem::directory_iterator
-#include <new>         // std::bad_alloc
-
-// The process's own allocator: it counts, and one allocation may fail.
-namespace allocations {
-
-std::atomic<bool> counted{false};
-std::atomic<std::int64_t> made{0};    // since they are counted
-std::atomic<std::int64_t> fails{-1};  // this one, counted from 0
-std::atomic<std::int64_t> live{0};    // always counted
-
-void* take(std::size_t size, std::size_t alignment) noexcept {
-  if (counted && made++ == fails) return nullptr;
-  const std::size_t whole = (size + alignment - 1) / alignment * alignment;
-  void* memory = alignment <= alignof(std::max_align_t) ? std::malloc(size > 0 ? size : 1)
-                                                        : std::aligned_alloc(alignment, whole > 0 ? whole : alignment);
-  if (memory != nullptr) ++live;
-  return memory;
-}
-void* take_or_throw(std::size_t size, std::size_t alignment) {
-  if (void* memory = take(size, alignment)) return memory;
-  throw std::bad_alloc();
-}
-void give_back(void* memory) noexcept {
-  if (memory == nullptr) return;
-  --live;
-  std::free(memory);
-}
-
-constexpr std::size_t usual = alignof(std::max_align_t);
-
-}  // namespace allocations
-
-void* operator new(std::size_t n) { return allocations::take_or_throw(n, allocations::usual); }
-void* operator new[](std::size_t n) { return allocations::take_or_throw(n, allocations::usual); }
-void* operator new(std::size_t n, std::align_val_t to) {
-  return allocations::take_or_throw(n, static_cast<std::size_t>(to));
-}
-void* operator new[](std::size_t n, std::align_val_t to) {
-  return allocations::take_or_throw(n, static_cast<std::size_t>(to));
-}
-void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return allocations::take(n, allocations::usual); }
-void* operator new[](std::size_t n, const std::nothrow_t&) noexcept { return allocations::take(n, allocations::usual); }
-void* operator new(std::size_t n, std::align_val_t to, const std::nothrow_t&) noexcept {
-  return allocations::take(n, static_cast<std::size_t>(to));
-}
-void* operator new[](std::size_t n, std::align_val_t to, const std::nothrow_t&) noexcept {
-  return allocations::take(n, static_cast<std::size_t>(to));
-}
-void operator delete(void* p) noexcept { allocations::give_back(p); }
-void operator delete[](void* p) noexcept { allocations::give_back(p); }
-void operator delete(void* p, std::size_t) noexcept { allocations::give_back(p); }
-void operator delete[](void* p, std::size_t) noexcept { allocations::give_back(p); }
-void operator delete(void* p, std::align_val_t) noexcept { allocations::give_back(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { allocations::give_back(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { allocations::give_back(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { allocations::give_back(p); }
-void operator delete(void* p, const std::nothrow_t&) noexcept { allocations::give_back(p); }
-void operator delete[](void* p, const std::nothrow_t&) noexcept { allocations::give_back(p); }
-void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept { allocations::give_back(p); }
-void operator delete[](void* p, std::align_val_t, const std::nothrow_t&) noexcept { allocations::give_back(p); }
 
 namespace zoomr_test {
 namespace {
@@ -340,8 +279,6 @@ void check_allocations(const char* name, const Policy& policy, Store store) {
     try {
       at_first = live_through(moved, path, made, wrong);
       passed = true;
-    } catch (const std::bad_alloc&) {
-      out_of_memory = true;
     } catch (const zoomr::error& fault) {
       out_of_memory = fault.code() == zoomr::errc::capacity;
     }

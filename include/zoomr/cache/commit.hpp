@@ -77,7 +77,9 @@ bool retain(cache_core<Policy, T>& core, const planned_item& item, index accepte
   return false;
 }
 
-/// Makes the first `accepted` tokens of an item part of its sequence.
+/// Makes the first `accepted` tokens of an item part of its sequence. Pages that do not come fail it in the middle:
+/// before that, nothing changes but tokens and segments, what `core.room` keeps a copy of, summaries that can be made
+/// again, and places that hold nothing yet; all the rest comes after it.
 template <class Policy, class T>
 void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted) {
   auto& state = core.state_of(item);
@@ -86,16 +88,16 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted
   const bool chooses = item.chooses && accepted == item.tokens;
   if (!item.prompt && chooses && !item.chosen && core.policy.agree.per == scope::sequence) make_choice(core, item);
   const index segments_before = core.commit_tokens(state, item, accepted);
-  (item.prompt ? state.stats.prompt_tokens : state.stats.tokens) += accepted;
-  for (index t = std::max(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
-    state.queries.copy_from(core.drafts, item.draft + t, item.first + t);
-  }
   const bool prompt_ended = item.prompt && item.prompt_ends;
   constexpr bool observes = decltype(core.policy.retain)::observes;
   const bool other_tokens = retain(core, item, accepted);
   state.stale_summaries = other_tokens && !state.in_prompt();  // until all are made anew
   if (!observes || !state.in_prompt()) core.summarize(state, other_tokens ? 0 : segments_before);
   state.stale_summaries = false;
+  // From here on nothing fails.
+  for (index t = std::max(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
+    state.queries.copy_from(core.drafts, item.draft + t, item.first + t);
+  }
   if (prompt_ended && chooses) make_choice(core, item);
   if (chooses && item.chosen) {
     std::swap(state.in_force, core.pending[static_cast<std::size_t>(item.seq)]);
@@ -103,6 +105,7 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted
   }
   core.evict(state);
   core.room.finish(core.pool);
+  (item.prompt ? state.stats.prompt_tokens : state.stats.tokens) += accepted;
 }
 
 /// Makes the summaries again that a commit has made before it failed. They get the bits that they had: since tokens
@@ -126,9 +129,11 @@ bool try_commit_item(cache_core<Policy, T>& core, planned_item& item, index acce
       commit_item(core, item, accepted);
     } catch (const error&) {
       core.room.undo(state, core.pool);
-      core.roll_back(state, tokens);
+      state.go_back(core.policy.segment, tokens);
       state.undo_floor = floor;
-      throw;  // summaries are renewed by the sequence's next step
+      state.stale_summaries = state.stale_summaries && !state.in_prompt();  // the sequence's next step renews them
+      core.trim_pages(state);
+      throw;
     }
   });
 }

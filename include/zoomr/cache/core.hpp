@@ -87,29 +87,28 @@ struct cache_core {
     const layout<Policy> sizes(model, with, given);
     const index pages = retention_room<Policy>::pool_pages(sizes, given);
     memory_use use;
-    use.summaries = given.sequences * sizes.summary_bytes(sizes.most_segments);
-    use.metadata = given.sequences * state_type::metadata_capacity(sizes, given) +
+    use.summaries = bounded_product({given.sequences, sizes.summary_bytes(sizes.most_segments)});
+    use.metadata = bounded_product({given.sequences, state_type::metadata_capacity(sizes, given)}) +
                    pages * static_cast<byte_count>(sizeof(index)) + retention_room<Policy>::bytes(sizes, given);
-    use.workspace =
-        chooser<Policy>::bytes(sizes) + observation::bytes(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()) +
-        query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), draft_records(given)) +
-        query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
-        given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
-        std::int64_t{given.step_tokens} * model.heads * static_cast<byte_count>(sizeof(attention_state)) +
-        static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group()) +
-        longest_cue(with, given) * (model.head_dim + byte_count{2}) * static_cast<byte_count>(sizeof(float)) +
-        (longest_cue(with, given) > 0 ? sizes.segment_summary() : 0) * static_cast<byte_count>(sizeof(float));
-    if (asking_parts(sizes, with) > 0) {
-      use.workspace += std::int64_t{given.sequences} * sizes.selection_rows *
-                       (sizes.most_segments + static_cast<byte_count>(sizeof(selection_row)));
-    }
+    use.workspace = chooser<Policy>::bytes(sizes) +
+                    observation::bytes(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()) +
+                    query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), draft_records(given)) +
+                    query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
+                    given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
+                    bounded_product({given.step_tokens, model.heads, sizeof(attention_state)}) +
+                    static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group()) +
+                    bounded_product({longest_cue(with, given), model.head_dim + byte_count{2}, sizeof(float)}) +
+                    bounded_product({longest_cue(with, given) > 0 ? sizes.segment_summary() : 0, sizeof(float)}) +
+                    bounded_product({asking_parts(sizes, with), given.sequences, sizes.selection_rows,
+                                     sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
+    use.details = bounded_product({pages, pool_type::page_bytes(model)});
+    ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
     if constexpr (tiered_store<decltype(Policy::store)>) {
+      use.file = given.tiers.file > 0 ? use.details : 0;
+      use.details = 0;
       const tier_slots tiers = slots_of_tiers<pool_type>(sizes.blocks, pages, given.tiers, use.total());
       use.details = tiers.device * sizes.blocks.template bytes<T>();
       use.host = tiers.host * sizes.blocks.template bytes<T>() + tiers.tables;
-      use.file = given.tiers.file > 0 ? pages * pool_type::page_bytes(model) : 0;
-    } else {
-      use.details = pages * pool_type::page_bytes(model);
     }
     return use;
   }

@@ -73,6 +73,20 @@ struct device_sizes {
     }
   }
 
+  /// nullptr, or the sentence that says which of these numbers would be none.
+  static const char* problem(const Policy& policy, const config& limits) {
+    const std::int64_t sequences = limits.sequences;
+    bool fits = limits.step_tokens + 3 * sequences <= unlimited &&
+                std::int64_t{limits.undo()} + 1 + limits.draft_tokens <= unlimited - most_sharing &&
+                std::int64_t{4} * limits.most_segments() + 4 <= unlimited;
+    if constexpr (Policy::selects) {
+      fits = fits && (!layout<Policy>::persists(policy) || sequences * (limits.undo() + 2) <= unlimited);
+    }
+    return fits ? nullptr
+                : "device_cache: step_tokens + 3 sequences, undo_tokens + draft_tokens, 4 segments and sequences * "
+                  "(undo_tokens + 2) must be less than 2^31";
+  }
+
   index rows_in_layer(scope per) const {
     return per == scope::head ? model.heads : per == scope::kv_head ? model.kv_heads : 1;
   }
@@ -87,13 +101,13 @@ struct device_sizes {
   }
   /// Lists that shares read have room for so many runs, for each token and row.
   std::int64_t shared_run_room() const {
-    return decode_shares > 0 ? std::int64_t{decode_tokens} * layer_rows * 2 * most_runs() : 0;
+    return decode_shares > 0 ? bounded_product({decode_tokens, layer_rows, 2, most_runs()}) : 0;
   }
   ZOOMR_HD index most_runs() const { return 2 * segments + 2; }
   index most_closings() const { return step_tokens + 3 * sequences; }
   index most_pages() const { return pages_for(step_tokens) + 2 * sequences; }
   ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.heads} * model.head_dim; }
-  std::int64_t pool_numbers() const { return std::int64_t{model.layers} * pages * page_numbers(); }
+  std::int64_t pool_numbers() const { return bounded_product({model.layers, pages, page_numbers()}); }
   ZOOMR_HD std::int64_t page_numbers() const { return std::int64_t{2} * model.kv_heads * page_tokens * model.head_dim; }
 };
 
@@ -164,8 +178,8 @@ struct device_arrays {
     page_table = from.take<index>(std::int64_t{of.sequences} * of.sequence_pages);
     segments = from.take<segment>(std::int64_t{of.sequences} * of.segments);
     const std::int64_t rows_of_tokens = std::int64_t{of.decode_tokens} * of.layer_rows;
-    runs = from.take<run>(rows_of_tokens * of.most_runs());
-    before = from.take<index>(rows_of_tokens * of.most_runs());
+    runs = from.take<run>(bounded_product({rows_of_tokens, of.most_runs()}));
+    before = from.take<index>(bounded_product({rows_of_tokens, of.most_runs()}));
     read = from.take<attended_size>(rows_of_tokens);
     const std::int64_t shared_room = of.shared_run_room();
     shared_runs = from.take<run>(shared_room);
@@ -174,19 +188,20 @@ struct device_arrays {
     shared_read = from.take<attended_size>(of.decode_shares > 0 ? rows_of_tokens : 0);
     if constexpr (Policy::selects) {
       const std::int64_t layer_queries = model.layers * of.query_numbers();
-      summaries = from.take<number>(std::int64_t{of.sequences} * model.lanes() * of.segments * of.summary_numbers);
-      sums = from.take<float>(std::int64_t{of.sequences} * of.records * layer_queries);
-      references = from.take<float>(of.drifts ? of.places * layer_queries : 0);
+      summaries = from.take<number>(bounded_product({of.sequences, model.lanes(), of.segments, of.summary_numbers}));
+      sums = from.take<float>(bounded_product({of.sequences, of.records, layer_queries}));
+      references = from.take<float>(of.drifts ? bounded_product({of.places, layer_queries}) : 0);
       products = from.take<drift_products>(of.drifts ? rows_of_tokens : 0);
       drifted = from.take<index>(of.drifts ? rows_of_tokens : 0);
       asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
-      levels = from.take<level>(std::int64_t{of.places} * of.place_rows * of.segments);
+      levels = from.take<level>(bounded_product({of.places, of.place_rows, of.segments}));
       rows = from.take<selection_row>(std::int64_t{of.places} * of.place_rows);
-      scores = from.take<float>(std::int64_t{of.decode_tokens} * model.heads * of.segments);
-      tallies = from.take<tally>(rows_of_tokens * of.segments);
-      left = from.take<index>(rows_of_tokens * of.segments);
+      scores = from.take<float>(bounded_product({of.decode_tokens, model.heads, of.segments}));
+      tallies = from.take<tally>(bounded_product({rows_of_tokens, of.segments}));
+      left = from.take<index>(bounded_product({rows_of_tokens, of.segments}));
     }
-    partial = from.take<float>(of.splits > 1 ? of.attending_heads() * of.splits * (model.head_dim + 2) : 0);
+    partial =
+        from.take<float>(of.splits > 1 ? bounded_product({of.attending_heads(), of.splits, model.head_dim + 2}) : 0);
     arrived = from.take<unsigned>(of.attending_heads());
     retained.carve<retention_reads_keys<decltype(Policy::retain)>()>(from, of);
   }

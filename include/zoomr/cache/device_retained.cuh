@@ -91,9 +91,9 @@ struct retained_arrays {
     tokens = of.kept > 0 ? of.tokens : 0;
     noted_tokens = of.noted, carried_tokens = of.carried, sequences = of.sequences;
     const std::int64_t heads = model.heads;
-    kept = from.template take<index>(std::int64_t{sequences} * model.lanes() * most_kept);
-    noted = from.template take<float>(std::int64_t{sequences} * noted_tokens * model.layers * heads * model.head_dim);
-    carried = from.template take<float>(std::int64_t{2} * sequences * model.layers * heads * carried_tokens);
+    kept = from.template take<index>(bounded_product({sequences, model.lanes(), most_kept}));
+    noted = from.template take<float>(bounded_product({sequences, noted_tokens, model.layers, heads, model.head_dim}));
+    carried = from.template take<float>(bounded_product({2, sequences, model.layers, heads, carried_tokens}));
     sums = from.template take<observed_sum>(tokens > 0 ? heads * observed_at_once : 0);
     received = from.template take<float>(heads * tokens);
     importance = from.template take<float>(std::int64_t{model.kv_heads} * tokens);

@@ -25,7 +25,7 @@ class query_memory {
     return std::int64_t{parts} * model.layers * model.heads * model.head_dim;
   }
   static byte_count bytes(const shape& model, index parts, index records) {
-    return elements(model, parts) * records * static_cast<byte_count>(sizeof(float));
+    return bounded_product({elements(model, parts), records, sizeof(float)});
   }
 
   /// Part `part` of one layer in the record of `position`.  [heads, head_dim]

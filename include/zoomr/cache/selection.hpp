@@ -146,6 +146,8 @@ class selection_log {
     return end;
   }
 
+  friend struct inspection;  // of tests
+
   std::int64_t capacity_ = 0;
   std::vector<index> words_;
   bool dropped_ = false;

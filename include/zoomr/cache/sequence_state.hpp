@@ -52,9 +52,8 @@ struct layout {
       query_parts = (decltype(policy.ask)::sums ? 1 : 0) + (drifts(policy) ? 1 : 0);
       records = sizes.undo() + 1;
       if (persists(policy)) {
-        const auto guaranteed =
-            (std::int64_t{sizes.undo()} + 2) * selection_log::entry_words(selection_rows, most_exceptions(policy));
-        log_words = 2 * guaranteed + std::int64_t{4} * sizes.tokens;
+        const std::int64_t entry = selection_log::entry_words(selection_rows, most_exceptions(policy));
+        log_words = bounded_product({2, std::int64_t{sizes.undo()} + 2, entry}) + std::int64_t{4} * sizes.tokens;
       }
     }
     blocks = {model, heads_together(policy) ? model.kv_heads : 1};
@@ -103,7 +102,7 @@ struct layout {
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a lane
   byte_count summary_bytes(index segments) const {
-    return std::int64_t{segments} * model.lanes() * segment_summary() * static_cast<byte_count>(sizeof(number));
+    return bounded_product({segments, model.lanes(), segment_summary(), sizeof(number)});
   }
 };
 
@@ -178,9 +177,9 @@ struct sequence_state : token_state<Policy> {
   static byte_count metadata_capacity(const layout<Policy>& sizes, const config& limits) {
     const auto table = static_cast<byte_count>(sizeof(segment) + sizeof(segmenter_state));
     return limits.tokens * static_cast<byte_count>(sizeof(token_class)) +
-           (pages_for(limits.tokens) + std::int64_t{sizes.model.lanes()} * sizes.kept + sizes.log_words) *
+           (pages_for(limits.tokens) + std::int64_t{sizes.model.lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index)) +
-           sizes.most_segments * table + sizes.observing_bytes() +
+           bounded_product({sizes.log_words, sizeof(index)}) + sizes.most_segments * table + sizes.observing_bytes() +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + sizes.most_segments) +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }

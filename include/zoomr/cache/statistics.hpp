@@ -21,7 +21,8 @@ struct memory_use {
   friend constexpr bool operator==(const memory_use&, const memory_use&) = default;
 };
 
-/// What a sequence has cost since it was opened. Work counts when it is done, also for drafts that were rejected.
+/// What a sequence has cost since it was opened. Work counts when it is done, also for drafts that were rejected, steps
+/// that were dropped and commits that have failed.
 struct statistics {
   std::int64_t prompt_tokens = 0;  // committed in the prompt
   std::int64_t tokens = 0;         // committed after it

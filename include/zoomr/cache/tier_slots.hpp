@@ -27,26 +27,27 @@ tier_slots slots_of_tiers(const block_shape& shape, index pages, const tier_byte
   using tier_type = typename Pool::tier_type;
   const byte_count slot = tier_type::slot_table_bytes;
   const byte_count blocks = std::int64_t{pages} * shape.pieces();
-  const auto expect = [&](byte_count has, byte_count needs, const char* tier, const std::string& for_what) {
+  const char* const six = shape.heads == shape.model.kv_heads ? "six pages of one layer" : "six pages of one KV head";
+  const auto expect = [&](byte_count has, byte_count needs, const char* tier, auto... for_what) {
     ZOOMR_EXPECTS(has >= needs, "config: tiers." + std::string(tier) + " is " + std::to_string(has) +
-                                    " bytes; it must be at least " + std::to_string(needs) + ", " + for_what);
+                                    " bytes; it must be at least " + std::to_string(needs) + ", for " +
+                                    (std::string() + ... + for_what));
   };
   ZOOMR_EXPECTS(blocks <= unlimited, "config: the pool has more than 2^31 blocks");
   const byte_count least = std::min<byte_count>(Pool::least_slots, blocks);
-  const std::string six = "six pages of one " + std::string(shape.heads == shape.model.kv_heads ? "layer" : "KV head");
-  expect(given.device, others + least * block, "device", "for summaries, tables and " + six);
+  expect(given.device, others + least * block, "device", "summaries, tables and ", six);
   tier_slots made;
   made.device = static_cast<index>(std::min(blocks, (given.device - others) / block));
   const byte_count sum = given.file > 0 ? sizeof(std::uint64_t) : 0;  // of a block in the file
   made.tables = blocks * (2 * tier_type::block_table_bytes + 1 + sum) + made.device * slot;
   if (given.file == 0) {
     const byte_count all = made.tables + blocks * (block + slot);
-    if (given.host != 0) expect(given.host, all, "host", "for all pages of the pool, and tables");
+    if (given.host != 0) expect(given.host, all, "host", "all pages of the pool, and tables");
     made.host = static_cast<index>(blocks);
   } else {
     ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
-    expect(given.file, blocks * block, "file", "for all pages of the pool");
-    expect(given.host, made.tables + least * (block + slot), "host", "for " + six + ", and tables");
+    expect(given.file, blocks * block, "file", "all pages of the pool");
+    expect(given.host, made.tables + least * (block + slot), "host", six, ", and tables");
     made.host = static_cast<index>(std::min(blocks, (given.host - made.tables) / (block + slot)));
   }
   made.tables += made.host * slot;

@@ -7,12 +7,27 @@
 
 #include <cstddef>      // std::size_t
 #include <memory>       // std::unique_ptr
-#include <new>          // std::align_val_t, std::nothrow
+#include <new>          // std::align_val_t, std::bad_alloc, std::nothrow
+#include <stdexcept>    // std::length_error
 #include <string>       // std::to_string
 #include <type_traits>  // std::is_trivially_copyable_v
 
 namespace zoomr {
 inline namespace v0 {
+
+/// What `make()` returns.
+/// @param wanted  bytes that it allocates, for the sentence; 0: a few
+/// @throws error(capacity) where there is no memory for what it allocates, by whatever means
+template <class Make>
+auto allocated(byte_count wanted, Make make) {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {  // a vector that no address space holds
+  }
+  throw error(errc::capacity,
+              "cannot allocate " + (wanted > 0 ? std::to_string(wanted) + " bytes of " : "") + "host memory");
+}
 
 /// `count` objects of a trivial type, aligned to a cache line, never moved, contents undefined.
 /// @throws error(capacity) if the memory cannot be had

@@ -9,7 +9,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Hands out pieces of one block of memory, each aligned to 256 bytes; without a block it only counts.
+/// Hands out pieces of one block of memory, each aligned to 256 bytes; without a block it only counts, up to
+/// `too_many_bytes`.
 class carver {
  public:
   static constexpr byte_count alignment = 256;
@@ -20,8 +21,9 @@ class carver {
   template <class T>
   T* take(std::int64_t count) {
     T* piece = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + used_);
-    const byte_count wanted = count * static_cast<byte_count>(sizeof(T));
+    const byte_count wanted = bounded_product({count, sizeof(T)});
     used_ += (wanted + alignment - 1) / alignment * alignment;
+    if (used_ > too_many_bytes) used_ = too_many_bytes;
     return piece;
   }
   byte_count used() const { return used_; }

@@ -5,8 +5,9 @@
 #include <zoomr/config.hpp>
 #include <zoomr/version.hpp>
 
-#include <cstdint>  // fixed widths
-#include <limits>   // std::numeric_limits
+#include <cstdint>           // fixed widths
+#include <initializer_list>  // std::initializer_list
+#include <limits>            // std::numeric_limits
 
 namespace zoomr {
 inline namespace v0 {
@@ -17,6 +18,20 @@ using index = std::int32_t;
 using byte_count = std::int64_t;  ///< sizes in bytes
 using token_id = std::int32_t;    ///< what the tokenizer calls a token
 using tally = std::int64_t;       ///< agreement of heads on one segment: votes, or mass in units of 2^-24
+
+/// More bytes than any machine has: sizes that reach this are refused.
+inline constexpr byte_count too_many_bytes = byte_count{1} << 60;
+
+/// The product of some numbers, none negative; `too_many_bytes` if it is no less. Seven such products add up without
+/// wrapping, whatever the numbers are.
+constexpr std::int64_t bounded_product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t made = 1;
+  for (const std::int64_t factor : factors) {
+    if (factor == 0) return 0;
+    made = made > too_many_bytes / factor ? too_many_bytes : made * factor;
+  }
+  return made < too_many_bytes ? made : too_many_bytes;
+}
 
 /// "No limit" for every field that limits a number of tokens or segments.
 inline constexpr index unlimited = std::numeric_limits<index>::max();

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a cache needs before it exists: each allocation of its construction fails once, and sizes that no machine has
+// are refused rather than wrapped.
+#include <cache/small_policies.hpp>
+#include <cache/tiered_limits.hpp>
+#include <zoomr/store/tiered.hpp>
+
+#include <doctest/doctest.h>
+#include <support/allocations.hpp>
+#include <support/inputs.hpp>
+#include <support/temporary_folder.hpp>
+
+#include <algorithm>   // std::clamp, std::min
+#include <cmath>       // std::ceil, std::floor
+#include <cstring>     // std::strncpy, std::strstr
+#include <filesystem>  // std::filesystem::directory_iterator
+#include <string>      // std::string
+
+namespace zoomr_test {
+namespace {
+
+constexpr shape model{2, 4, 2, 8};
+
+zoomr::config small_limits() {
+  zoomr::config made;
+  made.sequences = 2;
+  made.tokens = 72;
+  made.segments = 40;
+  made.step_tokens = 64;
+  made.undo_tokens = 9;
+  return made;
+}
+
+std::int64_t open_files() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+/// Calls `make` while each of its allocations fails in turn, until none is left.
+/// @return  allocations
+template <class Make>
+std::int64_t fail_each(Make make) {
+  for (std::int64_t fails = 0;; ++fails) {
+    CAPTURE(fails);
+    const std::int64_t live = allocations::live;
+    const std::int64_t files = open_files();
+    enum { passed, out_of_memory, other_error, other_exception } came = passed;
+    char sentence[128] = {};
+    allocations::made = 0;
+    allocations::fails = fails;
+    allocations::counted = true;
+    try {
+      make();
+    } catch (const zoomr::error& fault) {
+      came = fault.code() == zoomr::errc::capacity ? out_of_memory : other_error;
+      std::strncpy(sentence, fault.what(), sizeof sentence - 1);
+    } catch (...) {
+      came = other_exception;
+    }
+    allocations::counted = false;
+    REQUIRE(allocations::live == live);
+    REQUIRE(open_files() == files);
+    REQUIRE(came != other_error);
+    REQUIRE(came != other_exception);
+    if (came == passed) return allocations::made;
+    const bool says_it = std::strstr(sentence, "zoomr: cannot allocate ") == sentence ||
+                         std::strstr(sentence, "zoomr: a thread for transfers cannot be started") == sentence;
+    CAPTURE(std::string(sentence));
+    REQUIRE(says_it);
+  }
+}
+
+template <class Policy>
+void check_construction(const char* name, const Policy& policy, const zoomr::config& limits) {
+  CAPTURE(std::string(name));
+  const std::int64_t made = fail_each([&] { zoomr::kv_cache<Policy> cache(model, policy, limits); });
+  CHECK(made > 15);
+  CHECK(fail_each([&] { zoomr::kv_cache<Policy>::bytes(model, policy, limits); }) == 0);
+  allocations::made = 0;
+  zoomr::config refused = limits;
+  refused.segments = -1;
+  for (std::int64_t fails = 0; fails < 4; ++fails) {
+    CAPTURE(fails);
+    bool in_words = false;
+    allocations::made = 0;
+    allocations::fails = fails;
+    allocations::counted = true;
+    try {
+      zoomr::kv_cache<Policy>::bytes(model, policy, refused);
+    } catch (const zoomr::precondition_error&) {
+      in_words = fails > 0;
+    } catch (const zoomr::error& fault) {
+      in_words = fault.code() == zoomr::errc::capacity;
+    } catch (...) {
+    }
+    allocations::counted = false;
+    CHECK(in_words);
+  }
+}
+
+template <class Policy, class Store>
+void check_tiers(const char* name, const Policy& policy, Store store) {
+  static temporary_folder folder;
+  const auto moved = with_store(policy, store);
+  const auto made = [&] {
+    const std::string path = folder.path();
+    using policy_type = std::remove_const_t<decltype(moved)>;
+    check_construction<policy_type>(name, moved, tiered_limits(model, moved, small_limits(), 7, 6, path.c_str()));
+    CHECK_FALSE(std::filesystem::exists(path));
+    check_construction<policy_type>(name, moved, tiered_limits(model, moved, small_limits(), 7, 6, nullptr));
+  };
+  made();
+}
+
+/// What the headers say that a resident cache has, added up in numbers that do not wrap.
+/// @param rows    numbers of a summary in each dimension, at `number` bytes; 0: there are no summaries
+template <class Policy>
+long double reference_bytes(const shape& m, const Policy& policy, const zoomr::config& c) {
+  using real = long double;
+  constexpr real index_bytes = 4, float_bytes = 4;
+  const real layers = m.layers, heads = m.heads, dim = m.head_dim, lanes = layers * m.kv_heads;
+  const real group = heads / m.kv_heads;
+  const real sequences = c.sequences, tokens = c.tokens;
+  const real undo = std::min(c.undo_tokens, c.tokens);
+  const real page_count = [&] {
+    const real all = c.pool_tokens > 0 ? real{1} * c.pool_tokens : sequences * std::ceil(tokens / 16) * 16;
+    return std::ceil(std::min(all, real{2147483647}) / 16);
+  }();
+  constexpr bool segmented = !std::same_as<decltype(policy.segment), zoomr::unsegmented>;
+  const real segments = !segmented        ? 0
+                        : c.segments == 0 ? std::floor(tokens / 4) + 8
+                                          : std::min(real{1} * c.segments, tokens);
+  real kept = 0, noted = 0, carried = 0;
+  bool reads_keys = false;
+  if constexpr (decltype(policy.retain)::observes) {
+    const real most = policy.retain.kept(c.tokens);
+    kept = most >= tokens ? 0 : policy.zone.prompt ? tokens : most;
+    if constexpr (decltype(policy.retain)::while_decoding) {
+      if (kept > 0) noted = policy.retain.observed(std::min<index>(policy.retain.every, c.tokens));
+    }
+    if (kept > 0 && decltype(policy.retain)::accumulates) carried = tokens;
+    reads_keys = decltype(policy.retain)::reads_keys;
+  }
+  real summary = 0, selection_rows = 0, parts = 0, records = 1, log = 0;
+  bool persists = false;
+  if constexpr (Policy::selects) {
+    using made = typename decltype(policy.summarize)::summary;
+    summary = dim * made::rows * real{sizeof(zoomr::summary_number<decltype(policy.summarize)>)};
+    const real rows_of[] = {1, layers, lanes, layers * heads};
+    selection_rows = rows_of[static_cast<std::size_t>(policy.agree.per)];
+    const bool drifts = policy.refresh.drift() >= -1.0f;
+    parts = (decltype(policy.ask)::sums ? 1 : 0) + (drifts ? 1 : 0);
+    records = undo + 1;
+    persists = !decltype(policy.refresh)::each_token || policy.agree.per == zoomr::scope::sequence;
+    real exceptions = segments;
+    if constexpr (requires { policy.select.most_segments(); }) {
+      const bool all = policy.zone.summaries == zoomr::summaries_attended::candidates;
+      if (!all) exceptions = std::min(segments, real{1} * policy.select.most_segments());
+    }
+    if (persists) log = 2 * (undo + 2) * (3 + selection_rows * (4 + exceptions)) + 4 * tokens;
+  }
+  const real query = layers * heads * dim * float_bytes;
+  const real row = segments + real{sizeof(zoomr::selection_row)};
+  const real state_bytes = real{sizeof(zoomr::segment)} + real{sizeof(typename decltype(policy.segment)::state)};
+  const real of_sequence = tokens + (std::ceil(tokens / 16) + lanes * kept + log) * index_bytes +
+                           segments * state_bytes + 2 * layers * heads * carried * float_bytes +
+                           (noted > 0 ? noted * query : 0) + selection_rows * row + parts * records * query +
+                           segments * lanes * summary;
+  const real drafts = std::min(real{1} * c.step_tokens, sequences * c.draft_tokens);
+  const real runs = 2 * segments + 2;
+  real cue = 0, cue_made = 0;
+  if constexpr (zoomr::block_summarizer<decltype(policy.summarize)>) {
+    cue = std::min<index>(policy.segment.longest, c.tokens);
+    cue_made = dim * decltype(policy.summarize)::summary::rows;
+  }
+  const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * heads) + dim * float_bytes;
+  const real observing = (kept > 0 ? tokens : 0) * ((2 + group + (reads_keys ? dim : 0)) * float_bytes + 8);
+  const real shared =
+      choosing + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
+      (persists ? sequences * (query + selection_rows * row) : 0) + c.step_tokens * real{sizeof(zoomr::planned_token)} +
+      c.step_tokens * heads * real{sizeof(zoomr::attention_state)} + runs * real{sizeof(zoomr::run)} * (1 + group) +
+      cue * (dim + 2) * float_bytes + cue_made * float_bytes;
+  return sequences * of_sequence + shared + page_count * (index_bytes + 2 * lanes * 16 * dim * 4);
+}
+
+index any_size(dice& random, index most) {
+  const index bits = random.between(0, 31);
+  const std::int64_t made = (std::int64_t{1} << bits) - random.between(0, 1) + random.between(0, 3);
+  return static_cast<index>(std::clamp<std::int64_t>(random.chance(15) ? most : made, 1, most));
+}
+
+template <class Policy>
+void check_sizes(const char* name, const Policy& policy) {
+  CAPTURE(std::string(name));
+  dice random(31);
+  index refused = 0;
+  index accepted = 0;
+  constexpr index most = 1 << 30;
+  for (index round = 0; round < 4000; ++round) {
+    CAPTURE(round);
+    shape m;
+    m.layers = any_size(random, 1024);
+    m.kv_heads = any_size(random, 1024);
+    m.heads = m.kv_heads * random.between(1, 1024 / m.kv_heads);
+    m.head_dim = 8 * any_size(random, 32);
+    zoomr::config c;
+    c.sequences = any_size(random, most);
+    c.tokens = any_size(random, most);
+    c.pool_tokens = random.chance(50) ? 0 : any_size(random, zoomr::unlimited);
+    c.segments = random.chance(50) ? 0 : any_size(random, zoomr::unlimited);
+    c.step_tokens = any_size(random, zoomr::unlimited);
+    c.draft_tokens = any_size(random, zoomr::unlimited);
+    c.undo_tokens = random.chance(30) ? 0 : any_size(random, zoomr::unlimited);
+    const long double expected = reference_bytes(m, policy, c);
+    try {
+      const zoomr::memory_use use = zoomr::kv_cache<Policy>::bytes(m, policy, c);
+      REQUIRE(static_cast<long double>(use.total()) == expected);
+      REQUIRE(expected < 0x1p60L);
+      REQUIRE(std::min({use.details, use.summaries, use.metadata, use.workspace}) >= 0);
+      ++accepted;
+    } catch (const zoomr::precondition_error& why) {
+      REQUIRE(std::string(why.what()) == "zoomr: config: a cache of this shape would need 2^60 bytes or more");
+      REQUIRE(expected >= 0x1p60L);
+      ++refused;
+    }
+  }
+  CHECK(accepted > 500);
+  CHECK(refused > 100);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "each allocation of a cache's construction fails once: an error(capacity) with its sentence, nothing is left") {
+  const zoomr::config limits = small_limits();
+  check_construction("full", small::full, limits);
+  check_construction("zoomr", small::zoomr, limits);
+  check_construction("quest", small::quest, limits);
+  check_construction("sentence_kv", small::sentence_kv, limits);
+  check_construction("h2o", small::h2o, limits);
+  check_construction("r_kv", small::r_kv, limits);
+  check_construction("infllm", small::infllm, limits);
+}
+
+TEST_CASE("the same of a tiered store, over host memory and over a file") {
+  check_tiers("quest", small::quest, zoomr::tiered<>{});
+  check_tiers("sentence_kv", small::sentence_kv, zoomr::tiered<zoomr::least_recent, zoomr::transfers_at_once>{});
+}
+
+TEST_CASE("memory that cannot be had, though it may be asked for") {
+  zoomr::config limits;
+  limits.tokens = 1 << 16;
+  limits.sequences = 1 << 10;
+  CHECK_THROWS_AS(
+      (zoomr::kv_cache<std::remove_const_t<decltype(small::full)>>({1024, 1024, 1024, 256}, small::full, limits)),
+      zoomr::error);
+}
+
+TEST_CASE("bytes are right for any config, or refused from 2^60 on: nothing wraps") {
+  check_sizes("full", small::full);
+  check_sizes("zoomr", small::zoomr);
+  check_sizes("quest", small::quest);
+  check_sizes("drifting", small::drifting);
+  check_sizes("sentence_kv", small::sentence_kv);
+  check_sizes("h2o", small::h2o);
+  check_sizes("r_kv", small::r_kv);
+  check_sizes("raas", small::raas);
+  check_sizes("infllm", small::infllm);
+}
+
+}  // namespace zoomr_test

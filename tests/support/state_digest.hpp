@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a cache holds of one sequence, in a few numbers: two digests are equal if and only if (but for one chance in
+// 2^64 for each part) all is the same that later steps, rollbacks and the accounts can come to see.
+#pragma once
+
+#include <zoomr/kv_cache.hpp>
+
+#include <algorithm>    // std::max
+#include <array>        // std::array
+#include <cstring>      // std::memcpy
+#include <string>       // std::string
+#include <type_traits>  // std::has_unique_object_representations_v
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Lets tests look into a cache.
+struct inspection {
+  template <class Policy, class T>
+  static cache_core<Policy, T>& core(kv_cache<Policy, T>& of) {
+    return *of.core_;
+  }
+  static const std::vector<index>& words(const selection_log& log) { return log.words_; }
+  static bool dropped(const selection_log& log) { return log.dropped_; }
+};
+
+}  // namespace v0
+}  // namespace zoomr
+
+namespace zoomr_test {
+
+/// A digest for each part of a sequence's state.
+///
+/// Left out is what the library calls work rather than state: counters of passes, choices and attended tokens, and
+/// where each token chooses for itself the choice of the last one; and memory that holds nothing yet.
+struct state_digest {
+  enum part {
+    tokens,      // classes, the end of the prompt, what can be undone
+    segments,    // and the segmenter's states
+    pages,       // the page table
+    details,     // keys and values of all committed slots
+    summaries,   // of all closed segments
+    kept,        // positions that each lane has kept
+    attention,   // sums that are carried
+    remembered,  // queries that retention will observe
+    query_sums,  // as far as a rollback can reach
+    in_force,    // the selection that stays in force
+    log,         // of selections
+    accounts,    // statistics of committed tokens, bytes in use
+    free_pages,  // of the pool, for all sequences
+    parts
+  };
+  static constexpr const char* names[parts] = {"tokens", "segments",  "pages",      "details",    "summaries",
+                                               "kept",   "attention", "remembered", "query sums", "in force",
+                                               "log",    "accounts",  "free pages"};
+
+  std::array<std::uint64_t, parts> of{};
+
+  friend bool operator==(const state_digest&, const state_digest&) = default;
+
+  /// The names of the parts in which two digests differ.
+  std::string difference(const state_digest& other) const {
+    std::string different;
+    for (std::size_t p = 0; p < parts; ++p) {
+      if (of[p] != other.of[p]) different += (different.empty() ? "" : ", ") + std::string(names[p]);
+    }
+    return different;
+  }
+};
+
+/// Makes the digest of one sequence of a cache.
+template <class Policy, class T>
+class digesting {
+ public:
+  digesting(zoomr::kv_cache<Policy, T>& cache, zoomr::sequence seq)
+      : core_(zoomr::inspection::core(cache)), state_(core_.states[static_cast<std::size_t>(seq.id)]) {}
+
+  /// Summaries that a failed commit has left to be renewed are renewed. Pages of a tiered store are reached, so that
+  /// others may lie on the device afterwards.
+  /// @throws zoomr::error(storage) if these do not come
+  state_digest made() {
+    zoomr::renew_summaries(core_, state_);
+    tokens(), segments(), pages(), details(), summaries(), retention(), query_sums(), selections();
+    const zoomr::memory_use use = core_.bytes_in_use(state_);
+    at_ = state_digest::accounts;
+    add(state_.stats.prompt_tokens), add(state_.stats.tokens);
+    add(use.details), add(use.summaries), add(use.metadata);
+    at_ = state_digest::free_pages;
+    add(core_.pool.free_pages());
+    return made_;
+  }
+
+ private:
+  using index = zoomr::index;
+
+  template <class Value>
+  void add(const Value& value) {
+    static_assert(std::has_unique_object_representations_v<Value> || std::is_floating_point_v<Value>);
+    add_all(&value, 1);
+  }
+  template <class Value>
+  void add_all(const Value* values, std::int64_t count) {
+    const auto* bytes = reinterpret_cast<const char*>(values);
+    std::uint64_t& sum = made_.of[at_];
+    for (std::int64_t left = count * static_cast<std::int64_t>(sizeof(Value)); left > 0; left -= 8, bytes += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes, left < 8 ? static_cast<std::size_t>(left) : 8);
+      sum = (sum ^ word ^ static_cast<std::uint64_t>(left) << 56) * 0x9e3779b97f4a7c15u;
+      sum ^= sum >> 29;
+    }
+  }
+  void add_state(const auto& segmenter) {
+    if constexpr (requires { segmenter.cue_begin; }) {
+      add(segmenter.begin), add(segmenter.cue_begin), add(segmenter.cue_end), add(segmenter.split);
+      add(segmenter.in), add(segmenter.generated);
+    } else if constexpr (!std::is_empty_v<std::remove_cvref_t<decltype(segmenter)>>) {
+      add(segmenter);
+    }
+  }
+
+  void tokens() {
+    at_ = state_digest::tokens;
+    add(state_.open), add(state_.prompt_end), add(state_.undo_floor), add(state_.observed_end);
+    add(state_.keeping), add(state_.evicted_pages);
+    add(state_.tokens()), add_all(state_.classes.data(), state_.tokens());
+  }
+  void segments() {
+    at_ = state_digest::segments;
+    add(state_.segment_count()), add_all(state_.segments.data(), state_.segment_count());
+    add_state(state_.segmenting);
+    for (const auto& each : state_.after_close) add_state(each);
+  }
+  void pages() {
+    at_ = state_digest::pages;
+    const auto count = static_cast<index>(state_.pages.size());
+    add(count), add_all(state_.pages.data(), count);
+  }
+  void details() {
+    at_ = state_digest::details;
+    const zoomr::shape& model = core_.sizes.model;
+    for (index lane = 0; lane < model.lanes(); ++lane) {
+      const auto keys = core_.lane(state_, lane / model.kv_heads, lane % model.kv_heads);
+      for (index slot = 0; slot < state_.slots(); ++slot) {
+        if (state_.pages[static_cast<std::size_t>(slot / zoomr::page_tokens)] < 0) continue;
+        const T* key = keys.key(slot);
+        add_all(key, model.head_dim), add_all(key + keys.value_offset, model.head_dim);
+      }
+    }
+  }
+  void summaries() {
+    at_ = state_digest::summaries;
+    constexpr bool observes = decltype(Policy::retain)::observes;
+    if (!Policy::selects || (observes && state_.in_prompt())) return;  // none are made, or not yet
+    const std::int64_t each = core_.sizes.segment_summary();
+    for (index lane = 0; lane < core_.sizes.model.lanes(); ++lane) {
+      add_all(state_.summaries.data() + std::int64_t{lane} * core_.sizes.most_segments * each,
+              state_.segment_count() * each);
+    }
+  }
+
+  // The last time that tokens were given up, or would have been.
+  index last_time() const {
+    if (state_.in_prompt()) return core_.policy.zone.prompt ? 0 : state_.tokens();
+    if constexpr (decltype(Policy::retain)::observes) {
+      if constexpr (decltype(Policy::retain)::while_decoding) {
+        return state_.tokens() - (state_.tokens() - state_.prompt_end) % core_.policy.retain.every;
+      }
+    }
+    return state_.prompt_end;
+  }
+  void retention() {
+    const zoomr::shape& model = core_.sizes.model;
+    at_ = state_digest::kept;
+    add(state_.kept_each), add(state_.compacted_end);
+    for (index lane = 0; lane < model.lanes(); ++lane) {
+      add_all(state_.kept_positions(lane, state_.kept_each).data(), state_.kept_each);
+    }
+    at_ = state_digest::attention;
+    for (index row = 0; core_.sizes.carried > 0 && row < model.layers * model.heads; ++row) {
+      add_all(state_.received.data() + std::int64_t{row} * core_.sizes.carried, state_.slot_end(last_time()));
+    }
+    at_ = state_digest::remembered;
+    if constexpr (decltype(Policy::retain)::observes) {
+      if constexpr (decltype(Policy::retain)::while_decoding) {
+        if (core_.sizes.noted == 0 || state_.in_prompt()) return;
+        const index next_time = last_time() + core_.policy.retain.every;
+        add_records(state_.noted, std::max(last_time(), next_time - core_.sizes.noted), 0, 1);
+      }
+    }
+  }
+  void query_sums() {
+    at_ = state_digest::query_sums;
+    const index parts = core_.sizes.query_parts;
+    if (parts == 0 || state_.in_prompt()) return;
+    const index first = std::max(state_.undo_floor - 1, state_.tokens() - core_.sizes.records);
+    add_records(state_.queries, std::max(first, state_.prompt_end), 0, parts);
+    const index asked =
+        parts - (zoomr::layout<Policy>::drifts(core_.policy) ? 1 : 0);  // the query that has chosen last
+    if (first < state_.prompt_end) add_record(state_.queries, state_.prompt_end - 1, asked, parts);
+  }
+  void add_records(zoomr::query_memory& of, index first, index part, index parts) {
+    for (index position = first; position < state_.tokens(); ++position) add_record(of, position, part, parts);
+  }
+  void add_record(zoomr::query_memory& of, index position, index part, index parts) {
+    const zoomr::shape& model = core_.sizes.model;
+    for (; part < parts; ++part) {
+      add_all(of.at(position, part, 0).data(), std::int64_t{model.layers} * model.heads * model.head_dim);
+    }
+  }
+
+  void selections() {
+    at_ = state_digest::in_force;
+    if (!core_.persists()) return;
+    for (index r = 0; r < state_.in_force.rows(); ++r) {
+      const zoomr::selection_row& row = state_.in_force.row(r);
+      add(row.cut_segment), add(row.cut_tokens), add(row.levels.size());
+      add_all(row.levels.data(), row.levels.size());
+    }
+    at_ = state_digest::log;
+    const std::vector<index>& words = zoomr::inspection::words(state_.log);
+    add(zoomr::inspection::dropped(state_.log)), add(words.size());
+    add_all(words.data(), static_cast<std::int64_t>(words.size()));
+  }
+
+  zoomr::cache_core<Policy, T>& core_;
+  zoomr::sequence_state<Policy>& state_;
+  state_digest made_;
+  std::size_t at_ = 0;
+};
+
+template <class Policy, class T>
+state_digest digest_of(zoomr::kv_cache<Policy, T>& cache, zoomr::sequence seq) {
+  return digesting<Policy, T>(cache, seq).made();
+}
+
+}  // namespace zoomr_test
