@@ -15,7 +15,7 @@
 #include "progress.hpp"
 #include "report.hpp"
 #include "sampler.hpp"
-#include "session.hpp"
+#include "sessions.hpp"
 #include "tiers.hpp"
 #include "token_classes.hpp"
 #include "tokenizer.hpp"

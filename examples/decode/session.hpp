@@ -27,15 +27,9 @@ class session {
   /// @param tiers    of a policy whose store is tiered
   /// @param segments  of the longest sequence; 0: as many as it has tokens
   session(model& net, const Policy& policy, index sequences, index tokens, std::span<const zoomr::token_class> classes,
-          index draft = 1, bool audit = false, zoomr::tier_bytes tiers = {}, index segments = 0)
-      : net_(net),
-        chunk_(chunk_for(policy)),
-        draft_(draft),
-        audit_(audit),
-        cache_(shape_of(net), policy, limits(sequences, tokens, classes, tiers, segments)) {
-    for (index s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
-    logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
-  }
+          index draft = 1, bool audit = false, zoomr::tier_bytes tiers = {}, index segments = 0);
+  session(const session&) = delete;
+  ~session();
 
   static zoomr::shape shape_of(const model& net) {
     const auto& c = net.config();
@@ -115,40 +109,7 @@ class session {
             .classes = classes};
   }
 
-  // One step: a first pass for all items, a second for those whose selection has just changed, then commit. The logits
-  // of item i, of its last token or of every one, become those of sequence first + i.
-  index pass(std::span<const zoomr::step_item> items, index first, bool every) {
-    auto step = cache_.begin(zoomr::view<const zoomr::step_item>(items));
-    index fewest = step.tokens(0);
-    for (index i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.tokens(i));
-    std::vector<index> accepted;
-    for (index i = 0; i < step.items(); ++i) accepted.push_back(every ? fewest : step.tokens(i));
-    bool second = false;
-    do {
-      ids_.clear(), positions_.clear(), rows_.clear(), goals_.clear();
-      for (index i = 0; i < step.items(); ++i) {
-        if (!step.active(i)) continue;
-        const auto& ids = items[static_cast<std::size_t>(i)].ids;
-        const index last = step.tokens(i) - 1;
-        for (index t = second ? last : 0; t <= last; ++t) {
-          ids_.push_back(ids[t]);
-          positions_.push_back(step.position(i) + static_cast<index>(positions_.size()) - step.packed(i));
-          if (!every && t < last) continue;
-          rows_.push_back(static_cast<index>(ids_.size()) - 1);
-          goals_.push_back((first + i) * draft_ + (every ? t : 0));
-        }
-      }
-      const std::size_t vocab = net_.config().vocab;
-      rows_logits_.resize(rows_.size() * vocab);
-      net_.forward(step, ids_, positions_, rows_,
-                   {rows_logits_.data(), {static_cast<index>(rows_.size()), static_cast<index>(vocab)}});
-      for (std::size_t r = 0; r < rows_.size(); ++r)
-        std::copy_n(&rows_logits_[r * vocab], vocab, &logits_[static_cast<std::size_t>(goals_[r]) * vocab]);
-      second = true;
-    } while (step.again(accepted));
-    step.commit(accepted);
-    return fewest;
-  }
+  index pass(std::span<const zoomr::step_item> items, index first, bool every);
 
   model& net_;
   std::size_t chunk_;  // tokens of a prompt that pass together
@@ -160,5 +121,59 @@ class session {
   std::vector<token_id> ids_;                    // [tokens of a pass]
   std::vector<index> positions_, rows_, goals_;  // [tokens of a pass]; [rows]; [rows] into logits_
 };
+
+// What makes a cache and what steps it are defined outside of the class, so that sessions.hpp can have them compiled
+// once.
+template <class Policy>
+session<Policy>::session(model& net, const Policy& policy, index sequences, index tokens,
+                         std::span<const zoomr::token_class> classes, index draft, bool audit, zoomr::tier_bytes tiers,
+                         index segments)
+    : net_(net),
+      chunk_(chunk_for(policy)),
+      draft_(draft),
+      audit_(audit),
+      cache_(shape_of(net), policy, limits(sequences, tokens, classes, tiers, segments)) {
+  for (index s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
+  logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
+}
+
+template <class Policy>
+session<Policy>::~session() = default;
+
+// One step: a first pass for all items, a second for those whose selection has just changed, then commit. The logits
+// of item i, of its last token or of every one, become those of sequence first + i.
+template <class Policy>
+index session<Policy>::pass(std::span<const zoomr::step_item> items, index first, bool every) {
+  auto step = cache_.begin(zoomr::view<const zoomr::step_item>(items));
+  index fewest = step.tokens(0);
+  for (index i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.tokens(i));
+  std::vector<index> accepted;
+  for (index i = 0; i < step.items(); ++i) accepted.push_back(every ? fewest : step.tokens(i));
+  bool second = false;
+  do {
+    ids_.clear(), positions_.clear(), rows_.clear(), goals_.clear();
+    for (index i = 0; i < step.items(); ++i) {
+      if (!step.active(i)) continue;
+      const auto& ids = items[static_cast<std::size_t>(i)].ids;
+      const index last = step.tokens(i) - 1;
+      for (index t = second ? last : 0; t <= last; ++t) {
+        ids_.push_back(ids[t]);
+        positions_.push_back(step.position(i) + static_cast<index>(positions_.size()) - step.packed(i));
+        if (!every && t < last) continue;
+        rows_.push_back(static_cast<index>(ids_.size()) - 1);
+        goals_.push_back((first + i) * draft_ + (every ? t : 0));
+      }
+    }
+    const std::size_t vocab = net_.config().vocab;
+    rows_logits_.resize(rows_.size() * vocab);
+    net_.forward(step, ids_, positions_, rows_,
+                 {rows_logits_.data(), {static_cast<index>(rows_.size()), static_cast<index>(vocab)}});
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      std::copy_n(&rows_logits_[r * vocab], vocab, &logits_[static_cast<std::size_t>(goals_[r]) * vocab]);
+    second = true;
+  } while (step.again(accepted));
+  step.commit(accepted);
+  return fewest;
+}
 
 }  // namespace decode

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sequence's results do not depend on which others share its steps.
-#include <cache/driving.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/players.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // However a text is cut into steps, and whatever is tried and dropped or undone on the way, each committed token
 // attends the same positions and gets the same bits.
-#include <cache/driving.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/players.hpp>
 
 #include <doctest/doctest.h>
 

@@ -78,76 +78,39 @@ struct part {
   bool accept_all = false;  // commit the tokens even if they are not the tape's
 };
 
+/// One sequence that a player plays.
+struct voice {
+  zoomr::sequence seq;
+  const tape* says = nullptr;
+  result_log log;
+};
+
 /// A cache with some sequences that each follow a tape.
+///
+/// Its functions are defined outside of the class, so that they are compiled only once for the policies of players.hpp.
 template <class Policy, class T = float, class Cache = zoomr::kv_cache<Policy, T>>
 class player {
  public:
-  struct voice {
-    zoomr::sequence seq;
-    const tape* says = nullptr;
-    result_log log;
-  };
-
-  player(const shape& model, const Policy& policy, const zoomr::config& limits) : cache(model, policy, limits) {
-    cache.trace(&trace_);
-  }
+  player(const shape& model, const Policy& policy, const zoomr::config& limits);
   player(const player&) = delete;
+  ~player();
 
-  index open(const tape& says) {
-    voices.push_back({cache.open(), &says, {}});
-    return static_cast<index>(voices.size()) - 1;
-  }
+  index open(const tape& says);
   voice& at(index v) { return voices[static_cast<std::size_t>(v)]; }
-  index tokens(index v = 0) { return cache.tokens(at(v).seq); }
-  bool done(index v = 0) { return tokens(v) == at(v).says->size(); }
+  index tokens(index v = 0);
+  bool done(index v = 0);
 
   /// One step. Of a draft the longest prefix that the tape holds is accepted, unless `accept_all`.
   /// @return the number of accepted tokens of each part
-  std::vector<index> play(const std::vector<part>& parts, fate until = fate::committed) {
-    std::vector<zoomr::step_item> items;
-    for (const part& p : parts) items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends});
-    auto step = cache.begin(view<const zoomr::step_item>(items));
-    if (until == fate::dropped_at_once) return {};
-    const index passes = step.passes();
-    std::vector<index> accepted;
-    std::vector<index> firsts;
-    for (index i = 0; i < step.items(); ++i)
-      accepted.push_back(accepts(parts, step, i)), firsts.push_back(step.position(i));
-    std::vector<result_log> logs(parts.size());
-    if (!pass(step, parts, 0, logs, until)) return {};
-    if (until == fate::dropped_after_pass) return {};
-    accept_nothing_failed(step, accepted);
-    if (step.again(view<const index>(accepted))) {
-      ++second_passes;
-      if (passes != 2) throw std::logic_error("a second pass that was not announced");
-      pass(step, parts, 1, logs, fate::committed);
-    }
-    if (until == fate::dropped_after_again) return {};
-    accept_nothing_failed(step, accepted);
-    step.commit(view<const index>(accepted));
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      for (auto& [place, result] : logs[i]) {
-        if (place.first < firsts[i] + accepted[i]) at(parts[i].voice).log[place] = std::move(result);
-      }
-    }
-    return accepted;
-  }
+  std::vector<index> play(const std::vector<part>& parts, fate until = fate::committed);
 
   /// The prompt in one chunk, and then one token after the other up to `to`.
-  void play_plainly(index v = 0, index to = zoomr::unlimited) {
-    const tape& says = *at(v).says;
-    if (tokens(v) < says.prompt) play({{v, says.between(tokens(v), says.prompt), true}});
-    while (tokens(v) < std::min(to, says.size())) play({next(v, 1)});
-  }
+  void play_plainly(index v = 0, index to = zoomr::unlimited);
 
   /// The next `count` tokens of a tape after its prompt.
-  part next(index v, index count) { return {v, at(v).says->between(tokens(v), tokens(v) + count), false}; }
+  part next(index v, index count);
 
-  void rollback(index v, index to) {
-    cache.rollback(at(v).seq, to);
-    auto& log = at(v).log;
-    log.erase(log.lower_bound({to, 0}), log.end());
-  }
+  void rollback(index v, index to);
 
   Cache cache;
   std::vector<voice> voices;
@@ -161,105 +124,194 @@ class player {
  private:
   using step_type = typename Cache::step_type;
 
-  index accepts(const std::vector<part>& parts, const step_type& step, index i) {
-    const part& p = parts[static_cast<std::size_t>(i)];
-    const tape& says = *at(p.voice).says;
-    if (p.accept_all || step.position(i) < says.prompt) return step.tokens(i);
-    index count = 0;
-    while (count < step.tokens(i) && step.position(i) + count < says.size() &&
-           p.ids[static_cast<std::size_t>(count)] == says.ids[static_cast<std::size_t>(step.position(i) + count)]) {
-      ++count;
-    }
-    return count;
-  }
-
-  void accept_nothing_failed(const step_type& step, std::vector<index>& accepted) {
-    if constexpr (requires { step.failure(0); }) {
-      for (index i = 0; i < step.items(); ++i) {
-        index& count = accepted[static_cast<std::size_t>(i)];
-        if (step.failure(i) == nullptr || count == 0) continue;
-        count = 0;
-        ++failures;
-      }
-    }
-  }
+  index accepts(const std::vector<part>& parts, const step_type& step, index i);
+  void accept_nothing_failed(const step_type& step, std::vector<index>& accepted);
 
   // False if the step is to be dropped on the way.
   bool pass(step_type& step, const std::vector<part>& parts, index pass_number, std::vector<result_log>& logs,
-            fate until) {
-    const shape& m = cache.model();
-    const index tokens = step.tokens();
-    const auto size = [&](index heads, index dim) {
-      return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
-    };
-    std::vector<float> keys(size(m.kv_heads, m.head_dim)), values(keys.size());
-    std::vector<float> queries(size(m.heads, m.head_dim)), out(queries.size()), lse(size(m.heads, 1));
-    const view<float, 3> k(keys.data(), {tokens, m.kv_heads, m.head_dim});
-    const view<float, 3> v(values.data(), {tokens, m.kv_heads, m.head_dim});
-    const view<float, 3> q(queries.data(), {tokens, m.heads, m.head_dim});
-    trace_.clear();
-    for (index count = 0; count < m.layers; ++count) {
-      const index layer = layers_backwards ? m.layers - 1 - count : count;
-      if (until == fate::dropped_between_layers && count == (m.layers + 1) / 2) return false;
-      bool all_prompt = observe_prompts;
-      for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id id) {
-        const tensors& numbers = at(parts[part_at].voice).says->numbers;
-        all_prompt = all_prompt && position < at(parts[part_at].voice).says->prompt;
-        for (index head = 0; head < m.kv_heads; ++head) {
-          numbers.fill(role::key, id, position, layer, head, pass_number, &k(packed, head, 0));
-          numbers.fill(role::value, id, position, layer, head, pass_number, &v(packed, head, 0));
-          if (spoil) spoil(id, position, layer, head, &k(packed, head, 0), &v(packed, head, 0), m.head_dim);
-        }
-        for (index head = 0; head < m.heads; ++head) {
-          numbers.fill(role::query, id, position, layer, head, pass_number, &q(packed, head, 0));
-        }
-      });
-      step.append(layer, k, v);
-      if (all_prompt) {
-        step.observe(layer, q);
-        continue;
-      }
-      step.attend(layer, q, view<float, 3>(out.data(), {tokens, m.heads, m.head_dim}),
-                  view<float, 2>(lse.data(), {tokens, m.heads}));
-      for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id) {
-        token_result& result = logs[part_at][{position, pass_number}];
-        const auto heads = static_cast<std::size_t>(m.heads);
-        const std::size_t row = heads * static_cast<std::size_t>(m.head_dim);
-        result.out.numbers.resize(row * static_cast<std::size_t>(m.layers));
-        result.lse.numbers.resize(heads * static_cast<std::size_t>(m.layers));
-        std::copy_n(out.data() + static_cast<std::size_t>(packed) * row, row,
-                    result.out.numbers.data() + static_cast<std::size_t>(layer) * row);
-        std::copy_n(lse.data() + static_cast<std::size_t>(packed) * heads, heads,
-                    result.lse.numbers.data() + static_cast<std::size_t>(layer) * heads);
-      });
-    }
-    for (zoomr::attended_record& record : trace_) {
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (!(at(parts[i].voice).seq == zoomr::sequence{record.seq})) continue;
-        token_result& result = logs[i][{record.position, record.second_pass ? 1 : 0}];
-        result.attended.resize(static_cast<std::size_t>(m.layers) * static_cast<std::size_t>(m.heads));
-        result.attended[static_cast<std::size_t>(record.layer * m.heads + record.head)] = std::move(record.positions);
-      }
-    }
-    return true;
-  }
+            fate until);
 
   // body(part, position, packed, id)
   template <class Body>
-  void for_each_token(const step_type& step, const std::vector<part>& parts, index pass_number, Body body) const {
-    for (index i = 0; i < step.items(); ++i) {
-      if (!step.active(i)) continue;
-      const index count = pass_number == 0 ? step.tokens(i) : 1;
-      const index skipped = pass_number == 0 ? 0 : step.tokens(i) - 1;
-      for (index t = 0; t < count; ++t) {
-        body(static_cast<std::size_t>(i), step.position(i) + t, step.packed(i) + t,
-             parts[static_cast<std::size_t>(i)].ids[static_cast<std::size_t>(skipped + t)]);
-      }
-    }
-  }
+  void for_each_token(const step_type& step, const std::vector<part>& parts, index pass_number, Body body) const;
 
   zoomr::attention_trace trace_;
 };
+
+template <class Policy, class T, class Cache>
+player<Policy, T, Cache>::player(const shape& model, const Policy& policy, const zoomr::config& limits)
+    : cache(model, policy, limits) {
+  cache.trace(&trace_);
+}
+
+template <class Policy, class T, class Cache>
+player<Policy, T, Cache>::~player() = default;
+
+template <class Policy, class T, class Cache>
+index player<Policy, T, Cache>::open(const tape& says) {
+  voices.push_back({cache.open(), &says, {}});
+  return static_cast<index>(voices.size()) - 1;
+}
+
+template <class Policy, class T, class Cache>
+index player<Policy, T, Cache>::tokens(index v) {
+  return cache.tokens(at(v).seq);
+}
+
+template <class Policy, class T, class Cache>
+bool player<Policy, T, Cache>::done(index v) {
+  return tokens(v) == at(v).says->size();
+}
+
+template <class Policy, class T, class Cache>
+std::vector<index> player<Policy, T, Cache>::play(const std::vector<part>& parts, fate until) {
+  std::vector<zoomr::step_item> items;
+  for (const part& p : parts) items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends});
+  auto step = cache.begin(view<const zoomr::step_item>(items));
+  if (until == fate::dropped_at_once) return {};
+  const index passes = step.passes();
+  std::vector<index> accepted;
+  std::vector<index> firsts;
+  for (index i = 0; i < step.items(); ++i)
+    accepted.push_back(accepts(parts, step, i)), firsts.push_back(step.position(i));
+  std::vector<result_log> logs(parts.size());
+  if (!pass(step, parts, 0, logs, until)) return {};
+  if (until == fate::dropped_after_pass) return {};
+  accept_nothing_failed(step, accepted);
+  if (step.again(view<const index>(accepted))) {
+    ++second_passes;
+    if (passes != 2) throw std::logic_error("a second pass that was not announced");
+    pass(step, parts, 1, logs, fate::committed);
+  }
+  if (until == fate::dropped_after_again) return {};
+  accept_nothing_failed(step, accepted);
+  step.commit(view<const index>(accepted));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (auto& [place, result] : logs[i]) {
+      if (place.first < firsts[i] + accepted[i]) at(parts[i].voice).log[place] = std::move(result);
+    }
+  }
+  return accepted;
+}
+
+template <class Policy, class T, class Cache>
+void player<Policy, T, Cache>::play_plainly(index v, index to) {
+  const tape& says = *at(v).says;
+  if (tokens(v) < says.prompt) play({{v, says.between(tokens(v), says.prompt), true}});
+  while (tokens(v) < std::min(to, says.size())) play({next(v, 1)});
+}
+
+template <class Policy, class T, class Cache>
+part player<Policy, T, Cache>::next(index v, index count) {
+  return {v, at(v).says->between(tokens(v), tokens(v) + count), false};
+}
+
+template <class Policy, class T, class Cache>
+void player<Policy, T, Cache>::rollback(index v, index to) {
+  cache.rollback(at(v).seq, to);
+  auto& log = at(v).log;
+  log.erase(log.lower_bound({to, 0}), log.end());
+}
+
+template <class Policy, class T, class Cache>
+index player<Policy, T, Cache>::accepts(const std::vector<part>& parts, const step_type& step, index i) {
+  const part& p = parts[static_cast<std::size_t>(i)];
+  const tape& says = *at(p.voice).says;
+  if (p.accept_all || step.position(i) < says.prompt) return step.tokens(i);
+  index count = 0;
+  while (count < step.tokens(i) && step.position(i) + count < says.size() &&
+         p.ids[static_cast<std::size_t>(count)] == says.ids[static_cast<std::size_t>(step.position(i) + count)]) {
+    ++count;
+  }
+  return count;
+}
+
+template <class Policy, class T, class Cache>
+void player<Policy, T, Cache>::accept_nothing_failed(const step_type& step, std::vector<index>& accepted) {
+  if constexpr (requires { step.failure(0); }) {
+    for (index i = 0; i < step.items(); ++i) {
+      index& count = accepted[static_cast<std::size_t>(i)];
+      if (step.failure(i) == nullptr || count == 0) continue;
+      count = 0;
+      ++failures;
+    }
+  }
+}
+
+template <class Policy, class T, class Cache>
+bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& parts, index pass_number,
+                                    std::vector<result_log>& logs, fate until) {
+  const shape& m = cache.model();
+  const index tokens = step.tokens();
+  const auto size = [&](index heads, index dim) {
+    return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
+  };
+  std::vector<float> keys(size(m.kv_heads, m.head_dim)), values(keys.size());
+  std::vector<float> queries(size(m.heads, m.head_dim)), out(queries.size()), lse(size(m.heads, 1));
+  const view<float, 3> k(keys.data(), {tokens, m.kv_heads, m.head_dim});
+  const view<float, 3> v(values.data(), {tokens, m.kv_heads, m.head_dim});
+  const view<float, 3> q(queries.data(), {tokens, m.heads, m.head_dim});
+  trace_.clear();
+  for (index count = 0; count < m.layers; ++count) {
+    const index layer = layers_backwards ? m.layers - 1 - count : count;
+    if (until == fate::dropped_between_layers && count == (m.layers + 1) / 2) return false;
+    bool all_prompt = observe_prompts;
+    for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id id) {
+      const tensors& numbers = at(parts[part_at].voice).says->numbers;
+      all_prompt = all_prompt && position < at(parts[part_at].voice).says->prompt;
+      for (index head = 0; head < m.kv_heads; ++head) {
+        numbers.fill(role::key, id, position, layer, head, pass_number, &k(packed, head, 0));
+        numbers.fill(role::value, id, position, layer, head, pass_number, &v(packed, head, 0));
+        if (spoil) spoil(id, position, layer, head, &k(packed, head, 0), &v(packed, head, 0), m.head_dim);
+      }
+      for (index head = 0; head < m.heads; ++head) {
+        numbers.fill(role::query, id, position, layer, head, pass_number, &q(packed, head, 0));
+      }
+    });
+    step.append(layer, k, v);
+    if (all_prompt) {
+      step.observe(layer, q);
+      continue;
+    }
+    step.attend(layer, q, view<float, 3>(out.data(), {tokens, m.heads, m.head_dim}),
+                view<float, 2>(lse.data(), {tokens, m.heads}));
+    for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id) {
+      token_result& result = logs[part_at][{position, pass_number}];
+      const auto heads = static_cast<std::size_t>(m.heads);
+      const std::size_t row = heads * static_cast<std::size_t>(m.head_dim);
+      result.out.numbers.resize(row * static_cast<std::size_t>(m.layers));
+      result.lse.numbers.resize(heads * static_cast<std::size_t>(m.layers));
+      std::copy_n(out.data() + static_cast<std::size_t>(packed) * row, row,
+                  result.out.numbers.data() + static_cast<std::size_t>(layer) * row);
+      std::copy_n(lse.data() + static_cast<std::size_t>(packed) * heads, heads,
+                  result.lse.numbers.data() + static_cast<std::size_t>(layer) * heads);
+    });
+  }
+  for (zoomr::attended_record& record : trace_) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (!(at(parts[i].voice).seq == zoomr::sequence{record.seq})) continue;
+      token_result& result = logs[i][{record.position, record.second_pass ? 1 : 0}];
+      result.attended.resize(static_cast<std::size_t>(m.layers) * static_cast<std::size_t>(m.heads));
+      result.attended[static_cast<std::size_t>(record.layer * m.heads + record.head)] = std::move(record.positions);
+    }
+  }
+  return true;
+}
+
+template <class Policy, class T, class Cache>
+template <class Body>
+void player<Policy, T, Cache>::for_each_token(const step_type& step, const std::vector<part>& parts, index pass_number,
+                                              Body body) const {
+  for (index i = 0; i < step.items(); ++i) {
+    if (!step.active(i)) continue;
+    const index count = pass_number == 0 ? step.tokens(i) : 1;
+    const index skipped = pass_number == 0 ? 0 : step.tokens(i) - 1;
+    for (index t = 0; t < count; ++t) {
+      body(static_cast<std::size_t>(i), step.position(i) + t, step.packed(i) + t,
+           parts[static_cast<std::size_t>(i)].ids[static_cast<std::size_t>(skipped + t)]);
+    }
+  }
+}
 
 /// A config for texts of that length, with everything else generous.
 inline zoomr::config limits_for(index tokens, index sequences = 1) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Capacity, undo, mistakes, bytes, and what must hold for any sequence.
-#include <cache/driving.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/players.hpp>
 
 #include <doctest/doctest.h>
 

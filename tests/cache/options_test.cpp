@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The option matrix: each choice that a policy leaves open, against the naive reference.
 #include <cache/against_reference.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/players.hpp>
 
 namespace zoomr_test {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is read, by what its poison does; and what is attended when nothing limits it.
-#include <cache/driving.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/players.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each preset attends, and what it gives, against the naive reference in double.
 #include <cache/against_reference.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/players.hpp>
 
 namespace zoomr_test {
 namespace {

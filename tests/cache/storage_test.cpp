@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Caches of each storage type: against the naive reference over what they store, and against a cache of floats.
 #include <cache/against_reference.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/players.hpp>
 
 #include <cmath>        // std::abs
 #include <string_view>  // std::string_view

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Details in tiers: the bits of a cache whose details are all at hand, at every capacity, whoever moves the bytes.
-#include <cache/driving.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/players.hpp>
 #include <cache/tiered_limits.hpp>
 #include <zoomr/store/tiered.hpp>
 

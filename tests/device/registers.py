@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "registers.txt")
@@ -37,20 +38,27 @@ def plain(name):
     return name.split(">(")[0] + ">" if ">(" in name else name.split("(")[0]
 
 
+def compiled(nvcc, include, arch):
+    """What ptxas says of the kernels for one architecture."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [nvcc, "-std=c++20", f"-arch={arch}", "-I", include, "-Xptxas", "-v", "-cubin",
+                   os.path.join(HERE, "kernels.cu"), "-o", os.path.join(folder, "kernels.cubin")]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return done.stderr
+
+
 def measured(nvcc, include):
     """{(architecture, kernel): (registers, stack, spill stores, spill loads)}"""
     found = {}
-    for arch in ARCHITECTURES:
-        with tempfile.TemporaryDirectory() as folder:
-            command = [nvcc, "-std=c++20", f"-arch={arch}", "-I", include, "-Xptxas", "-v", "-c",
-                       os.path.join(HERE, "kernels.cu"), "-o", os.path.join(folder, "kernels.o")]
-            done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(done.stderr)
-        names = re.findall(r"Compiling entry function '(\w+)'", done.stderr)
+    with ThreadPoolExecutor(len(ARCHITECTURES)) as both:
+        all_said = list(both.map(lambda arch: compiled(nvcc, include, arch), ARCHITECTURES))
+    for arch, said in zip(ARCHITECTURES, all_said):
+        names = re.findall(r"Compiling entry function '(\w+)'", said)
         demangled = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
         frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\s+"
-                            r"ptxas info\s*: Used (\d+) registers", done.stderr)
+                            r"ptxas info\s*: Used (\d+) registers", said)
         assert len(names) == len(frames) > 0, "ptxas speaks another language"
         for name, (stack, stores, loads, registers) in zip(demangled.stdout.split("\n"), frames):
             found[arch, plain(name)] = (int(registers), int(stack), int(stores), int(loads))

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A segmenter, a summarizer with a scorer for it, and a selector that the library does not know, alone beside
 // library components and all together, against a description of what each policy must attend.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 #include <zoomr/zoomr.hpp>
 

@@ -11,7 +11,7 @@
 #include <vector>      // std::vector
 
 #include "../sampler.hpp"
-#include "../session.hpp"
+#include "../sessions.hpp"
 #include "../tokenizer.hpp"
 #include "controls.hpp"
 #include "task.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>   // std::exp, std::log
 #include <span>    // std::span
 
-#include "../session.hpp"
+#include "../sessions.hpp"
 #include "prefill.hpp"
 
 namespace decode::perplexity {

@@ -22,9 +22,9 @@ inline std::uint32_t lane_time(int by, int of) {
 
 /// The last one who has written an element.
 struct stamp {
-  std::uint64_t time = 0;  // of the block; 0: nobody
-  std::uint32_t of_lane = 0;
-  int by = 0;
+  std::uint64_t time;  // of the block; 0: nobody
+  std::uint32_t of_lane;
+  int by;
 
   static stamp here() { return {block.time, lane_time(lane(), lane()), block.now}; }
   /// That thread, if what it did is not ordered before what this one does now; or -1.
@@ -65,19 +65,20 @@ class stamps {
   }
 
  private:
-  std::uint64_t time_ = 0;
-  std::array<std::uint32_t, warp> of_lane_{};
-  unsigned lanes_ = 0;  // of the warp of the first one
-  int warp_ = 0;
-  int of_other_warp_ = -1;
+  std::uint64_t time_;
+  std::array<std::uint32_t, warp> of_lane_;
+  unsigned lanes_;  // of the warp of the first one
+  int warp_;
+  int of_other_warp_;  // or -1
 };
 
-/// What has happened to an element of shared memory.
+/// What has happened to an element of shared memory: nothing, if all is zero. Without initialisers, so that the many
+/// elements of an array are zero as a whole and not one by one.
 struct word_history {
   stamp written;
   stamps read;
   stamps atomic;
-  std::uint64_t copy_began = 0;
+  std::uint64_t copy_began;
 };
 
 [[noreturn]] inline void fail_at(shared_word word, const std::string& sentence) {

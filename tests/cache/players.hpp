@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The players of the small policies are compiled once, in the library cache_players; tests only declare them.
+// A policy that is not listed here is compiled wherever it is played, as any other.
+#pragma once
+
+#include <cache/driving.hpp>
+#include <cache/small_policies.hpp>
+
+// One of each type: zoomr_focus has that of zoomr_mass, sentence_kv_published that of sentence_kv, lightthinker that of
+// summary_only, by_layer that of zoomr.
+#define ZOOMR_SMALL_POLICIES_1(use) use(full) use(window) use(zoomr) use(zoomr_mass) use(zoomr_follow)
+#define ZOOMR_SMALL_POLICIES_2(use) use(summary_only) use(sentence_kv) use(sentence_box) use(quest)
+#define ZOOMR_SMALL_POLICIES_3(use) use(arkvale) use(shadowkv) use(infllm) use(drifting) use(retaining)
+#define ZOOMR_SMALL_POLICIES_4(use) use(snapkv) use(h2o) use(r_kv) use(raas)
+
+#define ZOOMR_DECLARE_PLAYER(policy) extern template class player<std::remove_const_t<decltype(small::policy)>>;
+#define ZOOMR_COMPILE_PLAYER(policy) template class player<std::remove_const_t<decltype(small::policy)>>;
+
+namespace zoomr_test {
+
+#if !defined(ZOOMR_PLAYERS)
+ZOOMR_SMALL_POLICIES_1(ZOOMR_DECLARE_PLAYER)
+ZOOMR_SMALL_POLICIES_2(ZOOMR_DECLARE_PLAYER)
+ZOOMR_SMALL_POLICIES_3(ZOOMR_DECLARE_PLAYER)
+ZOOMR_SMALL_POLICIES_4(ZOOMR_DECLARE_PLAYER)
+#endif
+
+}  // namespace zoomr_test
