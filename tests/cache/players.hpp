@@ -13,16 +13,25 @@
 #define ZOOMR_SMALL_POLICIES_3(use) use(arkvale) use(shadowkv) use(infllm) use(drifting) use(retaining)
 #define ZOOMR_SMALL_POLICIES_4(use) use(snapkv) use(h2o) use(r_kv) use(raas)
 
-#define ZOOMR_DECLARE_PLAYER(policy) extern template class player<std::remove_const_t<decltype(small::policy)>>;
-#define ZOOMR_COMPILE_PLAYER(policy) template class player<std::remove_const_t<decltype(small::policy)>>;
+#define ZOOMR_PLAYER(policy) template class player<std::remove_const_t<decltype(small::policy)>>;
+#define ZOOMR_DECLARE_PLAYER(policy) extern ZOOMR_PLAYER(policy)
+
+// Attention over a lane takes most of the time of such tests: it is compiled there too, and at -O3.
+#define ZOOMR_LANES(use) use(float) use(bfloat16) use(float16) use(float8) use(int8)
+#define ZOOMR_LANE(T)                                                                             \
+  template void gather_attend(view<const run>, const paged_lane<T>&, view<const float, 2>, float, \
+                              view<attention_state>);
+#define ZOOMR_DECLARE_LANE(T) extern ZOOMR_LANE(T)
+
+namespace zoomr {
+inline namespace v0 {
+ZOOMR_LANES(ZOOMR_DECLARE_LANE)
+}  // namespace v0
+}  // namespace zoomr
 
 namespace zoomr_test {
-
-#if !defined(ZOOMR_PLAYERS)
 ZOOMR_SMALL_POLICIES_1(ZOOMR_DECLARE_PLAYER)
 ZOOMR_SMALL_POLICIES_2(ZOOMR_DECLARE_PLAYER)
 ZOOMR_SMALL_POLICIES_3(ZOOMR_DECLARE_PLAYER)
 ZOOMR_SMALL_POLICIES_4(ZOOMR_DECLARE_PLAYER)
-#endif
-
 }  // namespace zoomr_test

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over the lanes of each storage type, for cache/players.hpp.
+#include <cache/players.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+ZOOMR_LANES(ZOOMR_LANE)
+}  // namespace v0
+}  // namespace zoomr
