@@ -63,6 +63,8 @@ class device_cache {
 
   /// Pinned memory of the host that a cache with a tiered store needs: all pages of its pool; 0 for other stores.
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
+    const char* const problem = cache_problem(model, policy, limits);
+    ZOOMR_EXPECTS(problem == nullptr, problem);
     if (!tiered_store<store_type>) return 0;
     return bounded_product({pages_for(limits.pool()), model.lanes(), 2 * page_tokens, model.head_dim, sizeof(T)});
   }

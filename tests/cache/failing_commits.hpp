@@ -227,7 +227,10 @@ class speaker {
     for (std::int64_t later = 0;; ++later) {
       CAPTURE(first_);
       CAPTURE(later);
-      if (now() > first_) begin_anew(first_);
+      if (now() > first_) {
+        begin_anew(first_);
+        before = digest();
+      }
       bool failed = false;
       {
         auto step = begin();
