@@ -33,6 +33,13 @@ concept component = std::regular<T> && std::is_trivially_copyable_v<T> && requir
   typename T::role;
 };
 
+/// A component that looks at the classes of tokens says so: `static constexpr bool reads_classes = true`. A cache of
+/// such a policy needs config.classes.
+template <class T>
+concept class_reader = requires {
+  requires T::reads_classes;
+};
+
 /// Splits the stream. `feed` sees each committed token once; what it remembers between tokens is `state`,
 /// which after a close depends only on the tokens since. `longest` bounds every segment.
 template <class T>

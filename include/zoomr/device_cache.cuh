@@ -78,6 +78,8 @@ class device_cache {
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
                index splits = 8, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
+    const char* problem = classes_problem(policy, limits);
+    ZOOMR_EXPECTS(problem == nullptr, problem);
     const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
     ZOOMR_EXPECTS(aligned(memory), "device_cache: memory must be aligned to 256 bytes");
     ZOOMR_EXPECTS(tiered_store<store_type> ? aligned(details) : details == nullptr,
@@ -114,7 +116,7 @@ class device_cache {
     expect_idle();
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
     for (index i = 0; i < items.size(); ++i) {
-      const auto& stepped = expect_item(core_->states, items, i);
+      const auto& stepped = expect_item(core_->states, items, i, core_->limits);
       ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
       expect_observed(core_->policy, stepped, items[i]);
     }
@@ -126,6 +128,7 @@ class device_cache {
       throw;
     }
     core_->list_step();
+    core_->layers.clear();
     core_->stepping = true;
     return step_type(*core_, fixed);
   }
@@ -210,12 +213,17 @@ class device_cache {
 
   void plan_item(const step_item& item) {
     index before = 0;
-    for (const device_item& earlier : core_->items) before += earlier.plan.tokens;
+    index remembered = 0;
+    for (const device_item& earlier : core_->items) {
+      before += earlier.plan.tokens;
+      remembered += earlier.plan.prompt ? std::min(earlier.plan.tokens, core_->sizes.remembered) : 0;
+    }
     const auto& stepped = core_->state(item.seq.id);
     device_item made;
     made.plan = plan(core_->policy, stepped, stepped.last_choice(), item, core_->limits, core_->sizes.segments,
                      view<planned_token>(core_->planned).slice(before, core_->limits.step_tokens));
     made.plan.planned = made.plan.packed = before;
+    made.plan.remembered = remembered;
     made.place = core_->next_place(item.seq.id);
     core_->items.push_back(made);
   }

@@ -17,6 +17,9 @@ inline namespace v0 {
 /// then `commit`. Every pointer is to device memory, every call enqueues on the stream that it is given and returns at
 /// once.
 ///
+/// A call that is forgotten, comes twice or out of its order is a `precondition_error`, as on the host
+/// (cache/step_layers.hpp). With `fixed` all calls of a pass are made, or none: then a graph has made them.
+///
 /// For a graph: capture `start`, `append` and `attend` of a step begun with `fixed`, and launch the graph for every
 /// later step between its `begin` and its `commit`; the second pass is a second graph, from `restart` on.
 template <class Policy, class T, index HeadDim, index Group>
@@ -59,18 +62,25 @@ class device_step {
     now.upload(on);
     now.update_index(on);
     now.begin_choices(on);
+    core_->layers.start();
   }
 
   /// Before the second pass, after `again` has said that there is one.
-  void restart(stream on) { enqueue().upload(on); }
+  void restart(stream on) {
+    enqueue().upload(on);
+    core_->layers.start();
+  }
 
   /// Stores keys and values of one layer, provisionally, divided by their scales.
   /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
   template <class Number>
   void append(index layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) {
-    const shape& model = expect_layer(layer);
-    expect_shape(keys, model.kv_heads), expect_shape(values, model.kv_heads);
+    const shape& model = expect_layer("append", layer);
+    expect_shape("append: keys are", keys, model.kv_heads), expect_shape("append: values are", values, model.kv_heads);
+    core_->layers.expect_append(layer);
+    if (!fixed_) core_->layers.expect_next("append", layer);
     enqueue().append(layer, keys, values, on);
+    core_->layers.append(layer);
   }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
@@ -82,30 +92,35 @@ class device_step {
   ///        1 or 2 at its end; over tiers 3 more, and 3 beside that `append` of the next layer waits for
   template <class Number>
   void attend(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
-    const shape& model = expect_layer(layer);
-    expect_shape(queries, model.heads), expect_shape(out, model.heads);
+    const shape& model = expect_layer("attend", layer);
+    expect_shape("attend: queries are", queries, model.heads), expect_shape("attend: out is", out, model.heads);
+    core_->layers.expect_queries("attend", layer);
     const auto now = enqueue();
     now.see(layer, queries, on);
     now.attend(layer, queries, out, lse, on);
+    core_->layers.see(layer);
   }
 
   /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill.
-  /// Needed for the prompt's last chunk if its queries make a choice or tokens are given up then; for each chunk if the
-  /// policy adds up attention from the first token on.
+  /// Needed for the prompt's last chunk if its queries make a choice or tokens are given up then; for chunks before it
+  /// if they hold queries that retention observes at the end; for each chunk if the policy adds up attention from the
+  /// first token on.
   /// @param queries  [tokens, heads, head_dim]  rotated
   template <class Number>
   void observe(index layer, view<const Number, 3> queries, stream on) {
-    const shape& model = expect_layer(layer);
-    expect_shape(queries, model.heads);
+    const shape& model = expect_layer("observe", layer);
+    expect_shape("observe: queries are", queries, model.heads);
     ZOOMR_EXPECTS(prompt_tokens() == tokens(), "observe: after the end of the prompt the cache itself attends");
+    core_->layers.expect_queries("observe", layer);
     enqueue().see(layer, queries, on);
+    core_->layers.see(layer);
   }
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, under the selection that they
   /// have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed
   bool again(view<const index> accepted) {
-    expect_accepted(accepted);
+    expect_accepted("again", accepted);
     if (pass_ == 1) return false;
     index packed = 0;
     core_->clear_table(1);
@@ -119,6 +134,7 @@ class device_step {
       core_->list_shares(1, 1);
     }
     pass_ = packed > 0 ? 1 : 0;
+    if (packed > 0) core_->layers.clear();
     return packed > 0;
   }
   bool again(index accepted) { return again(view<const index>(&accepted, {1})); }
@@ -128,22 +144,20 @@ class device_step {
   /// @param on        of a prompt, its segments' summaries and at its end the first choice are enqueued here; and what
   ///                  gives up tokens that are due, with the summaries of what is left
   void commit(view<const index> accepted, stream on) {
-    expect_accepted(accepted);
+    expect_accepted("commit", accepted);
     for (index i = 0; i < items(); ++i) {
       const index announced = at(i).plan.announced;
-      ZOOMR_EXPECTS(announced < 0 || announced == accepted[i], "commit: accept what `again` was told");
-    }
-    for (index i = 0; i < items(); ++i) {
-      const bool observes = accepted[i] > 0 && core_->observes(at(i).plan);
-      ZOOMR_EXPECTS(!observes || at(i).plan.seen_layers >= core_->sizes.model.layers,
-                    at(i).plan.prompt_ends ? "commit: attend or observe the prompt's last chunk in every layer"
-                                           : "commit: the policy adds up attention: attend or observe each chunk of "
-                                             "the prompt in every layer");
+      ZOOMR_EXPECTS(announced < 0 || announced == accepted[i],
+                    "commit: `again` was told that " + std::to_string(announced) + " tokens of item " +
+                        std::to_string(i) + " are accepted, not " + std::to_string(accepted[i]));
     }
     core_->clear_table(2);
     for (index i = 0; i < items(); ++i) core_->commit_item(at(i), accepted[i]);
     const device_counts& listed = *core_->on_host[2].counts;
     const launches_type last{*core_, 2, listed.tokens};
+    for (index i = 0; i < items(); ++i) {
+      if (accepted[i] > 0) commit_queries(*core_, last.arrays(), at(i), on);
+    }
     if (last.give_up(on) || listed.tokens > 0 || listed.closings > 0) last.after_prompt(on);
     abandon();
   }
@@ -157,7 +171,8 @@ class device_step {
   device_step(device_core<Policy, T>& core, bool fixed) : core_(&core), fixed_(fixed) {}
 
   device_item& at(index item) const {
-    ZOOMR_EXPECTS(item >= 0 && item < items(), "the step has no such item");
+    ZOOMR_EXPECTS(item >= 0 && item < items(),
+                  "the step has no item " + std::to_string(item) + ", it has " + std::to_string(items()));
     return core_->items[static_cast<std::size_t>(item)];
   }
   const device_table& table() const {
@@ -168,28 +183,35 @@ class device_step {
   /// Tokens after the prompt that launches cover: those of the pass, or as many as any replay may have.
   index deciding() const { return fixed_ ? core_->sizes.decode_tokens : tokens() - prompt_tokens(); }
 
-  const shape& expect_layer(index layer) const {
+  const shape& expect_layer(const char* call, index layer) const {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
-    ZOOMR_EXPECTS(layer >= 0 && layer < core_->sizes.model.layers, "there is no such layer");
+    core_->layers.expect_layer(call, layer);
     return core_->sizes.model;
   }
   // With `fixed`, what is captured must have room for any step.
   template <class Number>
-  void expect_shape(view<Number, 3> packed, index heads) const {
-    ZOOMR_EXPECTS(packed.extent(0) >= deciding() + prompt_tokens() && packed.extent(1) == heads &&
-                      packed.extent(2) == HeadDim && packed.stride(2) == 1,
-                  "keys and values must be [tokens, kv_heads, head_dim], queries and out [tokens, heads, head_dim]; "
-                  "of a graph as many tokens as any step may have");
+  void expect_shape(const char* what, view<Number, 3> packed, index heads) const {
+    const index least = deciding() + prompt_tokens();
+    expect_extents(what, packed, {{std::max(least, packed.extent(0)), heads, HeadDim}});
   }
-  void expect_accepted(view<const index> accepted) const {
+  // Before `call`: the counts are possible, and whatever the accepted tokens need of this pass has been enqueued.
+  void expect_accepted(const char* call, view<const index> accepted) {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
-    ZOOMR_EXPECTS(accepted.size() == items(), "say for each item of the step how many tokens are accepted");
+    expect_counts(call, items(), accepted);
     for (index i = 0; i < items(); ++i) {
-      const planned_item& plan = at(i).plan;
-      const bool whole = accepted[i] == 0 || accepted[i] == plan.tokens;
-      ZOOMR_EXPECTS(accepted[i] >= 0 && accepted[i] <= plan.tokens && (!plan.prompt || whole),
-                    "accepted must lie in 0 ... tokens(item); of a prompt all or nothing");
+      planned_item& plan = at(i).plan;
+      expect_count(call, i, plan, accepted[i]);
+      if (pass_ == 0) plan.heard = plan.prompt && core_->layers.all_seen();
+      const bool replayed = fixed_ && !core_->layers.any();
+      if (accepted[i] == 0 || (pass_ == 1 && !plan.again) || replayed) continue;
+      core_->layers.expect_complete(call, i, must_be_seen(plan));
     }
+  }
+  // The queries of this item count, as on the host; of a prompt, if they make a choice or retention observes them now.
+  bool must_be_seen(const planned_item& plan) const {
+    if (plan.prompt || plan.chooses) return plan.chooses || core_->observes(plan);
+    const device_sizes<Policy>& sizes = core_->sizes;
+    return sizes.records > 0 || sizes.noted > 0 || sizes.drifts || pass_ == 1 || core_->layers.any_seen();
   }
   bool asks_again(const planned_item& plan) const {
     return plan.chooses && !plan.prompt && core_->policy.agree.per == scope::sequence &&

@@ -28,6 +28,8 @@ class kv_cache {
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory
   kv_cache(const shape& model, const Policy& policy, const config& limits) {
     const memory_use use = bytes(model, policy, limits);
+    const char* problem = classes_problem(policy, limits);
+    ZOOMR_EXPECTS(problem == nullptr, problem);
     core_ = allocated(use.total() + use.host,
                       [&] { return std::make_unique<cache_core<Policy, T>>(model, policy, limits); });
   }
@@ -68,7 +70,7 @@ class kv_cache {
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
     core_->items.clear();
     for (index i = 0; i < items.size(); ++i) {
-      const auto& stepped = expect_item(core_->states, items, i);
+      const auto& stepped = expect_item(core_->states, items, i, core_->limits);
       try {
         renew_summaries(*core_, state(items[i].seq.id));
       } catch (const error& why) {
@@ -80,6 +82,7 @@ class kv_cache {
       plan_item(items[i]);
     }
     take_pages();
+    core_->layers.clear();
     core_->stepping = true;
     return step_type(*core_);
   }
@@ -104,6 +107,8 @@ class kv_cache {
 
   /// Committed tokens.
   index tokens(sequence seq) const { return expect_open(seq).tokens(); }
+  /// True until a step with `prompt_ends` is committed: all tokens until then are prompt, and attend to everything.
+  bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }
   /// Closed segments, ascending; valid until the sequence changes.
   view<const segment> segments(sequence seq) const { return expect_open(seq).segments; }
   /// Rows of the selection in force: 1, layers, layers * kv_heads or layers * heads; 0 if nothing is ever chosen.
@@ -145,10 +150,12 @@ class kv_cache {
     index planned = 0;
     index draft = 0;
     index packed = 0;
+    index remembered = 0;
     for (const planned_item& before : core_->items) {
       planned += before.tokens;
       packed += before.tokens;
       draft += before.prompt ? 0 : before.tokens;
+      remembered += before.prompt ? std::min(before.tokens, core_->sizes.remembered) : 0;
     }
     const auto& stepped = state(item.seq.id);
     planned_item made =
@@ -157,6 +164,7 @@ class kv_cache {
     made.planned = planned;
     made.draft = draft;
     made.packed = packed;
+    made.remembered = remembered;
     if (made.chooses) core_->pending[static_cast<std::size_t>(made.seq)].clear();
     core_->items.push_back(made);
   }

@@ -15,7 +15,8 @@ inline namespace v0 {
 ///
 /// Made by `kv_cache::begin`; one at a time for each cache, which it must not outlive. For each layer, in any order of
 /// layers, call `append` and then `attend` (or, before the end of the prompt, `observe`); then `again`, and if it says
-/// so the same for the tokens of the second pass; then `commit`.
+/// so the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice or too early is
+/// a `precondition_error` (cache/step_layers.hpp); items of which no token is accepted need none.
 template <class Policy, class T>
 class step {
  public:
@@ -58,12 +59,14 @@ class step {
 
   /// Stores keys and values of one layer, provisionally, divided by their scales.
   /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
+  /// @pre   the layer has not been attended or observed in this pass; until then `append` may come again, and
+  /// overwrites
   /// @cost  copies both once
   void append(index layer, view<const float, 3> keys, view<const float, 3> values) {
-    const shape& model = expect_layer(layer);
+    const shape& model = expect_layer("append", layer);
     const extents<3> wanted{{tokens_, model.kv_heads, model.head_dim}};
-    ZOOMR_EXPECTS(keys.has_shape(wanted) && values.has_shape(wanted),
-                  "append: keys and values must be [tokens, kv_heads, head_dim]");
+    expect_extents("append: keys are", keys, wanted), expect_extents("append: values are", values, wanted);
+    core_->layers.expect_append(layer);
     for (index head = 0; head < model.kv_heads; ++head) {  // one after the other: each may have pages of its own
       for_each_token([&](planned_item& item, index position, index packed) {
         core_->may_fail(item, [&] {
@@ -78,21 +81,21 @@ class step {
         });
       });
     }
+    core_->layers.append(layer);
   }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
   /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
-  /// @pre   append(layer) came before
+  /// @pre   append(layer) came before; once for each layer and pass
   /// @cost  2 * head_dim numbers read for each attended token and KV head; no allocation
   void attend(index layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
-    const shape& model = expect_layer(layer);
+    const shape& model = expect_layer("attend", layer);
     const extents<3> wanted{{tokens_, model.heads, model.head_dim}};
-    ZOOMR_EXPECTS(queries.has_shape(wanted) && out.has_shape(wanted),
-                  "attend: queries and out must be [tokens, heads, head_dim]");
-    ZOOMR_EXPECTS(lse.data() == nullptr || lse.has_shape({{tokens_, model.heads}}),
-                  "attend: lse must be [tokens, heads], or empty");
+    expect_extents("attend: queries are", queries, wanted), expect_extents("attend: out is", out, wanted);
+    if (lse.data() != nullptr) expect_extents("attend: lse is", lse, {{tokens_, model.heads}});
+    core_->layers.expect_queries("attend", layer);
     note_queries(layer, queries);
     for (planned_item& item : core_->items) {
       if (pass_ == 1 && !item.again) continue;
@@ -107,27 +110,30 @@ class step {
     for (planned_item& item : core_->items) {
       if (pass_ == 0 || item.again) prefetch_layer(*core_, item, layer + 1, pass_ == 1);
     }
+    core_->layers.see(layer);
   }
 
   /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill: only
-  /// lets the policy see the queries. `append(layer)` must have come before. Needed for the prompt's last chunk; for
-  /// each chunk if the policy adds up attention from the first token on.
+  /// lets the policy see the queries. Needed for the prompt's last chunk; for chunks before it if they hold queries
+  /// that retention observes at the end; for each chunk if the policy adds up attention from the first token on.
   /// @param queries  [tokens, heads, head_dim]  rotated; only the last ones that the policy observes are read
+  /// @pre   append(layer) came before; once for each layer
   void observe(index layer, view<const float, 3> queries) {
-    const shape& model = expect_layer(layer);
-    ZOOMR_EXPECTS(queries.has_shape({{tokens_, model.heads, model.head_dim}}),
-                  "observe: queries must be [tokens, heads, head_dim]");
+    const shape& model = expect_layer("observe", layer);
+    expect_extents("observe: queries are", queries, {{tokens_, model.heads, model.head_dim}});
     for (const planned_item& item : core_->items) {
       ZOOMR_EXPECTS(item.prompt, "observe: after the end of the prompt the cache itself attends");
     }
+    core_->layers.expect_queries("observe", layer);
     note_queries(layer, queries);
+    core_->layers.see(layer);
   }
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, under the selection
   /// that they have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed; of an item that has failed any number, it takes no part
   bool again(view<const index> accepted) {
-    expect_accepted(accepted);
+    expect_accepted("again", accepted);
     if (pass_ == 1) return false;
     index packed = 0;
     for (index i = 0; i < items(); ++i) {
@@ -142,6 +148,7 @@ class step {
     if (packed == 0) return false;
     pass_ = 1;
     tokens_ = packed;
+    core_->layers.clear();
     return true;
   }
   bool again(index accepted) { return again(view<const index>(&accepted, {1})); }
@@ -152,16 +159,11 @@ class step {
   /// @throws error(storage) if tokens are accepted of an item that has failed, or fails now since pages of a tiered
   /// store do not come: the items that it names are as they were before the step; the others are committed
   void commit(view<const index> accepted) {
-    expect_accepted(accepted);
+    expect_accepted("commit", accepted);
     for (index i = 0; i < items(); ++i) {
       ZOOMR_EXPECTS(at(i).announced < 0 || at(i).announced == accepted[i] || at(i).failed,
-                    "commit: accept what `again` was told");
-      const bool unseen =
-          must_be_seen(at(i)) && !at(i).failed && accepted[i] > 0 && at(i).seen_layers < core_->sizes.model.layers;
-      ZOOMR_EXPECTS(!unseen, at(i).prompt_ends
-                                 ? "commit: attend or observe the prompt's last chunk in every layer"
-                                 : "commit: the policy adds up attention: attend or observe each chunk of "
-                                   "the prompt in every layer");
+                    "commit: `again` was told that " + std::to_string(at(i).announced) + " tokens of item " +
+                        std::to_string(i) + " are accepted, not " + std::to_string(accepted[i]));
     }
     std::string failed;
     for (index i = 0; i < items(); ++i) {
@@ -188,7 +190,8 @@ class step {
   }
 
   planned_item& at(index item) const {
-    ZOOMR_EXPECTS(item >= 0 && item < items(), "the step has no such item");
+    ZOOMR_EXPECTS(item >= 0 && item < items(),
+                  "the step has no item " + std::to_string(item) + ", it has " + std::to_string(items()));
     return core_->items[static_cast<std::size_t>(item)];
   }
 
@@ -199,19 +202,22 @@ class step {
            core_->policy.refresh.ask_again;
   }
 
-  const shape& expect_layer(index layer) const {
+  const shape& expect_layer(const char* call, index layer) const {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
-    ZOOMR_EXPECTS(layer >= 0 && layer < core_->sizes.model.layers, "there is no such layer");
+    core_->layers.expect_layer(call, layer);
     return core_->sizes.model;
   }
 
-  void expect_accepted(view<const index> accepted) const {
+  // Before `call`: the counts are possible, and whatever the accepted tokens need of this pass has been done.
+  void expect_accepted(const char* call, view<const index> accepted) {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
-    ZOOMR_EXPECTS(accepted.size() == items(), "say for each item of the step how many tokens are accepted");
+    expect_counts(call, items(), accepted);
     for (index i = 0; i < items(); ++i) {
-      const bool whole = accepted[i] == 0 || accepted[i] == at(i).tokens;
-      ZOOMR_EXPECTS(accepted[i] >= 0 && accepted[i] <= at(i).tokens && (!at(i).prompt || whole),
-                    "accepted must lie in 0 ... tokens(item); of a prompt all or nothing");
+      planned_item& item = at(i);
+      expect_count(call, i, item, accepted[i]);
+      if (pass_ == 0) item.heard = item.prompt && core_->layers.all_seen();
+      if (accepted[i] == 0 || item.failed || (pass_ == 1 && !item.again)) continue;
+      core_->layers.expect_complete(call, i, must_be_seen(item));
     }
   }
 
@@ -225,18 +231,23 @@ class step {
     }
   }
 
-  // The queries of this chunk of a prompt count: the last one's always do.
+  // The queries of this item count. Of a prompt the last chunk's always do. After it, tokens may be written that nobody
+  // attends from, in any layer, if they make no choice and the policy remembers no queries.
   bool must_be_seen(const planned_item& item) const {
+    if (!item.prompt) {
+      const layout<Policy>& sizes = core_->sizes;
+      return item.chooses || sizes.query_parts > 0 || sizes.noted > 0 || pass_ == 1 || core_->layers.any_seen();
+    }
     return item.prompt_ends || (item.prompt && core_->sizes.carried > 0 && !core_->policy.zone.prompt);
   }
 
   // What retention observes in the prompt, and who makes the choice at its end.
   void note_queries(index layer, view<const float, 3> queries) {
     for (planned_item& item : core_->items) {
-      if (!must_be_seen(item) || pass_ == 1) continue;
-      ++item.seen_layers;
-      core_->may_fail(
-          item, [&] { observe_prompt(*core_, item, layer, queries.slice(item.packed, item.packed + item.tokens)); });
+      if (!item.prompt || pass_ == 1) continue;
+      const view<const float, 3> asked = queries.slice(item.packed, item.packed + item.tokens);
+      remember_queries(*core_, item, layer, asked);
+      if (must_be_seen(item)) core_->may_fail(item, [&] { observe_prompt(*core_, item, layer, asked); });
     }
   }
 

@@ -61,5 +61,20 @@ struct zones {
 
 static_assert(component<zones>);
 
+/// Tokens of a budget that may be taken in any case, unchosen: two thirds, rounded up; at least one.
+constexpr index unchosen_share(index budget) { return budget > 1 ? budget - budget / 3 : 1; }
+
+/// The zones of a preset under a budget of attended tokens: sinks and window as they are, if they leave a third of it
+/// to what is chosen; otherwise both are smaller in the same proportion, so that they do.
+constexpr zones within_budget(zones wanted, index budget) {
+  const index most = unchosen_share(budget);
+  const std::int64_t named = std::int64_t{wanted.sinks} + wanted.recent;
+  if (named <= most && wanted.recent >= 1) return wanted;
+  wanted.sinks = named > most ? static_cast<index>(wanted.sinks * std::int64_t{most} / named) : wanted.sinks;
+  wanted.recent = most - wanted.sinks;
+  if (wanted.recent < 1) wanted.recent = 1, wanted.sinks = most - 1;
+  return wanted;
+}
+
 }  // namespace v0
 }  // namespace zoomr

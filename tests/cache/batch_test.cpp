@@ -37,8 +37,7 @@ TEST_CASE("sequences of any lengths and phases give the same bits alone and in r
           const tape& says = tapes[static_cast<std::size_t>(s)];
           const index at = together.tokens(s);
           if (at < says.prompt) {
-            const bool whole = says.prompt - at <= 8 || random.chance(40);  // the last chunk holds what is observed
-            const index end = whole ? says.prompt : random.between(at + 1, says.prompt - 8);
+            const index end = random.chance(40) ? says.prompt : random.between(at + 1, says.prompt);
             parts.insert(parts.begin() + random.between(0, static_cast<index>(parts.size())),
                          {s, says.between(at, end), end == says.prompt});
             ++in_prompt;

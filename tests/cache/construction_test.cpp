@@ -130,7 +130,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real segments = !segmented        ? 0
                         : c.segments == 0 ? std::floor(tokens / 4) + 8
                                           : std::min(real{1} * c.segments, tokens);
-  real kept = 0, noted = 0, carried = 0;
+  real kept = 0, noted = 0, remembered = 0, carried = 0;
   bool reads_keys = false;
   if constexpr (decltype(policy.retain)::observes) {
     const real most = policy.retain.kept(c.tokens);
@@ -139,6 +139,9 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
       if (kept > 0) noted = policy.retain.observed(std::min<index>(policy.retain.every, c.tokens));
     }
     if (kept > 0 && decltype(policy.retain)::accumulates) carried = tokens;
+    if (kept > 0 && carried == 0 && !policy.zone.prompt) {
+      remembered = std::min(policy.retain.observed(c.tokens) + undo, tokens);
+    }
     reads_keys = decltype(policy.retain)::reads_keys;
   }
   real summary = 0, selection_rows = 0, parts = 0, records = 1, log = 0;
@@ -164,7 +167,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real state_bytes = real{sizeof(zoomr::segment)} + real{sizeof(typename decltype(policy.segment)::state)};
   const real of_sequence = tokens + (std::ceil(tokens / 16) + lanes * kept + log) * index_bytes +
                            segments * state_bytes + 2 * layers * heads * carried * float_bytes +
-                           (noted > 0 ? noted * query : 0) + selection_rows * row + parts * records * query +
+                           (noted + remembered) * query + selection_rows * row + parts * records * query +
                            segments * lanes * summary;
   const real drafts = std::min(real{1} * c.step_tokens, sequences * c.draft_tokens);
   const real runs = 2 * segments + 2;
@@ -177,6 +180,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real observing = (kept > 0 ? tokens : 0) * ((2 + group + (reads_keys ? dim : 0)) * float_bytes + 8);
   const real shared =
       choosing + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
+      std::min(real{1} * c.step_tokens, sequences * remembered) * query + 16 * std::ceil(layers / 64) +
       (persists ? sequences * (query + selection_rows * row) : 0) + c.step_tokens * real{sizeof(zoomr::planned_token)} +
       c.step_tokens * heads * real{sizeof(zoomr::attention_state)} + runs * real{sizeof(zoomr::run)} * (1 + group) +
       cue * (dim + 2) * float_bytes + cue_made * float_bytes;

@@ -16,20 +16,9 @@ inline constexpr shape model{2, 4, 2, 8};
 template <class Policy>
 using device_player = player<Policy, float, device_as_host<Policy, float, 8, 2>>;
 
-/// Tokens that the last chunk of a prompt must have at least.
-template <class Policy>
-index least_last_chunk(const Policy& policy, index prompt) {
-  if constexpr (decltype(policy.retain)::observes) {
-    if (!decltype(policy.retain)::accumulates) return policy.retain.observed(prompt);
-  }
-  return 1;
-}
-
 /// Some of the next tokens of a prompt.
-inline part next_chunk(dice& random, const tape& says, index v, index now, index least_last) {
-  const index left = says.prompt - now;
-  index count = random.between(1, left);
-  if (left - count < least_last) count = left;
+inline part next_chunk(dice& random, const tape& says, index v, index now) {
+  const index count = random.between(1, says.prompt - now);
   return {v, says.between(now, now + count), now + count == says.prompt};
 }
 
@@ -38,7 +27,6 @@ template <class Player, class Policy>
 void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
   dice random(seed);
   const tape& says = *plays.at(0).says;
-  const index least_last = least_last_chunk(policy, says.prompt);
   index longest = 0;
   while (!plays.done()) {
     const index now = plays.tokens();
@@ -48,7 +36,7 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
                                                       fate::dropped_after_pass, fate::dropped_after_again})
                            : fate::committed;
     if (now < says.prompt) {
-      plays.play({next_chunk(random, says, 0, now, least_last)}, until);
+      plays.play({next_chunk(random, says, 0, now)}, until);
       continue;
     }
     part draft = plays.next(0, random.chance(40) ? random.between(2, 6) : 1);

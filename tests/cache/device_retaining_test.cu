@@ -78,8 +78,7 @@ TEST_CASE("a prompt of which something was given up stays, and what is refused c
   device.open(says);
   const zoomr::sequence seq = device.at(0).seq;
   device.play({{0, says.between(0, 30), false}});
-  CHECK_THROWS_AS(device.play({{0, says.between(43, 50), true}}), zoomr::precondition_error);  // 8 are observed
-  device.rollback(0, 20);                                                                      // still a prompt
+  device.rollback(0, 20);  // still a prompt
   device.play({{0, says.between(20, 50), true}}, fate::dropped_after_pass);
   CHECK(device.tokens() == 20);
   {

@@ -30,15 +30,13 @@ part draft_of(const tape& says, index position, dice& random) {
   return made;
 }
 
-/// The prompt in chunks; the last one holds what retention observes.
+/// The prompt in chunks.
 template <class Player>
 void play_prompt(Player& plays, dice& random) {
   const tape& says = *plays.at(0).says;
-  constexpr index observed = 8;
   while (plays.tokens() < says.prompt) {
     const index left = says.prompt - plays.tokens();
-    const bool last = left <= observed || random.chance(15);
-    const index count = last ? left : random.between(1, left - observed);
+    const index count = random.chance(15) ? left : random.between(1, left);
     plays.play({{0, says.between(plays.tokens(), plays.tokens() + count), count == left}});
   }
 }
@@ -55,6 +53,13 @@ template <class Player>
 void in_chunks_and_backwards(Player& plays, dice& random, adventures&) {
   plays.layers_backwards = true;
   play_prompt(plays, random);
+  plays.play_plainly();
+}
+
+template <class Player>
+void token_by_token(Player& plays, dice&, adventures&) {
+  const tape& says = *plays.at(0).says;
+  for (index now = 0; now < says.prompt; ++now) plays.play({{0, says.between(now, now + 1), now + 1 == says.prompt}});
   plays.play_plainly();
 }
 
@@ -148,6 +153,7 @@ TEST_CASE("chunks, drafts, rollbacks and dropped steps change no bit of what com
         CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
       };
       check("chunks", [](auto&... with) { in_chunks_and_backwards(with...); });
+      check("token by token", [](auto&... with) { token_by_token(with...); });
       check("drafts", [](auto&... with) { with_drafts(with...); });
       check("rollbacks", [](auto&... with) { with_rollbacks(with...); });
       check("dropped steps", [](auto&... with) { with_dropped_steps(with...); });

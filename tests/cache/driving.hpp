@@ -289,7 +289,7 @@ bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& pa
   }
   for (zoomr::attended_record& record : trace_) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (!(at(parts[i].voice).seq == zoomr::sequence{record.seq})) continue;
+      if (at(parts[i].voice).seq.id != record.seq) continue;
       token_result& result = logs[i][{record.position, record.second_pass ? 1 : 0}];
       result.attended.resize(static_cast<std::size_t>(m.layers) * static_cast<std::size_t>(m.heads));
       result.attended[static_cast<std::size_t>(record.layer * m.heads + record.head)] = std::move(record.positions);

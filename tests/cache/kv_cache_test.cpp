@@ -251,7 +251,9 @@ TEST_CASE("a policy that adds up attention must see each chunk of the prompt in 
     auto step = plays.cache.begin(plays.at(0).seq, view<const token_id>(chunk));
     step.append(0, view<float, 3>(kv.data(), {10, 2, 8}), view<float, 3>(kv.data(), {10, 2, 8}));
     step.observe(0, view<float, 3>(q.data(), {10, 4, 8}));
-    CHECK(is_mistake([&] { step.commit(10); }, "each chunk"));
+    CHECK(is_mistake([&] { step.commit(10); }, "layer 1 of 2 was not appended"));
+    step.append(1, view<float, 3>(kv.data(), {10, 2, 8}), view<float, 3>(kv.data(), {10, 2, 8}));
+    CHECK(is_mistake([&] { step.commit(10); }, "layer 1 of 2 was not attended"));
   }
   check_goes_on(plays, 0);
 }
@@ -275,16 +277,7 @@ TEST_CASE("mistakes are told in a sentence and change nothing") {
   CHECK(is_mistake([&] { cache.selected(seq, 4); }, "no such row"));
   const zoomr::step_item twice[] = {{seq, one}, {seq, one}};
   CHECK(is_mistake([&] { cache.begin(view<const zoomr::step_item>(twice, {2})); }, "only once"));
-  plays.play({{0, says.between(0, 38), false}});
-  plays.play({{0, says.between(38, 40), false}});
-  const std::vector<token_id> two = says.between(40, 42);
-  zoomr::config short_memory = limits;
-  auto keeps_few = with(small::sentence_kv, [](auto& p) { p.retain.tokens = 20; });
-  player_of<decltype(keeps_few)> few(model, keeps_few, short_memory);
-  few.open(says);
-  few.play({{0, says.between(0, 35), false}});
-  CHECK(is_mistake([&] { few.cache.begin(few.at(0).seq, view<const token_id>(two), true); }, "retention observes"));
-  plays.rollback(0, 30);
+  plays.play({{0, says.between(0, 30), false}});
   plays.play({{0, says.between(30, 40), true}});
   CHECK(is_mistake([&] { cache.begin(seq, view<const token_id>(one), true); }, "already ended"));
 
@@ -296,15 +289,19 @@ TEST_CASE("mistakes are told in a sentence and change nothing") {
     CHECK(is_mistake([&] { cache.begin(seq, one); }, "step is in progress"));
     CHECK(is_mistake([&] { cache.rollback(seq, 20); }, "step is in progress"));
     CHECK(is_mistake([&] { cache.close(seq); }, "step is in progress"));
-    CHECK(is_mistake([&] { step.append(2, k, k); }, "no such layer"));
-    CHECK(is_mistake([&] { step.append(-1, k, k); }, "no such layer"));
-    CHECK(is_mistake([&] { step.append(0, queries, k); }, "[tokens, kv_heads, head_dim]"));
-    CHECK(is_mistake([&] { step.attend(0, k, result); }, "[tokens, heads, head_dim]"));
-    CHECK(is_mistake([&] { step.attend(0, queries, result, view<float, 2>(lse.data(), {4, 1})); }, "lse must be"));
+    CHECK(is_mistake([&] { step.append(2, k, k); }, "no layer 2"));
+    CHECK(is_mistake([&] { step.append(-1, k, k); }, "no layer -1"));
+    CHECK(is_mistake([&] { step.append(0, queries, k); }, "append: keys are [1, 4, 8], wanted [1, 2, 8]"));
+    CHECK(is_mistake([&] { step.attend(0, k, result); }, "attend: queries are [1, 2, 8], wanted [1, 4, 8]"));
+    CHECK(is_mistake(
+        [&] {
+          step.attend(0, queries, result, view<float, 2>(lse.data(), {4, 1}));
+        },
+        "attend: lse is [4, 1], wanted [1, 4]"));
     CHECK(is_mistake([&] { step.observe(0, queries); }, "the cache itself attends"));
-    CHECK(is_mistake([&] { step.commit(2); }, "accepted must lie"));
-    CHECK(is_mistake([&] { step.again(-1); }, "accepted must lie"));
-    CHECK(is_mistake([&] { step.commit(view<const index>()); }, "each item"));
+    CHECK(is_mistake([&] { step.commit(2); }, "commit: 2 tokens of item 0 are accepted, wanted 0 ... 1"));
+    CHECK(is_mistake([&] { step.again(-1); }, "again: -1 tokens of item 0 are accepted, wanted 0 ... 1"));
+    CHECK(is_mistake([&] { step.commit(view<const index>()); }, "one for each of the 1 items"));
     step.commit(0);
     CHECK(is_mistake([&] { step.append(0, k, k); }, "the step is over"));
     CHECK(is_mistake([&] { step.attend(0, queries, result); }, "the step is over"));
@@ -322,7 +319,7 @@ TEST_CASE("a token that was passed again must be accepted, and a prompt is accep
   const std::vector<token_id> prompt = says.between(0, 30), next = says.between(30, 31);
   {
     auto step = plays.cache.begin(plays.at(0).seq, view<const token_id>(prompt), true);
-    CHECK(is_mistake([&] { step.commit(29); }, "all or nothing"));
+    CHECK(is_mistake([&] { step.commit(29); }, "of a prompt all 30 or none can be"));
   }
   plays.play_plainly(0, 30);
   std::vector<float> kv(2 * 8), q(4 * 8), out(4 * 8);
@@ -336,7 +333,7 @@ TEST_CASE("a token that was passed again must be accepted, and a prompt is accep
     }
     REQUIRE(step.again(1));
     CHECK(!step.again(1));
-    CHECK(is_mistake([&] { step.commit(0); }, "accept what `again` was told"));
+    CHECK(is_mistake([&] { step.commit(0); }, "`again` was told that 1 tokens of item 0 are accepted, not 0"));
   }
   check_goes_on(plays, 0);
 }

@@ -37,7 +37,7 @@ void play_wildly(Player& plays, std::uint64_t seed, bool goes_back) {
     const index now = plays.tokens();
     if (now < says.prompt) {
       const index left = says.prompt - now;
-      const index count = left <= 16 ? left : random.between(1, left - 16);  // the last chunk holds what is observed
+      const index count = random.between(1, left);
       plays.play({{0, says.between(now, now + count), now + count == says.prompt}});
       continue;
     }

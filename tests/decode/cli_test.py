@@ -177,7 +177,7 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--policy", "zoom", says="there is no policy")
         self.refused(*model, "--budget", 0, says="--budget")
         self.refused(*model, "--budget", 10**12, says="--budget")
-        self.refused(*model, "--policy", "sentence_kv", "--budget", 63, says="smaller than sinks + window")
+        self.refused(*model, "--policy", "sentence_kv", "--set", "fill_budget.tokens=63", says="smaller than sinks + window")
         self.refused(*model, "--policy", "window", "--budget", 4, says="smaller than sinks + window")
         self.refused(*model, "--max-tokens", 0, says="--max-tokens")
         self.refused(*model, "--top-p", 0, says="top-p")

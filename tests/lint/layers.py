@@ -28,7 +28,7 @@ policy.hpp
 policies/
 cache/config.hpp cache/statistics.hpp cache/query_memory.hpp cache/selection.hpp cache/token_state.hpp
 cache/sequence_state.hpp
-cache/trace.hpp cache/chooser.hpp cache/observation.hpp cache/plan.hpp
+cache/trace.hpp cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/step_layers.hpp
 cache/sequences.hpp cache/evicting.hpp cache/tier_slots.hpp cache/retention_room.hpp cache/core.hpp cache/choosing.hpp
 cache/audit.hpp cache/attending.hpp cache/retaining.hpp cache/commit.hpp step.hpp kv_cache.hpp
 cache/observation.cuh cache/device_retained.cuh cache/device_table.cuh cache/device_sequence.cuh cache/device_arena.cuh

@@ -58,6 +58,8 @@ TEST_CASE("the README's pass on a device attends") {
   const shape model{2, 4, 1, 64};
   config limits;
   limits.tokens = 64;
+  const std::vector<token_class> classes(16);
+  limits.classes = classes;
   zoomr_test::device_array<std::byte> memory(cache_on_device::bytes(model, zooming, limits) + 256, std::byte{});
   const auto at = reinterpret_cast<std::uintptr_t>(memory.data());
   cache_on_device cache(model, zooming, limits, memory.data() + (256 - at % 256) % 256, stream{});

@@ -21,6 +21,10 @@ void expect(bool holds, const std::string& what) {
   if (!holds) throw difference(what);
 }
 
+// Queries that retention observes at a prompt's end, under the policies that are tried here.
+constexpr index least_observed = 5;
+constexpr index most_observed = 8;
+
 /// What one token got, in each pass, as a number; 0: nobody looked.
 struct seen {
   std::uint64_t out[2] = {};
@@ -38,6 +42,7 @@ struct line {
   index prompt = 1;            // tokens that the prompt will have, or has
   bool in_prompt = true;
   index longest = 0;
+  index forgotten = 0;             // queries of the prompt's tokens before this one are not known any more
   index failures = 0;              // in a row
   std::int64_t prompt_tokens = 0;  // committed since it was opened, undone or not
   std::int64_t tokens = 0;
@@ -255,7 +260,9 @@ class life {
   void roll_back(std::size_t which) {
     line& of = lines_[which];
     const index now = of.length();
-    const index to = random_.chance(60) ? std::max(0, now - random_.between(0, 12)) : random_.between(0, now);
+    index to = random_.chance(60) ? std::max(0, now - random_.between(0, 12)) : random_.between(0, now);
+    // where queries are forgotten, the prompt's end must be so far behind that none of them is observed
+    if (to < of.prompt && std::min(of.forgotten, to) + most_observed > limits_.tokens) to = 0;
     const looks before = looks_of(of);
     count(call::rollback);
     try {
@@ -275,6 +282,8 @@ class life {
       of.longest = to;
       event("rolled back into the prompt");
     }
+    of.forgotten = std::min(of.forgotten, to);
+    if (of.in_prompt && of.forgotten > 0) of.prompt = std::max(of.prompt, of.forgotten + most_observed);
     const looks after = looks_of(of);
     expect(after == expected(of, after), "a rollback has not gone where it should, or has changed what is counted");
   }
@@ -473,6 +482,9 @@ class life {
         of.unasked.push_back(!asked && t + 1 == taken[size(i)] ? 1 : 0);
       }
       (of.in_prompt ? of.prompt_tokens : of.tokens) += takes;
+      if (of.in_prompt) {
+        of.forgotten = std::max(of.forgotten, of.length() - least_observed - limits_.undo_tokens);
+      }
       if (p.prompt_ends) of.in_prompt = false;
       of.longest = std::max(of.longest, of.length());
       const looks after = looks_of(of);

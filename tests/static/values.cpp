@@ -34,7 +34,8 @@ static_assert(policies::quest.problem() == nullptr);
 static_assert(policies::sentence_kv.problem() == nullptr);
 static_assert(policies::sentence_kv_published.problem() == nullptr);
 static_assert(policies::sentence_box.problem() == nullptr && policies::sentence_box_with(7).problem() == nullptr);
-static_assert(policies::sentence_box_with(6).problem() != nullptr);
+static_assert(policies::sentence_box_with(1).problem() == nullptr &&
+              policies::sentence_box_with(0).problem() != nullptr);
 static_assert(policies::zoomr.problem() == nullptr);
 static_assert(policies::zoomr_mass.problem() == nullptr);
 static_assert(policies::zoomr_focus.problem() == nullptr && policies::zoomr_follow.problem() == nullptr);
@@ -47,7 +48,7 @@ static_assert(policies::h2o.problem() == nullptr && policies::h2o_with(1).proble
 static_assert(policies::infllm.problem() == nullptr);
 static_assert(policies::raas.problem() == nullptr && policies::raas_with(1).problem() == nullptr);
 static_assert(policies::raas_with(unlimited).problem() == nullptr);
-static_assert(policies::r_kv.problem() == nullptr && policies::r_kv_with(7).problem() != nullptr);
+static_assert(policies::r_kv.problem() == nullptr && policies::r_kv_with(0).problem() != nullptr);
 static_assert(shape{32, 32, 8, 128}.problem() == nullptr && shape{}.problem() != nullptr);
 static_assert(config{}.problem() == nullptr && config{.tokens = 0}.problem() != nullptr);
 

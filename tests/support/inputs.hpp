@@ -107,7 +107,7 @@ struct tensors {
   }
 };
 
-// Token ids of the texts. Ids from `plain_id` on lie behind the table, and are plain.
+// Token ids of the texts. Those from `plain_id` on are plain.
 inline constexpr token_id delimiter_id = 1;
 inline constexpr token_id thought_id = 2;
 inline constexpr token_id thought_end_id = 3;
@@ -116,9 +116,10 @@ inline constexpr token_id summary_end_id = 5;
 inline constexpr token_id thought_end_delimiter_id = 6;  // two flags at once
 inline constexpr token_id summary_end_delimiter_id = 7;
 inline constexpr token_id plain_id = 8;
+inline constexpr std::size_t vocabulary = 64;
 
 /// [vocabulary]  the class of each token id, for config.classes.
-inline constexpr std::array<token_class, 8> classes{
+inline constexpr std::array<token_class, vocabulary> classes{
     token_class::plain,
     token_class::delimiter,
     token_class::thought_begin,
@@ -129,9 +130,7 @@ inline constexpr std::array<token_class, 8> classes{
     token_class::summary_end | token_class::delimiter,
 };
 
-inline token_class class_of(token_id id) {
-  return id < plain_id ? classes[static_cast<std::size_t>(id)] : token_class::plain;
-}
+inline token_class class_of(token_id id) { return classes[static_cast<std::size_t>(id)]; }
 
 /// What a text looks like.
 enum class markup {

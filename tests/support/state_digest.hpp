@@ -180,6 +180,10 @@ class digesting {
       add_all(state_.received.data() + std::int64_t{row} * core_.sizes.carried, state_.slot_end(last_time()));
     }
     at_ = state_digest::remembered;
+    if (core_.sizes.remembered > 0 && state_.in_prompt()) {
+      add(state_.queries_from);
+      add_records(state_.prompted, state_.queries_from, 0, 1);
+    }
     if constexpr (decltype(Policy::retain)::observes) {
       if constexpr (decltype(Policy::retain)::while_decoding) {
         if (core_.sizes.noted == 0 || state_.in_prompt()) return;

@@ -106,6 +106,7 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index accepted
   core.evict(state);
   core.room.finish(core.pool);
   (item.prompt ? state.stats.prompt_tokens : state.stats.tokens) += accepted;
+  commit_queries(core, state, item);
 }
 
 /// Makes the summaries again that a commit has made before it failed. They get the bits that they had: since tokens

@@ -6,10 +6,27 @@
 #include <zoomr/core/storage.hpp>
 #include <zoomr/math/functions.hpp>
 
-#include <cmath>  // std::sqrt
+#include <cmath>        // std::sqrt
+#include <concepts>     // std::derived_from
+#include <span>         // std::ranges::enable_borrowed_range
+#include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
 
 namespace zoomr {
 inline namespace v0 {
+
+/// The class of each token id, from 0 on, in a table that lies elsewhere and outlives the cache: a vector, an array, a
+/// span, or a view of them. A table that would be gone before the cache is there does not compile.
+struct class_table : view<const token_class> {
+  constexpr class_table() = default;
+  constexpr class_table(view<const token_class> of) : view(of) {}  // NOLINT: implicit, as a view is made
+  template <contiguous_container<const token_class> Table>
+  requires(!std::derived_from<std::remove_cvref_t<Table>, view<const token_class>>) constexpr class_table(Table&& table)
+      : view(table) {  // NOLINT: implicit
+    static_assert(
+        std::is_lvalue_reference_v<Table> || std::ranges::enable_borrowed_range<std::remove_cvref_t<Table>>,
+        "config: classes are not copied and must outlive the cache, so they cannot be a temporary: name them");
+  }
+};
 
 /// Bytes of each tier, for a store that has tiers.
 struct tier_bytes {
@@ -27,19 +44,19 @@ struct tier_bytes {
 /// adds no rounding of its own. Good for int8 is the largest magnitude that comes, divided by 127: with a scale of 1 it
 /// keeps whole numbers only; for float8 the same, divided by 448, if numbers come that are larger or mostly below 2^-6.
 struct config {
-  index sequences = 1;                   // open at the same time
-  index tokens = 4096;                   // longest sequence
-  index pool_tokens = 0;                 // of all sequences together; 0: sequences * tokens
-  index segments = 0;                    // of one sequence; 0: tokens / 4 + 8
-  index step_tokens = 512;               // most tokens of all sequences in one step: the prefill chunk
-  index draft_tokens = 16;               // most tokens of one sequence in one step after its prompt
-  index undo_tokens = 0;                 // how far behind its longest a sequence can always be rolled back
-  index dense_below = 0;                 // shorter contexts attend everything: the crossover of the machine; 0: off
-  float key_scale = 1.0f;                // what is stored of a key is key / key_scale
-  float value_scale = 1.0f;              // and of a value, value / value_scale
-  tier_bytes tiers = {};                 // of a tiered store
-  bool audit = false;                    // measure what share of its attention each query captures: slow
-  view<const token_class> classes = {};  // [vocabulary] of each token id; kept alive by the caller; empty: all plain
+  index sequences = 1;       // open at the same time
+  index tokens = 4096;       // longest sequence
+  index pool_tokens = 0;     // of all sequences together; 0: sequences * tokens
+  index segments = 0;        // of one sequence; 0: tokens / 4 + 8
+  index step_tokens = 512;   // most tokens of all sequences in one step: the prefill chunk
+  index draft_tokens = 16;   // most tokens of one sequence in one step after its prompt
+  index undo_tokens = 0;     // how far behind its longest a sequence can always be rolled back
+  index dense_below = 0;     // shorter contexts attend everything: the crossover of the machine; 0: off
+  float key_scale = 1.0f;    // what is stored of a key is key / key_scale
+  float value_scale = 1.0f;  // and of a value, value / value_scale
+  tier_bytes tiers = {};     // of a tiered store
+  bool audit = false;        // measure what share of its attention each query captures: slow
+  class_table classes = {};  // [vocabulary] of each token id; kept alive by the caller
 
   static constexpr index most_tokens = 1 << 30;
 

@@ -35,6 +35,7 @@ struct cache_core {
   retention_room<Policy> room;
   query_memory drafts;                 // [step tokens after the prompt]  as after each token
   query_memory noting;                 // [step tokens after the prompt]  queries that retention will observe
+  query_memory remembering;            // [step tokens in prompts]  the same, of the last ones of each prompt's chunk
   query_memory asking;                 // [sequences]  queries of the token that makes a choice
   std::vector<planned_token> table;    // [step_tokens]
   std::vector<planned_item> items;     // [sequences]  of the step in progress
@@ -48,6 +49,7 @@ struct cache_core {
   std::vector<index> cue_order;        // [longest cue]
   std::vector<float> cue_made;         // [head_dim, rows]
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
+  step_layers layers;                  // of the pass in progress
   bool stepping = false;
 
   cache_core(const shape& model, const Policy& with, const config& given)
@@ -58,9 +60,10 @@ struct cache_core {
         choice(sizes, with),
         observed(model, sizes.kept > 0 ? given.tokens : 0, reads_keys(), given),
         room(sizes, given),
-        drafts(model, sizes.query_parts, draft_records(given)),
-        noting(model, sizes.noted > 0 ? 1 : 0, draft_records(given)),
-        asking(model, asking_parts(sizes, with), given.sequences),
+        drafts(model, sizes.query_parts, layout<Policy>::draft_records(given)),
+        noting(model, sizes.noted > 0 ? 1 : 0, layout<Policy>::draft_records(given)),
+        remembering(model, 1, sizes.provisional_queries(given)),
+        asking(model, sizes.asking_parts(with), given.sequences),
         table(static_cast<std::size_t>(given.step_tokens)),
         runs(most_runs(sizes)),
         joined(most_runs(sizes) * static_cast<std::size_t>(model.group())),
@@ -68,7 +71,8 @@ struct cache_core {
         cue_keys(static_cast<std::size_t>(longest_cue(with, given)) * static_cast<std::size_t>(model.head_dim)),
         cue_work(static_cast<std::size_t>(longest_cue(with, given))),
         cue_order(cue_work.size()),
-        cue_made(cue_work.empty() ? 0 : static_cast<std::size_t>(sizes.segment_summary())) {
+        cue_made(cue_work.empty() ? 0 : static_cast<std::size_t>(sizes.segment_summary())),
+        layers(model.layers) {
     states.reserve(static_cast<std::size_t>(given.sequences));
     pending.reserve(static_cast<std::size_t>(given.sequences));
     items.reserve(static_cast<std::size_t>(given.sequences));
@@ -92,14 +96,16 @@ struct cache_core {
                    pages * static_cast<byte_count>(sizeof(index)) + retention_room<Policy>::bytes(sizes, given);
     use.workspace = chooser<Policy>::bytes(sizes) +
                     observation::bytes(model, sizes.kept > 0 ? given.tokens : 0, reads_keys()) +
-                    query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), draft_records(given)) +
-                    query_memory::bytes(model, asking_parts(sizes, with), given.sequences) +
+                    query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0),
+                                        layout<Policy>::draft_records(given)) +
+                    query_memory::bytes(model, 1, sizes.provisional_queries(given)) + step_layers::bytes(model.layers) +
+                    query_memory::bytes(model, sizes.asking_parts(with), given.sequences) +
                     given.step_tokens * static_cast<byte_count>(sizeof(planned_token)) +
                     bounded_product({given.step_tokens, model.heads, sizeof(attention_state)}) +
                     static_cast<byte_count>(most_runs(sizes) * sizeof(run)) * (1 + model.group()) +
                     bounded_product({longest_cue(with, given), model.head_dim + byte_count{2}, sizeof(float)}) +
                     bounded_product({longest_cue(with, given) > 0 ? sizes.segment_summary() : 0, sizeof(float)}) +
-                    bounded_product({asking_parts(sizes, with), given.sequences, sizes.selection_rows,
+                    bounded_product({sizes.asking_parts(with), given.sequences, sizes.selection_rows,
                                      sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     use.details = bounded_product({pages, pool_type::page_bytes(model)});
     ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
@@ -251,13 +257,6 @@ struct cache_core {
   static constexpr bool reads_keys() {
     if constexpr (decltype(Policy::retain)::observes) return decltype(Policy::retain)::reads_keys;
     return false;
-  }
-  static index draft_records(const config& given) {
-    return static_cast<index>(
-        std::min<std::int64_t>(given.step_tokens, std::int64_t{given.sequences} * given.draft_tokens));
-  }
-  static index asking_parts(const layout<Policy>& sizes, const Policy& with) {
-    return sizes.selection_rows > 0 && layout<Policy>::persists(with) ? 1 : 0;
   }
   static std::size_t most_runs(const layout<Policy>& sizes) {
     return 2 * static_cast<std::size_t>(sizes.most_segments) + 2;

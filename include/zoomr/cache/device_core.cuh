@@ -35,6 +35,7 @@ struct device_core {
   byte_count table_bytes;
   pinned_memory pinned;
   std::optional<side_stream> beside;  // for what the next layer will read
+  step_layers layers;                 // of the pass in progress
 
   device_core(const shape& model, const Policy& with, const config& given, index splits, void* memory, stream on,
               void* details)
@@ -44,7 +45,8 @@ struct device_core {
         stock(sizes.pages),
         planned(static_cast<std::size_t>(given.step_tokens)),
         table_bytes(bytes_of_table(sizes)),
-        pinned(tables * table_bytes) {
+        pinned(tables * table_bytes),
+        layers(model.layers) {
     carver from(memory);
     carve(arrays, from, sizes, on_device);
     carver from_host(pinned.data());
@@ -238,6 +240,7 @@ struct device_core {
     of.known_segments = of.segment_count();
     commit_tokens(policy, of, view<const planned_token>(planned).slice(plan.planned, plan.planned + accepted),
                   plan.prompt_ends, limits.undo());
+    if (plan.prompt) of.queries_from = std::max(of.queries_from, of.tokens() - (plan.heard ? sizes.remembered : 0));
     if (policy.store.evicts) evict_unreachable(policy, limits.undo(), of, stock);
     item.due = retain_now(policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, plan.prompt);
     if (plan.prompt || item.due.kept > 0) {

@@ -32,12 +32,14 @@ struct device_sizes {
   index place_rows = 0;       // rows of one place
   index ring = 0;             // places of one sequence, where choices stay in force
   index places = 0;
-  index records = 0;  // of query sums, of one sequence
-  index splits = 1;   // blocks that may share one row's tokens
-  index tokens = 0;   // of one sequence
-  index kept = 0;     // tokens that a lane may keep; 0: none is ever given up
-  index noted = 0;    // queries remembered until tokens are given up again
-  index carried = 0;  // tokens whose attention adds up, of each query head; 0: it does not
+  index records = 0;              // of query sums, of one sequence
+  index splits = 1;               // blocks that may share one row's tokens
+  index tokens = 0;               // of one sequence
+  index kept = 0;                 // tokens that a lane may keep; 0: none is ever given up
+  index noted = 0;                // queries remembered until tokens are given up again
+  index remembered = 0;           // of the last queries of a prompt that is still coming
+  index provisional_queries = 0;  // of the prompts' chunks in one step
+  index carried = 0;              // tokens whose attention adds up, of each query head; 0: it does not
   bool persists = false;
   bool drifts = false;         // choices depend on drift
   bool drifts_as_one = false;  // that of all layers together
@@ -59,6 +61,7 @@ struct device_sizes {
     segments = host.most_segments;
     tokens = limits.tokens;
     kept = host.kept, noted = host.noted, carried = host.carried;
+    remembered = host.remembered, provisional_queries = host.provisional_queries(limits);
     layer_rows = decltype(policy.retain)::observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
     if constexpr (Policy::selects) {
       summary_numbers = static_cast<index>(host.segment_summary());

@@ -23,6 +23,31 @@ __global__ void note_kernel(Arrays a, index layer, view<const Number, 3> queries
   }
 }
 
+/// Remembers until commit the last queries of a chunk of a prompt in one layer, a query in each block.
+/// @param first_row  of `queries`
+/// @param first      of the queries that are remembered of this step
+template <class Arrays, class Number>
+__global__ void remember_chunk_kernel(Arrays a, index layer, view<const Number, 3> queries, index first_row,
+                                      index first) {
+  const auto query = static_cast<index>(blockIdx.x);
+  const index dims = a.retained.model.head_dim;
+  const index numbers = a.retained.model.heads * dims;
+  float* const to = a.retained.chunk + (first + query) * a.retained.query_numbers() + std::int64_t{layer} * numbers;
+  for (auto i = static_cast<index>(threadIdx.x); i < numbers; i += static_cast<index>(blockDim.x)) {
+    to[i] = to_float(queries(first_row + query, i / dims, i % dims));
+  }
+}
+
+/// Makes them part of a sequence, by position: a query in each block.
+template <class Arrays>
+__global__ void commit_chunk_kernel(Arrays a, index sequence, index first, index position) {
+  const auto query = static_cast<index>(blockIdx.x);
+  const std::int64_t numbers = a.retained.query_numbers();
+  const float* const from = a.retained.chunk + (first + query) * numbers;
+  float* const to = a.retained.prompted_of(sequence, 0)[(position + query) % a.retained.prompt_tokens].data();
+  for (std::int64_t i = threadIdx.x; i < numbers; i += blockDim.x) to[i] = from[i];
+}
+
 /// Copies the keys of the first `slots` slots of the lanes of a layer; blockIdx.y is the KV head.
 template <index HeadDim, class Arrays>
 __global__ void copy_keys_kernel(Arrays a, index sequence, index layer, index slots, float key_scale) {

@@ -71,10 +71,13 @@ struct retained_arrays {
   index most_kept = 0;       // of each lane
   index tokens = 0;          // of a sequence, at most
   index noted_tokens = 0;    // of a sequence
+  index prompt_tokens = 0;   // of a sequence, whose queries are remembered for the prompt's end
   index carried_tokens = 0;  // of a sequence, at most
   index sequences = 0;
   index* kept = nullptr;         // [sequences][lanes][most_kept]  ascending positions before `compacted_end`
   float* noted = nullptr;        // [sequences][noted_tokens][layers][heads][head_dim]  queries, by position
+  float* prompted = nullptr;     // [sequences][prompt_tokens][layers][heads][head_dim]  the same, while a prompt comes
+  float* chunk = nullptr;        // [provisional queries][layers][heads][head_dim]  of prompts, until commit
   float* carried = nullptr;      // [2][sequences][layers][heads][carried_tokens]  sums, by slot
   observed_sum* sums = nullptr;  // [heads][observed_at_once]
   float* received = nullptr;     // [heads][tokens]
@@ -89,10 +92,12 @@ struct retained_arrays {
     model = of.model;
     most_kept = of.kept;
     tokens = of.kept > 0 ? of.tokens : 0;
-    noted_tokens = of.noted, carried_tokens = of.carried, sequences = of.sequences;
+    noted_tokens = of.noted, prompt_tokens = of.remembered, carried_tokens = of.carried, sequences = of.sequences;
     const std::int64_t heads = model.heads;
     kept = from.template take<index>(bounded_product({sequences, model.lanes(), most_kept}));
     noted = from.template take<float>(bounded_product({sequences, noted_tokens, model.layers, heads, model.head_dim}));
+    prompted = from.template take<float>(bounded_product({sequences, prompt_tokens, query_numbers()}));
+    chunk = from.template take<float>(bounded_product({of.provisional_queries, query_numbers()}));
     carried = from.template take<float>(bounded_product({2, sequences, model.layers, heads, carried_tokens}));
     sums = from.template take<observed_sum>(tokens > 0 ? heads * observed_at_once : 0);
     received = from.template take<float>(heads * tokens);
@@ -110,12 +115,15 @@ struct retained_arrays {
     if (held.kept == 0) return {};
     return {kept_of(sequence, lane, held.kept), held.compacted_end};
   }
+  /// Numbers of one token's queries in all layers.
+  ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.layers} * model.heads * model.head_dim; }
   /// Queries of one layer, by position modulo `noted_tokens`.  [noted_tokens, heads, head_dim]
   ZOOMR_HD view<float, 3> noted_of(index sequence, index layer) const {
-    const std::int64_t of_layer = std::int64_t{model.heads} * model.head_dim;
-    return {noted + (std::int64_t{sequence} * noted_tokens * model.layers + layer) * of_layer,
-            {noted_tokens, model.heads, model.head_dim},
-            {model.layers * of_layer, model.head_dim, 1}};
+    return queries_of(noted, noted_tokens, sequence, layer);
+  }
+  /// The same of a prompt, modulo `prompt_tokens`.  [prompt_tokens, heads, head_dim]
+  ZOOMR_HD view<float, 3> prompted_of(index sequence, index layer) const {
+    return queries_of(prompted, prompt_tokens, sequence, layer);
   }
   /// Sums of one layer; without carried ones working memory.  [heads, slots]
   ZOOMR_HD view<float, 2> sums_of(index sequence, index layer, index half, index count) const {
@@ -129,6 +137,14 @@ struct retained_arrays {
   /// Keys of one KV head, to work in.  [count, head_dim]
   ZOOMR_HD view<float, 2> keys_of(index kv_head, index count) const {
     return {keys + std::int64_t{kv_head} * tokens * model.head_dim, {count, model.head_dim}};
+  }
+
+ private:
+  ZOOMR_HD view<float, 3> queries_of(float* rings, index records, index sequence, index layer) const {
+    const std::int64_t of_layer = std::int64_t{model.heads} * model.head_dim;
+    return {rings + (std::int64_t{sequence} * records * model.layers + layer) * of_layer,
+            {records, model.heads, model.head_dim},
+            {model.layers * of_layer, model.head_dim, 1}};
   }
 };
 

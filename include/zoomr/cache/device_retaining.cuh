@@ -111,23 +111,55 @@ struct observing_layer {
   }
 };
 
-/// Lets the queries of a chunk of a prompt that count be heard in one layer; where it ends the prompt, says what each
-/// lane will keep.
+/// Remembers, until commit, the last queries of a chunk of a prompt in one layer: retention may observe them at the
+/// prompt's end, which is not known yet.
+/// @cost  1 launch
+template <class Policy, class T, class Number>
+void remember_queries(const device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays,
+                      const planned_item& plan, index layer, view<const Number, 3> queries, stream on) {
+  const index count = std::min(plan.tokens, core.sizes.remembered);
+  if (count == 0 || !plan.prompt) return;
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on,
+         &remember_chunk_kernel<device_arrays<Policy, T>, Number>, arrays, layer, queries,
+         plan.packed + plan.tokens - count, plan.remembered);
+}
+
+/// Makes them part of a sequence whose tokens are committed, unless nobody can ask for them any more.
+/// @cost  1 launch
+template <class Policy, class T>
+void commit_queries(const device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, const device_item& item,
+                    stream on) {
+  const planned_item& plan = item.plan;
+  const index count = std::min(plan.tokens, core.sizes.remembered);
+  if (count == 0 || !plan.heard || item.due.kept > 0) return;
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &commit_chunk_kernel<device_arrays<Policy, T>>,
+         arrays, plan.seq, plan.remembered, plan.first + plan.tokens - count);
+}
+
+/// Lets the queries of a chunk of a prompt that count be heard in one layer, after those that are remembered of chunks
+/// before it; where it ends the prompt, says what each lane will keep.
 /// @param queries  [tokens of the step, heads, head_dim]
-/// @cost  for each such item 4 launches for each 32 queries, 1 or 2 more at the end of the prompt
+/// @cost  for each such item 4 launches for each 32 queries, 1 or 2 more at the end of the prompt; before that 1 to
+///        remember queries
 template <index HeadDim, class Policy, class T, class Number>
 void observe_prompts(device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, index layer,
                      view<const Number, 3> queries, stream on) {
   for (device_item& item : core.items) {
     planned_item& plan = item.plan;
+    remember_queries(core, arrays, plan, layer, queries, on);
     if (!core.observes(plan)) continue;
-    ++plan.seen_layers;
     const index end = plan.first + plan.tokens;
     const index first = core.sizes.carried > 0 ? plan.first : end - core.policy.retain.observed(end);
+    const index here = std::max(first, plan.first);
     const carried_sums& sums = core.state(plan.seq).sums;
     const observing_layer<HeadDim, Policy, T> of{core, arrays, plan.seq, layer, {}};
     if (hearing_observer<decltype(core.policy.retain)>) of.copy_keys(end, on);
-    of.hear(queries, plan.packed + first - plan.first, {first, end}, sums.slots, sums.half, 1 - sums.half, on);
+    if (first < here) {
+      of.hear(view<const float, 3>(arrays.retained.prompted_of(plan.seq, layer)), first % core.sizes.remembered,
+              {first, here}, 0, sums.half, 1 - sums.half, on);
+    }
+    of.hear(queries, plan.packed + here - plan.first, {here, end}, first < here ? here : sums.slots, sums.half,
+            1 - sums.half, on);
     const index kept = core.kept_of_prompt(plan);
     if (kept == 0) continue;
     if (!hearing_observer<decltype(core.policy.retain)>) of.copy_keys(end, on);

@@ -9,9 +9,10 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// A sequence of a cache, from `kv_cache::open`.
+/// A sequence of a cache, from `kv_cache::open`. After `close` it is refused, also where its id is another's by then.
 struct sequence {
   index id = -1;
+  std::uint32_t generation = 0;  // of the sequences with this id
   friend constexpr bool operator==(sequence, sequence) = default;
 };
 
@@ -42,15 +43,35 @@ struct planned_item {
   index open_begin = 0;  // of the open segment, before the step
   bool prompt = false;
   bool prompt_ends = false;
-  bool chooses = false;   // its last token makes a choice that stays in force
-  bool chosen = false;    // and some row of it has been made
-  index seen_layers = 0;  // in which the queries of a prompt's last chunk were seen
-  bool again = false;     // its last token is in the second pass
-  bool failed = false;    // pages that it needs did not come
-  index announced = -1;   // how many tokens `again` was told will be accepted
+  bool chooses = false;  // its last token makes a choice that stays in force
+  bool chosen = false;   // and some row of it has been made
+  bool heard = false;    // of a prompt: the queries of all its tokens were seen, in each layer
+  index remembered = 0;  // of a prompt: where its queries are remembered until commit
+  bool again = false;    // its last token is in the second pass
+  bool failed = false;   // pages that it needs did not come
+  index announced = -1;  // how many tokens `again` was told will be accepted
 
   index last() const { return first + tokens - 1; }
 };
+
+/// Checks that `call` is told of each item how many of its tokens are accepted.
+inline void expect_counts(const char* call, index items, view<const index> accepted) {
+  ZOOMR_EXPECTS(accepted.size() == items, std::string(call) + ": accepted has " + std::to_string(accepted.size()) +
+                                              " numbers, wanted one for each of the " + std::to_string(items) +
+                                              " items");
+}
+/// Checks the one of `item`.
+inline void expect_count(const char* call, index item, const planned_item& plan, index accepted) {
+  if (accepted == 0 || accepted == plan.tokens || (!plan.prompt && accepted > 0 && accepted < plan.tokens)) return;
+  const std::string of =
+      std::string(call) + ": " + std::to_string(accepted) + " tokens of item " + std::to_string(item) + " are accepted";
+  const std::string all = std::to_string(plan.tokens);
+  const bool part = plan.prompt && accepted > 0 && accepted < plan.tokens;
+  throw precondition_error("zoomr: " + of +
+                           (part
+                                ? ", but of a prompt all " + all + " or none can be; `prompt_ends` has not been set yet"
+                                : ", wanted 0 ... " + all));
+}
 
 /// Plans one item: how many of its tokens the step takes, and what each of them makes due.
 ///
@@ -73,7 +94,8 @@ planned_item plan(const Policy& policy, const token_state<Policy>& state, index 
   if (wanted > limits.tokens - made.first) {
     throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " +
                                     std::to_string(std::int64_t{made.first} + wanted) + " tokens, config.tokens is " +
-                                    std::to_string(limits.tokens));
+                                    std::to_string(limits.tokens) +
+                                    (made.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
   }
   auto segmenting = state.segmenting;
   index segments = state.segment_count();

@@ -78,8 +78,31 @@ void hear_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, in
   }
 }
 
-/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt be heard in one layer,
-/// provisionally, and after the last chunk says which positions each lane keeps.
+/// Remembers, until commit, the last queries [tokens of the item, heads, head_dim] of a chunk of a prompt in one layer:
+/// retention may observe them at the prompt's end, which is not known yet.
+template <class Policy, class T>
+void remember_queries(cache_core<Policy, T>& core, const planned_item& item, index layer,
+                      view<const float, 3> queries) {
+  const index count = std::min(item.tokens, core.sizes.remembered);
+  for (index i = 0; i < count; ++i) {
+    copy_queries(queries[item.tokens - count + i], core.remembering.at(item.remembered + i, 0, layer));
+  }
+}
+
+/// Makes them part of the sequence, whose tokens are committed. Nothing of it can fail.
+template <class Policy, class T>
+void commit_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, const planned_item& item) {
+  if (core.sizes.remembered == 0 || !item.prompt) return;
+  const index count = std::min(item.tokens, core.sizes.remembered);
+  for (index i = 0; item.heard && i < count; ++i) {
+    state.prompted.copy_from(core.remembering, item.remembered + i, item.first + item.tokens - count + i);
+  }
+  state.queries_from = std::max(state.queries_from, state.tokens() - (item.heard ? core.sizes.remembered : 0));
+}
+
+/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt be heard in one layer, after those
+/// that are remembered of chunks before it, provisionally, and after the last chunk says which positions each lane
+/// keeps.
 template <class Policy, class T>
 void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index layer, view<const float, 3> queries) {
   constexpr bool accumulates = decltype(core.policy.retain)::accumulates;
@@ -90,8 +113,10 @@ void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index layer,
   if (core.policy.zone.prompt || (!accumulates && kept >= end)) return;  // nothing of a pinned prompt can go
   const index first = accumulates ? item.first : end - core.policy.retain.observed(end);
   for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-    hear_queries(core, state, layer, kv_head, {first, end}, state.receiving,
-                 [&](index t, index head) { return queries[t - item.first][head]; });
+    hear_queries(core, state, layer, kv_head, {first, end}, state.receiving, [&](index t, index head) {
+      if (t >= item.first) return queries[t - item.first][head];
+      return view<const float>(view<float, 2>(state.prompted.at(t, 0, layer))[head]);
+    });
     if (!item.prompt_ends || kept >= end) continue;
     core.observed.choose(core.policy.retain, core.observed.all_sums(model.group(), end), end - first,
                          core.policy.zone.sinks, state.kept_positions(layer * model.kv_heads + kv_head, kept));

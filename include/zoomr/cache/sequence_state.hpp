@@ -31,6 +31,7 @@ struct layout {
   index records = 1;         // of query memory
   index kept = 0;            // retained tokens of a lane, at most; 0: none is ever given up
   index noted = 0;           // queries remembered until tokens are given up again; 0: that is only after the prompt
+  index remembered = 0;      // last queries of a prompt that is still coming, for retention at its end; 0: none
   index carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
   block_shape blocks;  // of tiers
@@ -44,7 +45,12 @@ struct layout {
       if constexpr (decltype(policy.retain)::while_decoding) {
         if (kept > 0) noted = policy.retain.observed(std::min<index>(policy.retain.every, sizes.tokens));
       }
-      if (kept > 0 && decltype(policy.retain)::accumulates) carried = sizes.tokens;
+      constexpr bool accumulates = decltype(policy.retain)::accumulates;
+      if (kept > 0 && accumulates) carried = sizes.tokens;
+      if (kept > 0 && !accumulates && !policy.zone.prompt) {
+        const auto window = std::int64_t{policy.retain.observed(sizes.tokens)} + sizes.undo();
+        remembered = static_cast<index>(std::min<std::int64_t>(window, sizes.tokens));
+      }
     }
     if constexpr (Policy::selects) {
       summary_rows = decltype(policy.summarize)::summary::rows;
@@ -95,9 +101,21 @@ struct layout {
     return 0;
   }
 
+  /// Records of query memory for the tokens of one step after their prompts.
+  static index draft_records(const config& sizes) {
+    return static_cast<index>(
+        std::min<std::int64_t>(sizes.step_tokens, std::int64_t{sizes.sequences} * sizes.draft_tokens));
+  }
+  /// Of the token that makes a choice which stays in force.
+  index asking_parts(const Policy& policy) const { return selection_rows > 0 && persists(policy) ? 1 : 0; }
+  /// Those of the prompts' chunks in one step, until it is committed.
+  index provisional_queries(const config& sizes) const {
+    return static_cast<index>(std::min<std::int64_t>(sizes.step_tokens, std::int64_t{sizes.sequences} * remembered));
+  }
   byte_count observing_bytes() const {
     const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
-    return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted);
+    return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
+           query_memory::bytes(model, 1, remembered);
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a lane
@@ -134,6 +152,7 @@ struct sequence_state : token_state<Policy> {
   buffer<float> received;    // [layers, heads, sizes.carried]  attention, by slot
   buffer<float> receiving;   // [layers, heads, sizes.carried]  the same if the step is committed
   query_memory noted;        // of the tokens before tokens are given up again
+  query_memory prompted;  // of the last tokens of a prompt that is still coming, in case they are observed at its end
   selection in_force;
   selection_log log;
   query_memory queries;
@@ -146,6 +165,7 @@ struct sequence_state : token_state<Policy> {
         received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
         receiving(received.size()),
         noted(sizes.model, sizes.noted > 0 ? 1 : 0, std::max(1, sizes.noted)),
+        prompted(sizes.model, 1, sizes.remembered),
         in_force(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),
         queries(sizes.model, sizes.query_parts, sizes.records) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <zoomr/cache/plan.hpp>
+#include <zoomr/cache/step_layers.hpp>
 #include <zoomr/tier/page_pool.hpp>
 
 #include <algorithm>  // std::min
@@ -23,6 +24,21 @@ const char* cache_problem(const shape& model, const Policy& policy, const config
                                                        : nullptr;
 }
 
+/// nullptr, or the sentence that says why no cache can be made although its size is known: without a table of classes
+/// segments would not end where the policy means them to.
+template <class Policy>
+const char* classes_problem(const Policy& policy, const config& limits) {
+  const char* problem = nullptr;
+  Policy::each_component(policy, [&](const auto& part) {
+    if (class_reader<std::remove_cvref_t<decltype(part)>> && limits.classes.size() == 0) {
+      problem =
+          "config: classes is empty, but the policy's segments or choices depend on classes of tokens: give the "
+          "token_class of each token id, or as many plain ones";
+    }
+  });
+  return problem;
+}
+
 /// Opens the first sequence that is not open.
 /// @throws error(capacity) if all are
 template <class State>
@@ -30,7 +46,7 @@ sequence open_sequence(std::vector<State>& states) {
   for (std::size_t id = 0; id < states.size(); ++id) {
     if (states[id].open) continue;
     states[id].open = true;
-    return {static_cast<index>(id)};
+    return {static_cast<index>(id), states[id].generation};
   }
   throw error(errc::capacity,
               "all " + std::to_string(states.size()) + " sequences are open; close one or raise config.sequences");
@@ -38,20 +54,31 @@ sequence open_sequence(std::vector<State>& states) {
 
 template <class State>
 State& expect_open(std::vector<State>& states, sequence seq) {
+  const auto sequences = static_cast<index>(states.size());
   ZOOMR_EXPECTS(
-      seq.id >= 0 && seq.id < static_cast<index>(states.size()) && states[static_cast<std::size_t>(seq.id)].open,
-      "the sequence is not open");
-  return states[static_cast<std::size_t>(seq.id)];
+      seq.id >= 0 && seq.id < sequences,
+      "sequence " + std::to_string(seq.id) + " is not open: config.sequences is " + std::to_string(sequences));
+  State& of = states[static_cast<std::size_t>(seq.id)];
+  const bool stale = seq.generation != of.generation;
+  ZOOMR_EXPECTS(of.open && !stale, "sequence " + std::to_string(seq.id) + " is not open" +
+                                       (stale ? ": it was closed, and another may have its id since" : ""));
+  return of;
 }
 
 /// Checks item `i` of a step against the others and its sequence.
 /// @return the state of its sequence
 template <class State>
-State& expect_item(std::vector<State>& states, view<const step_item> items, index i) {
+State& expect_item(std::vector<State>& states, view<const step_item> items, index i, const config& limits) {
   const step_item& item = items[i];
   State& stepped = expect_open(states, item.seq);
   ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
-  for (const token_id id : item.ids) ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative");
+  const index classes = limits.classes.size();
+  for (const token_id id : item.ids) {
+    ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative, but one is " + std::to_string(id));
+    ZOOMR_EXPECTS(classes == 0 || id < classes, "begin: token id " + std::to_string(id) +
+                                                    " has no class: config.classes has " + std::to_string(classes) +
+                                                    " entries, one for each id from 0 on");
+  }
   for (index before = 0; before < i; ++before) {
     ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
   }
@@ -59,16 +86,21 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
   return stepped;
 }
 
-/// Checks that a step which ends a prompt brings the queries that retention observes.
+/// Checks that at a step which ends a prompt all queries that retention observes then are remembered, or come with it.
 template <class Policy>
 void expect_observed(const Policy& policy, const token_state<Policy>& state, const step_item& item) {
   if constexpr (decltype(policy.retain)::observes) {
     const auto prompt =
         static_cast<index>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
     const bool decides = item.prompt_ends && !policy.zone.prompt && policy.retain.kept(prompt) < prompt;
-    const bool all_here = decltype(policy.retain)::accumulates || item.ids.size() >= policy.retain.observed(prompt);
-    ZOOMR_EXPECTS(!decides || all_here,
-                  "begin: the last chunk of the prompt must hold all tokens that retention observes");
+    if (!decides || decltype(policy.retain)::accumulates) return;
+    const index from = prompt - policy.retain.observed(prompt);
+    const index known = std::min(state.queries_from, state.tokens());
+    ZOOMR_EXPECTS(known <= from || state.tokens() <= from,
+                  "begin: at the end of the prompt retention observes the queries from token " + std::to_string(from) +
+                      " on, but those before token " + std::to_string(known) +
+                      " are not known any more: attend or observe each chunk that holds some, or roll back to token " +
+                      std::to_string(from) + " and pass the rest again");
   }
 }
 

@@ -4,7 +4,8 @@
 
 #include <zoomr/concepts.hpp>
 
-#include <algorithm>  // std::max
+#include <algorithm>  // std::max, std::min
+#include <cstdint>    // std::uint32_t
 #include <vector>     // std::vector
 
 namespace zoomr {
@@ -17,6 +18,7 @@ struct token_state {
   using segmenter_state = typename segmenter_type::state;
 
   bool open = false;
+  std::uint32_t generation = 0;              // of the sequences that have had this place
   bool stale_summaries = false;              // some were made for a commit that has failed
   index prompt_end = -1;                     // first position after the prompt; -1 while it is still coming
   std::vector<token_class> classes;          // [tokens]
@@ -30,6 +32,7 @@ struct token_state {
   index keeping = 0;        // will be kept of each lane if the step that ends the prompt is committed; 0: everything
   index compacted_end = 0;  // first position after what has been compacted
   index observed_end = 0;   // tokens when some were last given up, or when attention was last added up
+  index queries_from = 0;   // the prompt's queries from this position on are remembered for its end
 
   index tokens() const { return static_cast<index>(classes.size()); }
   index segment_count() const { return static_cast<index>(segments.size()); }
@@ -60,6 +63,7 @@ struct token_state {
   /// last close, the tokens since are fed again.
   void go_back(const segmenter_type& segmenter, index to) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
+    queries_from = std::min(queries_from, to);
     classes.resize(static_cast<std::size_t>(to));
     while (!segments.empty() && segments.back().closed_at >= to) {
       segments.pop_back();
@@ -74,14 +78,15 @@ struct token_state {
     }
   }
 
-  /// As a new sequence; pages are the caller's to give back.
+  /// As a new sequence, which whoever knew the old one cannot name; pages are the caller's to give back.
   void forget_tokens() {
     open = stale_summaries = false;
+    ++generation;
     prompt_end = -1;
     classes.clear(), segments.clear(), after_close.clear();
     segmenting = {};
     evicted_pages = undo_floor = 0;
-    kept_each = keeping = compacted_end = observed_end = 0;
+    kept_each = keeping = compacted_end = observed_end = queries_from = 0;
   }
 };
 

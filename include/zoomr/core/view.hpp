@@ -6,6 +6,7 @@
 #include <zoomr/core/types.hpp>
 
 #include <cstddef>      // std::size_t
+#include <string>       // std::string, std::to_string
 #include <type_traits>  // std::is_convertible_v
 
 namespace zoomr {
@@ -126,6 +127,32 @@ class view {
   index extent_[std::size_t{Rank}] = {};
   std::int64_t stride_[std::size_t{Rank}] = {};
 };
+
+/// "[4, 2, 8]"
+template <int Rank>
+std::string shape_text(const extents<Rank>& shape) {
+  std::string text = "[";
+  for (int d = 0; d < Rank; ++d) text += (d > 0 ? ", " : "") + std::to_string(shape.at[d]);
+  return text + "]";
+}
+template <class T, int Rank>
+std::string shape_text(const view<T, Rank>& of) {
+  extents<Rank> shape{};
+  for (int d = 0; d < Rank; ++d) shape.at[d] = of.extent(d);
+  return shape_text(shape);
+}
+
+/// Checks what a caller gives: "append: keys are [3, 2, 8], wanted [4, 2, 8]".
+/// @param what  the call and what was given: "append: keys are"
+/// @throws precondition_error for other extents, or if the last dimension has gaps
+template <class T, int Rank>
+void expect_extents(const char* what, const view<T, Rank>& given, const extents<Rank>& wanted) {
+  if (given.has_shape(wanted)) return;
+  const std::string shape = shape_text(given);
+  const bool gaps = shape == shape_text(wanted);
+  throw precondition_error("zoomr: " + std::string(what) + " " + shape + ", wanted " + shape_text(wanted) +
+                           (gaps ? " with a last dimension that has no gaps" : ""));
+}
 
 }  // namespace v0
 }  // namespace zoomr

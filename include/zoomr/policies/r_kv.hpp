@@ -7,13 +7,16 @@
 #include <zoomr/policy.hpp>
 #include <zoomr/retain/distinct_attention.hpp>
 
+#include <algorithm>  // std::min
+
 namespace zoomr {
 inline namespace v0 {
 namespace policies {
 
-/// `tokens` tokens of each lane, the 8 observed ones included.
+/// `tokens` tokens of each lane, the observed ones included: 8, or two thirds of them if those are fewer.
 constexpr auto r_kv_with(index tokens) {
-  return compose(distinct_attention{.tokens = tokens}, zones{.recent = unlimited});
+  return compose(distinct_attention{.tokens = tokens, .queries = std::min<index>(8, unchosen_share(tokens))},
+                 zones{.recent = unlimited});
 }
 
 inline constexpr auto r_kv = r_kv_with(1024);

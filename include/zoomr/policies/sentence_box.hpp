@@ -17,11 +17,11 @@ namespace policies {
 /// Whole sentences, or pieces of at most 8 tokens of them, by the smallest and largest value of each key coordinate:
 /// what one token of a sentence is needed for is not lost in a mean. The token's own query asks, for each KV head the
 /// best of its query heads decides, and nothing of the prompt is given up. Half of `tokens`, the budget of attended
-/// tokens, are the last ones.
+/// tokens, are the last ones; with the 4 sinks two thirds of it at most.
 constexpr auto sentence_box_with(index tokens) {
   return compose(sentences{.longest = 8}, key_box{}, box_bound{}, pooled_score{.over_group = pool::max},
-                 fill_budget{.tokens = tokens}, every_token{}, zones{.sinks = 4, .recent = tokens / 2},
-                 details_on_host{});
+                 fill_budget{.tokens = tokens}, every_token{},
+                 within_budget({.sinks = 4, .recent = tokens / 2}, tokens), details_on_host{});
 }
 
 inline constexpr auto sentence_box = sentence_box_with(1024);

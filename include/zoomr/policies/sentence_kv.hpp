@@ -15,18 +15,24 @@
 #include <zoomr/select/fill_budget.hpp>
 #include <zoomr/summarize/key_mean.hpp>
 
+#include <algorithm>  // std::min
+
 namespace zoomr {
 inline namespace v0 {
 namespace policies {
 
 /// SentenceKV with a budget of `tokens` attended tokens (tau), of which the prompt retains `ratio` times as many;
-/// ratio 0: all of it (r = infinity).
+/// ratio 0: all of it (r = infinity). Sinks, window and observed queries are 32 each, or fewer: two thirds of the
+/// budget, and of what the prompt retains, at most.
 constexpr auto sentence_kv_with(index tokens, float ratio, every_token refresh = {}) {
   const float retained = ratio * static_cast<float>(tokens);
   const bool all = ratio <= 0.0f || retained >= 2147483520.0f;
-  return compose(sentences{}, observed_attention{.tokens = all ? unlimited : static_cast<index>(retained)}, key_mean{},
-                 running_mean{}, mean_dot{}, fill_budget{.tokens = tokens}, refresh,
-                 zones{.sinks = 32, .recent = 32, .open = tokens > 32 ? tokens - 32 : 0}, details_on_host{});
+  const index kept = all ? unlimited : static_cast<index>(retained);
+  zones zone = within_budget({.sinks = 32, .recent = 32}, tokens);
+  zone.open = tokens > zone.sinks ? tokens - zone.sinks : 0;
+  return compose(sentences{}, observed_attention{.tokens = kept, .queries = std::min<index>(32, unchosen_share(kept))},
+                 key_mean{}, running_mean{}, mean_dot{}, fill_budget{.tokens = tokens}, refresh, zone,
+                 details_on_host{});
 }
 
 inline constexpr auto sentence_kv = sentence_kv_with(1024, 3.0f);

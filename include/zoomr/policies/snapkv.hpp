@@ -7,13 +7,16 @@
 #include <zoomr/policy.hpp>
 #include <zoomr/retain/observed_attention.hpp>
 
+#include <algorithm>  // std::min
+
 namespace zoomr {
 inline namespace v0 {
 namespace policies {
 
-/// `tokens` tokens of the prompt, the observed ones included.
+/// `tokens` tokens of the prompt, the observed ones included: 32, or two thirds of them if those are fewer.
 constexpr auto snapkv_with(index tokens) {
-  return compose(observed_attention{.tokens = tokens}, zones{.recent = unlimited});
+  return compose(observed_attention{.tokens = tokens, .queries = std::min<index>(32, unchosen_share(tokens))},
+                 zones{.recent = unlimited});
 }
 
 inline constexpr auto snapkv = snapkv_with(1024);

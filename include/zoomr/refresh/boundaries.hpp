@@ -15,6 +15,7 @@ inline namespace v0 {
 struct boundaries {
   using role = role::refresh;
   static constexpr const char* name = "boundaries";
+  static constexpr bool reads_classes = true;
   static constexpr bool each_token = false;
 
   bool ask_again = false;

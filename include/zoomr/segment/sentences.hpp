@@ -12,6 +12,7 @@ inline namespace v0 {
 struct sentences {
   using role = role::segmenter;
   static constexpr const char* name = "sentences";
+  static constexpr bool reads_classes = true;
   struct state {
     index begin = 0;
     friend constexpr bool operator==(const state&, const state&) = default;

@@ -22,6 +22,7 @@ inline namespace v0 {
 struct thoughts {
   using role = role::segmenter;
   static constexpr const char* name = "thoughts";
+  static constexpr bool reads_classes = true;
   enum class part : std::uint8_t { text, thought, waiting, summary };
   struct state {
     index begin = 0;      // first token of the open segment

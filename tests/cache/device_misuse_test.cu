@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes in a step of a device cache that the host can tell, each in a sentence.
+#include <cache/device_driving.hpp>
+#include <cache/small_policies.hpp>
+
+#include <doctest/doctest.h>
+
+namespace zoomr_test {
+namespace {
+
+using zoomr::sequence;
+using zoomr::step_item;
+using zoomr::stream;
+
+constexpr shape of_device{2, 4, 2, 8};
+using policy_type = std::remove_const_t<decltype(small::snapkv)>;
+using cache_type = zoomr::device_cache<policy_type, float, 8, 2>;
+
+/// The sentence of the precondition that `change` breaks; empty if it breaks none.
+template <class Change>
+std::string mistake_of(Change change) {
+  try {
+    change();
+  } catch (const zoomr::precondition_error& broken) {
+    return broken.what();
+  }
+  return {};
+}
+
+/// A cache on the device, and numbers for steps of up to 40 tokens.
+struct on_device {
+  zoomr::config limits = limits_for(60, 2);
+  device_array<std::byte> memory;
+  device_array<float> given, out;
+  cache_type cache;
+  const stream on{};
+
+  on_device()
+      : memory(cache_type::bytes(of_device, small::snapkv, limits, 2) + 256, std::byte{}),
+        given(40 * 4 * 8, 0.5f),
+        out(40 * 4 * 8, 0.0f),
+        cache(of_device, small::snapkv, limits, aligned(), stream{}, 2) {}
+  void* aligned() { return memory.data() + (256 - reinterpret_cast<std::uintptr_t>(memory.data()) % 256) % 256; }
+  zoomr::view<const float, 3> kv(index tokens) { return {given.data(), {tokens, 2, 8}}; }
+  zoomr::view<const float, 3> q(index tokens) { return {given.data(), {tokens, 4, 8}}; }
+  zoomr::view<float, 3> o(index tokens) { return {out.data(), {tokens, 4, 8}}; }
+
+  template <class Step>
+  void layer(Step& step, index at, index tokens) {
+    step.append(at, kv(tokens), kv(tokens), on);
+    step.attend(at, q(tokens), o(tokens), {}, on);
+  }
+  /// A sequence whose prompt of 12 tokens has ended.
+  sequence after_prompt() {
+    const sequence seq = cache.open();
+    const std::vector<token_id> prompt(12, plain_id);
+    auto step = cache.begin(seq, prompt, true);
+    step.start(on);
+    layer(step, 0, 12), layer(step, 1, 12);
+    step.commit(12, on);
+    return seq;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("calls of a device step that are forgotten, come twice or out of order are told") {
+  on_device given;
+  const std::vector<token_id> one{plain_id};
+  const sequence seq = given.after_prompt();
+  auto step = given.cache.begin(seq, one);
+  CHECK(mistake_of([&] { given.layer(step, 0, 1); }) ==
+        "zoomr: append: enqueue `start` before, and `restart` before the second pass");
+  step.start(given.on);
+  CHECK(mistake_of([&] { given.layer(step, 1, 1); }) ==
+        "zoomr: append: layers ascend on a device, so that layer 0 comes before layer 1");
+  CHECK(mistake_of([&] { step.attend(0, given.q(1), given.o(1), {}, given.on); }) ==
+        "zoomr: attend: append the keys of layer 0 before, in the same pass");
+  CHECK(mistake_of([&] { step.append(0, given.q(1), given.kv(1), given.on); }) ==
+        "zoomr: append: keys are [1, 4, 8], wanted [1, 2, 8]");
+  CHECK(mistake_of([&] { step.append(2, given.kv(1), given.kv(1), given.on); }) ==
+        "zoomr: append: there is no layer 2, the model has 2");
+  given.layer(step, 0, 1);
+  CHECK(mistake_of([&] { given.layer(step, 0, 1); }).find("was attended or observed") != std::string::npos);
+  CHECK(mistake_of([&] { step.commit(1, given.on); }) ==
+        "zoomr: commit: tokens of item 0 are accepted, but layer 1 of 2 was not appended");
+  step.append(1, given.kv(1), given.kv(1), given.on);
+  CHECK(mistake_of([&] { step.commit(1, given.on); }).find("layer 1 of 2 was not attended") != std::string::npos);
+  step.attend(1, given.q(1), given.o(1), {}, given.on);
+  CHECK(mistake_of([&] { step.commit(2, given.on); }) ==
+        "zoomr: commit: 2 tokens of item 0 are accepted, wanted 0 ... 1");
+  step.commit(1, given.on);
+  CHECK(given.cache.tokens(seq) == 13);
+}
+
+TEST_CASE("of a step for a graph all calls are made, or none, which a graph has made then") {
+  on_device given;
+  const std::vector<token_id> one{plain_id};
+  const sequence seq = given.after_prompt();
+  {
+    auto step = given.cache.begin(seq, one, false, true);
+    step.start(given.on);
+    const index any = given.cache.arrays().sizes.decode_tokens;
+    CHECK(mistake_of([&] { given.layer(step, 0, any - 1); }).find("wanted [" + std::to_string(any)) !=
+          std::string::npos);
+    given.layer(step, 0, any);
+    CHECK(mistake_of([&] { step.commit(1, given.on); }).find("layer 1 of 2 was not appended") != std::string::npos);
+  }
+  auto replayed = given.cache.begin(seq, one, false, true);
+  CHECK(mistake_of([&] { replayed.commit(1, given.on); }) == "");
+}
+
+TEST_CASE("a device cache refuses sequences that were closed, ids without a class, and ends that nobody has seen") {
+  on_device given;
+  const std::vector<token_id> one{plain_id}, behind{static_cast<token_id>(vocabulary)}, many(40, plain_id);
+  const sequence old = given.after_prompt();
+  given.cache.close(old);
+  const sequence seq = given.cache.open();
+  CHECK(mistake_of([&] { given.cache.begin(old, one); }) ==
+        "zoomr: sequence 0 is not open: it was closed, and another may have its id since");
+  CHECK(mistake_of([&] { given.cache.begin(seq, behind); }).find("token id 64 has no class") != std::string::npos);
+  {
+    auto step = given.cache.begin(seq, many);
+    step.start(given.on);
+    for (index layer = 0; layer < 2; ++layer) step.append(layer, given.kv(40), given.kv(40), given.on);
+    step.commit(40, given.on);
+  }
+  CHECK(mistake_of([&] { given.cache.begin(seq, one, true); }).find("from token 33 on") != std::string::npos);
+  given.cache.rollback(seq, 33);
+  const std::vector<token_id> rest(8, plain_id);
+  CHECK(given.cache.begin(seq, rest, true).tokens() == 8);
+}
+
+}  // namespace zoomr_test
