@@ -77,13 +77,14 @@ std::int64_t most_hits(const trace& of, index slots) {
 int run(int argc, char** argv) {
   if (argc < 2) decode::fail("usage: tier_hits FILE [SLOTS ...]");
   const trace of = tier_trace::trace_file(argv[1]).read();
+  const auto sizes = tier_trace::sizes_of(argc, argv, of.blocks());
   std::cout << "order,slots,bytes,hit_rate,fetched_per_pass_of_all_layers\n";
   const auto print = [&](const char* order, index slots, std::int64_t found) {
     std::cout << order << ',' << slots << ',' << slots * of.block_bytes << ','
               << static_cast<double>(found) / static_cast<double>(std::max<std::int64_t>(of.visits, 1)) << ','
               << static_cast<double>(of.visits - found) / std::max(of.circles(), 1.0) << '\n';
   };
-  for (const index slots : tier_trace::sizes_of(argc, argv, of.blocks())) {
+  for (const index slots : sizes) {
     print("least_recent", slots, hits<zoomr::least_recent>(of, slots));
     print("least_frequent", slots, hits<zoomr::least_frequent>(of, slots));
     print("farthest_use", slots, hits<zoomr::farthest_use>(of, slots));

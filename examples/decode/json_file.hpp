@@ -12,7 +12,6 @@
 #include <filesystem>    // std::filesystem::path
 #include <fstream>       // std::ifstream
 #include <optional>      // std::optional
-#include <set>           // std::set
 #include <string>        // std::string
 #include <string_view>   // std::string_view
 #include <system_error>  // std::error_code
@@ -22,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "input_error.hpp"
+#include "json_names.hpp"
 
 namespace decode {
 
@@ -96,16 +96,10 @@ inline void check_structure(std::string_view text, const std::string& where) {
 /// @param where  what to call the text in a complaint
 inline json parse_json(std::string_view text, const std::string& where) {
   check_structure(text, where);
-  std::vector<std::set<std::string>> names;  // of each object that is open
-  const auto watch = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) names.emplace_back();
-    if (event == json::parse_event_t::object_end) names.pop_back();
-    if (event == json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
-      fail(where, ": ", shown(value.get<std::string>()), " appears twice in one object");
-    return true;
-  };
+  repeated_names names(where);  // apart: a parser that is watched takes quadratic time for arrays of objects
   try {
-    return json::parse(text.begin(), text.end(), watch);
+    json::sax_parse(text.begin(), text.end(), &names);
+    return json::parse(text.begin(), text.end());
   } catch (const json::exception& error) {
     const std::string_view message = error.what();
     const auto prefix = message.find("] ");  // "[json.exception.…] "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library to load before the C library (LD_PRELOAD): writes to files that have no name, as a tier's file is, fail with
-// EIO after the first ZOOMR_TEST_WRITES.
+// A library to load before the C library (LD_PRELOAD): writes to files that have no name, as a tier's file is, fail
+// with EIO after the first ZOOMR_TEST_WRITES.
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
