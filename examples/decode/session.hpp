@@ -7,11 +7,10 @@
 
 #include <zoomr/kv_cache.hpp>
 
-#include <algorithm>    // std::max, std::min
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
-#include <vector>       // std::vector
+#include <algorithm>  // std::max, std::min
+#include <span>       // std::span
+#include <string>     // std::string
+#include <vector>     // std::vector
 
 #include "model.hpp"
 
@@ -113,13 +112,6 @@ class session {
 
   index pass(std::span<const zoomr::step_item> items, index first, bool every);
 
-  // The sentence of an error, without the library's name, which the next error puts before it again.
-  static std::string reason(std::string_view sentence) {
-    constexpr std::string_view name = "zoomr: ";
-    if (sentence.starts_with(name)) sentence.remove_prefix(name.size());
-    return std::string(sentence);
-  }
-
   model& net_;
   std::size_t chunk_;  // tokens of a prompt that pass together
   index draft_;        // tokens that `follow` passes at once
@@ -190,7 +182,7 @@ index session<Policy>::pass(std::span<const zoomr::step_item> items, index first
       index& tokens = accepted[static_cast<std::size_t>(i)];
       if (step.failure(i) == nullptr || tokens == 0) continue;
       tokens = 0;
-      failed += (failed.empty() ? "" : "; ") + reason(step.failure(i));
+      failed += (failed.empty() ? "" : "; ") + (step.failure(i) + zoomr::error::prefix.size());
     }
   } while (step.again(accepted));
   step.commit(accepted);

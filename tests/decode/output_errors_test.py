@@ -132,14 +132,15 @@ class Outputs(unittest.TestCase):
                 self.assertEqual([line.endswith("}\n") for line in f], kept * [True])
             self.assertEqual(run(command).returncode, 0)
         rows = self.path("rows")
-        self.refused(run((*self.perplexity, "--resume", rows), preexec_fn=at_most(30)), "rows: cannot be written any more")
+        self.refused(run((*self.perplexity, "--resume", rows), preexec_fn=at_most(30)),
+                     "rows: cannot be written any more")
         self.assertEqual(os.path.getsize(rows), 0)
 
 
 class Tiers(unittest.TestCase):
     def decode(self, folder, *more, writes=None, policy="quest"):
-        command = (DECODE, "--model", LLAMA, "--prompt", "= ; [ " * 60, "--policy", policy, "--set", "zones.dense_layers=0",
-                   "--set", "fixed_pages.longest=4", "--set", "best_segments.segments=1", "--max-tokens", 8)
+        command = (DECODE, "--model", LLAMA, "--prompt", "= ; [ " * 60, "--policy", policy, "--set",
+                   "zones.dense_layers=0", "--set", "fixed_pages.longest=4", "--set", "best_segments.segments=1", "--max-tokens", 8)
         refused = run((*command, "--tiers", "device=1")).stderr.decode()
         device = int(re.search("at least ([0-9]+)", refused)[1])
         refused = run((*command, "--tiers", f"device={device},host=1,file={folder}/details:1GiB")).stderr.decode()
@@ -170,4 +171,4 @@ class Tiers(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=1)
+    unittest.main(argv=sys.argv[:1] + sys.argv[6:], verbosity=1)
