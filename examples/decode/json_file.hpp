@@ -66,11 +66,11 @@ inline std::string read_text(const std::filesystem::path& path, std::uint64_t mo
 }
 
 /// Ends with an input_error if brackets nest deeper than 64 (real files need about ten levels, and walking over a deep
-/// value could exhaust the stack), or if there are more than 2^23 values (the largest tokenizer.json in use have some
+/// value could exhaust the stack), or if there are more than 2^22 values (the largest tokenizer.json in use have some
 /// two million; each takes far more memory than its two bytes here).
 inline void check_structure(std::string_view text, const std::string& where) {
   constexpr int deepest = 64;
-  constexpr std::size_t most_values = std::size_t{1} << 23;
+  constexpr std::size_t most_values = std::size_t{1} << 22;
   int depth = 0;
   std::size_t values = 1;
   bool in_string = false;

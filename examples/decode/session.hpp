@@ -145,9 +145,9 @@ session<Policy>::~session() = default;
 // of item i, of its last token or of every one, become those of sequence first + i.
 //
 // Under tiers the pages of a sequence may not come: a matter of that one alone. Its outputs are NaN, so it is asked
-// for after each pass, and none of its tokens are accepted; the others are committed. Then the reason is thrown: the
-// sequence is what it was before the step, which may be tried again. Pages that fail in `again` or `commit` throw
-// there.
+// for after each pass, and none of its tokens are accepted; the others are committed (docs/errors.md). Then the reason
+// is thrown: the sequence is what it was before the step, which may be tried again. Pages that fail in `again` or
+// `commit` throw there.
 template <class Policy>
 index session<Policy>::pass(std::span<const zoomr::step_item> items, index first, bool every) {
   auto step = cache_.begin(zoomr::view<const zoomr::step_item>(items));

@@ -241,7 +241,7 @@ class Bombs(Limits):
             f.write("[" + "[]," * (1 << 24) + "[]]")
         def little():
             resource.setrlimit(resource.RLIMIT_AS, (BOUNDED, BOUNDED))
-        self.refused("there are more than 8388608 values", DECODE, "--model", copy, "--prompt", "=", preexec_fn=little)
+        self.refused("there are more than 4194304 values", DECODE, "--model", copy, "--prompt", "=", preexec_fn=little)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ class line_file {
   template <class Each>
   line_file(const std::string& path, Each each) : path_(path) {
     if (path.empty()) return;
-    const std::size_t whole = is_there(path) ? read(each) : 0;
+    const off_t cut = is_there(path) ? read(each) : 0;
     file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(whole)) != 0) refuse("cannot be written", errno);
+    if (file_ < 0) refuse("cannot be written", errno);
+    if (cut > 0 && ::ftruncate(file_, ::lseek(file_, 0, SEEK_END) - cut) != 0) refuse("cannot be written", errno);
   }
   line_file(const line_file&) = delete;
   line_file& operator=(const line_file&) = delete;
@@ -47,19 +48,18 @@ class line_file {
  private:
   [[noreturn]] void refuse(const char* what, int error) const { fail(path_, ": ", what, ": ", std::strerror(error)); }
 
-  /// @return  the bytes of its whole lines
+  /// @return  bytes of a last line that was cut short
   template <class Each>
-  std::size_t read(Each each) {
-    const std::string all = read_text(path_, std::uint64_t{1} << 30);
-    std::istringstream text(all);
+  off_t read(Each each) {
+    std::istringstream text(read_text(path_, std::uint64_t{1} << 30));
     std::string line;
     for (int number = 1; std::getline(text, line); ++number) {
       const std::string where = path_ + ": line " + std::to_string(number);
       const bool cut_short = text.eof() && number > 1;  // a file whose first line is not ours stays as it is
-      if (cut_short) return all.size() - line.size();
+      if (cut_short) return static_cast<off_t>(line.size());
       each(parse_json(line, where), where);
     }
-    return all.size();
+    return 0;
   }
 
   std::string path_;
