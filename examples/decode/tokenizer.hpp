@@ -81,6 +81,7 @@ class tokenizer {
       while (token->lstrip && first > done && is_space(text[first - 1])) --first;
       while (token->rstrip && last < text.size() && is_space(text[last])) ++last;
       encode_part(text.substr(done, first - done), done, options, matching, ids);
+      if (ids.size() > options.most) break;
       ids.push_back(token->id);
       done = at = last;
     }
