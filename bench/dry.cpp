@@ -35,5 +35,9 @@ int main() {
     std::fflush(stdout);
   }
   std::printf("%zu rows, %d faults\n", rows().size(), faults);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fputs("bench_dry: standard output: cannot be written\n", stderr);
+    return 2;
+  }
   return faults == 0 ? 0 : 1;
 }

@@ -4,11 +4,24 @@
 
 #include <rows.hpp>
 
-#include <cstdio>  // std::puts
+#include <cstdio>       // std::puts
+#include <iostream>     // std::cout
+#include <string_view>  // std::string_view
 
 namespace {
 
 bool failed = false;
+
+/// The file of --benchmark_out, which must be whole.
+class whole_json : public benchmark::JSONReporter {
+ public:
+  void Finalize() override {
+    benchmark::JSONReporter::Finalize();
+    if (GetOutputStream().flush()) return;
+    std::fputs("the file of --benchmark_out: cannot be written\n", stderr);
+    failed = true;
+  }
+};
 
 void report(benchmark::State& state, const zoomr_bench::row& row) {
   try {
@@ -48,6 +61,12 @@ int main(int argc, char** argv) {
   add_choose_rows();
   add_attend_rows();
 #endif
+  bool to_file = false, as_json = true;  // Google Benchmark takes a reporter of ours only where there is such a file
+  for (int a = 1; a < argc; ++a) {
+    const std::string_view option = argv[a];
+    to_file = to_file || option.starts_with("--benchmark_out=");
+    if (option.starts_with("--benchmark_out_format=")) as_json = option.ends_with("=json");
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   for (const row& each : rows()) {
@@ -58,6 +77,11 @@ int main(int argc, char** argv) {
         ->Repetitions(5)
         ->DisplayAggregatesOnly();
   }
-  benchmark::RunSpecifiedBenchmarks();
+  whole_json file;
+  benchmark::RunSpecifiedBenchmarks(nullptr, to_file && as_json ? &file : nullptr);
+  if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fputs("standard output: cannot be written\n", stderr);
+    failed = true;
+  }
   return failed ? 1 : 0;
 }

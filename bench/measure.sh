@@ -93,5 +93,6 @@ fi
 
 if [ -z "${ZOOMR_DRY:-}" ]; then
   { cat "$out/parts.txt"; echo; python3 "$here/table.py" "$out"/*.json; } 2>&1 | tee "$out/summary.txt"
+  [ "${PIPESTATUS[1]}" -eq 0 ] || failed=1
 fi
 exit $failed

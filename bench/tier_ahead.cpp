@@ -4,11 +4,12 @@
 // into empty slots and those whose blocks their layer has passed over. Prints lines of comma-separated values;
 // tier_hits.py draws them.
 #include <algorithm>  // std::find, std::max, std::min
-#include <iostream>   // std::cout, std::cerr
+#include <iostream>   // std::cout
 #include <map>        // std::map
 #include <string>     // std::string
 #include <vector>     // std::vector
 
+#include "../examples/decode/output.hpp"
 #include "tier_trace.hpp"
 
 namespace {
@@ -201,14 +202,8 @@ double share(std::int64_t part, std::int64_t rest) {
   return static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(part + rest, 1));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  using zoomr::index;  // <strings.h> has one too
-  if (argc < 2) {
-    std::cerr << "tier_ahead: usage: tier_ahead FILE [SLOTS ...]\n";
-    return 2;
-  }
+int run(int argc, char** argv) {
+  if (argc < 2) decode::fail("usage: tier_ahead FILE [SLOTS ...]");
   trace of = tier_trace::trace_file(argv[1]).read();
   const auto sizes = tier_trace::sizes_of(argc, argv, of.blocks());
   const auto next = next_choices(of);
@@ -232,4 +227,10 @@ int main(int argc, char** argv) {
     }
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return decode::run_program("tier_ahead", [&] { return run(argc, argv); });
 }

@@ -2,11 +2,12 @@
 // How often a device of some size has what is read: replays what `zoomr-decode --trace-pages FILE` has written, for
 // each order of replacement and many sizes. Prints lines of comma-separated values; tier_hits.py draws them.
 #include <algorithm>  // std::find, std::max
-#include <iostream>   // std::cout, std::cerr
+#include <iostream>   // std::cout
 #include <set>        // std::set
 #include <utility>    // std::pair
 #include <vector>     // std::vector
 
+#include "../examples/decode/output.hpp"
 #include "tier_trace.hpp"
 
 namespace {
@@ -73,26 +74,27 @@ std::int64_t most_hits(const trace& of, index slots) {
   return found;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  using zoomr::index;  // <strings.h> has one too
-  if (argc < 2) {
-    std::cerr << "tier_hits: usage: tier_hits FILE [SLOTS ...]\n";
-    return 2;
-  }
+int run(int argc, char** argv) {
+  if (argc < 2) decode::fail("usage: tier_hits FILE [SLOTS ...]");
   const trace of = tier_trace::trace_file(argv[1]).read();
+  const auto sizes = tier_trace::sizes_of(argc, argv, of.blocks());
   std::cout << "order,slots,bytes,hit_rate,fetched_per_pass_of_all_layers\n";
   const auto print = [&](const char* order, index slots, std::int64_t found) {
     std::cout << order << ',' << slots << ',' << slots * of.block_bytes << ','
               << static_cast<double>(found) / static_cast<double>(std::max<std::int64_t>(of.visits, 1)) << ','
               << static_cast<double>(of.visits - found) / std::max(of.circles(), 1.0) << '\n';
   };
-  for (const index slots : tier_trace::sizes_of(argc, argv, of.blocks())) {
+  for (const index slots : sizes) {
     print("least_recent", slots, hits<zoomr::least_recent>(of, slots));
     print("least_frequent", slots, hits<zoomr::least_frequent>(of, slots));
     print("farthest_use", slots, hits<zoomr::farthest_use>(of, slots));
     print("future_known", slots, most_hits(of, slots));
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return decode::run_program("tier_hits", [&] { return run(argc, argv); });
 }

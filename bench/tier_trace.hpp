@@ -4,15 +4,18 @@
 
 #include <zoomr/tier/tiered_pool.hpp>
 
-#include <array>     // std::array
-#include <cstdlib>   // std::exit
-#include <fstream>   // std::ifstream
-#include <iostream>  // std::cerr
-#include <map>       // std::map
-#include <sstream>   // std::istringstream
-#include <string>    // std::string
-#include <utility>   // std::exchange
-#include <vector>    // std::vector
+#include <array>    // std::array
+#include <cerrno>   // errno
+#include <cstring>  // std::strerror
+#include <fstream>  // std::ifstream
+#include <map>      // std::map
+#include <sstream>  // std::istringstream
+#include <string>   // std::string
+#include <utility>  // std::exchange
+#include <vector>   // std::vector
+
+#include "../examples/decode/input_error.hpp"
+#include "../examples/decode/numbers.hpp"
 
 namespace tier_trace {
 
@@ -66,12 +69,13 @@ struct trace {
   }
 };
 
-/// Reads a trace, or says what is wrong with it and ends the program.
+/// Reads a trace, or throws decode::input_error, which says what is wrong with it.
 class trace_file {
  public:
   explicit trace_file(const std::string& path) : path_(path), in_(path) {}
 
   trace read() {
+    if (!in_) decode::fail(path_, ": the file cannot be read: ", std::strerror(errno));
     std::string line, pages, layers, bytes;
     std::getline(in_, line);
     if (!(std::istringstream(line) >> pages >> made_.layers >> layers >> made_.block_bytes >> bytes) ||
@@ -88,14 +92,12 @@ class trace_file {
         read_reading(words);
       }
     }
+    if (in_.bad()) decode::fail(path_, ": the file cannot be read to its end");
     return std::move(made_);
   }
 
  private:
-  [[noreturn]] void fail(const char* what) const {
-    std::cerr << path_ << ":" << line_ << ": " << what << '\n';
-    std::exit(2);
-  }
+  [[noreturn]] void fail(const char* what) const { decode::fail(path_, ":", line_, ": ", what); }
 
   reader read_reader(std::istream& words) const {
     reader of;
@@ -125,7 +127,9 @@ class trace_file {
       if (word == "|") {
         into = &next_.runners_up;
       } else {
-        into->push_back(std::atoi(word.c_str()));
+        const auto id = decode::whole_number<index>(word, 0, zoomr::unlimited);
+        if (!id) fail("no such segment");
+        into->push_back(*id);
       }
     }
   }
@@ -161,16 +165,15 @@ inline std::vector<index> sizes_up_to(index all) {
 }
 
 /// The sizes after the file on a command line; all that matter if there are none.
+/// @throws decode::input_error
 inline std::vector<index> sizes_of(int argc, char** argv, index all) {
   std::vector<index> sizes;
-  for (int a = 2; a < argc; ++a) sizes.push_back(static_cast<index>(std::atoi(argv[a])));
-  if (sizes.empty()) return sizes_up_to(all);
-  for (const index slots : sizes) {
-    if (slots >= pool::least_slots) continue;
-    std::cerr << argv[0] << ": a device has at least " << pool::least_slots << " slots\n";
-    std::exit(2);
+  for (int a = 2; a < argc; ++a) {
+    const auto slots = decode::whole_number<index>(argv[a], pool::least_slots, zoomr::unlimited);
+    if (!slots) decode::fail("SLOTS ", decode::wrong_number(argv[a], pool::least_slots, zoomr::unlimited));
+    sizes.push_back(*slots);
   }
-  return sizes;
+  return sizes.empty() ? sizes_up_to(all) : sizes;
 }
 
 }  // namespace tier_trace

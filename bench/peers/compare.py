@@ -13,6 +13,7 @@ import argparse
 import importlib
 import itertools
 import json
+import os
 import random
 import statistics
 import sys
@@ -100,8 +101,10 @@ class Bench:
     def add(self, made):
         """Everything is written at once: a time limit may come."""
         self.rows.append(made)
-        with open(self.out, "w", encoding="utf-8") as file:
+        beside = f"{self.out}.part"
+        with open(beside, "w", encoding="utf-8") as file:
             json.dump({"context": self.context, "benchmarks": self.rows}, file, indent=1)
+        os.replace(beside, self.out)  # a limit of time or of the disk leaves the rows before this one
 
     def skip(self, name, fault):
         sentence = str(fault).strip().splitlines()

@@ -3,12 +3,15 @@
 // `field`, which checks each value's type and range and knows the way to it for the complaint.
 #pragma once
 
+#include <sys/stat.h>  // stat
+
+#include <cerrno>        // errno
 #include <cstddef>       // std::size_t
 #include <cstdint>       // std::uint64_t
+#include <cstring>       // std::strerror
 #include <filesystem>    // std::filesystem::path
 #include <fstream>       // std::ifstream
 #include <optional>      // std::optional
-#include <set>           // std::set
 #include <string>        // std::string
 #include <string_view>   // std::string_view
 #include <system_error>  // std::error_code
@@ -18,19 +21,34 @@
 #include <nlohmann/json.hpp>
 
 #include "input_error.hpp"
+#include "json_names.hpp"
 
 namespace decode {
 
 using json = nlohmann::json;
 
+/// Whether something has that name. What cannot be known (a folder that may not be searched, a file in its place) is an
+/// input_error with the system's reason, not absence.
+inline bool is_there(const std::filesystem::path& path) {
+  struct stat found = {};
+  if (::stat(path.c_str(), &found) == 0) return true;
+  if (errno == ENOENT) return false;
+  fail(path.string(), ": it cannot be opened: ", std::strerror(errno));
+}
+
 /// Size of a regular file, in bytes; anything else (a folder, a pipe, nothing) is an input_error.
 inline std::uint64_t file_bytes(const std::filesystem::path& path) {
+  if (!is_there(path)) fail(path.string(), ": no such file");
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) fail(path.string(), ": no such file");
   if (!std::filesystem::is_regular_file(path, error)) fail(path.string(), ": not a regular file");
   const std::uint64_t bytes = std::filesystem::file_size(path, error);
   if (error) fail(path.string(), ": its size cannot be read: ", error.message());
   return bytes;
+}
+
+/// An input_error unless the file could be opened.
+inline void expect_open(const std::ifstream& file, const std::filesystem::path& path) {
+  if (!file.is_open()) fail(path.string(), ": the file cannot be read: ", std::strerror(errno));
 }
 
 /// A whole file as bytes.
@@ -42,15 +60,19 @@ inline std::string read_text(const std::filesystem::path& path, std::uint64_t mo
     fail(path.string(), ": the file has ", bytes, " bytes, and at most ", most_bytes, " are read");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   std::ifstream file(path, std::ios::binary);
+  expect_open(file, path);
   if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) fail(path.string(), ": the file cannot be read");
   return text;
 }
 
-/// Ends with an input_error if brackets nest deeper than 64: real files need about ten levels, and
-/// walking over a deep value could exhaust the stack.
-inline void check_nesting(std::string_view text, const std::string& where) {
+/// Ends with an input_error if brackets nest deeper than 64 (real files need about ten levels, and walking over a deep
+/// value could exhaust the stack), or if there are more than 2^22 values (the largest tokenizer.json in use have some
+/// two million; each takes far more memory than its two bytes here).
+inline void check_structure(std::string_view text, const std::string& where) {
   constexpr int deepest = 64;
+  constexpr std::size_t most_values = std::size_t{1} << 22;
   int depth = 0;
+  std::size_t values = 1;
   bool in_string = false;
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char c = text[at];
@@ -59,6 +81,8 @@ inline void check_nesting(std::string_view text, const std::string& where) {
       if (c == '"') in_string = false;
     } else if (c == '"') {
       in_string = true;
+    } else if (c == ',' && ++values > most_values) {
+      fail(where, ": there are more than ", most_values, " values");
     } else if ((c == '[' || c == '{') && ++depth > deepest) {
       fail(where, ": brackets nest more than ", deepest, " levels deep at byte ", at);
     } else if (c == ']' || c == '}') {
@@ -71,17 +95,11 @@ inline void check_nesting(std::string_view text, const std::string& where) {
 ///
 /// @param where  what to call the text in a complaint
 inline json parse_json(std::string_view text, const std::string& where) {
-  check_nesting(text, where);
-  std::vector<std::set<std::string>> names;  // of each object that is open
-  const auto watch = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) names.emplace_back();
-    if (event == json::parse_event_t::object_end) names.pop_back();
-    if (event == json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
-      fail(where, ": ", shown(value.get<std::string>()), " appears twice in one object");
-    return true;
-  };
+  check_structure(text, where);
+  repeated_names names(where);  // apart: a parser that is watched takes quadratic time for arrays of objects
   try {
-    return json::parse(text.begin(), text.end(), watch);
+    json::sax_parse(text.begin(), text.end(), &names);
+    return json::parse(text.begin(), text.end());
   } catch (const json::exception& error) {
     const std::string_view message = error.what();
     const auto prefix = message.find("] ");  // "[json.exception.…] "

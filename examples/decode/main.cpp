@@ -2,14 +2,16 @@
 // zoomr-decode: generates text with a Hugging Face checkpoint under one policy or several, and says what each
 // has cost. Bad input ends with exit code 2 and one sentence.
 #include <chrono>    // std::chrono::steady_clock
-#include <fstream>   // std::ofstream
 #include <iostream>  // std::cout, std::cerr
+#include <memory>    // std::make_unique
 #include <optional>  // std::optional
 
 #include <CLI/CLI.hpp>
 
 #include "device/decoder.hpp"
 #include "ledger/demo.hpp"
+#include "number_option.hpp"
+#include "output.hpp"
 #include "page_trace.hpp"
 #include "policies.hpp"
 #include "progress.hpp"
@@ -44,15 +46,29 @@ struct options {
 };
 
 std::vector<token_id> encode_prompt(const tokenizer& words, const std::string& text, const model_config& config) {
-  std::vector<token_id> ids = words.encode(text, {.allow_unknown = false});
+  const std::size_t most = config.context - 1;  // the first token that is written needs a place too
+  std::vector<token_id> ids = words.encode(text, {.allow_unknown = false, .most = most});
   if (ids.empty()) {
     const auto bos = words.bos() ? words.bos() : config.bos;
     if (!bos) fail("the prompt is empty, and this model has no BOS token to begin with");
     ids.push_back(*bos);
   }
-  if (ids.size() >= config.context)
-    fail("the prompt has ", ids.size(), " tokens, but this model's context is ", config.context);
+  if (ids.size() > most)
+    fail("the prompt has more than ", most, " tokens, but this model's context is ", config.context);
   return ids;
+}
+
+/// The text to continue. One that cannot fit is refused before it is read.
+std::string prompt_text(const options& given, const tokenizer& words, const model_config& config) {
+  const std::uint64_t most = std::min<std::uint64_t>(words.most_bytes(config.context), std::uint64_t{1} << 30);
+  const auto expect_room = [&](std::uint64_t bytes) {
+    if (bytes > most)
+      fail("the prompt has ", bytes, " bytes, but this model's context of ", config.context, " tokens holds at most ",
+           most);
+  };
+  if (given.prompt_file.empty()) return expect_room(given.prompt.size()), given.prompt;
+  expect_room(file_bytes(given.prompt_file));
+  return read_text(given.prompt_file, most);
 }
 
 /// Everything that the runs have in common.
@@ -63,6 +79,7 @@ struct job {
   std::vector<zoomr::token_class> classes;  // [V]
   std::vector<token_id> prompt;
   std::size_t runs = 1;
+  std::vector<std::string> notes;  // told once a run goes on: an error stays one sentence
 
   bool ends(token_id id) const {
     const auto& eos = config.eos;
@@ -76,14 +93,11 @@ struct job {
   index tokens() const { return static_cast<index>(prompt.size()) + most_tokens(); }
 };
 
-/// A file of one run: FILE, or FILE.policy-budget of several runs; not open if none is wanted.
-std::ofstream for_run(const job& work, std::string path, const policy_choice& choice) {
-  std::ofstream made;
-  if (path.empty()) return made;
+/// A file of one run: FILE, or FILE.policy-budget of several runs; nullptr if none is wanted.
+std::unique_ptr<output_file> for_run(const job& work, std::string path, const policy_choice& choice) {
+  if (path.empty()) return nullptr;
   if (work.runs > 1) path += "." + choice.name + "-" + std::to_string(choice.budget);
-  made.open(path, std::ios::binary);
-  if (!made) fail(path, ": cannot be written");
-  return made;
+  return std::make_unique<output_file>(path);
 }
 
 /// Writes on after the prompt, with a session of the host or of a device. Text streams as it comes unless JSON is
@@ -99,6 +113,7 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
     progress bar("prompt", work.prompt.size());
     run.prompt(work.prompt, [&](std::size_t count) { bar.at(count); });
   }
+  for (const std::string& note : std::exchange(work.notes, {})) std::cerr << "note: " << note << '\n';
   progress bar(choice.name, work.given.json ? static_cast<std::size_t>(most) : 0);
   sampler sample(work.given.sampling);
   text_stream stream(work.words, false);  // markers of thoughts and summaries are worth seeing
@@ -129,16 +144,17 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
                     std::ostream* logits_out) {
   session<Policy> run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits(),
                       work.given.tiers.segments);
-  std::ofstream file = for_run(work, work.given.pages_file, choice);
+  const auto file = for_run(work, work.given.pages_file, choice);
   std::optional<page_trace> pages;
-  if (file.is_open()) {
-    pages.emplace(file, zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, policy.agree.per);
+  if (file) {
+    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, policy.agree.per);
     run.cache().trace(&pages->records);
     run.cache().trace_choices(&pages->choices);
   }
   run_report report = write(work, choice, run, logits_out, [&] {
     if (pages) pages->flush(run.cache().segments(run.at(0)));
   });
+  if (file) file->finish();
   const zoomr::sequence seq = run.at(0);
   report.options = describe(policy);
   report.stats = run.cache().stats(seq);
@@ -149,6 +165,7 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   report.bytes = run.cache().bytes(seq);
   if constexpr (zoomr::tiered_store<decltype(policy.store)>) {
     const zoomr::memory_use capacity = run.cache().capacity();
+    report.device_peak = capacity.total();  // what the arena has taken, not what a step needs of it
     report.more["tiers"] = to_json(run.cache().tiers(), capacity);
     if (!work.given.json) std::cerr << '\n' << in_words(run.cache().tiers(), capacity);
   }
@@ -210,14 +227,13 @@ void decode_text(const options& given) {
     net.emplace(load_model(given.directory));
   const model_config config = net ? net->config() : read_config(given.directory);
   const tokenizer words(given.directory, config.vocab);
-  job work{given, config, words, classify(words, config.vocab, given.delimiters), {}, all.size()};
-  const std::string text =
-      given.prompt_file.empty() ? given.prompt : read_text(given.prompt_file, std::uint64_t{1} << 30);
+  job work{given, config, words, classify(words, config.vocab, given.delimiters), {}, all.size(), {}};
+  const std::string text = prompt_text(given, words, config);
   work.prompt = encode_prompt(words, text, config);
   const auto on = net ? nullptr : device::load(given.directory, config, work.tokens());
   const auto ends_sentence = [](zoomr::token_class of) { return zoomr::has(of, zoomr::token_class::delimiter); };
   if (!given.json && std::none_of(work.classes.begin(), work.classes.end(), ends_sentence))
-    std::cerr << "note: no token of this model ends a sentence, so nothing refreshes there; see --delimiters\n";
+    work.notes.push_back("no token of this model ends a sentence, so nothing refreshes there; see --delimiters");
   std::vector<run_report> runs;
   for (const policy_choice& choice : all) {
     if (!given.json && all.size() > 1) {
@@ -225,14 +241,15 @@ void decode_text(const options& given) {
       if (choice.budget > 0) std::cout << ", budget " << choice.budget;
       std::cout << '\n';
     }
-    std::ofstream logits = for_run(work, given.logits_file, choice);
+    const auto logits = for_run(work, given.logits_file, choice);
     with_policy(choice, [&](const auto& policy) {
-      std::ostream* logits_out = logits.is_open() ? &logits : nullptr;
+      std::ostream* logits_out = logits ? &logits->stream() : nullptr;
       if (given.tiers.given() && net)
         return runs.push_back(generate(work, choice, with_store(policy, zoomr::tiered<>{}), *net, logits_out));
       runs.push_back(net ? generate(work, choice, policy, *net, logits_out)
                          : generate(work, choice, policy, *on, logits_out));
     });
+    if (logits) logits->finish();
     if (!given.json) std::cout << "\n\n";
   }
   if (given.json)
@@ -259,7 +276,7 @@ int run(int argc, char** argv) {
   app.add_option("--policy", given.policies, "names, see --list-policies")->delimiter(',')->capture_default_str();
   app.add_option("--budget", given.budgets, "one run for each; what it limits depends on the policy")
       ->delimiter(',')
-      ->check(CLI::Range(1, zoomr::unlimited));
+      ->transform(number_in(1, zoomr::unlimited));
   app.add_option("--set", given.settings, "component.field=value, see --list-policies");
   app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
       ->delimiter(' ');
@@ -271,11 +288,11 @@ int run(int argc, char** argv) {
                  "memory, which a device needs pinned; "
                  "segments=N: room in the index, which is on the device");
   app.add_option("--max-tokens", given.max_tokens, "to generate at most")
-      ->check(CLI::Range(1, zoomr::unlimited))
+      ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
   app.add_option("--temperature", given.sampling.temperature, "0: greedy")->capture_default_str();
   app.add_option("--top-p", given.sampling.top_p, "of the likeliest tokens")->capture_default_str();
-  app.add_option("--seed", given.sampling.seed, "of the sampler")->capture_default_str();
+  app.add_option("--seed", given.sampling.seed, "of the sampler")->transform(seed_number())->capture_default_str();
   app.add_option("--dump-logits", given.logits_file,
                  "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
   app.add_option("--trace-pages", given.pages_file,
@@ -305,12 +322,5 @@ int run(int argc, char** argv) {
 }  // namespace decode
 
 int main(int argc, char** argv) {
-  try {
-    return decode::run(argc, argv);
-  } catch (const decode::input_error& wrong) {
-    std::cerr << "zoomr-decode: " << wrong.what() << '\n';
-  } catch (const std::exception& wrong) {
-    std::cerr << "zoomr-decode: " << wrong.what() << '\n';
-  }
-  return 2;
+  return decode::run_program("zoomr-decode", [&] { return decode::run(argc, argv); });
 }

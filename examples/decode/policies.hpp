@@ -5,11 +5,12 @@
 #include <zoomr/zoomr.hpp>
 
 #include <charconv>     // std::from_chars
+#include <cmath>        // std::isfinite
 #include <span>         // std::span
 #include <sstream>      // std::ostringstream
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_same_v
+#include <type_traits>  // std::is_floating_point_v, std::is_same_v
 #include <vector>       // std::vector
 
 #include "input_error.hpp"
@@ -72,8 +73,9 @@ template <class T>
 T parse_number(std::string_view text, std::string_view setting) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    fail("--set ", setting, ": ", shown(text), " is not a number that fits");
+  bool fits = error == std::errc() && end == text.data() + text.size();
+  if constexpr (std::is_floating_point_v<T>) fits = fits && std::isfinite(value);
+  if (!fits) fail("--set ", setting, ": ", shown(text), " is not a number that fits");
   return value;
 }
 
@@ -170,6 +172,14 @@ int apply(Policy& policy, const std::vector<std::string>& settings) {
     });
   }
   return applied;
+}
+
+/// "zones.sinks, zones.recent, ...": what --set can set of a policy.
+template <class Policy>
+std::string option_names(const Policy& policy) {
+  std::string out;
+  detail::each_field(policy, [&](const std::string& name, const auto&) { out += (out.empty() ? "" : ", ") + name; });
+  return out;
 }
 
 /// Calls visit(policy) with the policy of that name, its budget and settings applied.

@@ -6,19 +6,18 @@
 // overlap, and each tensor's bytes must be the product of its shape.
 #pragma once
 
-#include <algorithm>     // std::min, std::ranges::sort
-#include <bit>           // std::bit_cast, std::endian
-#include <cmath>         // std::isfinite
-#include <cstddef>       // std::size_t
-#include <cstdint>       // std::uint64_t
-#include <filesystem>    // std::filesystem::exists
-#include <fstream>       // std::ifstream
-#include <map>           // std::map
-#include <set>           // std::set
-#include <string>        // std::string
-#include <system_error>  // std::error_code
-#include <utility>       // std::pair
-#include <vector>        // std::vector
+#include <algorithm>   // std::min, std::ranges::sort
+#include <bit>         // std::bit_cast, std::endian
+#include <cmath>       // std::isfinite
+#include <cstddef>     // std::size_t
+#include <cstdint>     // std::uint64_t
+#include <filesystem>  // std::filesystem::path
+#include <fstream>     // std::ifstream
+#include <map>         // std::map
+#include <set>         // std::set
+#include <string>      // std::string
+#include <utility>     // std::pair
+#include <vector>      // std::vector
 
 #include "input_error.hpp"
 #include "json_file.hpp"
@@ -63,10 +62,9 @@ class safetensors {
   explicit safetensors(const std::filesystem::path& directory) {
     const auto single = directory / "model.safetensors";
     const auto index_file = directory / "model.safetensors.index.json";
-    std::error_code absent;
-    if (std::filesystem::exists(single, absent))
+    if (is_there(single))
       add_file(single);
-    else if (std::filesystem::exists(index_file, absent))
+    else if (is_there(index_file))
       add_shards(index_file);
     else
       fail(directory.string(), ": there is neither model.safetensors nor ", "model.safetensors.index.json");
@@ -96,6 +94,7 @@ class safetensors {
   template <class Stored, class Convert>
   static std::vector<float> read(const tensor_place& place, const std::string& where, Convert convert) {
     std::ifstream file(place.file, std::ios::binary);
+    expect_open(file, place.file);
     file.seekg(static_cast<std::streamoff>(place.begin));
     std::vector<float> values(place.bytes / sizeof(Stored));
     std::vector<Stored> piece(std::min<std::size_t>(values.size(), 1u << 16));
@@ -125,6 +124,7 @@ class safetensors {
     const std::uint64_t size = file_bytes(path);
     if (size < 8) fail(source_, ": the file has ", size, " bytes and no header");
     std::ifstream file(path, std::ios::binary);
+    expect_open(file, path);
     unsigned char prefix[8] = {};
     file.read(reinterpret_cast<char*>(prefix), 8);
     std::uint64_t length = 0;

@@ -9,6 +9,7 @@
 
 #include <algorithm>  // std::max, std::min
 #include <span>       // std::span
+#include <string>     // std::string
 #include <vector>     // std::vector
 
 #include "model.hpp"
@@ -142,6 +143,11 @@ session<Policy>::~session() = default;
 
 // One step: a first pass for all items, a second for those whose selection has just changed, then commit. The logits
 // of item i, of its last token or of every one, become those of sequence first + i.
+//
+// Under tiers the pages of a sequence may not come: a matter of that one alone. Its outputs are NaN, so it is asked
+// for after each pass, and none of its tokens are accepted; the others are committed (docs/errors.md). Then the reason
+// is thrown: the sequence is what it was before the step, which may be tried again. Pages that fail in `again` or
+// `commit` throw there.
 template <class Policy>
 index session<Policy>::pass(std::span<const zoomr::step_item> items, index first, bool every) {
   auto step = cache_.begin(zoomr::view<const zoomr::step_item>(items));
@@ -149,6 +155,7 @@ index session<Policy>::pass(std::span<const zoomr::step_item> items, index first
   for (index i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.tokens(i));
   std::vector<index> accepted;
   for (index i = 0; i < step.items(); ++i) accepted.push_back(every ? fewest : step.tokens(i));
+  std::string failed;
   bool second = false;
   do {
     ids_.clear(), positions_.clear(), rows_.clear(), goals_.clear();
@@ -171,8 +178,15 @@ index session<Policy>::pass(std::span<const zoomr::step_item> items, index first
     for (std::size_t r = 0; r < rows_.size(); ++r)
       std::copy_n(&rows_logits_[r * vocab], vocab, &logits_[static_cast<std::size_t>(goals_[r]) * vocab]);
     second = true;
+    for (index i = 0; i < step.items(); ++i) {
+      index& tokens = accepted[static_cast<std::size_t>(i)];
+      if (step.failure(i) == nullptr || tokens == 0) continue;
+      tokens = 0;
+      failed += (failed.empty() ? "" : "; ") + (step.failure(i) + zoomr::error::prefix.size());
+    }
   } while (step.again(accepted));
   step.commit(accepted);
+  if (!failed.empty()) throw zoomr::error(zoomr::errc::storage, failed);
   return fewest;
 }
 

@@ -5,10 +5,9 @@
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/store/tiered.hpp>
 
-#include <CLI/CLI.hpp>
-
 #include "device/decoder.hpp"
 #include "input_error.hpp"
+#include "numbers.hpp"
 #include "report.hpp"
 
 namespace decode {
@@ -33,14 +32,13 @@ struct tier_options {
 /// "device=64MiB,host=4GiB,file=PATH:16GiB,segments=100": a device, and under it host memory, and under that a file.
 /// @throws input_error if it says something else
 inline tier_options parse_tiers(const std::string& text) {
-  const auto size_of = [&](const std::string& value) {
-    std::string bytes = value;
-    try {
-      CLI::AsSizeValue(false)(bytes);
-      return static_cast<zoomr::byte_count>(std::stoull(bytes));
-    } catch (const std::exception&) {
-      fail("--tiers ", text, ": \"", value, "\" is not a size like 64MiB");
-    }
+  const auto size_of = [&](const std::string& value) -> zoomr::byte_count {
+    if (const auto bytes = size_in_bytes(value)) return *bytes;
+    fail("--tiers ", text, ": ", shown(value), " is not a size like 64MiB, of at least 1 byte and less than 2^63");
+  };
+  const auto segments_of = [&](const std::string& value) {
+    if (const auto count = whole_number<index>(value, 1, zoomr::unlimited)) return *count;
+    fail("--tiers ", text, ": segments ", wrong_number(value, index{1}, zoomr::unlimited));
   };
   tier_options made;
   for (std::size_t first = 0; first < text.size();) {
@@ -54,7 +52,7 @@ inline tier_options parse_tiers(const std::string& text) {
     } else if (tier == "host") {
       made.bytes.host = size_of(value);
     } else if (tier == "segments") {
-      made.segments = static_cast<index>(std::min<zoomr::byte_count>(size_of(value), zoomr::unlimited));
+      made.segments = segments_of(value);
     } else if (tier == "file" && value.rfind(':') != std::string::npos) {
       made.path = value.substr(0, value.rfind(':'));
       made.bytes.file = size_of(value.substr(value.rfind(':') + 1));

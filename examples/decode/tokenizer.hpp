@@ -9,7 +9,7 @@
 // gets the published ids. Added tokens are found in the text as it was given, "normalized" or not.
 #pragma once
 
-#include <array>          // std::array
+#include <algorithm>      // std::max
 #include <cstddef>        // std::size_t
 #include <filesystem>     // std::filesystem::path
 #include <optional>       // std::optional
@@ -17,9 +17,10 @@
 #include <string>         // std::string
 #include <string_view>    // std::string_view
 #include <unordered_set>  // std::unordered_set
-#include <utility>        // std::exchange, std::pair
+#include <utility>        // std::exchange
 #include <vector>         // std::vector
 
+#include "added_tokens.hpp"
 #include "bpe.hpp"
 #include "byte_alphabet.hpp"
 #include "config.hpp"
@@ -32,12 +33,17 @@
 namespace decode {
 
 struct encode_options {
-  bool add_special = true;    // the tokens that the tokenizer puts around a text, such as BOS
-  bool allow_unknown = true;  // false: a word that only <unk> could stand for is an input_error
+  bool add_special = true;                          // the tokens that the tokenizer puts around a text, such as BOS
+  bool allow_unknown = true;                        // false: a word that only <unk> could stand for is an input_error
+  std::size_t most = static_cast<std::size_t>(-1);  // ends after a piece that makes more ids than this
 };
 
 class tokenizer {
  public:
+  /// What a stranger's file can cost is bounded: texts of tokens have at most 4,096 bytes, a normalizer or a decoder 64
+  /// steps and 16 bytes for each that it is given, regular expressions steps and memory (see splitter.hpp), a template
+  /// 1,024 ids.
+  ///
   /// @param vocab  ids must be lower than this: model_config::vocab
   /// @throws       input_error
   explicit tokenizer(const std::filesystem::path& directory, std::size_t vocab = 1u << 22) : words_(vocab) {
@@ -62,9 +68,11 @@ class tokenizer {
     if (const auto bad = first_invalid_utf8(text); bad < text.size()) fail("the text is not UTF-8 at byte ", bad);
     std::vector<token_id> ids;
     if (options.add_special) ids = before_;
+    std::vector<splitter::matching> matching;
+    for (const splitter& split : splitters_) matching.emplace_back(split);
     std::size_t done = 0;  // the text before this byte has its ids
-    for (std::size_t at = 0; at < text.size();) {
-      const added_token* token = added_at(text, at);
+    for (std::size_t at = 0; at < text.size() && ids.size() <= options.most;) {
+      const added_token* token = added_.at(text, at);
       if (!token) {
         ++at;
         continue;
@@ -72,13 +80,23 @@ class tokenizer {
       std::size_t first = at, last = at + token->text.size();
       while (token->lstrip && first > done && is_space(text[first - 1])) --first;
       while (token->rstrip && last < text.size() && is_space(text[last])) ++last;
-      encode_part(text.substr(done, first - done), done, options, ids);
+      encode_part(text.substr(done, first - done), done, options, matching, ids);
+      if (ids.size() > options.most) break;
       ids.push_back(token->id);
       done = at = last;
     }
-    encode_part(text.substr(done), done, options, ids);
+    if (ids.size() <= options.most) encode_part(text.substr(done), done, options, matching, ids);
     if (options.add_special) ids.insert(ids.end(), after_.begin(), after_.end());
     return ids;
+  }
+
+  /// Bytes of a text beyond which it has more than `tokens` tokens; 16 times that where spaces or other parts of a text
+  /// may leave no token.
+  std::size_t most_bytes(std::size_t tokens) const {
+    bool drops = added_.strips();
+    for (const splitter& split : splitters_) drops = drops || split.drops();
+    for (const auto& [from, to] : normalizer_replacements_) drops = drops || to.size() < from.size();
+    return tokens * std::max<std::size_t>(1, words_.longest()) * (drops ? 16 : 1);
   }
 
   /// The bytes that a token writes; they need not be whole characters (see text_stream).
@@ -89,11 +107,13 @@ class tokenizer {
     if (joins_words_) return std::string(first ? "" : " ").append(text);
     if (writes_bytes_) return bytes_from_alphabet(text).value_or(std::string(text));
     std::string out(text);
-    for (const auto& [from, to] : decoder_replacements_) replace_all(out, from, to);
+    for (const auto& each : decoder_replacements_) each.apply(out, most_of(text), "decoder");
     if (byte_tokens_) out = byte_of(out).value_or(out);
     const std::size_t strips = first || strips_each_ ? strips_ : 0;
-    for (std::size_t n = 0; n < strips && out.starts_with(stripped_); ++n) out.erase(0, stripped_.size());
-    return out;
+    std::size_t begin = 0;
+    for (std::size_t n = 0; n < strips && out.compare(begin, stripped_.size(), stripped_) == 0; ++n)
+      begin += stripped_.size();
+    return out.substr(begin);
   }
 
   /// The text of ids, with U+FFFD for what is not UTF-8.
@@ -113,22 +133,35 @@ class tokenizer {
   std::optional<token_id> eos() const { return eos_; }
 
  private:
-  struct added_token {
-    std::string text;
-    token_id id;
-    bool lstrip, rstrip;  // swallows the spaces before it, after it
+  struct replacement {
+    std::string from, to;  // from: empty for the beginning of the text
+
+    /// @param most  bytes that `text` may have then; more is an input_error, before there are more
+    void apply(std::string& text, std::size_t most, const char* step) const {
+      const auto expect_room = [&](std::size_t bytes) {
+        if (bytes > most)
+          fail("the tokenizer's ", step, " makes more than ", most, " bytes of a text, 16 for each that it has");
+      };
+      if (from.empty()) return expect_room(text.size() + to.size()), static_cast<void>(text.insert(0, to));
+      std::string out;
+      std::size_t done = 0;
+      for (std::size_t at; (at = text.find(from, done)) != text.npos; done = at + from.size()) {
+        expect_room(out.size() + (at - done) + to.size());
+        out.append(text, done, at - done) += to;
+      }
+      expect_room(out.size() + (text.size() - done));
+      text = out.append(text, done);
+    }
   };
-  using replacement = std::pair<std::string, std::string>;  // from (empty: the beginning), to
+  static constexpr std::size_t most_steps = 64;          // of a normalizer, a pre-tokenizer, a decoder
+  static constexpr std::size_t longest_token = 4096;     // bytes
+  static constexpr std::size_t longest_pattern = 256;    // bytes that are replaced, or put in their place
+  static constexpr std::size_t longest_template = 1024;  // ids
+
+  /// Bytes that a normalizer or a decoder may make of a text: real ones need three for a space, and three at the start.
+  static std::size_t most_of(std::string_view text) { return 16 * text.size() + 64; }
 
   static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-  static void replace_all(std::string& text, const std::string& from, const std::string& to) {
-    std::string out;
-    std::size_t done = 0;
-    for (std::size_t at; (at = text.find(from, done)) != text.npos; done = at + from.size())
-      out.append(text, done, at - done) += to;
-    text = out.append(text, done);
-  }
 
   // The byte of "<0xNN>".
   static std::optional<std::string> byte_of(std::string_view text) {
@@ -139,39 +172,33 @@ class tokenizer {
     return std::string(1, static_cast<char>(high * 16 + low));
   }
 
-  // The added token that begins at text[at], the longest if there are several.
-  const added_token* added_at(std::string_view text, std::size_t at) const {
-    for (const added_token& token : added_[static_cast<unsigned char>(text[at])])
-      if (text.substr(at).starts_with(token.text)) return &token;
-    return nullptr;
-  }
-
   // A part without added tokens, which begins at byte `position` of the text.
   void encode_part(std::string_view part, std::size_t position, encode_options options,
-                   std::vector<token_id>& ids) const {
+                   std::vector<splitter::matching>& matching, std::vector<token_id>& ids) const {
     if (part.empty()) return;
     std::string text(part);
-    for (const auto& [from, to] : normalizer_replacements_)
-      if (from.empty())
-        text.insert(0, to);
-      else
-        replace_all(text, from, to);
+    for (const auto& each : normalizer_replacements_) each.apply(text, most_of(part), "normalizer");
     if (prefix_space_ && !text.starts_with(' ')) text.insert(0, 1, ' ');
     if (text.empty()) return;
 
-    std::vector<std::string_view> pieces = {text}, cut;
-    for (const splitter& split : splitters_) {
-      cut.clear();
-      for (const std::string_view piece : pieces) split(piece, cut);
-      pieces.swap(cut);
-    }
     const auto unknown = options.allow_unknown ? unknown_ : std::nullopt;
-    for (const std::string_view piece : pieces)
+    each_piece(text, 0, matching, [&](std::string_view piece) {
       if (!encode_piece(piece, unknown, ids)) {
         const bool moved = text.size() != part.size();  // then only the part's place is known
         fail("no token stands for ", shown(piece), " at byte ",
              position + (moved ? 0 : static_cast<std::size_t>(piece.data() - text.data())));
       }
+      return ids.size() <= options.most;
+    });
+  }
+
+  // visit(piece) for the pieces of a text after the splitters from `step` on, one after the other; until it is false.
+  template <class Visit>
+  bool each_piece(std::string_view text, std::size_t step, std::vector<splitter::matching>& matching,
+                  const Visit& visit) const {
+    if (step == splitters_.size()) return visit(text);
+    return splitters_[step](text, matching[step],
+                            [&](std::string_view piece) { return each_piece(piece, step + 1, matching, visit); });
   }
 
   bool encode_piece(std::string_view piece, std::optional<token_id> unknown, std::vector<token_id>& ids) const {
@@ -183,6 +210,9 @@ class tokenizer {
     return true;
   }
 
+  void add_token(const std::string& text, const field& id);
+  static void add_replacement(std::vector<replacement>& to, const field& step, replacement made);
+  static void expect_step(std::size_t there, const field& step);
   void read_model(const field& model);
   void read_added_tokens(const field& added);
   void read_normalizer(const field& step);
@@ -197,7 +227,7 @@ class tokenizer {
   bpe merges_;
   bool word_level_ = false;
   std::optional<token_id> unknown_, bos_, eos_;
-  std::array<std::vector<added_token>, 256> added_;  // by first byte, the longest first
+  added_tokens added_;
   std::unordered_set<token_id> special_;
   std::vector<replacement> normalizer_replacements_;
   std::vector<splitter> splitters_;  // each cuts the pieces of the one before

@@ -3,12 +3,11 @@
 // not known is an input_error, because a guess would give other ids without a word.
 #pragma once
 
-#include <algorithm>     // std::ranges::stable_sort
-#include <cstddef>       // std::size_t
-#include <filesystem>    // std::filesystem::path
-#include <string>        // std::string
-#include <string_view>   // std::string_view
-#include <system_error>  // std::error_code
+#include <algorithm>    // std::max
+#include <cstddef>      // std::size_t
+#include <filesystem>   // std::filesystem::path
+#include <string>       // std::string
+#include <string_view>  // std::string_view
 
 #include "input_error.hpp"
 #include "json_file.hpp"
@@ -35,13 +34,31 @@ inline std::string escaped(std::string_view text) {
 
 }  // namespace detail
 
+inline void tokenizer::add_token(const std::string& text, const field& id) {
+  if (text.size() > longest_token)
+    fail(id.where(), ": the token has ", text.size(), " bytes, but may have at most ", longest_token);
+  words_.add(text, id);
+}
+
+inline void tokenizer::add_replacement(std::vector<replacement>& to, const field& step, replacement made) {
+  expect_step(to.size(), step);
+  if (made.from.size() > longest_pattern || made.to.size() > longest_pattern)
+    fail(step.where(), " has a text of ", std::max(made.from.size(), made.to.size()), " bytes, but may have at most ",
+         longest_pattern);
+  to.push_back(std::move(made));
+}
+
+inline void tokenizer::expect_step(std::size_t there, const field& step) {
+  if (there >= most_steps) fail(step.where(), ": there are more than ", most_steps, " steps");
+}
+
 inline void tokenizer::read_model(const field& model) {
   const std::string type = model.text("type", model.find("merges") ? "BPE" : "");
   word_level_ = type == "WordLevel";
   if (!word_level_ && type != "BPE") detail::refuse_type(model, "BPE and WordLevel");
   const field vocab = model.at("vocab");
   if (!vocab.value().is_object()) fail(vocab.where(), " must be an object");
-  for (const auto& [text, id] : vocab.value().items()) words_.add(text, {id, vocab.where() + "." + shown(text)});
+  for (const auto& [text, id] : vocab.value().items()) add_token(text, {id, vocab.where() + "." + shown(text)});
   if (const auto unknown = model.find("unk_token")) unknown_ = words_.find(unknown->text());
   if (!word_level_) merges_ = bpe(model, words_);
 }
@@ -51,15 +68,12 @@ inline void tokenizer::read_added_tokens(const field& added) {
     const std::string& text = entry.at("content").text();
     if (text.empty()) fail(entry.where(), ".content is empty");
     if (entry.boolean("single_word", false)) fail(entry.where(), ".single_word is not known here");
-    words_.add(text, entry.at("id"));
+    add_token(text, entry.at("id"));
     const token_id id = *words_.find(text);
-    added_[static_cast<unsigned char>(text[0])].push_back(
-        {text, id, entry.boolean("lstrip", false), entry.boolean("rstrip", false)});
+    added_.add({text, id, entry.boolean("lstrip", false), entry.boolean("rstrip", false)});
     if (entry.boolean("special", false)) special_.insert(id);
   }
-  for (auto& tokens : added_)
-    std::ranges::stable_sort(tokens,
-                             [](const added_token& a, const added_token& b) { return a.text.size() > b.text.size(); });
+  added_.sort();
 }
 
 inline void tokenizer::read_normalizer(const field& step) {
@@ -67,11 +81,11 @@ inline void tokenizer::read_normalizer(const field& step) {
   if (type == "Sequence") {
     for (const field& part : step.at("normalizers").elements()) read_normalizer(part);
   } else if (type == "Prepend") {
-    normalizer_replacements_.emplace_back("", step.at("prepend").text());
+    add_replacement(normalizer_replacements_, step, {"", step.at("prepend").text()});
   } else if (type == "Replace") {
     const std::string& from = step.at("pattern").at("String").text();
     if (from.empty()) fail(step.where(), ".pattern is empty");
-    normalizer_replacements_.emplace_back(from, step.at("content").text());
+    add_replacement(normalizer_replacements_, step, {from, step.at("content").text()});
   } else if (type != "NFC") {
     detail::refuse_type(step, "NFC, Prepend, Replace and Sequence");
   }
@@ -83,6 +97,7 @@ inline void tokenizer::read_pre_tokenizer(const field& step) {
   constexpr const char* gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
   const std::string& type = step.at("type").text();
   if (reads_bytes_) fail(step.where(), " comes after ByteLevel, which must be the last");
+  expect_step(splitters_.size(), step);
   if (type == "Sequence") {
     for (const field& part : step.at("pretokenizers").elements()) read_pre_tokenizer(part);
   } else if (type == "Split") {
@@ -141,6 +156,8 @@ inline void tokenizer::read_template(const field& step) {
     const std::string& name = special->at("id").text();
     for (const field& id : step.at("special_tokens").at(name).at("ids").elements()) {
       if (words_.size() == 0) fail(id.where(), " is an id of an empty vocabulary");
+      if (before_.size() + after_.size() >= longest_template)
+        fail(step.where(), " puts more than ", longest_template, " tokens around a text");
       (after ? after_ : before_).push_back(static_cast<token_id>(id.count(0, words_.size() - 1)));
     }
   }
@@ -156,7 +173,7 @@ inline void tokenizer::read_decoder(const field& step) {
   } else if (type == "Replace") {
     const std::string& from = step.at("pattern").at("String").text();
     if (from.empty()) fail(step.where(), ".pattern is empty");
-    decoder_replacements_.emplace_back(from, step.at("content").text());
+    add_replacement(decoder_replacements_, step, {from, step.at("content").text()});
   } else if (type == "ByteFallback") {
     byte_tokens_ = true;
   } else if (type == "Fuse") {
@@ -173,8 +190,7 @@ inline void tokenizer::read_decoder(const field& step) {
 
 // Optional: names BOS and EOS, and asks for BOS where the template does not.
 inline void tokenizer::read_config(const std::filesystem::path& path) {
-  std::error_code absent;
-  if (!std::filesystem::exists(path, absent)) return;
+  if (!is_there(path)) return;
   const json text = read_json(path);
   const field config(text, path.string() + ": ");
   const auto named = [&](const char* name, std::optional<token_id>& id) {

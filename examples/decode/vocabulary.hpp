@@ -32,6 +32,7 @@ class vocabulary {
     if (fresh && texts_[number])
       fail(id.where(), ": ", shown(*texts_[number]), " and ", shown(text), " have the id ", number);
     texts_[number] = text;
+    longest_ = std::max(longest_, text.size());
   }
 
   std::optional<token_id> find(std::string_view text) const {
@@ -45,6 +46,9 @@ class vocabulary {
     return id >= 0 && at < texts_.size() && texts_[at] ? std::string_view(*texts_[at]) : "";
   }
 
+  /// Bytes of the longest text.
+  std::size_t longest() const { return longest_; }
+
   /// One more than the largest id.
   std::size_t size() const { return texts_.size(); }
 
@@ -55,6 +59,7 @@ class vocabulary {
   std::unordered_map<std::string, token_id, hash, std::equal_to<>> ids_;
   std::vector<std::optional<std::string>> texts_;
   std::size_t most_;
+  std::size_t longest_ = 0;
 };
 
 }  // namespace decode

@@ -203,7 +203,7 @@ class Perplexity(unittest.TestCase):
         refused("--passages", 0, says="--passages")
         refused("--policies", "zoom", says="there is no policy")
         refused("--policies", "window@4", says="smaller than sinks + window")
-        refused("--set", "zones.height=3", says="no chosen policy has such an option")
+        refused("--set", "zones.height=3", says="window has no such option, but")
         refused("--set", "observed_attention.queries=200", "--policies", "sentence_kv", says="at most 128")
         refused("--policies", "window+zones.height=3", says='window has no option "zones.height=3"')
         refused("--policies", "full+zones.recent=3", says="takes no settings")

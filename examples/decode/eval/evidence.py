@@ -136,11 +136,22 @@ def load():
         return json.load(f)
 
 
+def write_whole(path, text):
+    """A full disk leaves the file as it was."""
+    beside = f"{path}.{os.getpid()}.part"
+    try:
+        with open(beside, "w") as f:
+            f.write(text)
+        os.replace(beside, path)
+    finally:
+        if os.path.exists(beside):
+            os.unlink(beside)
+
+
 def save(document):
     document["best"] = BEST
     document["studies"] = {name: document["studies"][name] for name in STUDIES if name in document["studies"]}
-    with open(os.path.join(RESULTS, "evidence.json"), "w") as f:
-        f.write(json.dumps(document, indent=1) + "\n")
+    write_whole(os.path.join(RESULTS, "evidence.json"), json.dumps(document, indent=1) + "\n")
 
 
 def percent(run, key, interval=True):
@@ -244,8 +255,7 @@ def fill(document):
         if begin in page:
             before, rest = page.split(begin)
             page = before + begin + text + "\n" + end + rest.split(end, 1)[1]
-    with open(os.path.join(RESULTS, "evidence.md"), "w") as f:
-        f.write(page)
+    write_whole(os.path.join(RESULTS, "evidence.md"), page)
 
 
 def draw(document):

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // zoomr-eval: what policies keep, measured. Bad input ends with exit code 2 and one sentence.
-#include <iostream>  // std::cerr
-
 #include <CLI/CLI.hpp>
 
 #include "input_error.hpp"
 #include "ledger/study.hpp"
+#include "output.hpp"
 #include "perplexity/perplexity.hpp"
 
 namespace decode {
@@ -33,10 +32,5 @@ int run(int argc, char** argv) {
 }  // namespace decode
 
 int main(int argc, char** argv) {
-  try {
-    return decode::run(argc, argv);
-  } catch (const std::exception& wrong) {
-    std::cerr << "zoomr-eval: " << wrong.what() << '\n';
-  }
-  return 2;
+  return decode::run_program("zoomr-eval", [&] { return decode::run(argc, argv); });
 }

@@ -4,6 +4,7 @@
 
 #include <string>  // std::string
 
+#include "../numbers.hpp"
 #include "../policies.hpp"
 
 namespace decode {
@@ -21,9 +22,12 @@ inline policy_choice read_policy(const std::string& spec) {
   }
   if (const std::size_t at = choice.name.find('@'); at != std::string::npos) {
     const std::string budget = choice.name.substr(at + 1);
-    const bool digits = !budget.empty() && budget.find_first_not_of("0123456789") == std::string::npos;
-    choice.budget = digits && budget.size() < 10 ? std::stoi(budget) : 0;
-    if (choice.budget < 1) fail("--policies ", spec, ": after @ there must be a budget, 1 or more");
+    const auto tokens = whole_number<index>(budget, 1, zoomr::unlimited);
+    if (!tokens) {
+      fail("--policies ", spec, ": after @ there must be a budget, which ",
+           wrong_number(budget, index{1}, zoomr::unlimited));
+    }
+    choice.budget = *tokens;
     choice.name.resize(at);
   }
   return choice;

@@ -3,6 +3,7 @@
 
 #include <iostream>  // std::cout
 
+#include "../number_option.hpp"
 #include "../progress.hpp"
 #include "../report.hpp"
 #include "runs.hpp"
@@ -13,6 +14,19 @@ namespace {
 run_choice choice_of(const options& given, const std::string& name, index matched) {
   const index budget = of_thoughts(name) || name == "full" ? 0 : matched;
   return {name, budget, given.window, given.settings};
+}
+
+/// Checked before any model is loaded: a setting is for those that have it, and some must.
+void check_settings(const options& given) {
+  std::vector<bool> used(given.settings.size());
+  for (const std::string& name : given.policies) {
+    const run_choice choice = choice_of(given, name, 0);
+    check_policy({name, 0, given.window, {}});
+    for (std::size_t s = 0; s < used.size(); ++s) used[s] = takes(choice, given.settings[s]) || used[s];
+  }
+  for (std::size_t s = 0; s < used.size(); ++s) {
+    if (!used[s]) fail("--set ", given.settings[s], ": no chosen policy has such an option; see --list-policies");
+  }
 }
 
 /// The mean that zoomr attends to on the first problem: the budget of those that need one.
@@ -108,14 +122,14 @@ CLI::App* add_command(CLI::App& app, options& given) {
   CLI::App* demo = app.add_subcommand("ledger", "the demo: a small model that reasons, under every policy");
   demo->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")->delimiter(',');
   demo->add_option("--problems", given.problems, "of the task, at the checkpoint's size")
-      ->check(CLI::Range(1, 4096))
+      ->transform(number_in(1, 4096))
       ->capture_default_str();
-  demo->add_option("--seed", given.seed, "of the problems")->capture_default_str();
+  demo->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
   demo->add_option("--policies,--policy", given.policies, "also the controls random_c and oracle")->delimiter(',');
   demo->add_option("--budget", given.budget, "of window, sentence_kv and quest; default: what zoomr attends to")
-      ->check(CLI::Range(1, zoomr::unlimited));
+      ->transform(number_in(1, zoomr::unlimited));
   demo->add_option("--window", given.window, "last tokens that the policies of thoughts attend to")
-      ->check(CLI::Range(1, zoomr::unlimited))
+      ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
   demo->add_option("--set", given.settings, "component.field=value, for all policies that have it");
   demo->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh")
@@ -126,6 +140,7 @@ CLI::App* add_command(CLI::App& app, options& given) {
 }
 
 void run(const options& given) {
+  check_settings(given);
   std::vector<std::string> directories = given.checkpoints;
   const std::string shipped = std::string(ZOOMR_LEDGER_DIRECTORY) + "/checkpoints/";
   if (directories.empty()) directories = {shipped + "plain", shipped + "indexed"};

@@ -50,11 +50,19 @@ outcome run_policy(subject& on, const problem_set& set, const run_choice& choice
   return made;
 }
 
+bool takes(const run_choice& choice, const std::string& setting) {
+  needs needed;
+  bool does = false;
+  with_run(choice, needed, [&](auto policy) { does = apply(policy, {setting}) > 0; });
+  return does;
+}
+
 void check_policy(const run_choice& choice) {
   needs needed;
   with_run(choice, needed, [&](auto policy) {
     for (const std::string& setting : choice.settings) {
-      if (apply(policy, {setting}) == 0) fail(choice.policy, ": it has no option ", setting, "; see --list-policies");
+      if (apply(policy, {setting}) == 0)
+        fail(choice.policy, ": it has no option ", setting, ", but ", option_names(policy));
     }
   });
 }

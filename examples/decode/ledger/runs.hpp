@@ -52,6 +52,10 @@ bool of_thoughts(const std::string& policy);
 outcome run_policy(subject& on, const problem_set& set, const run_choice& choice, bool forced,
                    const progress_sink& passed);
 
+/// Whether a setting names a field of the policy.
+/// @throws input_error as `run_policy`
+bool takes(const run_choice& choice, const std::string& setting);
+
 /// Checks a choice, before any model is loaded.
 /// @throws input_error as `run_policy`, and if a setting names no field of the policy
 void check_policy(const run_choice& choice);

@@ -7,6 +7,8 @@
 #include <thread>     // std::jthread
 
 #include "../eval/policy_spec.hpp"
+#include "../number_option.hpp"
+#include "../output.hpp"
 #include "../progress.hpp"
 #include "../report.hpp"
 #include "runs.hpp"
@@ -202,7 +204,8 @@ nlohmann::ordered_json to_json(const study_run& run) {
 }
 
 void write_csv(const std::string& path, const std::vector<study_run>& runs) {
-  std::ofstream out(path);
+  output_file file(path);
+  std::ostream& out = file.stream();
   const char* const columns[] = {"checkpoint",
                                  "task",
                                  "policy",
@@ -229,7 +232,7 @@ void write_csv(const std::string& path, const std::vector<study_run>& runs) {
     }
     out << '\n';
   }
-  if (!out.flush()) fail(path, ": cannot be written");
+  file.finish();
 }
 
 void print_table(const std::vector<study_run>& runs) {
@@ -277,23 +280,24 @@ CLI::App* add_command(CLI::App& app, study_options& given) {
       ->add_option("--tasks,--task", given.tasks, "trace, continued, single, multi_query, multi_value, turns, permuted")
       ->delimiter(',');
   study->add_option("--problems", given.problems, "for each policy and task")
-      ->check(CLI::Range(1, 1 << 20))
+      ->transform(number_in(1, 1 << 20))
       ->capture_default_str();
   study->add_option("--free-problems", given.free_problems, "of these, how many the model also writes itself; -1: all")
-      ->check(CLI::Range(-1, 1 << 20))
+      ->transform(number_in(-1, 1 << 20))
       ->capture_default_str();
   study->add_option("--registers", given.registers, "of a problem; default: the checkpoint's size")
-      ->check(CLI::Range(3, 128));
-  study->add_option("--lines", given.lines, "of a register; default: the checkpoint's size")->check(CLI::Range(6, 64));
-  study->add_option("--seed", given.seed, "of the problems")->capture_default_str();
+      ->transform(number_in(3, 128));
+  study->add_option("--lines", given.lines, "of a register; default: the checkpoint's size")
+      ->transform(number_in(6, 64));
+  study->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
   study->add_option("--window", given.window, "last tokens that the policies of thoughts attend to")
-      ->check(CLI::Range(1, zoomr::unlimited))
+      ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
   study->add_option("--set", given.settings, "component.field=value, for all policies; each must have it");
   study->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh, separated by spaces")
       ->delimiter(' ')
       ->capture_default_str();
-  study->add_option("--jobs", given.jobs, "threads")->check(CLI::Range(1, 256))->capture_default_str();
+  study->add_option("--jobs", given.jobs, "threads")->transform(number_in(1, 256))->capture_default_str();
   study->add_option("--resume", given.resume, "file of finished parts: what it holds is not run again");
   study->add_option("--csv", given.csv, "file for a table of the runs");
   study->add_flag("--audit", given.audit, "measure what share of the attention mass is captured: slow");

@@ -4,6 +4,8 @@
 #include <iostream>  // std::cerr, std::cout
 
 #include "../eval/policy_spec.hpp"
+#include "../number_option.hpp"
+#include "../output.hpp"
 #include "../progress.hpp"
 #include "../report.hpp"
 #include "../token_classes.hpp"
@@ -30,7 +32,7 @@ std::string joined(const std::vector<std::string>& parts) {
 /// What is to be compared; all checked before anything is computed.
 std::vector<task> tasks_of(const options& given, std::size_t layers) {
   std::vector<task> all;
-  std::vector<bool> used(given.settings.size());
+  bool used = given.settings.empty();
   for (const std::string& spec : given.policies) {
     const policy_choice own = read_policy(spec);
     if (own.name == "full" && (own.budget > 0 || !own.settings.empty()))
@@ -41,21 +43,26 @@ std::vector<task> tasks_of(const options& given, std::size_t layers) {
     t.settings = joined(settings);
     // Quest leaves its first two layers dense, which suits models with many
     if (own.name == "quest" && layers <= 4) settings.insert(settings.begin(), "zones.dense_layers=0");
+    used = used || own.name != "full";
     with_policy(t.choice, [&](auto policy) {
+      if (own.name == "full") return;
       if constexpr (requires { policy.retain.queries; }) {
         if (policy.retain.queries > most_observed)
           fail(own.name, ": ", decltype(policy.retain)::name, ".queries must be at most ", most_observed, " here");
       }
-      for (const std::string& setting : own.settings) {
-        if (apply(policy, {setting}) == 0) fail(spec, ": ", own.name, " has no option ", shown(setting));
+      for (const std::string& setting : given.settings) {
+        if (apply(policy, {setting}) > 0) continue;
+        fail("--set ", setting, ": ", own.name, " has no such option, but ", option_names(policy),
+             "; what only some policies have is written behind them, as in quest@1024+fixed_pages.longest=32");
       }
-      for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
+      for (const std::string& setting : own.settings) {
+        if (apply(policy, {setting}) > 0) continue;
+        fail(spec, ": ", own.name, " has no option ", shown(setting), ", but ", option_names(policy));
+      }
     });
     all.push_back(std::move(t));
   }
-  for (std::size_t s = 0; s < used.size(); ++s) {
-    if (!used[s]) fail("--set ", given.settings[s], ": no chosen policy has such an option");
-  }
+  if (!used) fail("--set ", given.settings.front(), ": full takes no settings, and no other policy is chosen");
   return all;
 }
 
@@ -161,7 +168,8 @@ void print_table(const std::vector<group>& groups) {
 }
 
 void write_csv(const std::string& path, const std::vector<group>& groups) {
-  std::ofstream out(path);
+  output_file file(path);
+  std::ostream& out = file.stream();
   out << "policy,settings,budget,context,passages,bits_per_byte,bits_per_byte_95,perplexity_per_byte,"
          "perplexity_per_word,bits_per_byte_beyond_full,bits_per_byte_beyond_full_95,gap_closed,attended,"
          "device_bytes_peak,details_bytes,summaries_bytes,metadata_bytes,tokens_per_second\n";
@@ -173,7 +181,7 @@ void write_csv(const std::string& path, const std::vector<group>& groups) {
         << ',' << g.bytes.details << ',' << g.bytes.summaries << ',' << g.bytes.metadata << ',' << g.tokens_per_second
         << '\n';
   }
-  if (!out.flush()) fail(path, ": cannot be written");
+  file.finish();
 }
 
 void print_json(const options& given, const journal& done, const std::vector<group>& groups) {
@@ -188,30 +196,32 @@ void print_json(const options& given, const journal& done, const std::vector<gro
 
 CLI::App* add_command(CLI::App& app, options& given) {
   CLI::App* command = app.add_subcommand("perplexity", "perplexity of long text against attended tokens");
-  const auto natural = CLI::Range(1, zoomr::unlimited);
+  const auto natural = number_in(1, zoomr::unlimited);
   command->add_option("--model", given.directory, "directory of a checkpoint")->required();
   command->add_option("--text", given.texts, "files of long text, which the model has not seen")
       ->required()
       ->delimiter(',');
   command->add_option("--contexts", given.contexts, "tokens of a passage, <bos> included")
       ->delimiter(',')
-      ->check(natural)
+      ->transform(natural)
       ->capture_default_str();
   command
       ->add_option("--bytes,--tokens", given.scored,
                    "scored tokens at the end of a passage; before them a dense prompt")
-      ->check(natural)
+      ->transform(natural)
       ->capture_default_str();
-  command->add_option("--passages", given.passages, "of each text")->check(natural)->capture_default_str();
+  command->add_option("--passages", given.passages, "of each text")->transform(natural)->capture_default_str();
   command
       ->add_option("--policies,--policy", given.policies,
                    "name[@budget][+component.field=value]..., see zoomr-decode --list-policies")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--set", given.settings, "component.field=value, for all policies that have it");
+  command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
   command->add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
       ->delimiter(' ');
-  command->add_option("--seed", given.seed, "of the places of the passages")->capture_default_str();
+  command->add_option("--seed", given.seed, "of the places of the passages")
+      ->transform(seed_number())
+      ->capture_default_str();
   command->add_option("--resume", given.resume_file,
                       "file of rows: those in it are not measured again, new ones added");
   command->add_option("--csv", given.csv_file, "also writes the table to a file");

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What strangers' files may cost, and what numbers, folders and prompts of a command line may be: each refusal is one
+sentence on standard error and exit code 2.
+
+    python3 limits_test.py ZOOMR_DECODE ZOOMR_EVAL FIXTURES EXAMPLES
+"""
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DECODE, EVAL, FIXTURES, EXAMPLES = sys.argv[1:5]
+LLAMA = os.path.join(FIXTURES, "llama")
+INDEXED = os.path.join(EXAMPLES, "ledger", "checkpoints", "indexed")
+BYTES = os.path.join(EXAMPLES, "bytes", "checkpoint")
+PROMPT = ("--model", LLAMA, "--prompt", "= ;")
+BOUNDED = 512 << 20  # bytes of address space beyond what the program needs for an ordinary text
+
+
+def run(*arguments, **how):
+    return subprocess.run(list(map(str, arguments)), capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          timeout=60, **how)
+
+
+class Limits(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as f:
+            f.write(text)
+        return self.path(name)
+
+    def refused(self, says, *arguments, **how):
+        done = run(*arguments, **how)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertEqual(len(done.stderr.strip().split("\n")), 1, done.stderr)
+        self.assertIn(says, done.stderr)
+
+    def changed_model(self, change):
+        """The fixture, its tokenizer.json changed."""
+        copy = self.path("model")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(LLAMA, copy)
+        path = os.path.join(copy, "tokenizer.json")
+        with open(path) as f:
+            tokenizer = json.load(f)
+        change(tokenizer)
+        with open(path, "w") as f:
+            json.dump(tokenizer, f)
+        return copy
+
+
+class Numbers(Limits):
+    def test_none_wraps(self):
+        whole = "must be a whole number between"
+        for program in ((DECODE, *PROMPT), (DECODE, "ledger"), (EVAL, "ledger"),
+                        (EVAL, "perplexity", "--model", BYTES, "--text", __file__)):
+            for number in ("-1", str(2**64), str(2**64 + 1), "0x10", "1.5", "+1", "", "1 "):
+                with self.subTest(program=program, number=number):
+                    self.refused(f"--seed: {whole} 0 and {2**64 - 1}, but is", *program, "--seed", number)
+        for option in ("--max-tokens", "--budget"):
+            for number in ("0", "-1", str(2**31), str(2**32 + 1), str(2**64 + 1), "010x"):
+                self.refused(f"{option}: {whole} 1 and", DECODE, *PROMPT, option, number)
+        for option, number in (("--problems", 2**32 + 1), ("--window", -4), ("--jobs", 2**32 + 1),
+                               ("--registers", 2**32 + 4), ("--free-problems", -2)):
+            self.refused(f"{option}: {whole}", EVAL, "ledger", option, number)
+        for option in ("--contexts", "--passages", "--bytes"):
+            self.refused(f"{option}: {whole}", EVAL, "perplexity", "--model", BYTES, "--text", "x", option, 2**32 + 300)
+
+    def test_a_number_is_decimal(self):
+        seeds = [json.loads(run(DECODE, *PROMPT, "--json", "--temperature", 1, "--max-tokens", 12, "--seed", s).stdout)
+                 ["runs"][0]["tokens"] for s in ("010", "10", "8")]
+        self.assertEqual(seeds[0], seeds[1])
+        self.assertNotEqual(seeds[0], seeds[2])
+        self.assertEqual(run(DECODE, *PROMPT, "--max-tokens", 1, "--seed", 2**64 - 1).returncode, 0)
+
+    def test_of_tiers(self):
+        for number in ("-4", "0", str(2**31), str(2**64 + 5), "many", "4KiB", ""):
+            self.refused("segments must be a whole number between 1 and", DECODE, *PROMPT, "--tiers",
+                         f"device=64MiB,segments={number}")
+        for tier in ("device={}", "device=64MiB,host={}", "device=64MiB,host=1MiB,file=/tmp/x:{}"):
+            for size in ("-1", "0", str(2**63), str(2**64), str(2**64 + 65536), "8192PiB", "1.5MiB", "1XB", "MiB", "",
+                         "1MiBs"):
+                with self.subTest(tier=tier, size=size):
+                    self.refused("is not a size like 64MiB", DECODE, *PROMPT, "--tiers", tier.format(size))
+        sizes = ("1048576", "1048576B", "1024k", "1024KiB", "1MiB", "1mb", "1M")
+        found = {json.loads(run(DECODE, *PROMPT, "--max-tokens", 2, "--json", "--tiers", f"device={size}").stdout)
+                 ["runs"][0]["tiers"]["device_bytes"] for size in sizes}
+        self.assertEqual(len(found), 1)
+
+    def test_of_settings_and_budgets(self):
+        for value in ("nan", "inf", "-inf", "1e99", str(2**32), "0x3"):
+            self.refused("is not a number that fits", DECODE, *PROMPT, "--policy", "arkvale,r_kv", "--set",
+                         f"zones.sinks={value}")
+        for value in ("nan", "inf", "1e99"):
+            self.refused("is not a number that fits", DECODE, *PROMPT, "--policy", "r_kv", "--set",
+                         f"distinct_attention.similar={value}")
+        for budget in ("-1", "0", str(2**31), str(2**32 + 64), "many", ""):
+            self.refused("after @ there must be a budget", EVAL, "ledger", "--policies", f"quest@{budget}")
+
+    def test_what_does_not_apply_is_not_ignored(self):
+        text = ("perplexity", "--model", BYTES, "--text", self.write("text", "x" * 4000), "--contexts", 64,
+                "--bytes", 16)
+        self.refused("window has no such option, but pooled_score.per, pooled_score.over_group, zones.sinks", EVAL,
+                     *text, "--policies",
+                     "full,quest@96,window@96", "--set", "fixed_pages.longest=32")
+        self.refused("full takes no settings", EVAL, *text, "--policies", "full", "--set", "zones.sinks=8")
+        self.refused('window has no option "fixed_pages.longest=3", but', EVAL, *text, "--policies",
+                     "window+fixed_pages.longest=3")
+        self.refused("no chosen policy has such an option", DECODE, "ledger", "--policies", "full,window", "--set",
+                     "zones.height=3")
+
+
+class Paths(Limits):
+    def test_the_system_says_why_a_file_cannot_be_read(self):
+        a_file, loop = self.write("file", "x"), self.path("loop")
+        os.symlink(loop, loop)
+        reasons = ((os.path.join(a_file, "model"), "Not a directory"), (loop, "Too many levels of symbolic links"),
+                   (self.path("x" * 300), "File name too long"), (self.path("absent"), "no such file"))
+        for path, reason in reasons:
+            self.refused(reason, DECODE, "--model", path, "--prompt", "=")
+            self.refused(reason, DECODE, "--model", LLAMA, "--prompt-file", path)
+            self.refused(reason, EVAL, "perplexity", "--model", BYTES, "--text", path)
+            self.refused(reason.replace("no such", "No such"), EVAL, "ledger", "--policies", "full", "--resume",
+                         os.path.join(path, "units"))
+
+    @unittest.skipIf(os.geteuid() == 0, "nothing is refused to root")
+    def test_a_folder_that_may_not_be_searched(self):
+        copy = self.changed_model(lambda tokenizer: None)
+        os.chmod(copy, 0)
+        try:
+            self.refused("Permission denied", DECODE, "--model", copy, "--prompt", "=")
+        finally:
+            os.chmod(copy, 0o700)
+        os.chmod(os.path.join(copy, "config.json"), 0)
+        self.refused("config.json: the file cannot be read: Permission denied", DECODE, "--model", copy,
+                     "--prompt", "=")
+
+    def test_a_file_that_cannot_be_asked_for_is_not_absent(self):
+        copy = self.changed_model(lambda tokenizer: None)
+        config = os.path.join(copy, "tokenizer_config.json")
+        os.symlink(config, config)
+        self.refused("tokenizer_config.json: it cannot be opened: Too many levels", DECODE, "--model", copy,
+                     "--prompt", "=")
+
+
+class Notes(Limits):
+    def prompt(self):
+        """Of a model that the program has something to note about."""
+        copy = self.changed_model(lambda tokenizer: tokenizer["model"]["vocab"].pop("."))
+        return ("--model", copy, "--prompt", "= ;", "--max-tokens", 2)
+
+    def test_a_note_comes_when_the_run_goes_on(self):
+        for policies in ("full", "full,window"):
+            done = run(DECODE, *self.prompt(), "--policy", policies)
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual(done.stderr, "note: no token of this model ends a sentence, so nothing refreshes there; "
+                                          "see --delimiters\n")
+
+    def test_an_error_stays_one_sentence(self):
+        self.refused("must be at least", DECODE, *self.prompt(), "--tiers", "device=1KiB")
+        self.refused("cannot be written", DECODE, *self.prompt(), "--dump-logits", "/nowhere/logits")
+
+
+class Prompts(Limits):
+    def test_what_is_longer_than_the_context_is_refused(self):
+        self.refused("the prompt has more than 2047 tokens, but this model's context is 2048", DECODE, "--model",
+                     INDEXED, "--prompt", "; " * 2050)
+        self.refused("this model's context of 2048 tokens holds at most", DECODE, "--model", INDEXED, "--prompt-file",
+                     self.write("long", "; " * (1 << 20)))
+
+    def test_it_is_not_read_or_encoded_whole(self):
+        huge = self.path("huge")
+        with open(huge, "wb") as f:
+            f.truncate(1 << 30)
+        def little_memory():
+            resource.setrlimit(resource.RLIMIT_AS, (BOUNDED, BOUNDED))
+        self.refused("holds at most", DECODE, "--model", INDEXED, "--prompt-file", huge, preexec_fn=little_memory)
+
+
+class Bombs(Limits):
+    """tokenizer.json made to cost time and memory."""
+
+    def bomb(self, says, change, prompt="a" * 64):
+        def little():
+            resource.setrlimit(resource.RLIMIT_AS, (BOUNDED, BOUNDED))
+            resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+        self.refused(says, DECODE, "--model", self.changed_model(change), "--prompt", prompt, preexec_fn=little)
+
+    def test_a_normalizer_that_doubles(self):
+        def change(tokenizer):
+            step = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+            tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [step] * 28}
+        self.bomb("the tokenizer's normalizer makes more than 1088 bytes", change)
+
+    def test_a_normalizer_of_many_steps_or_long_texts(self):
+        def many(tokenizer):
+            tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "a"}] * 65}
+        self.bomb("there are more than 64 steps", many)
+        def long(tokenizer):
+            tokenizer["normalizer"] = {"type": "Prepend", "prepend": "a" * 257}
+        self.bomb("has a text of 257 bytes, but may have at most 256", long)
+
+    def test_a_decoder_that_doubles(self):
+        def change(tokenizer):
+            step = {"type": "Replace", "pattern": {"String": "="}, "content": "=="}
+            tokenizer["decoder"] = {"type": "Sequence", "decoders": [step] * 40}
+        self.bomb("the tokenizer's decoder makes more than", change, prompt="=")
+
+    def test_a_pattern_that_goes_back_again_and_again(self):
+        # the last one takes a million steps at each place, and then finds something
+        for pattern in ("(a|aa)+$", "(?:(?:a+)+b|a)", "(?:a+)+[bd]|a", "(?:a?){18}a{18}[bd]|a"):
+            def change(tokenizer):
+                tokenizer["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}
+            with self.subTest(pattern):
+                self.bomb("the tokenizer's pattern gives up", change, prompt="a" * 900 + "c")
+
+    def test_a_template_that_repeats(self):
+        def change(tokenizer):
+            ids = {"id": "x", "ids": [0] * 1000, "tokens": ["x"]}
+            tokenizer["post_processor"] = {"type": "TemplateProcessing", "special_tokens": {"x": ids},
+                                           "single": [{"SpecialToken": {"id": "x", "type_id": 0}}] * 100000}
+        self.bomb("puts more than 1024 tokens around a text", change)
+
+    def test_a_token_of_many_bytes(self):
+        def change(tokenizer):
+            tokenizer["added_tokens"].append({"id": 1, "content": "a" * 4097})
+        self.bomb("the token has 4097 bytes, but may have at most 4096", change)
+
+    def test_values_that_take_more_memory_than_they_look(self):
+        copy = self.changed_model(lambda tokenizer: None)
+        with open(os.path.join(copy, "tokenizer.json"), "w") as f:
+            f.write("[" + "[]," * (1 << 24) + "[]]")
+        def little():
+            resource.setrlimit(resource.RLIMIT_AS, (BOUNDED, BOUNDED))
+        self.refused("there are more than 4194304 values", DECODE, "--model", copy, "--prompt", "=", preexec_fn=little)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=1)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs write is whole, or they say that it is not: one sentence on standard error and exit code 2.
+
+    python3 output_errors_test.py ZOOMR_DECODE ZOOMR_EVAL FAILING_DISK FIXTURES EXAMPLES
+"""
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DECODE, EVAL, FAILING_DISK, FIXTURES, EXAMPLES = sys.argv[1:6]
+LLAMA = os.path.join(FIXTURES, "llama")
+INDEXED = os.path.join(EXAMPLES, "ledger", "checkpoints", "indexed")
+BYTES = os.path.join(EXAMPLES, "bytes", "checkpoint")
+SHORT = (DECODE, "--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 12)
+STUDY = (EVAL, "ledger", "--model", INDEXED, "--problems", 1, "--free-problems", 0, "--registers", 3, "--lines", 6,
+         "--policies", "full")
+NO_SPACE = "No space left on device"
+
+
+def run(arguments, **how):
+    how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300} | how
+    return subprocess.run(list(map(str, arguments)), **how)
+
+
+def at_most(size):
+    """For preexec_fn: no file becomes longer than so many bytes, as on a disk that becomes full."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+class Outputs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.text = self.path("text")
+        with open(self.text, "w") as f:
+            f.write("".join(f"On day {n * n} the prince spoke. Nobody answered him! " for n in range(60)))
+        self.perplexity = (EVAL, "perplexity", "--model", BYTES, "--text", self.text, "--contexts", 256, "--bytes", 32,
+                           "--passages", 1, "--policies", "full")
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def refused(self, done, *says):
+        sentence = done.stderr.decode()
+        self.assertEqual(done.returncode, 2, sentence)
+        self.assertEqual(len(sentence.strip().splitlines()), 1, sentence)
+        for words in says:
+            self.assertIn(words, sentence)
+
+    def printing(self):
+        demo = (DECODE, "ledger", "--problems", 1, "--budget", 100, "--model", INDEXED, "--policies", "window")
+        return {"text": SHORT, "json": (*SHORT, "--json"), "policies": (DECODE, "--list-policies"),
+                "help": (DECODE, "--help"), "demo": demo, "study": STUDY,
+                "study json": (*STUDY, "--json"), "perplexity": self.perplexity,
+                "perplexity json": (*self.perplexity, "--json"), "help of eval": (EVAL, "--help")}
+
+    def test_a_full_disk_under_the_standard_output(self):
+        for name, command in self.printing().items():
+            with self.subTest(name), open("/dev/full", "w") as full:
+                self.refused(run(command, stdout=full), "standard output: cannot be written", NO_SPACE)
+
+    def test_a_closed_standard_output_is_refused_before_anything_is_computed(self):
+        for name, command in self.printing().items():
+            with self.subTest(name):
+                self.refused(run(command, stdout=None, preexec_fn=lambda: os.close(1)), "standard output", "closed")
+
+    def test_a_closed_pipe_ends_the_program_as_it_ends_others(self):
+        for command in (SHORT, (*SHORT, "--json"), (*STUDY, "--json")):
+            read, write = os.pipe()
+            os.close(read)
+            try:
+                self.assertEqual(run(command, stdout=write).returncode, -signal.SIGPIPE)
+            finally:
+                os.close(write)
+
+    def test_other_closed_streams_do_not_end_in_files(self):
+        logits = self.path("logits")
+        for closed in ((0,), (2,), (0, 2)):
+            done = run((*SHORT, "--dump-logits", logits), preexec_fn=lambda: [os.close(f) for f in closed])
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual(os.path.getsize(logits) % 48, 0)
+
+    def test_files_on_a_full_disk(self):
+        for option in ("--dump-logits", "--trace-pages"):
+            for more in ((), ("--json",)):
+                self.refused(run((*SHORT, *more, option, "/dev/full")), "/dev/full: cannot be written", NO_SPACE)
+        self.refused(run((*STUDY, "--csv", "/dev/full")), "/dev/full: cannot be written", NO_SPACE)
+        self.refused(run((*self.perplexity, "--csv", "/dev/full")), "/dev/full: cannot be written", NO_SPACE)
+
+    def test_a_file_is_whole_or_as_it_was_before(self):
+        place = self.path("out")
+        for before in (None, b"kept"):
+            for command in ((*SHORT, "--dump-logits", place), (*SHORT, "--trace-pages", place),
+                            (*STUDY, "--csv", place), (*self.perplexity, "--csv", place)):
+                if before is not None:
+                    with open(place, "wb") as f:
+                        f.write(before)
+                self.refused(run(command, preexec_fn=at_most(40)), f"{place}: cannot be written: File too large")
+                self.assertEqual(sorted(os.listdir(self.folder.name)), ["out", "text"] if before else ["text"])
+                if before is not None:
+                    with open(place, "rb") as f:
+                        self.assertEqual(f.read(), before)
+
+    def test_a_file_that_is_replaced_keeps_its_mode_and_its_links(self):
+        real, link = self.path("real"), self.path("link")
+        with open(real, "w") as f:
+            f.write("before")
+        os.chmod(real, 0o640)
+        os.symlink(real, link)
+        self.assertEqual(run((*STUDY, "--csv", link)).returncode, 0)
+        self.assertTrue(os.path.islink(link))
+        self.assertEqual(os.stat(real).st_mode & 0o777, 0o640)
+        with open(real) as f:
+            self.assertTrue(f.read().startswith("checkpoint,task,policy"))
+
+    def test_a_file_of_lines_keeps_no_part_of_one(self):
+        lines = self.path("units")
+        command = (*STUDY[:-1], "full,window", "--resume", lines)
+        self.assertEqual(run(command).returncode, 0)
+        with open(lines, "rb") as f:
+            whole = f.read()
+        for most, kept in ((0, 0), (30, 0), (len(whole.splitlines()[0]) + 100, 1)):
+            os.unlink(lines)
+            self.refused(run(command, preexec_fn=at_most(most)), "units: cannot be written any more: File too large")
+            with open(lines) as f:
+                self.assertEqual([line.endswith("}\n") for line in f], kept * [True])
+            self.assertEqual(run(command).returncode, 0)
+        rows = self.path("rows")
+        self.refused(run((*self.perplexity, "--resume", rows), preexec_fn=at_most(30)),
+                     "rows: cannot be written any more")
+        self.assertEqual(os.path.getsize(rows), 0)
+
+
+class Tiers(unittest.TestCase):
+    def decode(self, folder, *more, writes=None, policy="quest"):
+        command = (DECODE, "--model", LLAMA, "--prompt", "= ; [ " * 60, "--policy", policy, "--set",
+                   "zones.dense_layers=0", "--set", "fixed_pages.longest=4", "--set", "best_segments.segments=1",
+                   "--max-tokens", 8)
+        refused = run((*command, "--tiers", "device=1")).stderr.decode()
+        device = int(re.search("at least ([0-9]+)", refused)[1])
+        refused = run((*command, "--tiers", f"device={device},host=1,file={folder}/details:1GiB")).stderr.decode()
+        least = re.search("at least ([0-9]+)", refused)
+        host = int(least[1]) if least else 1
+        disk = {} if writes is None else {"LD_PRELOAD": FAILING_DISK, "ZOOMR_TEST_WRITES": str(writes)}
+        return run((*command, *more, "--tiers", f"device={device},host={host},file={folder}/details:1GiB"),
+                   env={**os.environ, **disk})
+
+    def test_a_disk_that_fails_is_the_disks_fault(self):
+        with tempfile.TemporaryDirectory() as folder:
+            whole = self.decode(folder, "--json")
+            self.assertEqual(whole.returncode, 0, whole.stderr)
+            self.assertGreater(json.loads(whole.stdout)["runs"][0]["tiers"]["file_out"], 0)
+            for writes in (0, 1, 7):
+                done = self.decode(folder, "--json", writes=writes)
+                sentence = done.stderr.decode()
+                self.assertEqual((done.returncode, done.stdout), (2, b""), sentence)
+                self.assertEqual(len(sentence.strip().splitlines()), 1, sentence)
+                self.assertNotIn("accepted", sentence)  # which is what a caller has done wrong
+                self.assertRegex(sentence, "block [0-9]+ of the tier.s file .*/details cannot be written: "
+                                           "Input/output error")
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_the_peak_is_what_the_device_has_given(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tiered = json.loads(self.decode(folder, "--json").stdout)["runs"][0]
+            self.assertEqual(tiered["device_bytes_peak"], tiered["tiers"]["device_bytes"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[6:], verbosity=1)
