@@ -97,7 +97,7 @@ positions kept_by_r_kv(const tape& says, const positions& held, index layer, ind
   for (double& r : redundancy) all += r = std::exp(r);
   std::vector<double> rated(past);
   for (std::size_t t = 0; t < past; ++t) rated[t] = 0.07 * smooth[t] - 0.93 * redundancy[t] / all;
-  positions kept = best(rated, budget - static_cast<index>(window), 1e-6);
+  positions kept = best(rated, budget - static_cast<index>(window), 2e-8);
   clear = !kept.empty();
   for (std::size_t i = past; i < n; ++i) kept.push_back(static_cast<index>(i));
   for (index& i : kept) i = held[static_cast<std::size_t>(i)];

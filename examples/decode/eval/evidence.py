@@ -39,13 +39,13 @@ def each(policy, field, values):
 # name: (what it shows, checkpoint, problems, of these also written freely, policies, more options)
 STUDIES = {
     "headline": ("every policy at its own size, trained for zooming", "indexed-m", 500, 40,
-                 ["full", BEST, "zoomr_follow", "oracle", *TIMINGS, "window@28", "summaries_apart"], []),
+                 ["full", BEST, "zoomr_follow", "oracle", "zoomr_one_pass", "window@28", "summaries_apart"], []),
     "plain": ("the same on the plainly trained model", "plain-m", 200, 0,
               ["full", BEST, "zoomr_follow", *TIMINGS, "zoomr_mass", "oracle"], []),
-    "timing": ("published votes, used one token late or asked again", "plain,indexed,plain-m,indexed-m", 100, 0,
+    "timing": ("published votes, asked again or used one token late", "plain,indexed,plain-m,indexed-m", 40, 0,
                [*TIMINGS, "random_c"], []),
     "more": ("the other policies", "indexed-m", 100, 0,
-             ["zoomr_mass", "summary_only", "random_c", "window@360", "quest@360", "zoomr_box", "zoomr_cover"], []),
+             ["zoomr_second_pass", "zoomr_mass", "summary_only", "random_c", "window@360", "quest@360", "zoomr_box", "zoomr_cover"], []),
     "sweeps": ("one option at a time, plainly trained", "plain-m", 40, 0,
                each("zoomr_one_pass", "head_votes.k", [1, 3, 4]) + each("zoomr_one_pass", "best_segments.segments", [1, 3, 4])
                + ["zoomr_one_pass", "zoomr_second_pass", "zoomr_one_pass+thoughts.own_cue=true",
@@ -234,10 +234,14 @@ def ledger_table(study, full):
                ("fine, free (95 %)", "fine_accuracy_free", True), ("exact, free (95 %)", "exact_match", True),
                ("found", "found", False), ("zooms", "zooms_mean", None), ("mass captured", "captured_mass_mean", False)]
     columns = [c for c in columns if any(c[1] in r for r in runs)]
-    lines = [["policy", *(c[0] for c in columns), "attended", "device KiB", "host KiB", "full : device"]]
+    several = len({r["checkpoint"] for r in runs}) > 1    # and so of several sizes
+    lines = [["model"] * several + ["policy", *(c[0] for c in columns), "attended", "device KiB", "host KiB"]
+             + ["full : device"] * (not several)]
     for r in runs:
-        lines.append([label(r["policy"]), *(cell(r, key, interval) for _, key, interval in columns),
-                      f"{r['attended_tokens_mean']:.0f}", *device_and_host(r), f"{full / r['resident_bytes_peak']:.2f}"])
+        lines.append([f"`{r['checkpoint']}`"] * several
+                     + [label(r["policy"]), *(cell(r, key, interval) for _, key, interval in columns),
+                        f"{r['attended_tokens_mean']:.0f}", *device_and_host(r)]
+                     + [f"{full / r['resident_bytes_peak']:.2f}"] * (not several))
     return rows_of(lines)
 
 
