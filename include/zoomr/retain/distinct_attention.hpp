@@ -59,7 +59,7 @@ struct distinct_attention {
   ZOOMR_HD float joined(index head, float all, float product) const {
     if (head == 0) return product;
     if (mean_of_group) return all + product;
-    return product > all || product != product ? product : all;
+    return product > all || is_nan(product) ? product : all;
   }
   ZOOMR_HD float logit_of(float joined, const heard_query& heard) const {
     const float heads = mean_of_group ? static_cast<float>(heard.group.extent(0)) : 1.0f;
