@@ -47,9 +47,7 @@ struct lanes_to_hear {
   __device__ view<const float, 2> keys_of(index kv_head, index count) const {
     return a.retained.keys_of(kv_head, count);
   }
-  __device__ view<float> work_of(index head, index count) const {
-    return {a.retained.received + std::int64_t{head} * a.retained.tokens, {count}};
-  }
+  __device__ view<float> work_of(index head, index count) const { return a.retained.work_of(head, count); }
 };
 
 /// Lets queries be heard one after the other, a block for each query head.
