@@ -68,7 +68,7 @@ STUDIES = {
                ["full"] + [f"window@{n}" for n in (64, 128, 512, 1024)] + [f"quest@{n}" for n in (64, 128, 512)]
                + [f"sentence_kv@{n}+{SENTENCES}" for n in (96, 160, 320, 640)]
                + each("zoomr_one_pass", "best_segments.segments", [1, 2, 4, 8])
-               + each("zoomr_second_pass", "best_segments.segments", [1, 2, 4, 8])
+               + each("zoomr_second_pass", "best_segments.segments", [2])
                + each("zoomr_mass", "best_segments.segments", [1, 4]) + each(BEST, "best_segments.segments", [2, 4])
               + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + ["h2o@512", "h2o@1024", "r_kv@512", "raas@512"]
               + ["lightthinker", INFLLM, "shadowkv@256"], []),
