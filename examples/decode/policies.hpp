@@ -4,6 +4,7 @@
 
 #include <zoomr/zoomr.hpp>
 
+#include <algorithm>    // std::max
 #include <charconv>     // std::from_chars
 #include <cmath>        // std::isfinite
 #include <span>         // std::span
@@ -30,7 +31,9 @@ inline constexpr policy_entry policy_table[] = {
     {"full", "attends to everything: the baseline", "nothing"},
     {"window", "sinks and a sliding window (StreamingLLM)", "attended tokens: sinks and window"},
     {"summary_only", "prompt, summaries, open thought and window; never zooms (SumR)", "tokens of the window"},
-    {"zoomr", "ZoomR as published: heads vote for thoughts, at sentence ends, for the next tokens",
+    {"zoomr_one_pass", "ZoomR: heads vote for thoughts, at sentence ends, for the tokens after it",
+     "tokens of zoomed details"},
+    {"zoomr_second_pass", "ZoomR: the same votes; the sentence end is passed again under the new choice",
      "tokens of zoomed details"},
     {"zoomr_mass", "ZoomR, heads weighted by estimated attention, the sentence end passed again",
      "tokens of zoomed details"},
@@ -38,15 +41,15 @@ inline constexpr policy_entry policy_table[] = {
      "tokens of zoomed details"},
     {"zoomr_follow", "zoomr_focus, choosing at every token", "tokens of zoomed details"},
     {"sentence_kv", "SentenceKV: whole sentences by their mean keys, at every token", "attended tokens (tau)"},
-    {"sentence_kv_published", "SentenceKV, attending to all that is retained just after a delimiter",
+    {"sentence_kv_published", "SentenceKV, attending to all that is retained at a delimiter and just after",
      "attended tokens (tau)"},
     {"sentence_box", "whole sentences by an upper bound of their logits, at every token", "attended tokens (tau)"},
     {"quest", "Quest: pages of 16 tokens by an upper bound of their logits, at every token",
      "tokens of chosen pages; a page has 16"},
     {"lightthinker", "LightThinker: prompt, summaries and the open thought; a thought goes when its summary ends",
      "nothing"},
-    {"arkvale", "ArkVale: pages of 32 tokens by an upper bound of their logits, one choice a layer, at every token",
-     "tokens of chosen pages; a page has 32"},
+    {"arkvale", "ArkVale: pages of 32 tokens by the cuboid of their keys, one choice a layer, at every token",
+     "tokens of all attended pages; a page has 32"},
     {"snapkv", "SnapKV: of the prompt, what its last queries look at; everything after it",
      "tokens of the prompt that are kept"},
     {"h2o", "H2O: the last tokens and those that have got most attention so far", "tokens that each KV head keeps"},
@@ -216,8 +219,10 @@ void with_policy(const policy_choice& choice, Visit visit) {
     auto policy = presets::summary_only;
     if (budget > 0) policy.zone.recent = budget;
     use(policy);
-  } else if (choice.name == "zoomr") {
-    zooming(presets::zoomr);
+  } else if (choice.name == "zoomr_one_pass") {
+    zooming(presets::zoomr_one_pass);
+  } else if (choice.name == "zoomr_second_pass") {
+    zooming(presets::zoomr_second_pass);
   } else if (choice.name == "zoomr_mass") {
     zooming(presets::zoomr_mass);
   } else if (choice.name == "zoomr_focus") {
@@ -235,7 +240,12 @@ void with_policy(const policy_choice& choice, Visit visit) {
   } else if (choice.name == "lightthinker") {
     use(presets::lightthinker);
   } else if (choice.name == "arkvale") {
-    paging(presets::arkvale);
+    auto sized = presets::arkvale;
+    apply(sized, choice.settings);
+    const index page = std::max(sized.segment.longest, 1);
+    if (budget > 0 && (budget - 1) / page + 1 < 4)
+      fail("arkvale: the budget of ", budget, " is less than four pages of ", page, " tokens");
+    use(presets::arkvale_with(budget > 0 ? budget : 32 * page, page));
   } else if (choice.name == "snapkv") {
     use(budget > 0 ? presets::snapkv_with(budget) : presets::snapkv);
   } else if (choice.name == "h2o") {

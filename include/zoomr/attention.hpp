@@ -38,13 +38,17 @@ struct lane_attention {
   }
 };
 
-/// One query of one head, and the tokens of the lane that it can see, its own the last.
+/// One query of one head, the queries that the other heads of its KV head ask at the same token, and the tokens of the
+/// lane that they can see, their own the last.
 struct heard_query {
-  view<const float> query;    // [head_dim]  rotated
-  view<const float, 2> keys;  // [tokens, head_dim]  rotated
-  index position = 0;         // of the query
-  index pinned = 0;           // the first so many tokens are never given up
-  view<float> work;           // [tokens]
+  view<const float> query;          // [head_dim]  rotated: group[head]
+  view<const float, 2> keys;        // [tokens, head_dim]  rotated
+  index position = 0;               // of the query
+  index pinned = 0;                 // the first so many tokens are never given up
+  view<float> work;                 // [tokens]
+  view<const float, 2> group = {};  // [query heads of the KV head, head_dim]  rotated
+  index head = 0;                   // of the group, whose query this is
+  index earlier = 0;                // tokens before the first of the queries that are heard together
 };
 
 }  // namespace v0

@@ -73,7 +73,8 @@ concept decoding_observer = observer<T> && requires(const T t) {
 };
 
 /// An observer that makes more, or less, of a query than the attention that it pays: `hear` changes what the tokens
-/// have received so far [tokens]. It must read keys.
+/// have received so far from that query head [tokens]. It must read keys. One that hears a group as a whole does so
+/// when its first head is heard, and leaves the others alone.
 template <class T>
 concept hearing_observer = observer<T> && requires(const T t, const heard_query& heard, view<float> received) {
   { t.hear(heard, received) } -> std::same_as<void>;

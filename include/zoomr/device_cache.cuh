@@ -43,7 +43,8 @@ class device_cache {
                 "device_cache: a retainer that hears queries needs `hear(retainer, heard, received, block)` for the "
                 "device (retain/rating.cuh)");
   static_assert(!Policy::selects || dimension_summarizer<decltype(Policy::summarize)> ||
-                    std::derived_from<decltype(Policy::summarize), typical_keys>,
+                    std::derived_from<decltype(Policy::summarize), typical_keys> ||
+                    std::derived_from<decltype(Policy::summarize), key_cuboid>,
                 "device_cache: a summarizer must work dimension by dimension (open, fold, close)");
   static_assert(!Policy::selects || limited_selector<decltype(Policy::select)>,
                 "device_cache: a selector must say its limits (taking.hpp)");

@@ -24,10 +24,10 @@ struct none {  ///< nothing: segments cannot be scored
 struct mean {  ///< row[0] = mean of the cue's keys
   static constexpr index rows = 1;
 };
-struct box {  ///< row[0] = smallest, row[1] = largest key of the cue, elementwise
+struct box {  ///< row[0] = lower, row[1] = upper side of a box around the cue's keys
   static constexpr index rows = 2;
 
-  /// In fewer bits it must still hold all keys.
+  /// In fewer bits it must still hold all keys that it holds.
   template <class Number>
   ZOOMR_HD static constexpr Number stored(index row, float side) {
     return row == 0 ? from_float_down<Number>(side) : from_float_up<Number>(side);

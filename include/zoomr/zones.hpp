@@ -18,6 +18,7 @@ struct zones {
 
   index sinks = 0;      // first tokens
   index recent = 1;     // last tokens, the asking one included
+  index align = 1;      // these begin at a multiple of so many tokens, so that there may be fewer: whole pages
   bool prompt = false;  // the whole prompt, or let it be segments like the rest
   index open = 0;       // last tokens of the open segment, at most; `unlimited`: all of it
   summaries_attended summaries = summaries_attended::all;  // or only those with a vote or some mass
@@ -35,6 +36,7 @@ struct zones {
   ZOOMR_HD constexpr index back(index position, index prompt_end, index open_begin) const {
     const index end = position + 1;
     index begin = end - (recent < end ? recent : end);
+    begin += (align - begin % align) % align;
     const index of_open = end - (open < end ? open : end);
     const index open_first = open_begin > of_open ? open_begin : of_open;
     if (open_first < begin) begin = open_first;
@@ -45,11 +47,14 @@ struct zones {
   constexpr const char* problem() const {
     if (sinks < 0 || open < 0 || dense_layers < 0) return "zones: no field can be negative";
     if (recent < 1) return "zones: recent must be at least 1, the token itself";
+    if (align < 1 || align > recent)
+      return "zones: align must lie in [1, recent], so that the token itself is attended";
     return nullptr;
   }
   static constexpr void each_field(auto& self, auto visit) {
     visit("sinks", self.sinks);
     visit("recent", self.recent);
+    visit("align", self.align);
     visit("prompt", self.prompt);
     visit("open", self.open);
     visit("summaries", self.summaries);

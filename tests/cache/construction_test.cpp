@@ -262,7 +262,7 @@ TEST_CASE("memory that cannot be had, though it may be asked for") {
 
 TEST_CASE("bytes are right for any config, or refused from 2^60 on: nothing wraps") {
   check_sizes("full", small::full);
-  check_sizes("zoomr", small::zoomr);
+  check_sizes("zoomr_one_pass", small::zoomr_one_pass);
   check_sizes("quest", small::quest);
   check_sizes("drifting", small::drifting);
   check_sizes("sentence_kv", small::sentence_kv);

@@ -39,7 +39,10 @@ TEST_CASE("full and window") {
   check_texts(small::full);
   check_texts(small::window);
 }
-TEST_CASE("zoomr: votes of all layers, stale") { check_texts(small::zoomr); }
+TEST_CASE("zoomr_one_pass and zoomr_second_pass: votes of all layers, stale and asked again") {
+  check_texts(small::zoomr_one_pass);
+  check_texts(small::zoomr_second_pass);
+}
 TEST_CASE("zoomr_mass: mass of all layers, asked again") {
   check_texts(small::zoomr_mass);
   check(with(small::zoomr_mass, [](auto& p) { p.zone.dense_layers = 1; }), kind::peaked, markup::pairs, 12);

@@ -8,7 +8,7 @@ TEST_CASE(
     "transfers fail, summaries are chosen, or nothing: the sequence is what it was, and the step can be made again") {
   check_failing_commits("full", small::full);
   check_failing_commits("window", small::window);
-  check_failing_commits("zoomr", small::zoomr);
+  check_failing_commits("zoomr_one_pass", small::zoomr_one_pass);
   check_failing_commits("zoomr_mass", small::zoomr_mass);
   check_failing_commits("zoomr_focus", small::zoomr_focus);
   check_failing_commits("zoomr_follow", small::zoomr_follow);
@@ -19,7 +19,7 @@ TEST_CASE(
 TEST_CASE("steps are dropped, calls are refused, summaries are chosen, or nothing: the sequence is what it was") {
   check_dropped_steps("full", small::full);
   check_dropped_steps("window", small::window);
-  check_dropped_steps("zoomr", small::zoomr);
+  check_dropped_steps("zoomr_one_pass", small::zoomr_one_pass);
   check_dropped_steps("zoomr_mass", small::zoomr_mass);
   check_dropped_steps("zoomr_focus", small::zoomr_focus);
   check_dropped_steps("zoomr_follow", small::zoomr_follow);

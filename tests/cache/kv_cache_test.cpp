@@ -496,8 +496,8 @@ TEST_CASE("an audit finds the share of full attention's mass that each query's t
 TEST_CASE("segments partition the stream up to the open one") {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const tape says = tape_of(seed, 200, static_cast<index>(1 + seed * 5));
-    player_of<decltype(small::zoomr)> plays(
-        model, with(small::zoomr, [&](auto& p) { p.segment.longest = static_cast<index>(1 + seed % 40); }),
+    player_of<decltype(small::zoomr_one_pass)> plays(
+        model, with(small::zoomr_one_pass, [&](auto& p) { p.segment.longest = static_cast<index>(1 + seed % 40); }),
         limits_for(200));
     plays.open(says);
     plays.play_plainly();

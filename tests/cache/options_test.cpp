@@ -73,7 +73,7 @@ void check_options_of(const std::string& name, const Policy& base) {
 constexpr zones small_zones{.sinks = 2, .recent = 6, .open = unlimited};
 
 TEST_CASE("thoughts by votes at boundaries: every option is the reference's") {
-  const auto base = with(small::zoomr, [](auto& p) { p.segment.longest = 23, p.zone.prompt = false; });
+  const auto base = with(small::zoomr_one_pass, [](auto& p) { p.segment.longest = 23, p.zone.prompt = false; });
   check_options_of("votes at boundaries", base);
   for (const index at_most : {1, 5}) {
     check_option("at most " + std::to_string(at_most) + " tokens",

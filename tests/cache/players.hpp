@@ -7,8 +7,8 @@
 #include <cache/small_policies.hpp>
 
 // One of each type: zoomr_focus has that of zoomr_mass, sentence_kv_published that of sentence_kv, lightthinker that of
-// summary_only, by_layer that of zoomr.
-#define ZOOMR_SMALL_POLICIES_1(use) use(full) use(window) use(zoomr) use(zoomr_mass) use(zoomr_follow)
+// summary_only, zoomr_second_pass and by_layer that of zoomr_one_pass.
+#define ZOOMR_SMALL_POLICIES_1(use) use(full) use(window) use(zoomr_one_pass) use(zoomr_mass) use(zoomr_follow)
 #define ZOOMR_SMALL_POLICIES_2(use) use(summary_only) use(sentence_kv) use(sentence_box) use(quest)
 #define ZOOMR_SMALL_POLICIES_3(use) use(arkvale) use(shadowkv) use(infllm) use(drifting) use(retaining)
 #define ZOOMR_SMALL_POLICIES_4(use) use(snapkv) use(h2o) use(r_kv) use(raas)

@@ -6,7 +6,7 @@
 
 namespace zoomr_test {
 
-/// `preset` with changes: `with(policies::zoomr, [](auto& p) { p.agree.k = 1; })`.
+/// `preset` with changes: `with(policies::zoomr_one_pass, [](auto& p) { p.agree.k = 1; })`.
 template <class Policy, class Change>
 constexpr Policy with(Policy preset, Change change) {
   change(preset);
@@ -19,10 +19,11 @@ namespace policies = zoomr::policies;
 
 inline constexpr auto full = policies::full;
 inline constexpr auto window = with(policies::window, [](auto& p) { p.zone.sinks = 3, p.zone.recent = 19; });
-inline constexpr auto zoomr = with(policies::zoomr, [](auto& p) {
+inline constexpr auto zoomr_one_pass = with(policies::zoomr_one_pass, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 7;
 });
+inline constexpr auto zoomr_second_pass = with(zoomr_one_pass, [](auto& p) { p.refresh.ask_again = true; });
 inline constexpr auto zoomr_mass = with(policies::zoomr_mass, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 5, p.zone.prompt = false;
@@ -57,8 +58,8 @@ inline constexpr auto lightthinker =
     with(policies::lightthinker, [](auto& p) { p.segment.longest = 40, p.segment.prompt_piece = 13; });
 inline constexpr auto arkvale = with(policies::arkvale, [](auto& p) {
   p.segment.longest = 11;
-  p.select.segments = 3;
-  p.zone.sinks = 5, p.zone.recent = 6, p.zone.dense_layers = 1;
+  p.select.segments = 2;
+  p.zone.sinks = 11, p.zone.recent = 22, p.zone.align = 11, p.zone.dense_layers = 1;
 });
 inline constexpr auto snapkv = with(policies::snapkv_with(33), [](auto& p) { p.retain.queries = 8; });
 inline constexpr auto h2o = with(policies::h2o_with(37), [](auto& p) { p.retain.recent = 9, p.retain.every = 7; });
@@ -80,7 +81,7 @@ inline constexpr auto shadowkv = with(policies::shadowkv, [](auto& p) {
 });
 
 // Beside the presets: choices in the same pass that stay in force, and query sums that matter for them.
-inline constexpr auto by_layer = with(zoomr, [](auto& p) {
+inline constexpr auto by_layer = with(zoomr_one_pass, [](auto& p) {
   p.agree.per = ::zoomr::scope::layer;
   p.zone.prompt = false;
 });
@@ -104,7 +105,8 @@ template <class Test>
 void for_each_preset(Test test) {
   test("full", small::full);
   test("window", small::window);
-  test("zoomr", small::zoomr);
+  test("zoomr_one_pass", small::zoomr_one_pass);
+  test("zoomr_second_pass", small::zoomr_second_pass);
   test("zoomr_mass", small::zoomr_mass);
   test("zoomr_focus", small::zoomr_focus);
   test("zoomr_follow", small::zoomr_follow);

@@ -180,7 +180,7 @@ TEST_CASE("a block holds one KV head where each reads tokens of its own, and all
     return zoomr::kv_cache<std::remove_cvref_t<decltype(policy)>>(model, policy, limits_for(tokens)).block_heads();
   };
   CHECK(heads(small::full) == 2);
-  CHECK(heads(small::zoomr) == 2);
+  CHECK(heads(small::zoomr_one_pass) == 2);
   CHECK(heads(small::by_layer) == 2);
   CHECK(heads(small::arkvale) == 2);
   CHECK(heads(small::quest) == 1);

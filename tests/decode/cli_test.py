@@ -28,10 +28,10 @@ class Output(unittest.TestCase):
         return done
 
     def test_json_is_one_document_with_the_documented_keys(self):
-        done = self.generate("--policy", "full,zoomr,sentence_kv", "--budget", "64", "96", "--json")
+        done = self.generate("--policy", "full,zoomr_one_pass,sentence_kv", "--budget", "64", "96", "--json")
         runs = json.loads(done.stdout)["runs"]
         self.assertEqual([(r["policy"], r["budget"]) for r in runs],
-                         [(p, b) for p in ("full", "zoomr", "sentence_kv") for b in (64, 96)])
+                         [(p, b) for p in ("full", "zoomr_one_pass", "sentence_kv") for b in (64, 96)])
         for r in runs:
             self.assertEqual(set(r["bytes"]), {"details", "summaries", "metadata"})
             self.assertEqual(len(r["tokens"]), 12)
@@ -70,7 +70,7 @@ class Output(unittest.TestCase):
         self.assertNotEqual(draws[2], draws[3])
 
     def test_options_of_a_policy_can_be_set(self):
-        done = self.generate("--policy", "zoomr", "--set", "best_segments.segments=7", "--set", "zones.prompt=false",
+        done = self.generate("--policy", "zoomr_one_pass", "--set", "best_segments.segments=7", "--set", "zones.prompt=false",
                              "--set", "head_votes.per=kv_head", "--json")
         options = json.loads(done.stdout)["runs"][0]["stats"]["options"]
         for setting in ("best_segments.segments=7", "zones.prompt=false", "head_votes.per=kv_head"):
@@ -120,9 +120,22 @@ class Output(unittest.TestCase):
 
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
-        for name in ("full", "window", "summary_only", "zoomr", "zoomr_mass", "zoomr_focus", "zoomr_follow", "sentence_kv",
-                     "sentence_kv_published", "sentence_box", "quest", "lightthinker", "arkvale", "snapkv", "shadowkv", "h2o", "r_kv", "raas", "infllm"):
+        for name in ("full", "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "zoomr_focus",
+                     "zoomr_follow", "sentence_kv", "sentence_kv_published", "sentence_box", "quest", "lightthinker",
+                     "arkvale", "snapkv", "shadowkv", "h2o", "r_kv", "raas", "infllm"):
             self.assertIn(f"\n{name}\n", "\n" + text)
+        self.assertNotIn("\nzoomr\n", "\n" + text)  # when a vote takes effect, the paper leaves open
+        self.assertNotIn("as published", text)
+        self.assertEqual(run("--model", LLAMA, "--prompt", "a", "--policy", "zoomr").returncode, 2)
+
+    def test_a_page_of_arkvale_may_have_another_size_and_its_budget_holds_at_least_four(self):
+        done = self.generate("--policy", "arkvale", "--budget", 64, "--set", "fixed_pages.longest=8", "--json")
+        options = json.loads(done.stdout)["runs"][0]["stats"]["options"]
+        for setting in ("best_segments.segments=5", "zones.sinks=8", "zones.recent=16", "zones.align=8"):
+            self.assertIn(setting, options)
+        done = run("--model", LLAMA, "--prompt", "a", "--policy", "arkvale", "--budget", 96)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the budget of 96 is less than four pages of 32 tokens", done.stderr)
         self.assertEqual(text.count("--budget limits"), text.count("--set "))
 
     def test_an_empty_prompt_is_bos_alone(self):
@@ -144,7 +157,8 @@ class Demo(unittest.TestCase):
         done = run("ledger", "--problems", 2, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         runs = json.loads(done.stdout)["runs"]
-        names = {"full", "window", "summary_only", "zoomr", "zoomr_mass", "sentence_kv", "quest", "random_c", "oracle"}
+        names = {"full", "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "sentence_kv",
+                 "quest", "random_c", "oracle"}
         by = {(r["checkpoint"], r["policy"]): r for r in runs}
         self.assertEqual(set(by), {(c, n) for c in ("plain", "indexed") for n in names})
         for r in runs:
@@ -152,7 +166,7 @@ class Demo(unittest.TestCase):
             for key in ("fine_accuracy", "coarse_accuracy", "fine_accuracy_free", "exact_match"):
                 self.assertTrue(0 <= r[key] <= 1)
         for checkpoint in ("plain", "indexed"):
-            full, zoomr = by[checkpoint, "full"], by[checkpoint, "zoomr"]
+            full, zoomr = by[checkpoint, "full"], by[checkpoint, "zoomr_one_pass"]
             self.assertLessEqual(zoomr["attended_tokens_mean"], 0.58 * full["attended_tokens_mean"])
             self.assertLess(zoomr["device_bytes_peak"], full["device_bytes_peak"])
 

@@ -166,7 +166,7 @@ TEST_CASE("the trained model fetches with full attention, and not from summaries
 TEST_CASE("zoomr attends to at most 0.58 of what full does, and mass with asking again keeps the accuracy") {
   laboratory lab;
   const outcome full = lab.run(zoomr::policies::full, true);
-  auto published = zoomr::policies::zoomr;
+  auto published = zoomr::policies::zoomr_one_pass;
   published.zone.recent = 24;
   CHECK(lab.run(published, true).attended_mean <= 0.58 * full.attended_mean);
   auto mass = zoomr::policies::zoomr_mass;

@@ -81,7 +81,7 @@ TEST_CASE("with every limit beyond the context each policy gives full attention'
   auto window = policies::window;
   window.zone.recent = unlimited;
   CHECK(near_full(window));
-  auto zoomr = policies::zoomr;
+  auto zoomr = policies::zoomr_one_pass;
   zoomr.zone.recent = unlimited;
   CHECK(near_full(zoomr));
   // and a limit that is felt is felt in the logits

@@ -51,7 +51,7 @@ void step_of(const Policy& policy) {
 }
 
 void steps() {
-  step_of(policies::zoomr);
+  step_of(policies::zoomr_one_pass);
   step_of(policies::zoomr_mass);
   step_of(policies::zoomr_focus);
   step_of(policies::sentence_box);

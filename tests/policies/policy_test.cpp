@@ -25,6 +25,19 @@ TEST_CASE("the first component with a problem is named") {
   CHECK(problem(compose(zones{.recent = 0})) == "zones: recent must be at least 1, the token itself");
 }
 
+TEST_CASE("a window may begin at whole pages only") {
+  constexpr zones whole{.sinks = 3, .recent = 8, .align = 4};
+  CHECK(whole.back(10, 0, 0) == 4);  // 11 tokens, of which the last 8 would be from 3 on
+  CHECK(whole.back(11, 0, 0) == 4);  // from 4 on
+  CHECK(whole.back(12, 0, 0) == 8);  // from 5 on
+  CHECK(whole.back(1, 0, 0) == 2);   // all are sinks
+  CHECK(whole.back(5, 0, 0) == 3);
+  CHECK(problem(compose(whole)) == "");
+  const std::string sentence = "zones: align must lie in [1, recent], so that the token itself is attended";
+  CHECK(problem(compose(zones{.recent = 8, .align = 9})) == sentence);
+  CHECK(problem(compose(zones{.recent = 8, .align = 0})) == sentence);
+}
+
 TEST_CASE("a budget that its zones do not fit into is a problem of the pair") {
   const auto with = [](index tokens) {
     return compose(sentences{}, key_mean{}, fill_budget{.tokens = tokens}, every_token{},
@@ -84,13 +97,16 @@ TEST_CASE("sentence_kv_with keeps `ratio` times its budget of the prompt, or all
 }
 
 TEST_CASE("presets have the published numbers") {
-  CHECK(policies::zoomr.agree.k == 2);
-  CHECK(policies::zoomr.agree.per == scope::sequence);
-  CHECK(policies::zoomr.select.segments == 2);
-  CHECK(policies::zoomr.select.tokens == unlimited);
-  CHECK_FALSE(policies::zoomr.refresh.ask_again);
+  CHECK(policies::zoomr_one_pass.agree.k == 2);
+  CHECK(policies::zoomr_one_pass.agree.per == scope::sequence);
+  CHECK(policies::zoomr_one_pass.select.segments == 2);
+  CHECK(policies::zoomr_one_pass.select.tokens == unlimited);
+  CHECK_FALSE(policies::zoomr_one_pass.refresh.ask_again);
+  CHECK(policies::zoomr_second_pass.refresh.ask_again);
+  CHECK(policies::zoomr_second_pass.agree.k == 2);
+  CHECK(policies::zoomr_second_pass.select.segments == 2);
   CHECK(policies::zoomr_mass.refresh.ask_again);
-  CHECK(policies::zoomr.zone.prompt);
+  CHECK(policies::zoomr_one_pass.zone.prompt);
 
   CHECK(policies::sentence_kv.select.tokens == 1024);
   CHECK(policies::sentence_kv.retain.tokens == 3072);
@@ -110,6 +126,11 @@ TEST_CASE("presets have the published numbers") {
   CHECK(policies::lightthinker.zone.recent == 1);  // no window: a thought goes when its summary ends
   CHECK(policies::lightthinker.store.evicts);
   CHECK(policies::arkvale.segment.longest == 32);
+  CHECK(policies::arkvale.select.segments == 29);  // and three in the zones
+  CHECK(policies::arkvale_with(128).select.segments == 1);
+  CHECK(policies::arkvale_with(129).select.segments == 2);
+  CHECK(policies::arkvale_with(156, 8).zone.recent == 16);
+  CHECK(problem(policies::arkvale_with(96)) != "");
   CHECK(policies::arkvale.agree.per == scope::layer);
   CHECK(policies::arkvale.store.offloads);
   CHECK(policies::snapkv.retain.queries == 32);
@@ -140,7 +161,7 @@ TEST_CASE("presets have the published numbers") {
   CHECK(policies::raas_with(17).retain.tokens == 32);
   CHECK(policies::r_kv.retain.queries == 8);
   CHECK(policies::r_kv.retain.every == 128);
-  CHECK(policies::r_kv.retain.attention == 0.1f);
+  CHECK(policies::r_kv.retain.attention == 0.07f);
   CHECK(policies::r_kv_with(300).retain.tokens == 300);
 }
 

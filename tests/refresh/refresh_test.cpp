@@ -38,6 +38,11 @@ TEST_CASE("every_token chooses at each token, or takes everything while the open
   CHECK(every_token{}.due({.open_tokens = 1}) == choose);
   CHECK(every_token{.everything_until = 1}.due({.open_tokens = 1}) == everything);
   CHECK(every_token{.everything_until = 1}.due({.open_tokens = 2}) == choose);
+  const token_event delimiter{.classes = token_class::delimiter, .open_tokens = 20};  // the open one is empty behind it
+  CHECK(every_token{.everything_until = 1}.due(delimiter) == everything);
+  CHECK(every_token{}.due(delimiter) == choose);
+  CHECK(every_token{.everything_until = 1}.problem() == nullptr);
+  CHECK(every_token{.everything_until = -1}.problem() != nullptr);
   CHECK(every_token{.everything_until = 5}.due(word) == everything);
   CHECK(every_token::each_token);
 }

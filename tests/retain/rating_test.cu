@@ -86,27 +86,35 @@ bool rates_the_same(const Retainer& retain, const lane& of, index threads) {
   return same(importance.values(), expected, of.scored);
 }
 
-bool hears_the_same(const lately_best_pages& retain, const lane& of, index pinned, index count, index threads) {
+/// Queries of the group's first head, or of another.
+template <class Retainer>
+bool hears_the_same(const Retainer& retain, const lane& of, index pinned, index count, index threads, index head = 0) {
   unit::random random(static_cast<std::uint64_t>(of.tokens));
-  const std::vector<float> queries = random.floats(unit::size(count * of.head_dim));
+  const index group = of.group;
+  const std::vector<float> queries = random.floats(unit::size(count * group * of.head_dim));
   std::vector<float> expected(unit::size(of.tokens), 2.0f), work(expected.size());
   device_array<float> asked(queries), keys(of.keys), place(of.tokens, 0.0f), received(of.tokens, 2.0f);
   std::vector<heard_query> all;
   for (index q = 0; q < count; ++q) {
     const index seen = of.tokens - count + 1 + q;
-    heard_query heard{{queries.data() + q * of.head_dim, {of.head_dim}},
-                      view<const float, 2>(of.keys.data(), {seen, of.head_dim}),
-                      100 + q,
-                      pinned,
-                      view<float>(work).slice(0, seen)};
+    heard_query heard;
+    heard.group = {queries.data() + q * group * of.head_dim, {group, of.head_dim}};
+    heard.query = heard.group[head];
+    heard.keys = {of.keys.data(), {seen, of.head_dim}};
+    heard.position = 100 + q;
+    heard.pinned = pinned;
+    heard.work = view<float>(work).slice(0, seen);
+    heard.head = head;
+    heard.earlier = of.tokens - count;
     retain.hear(heard, view<float>(expected).slice(0, seen));
-    heard.query = {asked.data() + q * of.head_dim, {of.head_dim}};
+    heard.group = {asked.data() + q * group * of.head_dim, {group, of.head_dim}};
+    heard.query = heard.group[head];
     heard.keys = {keys.data(), {seen, of.head_dim}};
     heard.work = place.view().slice(0, seen);
     all.push_back(heard);
   }
   device_array<heard_query> heard(all);
-  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, stream{}, &hear_with<lately_best_pages>, retain,
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, stream{}, &hear_with<Retainer>, retain,
          view<const heard_query>(heard.view()), received.view());
   return same(received.values(), expected, of.tokens);
 }
@@ -142,20 +150,42 @@ TEST_CASE("queries are heard as the host hears them") {
         CAPTURE(every);
         ++seed;
         const lane of = random_lane(seed, 1, tokens, seed % 2 == 0 ? 8 : 40, seed % 3 == 0);
-        CHECK(hears_the_same({.every = every, .share = 0.3f}, of, pinned, 1, 64));
+        CHECK(hears_the_same(lately_best_pages{.every = every, .share = 0.3f}, of, pinned, 1, 64));
       }
     }
   }
   zoomr_test::in_all_orders([](const std::string& order) {
     CAPTURE(order);
-    CHECK(hears_the_same({.every = 4}, random_lane(90, 1, 150, 8, false), 3, 5, 64));
+    CHECK(hears_the_same(lately_best_pages{.every = 4}, random_lane(90, 1, 150, 8, false), 3, 5, 64));
+  });
+}
+
+TEST_CASE("groups of queries are heard as the host hears them") {
+  std::uint64_t seed = 120;
+  for (const index tokens : {4, 33, 64, 100, 260}) {
+    for (const index group : {1, 3}) {
+      for (const bool mean : {false, true}) {
+        CAPTURE(tokens);
+        CAPTURE(group);
+        ++seed;
+        const lane of = random_lane(seed, group, tokens, seed % 2 == 0 ? 8 : 40, seed % 3 == 0);
+        CHECK(hears_the_same(distinct_attention{.mean_of_group = mean}, of, 0, std::min(tokens, 5), 64));
+        CHECK(hears_the_same(distinct_attention{}, of, 0, 1, 32, group - 1));
+      }
+    }
+  }
+  zoomr_test::in_all_orders([](const std::string& order) {
+    CAPTURE(order);
+    CHECK(hears_the_same(distinct_attention{}, random_lane(90, 2, 150, 8, false), 0, 5, 64));
   });
 }
 
 TEST_CASE("no barrier of rating and hearing can be left out") {
   const auto rating = [] { return rates_the_same(distinct_attention{}, random_lane(51, 2, 100, 16, false), 64); };
   CHECK(zoomr_test::barriers_not_missed(rating) == std::vector<std::string>{});
-  const auto hearing = [] { return hears_the_same({.every = 4}, random_lane(91, 1, 150, 8, false), 3, 5, 64); };
+  const auto hearing = [] {
+    return hears_the_same(lately_best_pages{.every = 4}, random_lane(91, 1, 150, 8, false), 3, 5, 64);
+  };
   CHECK(zoomr_test::barriers_not_missed(hearing) == std::vector<std::string>{});
 }
 

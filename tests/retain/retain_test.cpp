@@ -56,7 +56,8 @@ shown random_lane(unit::random& random, index group, index tokens, index last) {
   return made;
 }
 
-/// The mean cosine of each key with all others, of which each key spares the last that repeats it; then a softmax.
+/// The mean cosine of each key with all others, of which each key spares the last that repeats it, or the first of all;
+/// then a softmax.
 std::vector<double> redundancy_of(const shown& lane, double similar) {
   const index n = lane.tokens();
   const auto product = [&](index a, index b) {
@@ -70,7 +71,7 @@ std::vector<double> redundancy_of(const shown& lane, double similar) {
   std::vector<double> mean(unit::size(n));
   for (index row = 0; row < n; ++row) {
     std::vector<double> cosines;
-    index last = -1;
+    index last = 0;
     for (index t = 0; t < n; ++t) {
       cosines.push_back(t == row ? 0.0 : product(row, t) / std::sqrt(product(row, row) * product(t, t)));
       if (cosines.back() > similar) last = t;
@@ -145,11 +146,12 @@ TEST_CASE("distinct_attention weighs attention against redundancy, as in double"
     const distinct_attention retain{.pooling = 3, .mean_of_group = random.chance(0.5), .attention = 0.3f};
     const std::vector<double> redundancy = redundancy_of(lane, 0.5);
     const std::vector<float> importance = lane.rated(retain);
-    const std::vector<float> received =
-        lane.rated(observed_attention{.pooling = 3, .mean_of_group = retain.mean_of_group});
-    const double heads = retain.mean_of_group ? lane.group : 1;
+    shown first_head = lane;  // the group is heard as one
+    first_head.group = 1;
+    first_head.received.resize(unit::size(tokens));
+    const std::vector<float> received = first_head.rated(observed_attention{.pooling = 3});
     for (std::size_t t = 0; t < importance.size(); ++t) {
-      const double exact = 0.3 * static_cast<double>(received[t]) / lane.queries / heads - 0.7 * redundancy[t];
+      const double exact = 0.3 * static_cast<double>(received[t]) / lane.queries - 0.7 * redundancy[t];
       CAPTURE(t);
       REQUIRE(std::fabs(static_cast<double>(importance[t]) - exact) < 1e-6);
     }
@@ -164,12 +166,56 @@ TEST_CASE("of keys that repeat each other the latest is the least redundant, and
     for (index d = 0; d < 8; ++d) lane.keys.push_back(d == axis ? 2.0f : 0.0f);
   }
   const std::vector<float> rated = lane.rated(distinct_attention{});
-  CHECK(rated[0] == rated[1]);  // ties, which the lower slot wins
+  CHECK(rated[0] > rated[1]);  // the key that nobody repeats spares the first
   CHECK(rated[3] > rated[0]);
   CHECK(rated[4] > rated[3]);
   CHECK(rated[2] >= rated[4]);
   const std::vector<float> only_attention = lane.rated(distinct_attention{.attention = 1.0f});
   for (const float importance : only_attention) CHECK(importance == 0.25f / 4);
+}
+
+TEST_CASE("distinct_attention hears a group as one: its largest logits, or their means, among the tokens before") {
+  // one dimension of 4 counts, so that a logit is half of a product; two heads, and the second observed query of two
+  const std::vector<float> along{2, 0, -4, 6, 9, 9};
+  std::vector<float> keys, work(6);
+  for (const float key : along) {
+    keys.push_back(key);
+    for (index d = 1; d < 4; ++d) keys.push_back(0.0f);
+  }
+  std::vector<float> queries(8, 0.0f);
+  queries[0] = 1.0f, queries[4] = -1.0f;
+  const auto heard = [&](distinct_attention retain, index head) {
+    std::vector<float> received(6, 5.0f);
+    heard_query of;
+    of.group = {queries.data(), {2, 4}};
+    of.query = of.group[head];
+    of.keys = {keys.data(), {6, 4}};
+    of.work = work;
+    of.head = head;
+    of.earlier = 4;
+    retain.hear(of, received);
+    return received;
+  };
+  const auto shares = [](std::vector<double> logits) {
+    double all = 0;
+    for (double& x : logits) all += x = std::exp(x);
+    for (double& x : logits) x /= all;
+    return logits;
+  };
+  const std::vector<double> largest = shares({1, 0, 2, 3});  // of (1, -1), (0, 0), (-2, 2), (3, -3)
+  const std::vector<float> by_maximum = heard({}, 0), by_mean = heard({.mean_of_group = true}, 0);
+  for (std::size_t t = 0; t < 4; ++t) {
+    CHECK(std::fabs(static_cast<double>(by_maximum[t]) - 5 - largest[t]) < 1e-6);
+    CHECK(by_mean[t] == 5.25f);
+  }
+  CHECK(by_maximum[4] == 5.0f);  // the observed tokens take no part
+  CHECK(by_maximum[5] == 5.0f);
+  CHECK(heard({}, 1) == std::vector<float>(6, 5.0f));  // nor do the other heads alone
+  keys[0] = not_a_number;
+  const std::vector<double> three = shares({0, 2, 3});
+  const std::vector<float> one_is_odd = heard({}, 0);
+  CHECK(one_is_odd[0] == 5.0f);
+  for (std::size_t t = 1; t < 4; ++t) CHECK(std::fabs(static_cast<double>(one_is_odd[t]) - 5 - three[t - 1]) < 1e-6);
 }
 
 TEST_CASE("cosines that are not numbers count as 0: zero, infinite and NaN keys make nobody's rating NaN") {

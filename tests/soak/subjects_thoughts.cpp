@@ -7,7 +7,8 @@ namespace soak {
 namespace small = zoomr_test::small;
 
 void add_thoughts(std::vector<sort>& all) {
-  add<float, farthest, at_once>(all, "zoomr", small::zoomr);
+  add<float, farthest, at_once>(all, "zoomr_one_pass", small::zoomr_one_pass);
+  add<float, farthest, at_once>(all, "zoomr_second_pass", small::zoomr_second_pass);
   add<zoomr::int8, recent, at_once>(all, "zoomr_mass", small::zoomr_mass);
   add<zoomr::bfloat16, frequent, at_once>(all, "zoomr_focus", small::zoomr_focus);
   add<zoomr::float16, recent, beside>(all, "zoomr_follow", small::zoomr_follow);

@@ -31,18 +31,20 @@ static_assert(nothing.zone == zones{} && nothing.store == resident{});
 static_assert(nothing.problem() == nullptr && !nothing.selects);
 
 // Segments are chosen only if something can be scored and something is taken.
-static_assert(one.selects && policies::zoomr.selects && policies::quest.selects && policies::sentence_kv.selects);
+static_assert(one.selects && policies::zoomr_one_pass.selects && policies::quest.selects &&
+              policies::sentence_kv.selects);
 static_assert(!policies::full.selects && !policies::window.selects && !policies::summary_only.selects);
 static_assert(!compose(sentences{}, key_mean{}).selects);
 
 // A policy's members can be changed like those of any value.
 constexpr auto changed = [] {
-  auto mine = policies::zoomr;
+  auto mine = policies::zoomr_one_pass;
   mine.agree.k = 3;
   mine.select.segments = 5;
   return mine;
 }();
-static_assert(std::same_as<decltype(changed), decltype(policies::zoomr)> && changed != policies::zoomr);
+static_assert(std::same_as<decltype(changed), decltype(policies::zoomr_one_pass)> &&
+              changed != policies::zoomr_one_pass);
 static_assert(changed.problem() == nullptr);
 
 }  // namespace zoomr

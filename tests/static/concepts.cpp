@@ -10,7 +10,8 @@ static_assert(retainer<accumulated_attention> && retainer<distinct_attention> &&
 static_assert(hearing_observer<lately_best_pages> && !hearing_observer<distinct_attention>);
 static_assert(observer<observed_attention> && !decoding_observer<observed_attention> && !observer<keep_everything>);
 static_assert(decoding_observer<accumulated_attention> && decoding_observer<distinct_attention>);
-static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<no_summary> && summarizer<typical_keys>);
+static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<key_cuboid> && summarizer<no_summary> &&
+              summarizer<typical_keys>);
 static_assert(block_summarizer<typical_keys> && !block_summarizer<key_mean> && !dimension_summarizer<typical_keys>);
 static_assert(asker<last_query> && asker<running_mean>);
 static_assert(scorer<mean_dot> && scorer<box_bound>);
@@ -34,7 +35,8 @@ static_assert(roles<best_segments> == 1 && roles<fill_budget> == 1 && roles<take
 static_assert(roles<boundaries> == 1 && roles<every_token> == 1 && roles<never> == 1 && roles<on_drift> == 1);
 static_assert(roles<zones> == 0 && roles<resident> == 0 && roles<int> == 0);
 
-static_assert(scorer_for<mean_dot, key_mean> && scorer_for<mean_dot, typical_keys> && scorer_for<box_bound, key_box>);
+static_assert(scorer_for<mean_dot, key_mean> && scorer_for<mean_dot, typical_keys> && scorer_for<box_bound, key_box> &&
+              scorer_for<box_bound, key_cuboid>);
 static_assert(!scorer_for<mean_dot, key_box> && !scorer_for<box_bound, key_mean>);
 static_assert(!scorer_for<mean_dot, no_summary> && !scorer_for<key_mean, mean_dot>);
 

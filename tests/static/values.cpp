@@ -10,14 +10,15 @@ inline constexpr bool plain = ((std::regular<Values> && std::is_trivially_copyab
 
 static_assert(plain<fixed_pages, sentences, thoughts, unsegmented>);
 static_assert(plain<fixed_pages::state, sentences::state, thoughts::state, unsegmented::state>);
-static_assert(
-    plain<keep_everything, observed_attention, key_mean, key_box, typical_keys, no_summary, last_query, running_mean>);
+static_assert(plain<keep_everything, observed_attention, key_mean, key_box, key_cuboid, typical_keys, no_summary,
+                    last_query, running_mean>);
 static_assert(plain<accumulated_attention, distinct_attention, lately_best_pages>);
 static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
 static_assert(plain<best_segments, fill_budget, take_nothing, boundaries, every_token, never, on_drift, zones>);
 static_assert(plain<resident, details_on_host, evicting>);
 static_assert(plain<shape, segment, run, bfloat16, sequence>);
-static_assert(plain<std::remove_const_t<decltype(policies::zoomr)>, std::remove_const_t<decltype(policies::full)>>);
+static_assert(
+    plain<std::remove_const_t<decltype(policies::zoomr_one_pass)>, std::remove_const_t<decltype(policies::full)>>);
 static_assert(std::is_trivially_copyable_v<view<float, 3>> && std::is_trivially_copyable_v<selection_row>);
 static_assert(std::is_trivially_copyable_v<paged_lane<bfloat16>> && std::is_trivially_copyable_v<attention_state>);
 static_assert(std::is_trivially_copyable_v<cells<2>> && std::is_trivially_copyable_v<slot_map>);
@@ -36,7 +37,7 @@ static_assert(policies::sentence_kv_published.problem() == nullptr);
 static_assert(policies::sentence_box.problem() == nullptr && policies::sentence_box_with(7).problem() == nullptr);
 static_assert(policies::sentence_box_with(1).problem() == nullptr &&
               policies::sentence_box_with(0).problem() != nullptr);
-static_assert(policies::zoomr.problem() == nullptr);
+static_assert(policies::zoomr_one_pass.problem() == nullptr && policies::zoomr_second_pass.problem() == nullptr);
 static_assert(policies::zoomr_mass.problem() == nullptr);
 static_assert(policies::zoomr_focus.problem() == nullptr && policies::zoomr_follow.problem() == nullptr);
 static_assert(policies::summary_only.problem() == nullptr);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <core/random.hpp>
 #include <zoomr/summarize/key_box.hpp>
+#include <zoomr/summarize/key_cuboid.hpp>
 #include <zoomr/summarize/key_mean.hpp>
 #include <zoomr/summarize/none.hpp>
 #include <zoomr/summarize/stored_as.hpp>
@@ -138,6 +139,21 @@ TEST_CASE("all keys are as typical as their mean, bit for bit") {
   }
   CHECK(typical_keys{}.problem() == nullptr);
   CHECK(typical_keys{.keys = 0}.problem() != nullptr);
+}
+
+TEST_CASE("key_cuboid reaches as far from the middle of the keys as they lie from it on the average") {
+  const std::vector<float> keys{1, -2, 5, /* */ 3, -2, 9, /* */ 7, -2, 5, /* */ 1, -2, 5};  // 4 keys of 3 dimensions
+  std::vector<float> out(6), work(4);
+  std::vector<index> order(4);
+  key_cuboid{}.make({keys.data(), {4, 3}}, order, work, {out.data(), {3, 2}});
+  CHECK(out ==
+        std::vector<float>{4 - 2.5f, 4 + 2.5f, -2, -2, 7 - 2, 7 + 2});  // (3 + 1 + 3 + 3) / 4, 0, (2 + 2 + 2 + 2) / 4
+  key_cuboid{}.make({keys.data(), {1, 3}}, order, work, {out.data(), {3, 2}});
+  CHECK(out == std::vector<float>{1, 1, -2, -2, 5, 5});
+  for (const float odd : {not_a_number, infinity, -infinity}) {
+    const auto sides = key_cuboid::of_dimension(3, [&](index t) { return t == 1 ? odd : 0.5f; });
+    CHECK((sides.row[0] != sides.row[0] || sides.row[1] != sides.row[1]));
+  }
 }
 
 }  // namespace zoomr

@@ -114,7 +114,8 @@ class replay {
     now.front = std::min(std::max(zone.sinks, zone.prompt ? prompt_end_ : 0), position + 1);
     const std::int64_t end = position + 1;
     const std::int64_t of_open = std::max<std::int64_t>(open_begin(now.known), end - zone.open);
-    const std::int64_t back = std::min(end - zone.recent, of_open);
+    const std::int64_t last = std::max<std::int64_t>(0, end - zone.recent);
+    const std::int64_t back = std::min((last + zone.align - 1) / zone.align * zone.align, of_open);
     now.back = static_cast<index>(std::max<std::int64_t>(now.front, back));
     const index with_own = known_at(position, true);
     const bool ends_here = with_own > 0 && segments_[static_cast<std::size_t>(with_own - 1)].end == end;
@@ -183,8 +184,9 @@ class replay {
     return all;
   }
 
-  // The keys of these tokens, mean or box, against the query that asks.
+  // The keys of these tokens, mean, box or cuboid, against the query that asks.
   estimate score(const std::vector<double>& query, index layer, index kv_head, const std::vector<index>& cue) const {
+    constexpr bool cuboid = std::same_as<decltype(policy_.summarize), zoomr::key_cuboid>;
     constexpr bool box = std::same_as<decltype(policy_.score), zoomr::box_bound>;
     estimate made;
     for (index d = 0; d < model().head_dim; ++d) {
@@ -198,7 +200,15 @@ class replay {
         is_nan = is_nan || std::isnan(key);
       }
       const double q = query[static_cast<std::size_t>(d)];
-      if (box) {
+      if (cuboid) {
+        const double centre = (low + high) / 2;
+        double apart = 0;
+        for (const index t : cue)
+          apart += std::abs(centre - double{past_.key(t, layer, kv_head, final_pass(t))[d]}) / count;
+        const double least = q * (centre - apart), most = q * (centre + apart);
+        made.value += is_nan || std::isnan(least) || std::isnan(most) ? std::nan("") : std::max(least, most);
+        made.magnitude += std::abs(q) * (std::abs(centre) + apart);
+      } else if (box) {
         const double least = q * low, most = q * high;
         made.value += is_nan || std::isnan(least) || std::isnan(most) ? std::nan("") : std::max(least, most);
         made.magnitude += std::max(std::abs(least), std::abs(most));
@@ -315,8 +325,10 @@ class replay {
   refresh_action due(const zoomr::never&, const moment&) const { return refresh_action::keep; }
   refresh_action due(const zoomr::on_drift&, const moment&) const { return refresh_action::choose_if_drifted; }
   refresh_action due(const zoomr::every_token& by, const moment& now) const {
-    const index open_tokens = now.position + 1 - now.asks_from;
-    return open_tokens <= by.everything_until ? refresh_action::everything : refresh_action::choose;
+    const bool empties = past_.words.is(now.position, token_class::delimiter);
+    const index open_tokens = empties ? 0 : now.position + 1 - now.asks_from;
+    const bool all = by.everything_until > 0 && open_tokens <= by.everything_until;
+    return all ? refresh_action::everything : refresh_action::choose;
   }
   refresh_action due(const zoomr::boundaries& by, const moment& now) const {
     const bool boundary = past_.words.is(now.position, token_class::delimiter);

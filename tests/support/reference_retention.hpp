@@ -68,14 +68,14 @@ inline std::vector<estimate> rate(const zoomr::distinct_attention& by, const lan
       if (a != b && std::isfinite(lengths) && lengths > 0) cosine[a][b] = value;
     }
   }
-  // of those that repeat key `a`, the last is spared
+  // of those that repeat key `a`, the last is spared, or if there are none the first key
   for (std::size_t a = 0; a < n; ++a) {
-    std::size_t last = n;
+    std::size_t last = 0;
     for (std::size_t b = 0; b < n; ++b) {
       if (cosine[a][b] > double{by.similar}) last = b;
       doubtful = doubtful || std::abs(cosine[a][b] - double{by.similar}) < tolerance::reduction(lane.head_dim);
     }
-    if (last < n) cosine[a][last] = 0;
+    cosine[a][last] = 0;
   }
   std::vector<double> redundancy(n);
   double all = 0;
@@ -86,8 +86,7 @@ inline std::vector<estimate> rate(const zoomr::distinct_attention& by, const lan
   }
   std::vector<estimate> made;
   for (index t = 0; t < lane.scored; ++t) {
-    const double heads = by.mean_of_group ? static_cast<double>(lane.received.size()) : 1.0;
-    const double importance = pooled(lane, t, by.pooling, by.mean_of_group) / lane.queries / heads;
+    const double importance = largest_around(lane.received[0], t, by.pooling, lane.scored) / lane.queries;
     const double repeated = redundancy[static_cast<std::size_t>(t)] / all;
     const double weight = double{by.attention};
     made.push_back({weight * importance - (1 - weight) * repeated, weight * importance + (1 - weight) * repeated});
@@ -183,6 +182,8 @@ class retention {
       for (index query = first; query < end; ++query) {
         if constexpr (std::same_as<Retainer, zoomr::lately_best_pages>) {
           doubtful = stamp_pages(layer, kv_head, head, query, held, sums) || doubtful;
+        } else if constexpr (std::same_as<Retainer, zoomr::distinct_attention>) {
+          if (head == kv_head * group()) add_group_attention(layer, kv_head, query, held, seen.scored, sums);
         } else {
           add_attention(layer, kv_head, head, query, held, sums);
         }
@@ -256,6 +257,44 @@ class retention {
     const estimate& next = bounds[static_cast<std::size_t>(ids[better])];
     return last.value > next.value &&
            last.value - next.value <= tolerance::reduction(past_.model.head_dim) * (last.magnitude + next.magnitude);
+  }
+
+  // Adds what the queries of a group at one token pay together to those that compete: for each the largest of their
+  // logits, or the mean, then a softmax.
+  void add_group_attention(index layer, index kv_head, index query, const std::vector<index>& held, index scored,
+                           std::vector<double>& sums) {
+    const double root = std::sqrt(static_cast<double>(past_.model.head_dim));
+    std::vector<double> logits;
+    double largest = -std::numeric_limits<double>::infinity();
+    for (index i = 0; i < scored; ++i) {
+      const float* k = past_.key(held[static_cast<std::size_t>(i)], layer, kv_head, 0);
+      std::vector<double> of_heads;
+      for (index head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
+        const float* q = past_.query(query, layer, head, 0);
+        double logit = 0, magnitude = 0;
+        for (index d = 0; d < past_.model.head_dim; ++d) {
+          logit += double{q[d]} * double{k[d]};
+          magnitude += std::abs(double{q[d]} * double{k[d]});
+        }
+        of_heads.push_back(logit / root);
+        largest_logit_ = std::max(largest_logit_, magnitude / root);
+      }
+      double all = of_heads[0], sum = 0;
+      for (const double logit : of_heads) {
+        sum += logit;
+        if (logit > all || std::isnan(logit)) all = logit;
+      }
+      logits.push_back(by_.mean_of_group ? sum / static_cast<double>(of_heads.size()) : all);
+      if (logits.back() > largest) largest = logits.back();
+    }
+    std::vector<double> weights;
+    double all = 0;
+    for (const double logit : logits) {
+      weights.push_back(std::isnan(logit) ? 0.0 : logit == largest ? 1.0 : std::exp(logit - largest));
+      all += weights.back();
+    }
+    for (index i = 0; i < scored && all > 0; ++i)
+      sums[static_cast<std::size_t>(held[static_cast<std::size_t>(i)])] += weights[static_cast<std::size_t>(i)] / all;
   }
 
   // Adds what one query pays to the tokens that it can see of those held.

@@ -2,10 +2,12 @@
 """Runs every study behind docs/results/evidence.md, joins them in evidence.json, fills in the tables, draws the figure.
 
     python3 evidence.py --build BUILD [--jobs 2] [--only headline,sweeps]       runs what is missing of LEDGER
+    python3 evidence.py --build BUILD --only turns --rows arkvale@156           only rows whose policies begin so
     python3 evidence.py --build BUILD --texts A.heldout.txt B.heldout.txt       the perplexity of long text
     python3 evidence.py --draw                                                  only tables and figure
 
-BUILD is a Release build of the project. Finished parts are kept in BUILD/evidence: it can be stopped at any time.
+BUILD is a Release build of the project. Finished parts are kept in BUILD/evidence: it can be stopped at any time. A row
+that was measured later than its study says so itself (`commit`, `date`).
 """
 import argparse
 import datetime
@@ -19,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "../../.."))
 RESULTS = os.path.join(ROOT, "docs/results")
 BEST = "zoomr_focus"
+TIMINGS = ["zoomr_one_pass", "zoomr_second_pass"]          # when a vote takes effect, the paper leaves open
 
 ALL = "observed_attention.tokens=unlimited"                # r = infinity
 SENTENCES = "sentences.longest=12+pooled_score.over_group=max+" + ALL
@@ -36,14 +39,17 @@ def each(policy, field, values):
 # name: (what it shows, checkpoint, problems, of these also written freely, policies, more options)
 STUDIES = {
     "headline": ("every policy at its own size, trained for zooming", "indexed-m", 500, 40,
-                 ["full", BEST, "zoomr_follow", "oracle", "zoomr", "window@28", "summaries_apart"], []),
-    "plain": ("the same on the plainly trained model", "plain-m", 200, 0, ["full", BEST, "zoomr_follow", "zoomr", "zoomr_mass", "oracle"], []),
+                 ["full", BEST, "zoomr_follow", "oracle", "zoomr_one_pass", "window@28", "summaries_apart"], []),
+    "plain": ("the same on the plainly trained model", "plain-m", 200, 0,
+              ["full", BEST, "zoomr_follow", *TIMINGS, "zoomr_mass", "oracle"], []),
+    "timing": ("published votes, asked again or used one token late", "plain,indexed,plain-m,indexed-m", 40, 0,
+               [*TIMINGS, "random_c"], []),
     "more": ("the other policies", "indexed-m", 100, 0,
-             ["zoomr_mass", "summary_only", "random_c", "window@360", "quest@360", "zoomr_box", "zoomr_cover"], []),
+             ["zoomr_second_pass", "zoomr_mass", "summary_only", "random_c", "window@360", "quest@360", "zoomr_box", "zoomr_cover"], []),
     "sweeps": ("one option at a time, plainly trained", "plain-m", 40, 0,
-               each("zoomr", "head_votes.k", [1, 3, 4]) + each("zoomr", "best_segments.segments", [1, 3, 4])
-               + ["zoomr", "zoomr+boundaries.ask_again=true", "zoomr+thoughts.own_cue=true",
-                  "zoomr+boundaries.ask_again=true+thoughts.own_cue=true",
+               each("zoomr_one_pass", "head_votes.k", [1, 3, 4]) + each("zoomr_one_pass", "best_segments.segments", [1, 3, 4])
+               + ["zoomr_one_pass", "zoomr_second_pass", "zoomr_one_pass+thoughts.own_cue=true",
+                  "zoomr_second_pass+thoughts.own_cue=true",
                   "zoomr_mass", "zoomr_mass+boundaries.ask_again=false", "zoomr_mass+thoughts.own_cue=true",
                   "zoomr_mass+thoughts.own_cue=true+best_segments.segments=1", "zoomr_box", "random_c"]
                + each("zoomr_mass+head_mass.per=layer", "best_segments.segments", [1, 2])
@@ -51,17 +57,18 @@ STUDIES = {
                + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", "zoomr_follow", "zoomr_drift"]
                + each("zoomr_drift", "on_drift.cosine", [0.5]), []),
     "segments": ("the prompt as segments too", "indexed-m", 100, 0,
-                 [f"{name}+zones.prompt=false" for name in (BEST, "zoomr_mass", "zoomr")], ["--delimiters", "; <thought>"]),
-    "pointers": ("a refresh at each pointer's end too", "indexed-m", 100, 0, [BEST, "zoomr_mass", "zoomr"],
+                 [f"{name}+zones.prompt=false" for name in (BEST, "zoomr_mass", "zoomr_one_pass")], ["--delimiters", "; <thought>"]),
+    "pointers": ("a refresh at each pointer's end too", "indexed-m", 100, 0, [BEST, "zoomr_mass", "zoomr_one_pass"],
                  ["--delimiters", "; ]"]),
     "mass": ("the attention mass that is captured", "plain-m", 4, 0,
-             ["full", BEST, "zoomr_mass", "zoomr", "random_c", "quest@360", f"sentence_kv@360+{SENTENCES}"], ["--audit"]),
+             ["full", BEST, "zoomr_mass", "zoomr_one_pass", "random_c", "quest@360", f"sentence_kv@360+{SENTENCES}"], ["--audit"]),
     "permuted": ("each line of a thought shows another line's value", "indexed-m", 40, 0, ["full", BEST],
                  ["--task", "permuted"]),
     "memory": ("accuracy against bytes", "indexed-m", 40, 0,
                ["full"] + [f"window@{n}" for n in (64, 128, 512, 1024)] + [f"quest@{n}" for n in (64, 128, 512)]
                + [f"sentence_kv@{n}+{SENTENCES}" for n in (96, 160, 320, 640)]
-               + each("zoomr", "best_segments.segments", [1, 2, 4, 8])
+               + each("zoomr_one_pass", "best_segments.segments", [1, 2, 4, 8])
+               + each("zoomr_second_pass", "best_segments.segments", [2])
                + each("zoomr_mass", "best_segments.segments", [1, 4]) + each(BEST, "best_segments.segments", [2, 4])
               + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + ["h2o@512", "h2o@1024", "r_kv@512", "raas@512"]
               + ["lightthinker", INFLLM, "shadowkv@256"], []),
@@ -78,7 +85,8 @@ STUDIES = {
 
 # small enough for a test: it fails when a policy gets worse than its interval here
 STUDIES["reduced"] = ("a small one, which a test repeats", "indexed", 12, 0,
-                      ["full", BEST, "zoomr_follow", "zoomr", "zoomr_mass", "quest@128", "sentence_kv@128", "sentence_box@128", "oracle"], [])
+                      ["full", BEST, "zoomr_follow", *TIMINGS, "zoomr_mass", "quest@128", "sentence_kv@128",
+                       "sentence_box@128", "oracle"], [])
 
 
 PASSAGES = 4    # of each text; of another seed than those on which numbers of policies were chosen
@@ -90,15 +98,21 @@ TEXT_POLICIES += ["window@2048", "window@4096", "sentence_box@1024+sentences.lon
                   f"sentence_kv_published@1024+{ALL}", "snapkv@1024", "shadowkv@1024", "arkvale@1024+zones.dense_layers=0"]
 
 
+def begins(policy, rows):
+    """No rows are named, or this policy is one of them, with any settings."""
+    return not rows or any(policy == row or policy.startswith((row + "+", row + "@")) for row in rows)
+
+
 def command(name, options, resume):
-    _, checkpoint, problems, free, policies, more = STUDIES[name]
-    return ["ledger", "--model", f"examples/decode/ledger/checkpoints/{checkpoint}", "--problems", str(problems),
-            "--free-problems", str(free), "--policies", ",".join(policies), "--jobs", str(options.jobs), "--resume", resume,
-            "--json", *more]
+    _, checkpoints, problems, free, policies, more = STUDIES[name]
+    models = ",".join(f"examples/decode/ledger/checkpoints/{checkpoint}" for checkpoint in checkpoints.split(","))
+    chosen = [policy for policy in policies if begins(policy, options.rows)]
+    return ["ledger", "--model", models, "--problems", str(problems), "--free-problems", str(free), "--policies",
+            ",".join(chosen), "--jobs", str(options.jobs), "--resume", resume, "--json", *more]
 
 
 def run(name, options):
-    """Runs what is missing of a study; returns its runs."""
+    """Runs what is missing of a study, or of some of its rows; returns their runs."""
     program = os.path.join(options.build, "bin/zoomr-eval")
     resume = os.path.join(options.build, "evidence", f"{name}.jsonl")
     os.makedirs(os.path.dirname(resume), exist_ok=True)
@@ -115,17 +129,32 @@ def measured_now():
 
 
 def run_perplexity(options):
-    """All policies in all contexts on all passages; the file of rows keeps what is finished."""
+    """All policies, or some, in all contexts on all passages; the file of rows keeps what is finished."""
     resume = os.path.join(options.build, "evidence", "perplexity.jsonl")
     os.makedirs(os.path.dirname(resume), exist_ok=True)
     texts = ",".join(map(os.path.abspath, options.texts))
+    chosen = [policy for policy in TEXT_POLICIES if begins(policy, options.rows)]
+    windows = {"window@" + policy.split("@")[1].split("+")[0] for policy in chosen if "@" in policy}
+    policies = [policy for policy in TEXT_POLICIES if policy in chosen or policy == "full" or policy in windows]
     command = ["perplexity", "--model", "examples/decode/bytes/checkpoint", "--text", texts, "--contexts", "4096,16384",
                "--passages", str(PASSAGES), "--seed", "2", "--policies",
-               ",".join(TEXT_POLICIES), "--resume", resume, "--json"]
+               ",".join(policies), "--resume", resume, "--json"]
     done = subprocess.run([os.path.join(options.build, "bin/zoomr-eval"), *command], cwd=ROOT, check=True,
                           env=dict(os.environ, OPENBLAS_NUM_THREADS="1"), stdout=subprocess.PIPE)
     found = json.loads(done.stdout)
     return {"what": "long text after a dense prompt", "checkpoint": "bytes", **measured_now(), "groups": found["groups"]}
+
+
+def place_of(run):
+    """Which row of a study, or of the perplexity's groups."""
+    return tuple(run.get(key) for key in ("policy", "settings", "budget", "context", "task", "checkpoint"))
+
+
+def joined(old, new, order):
+    """The old rows, of which those that were run again, or are new, say when; in the order that `order` gives."""
+    again = {place_of(row): {**row, **measured_now()} for row in new}
+    rows = [again.pop(place_of(row), row) for row in old] + list(again.values())
+    return sorted(rows, key=order)
 
 
 def load():
@@ -216,10 +245,14 @@ def ledger_table(study, full):
                ("fine, free (95 %)", "fine_accuracy_free", True), ("exact, free (95 %)", "exact_match", True),
                ("found", "found", False), ("zooms", "zooms_mean", None), ("mass captured", "captured_mass_mean", False)]
     columns = [c for c in columns if any(c[1] in r for r in runs)]
-    lines = [["policy", *(c[0] for c in columns), "attended", "device KiB", "host KiB", "full : device"]]
+    several = len({r["checkpoint"] for r in runs}) > 1    # and so of several sizes
+    lines = [["model"] * several + ["policy", *(c[0] for c in columns), "attended", "device KiB", "host KiB"]
+             + ["full : device"] * (not several)]
     for r in runs:
-        lines.append([label(r["policy"]), *(cell(r, key, interval) for _, key, interval in columns),
-                      f"{r['attended_tokens_mean']:.0f}", *device_and_host(r), f"{full / r['resident_bytes_peak']:.2f}"])
+        lines.append([f"`{r['checkpoint']}`"] * several
+                     + [label(r["policy"]), *(cell(r, key, interval) for _, key, interval in columns),
+                        f"{r['attended_tokens_mean']:.0f}", *device_and_host(r)]
+                     + [f"{full / r['resident_bytes_peak']:.2f}"] * (not several))
     return rows_of(lines)
 
 
@@ -300,6 +333,8 @@ if __name__ == "__main__":
     parser.add_argument("--build", help="directory of a Release build")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", help="studies of LEDGER, separated by commas; default: all")
+    parser.add_argument("--rows", type=lambda text: text.split(","), default=[],
+                        help="policies, separated by commas: only their rows are run, the others stay")
     parser.add_argument("--texts", nargs="+", help="held-out texts: measures their perplexity, not LEDGER")
     parser.add_argument("--draw", action="store_true", help="run nothing")
     given = parser.parse_args()
@@ -312,12 +347,26 @@ if __name__ == "__main__":
     elif given.texts:
         found = run_perplexity(given)
         everything = load()
+        if given.rows:
+            changed = [g for g in found["groups"] if begins(g["policy"], given.rows)]
+            found = {**everything["perplexity"], "groups": joined(everything["perplexity"]["groups"], changed, lambda _: 0)}
         everything["perplexity"] = found
     else:
         for name in (given.only.split(",") if given.only else STUDIES):
             what, checkpoint, problems, free, _, more = STUDIES[name]
+            if given.rows and not any(begins(policy, given.rows) for policy in STUDIES[name][4]):
+                continue
             runs = run(name, given)
             everything = load()
+            if given.rows and name in everything["studies"]:
+                study = everything["studies"][name]
+                tasks = list(dict.fromkeys(row["task"] for row in study["runs"]))
+                place = {policy: number for number, policy in enumerate(STUDIES[name][4])}
+                models = checkpoint.split(",")
+                study["runs"] = joined(study["runs"], runs, lambda row: (models.index(row["checkpoint"]), tasks.index(row["task"]),
+                                                                         place[row["policy"]]))
+                save(everything)
+                continue
             everything["studies"][name] = {"what": what, "checkpoint": checkpoint, "problems": problems, "free_problems": free,
                                            "options": more, **measured_now(), "runs": runs}
             save(everything)

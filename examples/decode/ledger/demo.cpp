@@ -29,11 +29,11 @@ void check_settings(const options& given) {
   }
 }
 
-/// The mean that zoomr attends to on the first problem: the budget of those that need one.
+/// The mean that zoomr_one_pass attends to on the first problem: the budget of those that need one.
 index matched_budget(subject& on, const options& given) {
   if (given.budget > 0) return given.budget;
   const problem_set one(on.constants, on.words, 0, 1, given.seed);
-  const outcome made = run_policy(on, one, choice_of(given, "zoomr", 0), true, [](std::size_t) {});
+  const outcome made = run_policy(on, one, choice_of(given, "zoomr_one_pass", 0), true, [](std::size_t) {});
   return static_cast<index>(made.attended_mean + 0.5);
 }
 
@@ -126,7 +126,8 @@ CLI::App* add_command(CLI::App& app, options& given) {
       ->capture_default_str();
   demo->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
   demo->add_option("--policies,--policy", given.policies, "also the controls random_c and oracle")->delimiter(',');
-  demo->add_option("--budget", given.budget, "of window, sentence_kv and quest; default: what zoomr attends to")
+  demo->add_option("--budget", given.budget,
+                   "of window, sentence_kv and quest; default: what zoomr_one_pass attends to")
       ->transform(number_in(1, zoomr::unlimited));
   demo->add_option("--window", given.window, "last tokens that the policies of thoughts attend to")
       ->transform(number_in(1, zoomr::unlimited))

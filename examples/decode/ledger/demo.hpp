@@ -13,11 +13,12 @@ namespace decode::ledger {
 
 struct options {
   std::vector<std::string> checkpoints;  // directories; empty: the two that come with the decoder
-  std::vector<std::string> policies = {"full",        "window", "summary_only", "zoomr", "zoomr_mass",
-                                       "sentence_kv", "quest",  "random_c",     "oracle"};
+  std::vector<std::string> policies = {
+      "full",       "window",      "summary_only", "zoomr_one_pass", "zoomr_second_pass",
+      "zoomr_mass", "sentence_kv", "quest",        "random_c",       "oracle"};
   zoomr::index problems = 8;
   std::uint64_t seed = 1;
-  zoomr::index budget = 0;  // of window, sentence_kv and quest; 0: what zoomr attends to on the first problem
+  zoomr::index budget = 0;  // of window, sentence_kv and quest; 0: what zoomr_one_pass attends to on the first problem
   zoomr::index window = 24;
   std::vector<std::string> settings;
   std::vector<std::string> delimiters = {";"};

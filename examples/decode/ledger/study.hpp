@@ -13,7 +13,8 @@ namespace decode::ledger {
 
 struct study_options {
   std::vector<std::string> checkpoints;  // directories; empty: all that come with the decoder
-  std::vector<std::string> policies = {"full", "window", "summary_only", "zoomr", "zoomr_mass", "oracle"};
+  std::vector<std::string> policies = {"full",       "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass",
+                                       "zoomr_mass", "oracle"};
   std::vector<std::string> tasks = {"trace"};
   zoomr::index problems = 50;
   zoomr::index free_problems = -1;  // of these, how many are also written by the model itself; -1: all

@@ -72,9 +72,7 @@ struct lanes_to_hear {
   __device__ view<const float, 2> keys_of(index kv_head, index count) const {
     return a.retained.keys_of(kv_head, count);
   }
-  __device__ view<float> work_of(index head, index count) const {
-    return {a.retained.received + std::int64_t{head} * a.retained.tokens, {count}};
-  }
+  __device__ view<float> work_of(index head, index count) const { return a.retained.work_of(head, count); }
 };
 
 /// Lets queries be heard one after the other, a block for each query head.
@@ -89,13 +87,23 @@ __global__ void __launch_bounds__(keep_threads)
     received[t] = t < of.known ? of.before(head, t) : 0.0f;
   for (index q = 0; q < of.count; ++q) {
     __syncthreads();
-    const view<float> query = lanes.a.retained.asked_of(head);
-    for (index d = block.thread(); d < query.size(); d += block.size())
-      query[d] = to_float(of.queries(of.row_of(q), head, d));
+    const view<float, 2> group = lanes.a.retained.asked_of(head);
+    for (index i = block.thread(); i < group.extent(0) * group.extent(1); i += block.size()) {
+      const index g = i / group.extent(1);
+      const index d = i % group.extent(1);
+      group(g, d) = to_float(of.queries(of.row_of(q), head / of.group * of.group + g, d));
+    }
     __syncthreads();
     const index seen = of.context + q;
-    const heard_query heard{query, lanes.keys_of(head / of.group, seen), lanes.position + q, lanes.pinned,
-                            lanes.work_of(head, seen)};
+    heard_query heard;
+    heard.query = group[head % of.group];
+    heard.keys = lanes.keys_of(head / of.group, seen);
+    heard.position = lanes.position + q;
+    heard.pinned = lanes.pinned;
+    heard.work = lanes.work_of(head, seen);
+    heard.group = group;
+    heard.head = head % of.group;
+    heard.earlier = of.context - 1;
     hear(retain, heard, received, block);
   }
 }

@@ -83,7 +83,8 @@ struct retained_arrays {
   float* received = nullptr;     // [heads][tokens]
   float* importance = nullptr;   // [kv_heads][tokens]
   float* keys = nullptr;         // [kv_heads][tokens][head_dim]  if the retainer reads them
-  float* asked = nullptr;        // [heads][head_dim]  the query that is heard
+  float* asked = nullptr;        // [heads][group][head_dim]  the queries that are heard with that of a head
+  float* work = nullptr;         // [heads][tokens]  if the retainer reads keys and carries no sums
   index* slots = nullptr;        // [kv_heads][most_kept]  that a layer's lanes keep, while decoding
 
   /// Takes the arrays from a block.
@@ -103,7 +104,8 @@ struct retained_arrays {
     received = from.template take<float>(heads * tokens);
     importance = from.template take<float>(std::int64_t{model.kv_heads} * tokens);
     keys = from.template take<float>(ReadsKeys ? std::int64_t{model.kv_heads} * tokens * model.head_dim : 0);
-    asked = from.template take<float>(ReadsKeys ? heads * model.head_dim : 0);
+    asked = from.template take<float>(ReadsKeys ? heads * model.group() * model.head_dim : 0);
+    work = from.template take<float>(ReadsKeys && carried_tokens == 0 ? heads * tokens : 0);
     slots = from.template take<index>(noted_tokens > 0 ? std::int64_t{model.kv_heads} * most_kept : 0);
   }
 
@@ -131,8 +133,12 @@ struct retained_arrays {
     const std::int64_t place = (std::int64_t{half} * sequences + sequence) * model.layers + layer;
     return {carried + place * model.heads * carried_tokens, {model.heads, count}, {carried_tokens, 1}};
   }
-  ZOOMR_HD view<float> asked_of(index head) const {
-    return {asked + std::int64_t{head} * model.head_dim, {model.head_dim}};
+  ZOOMR_HD view<float, 2> asked_of(index head) const {
+    return {asked + std::int64_t{head} * model.group() * model.head_dim, {model.group(), model.head_dim}};
+  }
+  /// Working memory beside the sums of a layer: where these are carried, `received` is free.  [count]
+  ZOOMR_HD view<float> work_of(index head, index count) const {
+    return {(carried_tokens == 0 ? work : received) + std::int64_t{head} * tokens, {count}};
   }
   /// Keys of one KV head, to work in.  [count, head_dim]
   ZOOMR_HD view<float, 2> keys_of(index kv_head, index count) const {

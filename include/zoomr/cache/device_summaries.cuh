@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/device_layout.cuh>
+#include <zoomr/summarize/key_cuboid.cuh>
 #include <zoomr/summarize/typical_keys.cuh>
 
 namespace zoomr {

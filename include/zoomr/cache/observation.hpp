@@ -41,16 +41,15 @@ class observation {
   view<index> kept(index count) { return {kept_.data(), {count}}; }
 
   /// Lets one query be heard by the retainer, or adds the attention that it pays, over the slots [0, context).
-  /// @param position  of the query, whose own slot is the last
-  /// @param pinned    first tokens that are never given up
+  /// @param heard    all but its keys and working memory; its own slot is the last
   template <class Lane, class Retainer>
-  void hear(const Retainer& retain, const Lane& lane, view<const float> query, index position, index context,
-            index pinned, view<float> sums) {
+  void hear(const Retainer& retain, const Lane& lane, heard_query heard, index context, view<float> sums) {
     if constexpr (hearing_observer<Retainer>) {
-      const view<const float, 2> keys(keys_.data(), {context, lane.head_dim});
-      retain.hear({query, keys, position, pinned, view<float>(weights_).slice(0, context)}, sums);
+      heard.keys = {keys_.data(), {context, lane.head_dim}};
+      heard.work = view<float>(weights_).slice(0, context);
+      retain.hear(heard, sums);
     } else {
-      add(lane, query.data(), context, sums);
+      add(lane, heard.query.data(), context, sums);
     }
   }
 

@@ -55,10 +55,10 @@ void compacted(cache_core<Policy, T>& core, sequence_state<Policy>& state, index
 
 /// Lets the queries of the tokens in `asking` be heard in one lane, on top of the sums that are carried. The result
 /// lies in `core.observed`, and in `into` if sums are carried.
-/// @param query  query(position, head) is [head_dim]
-template <class Policy, class T, class Query>
+/// @param queries  queries(position) is [heads, head_dim]
+template <class Policy, class T, class Queries>
 void hear_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, index layer, index kv_head, run asking,
-                  buffer<float>& into, Query query) {
+                  buffer<float>& into, Queries queries) {
   const shape& model = core.sizes.model;
   const auto lane = core.lane(state, layer, kv_head);
   const index before = state.slot_end(asking.first);
@@ -70,9 +70,15 @@ void hear_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, in
     std::fill(sums.begin(), sums.end(), 0.0f);
     if (core.sizes.carried > 0)
       std::copy_n(carried(core.sizes, state.received, layer, head, before).data(), before, sums.data());
+    heard_query heard;
+    heard.head = g;
+    heard.pinned = state.pinned(core.policy.zone);
+    heard.earlier = before;
     for (index t = asking.first; t < asking.last; ++t) {
-      core.observed.hear(core.policy.retain, lane, query(t, head), t, state.slot_end(t + 1),
-                         state.pinned(core.policy.zone), sums);
+      heard.group = queries(t).slice(kv_head * model.group(), (kv_head + 1) * model.group());
+      heard.query = heard.group[g];
+      heard.position = t;
+      core.observed.hear(core.policy.retain, lane, heard, state.slot_end(t + 1), sums);
     }
     if (core.sizes.carried > 0) std::copy_n(sums.data(), held, carried(core.sizes, into, layer, head, held).data());
   }
@@ -113,9 +119,9 @@ void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index layer,
   if (core.policy.zone.prompt || (!accumulates && kept >= end)) return;  // nothing of a pinned prompt can go
   const index first = accumulates ? item.first : end - core.policy.retain.observed(end);
   for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-    hear_queries(core, state, layer, kv_head, {first, end}, state.receiving, [&](index t, index head) {
-      if (t >= item.first) return queries[t - item.first][head];
-      return view<const float>(view<float, 2>(state.prompted.at(t, 0, layer))[head]);
+    hear_queries(core, state, layer, kv_head, {first, end}, state.receiving, [&](index t) {
+      if (t >= item.first) return queries[t - item.first];
+      return view<const float, 2>(state.prompted.at(t, 0, layer));
     });
     if (!item.prompt_ends || kept >= end) continue;
     core.observed.choose(core.policy.retain, core.observed.all_sums(model.group(), end), end - first,
@@ -175,7 +181,7 @@ bool retain_again(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
   for (index layer = 0; layer < model.layers; ++layer) {
     for (index kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
       hear_queries(core, state, layer, kv_head, asking, state.receiving,
-                   [&](index t, index head) { return view<const float, 2>(state.noted.at(t, 0, layer))[head]; });
+                   [&](index t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
       if (kept < held) give_up(core, state, layer, kv_head, kept);
     }
   }

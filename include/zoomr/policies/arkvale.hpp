@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. ArkVale: pages of 32 tokens go to the host and leave their box behind; the best of each layer come back.
-// Source: NeurIPS 2024, "ArkVale: Efficient Generative LLM Inference with Recallable Key-Value Eviction". Differs:
-// boxes only, no balls; what is recalled is what is attended, where the published system keeps more pages resident than
-// it attends. Decided here: the heads of a layer rank pages by the mean of their bounds; sinks and window are one page
-// each, the first two layers are dense.
+// L5. ArkVale: pages of 32 tokens go to the host and leave a cuboid behind; the best of each layer come back.
+// Source: NeurIPS 2024, "ArkVale: Efficient Generative LLM Inference with Recallable Key-Value Eviction", and its
+// released code: the "cuboid mean" of a page's keys, the mean over the heads of a layer, the first two layers dense; of
+// the 32 pages that are attended the first one and the last two, of which the last is being written. Differs: what is
+// recalled is what is attended, where the published system keeps more pages resident than it attends.
 #pragma once
 
 #include <zoomr/policy.hpp>
@@ -11,16 +11,23 @@
 #include <zoomr/score/box_bound.hpp>
 #include <zoomr/segment/fixed_pages.hpp>
 #include <zoomr/select/best_segments.hpp>
-#include <zoomr/summarize/key_box.hpp>
+#include <zoomr/summarize/key_cuboid.hpp>
 
 namespace zoomr {
 inline namespace v0 {
 namespace policies {
 
-inline constexpr auto arkvale =
-    compose(fixed_pages{.longest = 32}, key_box{}, box_bound{}, pooled_score{.per = scope::layer},
-            best_segments{.segments = 32}, every_token{},
-            zones{.sinks = 32, .recent = 32, .open = unlimited, .dense_layers = 2}, details_on_host{});
+/// As many pages of `page` tokens as `tokens` attended tokens make, rounded up, four at least: the first, the last two,
+/// and the best of the others.
+constexpr auto arkvale_with(index tokens, index page = 32) {
+  const index pages = tokens > 0 ? (tokens - 1) / page + 1 : 0;
+  return compose(fixed_pages{.longest = page}, key_cuboid{}, box_bound{}, pooled_score{.per = scope::layer},
+                 best_segments{.segments = pages - 3}, every_token{},
+                 zones{.sinks = page, .recent = 2 * page, .align = page, .open = unlimited, .dense_layers = 2},
+                 details_on_host{});
+}
+
+inline constexpr auto arkvale = arkvale_with(1024);
 
 }  // namespace policies
 }  // namespace v0

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. R-KV: every 128 tokens, each KV head keeps what is looked at and not said twice.
-// Source: arXiv:2505.24133. Differs: the buffer is counted from the end of the prompt, where retention happens too;
-// undescribed there and decided here: the maximum over the group of a KV head is taken after the pooling.
+// Source: arXiv:2505.24133, and its released code: of the logits of a group's query heads the maximum, before the
+// softmax; that leaves the observed tokens out; lambda = 0.07 (0.1 in the paper). Differs: the buffer is counted from
+// the end of the prompt, where retention happens too, and there in whole multiples of the length of the text.
 #pragma once
 
 #include <zoomr/policy.hpp>

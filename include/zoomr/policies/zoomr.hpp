@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. ZoomR: the heads vote which thoughts to zoom into; all summaries stay, the other details do not.
-// Source: arXiv:2604.10898, as published: k = c = 2, votes of all heads and layers, refresh at sentence ends,
-// for the following tokens. Undescribed there and decided here: the prompt is pinned, the open thought is
-// whole, sinks = 4, recent = 64; all summaries are attended, a zoomed thought's own too; a thought without a
-// summary is found by the mean of its own keys; only thoughts with details outside of the zones are voted for; the
-// end of the prompt makes the first choice.
+// Source: arXiv:2604.10898: k = c = 2, votes of all heads and layers, refresh at sentence ends. When a vote takes
+// effect the paper leaves open: it is known after the sentence end's whole pass, so that it serves the tokens behind it
+// (`zoomr_one_pass`), or the sentence end is passed again (`zoomr_second_pass`). Undescribed there and decided here
+// too: the prompt is pinned, the open thought is whole, sinks = 4, recent = 64; all summaries are attended, a zoomed
+// thought's own too; a thought without a summary is found by the mean of its own keys; only thoughts with details
+// outside of the zones are voted for; the end of the prompt makes the first choice.
 #pragma once
 
 #include <zoomr/agree/head_mass.hpp>
@@ -22,8 +23,15 @@ namespace policies {
 
 inline constexpr zones thought_zones{.sinks = 4, .recent = 64, .prompt = true, .open = unlimited};
 
-inline constexpr auto zoomr = compose(thoughts{}, key_mean{}, mean_dot{}, head_votes{.k = 2},
-                                      best_segments{.segments = 2}, boundaries{}, thought_zones, details_on_host{});
+/// The votes serve the tokens after the sentence end that asked: no pass beside its own.
+inline constexpr auto zoomr_one_pass =
+    compose(thoughts{}, key_mean{}, mean_dot{}, head_votes{.k = 2}, best_segments{.segments = 2}, boundaries{},
+            thought_zones, details_on_host{});
+
+/// The same votes; the sentence end that asked is passed again under the new choice.
+inline constexpr auto zoomr_second_pass =
+    compose(thoughts{}, key_mean{}, mean_dot{}, head_votes{.k = 2}, best_segments{.segments = 2},
+            boundaries{.ask_again = true}, thought_zones, details_on_host{});
 
 /// Heads weigh as much as they would attend, and the delimiter is passed again under the new choice.
 inline constexpr auto zoomr_mass =

@@ -11,7 +11,7 @@ inline namespace v0 {
 ///
 /// A choice for all layers is known only after the delimiter's whole pass: it serves the following tokens
 /// (stale), or with `ask_again` the delimiter is passed once more under it.
-/// @source  ZoomR, arXiv:2604.10898: stale, as published. Differs: `at_most` and `ask_again` are ours
+/// @source  ZoomR, arXiv:2604.10898: which of the two is meant, the paper leaves open. Differs: `at_most` is ours
 struct boundaries {
   using role = role::refresh;
   static constexpr const char* name = "boundaries";

@@ -43,6 +43,35 @@ __device__ void each_cosine(view<const float, 2> keys, index row, block_threads&
   }
 }
 
+/// A warp finds the logits of 32 tokens at a time; thread t adds to what the tokens t, t + threads, ... have received.
+/// @cost  as on the host; 2 barriers
+__device__ inline void hear(const distinct_attention& by, const heard_query& heard, view<float> received,
+                            block_threads& block) {
+  if (heard.head > 0) return;
+  const index lane = block.thread() % warp_lanes;
+  for (index first = block.thread() - lane; first < heard.earlier; first += block.size()) {
+    float all = 0.0f;
+    for (index head = 0; head < heard.group.extent(0); ++head) {
+      float partial[std::size_t{partial_sums}] = {};
+      for (index d = lane; d < heard.keys.extent(1); d += partial_sums) {
+        const float asked = heard.group(head, d);
+#pragma unroll
+        for (index t = 0; t < warp_lanes; ++t) {
+          const float key = first + t < heard.earlier ? heard.keys(first + t, d) : 0.0f;
+          partial[t] = fused(asked, key, partial[t]);
+        }
+      }
+      all = by.joined(head, all, warp_sums(partial));
+    }
+    if (first + lane < heard.earlier) heard.work[first + lane] = by.logit_of(all, heard);
+  }
+  // each thread reads the logits that it has written itself
+  const auto shares = block_softmax(
+      heard.earlier, [&](index t) { return heard.work[t]; }, block);
+  if (!(shares.sum() > 0.0f)) return;
+  for (index t = block.thread(); t < heard.earlier; t += block.size()) received[t] += shares.share(t);
+}
+
 /// Thread t adds up the cosines of the tokens t, t + threads, ..., row by row as the host does.
 /// @cost  twice tokens * tokens dot products; 1 barrier for each token
 __device__ inline void rate(const distinct_attention& by, const lane_attention& seen, view<float> importance,
@@ -52,7 +81,7 @@ __device__ inline void rate(const distinct_attention& by, const lane_attention& 
   for (index t = block.thread(); t < n; t += block.size()) importance[t] = 0.0f;
   __syncthreads();
   for (index row = 0; row < n; ++row) {
-    index own = -1;
+    index own = 0;  // where none repeats it
     each_cosine(seen.keys, row, block, [&](index t, float cosine) { own = cosine > by.similar ? t : own; });
     const index spared = block.max(own);  // of the keys that repeat this one the last
     each_cosine(seen.keys, row, block, [&](index t, float cosine) {
@@ -61,15 +90,12 @@ __device__ inline void rate(const distinct_attention& by, const lane_attention& 
   }
   const auto redundancy = block_softmax(
       n, [&](index t) { return quotient(importance[t], static_cast<float>(n)); }, block);
-  const index heads = by.mean_of_group ? seen.received.extent(0) : 1;
-  const float weight = quotient(by.attention, static_cast<float>(seen.queries * heads));
   for (index t = block.thread(); t < seen.scored; t += block.size()) {
-    const float repeated = fused(by.attention - 1.0f, redundancy.share(t), -0.0f);
-    importance[t] = fused(weight, seen.pooled(t, by.pooling, by.mean_of_group), repeated);
+    importance[t] = by.rated(seen, t, redundancy.share(t));
   }
 }
 
-static_assert(device_observer<distinct_attention>);
+static_assert(device_observer<distinct_attention> && device_hearing_observer<distinct_attention>);
 
 }  // namespace v0
 }  // namespace zoomr

@@ -13,15 +13,14 @@ inline namespace v0 {
 ///   attention * importance - (1 - attention) * redundancy
 /// at the end of the prompt and after every `every` tokens from there, so that a lane holds up to tokens + every.
 ///
-/// Importance is the attention probability from the last `queries` queries, their mean, for each query head; then the
-/// maximum over a centred window of `pooling` tokens; then over the group its mean or maximum. Redundancy is a key's
-/// mean cosine with all keys of the lane, itself not counted, then a softmax over the keys; of the keys whose cosine
-/// with one key exceeds `similar`, the last is spared that cosine, so that of repetitions the latest stays. Cosines
-/// that are not numbers count as 0.
+/// Importance: of each of the last `queries` queries the logits, over the group of a KV head their maximum or mean, a
+/// softmax over the tokens before these queries; the mean of that over the queries; then the maximum over a centred
+/// window of `pooling` of those tokens. A logit that is not a number takes no part.
+/// Redundancy: a key's mean cosine with all keys of the lane, itself not counted, then a softmax over the keys. Each
+/// key spares one other its cosine: the last of those whose cosine with it exceeds `similar`, so that of repetitions
+/// the latest stays; where there is none, the lane's first key. Cosines that are not numbers count as 0.
 /// @cost    each time: reads the lane's keys once for each observed query and head; n * n dot products for n tokens
-/// @source  R-KV, arXiv:2505.24133. Differs: the sinks are kept (undescribed there); the window of the maximum ends
-/// where
-///          the tokens that are kept in any case begin.
+/// @source  R-KV, arXiv:2505.24133, as its released code has it. Differs: the sinks are kept (undescribed there).
 struct distinct_attention {
   using role = role::retainer;
   static constexpr const char* name = "distinct_attention";
@@ -34,23 +33,51 @@ struct distinct_attention {
   index queries = 8;           // alpha, the observation window
   index every = 128;           // the buffer: tokens from one time to the next
   index pooling = 7;           // width of the maximum, odd; 1: none
-  bool mean_of_group = false;  // over the query heads of a KV head: mean, or maximum
-  float attention = 0.1f;      // lambda, the weight of importance
+  bool mean_of_group = false;  // logits over the query heads of a KV head: mean, or maximum
+  float attention = 0.07f;     // lambda, the weight of importance; 0.1 in the paper
   float similar = 0.5f;        // cosine above which a key repeats another
 
   ZOOMR_HD constexpr index kept(index of) const { return tokens < of ? tokens : of; }
   ZOOMR_HD constexpr index observed(index of) const { return queries < of ? queries : of; }
   ZOOMR_HD constexpr index safe(index of) const { return observed(of); }
+
+  /// Adds to what the tokens have received through the group's first head [tokens] the shares of the whole group.
+  void hear(const heard_query& heard, view<float> received) const {
+    if (heard.head > 0) return;
+    const index dims = heard.keys.extent(1);
+    for (index t = 0; t < heard.earlier; ++t) {
+      float all = 0.0f;
+      for (index head = 0; head < heard.group.extent(0); ++head) {
+        all = joined(head, all, dot(heard.group[head].data(), heard.keys[t].data(), dims));
+      }
+      heard.work[t] = logit_of(all, heard);
+    }
+    const softmax shares(heard.earlier, [&](index t) { return heard.work[t]; });
+    for (index t = 0; t < heard.earlier && shares.sum() > 0.0f; ++t) received[t] += shares.share(t);
+  }
+  /// The products of a group so far, and that of `head`; NaN stays.
+  ZOOMR_HD float joined(index head, float all, float product) const {
+    if (head == 0) return product;
+    if (mean_of_group) return all + product;
+    return product > all || is_nan(product) ? product : all;
+  }
+  ZOOMR_HD float logit_of(float joined, const heard_query& heard) const {
+    const float heads = mean_of_group ? static_cast<float>(heard.group.extent(0)) : 1.0f;
+    return quotient(quotient(joined, heads), square_root(static_cast<float>(heard.keys.extent(1))));
+  }
+
   void rate(const lane_attention& seen, view<float> importance) const {
     const index n = seen.tokens();
     add_cosines(seen.keys, importance);
     const softmax redundancy(n, [&](index t) { return quotient(importance[t], static_cast<float>(n)); });
-    const index heads = mean_of_group ? seen.received.extent(0) : 1;
-    const float weight = quotient(attention, static_cast<float>(seen.queries * heads));
-    for (index t = 0; t < seen.scored; ++t) {
-      const float repeated = fused(attention - 1.0f, redundancy.share(t), -0.0f);
-      importance[t] = fused(weight, seen.pooled(t, pooling, mean_of_group), repeated);
-    }
+    for (index t = 0; t < seen.scored; ++t) importance[t] = rated(seen, t, redundancy.share(t));
+  }
+  /// @param redundancy  of token `t`
+  ZOOMR_HD float rated(const lane_attention& seen, index t, float redundancy) const {
+    lane_attention heard = seen;
+    heard.received = seen.received.slice(0, 1);  // the group is heard with its first head
+    const float weight = quotient(attention, static_cast<float>(seen.queries));
+    return fused(weight, heard.pooled(t, pooling, false), fused(attention - 1.0f, redundancy, -0.0f));
   }
   constexpr const char* problem() const {
     if (queries < 1 || pooling < 1 || pooling % 2 == 0) {
@@ -73,7 +100,8 @@ struct distinct_attention {
   friend constexpr bool operator==(const distinct_attention&, const distinct_attention&) = default;
 
  private:
-  // Adds to sums[t] the cosines of key t with all others, row by row; keys [tokens, head_dim] become unit vectors.
+  // Adds to sums[t] the cosines of key t with all others but those that spare it, row by row; keys [tokens, head_dim]
+  // become unit vectors.
   void add_cosines(view<float, 2> keys, view<float> sums) const {
     const index n = keys.extent(0);
     const index dims = keys.extent(1);
@@ -87,7 +115,7 @@ struct distinct_attention {
       for (index t = n - 1; t >= 0; --t) {
         if (t == row) continue;
         const float cosine = dot(keys[row].data(), keys[t].data(), dims);
-        if (cosine > similar && !spared) {
+        if (!spared && (cosine > similar || t == 0)) {
           spared = true;
         } else if (!is_nan(cosine)) {
           sums[t] += cosine;
@@ -97,7 +125,8 @@ struct distinct_attention {
   }
 };
 
-static_assert(retainer<distinct_attention> && decoding_observer<distinct_attention>);
+static_assert(retainer<distinct_attention> && decoding_observer<distinct_attention> &&
+              hearing_observer<distinct_attention>);
 
 }  // namespace v0
 }  // namespace zoomr
