@@ -140,6 +140,7 @@ PLANTED = [
     ("snapkv", dict(over_group=by_mean), "the mean over a KV head's queries instead of the largest"),
     ("snapkv", dict(total=np.max), "the largest attention instead of the sum"),
     ("h2o", dict(prompt_counts=False), "attention in the prompt does not count"),
+    ("h2o", dict(decoding_counts=False), "attention while decoding does not count"),
     ("h2o", dict(own_counts=False), "attention to oneself does not count"),
     ("h2o", dict(over=np.max), "the largest of a KV head's queries instead of the sum"),
     ("h2o", dict(every=17), "given up one token later"),

@@ -26,6 +26,8 @@ from problem import draw
 TOLERANCE = 5e-6
 # Close calls of all rows; a lane that goes on as it does after one counts once.
 MOST_CLOSE = 1e-3
+# Rows in doubt, which a difference would excuse.
+MOST_DOUBTFUL = 0.1
 
 
 def run_driver(driver, case, problem):
@@ -60,7 +62,8 @@ class Verdict:
         self.rows = self.differing = self.close = self.doubtful = 0
         self.error, self.first = 0.0, ""
 
-    def compare(self, problem, results, reference):
+    def compare(self, problem, results, reference, enough=None):
+        """Adds a problem; with `enough`, ends when so many rows differ."""
         units = np.arange(problem.tokens) % problem.units
         shown = (units[:, None] == np.arange(problem.units)).astype(float)
         off = np.zeros((problem.layers, problem.heads), bool)  # lanes that differ since a close call
@@ -81,7 +84,8 @@ class Verdict:
                 self.error = max(self.error, error[same].max(initial=0))
                 if wrong.any() and not self.first:
                     self.first = self.describe(problem, t, attended, marks, error, *np.argwhere(wrong)[0])
-        return self
+            if enough is not None and self.differing >= enough:
+                return
 
     def describe(self, problem, t, attended, marks, error, layer, head):
         missing = np.flatnonzero(attended[layer, head] & ~marks[layer, head])
@@ -90,7 +94,8 @@ class Verdict:
                 f"output off by {error[layer, head]:.1e}")
 
     def good(self):
-        return self.rows > 0 and self.differing == 0 and self.close <= max(1, MOST_CLOSE * self.rows)
+        excused = self.close <= max(1, MOST_CLOSE * self.rows) and self.doubtful <= MOST_DOUBTFUL * self.rows
+        return self.rows > 0 and self.differing == 0 and excused
 
 
 def check_fields(driver):
@@ -131,23 +136,22 @@ def compare_all(driver):
 
 
 def notice_all(driver):
-    """Two problems, one with groups of two heads, one with groups of three."""
-    good = True
-    for case in CASES:
-        planted = [(rule, what) for name, rule, what in PLANTED if name == case.name]
-        problems = [draw(seed) for seed in (0, 2)] if planted else []
-        results = [run_driver(driver, case, problem) for problem in problems]
-        for rule, what in planted:
-            verdict = Verdict()
-            for problem, result in zip(problems, results):
-                verdict.compare(problem, result, case.method(problem, **case.rule | rule))
-                if not verdict.good():
-                    break
-            noticed = not verdict.good()
-            print(f"{case.name:22} {'noticed' if noticed else 'MISSED ':8} {verdict.differing:5} rows  {what}", flush=True)
-            good &= noticed
-    unknown = {name for name, _, _ in PLANTED} - {case.name for case in CASES}
-    assert not unknown, unknown
+    """Where one problem does not show a wrong rule, a second may: of groups of three heads instead of two."""
+    good, known = True, {}
+    for name, rule, what in PLANTED:
+        case = next(case for case in CASES if case.name == name)
+        verdict = Verdict()
+        for seed in (0, 2):
+            if (name, seed) not in known:
+                problem = draw(seed)
+                known[name, seed] = problem, run_driver(driver, case, problem)
+            problem, result = known[name, seed]
+            verdict.compare(problem, result, case.method(problem, **case.rule | rule), enough=1)
+            if verdict.differing:
+                break
+        noticed = verdict.differing > 0
+        print(f"{name:22} {'noticed' if noticed else 'MISSED'}: {what}: {verdict.first}"[:160], flush=True)
+        good &= noticed
     print(f"{len(PLANTED)} wrong rules")
     return good
 

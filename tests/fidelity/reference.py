@@ -602,9 +602,11 @@ class H2o(Evicting):
     the queries of the prompt too; what has been given up does not come back. Published: at every token; Decided: every
     16; one set for a KV head, by the sum over its heads."""
 
-    def __init__(self, problem, tokens=1024, recent=512, every=16, over=np.sum, prompt_counts=True, own_counts=True):
+    def __init__(self, problem, tokens=1024, recent=512, every=16, over=np.sum, prompt_counts=True, own_counts=True,
+                 decoding_counts=True):
         super().__init__(problem, tokens, every)
         self.recent, self.over, self.prompt_counts, self.own_counts = recent, over, prompt_counts, own_counts
+        self.decoding_counts = decoding_counts
         self.paid = np.zeros(self.held.shape)
 
     def end_of_prompt(self):
@@ -614,7 +616,8 @@ class H2o(Evicting):
             for kv_head in range(p.kv_heads):
                 heads = self.heads_of(kv_head)
                 logits = [self.row_logits(layer, h, p.queries[0][: p.prompt, layer, h], slice(0, p.prompt)) for h in heads]
-                self.paid[layer, kv_head, : p.prompt] = self.over(softmax(np.where(seen, logits, -np.inf)), axis=0).sum(axis=0)
+                weights = self.over(softmax(np.where(seen, logits, -np.inf)), axis=0)
+                self.paid[layer, kv_head, : p.prompt] = weights.sum(axis=0) - (0 if self.own_counts else weights.diagonal())
         super().end_of_prompt()
 
     def commit(self, t, weights):
@@ -622,7 +625,8 @@ class H2o(Evicting):
             weights = weights.copy()
             weights[..., t] = 0
         shape = (self.p.layers, self.p.kv_heads, self.group, self.p.tokens)
-        self.paid += self.over(weights.reshape(shape), axis=2)
+        if self.decoding_counts:
+            self.paid += self.over(weights.reshape(shape), axis=2)
         super().commit(t, weights)
 
     def keep(self, layer, kv_head, lane, end):
