@@ -52,7 +52,7 @@ struct life_options {
   std::uint64_t seed = 1;
   std::int64_t operations = 2000;
   bool tiered = false;
-  std::set<std::string> without;  // "order", "accept_failed", "short_prompts": calls that older headers take otherwise
+  std::set<std::string> without;  // what older headers do not know; see soak.cpp
 };
 
 /// Lives once.

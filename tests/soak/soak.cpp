@@ -16,6 +16,10 @@
 // of memory, bytes of logs. A rollback may be refused where it goes behind what a policy has given up, or deeper than
 // config.undo_tokens from the longest that the sequence was.
 //
+// --without leaves out what came after 685834b: `strict`, mistakes in the order of layers, ids without a class and
+// sequences that were closed; `accept_failed`, tokens accepted of items that have failed; `short_prompts`, prompts
+// whose last chunk is shorter than what retention observes.
+//
 // Two runs with the same numbers do the same, but for policies whose bytes are moved by a thread.
 #include <soak/life.hpp>
 
@@ -37,7 +41,7 @@ struct options {
 };
 
 constexpr const char* usage =
-    "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without order,accept_failed,short_prompts]\n";
+    "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without strict,accept_failed,short_prompts]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {
