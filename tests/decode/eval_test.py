@@ -88,7 +88,7 @@ class Output(unittest.TestCase):
     def test_it_goes_on_where_it_was_stopped(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "units.jsonl")
-            arguments = ("--policies", "full,zoomr", "--resume", path)
+            arguments = ("--policies", "full,zoomr_one_pass", "--resume", path)
             whole = runs_of("--problems", 2, *arguments)
             with open(path) as f:
                 lines = f.readlines()
