@@ -238,7 +238,7 @@ TEST_CASE(
     "each allocation of a cache's construction fails once: an error(capacity) with its sentence, nothing is left") {
   const zoomr::config limits = small_limits();
   check_construction("full", small::full, limits);
-  check_construction("zoomr", small::zoomr, limits);
+  check_construction("zoomr_one_pass", small::zoomr_one_pass, limits);
   check_construction("quest", small::quest, limits);
   check_construction("sentence_kv", small::sentence_kv, limits);
   check_construction("h2o", small::h2o, limits);

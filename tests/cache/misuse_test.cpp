@@ -192,7 +192,7 @@ TEST_CASE(
   CHECK(given.cache.tokens(given.seq) == 13);
   CHECK(mistake([&] { write(sums.cache, sums.seq, sums.one); }).find("layer 0 of 2 was not attended") !=
         std::string::npos);
-  after_prompt chooses(small::zoomr);
+  after_prompt chooses(small::zoomr_one_pass);
   write(chooses.cache, chooses.seq, chooses.one);
   CHECK(mistake([&] { write(chooses.cache, chooses.seq, chooses.delimiter); }) != "");
 }
