@@ -182,7 +182,8 @@ index session<Policy>::pass(std::span<const zoomr::step_item> items, index first
       index& tokens = accepted[static_cast<std::size_t>(i)];
       if (step.failure(i) == nullptr || tokens == 0) continue;
       tokens = 0;
-      failed += (failed.empty() ? "" : "; ") + (step.failure(i) + zoomr::error::prefix.size());
+      if (!failed.empty()) failed += "; ";
+      failed += step.failure(i) + zoomr::error::prefix.size();
     }
   } while (step.again(accepted));
   step.commit(accepted);
