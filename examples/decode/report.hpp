@@ -53,6 +53,7 @@ inline nlohmann::ordered_json to_json(const run_report& run) {
         {"chosen", run.stats.chosen},
         {"agreeability", run.stats.agreeability()},
         {"churn", run.stats.churn()},
+        {"cpu_path", zoomr::statistics::cpu_path()},
         {"options", run.options}}}};
   out.update(run.more);
   return out;
