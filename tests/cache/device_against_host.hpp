@@ -106,8 +106,8 @@ void check(const Policy& policy, kind look, markup text, std::uint64_t seed, boo
 
 /// Three sequences: prompts of short sentences one after the other in chunks, then steps with any of them, in which a
 /// prompt's chunk may stand beside drafts.
-template <class Player, class Policy>
-void play_together(Player& plays, const Policy& policy, std::uint64_t seed) {
+template <class Player>
+void play_together(Player& plays, std::uint64_t seed) {
   dice random(seed);
   const auto next_of = [&](index v) {
     const tape& says = *plays.at(v).says;
@@ -138,8 +138,8 @@ void check_together(const Policy& policy, std::uint64_t seed) {
     says.push_back(make_tape(model, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 60, 30, seed + v));
   }
   for (const tape& one : says) host.open(one), device.open(one);
-  play_together(host, policy, seed);
-  play_together(device, policy, seed);
+  play_together(host, seed);
+  play_together(device, seed);
   for (index v = 0; v < 3; ++v) compare(host.at(v).log, device.at(v).log);
 }
 
