@@ -320,7 +320,7 @@ TEST_CASE("several sequences share an arena, prompts beside drafts") {
       says.push_back(make_tape(model, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 60, 30, 10 + v));
     }
     for (const tape& one : says) plays.open(one);
-    play_together(plays, policy, 10);
+    play_together(plays, 10);
     std::vector<result_log> logs;
     for (index v = 0; v < 3; ++v) logs.push_back(plays.at(v).log);
     return logs;
