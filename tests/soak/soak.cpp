@@ -14,7 +14,8 @@
 // got (outputs and lse, both passes), has the same segments, bytes of summaries and pages, and gives the next token the
 // same bits. Not compared: counts of work (it counts when it is done, also for steps that are dropped), the largest use
 // of memory, bytes of logs. A rollback may be refused where it goes behind what a policy has given up, or deeper than
-// config.undo_tokens from the longest that the sequence was.
+// config.undo_tokens from the longest that the sequence was. After a rollback into the prompt, the prompt's end is so
+// far behind that retention observes no query which is not remembered any more.
 //
 // --without leaves out what came after 685834b: `strict`, mistakes in the order of layers, ids without a class and
 // sequences that were closed; `accept_failed`, tokens accepted of items that have failed; `short_prompts`, prompts
