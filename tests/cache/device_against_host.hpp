@@ -113,7 +113,7 @@ void play_together(Player& plays, const Policy& policy, std::uint64_t seed) {
     const tape& says = *plays.at(v).says;
     const index now = plays.tokens(v);
     if (now >= says.prompt) return plays.next(v, random.between(1, 3));
-    return next_chunk(random, says, v, now, least_last_chunk(policy, says.prompt));
+    return next_chunk(random, says, v, now);
   };
   for (index v = 0; v < 2; ++v) plays.play({next_of(v)});
   for (;;) {
