@@ -181,7 +181,8 @@ TEST_CASE("the second pass needs all its layers, and what is not accepted needs 
 
 TEST_CASE(
     "tokens after the prompt may be written unattended in all layers, if the policy needs none of their queries") {
-  after_prompt given(small::full), sums(small::sentence_kv);
+  after_prompt given(small::full);
+  after_prompt sums(small::sentence_kv);
   numbers with(1);
   const auto write = [&](auto& cache, sequence seq, const std::vector<token_id>& ids) {
     auto step = cache.begin(seq, ids);
