@@ -7,7 +7,7 @@ namespace zoomr {
 static_assert(segmenter<fixed_pages> && segmenter<sentences> && segmenter<thoughts> && segmenter<unsegmented>);
 static_assert(retainer<keep_everything> && retainer<observed_attention>);
 static_assert(retainer<accumulated_attention> && retainer<distinct_attention> && retainer<lately_best_pages>);
-static_assert(hearing_observer<lately_best_pages> && !hearing_observer<distinct_attention>);
+static_assert(hearing_observer<lately_best_pages> && !hearing_observer<observed_attention>);
 static_assert(observer<observed_attention> && !decoding_observer<observed_attention> && !observer<keep_everything>);
 static_assert(decoding_observer<accumulated_attention> && decoding_observer<distinct_attention>);
 static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<key_cuboid> && summarizer<no_summary> &&

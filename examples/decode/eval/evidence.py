@@ -256,14 +256,19 @@ def ledger_table(study, full):
     return rows_of(lines)
 
 
+def text_policy(group):
+    """As TEXT_POLICIES names it."""
+    settings = "".join("+" + setting for setting in group["settings"].split())
+    return group["policy"] + (f"@{group['budget']}" if group["budget"] else "") + settings
+
+
 def perplexity_table(study):
     lines = [["policy", "bits/byte", "perplexity/word", "perplexity beyond full, % (95 %)", "gap closed, %", "attended",
               "device KiB", "host KiB"]]
     for g in study["groups"]:
         if g["context"] != study["shown"]:
             continue
-        settings = "".join("+" + setting for setting in g["settings"].split())
-        name = g["policy"] + (f"@{g['budget']}" if g["budget"] else "") + settings
+        name = text_policy(g)
         beyond = 100 * g["perplexity_beyond_full"]
         width = 100 * math.log(2) * g["bits_per_byte_beyond_full_95"]
         run = {"resident_bytes_peak": g["device_bytes_peak"], "bytes": g["bytes"]}
@@ -349,7 +354,9 @@ if __name__ == "__main__":
         everything = load()
         if given.rows:
             changed = [g for g in found["groups"] if begins(g["policy"], given.rows)]
-            found = {**everything["perplexity"], "groups": joined(everything["perplexity"]["groups"], changed, lambda _: 0)}
+            found = {**everything["perplexity"],
+                     "groups": joined(everything["perplexity"]["groups"], changed,
+                                      lambda g: (g["context"], TEXT_POLICIES.index(text_policy(g))))}
         everything["perplexity"] = found
     else:
         for name in (given.only.split(",") if given.only else STUDIES):

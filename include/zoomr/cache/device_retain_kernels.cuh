@@ -68,6 +68,7 @@ struct lanes_to_hear {
   Arrays a;
   index position = 0;  // of the first query
   index pinned = 0;    // tokens at the front that are never given up
+  index earlier = 0;   // slots before the first of the queries that are heard together
 
   __device__ view<const float, 2> keys_of(index kv_head, index count) const {
     return a.retained.keys_of(kv_head, count);
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(keep_threads)
     heard.work = lanes.work_of(head, seen);
     heard.group = group;
     heard.head = head % of.group;
-    heard.earlier = of.context - 1;
+    heard.earlier = lanes.earlier;
     hear(retain, heard, received, block);
   }
 }

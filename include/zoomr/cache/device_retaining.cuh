@@ -39,9 +39,10 @@ struct observing_layer {
   /// Lets the queries of the tokens in `asking` be heard, on top of the first `summed` sums in half `from`; the result
   /// lies in half `to`.
   /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
+  /// @param together   first token of those that are heard together, of which some may have been heard already
   template <class Number>
-  void hear(view<const Number, 3> queries, index first_row, run asking, index summed, index from, index to,
-            stream on) const {
+  void hear(view<const Number, 3> queries, index first_row, run asking, index together, index summed, index from,
+            index to, stream on) const {
     using retainer_type = decltype(core.policy.retain);
     observing_queries<T, Number> of;
     of.queries = queries;
@@ -55,7 +56,7 @@ struct observing_layer {
     of.context = slot_end(asking.first + 1);
     if constexpr (hearing_observer<retainer_type>) {
       using lanes_type = lanes_to_hear<device_arrays<Policy, T>>;
-      const lanes_type lanes{arrays, asking.first, pinned()};
+      const lanes_type lanes{arrays, asking.first, pinned(), slot_end(together)};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, on,
              &hear_kernel<retainer_type, T, Number, lanes_type>, core.policy.retain, of, lanes);
     } else {
@@ -156,9 +157,9 @@ void observe_prompts(device_core<Policy, T>& core, const device_arrays<Policy, T
     if (hearing_observer<decltype(core.policy.retain)>) of.copy_keys(end, on);
     if (first < here) {
       of.hear(view<const float, 3>(arrays.retained.prompted_of(plan.seq, layer)), first % core.sizes.remembered,
-              {first, here}, 0, sums.half, 1 - sums.half, on);
+              {first, here}, first, 0, sums.half, 1 - sums.half, on);
     }
-    of.hear(queries, plan.packed + here - plan.first, {here, end}, first < here ? here : sums.slots, sums.half,
+    of.hear(queries, plan.packed + here - plan.first, {here, end}, first, first < here ? here : sums.slots, sums.half,
             1 - sums.half, on);
     const index kept = core.kept_of_prompt(plan);
     if (kept == 0) continue;
@@ -190,7 +191,7 @@ bool retain_lanes(device_core<Policy, T>& core, const device_arrays<Policy, T>& 
     const observing_layer<HeadDim, Policy, T> of{core, arrays, sequence, layer, due.before};
     of.copy_keys(due.slots, on);
     of.hear(view<const float, 3>(retained.noted_of(sequence, layer)), asking.first % core.sizes.noted, asking,
-            due.summed, state.sums.half, state.sums.half, on);
+            asking.first, due.summed, state.sums.half, state.sums.half, on);
     if (due.kept == 0) continue;
     of.choose(due.slots, due.kept, core.sizes.noted, state.sums.half, retained.slots, core.sizes.kept, on);
     of.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, on);

@@ -2,8 +2,8 @@
 // L4. The cuboid around the middle of the keys, as wide as they lie from it on the average.
 #pragma once
 
+#include <zoomr/concepts.hpp>
 #include <zoomr/math/functions.hpp>
-#include <zoomr/summarize/key_box.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -28,9 +28,14 @@ struct key_cuboid {
   ZOOMR_CALLS_EITHER
   template <class Key>
   ZOOMR_HD static cells<2> of_dimension(index count, Key key) {
-    cells<2> range = key_box{}.open();
-    for (index t = 0; t < count; ++t) key_box{}.fold(range, key(t));
-    const float centre = (range.row[0] + range.row[1]) * 0.5f;
+    float low = infinity;
+    float high = -infinity;
+    for (index t = 0; t < count; ++t) {
+      const float own = key(t);
+      if (own < low || is_nan(own)) low = own;  // once NaN, no comparison is true again
+      if (own > high || is_nan(own)) high = own;
+    }
+    const float centre = (low + high) * 0.5f;
     float sum = 0.0f;
     for (index t = 0; t < count; ++t) {
       const float apart = centre - key(t);
