@@ -31,7 +31,8 @@ class Problem:
     def written(self):
         """As the driver reads it."""
         classes = np.repeat(KINDS, 8)
-        header = [self.layers, self.heads, self.kv_heads, self.head_dim, self.key_dims, self.units, self.tokens, self.prompt, self.chunk, len(classes)]
+        header = [self.layers, self.heads, self.kv_heads, self.head_dim, self.key_dims, self.units, self.tokens,
+                  self.prompt, self.chunk, len(classes)]
         return b"".join(np.ascontiguousarray(part, kind).tobytes() for part, kind in [
             (header, "<i4"), (classes, "<i4"), (self.ids, "<i4"), (self.queries, "<f4"), (self.keys, "<f4")])
 
@@ -78,4 +79,5 @@ def draw(seed, exact=False, layers=2, key_dims=16, tokens=480, repeats=0.05):
     queries = random.standard_normal((2, tokens, layers, heads, key_dims))
     queries *= 1.5 * np.sqrt(head_dim / key_dims)  # logits of some units, after the division by the root of head_dim
     single = lambda values: values.astype("<f4").astype(float)
-    return Problem(layers, heads, kv_heads, head_dim, key_dims, units, tokens, prompt, chunk, ids, single(queries), single(keys))
+    return Problem(layers, heads, kv_heads, head_dim, key_dims, units, tokens, prompt, chunk, ids, single(queries),
+                   single(keys))

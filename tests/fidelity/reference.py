@@ -13,8 +13,8 @@ import numpy as np
 PLAIN, DELIMITER, THOUGHT_BEGIN, THOUGHT_END, SUMMARY_BEGIN, SUMMARY_END = 0, 1, 2, 4, 8, 16
 
 # Two scores that differ by less than this share of the largest may be ordered otherwise by a sum of floats in another
-# order: 2^-24 for each rounding, some hundred of them.
-RESOLVED = 1e-5
+# order: 2^-24 for each rounding, some ten of them.
+RESOLVED = 3e-6
 
 
 def softmax(logits, axis=-1):
@@ -193,7 +193,8 @@ class Zoomr(Reference):
         """[layers, kv_heads, dims] of what a thought is found by."""
         if i not in self.means:
             begin, split, end, cue, own, _ = self.made[i]
-            tokens = {"summary": cue, "own": own, "markers too": (split, end) if end > split else (begin, split)}[self.cue]
+            markers_too = (split, end) if end > split else (begin, split)
+            tokens = {"summary": cue, "own": own, "markers too": markers_too}[self.cue]
             self.means[i] = self.mean(self.keys[slice(*tokens)], axis=0)
         return self.means[i]
 
@@ -210,7 +211,8 @@ class Zoomr(Reference):
         scores = self.scores(candidates)[self.layers]
         rows = scores.reshape(-1, len(candidates))
         if self.voters == "kv_heads":
-            rows = scores.reshape(scores.shape[0], -1, self.group, len(candidates)).mean(axis=2).reshape(-1, len(candidates))
+            by_group = scores.reshape(scores.shape[0], -1, self.group, len(candidates))
+            rows = by_group.mean(axis=2).reshape(-1, len(candidates))
         tally, doubtful = np.zeros(len(candidates)), False
         for row in rows:
             voted, close = best(row, self.votes)
@@ -425,8 +427,9 @@ class SentenceKv(Keeping):
     def fill(self, layer, kv_head, asking, eligible, t, room):
         """Whole sentences, best first, of what lies between the zones; the last is cut at its end."""
         taken, room = np.zeros(self.p.tokens, bool), room + self.slack
-        left = [i for i, (begin, end) in enumerate(self.sentences) if eligible[begin:end].any() and (self.generated or begin < self.p.prompt)]
-        query = self.over(asking[list(self.heads_of(kv_head)), :] if asking.ndim == 2 else asking[layer, list(self.heads_of(kv_head))], axis=0)
+        last = self.p.tokens if self.generated else self.p.prompt
+        left = [i for i, (begin, end) in enumerate(self.sentences) if eligible[begin:end].any() and begin < last]
+        query = self.over(asking[layer, list(self.heads_of(kv_head))], axis=0)
         scores = np.array([query @ self.means[i][layer, kv_head] for i in left])
         order = np.argsort(-scores, kind="stable")
         resolved = RESOLVED * max(np.abs(scores).max(), 1e-30) if len(left) else 0
@@ -463,18 +466,18 @@ class Paging(Reference):
                 continue
             attended[layer, :, :front] = attended[layer, :, max(0, back) : t + 1] = True
             attended[layer, :, t + 1 :] = False
-            for heads, scores in self.scored(layer, full) if full else []:
+            for heads, scores, *unsure in self.scored(layer, full) if full else []:
                 chosen, close = best(scores, self.pages)
                 for i in chosen:
                     attended[layer, heads, full[i] * self.page : (full[i] + 1) * self.page] = True
-                doubtful[layer, heads] = close
+                doubtful[layer, heads] = close or any(unsure)
 
     def page_keys(self, layer, kv_head, pages):
         """[pages, page, dims]"""
         return np.stack([self.keys[i * self.page : (i + 1) * self.page, layer, kv_head] for i in pages])
 
     def scored(self, layer, pages):
-        """(heads that share a choice, their scores of the pages)"""
+        """(heads that share a choice, their scores of the pages, perhaps whether these are doubtful)"""
         raise NotImplementedError
 
 
@@ -554,14 +557,16 @@ class InfLlm(Paging):
         self.typical = typical
 
     def scored(self, layer, pages):
-        scores = []
+        scores, close = [], False
         for head in range(self.p.heads):
             keys = self.page_keys(layer, head // self.group, pages)
             products = np.einsum("ptd,pd->pt", keys, keys.mean(axis=1))
             ids = np.argsort(-products, axis=1, kind="stable")[:, : self.typical]
+            cut = -np.sort(-products, axis=1)[:, self.typical - 1 : self.typical + 1]
+            close |= (cut[:, 0] - cut[:, 1] < RESOLVED * np.abs(products).max()).any()
             found = np.take_along_axis(keys, ids[..., None], axis=1)
             scores.append((found @ self.query[layer, head]).sum(axis=1))
-        yield slice(None), np.sum(scores, axis=0)
+        yield slice(None), np.sum(scores, axis=0), close
 
 
 class Evicting(Reference):
@@ -615,9 +620,11 @@ class H2o(Evicting):
         for layer in range(p.layers if self.prompt_counts else 0):
             for kv_head in range(p.kv_heads):
                 heads = self.heads_of(kv_head)
-                logits = [self.row_logits(layer, h, p.queries[0][: p.prompt, layer, h], slice(0, p.prompt)) for h in heads]
+                tokens = slice(0, p.prompt)
+                logits = [self.row_logits(layer, h, p.queries[0][tokens, layer, h], tokens) for h in heads]
                 weights = self.over(softmax(np.where(seen, logits, -np.inf)), axis=0)
-                self.paid[layer, kv_head, : p.prompt] = weights.sum(axis=0) - (0 if self.own_counts else weights.diagonal())
+                own = 0 if self.own_counts else weights.diagonal()
+                self.paid[layer, kv_head, tokens] = weights.sum(axis=0) - own
         super().end_of_prompt()
 
     def commit(self, t, weights):
@@ -638,13 +645,14 @@ class H2o(Evicting):
 class RKv(Evicting):
     """R-KV (arXiv 2505.24133 and its released code): what the last queries look at, less what is said twice.
 
-    The maximum over the heads of a KV head is taken of logits, the softmax leaves the observed tokens out, then the mean
-    over the queries and a maximum over neighbours. A key's redundancy is its mean cosine with all keys, made a softmax;
-    each row spares one, the last key that it resembles, and key 0 if there is none (the code's largest index of
-    nothing). The last `queries` tokens stay."""
+    The maximum over the heads of a KV head is taken of logits, the softmax leaves the observed tokens out, then the
+    mean over the queries and a maximum over neighbours. A key's redundancy is its mean cosine with all keys, made a
+    softmax; each row spares one, the last key that it resembles, and key 0 if there is none (the code's largest
+    index of nothing). The last `queries` tokens stay.
+    """
 
-    def __init__(self, problem, tokens=1024, every=128, queries=8, pooling=7, attention=0.07, similar=0.5, spare="last",
-                 group="logits", leave_out=True):
+    def __init__(self, problem, tokens=1024, every=128, queries=8, pooling=7, attention=0.07, similar=0.5,
+                 spare="last", group="logits", leave_out=True):
         super().__init__(problem, tokens, every)
         self.queries, self.pooling, self.attention, self.similar = queries, pooling, attention, similar
         self.spare, self.of_group, self.leave_out = spare, group, leave_out
@@ -652,26 +660,79 @@ class RKv(Evicting):
     def keep(self, layer, kv_head, lane, end):
         asked = range(end - self.queries, end)
         count = len(lane) - self.queries
-        logits = np.array([self.row_logits(layer, h, self.p.queries[0][asked, layer, h], lane) for h in self.heads_of(kv_head)])
+        heads = self.heads_of(kv_head)
+        logits = np.array([self.row_logits(layer, h, self.p.queries[0][asked, layer, h], lane) for h in heads])
         logits = np.where(lane[None, :] <= np.array(asked)[:, None], logits, -np.inf)
         if self.of_group == "logits":
             paid = softmax(logits.max(axis=0)[:, :count] if self.leave_out else logits.max(axis=0)).mean(axis=0)[:count]
             paid = max_pool(paid, self.pooling)
         else:
             paid = np.max([max_pool(softmax(one)[:, :count].mean(axis=0), self.pooling) for one in logits], axis=0)
-        score = self.attention * paid - (1 - self.attention) * self.redundancy(self.keys[lane, layer, kv_head])[:count]
+        redundancy, unsure = self.redundancy(self.keys[lane, layer, kv_head])
+        score = self.attention * paid - (1 - self.attention) * redundancy[:count]
         found, close = best(score, self.tokens - self.queries)
-        return np.concatenate([lane[found], lane[count:]]), close
+        return np.concatenate([lane[found], lane[count:]]), close or unsure
 
     def redundancy(self, keys):
         unit = keys / (np.linalg.norm(keys, axis=1, keepdims=True) + 1e-8)
         cosine = unit @ unit.T
         np.fill_diagonal(cosine, 0)
-        alike = cosine > self.similar
+        alike, unsure = cosine > self.similar, (np.abs(cosine - self.similar) < 1e-6).any()
         for row in range(len(keys)):
             ids = np.flatnonzero(alike[row])
             if self.spare == "last":
                 cosine[row, ids[-1] if len(ids) else 0] = 0
             elif len(ids):
                 cosine[row, ids[-1] if self.spare == "none without" else ids[0]] = 0
-        return softmax(cosine.mean(axis=0))
+        return softmax(cosine.mean(axis=0)), bool(unsure)
+
+
+class RaaS(Reference):
+    """RaaS (arXiv 2502.11147): the prompt stays; of what is written the pages that a query has lately found useful: it
+    renews the time stamps of half of them, those with the highest bound (Quest's). The page with the oldest goes.
+
+    Decided: pages go when the next is complete, which itself stays; each head renews, of pages that are complete when
+    it asks, half rounded up; of pages renewed by the same query the later goes.
+    """
+
+    def __init__(self, problem, tokens=1024, page=16, share=0.5, goes="later", low=np.min, high=np.max, together=False):
+        super().__init__(problem)
+        self.page, self.most, self.share, self.goes = page, tokens // page, share, goes
+        self.low, self.high, self.together = low, high, together
+        lanes = [(layer, kv_head) for layer in range(problem.layers) for kv_head in range(problem.kv_heads)]
+        self.stamps = {lane: {} for lane in lanes}  # of each page held, by its first position; those since the prompt
+        self.unsure = {lane: False for lane in lanes}
+
+    def attend(self, t, attended, doubtful):
+        p = self.p
+        open_page = p.prompt + (t - p.prompt) // self.page * self.page
+        for (layer, kv_head), stamps in self.stamps.items():
+            for head in self.heads_of(kv_head):
+                attended[layer, head, : p.prompt] = attended[layer, head, open_page : t + 1] = True
+                for first in stamps:
+                    attended[layer, head, first : first + self.page] = True
+                doubtful[layer, head] = self.unsure[layer, kv_head]
+
+    def commit(self, t, weights):
+        complete = (t + 1 - self.p.prompt) % self.page == 0
+        for lane, stamps in self.stamps.items():
+            self.renew(t, *lane, stamps)
+            if complete:
+                while len(stamps) >= self.most:
+                    oldest = min(stamps.values())
+                    firsts = [first for first, stamp in stamps.items() if stamp == oldest]
+                    del stamps[max(firsts) if self.goes == "later" else min(firsts)]
+                stamps[t + 1 - self.page] = -1
+
+    def renew(self, t, layer, kv_head, stamps):
+        firsts = sorted(stamps)
+        if not firsts:
+            return
+        keys = np.stack([self.keys[first : first + self.page, layer, kv_head] for first in firsts])
+        low, high = self.low(keys, axis=1), self.high(keys, axis=1)
+        bounds = [box_bound(self.query[layer, head], low, high) for head in self.heads_of(kv_head)]
+        for bound in [np.max(bounds, axis=0)] if self.together else bounds:
+            found, close = best(bound, int(np.ceil(self.share * len(firsts))))
+            self.unsure[layer, kv_head] |= close
+            for i in found:
+                stamps[firsts[i]] = t
