@@ -96,7 +96,7 @@ TEST_CASE("what an earlier owner of the pages, or a rejected draft, has left beh
       while (!used.done(mine)) {
         used.spoil = poison_everything;
         const index room = std::min<index>(5, says.size() - used.tokens(mine));
-        part rejected{mine, std::vector<token_id>(static_cast<std::size_t>(random.between(1, room)), 1000)};
+        part rejected{mine, std::vector<token_id>(static_cast<std::size_t>(random.between(1, room)), unspoken_id)};
         used.play({rejected}, random.one_of(std::array{fate::committed, fate::dropped_after_pass}));
         used.spoil = nullptr;
         used.play({used.next(mine, random.between(1, 3))});

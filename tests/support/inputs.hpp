@@ -117,6 +117,7 @@ inline constexpr token_id thought_end_delimiter_id = 6;  // two flags at once
 inline constexpr token_id summary_end_delimiter_id = 7;
 inline constexpr token_id plain_id = 8;
 inline constexpr std::size_t vocabulary = 64;
+inline constexpr token_id unspoken_id = vocabulary - 1;  // in no text
 
 /// [vocabulary]  the class of each token id, for config.classes.
 inline constexpr std::array<token_class, vocabulary> classes{
