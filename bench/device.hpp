@@ -3,8 +3,8 @@
 // graphs.
 #pragma once
 
-#include <zoomr/core/device.cuh>
 #include <zoomr/core/storage.hpp>
+#include <zoomr/core/streams.cuh>
 #include <zoomr/core/view.hpp>
 
 #include <rows.hpp>
@@ -21,16 +21,22 @@ using zoomr::view;
 #if defined(ZOOMR_SIMT)
 
 inline stream the_stream() { return {}; }
-inline void wait() {}
+inline void wait() { simt::wait_for(the_stream()); }
 inline void copy_to_host(void* to, const void* from, std::int64_t bytes) {
+  wait();
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 inline void copy_to_device(void* to, const void* from, std::int64_t bytes) { copy_to_host(to, from, bytes); }
-inline void copy_on_device(void* to, const void* from, std::int64_t bytes, stream) { copy_to_host(to, from, bytes); }
+inline void copy_on_device(void* to, const void* from, std::int64_t bytes, stream on) {
+  simt::enqueue(on, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
+}
 inline void* device_memory(std::int64_t bytes) {
   return ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{256});
 }
-inline void free_device_memory(void* memory) { ::operator delete (memory, std::align_val_t{256}); }
+inline void free_device_memory(void* memory) {
+  simt::wait_for_all_quietly();
+  ::operator delete (memory, std::align_val_t{256});
+}
 inline index multiprocessors() { return 4; }
 inline std::int64_t flushed_bytes() { return 1024; }
 
@@ -45,15 +51,19 @@ class timer {
   double at_ = 0;
 };
 
-/// What was enqueued once, to be launched again. Under the shim the same is enqueued again.
+/// What was enqueued once, to be launched again.
 class graph {
  public:
   template <class Enqueue>
-  void capture(Enqueue) {}
-  template <class Enqueue>
-  void launch(Enqueue enqueue) {
+  void capture(Enqueue enqueue) {
+    simt::begin_capture(the_stream());
     enqueue();
+    made_ = simt::end_capture(the_stream());
   }
+  void launch() { simt::launch(made_, the_stream()); }
+
+ private:
+  simt::graph made_;
 };
 
 #else
@@ -145,10 +155,7 @@ class graph {
     must(cudaGraphInstantiate(&made_, captured, 0), "no graph");
     must(cudaGraphDestroy(captured), "no graph");
   }
-  template <class Enqueue>
-  void launch(Enqueue) {
-    must(cudaGraphLaunch(made_, the_stream()), "no graph");
-  }
+  void launch() { must(cudaGraphLaunch(made_, the_stream()), "no graph"); }
 
  private:
   cudaGraphExec_t made_ = nullptr;

@@ -189,7 +189,6 @@ class scene {
         step.append(layer, view<const bfloat16, 3>(keys()), view<const bfloat16, 3>(values()), the_stream());
         if (last == says_.prompt) step.observe(layer, view<const bfloat16, 3>(queries()), the_stream());
       }
-      wait();  // the next step's table is written where this one's is read
       step.commit(accepted(last - position_), the_stream());
       wait();
       position_ = last;

@@ -24,9 +24,10 @@ template <class Scene, class Step>
 void pass(Scene& scene, Step& step, mode how, index number) {
   const auto enqueue = [&] { scene.enqueue(step, number); };
   if (how == mode::eager) return enqueue();
+  step.upload(the_stream());  // no part of a graph
   if (!scene.captured[number]) scene.graphs[number].capture(enqueue);
   scene.captured[number] = true;
-  scene.graphs[number].launch(enqueue);
+  scene.graphs[number].launch();
 }
 template <class Scene, class Step>
 void all_passes(Scene& scene, Step& step, mode how) {

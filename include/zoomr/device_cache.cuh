@@ -12,8 +12,14 @@ inline namespace v0 {
 /// Keys, values and their index for some sequences under one policy, on the device.
 ///
 /// The same policies, steps and selections as `kv_cache`; every selection is identical to the host's. The caller brings
-/// the device memory; nothing is allocated, and nothing waited for, after construction. `begin` may be called when the
-/// uploads of the step before are done: they are when its tokens have been read.
+/// the device memory; nothing is allocated, and nothing waited for, after construction but by `wait`. The host may be
+/// ahead of the device by some steps, whose tables wait in pinned memory until they are copied: `begin` asks whether
+/// those of the step four before are, and is refused if they are not. An engine that reads the logits of each step
+/// before it begins the next one is never refused; one that enqueues the chunks of a prompt, or steps, one after the
+/// other asks `ready`, or calls `wait`.
+///
+/// Whoever destroys a cache has waited for its steps, since their memory is the caller's; the cache's own pinned memory
+/// is waited for.
 ///
 /// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries
 /// itself, `hear` for the device (retain/rating.cuh).
@@ -110,9 +116,18 @@ class device_cache {
     core_->trim(closing);
   }
 
+  /// True if `begin` will find tables to write: never waits.
+  /// @throws error(device) if something that was enqueued before has failed
+  /// @cost   1 to 3 questions to CUDA where tables were still on their way when it was last asked, otherwise none
+  bool ready() const { return core_->uploads.ready(); }
+  /// Waits until it is: until the device has come to the last copy of the step four before the next one.
+  /// @throws error(device) if something that was enqueued before has failed
+  void wait() { core_->uploads.wait(); }
+
   /// Begins a step for several sequences, each at most once: on the host alone.
   /// @param fixed  for a graph: what is enqueued covers any step without prompt tokens
   /// @throws error(capacity) if a sequence, its segments or the pool would overflow; nothing has changed
+  /// @throws error(busy) unless `ready`; nothing has changed
   step_type begin(view<const step_item> items, bool fixed = false) {
     expect_idle();
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
@@ -120,6 +135,11 @@ class device_cache {
       const auto& stepped = expect_item(core_->states, items, i, core_->limits);
       ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
       expect_observed(core_->policy, stepped, items[i]);
+    }
+    if (!ready()) {
+      throw error(errc::busy, "the device has yet to copy the tables of a step " +
+                                  std::to_string(table_ring<Policy>::steps) +
+                                  " before this one: read what an earlier step gives, or call wait()");
     }
     try {
       for (const step_item& item : items) plan_item(item);

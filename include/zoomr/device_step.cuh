@@ -15,18 +15,22 @@ inline namespace v0 {
 /// Made by `device_cache::begin`, which it must not outlive; one at a time for each cache. Enqueue `start`; then for
 /// each layer in ascending order `append` and `attend`; if `again` says so, `restart` and the same for the second pass;
 /// then `commit`. Every pointer is to device memory, every call enqueues on the stream that it is given and returns at
-/// once.
+/// once. All steps of a cache use one stream, or streams that the caller orders.
 ///
 /// A call that is forgotten, comes twice or out of its order is a `precondition_error`, as on the host
 /// (cache/step_layers.hpp). With `fixed` all calls of a pass are made, or none: then a graph has made them.
 ///
-/// For a graph: capture `start`, `append` and `attend` of a step begun with `fixed`, and launch the graph for every
-/// later step between its `begin` and its `commit`; the second pass is a second graph, from `restart` on.
+/// For a graph: `upload`, which is never part of a graph; then capture `start`, `append` and `attend` of a step begun
+/// with `fixed`, and launch the graph for every later step between its `upload` and its `commit`. The second pass is a
+/// second graph, from `restart` on, with an `upload` of its own after `again`.
 template <class Policy, class T, index HeadDim, index Group>
 class device_step {
  public:
   device_step(device_step&& other) noexcept
-      : core_(std::exchange(other.core_, nullptr)), pass_(other.pass_), fixed_(other.fixed_) {}
+      : core_(std::exchange(other.core_, nullptr)),
+        pass_(other.pass_),
+        uploaded_(other.uploaded_),
+        fixed_(other.fixed_) {}
   device_step(const device_step&) = delete;
   device_step& operator=(const device_step&) = delete;
   device_step& operator=(device_step&&) = delete;
@@ -55,11 +59,23 @@ class device_step {
     return 1;
   }
 
+  /// Copies the table of this pass to the device, once. Of its own accord `start` or `restart` does it; before a graph
+  /// is captured or launched it is for the caller to do, on the same stream.
+  /// @cost  one copy; an event behind it says when the host may write that table again
+  void upload(stream on) {
+    ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
+    if (uploaded_ > pass_) return;
+    ZOOMR_EXPECTS(!is_captured(on),
+                  "a table is not uploaded by a graph: call upload before the capture, and before each launch");
+    enqueue().upload(on);
+    uploaded_ = pass_ + 1;
+  }
+
   /// Uploads the step's table, brings the index up to date, and begins the choices of all layers together.
   /// @cost  one copy, 2 launches; 3 if one choice serves all layers
   void start(stream on) {
+    upload(on);
     const auto now = enqueue();
-    now.upload(on);
     now.update_index(on);
     now.begin_choices(on);
     core_->layers.start();
@@ -67,7 +83,7 @@ class device_step {
 
   /// Before the second pass, after `again` has said that there is one.
   void restart(stream on) {
-    enqueue().upload(on);
+    upload(on);
     core_->layers.start();
   }
 
@@ -145,6 +161,7 @@ class device_step {
   ///                  gives up tokens that are due, with the summaries of what is left
   void commit(view<const index> accepted, stream on) {
     expect_accepted("commit", accepted);
+    expect_uploaded(accepted, on);
     for (index i = 0; i < items(); ++i) {
       const index announced = at(i).plan.announced;
       ZOOMR_EXPECTS(announced < 0 || announced == accepted[i],
@@ -153,7 +170,7 @@ class device_step {
     }
     core_->clear_table(2);
     for (index i = 0; i < items(); ++i) core_->commit_item(at(i), accepted[i]);
-    const device_counts& listed = *core_->on_host[2].counts;
+    const device_counts& listed = *core_->on_host(2).counts;
     const launches_type last{*core_, 2, listed.tokens};
     for (index i = 0; i < items(); ++i) {
       if (accepted[i] > 0) commit_queries(*core_, last.arrays(), at(i), on);
@@ -177,7 +194,7 @@ class device_step {
   }
   const device_table& table() const {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
-    return core_->on_host[pass_];
+    return core_->on_host(pass_);
   }
   index prompt_tokens() const { return pass_ == 0 ? core_->prompt_tokens : 0; }
   /// Tokens after the prompt that launches cover: those of the pass, or as many as any replay may have.
@@ -213,6 +230,13 @@ class device_step {
     const device_sizes<Policy>& sizes = core_->sizes;
     return sizes.records > 0 || sizes.noted > 0 || sizes.drifts || pass_ == 1 || core_->layers.any_seen();
   }
+  void expect_uploaded(view<const index> accepted, stream on) const {
+    ZOOMR_EXPECTS(!is_captured(on), "commit: a commit is not part of a graph");
+    for (const index tokens : accepted) {
+      ZOOMR_EXPECTS(tokens == 0 || uploaded_ > pass_,
+                    "commit: the device was not told of this pass: call start, or upload before its graph is launched");
+    }
+  }
   bool asks_again(const planned_item& plan) const {
     return plan.chooses && !plan.prompt && core_->policy.agree.per == scope::sequence &&
            core_->policy.refresh.ask_again;
@@ -224,17 +248,19 @@ class device_step {
     if (core_->beside) {
       try {
         core_->beside->join();  // of a step that is dropped between two layers
-      } catch (const error&) {  // what is broken says so at the next launch
+      } catch (...) {           // what is broken says so at the next launch
       }
     }
     for (const device_item& item : core_->items) core_->trim(core_->state(item.plan.seq));
     core_->items.clear();
+    core_->uploads.advance();
     core_->stepping = false;
     core_ = nullptr;
   }
 
   device_core<Policy, T>* core_;
   index pass_ = 0;
+  index uploaded_ = 0;  // passes whose tables are on their way
   bool fixed_ = false;
 };
 

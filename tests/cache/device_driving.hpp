@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device cache with the calls of the host's, so that the same drivers play it: what they give is copied to the
-// device, what they get is copied back, and the runs that the device has found become a trace.
+// device, what they get is copied back, and the runs that the device has found become a trace. It waits for what an
+// engine waits for, and no longer: for the outputs of a pass when all its layers are enqueued; for nothing after a
+// commit, nor between the chunks of a prompt whose outputs nobody wants, unless the cache is not ready.
 #pragma once
 
 #include <zoomr/device_cache.cuh>
@@ -8,8 +10,10 @@
 #include <cache/driving.hpp>
 #include <support/device_memory.hpp>
 
-#include <algorithm>  // std::copy_n, std::transform
-#include <memory>     // std::unique_ptr
+#include <algorithm>   // std::copy, std::transform
+#include <functional>  // std::function
+#include <memory>      // std::unique_ptr
+#include <utility>     // std::exchange
 
 namespace zoomr_test {
 
@@ -37,30 +41,45 @@ class device_as_host {
     void append(index layer, view<const float, 3> keys, view<const float, 3> values) {
       if (!started_) pass_ == 0 ? step_.start(zoomr::stream{}) : step_.restart(zoomr::stream{});
       started_ = true;
-      device_array<Number> k(copied(keys)), v(copied(values));
+      auto& k = cache_.kept(copied(keys));
+      auto& v = cache_.kept(copied(values));
       step_.append(layer, on_device(k, keys), on_device(v, values), zoomr::stream{});
     }
     void observe(index layer, view<const float, 3> queries) {
-      device_array<Number> q(copied(queries));
+      auto& q = cache_.kept(copied(queries));
       step_.observe(layer, on_device(q, queries), zoomr::stream{});
     }
     void attend(index layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) {
-      device_array<Number> q(copied(queries));
+      auto& q = cache_.kept(copied(queries));
       const index tokens = room(out.extent(0));
-      device_array<Number> o(tokens * out.stride(0), zoomr::from_float<Number>(77.0f));
-      device_array<float> l(tokens * lse.stride(0), 77.0f);
+      auto& o = cache_.kept(
+          std::vector<Number>(static_cast<std::size_t>(tokens * out.stride(0)), zoomr::from_float<Number>(77.0f)));
+      auto& l = cache_.kept(std::vector<float>(static_cast<std::size_t>(tokens * lse.stride(0)), 77.0f));
       step_.attend(layer, on_device(q, queries), view<Number, 3>(o.data(), {tokens, out.extent(1), out.extent(2)}),
                    view<float, 2>(l.data(), {tokens, lse.extent(1)}), zoomr::stream{});
+      auto outs = cache_.sent(o.data(), static_cast<std::size_t>(out.extent(0) * out.stride(0)));
+      auto lses = cache_.sent(l.data(), static_cast<std::size_t>(lse.extent(0) * lse.stride(0)));
+      auto memory = cache_.sent(cache_.memory_.data(), cache_.memory_bytes_);
+      arriving_.push_back([=, this] {
+        std::transform(outs->begin(), outs->end(), out.data(), [](Number number) { return zoomr::to_float(number); });
+        std::copy(lses->begin(), lses->end(), lse.data());
+        cache_.record(layer, pass_ == 1, *memory);
+      });
+    }
+    /// Waits for the outputs of this pass, if there are any.
+    void arrive() {
+      if (arriving_.empty()) return;
+      zoomr::stream_event outputs;
+      outputs.record(zoomr::stream{});
+      outputs.wait();
 #if defined(ZOOMR_SIMT)
-      const bool last = layer + 1 == cache_.model().layers;
-      if (last && !simt::held.empty()) throw std::logic_error("after the last layer something still goes on beside");
+      for (const auto& other : simt::streams.queues) {
+        const bool joined = other == simt::streams.first || other->pending.empty();
+        if (!joined) throw std::logic_error("after the last layer something still goes on beside");
+      }
 #endif
-      const auto outs = o.values();
-      const auto lses = l.values();
-      std::transform(outs.begin(), outs.begin() + out.extent(0) * out.stride(0), out.data(),
-                     [](Number number) { return zoomr::to_float(number); });
-      std::copy_n(lses.begin(), lse.extent(0) * lse.stride(0), lse.data());
-      cache_.record(layer, pass_ == 1);
+      for (const auto& each : std::exchange(arriving_, {})) each();
+      cache_.done();
     }
     bool again(view<const index> accepted) {
       if (!step_.again(accepted)) return false;
@@ -88,10 +107,12 @@ class device_as_host {
     typename cache_type::step_type step_;
     index pass_ = 0;
     bool started_ = false;
+    std::vector<std::function<void()>> arriving_;
   };
 
   device_as_host(const shape& model, const Policy& policy, const zoomr::config& limits)
-      : memory_(cache_type::bytes(model, policy, limits, splits) + 256, std::byte{0xff}),
+      : memory_bytes_(static_cast<std::size_t>(cache_type::bytes(model, policy, limits, splits)) + 256),
+        memory_(static_cast<std::int64_t>(memory_bytes_), std::byte{0xff}),
         details_(poisoned(cache_type::host_bytes(model, policy, limits) + 1)),
         cache_(model, policy, limits, aligned(), zoomr::stream{}, splits,
                zoomr::tiered_store<decltype(policy.store)> ? details_->data() : nullptr, plan_of_caches) {}
@@ -100,6 +121,7 @@ class device_as_host {
   zoomr::sequence open() { return cache_.open(); }
   void close(zoomr::sequence seq) { cache_.close(seq); }
   step_type begin(view<const zoomr::step_item> items) {
+    if (!cache_.ready()) cache_.wait();
     return {*this, cache_.begin(items, fixed && after_prompt(items))};
   }
   void rollback(zoomr::sequence seq, index position) { cache_.rollback(seq, position); }
@@ -109,10 +131,29 @@ class device_as_host {
   /// What the arena of a tiered store has done so far.
   zoomr::arena_counts tiers() { return read(cache_.tiers(), 0, memory_.values()); }
 
+  cache_type& cache() { return cache_; }
+
   bool fixed = false;  // steps after the prompt are begun as for a graph
 
  private:
   static constexpr index splits = 3;
+
+  // Memory on the device that work which was enqueued reads or writes; until the outputs of a later pass have come.
+  template <class Object>
+  device_array<Object>& kept(std::vector<Object> values) {
+    auto made = std::make_shared<device_array<Object>>(std::move(values));
+    kept_.push_back(made);
+    return *made;
+  }
+  // What lies there when the device comes to it; to be looked at after a wait.
+  template <class Object>
+  std::shared_ptr<std::vector<Object>> sent(const Object* from, std::size_t count) {
+    auto made = std::make_shared<std::vector<Object>>(count);
+    kept_.push_back(made);
+    copy_from_device(made->data(), from, count * sizeof(Object), zoomr::stream{});
+    return made;
+  }
+  void done() { kept_.clear(); }
 
   void* aligned() {
     const auto at = reinterpret_cast<std::uintptr_t>(memory_.data());
@@ -134,9 +175,8 @@ class device_as_host {
   }
 
   // Turns the runs of a layer into records, head by head.
-  void record(index layer, bool second_pass) {
+  void record(index layer, bool second_pass, const std::vector<std::byte>& all) {
     const auto& a = cache_.arrays();
-    const auto all = memory_.values();
     const auto read = [&](const auto* p, std::int64_t at) { return this->read(p, at, all); };
     const zoomr::device_table table = cache_.table(second_pass ? 1 : 0);
     const shape& m = model();
@@ -173,9 +213,11 @@ class device_as_host {
     return true;
   }
 
+  std::size_t memory_bytes_;
   device_array<std::byte> memory_;
   std::unique_ptr<zoomr::pinned_memory> details_;  // of a tiered store
   cache_type cache_;
+  std::vector<std::shared_ptr<void>> kept_;
   zoomr::attention_trace* trace_ = nullptr;
 };
 

@@ -16,16 +16,15 @@ namespace {
 inline constexpr auto each_kv_head = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::kv_head; });
 inline constexpr auto each_head = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::head; });
 
-/// Calls body(order) with what goes on beside a layer done before the layer, after it, and in between.
+/// Calls body(schedule) with what goes on beside a layer done before the layer, after it, and in between.
 template <class Body>
 void in_side_orders(Body body) {
 #if defined(ZOOMR_SIMT)
-  for (const simt::side_order side :
-       {simt::side_order::at_fork, simt::side_order::at_join, simt::side_order::between}) {
+  for (const simt::schedule when : {simt::schedule::early, simt::schedule::late, simt::schedule::random}) {
     simt::settings how = simt::how;
-    how.side = side;
+    how.streams = when;
     const simt::scoped_settings until_then(how);
-    body(static_cast<int>(side));
+    body(static_cast<int>(when));
   }
 #else
   body(0);
@@ -52,7 +51,7 @@ void check_tiers(const Policy& policy, kind look, markup text, std::uint64_t see
     const zoomr::config tiers = arena_limits(moved, limits, slots);
 #if defined(ZOOMR_SIMT)
     simt::settings how = simt::how;
-    how.side = static_cast<simt::side_order>((seed + static_cast<std::uint64_t>(slots)) % 3);
+    how.streams = static_cast<simt::schedule>((seed + static_cast<std::uint64_t>(slots)) % 3);
     const simt::scoped_settings until_then(how);
 #endif
     device_player<std::remove_const_t<decltype(moved)>> plays(model, moved, tiers);

@@ -247,7 +247,16 @@ bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& pa
     return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
   };
   std::vector<float> keys(size(m.kv_heads, m.head_dim)), values(keys.size());
-  std::vector<float> queries(size(m.heads, m.head_dim)), out(queries.size()), lse(size(m.heads, 1));
+  std::vector<float> queries(size(m.heads, m.head_dim));
+  const auto layers = static_cast<std::size_t>(m.layers);
+  std::vector<float> out(layers * queries.size()), lse(layers * size(m.heads, 1));  // of all layers
+  const auto out_of = [&](index layer) {
+    return view<float, 3>(out.data() + static_cast<std::size_t>(layer) * queries.size(), {tokens, m.heads, m.head_dim});
+  };
+  const auto lse_of = [&](index layer) {
+    return view<float, 2>(lse.data() + static_cast<std::size_t>(layer) * size(m.heads, 1), {tokens, m.heads});
+  };
+  std::vector<index> attended;  // layers
   const view<float, 3> k(keys.data(), {tokens, m.kv_heads, m.head_dim});
   const view<float, 3> v(values.data(), {tokens, m.kv_heads, m.head_dim});
   const view<float, 3> q(queries.data(), {tokens, m.heads, m.head_dim});
@@ -273,17 +282,20 @@ bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& pa
       step.observe(layer, q);
       continue;
     }
-    step.attend(layer, q, view<float, 3>(out.data(), {tokens, m.heads, m.head_dim}),
-                view<float, 2>(lse.data(), {tokens, m.heads}));
+    step.attend(layer, q, out_of(layer), lse_of(layer));
+    attended.push_back(layer);
+  }
+  if constexpr (requires { step.arrive(); }) step.arrive();
+  for (const index layer : attended) {
     for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id) {
       token_result& result = logs[part_at][{position, pass_number}];
       const auto heads = static_cast<std::size_t>(m.heads);
       const std::size_t row = heads * static_cast<std::size_t>(m.head_dim);
       result.out.numbers.resize(row * static_cast<std::size_t>(m.layers));
       result.lse.numbers.resize(heads * static_cast<std::size_t>(m.layers));
-      std::copy_n(out.data() + static_cast<std::size_t>(packed) * row, row,
+      std::copy_n(out_of(layer).data() + static_cast<std::size_t>(packed) * row, row,
                   result.out.numbers.data() + static_cast<std::size_t>(layer) * row);
-      std::copy_n(lse.data() + static_cast<std::size_t>(packed) * heads, heads,
+      std::copy_n(lse_of(layer).data() + static_cast<std::size_t>(packed) * heads, heads,
                   result.lse.numbers.data() + static_cast<std::size_t>(layer) * heads);
     });
   }

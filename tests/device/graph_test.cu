@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step that was captured as a graph is replayed for later ones: other tokens, other lengths, other selections, the
-// same outputs as stepping. Needs a device.
+// same outputs as stepping.
 #include <zoomr/store/tiered.hpp>
 #include <zoomr/zoomr.cuh>
 
@@ -16,7 +16,6 @@ namespace {
 
 using namespace zoomr;
 using zoomr::index;
-using zoomr_test::cuda_must;
 using zoomr_test::device_array;
 
 constexpr index layers = 2;
@@ -33,9 +32,10 @@ struct cached {
   device_array<std::byte> memory;
   device_array<float> keys, values, queries, out;
   pinned_memory details;  // of a tiered store
+  own_stream stream_of_cache;
+  stream on = stream_of_cache.get();
   cache_type cache;
   sequence seq;
-  cudaStream_t on = nullptr;
 
   cached(const Policy& policy, const config& with)
       : limits(with),
@@ -45,13 +45,9 @@ struct cached {
         queries(layers * with.step_tokens * heads * dim, 0.0f),
         out(layers * with.step_tokens * heads * dim, 0.0f),
         details(cache_type::host_bytes({layers, heads, kv_heads, dim}, policy, with) + 1),
-        cache({layers, heads, kv_heads, dim}, policy, with, memory.data(), nullptr, 8,
+        cache({layers, heads, kv_heads, dim}, policy, with, memory.data(), on, 8,
               tiered_store<decltype(policy.store)> ? details.data() : nullptr),
-        seq(cache.open()) {
-    cuda_must(cudaStreamCreateWithFlags(&on, cudaStreamNonBlocking));
-    cuda_must(cudaDeviceSynchronize());
-  }
-  ~cached() { cudaStreamDestroy(on); }
+        seq(cache.open()) {}
 
   template <class Number>
   view<Number, 3> packed(device_array<float>& all, index layer, index of_heads) {
@@ -69,7 +65,7 @@ struct cached {
           }
         }
       }
-      cuda_must(cudaMemcpy(to.data(), all.data(), all.size() * sizeof(float), cudaMemcpyHostToDevice));
+      to.write(all);
     };
     put(keys, zoomr_test::role::key, kv_heads);
     put(values, zoomr_test::role::value, kv_heads);
@@ -83,20 +79,9 @@ struct cached {
       step.attend(layer, packed<const float>(queries, layer, heads), packed<float>(out, layer, heads), {}, on);
     }
   }
-  template <class Step>
-  cudaGraphExec_t captured(Step& step, bool second_pass) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t made = nullptr;
-    cuda_must(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
-    enqueue(step, second_pass);
-    cuda_must(cudaStreamEndCapture(on, &graph));
-    cuda_must(cudaGraphInstantiate(&made, graph, 0));
-    cuda_must(cudaGraphDestroy(graph));
-    return made;
-  }
   /// The outputs of the first `tokens` tokens, layer by layer.
   std::vector<float> outputs(index tokens) {
-    cuda_must(cudaStreamSynchronize(on));
+    zoomr_test::wait_for(on);
     const std::vector<float> all = out.values();
     std::vector<float> made;
     for (index layer = 0; layer < layers; ++layer) {
@@ -126,7 +111,7 @@ std::vector<std::vector<float>> played(const Policy& policy, bool replayed) {
   if constexpr (tiered_store<decltype(policy.store)>) limits.tiers.device = with_arena(policy, limits);
   cached<Policy> with(policy, limits);
   const auto text = zoomr_test::text_of(zoomr_test::markup::pairs, 300, 50, 3);
-  cudaGraphExec_t graphs[2] = {nullptr, nullptr};
+  zoomr_test::stream_graph graphs[2];
   std::vector<std::vector<float>> all;
   for (index position = 0; position < 298;) {
     const index wanted = position == 0 ? 50 : 1 + position % most;
@@ -140,16 +125,18 @@ std::vector<std::vector<float>> played(const Policy& policy, bool replayed) {
       if (prompt || !replayed) {
         with.enqueue(step, pass == 1);
       } else {
-        if (graphs[pass] == nullptr) graphs[pass] = with.captured(step, pass == 1);
-        cuda_must(cudaGraphLaunch(graphs[pass], with.on));
+        step.upload(with.on);
+        if (!graphs[pass]) {
+          graphs[pass].begin(with.on);
+          with.enqueue(step, pass == 1);
+          graphs[pass].end(with.on);
+        }
+        graphs[pass].launch(with.on);
       }
       all.push_back(with.outputs(pass == 1 ? 1 : taken));
     }
     step.commit(taken, with.on);
     position += taken;
-  }
-  for (const cudaGraphExec_t graph : graphs) {
-    if (graph != nullptr) cudaGraphExecDestroy(graph);
   }
   return all;
 }
@@ -163,6 +150,7 @@ void check(const Policy& policy) {
 
 }  // namespace
 
+// A step waits for its outputs, not for its commit: what that has enqueued is done when the next graph is launched.
 TEST_CASE("a replayed graph gives what stepping gives") {
   auto focus = policies::zoomr_focus;
   focus.segment.longest = 40, focus.segment.prompt_piece = 13, focus.zone.recent = 5;

@@ -16,7 +16,7 @@ import tempfile
 ORDER = """
 config.hpp version.hpp
 core/types.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp core/carver.hpp
-core/device.cuh core/vectors.cuh core/block.cuh
+core/device.cuh core/streams.cuh core/vectors.cuh core/block.cuh
 math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/top_k.cuh
 segment.hpp slots.hpp summaries.hpp attention.hpp concepts.hpp taking.hpp zones.hpp
@@ -34,7 +34,7 @@ cache/audit.hpp cache/attending.hpp cache/retaining.hpp cache/commit.hpp step.hp
 cache/observation.cuh cache/device_retained.cuh cache/device_table.cuh cache/device_sequence.cuh cache/device_arena.cuh
 cache/device_layout.cuh cache/device_drift.cuh cache/device_summaries.cuh cache/device_kernels.cuh
 cache/device_fetching.cuh cache/device_ahead.cuh cache/device_rows.cuh cache/device_calibration.cuh
-cache/device_retain_kernels.cuh cache/device_core.cuh
+cache/device_retain_kernels.cuh cache/device_uploads.cuh cache/device_core.cuh
 cache/device_retaining.cuh cache/device_launches.cuh device_step.cuh device_cache.cuh
 zoomr.hpp zoomr.cuh
 """.split()

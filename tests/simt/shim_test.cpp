@@ -693,55 +693,6 @@ TEST_CASE("threads and blocks run forward, in reverse, or as the seed says") {
   CHECK(simt::how.threads == forward);
 }
 
-// Side streams.
-
-namespace {
-
-/// Appends a digit to what has been done.
-void note(int* done, int digit) { *done = *done * 10 + digit; }
-
-/// Two pieces beside another, then one after the join.
-int done_in(simt::side_order side) {
-  simt::settings how;
-  how.side = side;
-  const simt::scoped_settings until_then(how);
-  int done = 0;
-  const int seven = 7;
-  int copied = 0;
-  const auto put = [&](stream on, int digit) { launch({1, 1}, on, note, &done, digit); };
-  side_stream beside;
-  put({}, 1);
-  const stream on = beside.fork({});
-  put(on, 2);
-  put(on, 3);
-  put({}, 4);
-  beside.join({});
-  put({}, 5);
-  copy_to_device(&copied, &seven, sizeof copied, {});
-  CHECK(copied == 7);
-  CHECK(simt::held.empty());
-  beside.join({});  // there is nothing to join
-  return done;
-}
-
-}  // namespace
-
-TEST_CASE("what goes on beside is done at the fork, at the join, or in between, and each time in its order") {
-  CHECK(done_in(simt::side_order::at_fork) == 12345);
-  CHECK(done_in(simt::side_order::at_join) == 14235);
-  CHECK(done_in(simt::side_order::between) == 12435);
-  simt::settings how;
-  how.side = simt::side_order::at_join;
-  const simt::scoped_settings until_then(how);
-  int done = 0;
-  {
-    side_stream beside;
-    launch({1, 1}, beside.fork({}), note, &done, 1);
-    launch({1, 1}, stream{}, note, &done, 2);
-  }
-  CHECK((done == 2 && simt::held.empty()));  // it went before it was joined
-}
-
 // Barriers that are left out.
 
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the decoder needs of a device beside kernels: memory, a stream, copies back, and passes replayed as a graph.
-// Under the SIMT shim the host stands for the device: memory is memory, a stream does everything at once, and what
-// would be replayed is done again.
+// Under the SIMT shim the host stands for the device: memory is memory, and graphs are the shim's.
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/streams.cuh>
 
 #include <cstring>  // std::memcpy, std::memset
 #include <new>      // std::align_val_t
@@ -16,6 +15,7 @@ namespace decode::device {
 
 using zoomr::byte_count;
 using zoomr::index;
+using zoomr::own_stream;  // the default stream cannot be captured
 
 #if defined(ZOOMR_SIMT)
 
@@ -23,25 +23,32 @@ inline void* allocate(std::size_t bytes) {
   void* memory = ::operator new (bytes, std::align_val_t{256});
   return std::memset(memory, 0xff, bytes);  // NaN, so that reading what nobody has written is noticed
 }
-inline void release(void* memory) { ::operator delete (memory, std::align_val_t{256}); }
-inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream) {
-  std::memcpy(to, from, bytes);
+inline void release(void* memory) {
+  simt::wait_for_all_quietly();
+  ::operator delete (memory, std::align_val_t{256});
 }
-inline void wait_for(zoomr::stream) {}
+inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream on) {
+  simt::enqueue(on, [=] { std::memcpy(to, from, bytes); });
+}
+inline void wait_for(zoomr::stream on) { simt::wait_for(on); }
 
-/// A stream of its own.
-class own_stream {
- public:
-  zoomr::stream get() const { return {}; }
-};
-
-/// A pass that is enqueued again and again.
+/// A pass that is enqueued again and again: the first time as it is, then as a graph.
 class replayed {
  public:
   template <class Enqueue>
-  void operator()(Enqueue enqueue, zoomr::stream) {
-    enqueue();
+  void operator()(Enqueue enqueue, zoomr::stream on) {
+    if (!std::exchange(warm_, true)) return enqueue();
+    if (graph_ == nullptr) {
+      simt::begin_capture(on);
+      enqueue();
+      graph_ = simt::end_capture(on);
+    }
+    simt::launch(graph_, on);
   }
+
+ private:
+  bool warm_ = false;
+  simt::graph graph_;
 };
 
 #else
@@ -57,21 +64,6 @@ inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoom
                         "a copy from the device could not be started");
 }
 inline void wait_for(zoomr::stream on) { zoomr::expect_success(cudaStreamSynchronize(on), "a pass on the device"); }
-
-/// A stream of its own: the default one cannot be captured.
-class own_stream {
- public:
-  own_stream() {
-    zoomr::expect_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot create a stream");
-  }
-  own_stream(const own_stream&) = delete;
-  own_stream& operator=(const own_stream&) = delete;
-  ~own_stream() { cudaStreamDestroy(stream_); }
-  zoomr::stream get() const { return stream_; }
-
- private:
-  zoomr::stream stream_ = nullptr;
-};
 
 /// A pass that is enqueued again and again: the first time as it is, so that whatever a first launch sets up is set up;
 /// the second time it is captured as a graph; from then on the graph is launched.

@@ -139,6 +139,7 @@ class device_session : public decoder {
     const auto count = static_cast<index>(ids.size());
     std::copy(ids.begin(), ids.end(), ids_.get().begin());
     for (index t = 0; t < count; ++t) positions_.get()[static_cast<std::size_t>(t)] = first + t;
+    step.upload(net_.on());  // no part of a graph
     if (decodes) {
       first_pass_([&] { enqueue_first(step, 1, true); }, net_.on());
       cost_.passes += 1;
@@ -146,6 +147,7 @@ class device_session : public decoder {
       enqueue_first(step, count, false);
     }
     if (step.again(count)) {  // the same token: its id and position are on the device
+      step.upload(net_.on());
       second_pass_([&] { enqueue_second(step); }, net_.on());
       cost_.passes += 1;
     }

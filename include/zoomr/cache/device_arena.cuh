@@ -3,7 +3,7 @@
 #pragma once
 
 #include <zoomr/core/carver.hpp>
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/streams.cuh>
 
 namespace zoomr {
 inline namespace v0 {

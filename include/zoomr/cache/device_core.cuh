@@ -5,6 +5,7 @@
 
 #include <zoomr/cache/device_layout.cuh>
 #include <zoomr/cache/device_sequence.cuh>
+#include <zoomr/cache/device_uploads.cuh>
 #include <zoomr/cache/evicting.hpp>
 #include <zoomr/cache/sequences.hpp>
 
@@ -29,11 +30,9 @@ struct device_core {
   index prompt_tokens = 0;    // of the step in progress
   index decoding_shares = 0;  // of its first pass: those before the prompts'
 
-  static constexpr index tables = 3;  // first pass, second pass, choices at the end of a prompt
-  device_table on_host[std::size_t{tables}];
+  static constexpr index tables = table_ring<Policy>::of_step;  // first pass, second pass, choices after a prompt
   device_table on_device[std::size_t{tables}];
-  byte_count table_bytes;
-  pinned_memory pinned;
+  table_ring<Policy> uploads;
   std::optional<side_stream> beside;  // for what the next layer will read
   step_layers layers;                 // of the pass in progress
 
@@ -44,13 +43,10 @@ struct device_core {
         sizes(sized(model, with, given, splits)),
         stock(sizes.pages),
         planned(static_cast<std::size_t>(given.step_tokens)),
-        table_bytes(bytes_of_table(sizes)),
-        pinned(tables * table_bytes),
+        uploads(sizes),
         layers(model.layers) {
     carver from(memory);
     carve(arrays, from, sizes, on_device);
-    carver from_host(pinned.data());
-    for (device_table& table : on_host) table = carve_table(from_host, sizes);
     if constexpr (tiered_store<decltype(Policy::store)>) {
       arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
       if (policy.store.prefetch && model.layers > 1) beside.emplace();
@@ -91,6 +87,9 @@ struct device_core {
     return made;
   }
 
+  /// Table `t` of the step in progress, pinned.
+  const device_table& on_host(index t) const { return uploads.at(t); }
+
   device_sequence<Policy>& state(index id) { return states[static_cast<std::size_t>(id)]; }
 
   /// Gives back the pages behind the committed tokens.
@@ -127,7 +126,7 @@ struct device_core {
 
   /// Lists for table `t` the segments that the device does not know yet. It does once the step is committed.
   void list_closings(index t, index id) {
-    const device_table& table = on_host[t];
+    const device_table& table = on_host(t);
     const device_sequence<Policy>& of = state(id);
     for (index known = of.known_segments; known < of.segment_count(); ++known) {
       ZOOMR_ASSERT(table.counts->closings < sizes.most_closings(), "a table has too few entries for closed segments");
@@ -153,7 +152,7 @@ struct device_core {
 
   /// Lists for table `t` the pages of slots [first, last).
   void list_pages(index t, index id, index first, index last) {
-    const device_table& table = on_host[t];
+    const device_table& table = on_host(t);
     for (index at = first / page_tokens; at < pages_for(last); ++at) {
       ZOOMR_ASSERT(table.counts->pages < sizes.most_pages(), "a table has too few entries for pages");
       table.pages[table.counts->pages++] = {id, at, state(id).pages[static_cast<std::size_t>(at)]};
@@ -185,12 +184,12 @@ struct device_core {
     return made;
   }
 
-  void clear_table(index t) { *on_host[t].counts = {}; }
+  void clear_table(index t) { *on_host(t).counts = {}; }
 
   /// Adds a token to table `t`.
   /// @param row  of the queries
   void list_token(index t, const device_item& item, index position, index row, bool second_pass) {
-    const device_table& table = on_host[t];
+    const device_table& table = on_host(t);
     const planned_token& known = planned[static_cast<std::size_t>(item.plan.planned + position - item.plan.first)];
     device_token made = token_of(item, known, position, second_pass);
     made.row = row;
@@ -200,7 +199,7 @@ struct device_core {
   }
   /// Says that the last `tokens` tokens of table `t` are of one sequence, and read together as far as that goes.
   void list_shares(index t, index tokens) {
-    const device_table& table = on_host[t];
+    const device_table& table = on_host(t);
     for (index left = tokens; left > 0;) {
       const index shared = std::min(left, sizes.sharing());
       table.shares[table.counts->shares++] = {table.counts->tokens - left, shared};
@@ -221,7 +220,7 @@ struct device_core {
         list_shares(0, item.plan.tokens);
         prompt_tokens += prompt ? item.plan.tokens : 0;
       }
-      if (!prompt) decoding_shares = on_host[0].counts->shares;
+      if (!prompt) decoding_shares = on_host(0).counts->shares;
     }
     for (const device_item& item : items) {
       list_closings(0, item.plan.seq);
@@ -255,12 +254,6 @@ struct device_core {
   /// Blocks that share the scoring of one row: enough to spread a long index, few enough for a short one.
   index score_blocks() const { return std::min<index>(64, sizes.segments / 128 + 1); }
 
-  static byte_count bytes_of_table(const device_sizes<Policy>& of) {
-    carver count;
-    carve_table(count, of);
-    return count.used();
-  }
-
  private:
   void list_first_choice(const device_item& item) {
     device_sequence<Policy>& of = state(item.plan.seq);
@@ -276,7 +269,7 @@ struct device_core {
     asks.zone = {policy.zone.front(position, of.prompt_end), policy.zone.back(position, of.prompt_end, open_begin),
                  position + 1};
     asks.prompt = true;
-    const device_table& table = on_host[2];
+    const device_table& table = on_host(2);
     table.tokens[table.counts->tokens++] = asks;
   }
 

@@ -31,14 +31,12 @@ struct device_launches {
     return of;
   }
 
-  void upload(stream on) const {
-    copy_to_device(core.on_device[t].counts, core.on_host[t].counts, core.table_bytes, on);
-  }
+  void upload(stream on) const { core.uploads.upload(t, core.on_device[t], on); }
 
   void update_index(stream on) const {
     launch({grid(8), dim3(plain_threads)}, on, prepare_kernel<device_arrays<Policy, T>>, arrays());
     if constexpr (Policy::selects) {
-      const index closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host[t].counts->closings;
+      const index closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts->closings;
       if (closings == 0) return;
       launch({grid(std::min<index>(closings, 1024), core.sizes.model.lanes()), dim3(summarize_threads)}, on,
              summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale);
@@ -110,7 +108,7 @@ struct device_launches {
     if (deciding > 0) gather_chosen(layer, queries, out, lse, on);
     if (in_prompt > 0) {
       const index first = core.decoding_shares;
-      const index shares = core.on_host[t].counts->shares - first;
+      const index shares = core.on_host(t).counts->shares - first;
       const prompt_rows<Policy, T> rows{{}, shares * model.kv_heads, first};
       gather<together>(layer, queries, out, lse, rows, 1, on);
     }
@@ -151,7 +149,7 @@ struct device_launches {
   /// True if some row of the pass may be known before its layer; of a graph, of any pass.
   bool foresees(index layer) const {
     if (fixed) return !Policy::selects || core.sizes.persists || layer < core.policy.zone.dense_layers;
-    const device_table& table = core.on_host[t];
+    const device_table& table = core.on_host(t);
     return std::any_of(table.tokens, table.tokens + table.counts->tokens,
                        [&](const device_token& token) { return known_before(core.policy, token, layer); });
   }

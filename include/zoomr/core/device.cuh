@@ -7,11 +7,7 @@
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/storage.hpp>
 
-#include <cstddef>      // std::byte
-#include <cstring>      // std::memcpy, std::memset
-#include <new>          // std::align_val_t
 #include <type_traits>  // std::is_same_v
-#include <utility>      // std::exchange
 
 #if defined(ZOOMR_SIMT)
 #include ZOOMR_SIMT
@@ -66,33 +62,11 @@ using simt::mma_16x8x16;
 using simt::quick_exp2;
 inline float load_shared_by_blocks(const float* from) { return *from; }
 
-using simt::side_stream;
-using simt::stream_timer;
-
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {
+  simt::must_be_possible(shape.grid, shape.block);
   simt::enqueue(on, [=] { simt::run(shape.grid, shape.block, [&] { kernel(arguments...); }); });
 }
-inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
-  simt::enqueue(on, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
-}
-inline void zero_on_device(void* memory, byte_count bytes, stream on) {
-  simt::enqueue(on, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
-}
-
-/// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
-class pinned_memory {
- public:
-  explicit pinned_memory(byte_count bytes) : memory_(::operator new(static_cast<std::size_t>(bytes), alignment)) {}
-  pinned_memory(const pinned_memory&) = delete;
-  pinned_memory& operator=(const pinned_memory&) = delete;
-  ~pinned_memory() { ::operator delete(memory_, alignment); }
-  void* data() { return memory_; }
-
- private:
-  static constexpr std::align_val_t alignment{256};
-  void* memory_;
-};
 
 #else
 
@@ -182,107 +156,6 @@ void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Argume
   kernel<<<shape.grid, shape.block, 0, on>>>(arguments...);
   expect_success(cudaGetLastError(), "a kernel could not be started");
 }
-
-inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
-  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, on),
-                 "a copy to the device could not be started");
-}
-inline void zero_on_device(void* memory, byte_count bytes, stream on) {
-  expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), on), "device memory could not be cleared");
-}
-
-/// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
-class pinned_memory {
- public:
-  explicit pinned_memory(byte_count bytes) {
-    expect_success(cudaMallocHost(&memory_, static_cast<std::size_t>(bytes)), "cannot allocate pinned memory");
-  }
-  pinned_memory(const pinned_memory&) = delete;
-  pinned_memory& operator=(const pinned_memory&) = delete;
-  ~pinned_memory() { cudaFreeHost(memory_); }
-  void* data() { return memory_; }
-
- private:
-  void* memory_ = nullptr;
-};
-
-/// A point in the work of a stream, for other streams to wait for.
-class stream_event {
- public:
-  stream_event() {
-    expect_success(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cannot create an event");
-  }
-  stream_event(const stream_event&) = delete;
-  stream_event& operator=(const stream_event&) = delete;
-  ~stream_event() { cudaEventDestroy(event_); }
-  /// What `later` is given from now on waits for what `earlier` was given until now.
-  void order(stream earlier, stream later) {
-    expect_success(cudaEventRecord(event_, earlier), "an event could not be recorded");
-    expect_success(cudaStreamWaitEvent(later, event_, 0), "a stream cannot wait for another");
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-/// The time between two points in the work of a stream.
-class stream_timer {
- public:
-  stream_timer() {
-    expect_success(cudaEventCreate(&from_), "cannot create an event");
-    const cudaError_t made = cudaEventCreate(&to_);
-    if (made != cudaSuccess) cudaEventDestroy(from_);
-    expect_success(made, "cannot create an event");
-  }
-  stream_timer(const stream_timer&) = delete;
-  stream_timer& operator=(const stream_timer&) = delete;
-  ~stream_timer() { cudaEventDestroy(from_), cudaEventDestroy(to_); }
-  void start(stream on) { expect_success(cudaEventRecord(from_, on), "an event could not be recorded"); }
-  void stop(stream on) { expect_success(cudaEventRecord(to_, on), "an event could not be recorded"); }
-  /// Waits for the second point.
-  double seconds() {
-    float ms = 0;
-    expect_success(cudaEventSynchronize(to_), "what was timed has failed");
-    expect_success(cudaEventElapsedTime(&ms, from_, to_), "no time was taken");
-    return static_cast<double>(ms) * 1e-3;
-  }
-
- private:
-  cudaEvent_t from_ = nullptr;
-  cudaEvent_t to_ = nullptr;
-};
-
-/// A stream of its own, for what may go on beside another. It forks from the other one and joins it again, also while
-/// that is captured; whoever is forked must be joined before the capture ends.
-class side_stream {
- public:
-  side_stream() {
-    expect_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot create a stream");
-  }
-  side_stream(const side_stream&) = delete;
-  side_stream& operator=(const side_stream&) = delete;
-  ~side_stream() { cudaStreamDestroy(stream_); }
-
-  /// The stream, whose work from now on waits for what `from` was given until now.
-  stream fork(stream from) {
-    forked_.order(from, stream_);
-    from_ = from;
-    is_forked_ = true;
-    return stream_;
-  }
-  /// What `to` is given from now on waits for what goes on here. Without a fork nothing happens.
-  void join(stream to) {
-    if (std::exchange(is_forked_, false)) joined_.order(stream_, to);
-  }
-  /// Joins the stream that it has forked from.
-  void join() { join(from_); }
-
- private:
-  stream_event forked_, joined_;
-  stream stream_ = nullptr;
-  stream from_ = nullptr;
-  bool is_forked_ = false;
-};
 
 #endif
 

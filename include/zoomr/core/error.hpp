@@ -23,6 +23,7 @@ enum class errc {
   capacity,    ///< a pool, a table or a sequence is full
   undo_depth,  ///< a rollback goes deeper than what was kept to undo it
   device,      ///< a kernel cannot be started, or a copy fails
+  busy,        ///< the device is too far behind: wait, and call again
   storage,     ///< a file of a tier cannot be made, read or written, or gives back something else
 };
 

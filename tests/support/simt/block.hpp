@@ -7,6 +7,8 @@
 #include <array>       // std::array
 #include <bit>         // std::countr_zero
 #include <cstdint>     // std::uint64_t
+#include <cstdio>      // std::fprintf
+#include <cstdlib>     // std::getenv
 #include <cstring>     // std::strcmp
 #include <exception>   // std::exception_ptr
 #include <functional>  // std::function
@@ -42,9 +44,29 @@ class fault : public std::runtime_error {
 /// Of all that can run, the first is next, or the last, or any. A thread runs until it must wait.
 enum class order { forward, reverse, random };
 
-/// When the work of a side stream is done: before what its fork is given next, when it is joined, or piece by piece
-/// before each piece of that.
-enum class side_order { at_fork, at_join, between };
+/// When the work of streams is done: as soon as it may be, when the host waits for it, or at any time between.
+enum class schedule { early, late, random };
+
+/// How streams work unless a test says otherwise: ZOOMR_SIMT_STREAMS is `early`, `late`, `random` or `random:SEED`.
+struct stream_settings {
+  schedule when = schedule::early;
+  std::uint64_t seed = 1;
+
+  static stream_settings of_environment() {
+    const char* const given = std::getenv("ZOOMR_SIMT_STREAMS");
+    const std::string name = given == nullptr ? "early" : given;
+    if (name == "early") return {};
+    if (name == "late") return {schedule::late, 1};
+    if (name == "random") return {schedule::random, 1};
+    const std::string digits = name.starts_with("random:") ? name.substr(7) : "";
+    if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != std::string::npos) {
+      std::fprintf(stderr, "ZOOMR_SIMT_STREAMS must be early, late, random or random:SEED, not %s\n", name.c_str());
+      std::exit(2);
+    }
+    return {schedule::random, std::stoull(digits)};
+  }
+};
+inline const stream_settings streams_of_environment = stream_settings::of_environment();
 
 /// How the next launches are run.
 struct settings {
@@ -52,7 +74,7 @@ struct settings {
   order blocks = order::forward;
   std::uint64_t seed = 1;
   std::string without;  // "file:line" of a barrier that is left out: nobody waits, each thread has voted alone
-  side_order side = side_order::at_fork;
+  schedule streams = streams_of_environment.when;
 };
 inline settings how;
 

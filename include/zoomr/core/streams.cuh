@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. What the host gives a device beside kernels: copies, and the order of streams. Under the SIMT shim of device.cuh
+// streams are queues, whose work is done as late, as early or as unforeseeably as the shim is told.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+
+#include <cstring>  // std::memcpy, std::memset
+#include <new>      // std::align_val_t
+#include <utility>  // std::exchange
+
+namespace zoomr {
+inline namespace v0 {
+
+#if defined(ZOOMR_SIMT)
+
+using simt::is_captured;
+using simt::own_stream;
+using simt::stream_event;
+using simt::stream_timer;
+
+inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
+  simt::copy(to, from, static_cast<std::size_t>(bytes), on);
+}
+inline void zero_on_device(void* memory, byte_count bytes, stream on) {
+  simt::enqueue(on, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
+}
+
+/// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
+class pinned_memory {
+ public:
+  explicit pinned_memory(byte_count bytes)
+      : bytes_(static_cast<std::size_t>(bytes)), memory_(::operator new(bytes_, alignment)) {}
+  pinned_memory(const pinned_memory&) = delete;
+  pinned_memory& operator=(const pinned_memory&) = delete;
+  ~pinned_memory() {
+    simt::forget_source(memory_, bytes_);
+    ::operator delete(memory_, alignment);
+  }
+  void* data() { return memory_; }
+
+ private:
+  static constexpr std::align_val_t alignment{256};
+  std::size_t bytes_;
+  void* memory_;
+};
+
+#else
+
+/// Copies from pinned memory, which must stay as it is until the copy is made.
+inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
+  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, on),
+                 "a copy to the device could not be started");
+}
+inline void zero_on_device(void* memory, byte_count bytes, stream on) {
+  expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), on), "device memory could not be cleared");
+}
+
+/// True between the beginning and the end of a capture of the stream.
+inline bool is_captured(stream on) {
+  cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
+  expect_success(cudaStreamIsCapturing(on, &now), "a stream does not say whether it is captured");
+  return now != cudaStreamCaptureStatusNone;
+}
+
+/// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
+class pinned_memory {
+ public:
+  explicit pinned_memory(byte_count bytes) {
+    expect_success(cudaMallocHost(&memory_, static_cast<std::size_t>(bytes)), "cannot allocate pinned memory");
+  }
+  pinned_memory(const pinned_memory&) = delete;
+  pinned_memory& operator=(const pinned_memory&) = delete;
+  ~pinned_memory() { cudaFreeHost(memory_); }
+  void* data() { return memory_; }
+
+ private:
+  void* memory_ = nullptr;
+};
+
+/// A stream of its own.
+class own_stream {
+ public:
+  own_stream() { expect_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot create a stream"); }
+  own_stream(const own_stream&) = delete;
+  own_stream& operator=(const own_stream&) = delete;
+  ~own_stream() { cudaStreamDestroy(stream_); }
+  stream get() const { return stream_; }
+
+ private:
+  stream stream_ = nullptr;
+};
+
+/// A point in the work of a stream, for other streams and for the host.
+class stream_event {
+ public:
+  stream_event() {
+    expect_success(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cannot create an event");
+  }
+  stream_event(const stream_event&) = delete;
+  stream_event& operator=(const stream_event&) = delete;
+  ~stream_event() { cudaEventDestroy(event_); }
+
+  /// The point behind everything that the stream was given until now.
+  void record(stream on) { expect_success(cudaEventRecord(event_, on), "an event could not be recorded"); }
+  /// What `later` is given from now on waits for what `earlier` was given until now.
+  void order(stream earlier, stream later) {
+    record(earlier);
+    expect_success(cudaStreamWaitEvent(later, event_, 0), "a stream cannot wait for another");
+  }
+  /// True if everything before the point is done, or none was recorded. Never waits; other threads may be capturing.
+  bool done() {
+    const relaxed_capture until_then;
+    const cudaError_t now = cudaEventQuery(event_);
+    if (now != cudaErrorNotReady) expect_success(now, "an earlier launch or copy has failed");
+    return now == cudaSuccess;
+  }
+  /// Waits until it is.
+  void wait() {
+    const relaxed_capture until_then;
+    expect_success(cudaEventSynchronize(event_), "an earlier launch or copy has failed");
+  }
+
+ private:
+  // Neither call disturbs a capture, but where another thread captures, CUDA takes them for a mistake unless told so.
+  class relaxed_capture {
+   public:
+    relaxed_capture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    relaxed_capture(const relaxed_capture&) = delete;
+    relaxed_capture& operator=(const relaxed_capture&) = delete;
+    ~relaxed_capture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+   private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  };
+
+  cudaEvent_t event_ = nullptr;
+};
+
+/// The time between two points in the work of a stream.
+class stream_timer {
+ public:
+  stream_timer() {
+    expect_success(cudaEventCreate(&from_), "cannot create an event");
+    const cudaError_t made = cudaEventCreate(&to_);
+    if (made != cudaSuccess) cudaEventDestroy(from_);
+    expect_success(made, "cannot create an event");
+  }
+  stream_timer(const stream_timer&) = delete;
+  stream_timer& operator=(const stream_timer&) = delete;
+  ~stream_timer() { cudaEventDestroy(from_), cudaEventDestroy(to_); }
+  void start(stream on) { expect_success(cudaEventRecord(from_, on), "an event could not be recorded"); }
+  void stop(stream on) { expect_success(cudaEventRecord(to_, on), "an event could not be recorded"); }
+  /// Waits for the second point.
+  double seconds() {
+    float ms = 0;
+    expect_success(cudaEventSynchronize(to_), "what was timed has failed");
+    expect_success(cudaEventElapsedTime(&ms, from_, to_), "no time was taken");
+    return static_cast<double>(ms) * 1e-3;
+  }
+
+ private:
+  cudaEvent_t from_ = nullptr;
+  cudaEvent_t to_ = nullptr;
+};
+
+#endif
+
+/// A stream of its own, for what may go on beside another. It forks from the other one and joins it again, also while
+/// that is captured; whoever is forked must be joined before the capture ends.
+class side_stream {
+ public:
+  /// The stream, whose work from now on waits for what `from` was given until now.
+  stream fork(stream from) {
+    forked_.order(from, stream_.get());
+    from_ = from;
+    is_forked_ = true;
+    return stream_.get();
+  }
+  /// What `to` is given from now on waits for what goes on here. Without a fork nothing happens.
+  void join(stream to) {
+    if (std::exchange(is_forked_, false)) joined_.order(stream_.get(), to);
+  }
+  /// Joins the stream that it has forked from.
+  void join() { join(from_); }
+  /// True between a fork and the join that follows.
+  bool is_forked() const { return is_forked_; }
+
+ private:
+  stream_event forked_, joined_;
+  own_stream stream_;
+  stream from_{};
+  bool is_forked_ = false;
+};
+
+}  // namespace v0
+}  // namespace zoomr
