@@ -128,6 +128,7 @@ class device_cache {
   /// @param fixed  for a graph: what is enqueued covers any step without prompt tokens
   /// @throws error(capacity) if a sequence, its segments or the pool would overflow; nothing has changed
   /// @throws error(busy) unless `ready`; nothing has changed
+  /// @throws error(device) as `ready` does
   step_type begin(view<const step_item> items, bool fixed = false) {
     expect_idle();
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");

@@ -67,7 +67,10 @@ TEST_CASE("the README's pass on a device attends") {
   const sequence seq = cache.open();
   const std::vector<token_id> prompt{1, 2, 3};
   pass(cache, engine, seq, view<const token_id>(prompt), true, stream{});
-  for (token_id id = 4; id < 9; ++id) pass(cache, engine, seq, view<const token_id>(&id, {1}), false, stream{});
+  for (token_id id = 4; id < 9; ++id) {
+    CHECK(engine.result.values()[0] == doctest::Approx(0.5));  // an engine reads what a pass gives, and knows a token
+    pass(cache, engine, seq, view<const token_id>(&id, {1}), false, stream{});
+  }
   CHECK(cache.tokens(seq) == 8);
   const auto out = engine.result.values();
   for (std::size_t i = 0; i < 4 * 64; ++i) CHECK(out[i] == doctest::Approx(0.5));

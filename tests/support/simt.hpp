@@ -6,12 +6,14 @@
 //   - threads that wait for each other, that are at different barriers, or that go on for ever
 //   - collectives that not all named lanes reach, and values asked of lanes that take no part
 //   - launches that no device would start
+//   - copies to the device whose source changes, or goes, before they are made; mistakes with captured streams
 // AddressSanitizer and UBSan find the rest of what host code can do wrong. Threads run until they must wait, in
 // forward, reverse or random order (simt::how); a barrier can be left out to see who needs it (support/mutations.hpp).
 // It proves nothing about global memory that threads share (the order of threads and blocks can be varied, fences do
 // nothing, blocks never run at the same time), nor about a `__shared__` variable that is no shared_array, nor about
-// speed. A stream does everything at once, but a side stream may hold its work back until it is joined
-// (simt::how.side). It is stricter than a device where that forgives: equal values written by two threads are a fault.
+// speed. Streams do their work at once, as late as can be, or at any time between (simt::how.streams, or the variable
+// ZOOMR_SIMT_STREAMS; support/simt/streams.hpp). It is stricter than a device where that forgives: equal values written
+// by two threads are a fault, and so is the source of a pending copy that changes.
 // Compile with -DZOOMR_SIMT='"support/simt.hpp"'.
 #pragma once
 

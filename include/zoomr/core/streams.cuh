@@ -112,8 +112,12 @@ class stream_event {
   bool done() {
     const relaxed_capture until_then;
     const cudaError_t now = cudaEventQuery(event_);
-    if (now != cudaErrorNotReady) expect_success(now, "an earlier launch or copy has failed");
-    return now == cudaSuccess;
+    if (now == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // where it would be found by the next launch
+      return false;
+    }
+    expect_success(now, "an earlier launch or copy has failed");
+    return true;
   }
   /// Waits until it is.
   void wait() {

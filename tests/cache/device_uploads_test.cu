@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host may be ahead of the device: by some steps, whose tables nobody overwrites, and by no more.
+#include <cache/device_against_host.hpp>
+#include <cache/small_policies.hpp>
+
+#include <doctest/doctest.h>
+
+namespace zoomr_test {
+namespace {
+
+using policy_type = std::remove_const_t<decltype(small::quest)>;
+using cache_type = zoomr::device_cache<policy_type, float, 8, 2>;
+
+/// A cache whose steps are enqueued on a stream of its own, with numbers that never change.
+struct ahead {
+  static constexpr index step_tokens = 8;
+  device_array<std::byte> memory;
+  device_array<float> numbers{step_tokens * 4 * 8, 0.5f}, out{step_tokens * 4 * 8, 0.0f}, lse{step_tokens * 4, 0.0f};
+  zoomr::own_stream own;
+  zoomr::stream on = own.get();
+  cache_type cache;
+  zoomr::sequence seq;
+
+  static zoomr::config limits() {
+    zoomr::config made = limits_for(64);
+    made.step_tokens = step_tokens;
+    return made;
+  }
+  ahead()
+      : memory(cache_type::bytes(model, small::quest, limits()), std::byte{0xff}),
+        cache(model, small::quest, limits(), memory.data(), on),
+        seq(cache.open()) {}
+
+  cache_type::step_type begin(bool prompt_ends = false, bool fixed = false) {
+    const std::vector<token_id> ids{1, 2};
+    return cache.begin(seq, view<const token_id>(ids), prompt_ends, fixed);
+  }
+  view<float, 3> of(device_array<float>& array, index heads) { return {array.data(), {step_tokens, heads, 8}}; }
+  void enqueue(cache_type::step_type& step) {
+    step.start(on);
+    for (index layer = 0; layer < model.layers; ++layer) {
+      step.append(layer, view<const float, 3>(of(numbers, 2)), view<const float, 3>(of(numbers, 2)), on);
+      step.attend(layer, view<const float, 3>(of(numbers, 4)), of(out, 4), view<float, 2>(lse.data(), {step_tokens, 4}),
+                  on);
+    }
+  }
+  void whole_step(bool prompt_ends = false) {
+    auto step = begin(prompt_ends);
+    enqueue(step);
+    step.commit(2, on);
+  }
+};
+
+template <class Call>
+std::string refused(Call call) {
+  try {
+    call();
+  } catch (const zoomr::precondition_error& problem) {
+    return problem.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("tables must be uploaded before a capture, not by it, and a step that never was is not committed") {
+  ahead of;
+  of.whole_step(true);
+  {
+    auto step = of.begin(false, true);  // a graph may have made all calls
+    CHECK(refused([&] { step.commit(2, of.on); }).find("the device was not told of this pass") != std::string::npos);
+    CHECK(of.cache.tokens(of.seq) == 2);
+    step.commit(0, of.on);  // of a step that is given up nothing need be known
+  }
+  stream_graph graph;
+  {
+    auto step = of.begin(false, true);
+    graph.begin(of.on);
+    CHECK(refused([&] { step.start(of.on); }).find("call upload before the capture") != std::string::npos);
+    CHECK(refused([&] { step.upload(of.on); }).find("call upload before the capture") != std::string::npos);
+    graph.end(of.on);
+    step.upload(of.on);
+    step.upload(of.on);  // once is enough
+    stream_graph whole;
+    whole.begin(of.on);
+    of.enqueue(step);
+    CHECK(refused([&] { step.commit(2, of.on); }) == "zoomr: commit: a commit is not part of a graph");
+    whole.end(of.on);
+    whole.launch(of.on);
+    step.commit(2, of.on);
+  }
+  CHECK(of.cache.tokens(of.seq) == 4);
+  wait_for(of.on);
+  CHECK(of.out.values()[0] == doctest::Approx(0.5));
+}
+
+#if defined(ZOOMR_SIMT)
+
+namespace {
+
+/// Everything under one schedule until the end of a scope.
+struct under {
+  explicit under(simt::schedule when, std::uint64_t seed = 1)
+      : until_then([&] {
+          simt::settings how = simt::how;
+          how.streams = when;
+          return how;
+        }()) {
+    simt::streams.random.seed(seed);
+  }
+  simt::scoped_settings until_then;
+};
+
+/// True if `begin` says that the device is too far behind.
+bool is_busy(ahead& of) {
+  try {
+    of.begin();
+  } catch (const zoomr::error& problem) {
+    CHECK(problem.code() == zoomr::errc::busy);
+    CHECK(std::string(problem.what()) ==
+          "zoomr: the device has yet to copy the tables of a step 4 before this one: read what an earlier step gives, "
+          "or call wait()");
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("four steps may wait; the fifth is refused, until the first has been waited for") {
+  const under schedule(simt::schedule::late);
+  ahead of;
+  for (int step = 0; step < 4; ++step) {
+    CHECK(of.cache.ready());
+    of.whole_step(step == 3);
+  }
+  CHECK(!of.cache.ready());
+  CHECK(is_busy(of));
+  CHECK(is_busy(of));  // and nothing has changed
+  CHECK(of.cache.tokens(of.seq) == 8);
+  of.cache.wait();
+  CHECK(of.cache.ready());
+  of.whole_step();
+  CHECK(is_busy(of));  // the second has yet to come
+  wait_for(of.on);
+  CHECK(!is_busy(of));
+  CHECK(of.out.values()[0] == doctest::Approx(0.5));
+}
+
+TEST_CASE("a step that is dropped before it has begun on the device leaves nothing to wait for") {
+  const under schedule(simt::schedule::late);
+  ahead of;
+  of.whole_step(true);
+  for (int i = 0; i < 3; ++i) of.begin();
+  CHECK(!of.cache.ready());  // the first
+  wait_for(of.on);
+  for (int i = 0; i < 9; ++i) of.begin();
+  CHECK(of.cache.ready());
+  for (int i = 0; i < 4; ++i) of.begin().start(of.on);  // dropped after their tables were sent
+  CHECK(!of.cache.ready());
+}
+
+TEST_CASE("an engine that reads the outputs of each step before the next is never refused, nor one that waits") {
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
+    for (const simt::schedule when : {simt::schedule::late, simt::schedule::random}) {
+      const under schedule(when, seed);
+      ahead of;
+      for (int step = 0; step < 10; ++step) {
+        auto taken = of.begin(step == 0);
+        of.enqueue(taken);
+        zoomr::stream_event outputs;
+        outputs.record(of.on);
+        outputs.wait();
+        taken.commit(2, of.on);
+      }
+      for (int step = 0; step < 10; ++step) {
+        of.cache.wait();
+        of.whole_step();
+      }
+      CHECK(of.cache.tokens(of.seq) == 40);
+    }
+  }
+}
+
+TEST_CASE("a cache that goes waits for its own pinned memory") {
+  const under schedule(simt::schedule::late);
+  {
+    ahead of;
+    of.whole_step(true);
+    wait_for(of.on);
+    of.begin().start(of.on);
+  }
+  simt::wait_for_all();  // throws if something was copied from memory that is gone
+}
+
+// Chunks of a prompt one after the other, whose queries are observed and whose outputs nobody reads; then tokens, whose
+// outputs are waited for, and nothing else.
+TEST_CASE("chunks and commits that the device has yet to come to are what they were") {
+  for (const std::uint64_t seed : {2u, 4u, 6u}) {
+    for (const simt::schedule when : {simt::schedule::late, simt::schedule::random}) {
+      CAPTURE(static_cast<int>(when));
+      const under schedule(when, seed);
+      check(small::quest, kind::peaked, markup::sentences, seed);
+      check(small::sentence_kv, kind::peaked, markup::sentences, seed, false, 50);
+      check(small::zoomr_mass, kind::uniform, markup::pairs, seed, true);
+    }
+  }
+}
+
+#endif
+
+}  // namespace zoomr_test
