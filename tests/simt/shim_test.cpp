@@ -636,11 +636,12 @@ __global__ void ranks(int* out) { out[block_number() * threads_of_block() + thre
 
 }  // namespace
 
-TEST_CASE("what a kernel throws comes out of the launch, and the next one is none the worse") {
+TEST_CASE("what a kernel throws comes out of the launch or the wait, and the next one is none the worse") {
   device_array<int> in(63, 7);
   device_array<int> out(1024, -1);
   for (int time = 0; time < 3; ++time) {
-    CHECK_THROWS_AS(launch({1, 64}, stream{}, read_view, in.view(), out.data()), precondition_error);
+    CHECK_THROWS_AS((launch({1, 64}, stream{}, read_view, in.view(), out.data()), simt::wait_for({})),
+                    precondition_error);
     launch({1, 63}, stream{}, read_view, in.view(), out.data());
     CHECK(out.values()[62] == 7);
     CHECK_THROWS_AS(outcome(barriers_of_block_and_warp<false>), simt::fault);

@@ -14,7 +14,7 @@ ZOOMR_HD inline float sum_of_units(tally units) { return static_cast<float>(unit
 
 /// A logit, or the mark of a number that takes no part. NaN takes none.
 struct softmax_logit {
-  ZOOMR_HD constexpr softmax_logit() = default;  // takes no part
+  constexpr softmax_logit() = default;  // takes no part
   ZOOMR_HD constexpr softmax_logit(float logit) : value(logit), takes_part(!is_nan(logit)) {}
 
   float value = 0.0f;
