@@ -21,7 +21,7 @@ using zoomr::view;
 #if defined(ZOOMR_SIMT)
 
 inline stream the_stream() { return {}; }
-inline void wait() { simt::wait_for(the_stream()); }
+inline void wait() { simt::finish(the_stream()); }
 inline void copy_to_host(void* to, const void* from, std::int64_t bytes) {
   wait();
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -34,22 +34,11 @@ inline void* device_memory(std::int64_t bytes) {
   return ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{256});
 }
 inline void free_device_memory(void* memory) {
-  simt::wait_for_all_quietly();
+  simt::finish_all_quietly();
   ::operator delete (memory, std::align_val_t{256});
 }
 inline index multiprocessors() { return 4; }
 inline std::int64_t flushed_bytes() { return 1024; }
-
-/// Seconds between `start` and `stop` on the stream.
-class timer {
- public:
-  void start() { at_ = now(); }
-  void stop() { at_ = now() - at_; }
-  double seconds() { return at_; }
-
- private:
-  double at_ = 0;
-};
 
 /// What was enqueued once, to be launched again.
 class graph {
@@ -112,30 +101,6 @@ inline index multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount
 inline std::int64_t flushed_bytes() {
   return std::max(std::int64_t{256} << 20, std::int64_t{4} * attribute(cudaDevAttrL2CacheSize));
 }
-
-/// Seconds between `start` and `stop` on the stream.
-class timer {
- public:
-  timer() {
-    must(cudaEventCreate(&from_), "no event");
-    must(cudaEventCreate(&to_), "no event");
-  }
-  timer(const timer&) = delete;
-  timer& operator=(const timer&) = delete;
-  ~timer() { cudaEventDestroy(from_), cudaEventDestroy(to_); }
-  void start() { must(cudaEventRecord(from_, the_stream()), "no event"); }
-  void stop() { must(cudaEventRecord(to_, the_stream()), "no event"); }
-  double seconds() {
-    float ms = 0;
-    must(cudaEventSynchronize(to_), "a launch has failed");
-    must(cudaEventElapsedTime(&ms, from_, to_), "no time");
-    return static_cast<double>(ms) * 1e-3;
-  }
-
- private:
-  cudaEvent_t from_ = nullptr;
-  cudaEvent_t to_ = nullptr;
-};
 
 /// What was enqueued once, to be launched again.
 class graph {
@@ -233,15 +198,15 @@ inline constexpr int warm_launches = toy ? 1 : 10;
 /// gets ahead, so that launches do not count unless they take longer than the device. Warm: ten times in a row.
 template <class Enqueue>
 std::vector<double> timed(l2 state, int iterations, Enqueue enqueue) {
-  static timer clock;
+  static zoomr::stream_timer clock;
   enqueue(), wait();
   std::vector<double> seconds;
   const int launches = state == l2::cold ? 1 : warm_launches;
   for (int i = 0; i < iterations; ++i) {
     if (state == l2::cold) flush_l2();
-    clock.start();
+    clock.start(the_stream());
     for (int l = 0; l < launches; ++l) enqueue();
-    clock.stop();
+    clock.stop(the_stream());
     seconds.push_back(clock.seconds() / launches);
   }
   return seconds;

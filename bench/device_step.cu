@@ -77,7 +77,7 @@ double mean(const std::vector<double>& of) {
 /// Steps of a whole number of sentences: the choices and second passes that they make are counted.
 template <class Scene>
 result timed_steps(Scene& scene, stepping way, int iterations) {
-  static timer clock;
+  static zoomr::stream_timer clock;
   result of;
   const zoomr::arena_counts tiers = scene.tiers();
   double host = 0, attended = 0, passes = 0;
@@ -87,11 +87,11 @@ result timed_steps(Scene& scene, stepping way, int iterations) {
     host += now() - before;
     passes += step.passes();
     if (way.state == l2::cold) flush_l2();
-    clock.start();
+    clock.start(the_stream());
     before = now();
     all_passes(scene, step, way.how);
     host += now() - before;
-    clock.stop();
+    clock.stop(the_stream());
     of.seconds.push_back(clock.seconds());
     attended += scene.attended();
     before = now();

@@ -190,7 +190,7 @@ TEST_CASE("a cache that goes waits for its own pinned memory") {
     wait_for(of.on);
     of.begin().start(of.on);
   }
-  simt::wait_for_all();  // throws if something was copied from memory that is gone
+  simt::finish_all();  // throws if something was copied from memory that is gone
 }
 
 // Chunks of a prompt one after the other, whose queries are observed and whose outputs nobody reads; then tokens, whose

@@ -640,7 +640,7 @@ TEST_CASE("what a kernel throws comes out of the launch or the wait, and the nex
   device_array<int> in(63, 7);
   device_array<int> out(1024, -1);
   for (int time = 0; time < 3; ++time) {
-    CHECK_THROWS_AS((launch({1, 64}, stream{}, read_view, in.view(), out.data()), simt::wait_for({})),
+    CHECK_THROWS_AS((launch({1, 64}, stream{}, read_view, in.view(), out.data()), simt::finish({})),
                     precondition_error);
     launch({1, 63}, stream{}, read_view, in.view(), out.data());
     CHECK(out.values()[62] == 7);

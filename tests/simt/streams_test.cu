@@ -46,7 +46,7 @@ int beside(simt::schedule when) {
   CHECK(!side.is_forked());
   of.put({}, 5);
   side.join({});  // there is nothing to join
-  simt::wait_for({});
+  simt::finish({});
   return of.done;
 }
 
@@ -88,9 +88,9 @@ TEST_CASE("a late stream does nothing until the host waits, and then no more tha
   end.wait();
   CHECK(end.done());
   CHECK(of.done == 13);
-  simt::wait_for(first.get());
+  simt::finish(first.get());
   CHECK(of.done == 132);
-  simt::wait_for_all();
+  simt::finish_all();
   CHECK((of.done == 13294 || of.done == 13249));
 }
 
@@ -123,31 +123,31 @@ TEST_CASE("a copy is made of what lies there then; a source that has changed, or
   int from = 7, to = 0;
   copy_to_device(&to, &from, sizeof to, {});
   CHECK(to == 0);
-  simt::wait_for({});
+  simt::finish({});
   CHECK(to == 7);
   copy_to_device(&to, &from, sizeof to, {});
   from = 8;
-  CHECK(what_of([] { simt::wait_for({}); }) == "the source of a copy to the device changes before the copy is made");
+  CHECK(what_of([] { simt::finish({}); }) == "the source of a copy to the device changes before the copy is made");
   CHECK(to == 7);
-  simt::wait_for({});  // the next wait is none the worse
+  simt::finish({});  // the next wait is none the worse
   {
     pinned_memory goes(4);
     std::memset(goes.data(), 1, 4);
     copy_to_device(&to, goes.data(), sizeof to, {});
   }
-  CHECK(what_of([] { simt::wait_for({}); }) == "pinned memory is freed before a copy from it is made");
-  simt::wait_for({});
+  CHECK(what_of([] { simt::finish({}); }) == "pinned memory is freed before a copy from it is made");
+  simt::finish({});
   CHECK(to == 7);
   {
     pinned_memory stays(4);
     std::memset(stays.data(), 0, 4);
     copy_to_device(&to, stays.data(), sizeof to, {});
-    simt::wait_for({});
+    simt::finish({});
   }
   CHECK(to == 0);
   zero_on_device(&from, sizeof from, {});
   CHECK(from == 8);
-  simt::wait_for({});
+  simt::finish({});
   CHECK(from == 0);
 }
 
@@ -156,13 +156,13 @@ TEST_CASE("what a kernel throws comes out of the wait, or out of the call after 
   notes of;
   launch({1, 1}, stream{}, fails, &of.done, 0);
   of.put({}, 1);
-  CHECK(what_of([] { simt::wait_for({}); }) == "it fails");
+  CHECK(what_of([] { simt::finish({}); }) == "it fails");
   CHECK(of.done == 0);
-  simt::wait_for({});
+  simt::finish({});
   CHECK(of.done == 1);
   launch({1, 1}, stream{}, fails, &of.done, 0);
   { const zoomr_test::device_array<int> goes(1, 0); }
-  CHECK(what_of([&] { simt::wait_for({}); }) == "it fails");
+  CHECK(what_of([&] { simt::finish({}); }) == "it fails");
   CHECK_THROWS_AS(launch({0, 1}, stream{}, fails, &of.done, 0), simt::fault);  // at once
 }
 
@@ -187,12 +187,12 @@ TEST_CASE("a graph does what was captured, fork and join with it, and copies fro
     of.put(on.get(), 3);
     graph.end(on.get());
     CHECK(!is_captured(on.get()));
-    simt::wait_for_all();
+    simt::finish_all();
     CHECK((of.done == 0 && to == 0));
     for (const int number : {5, 6}) {
       from = number;
       graph.launch(on.get());
-      simt::wait_for(on.get());
+      simt::finish(on.get());
       CHECK(to == number);
     }
     CHECK(of.done == 123123);
@@ -205,7 +205,7 @@ TEST_CASE("what a capture does not allow is a fault") {
   stream_event event;
   simt::begin_capture(on.get());
   CHECK(what_of([&] { simt::begin_capture(on.get()); }) == "a capture is begun of a stream that is captured");
-  CHECK(what_of([&] { simt::wait_for(on.get()); }) == "a stream is waited for while it is captured");
+  CHECK(what_of([&] { simt::finish(on.get()); }) == "a stream is waited for while it is captured");
   CHECK(what_of([&] { event.order(other.get(), on.get()); }) == "a stream that is captured waits for one that is not");
   event.record(on.get());
   CHECK(what_of([&] { event.done(); }) == "the host asks for an event that was recorded in a capture");
@@ -216,7 +216,7 @@ TEST_CASE("what a capture does not allow is a fault") {
   CHECK(what_of([&] { simt::end_capture(on.get()); }) ==
         "a capture ends, and a stream that it has forked was not joined");
   CHECK(what_of([&] { simt::end_capture(on.get()); }) == "no capture of this stream was begun");
-  simt::wait_for_all();
+  simt::finish_all();
   CHECK(of.done == 0);
 }
 

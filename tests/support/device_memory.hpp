@@ -20,7 +20,7 @@ using zoomr::index;
 inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream on) {
   simt::enqueue(on, [=] { std::memcpy(to, from, bytes); });
 }
-inline void wait_for(zoomr::stream on) { simt::wait_for(on); }
+inline void wait_for(zoomr::stream on) { simt::finish(on); }
 
 /// Aligned as CUDA does it.
 template <class T>
@@ -98,10 +98,10 @@ class device_array {
   device_array(const device_array&) = delete;
   device_array& operator=(const device_array&) = delete;
 #if defined(ZOOMR_SIMT)
-  ~device_array() { simt::wait_for_all_quietly(); }  // as CUDA does before memory goes
+  ~device_array() { simt::finish_all_quietly(); }  // as CUDA does before memory goes
   T* data() { return values_.data(); }
   std::vector<T> values() {
-    simt::wait_for_all();
+    simt::finish_all();
     return {values_.begin(), values_.end()};
   }
   /// Writes at once, in no order with any stream.

@@ -24,13 +24,13 @@ inline void* allocate(std::size_t bytes) {
   return std::memset(memory, 0xff, bytes);  // NaN, so that reading what nobody has written is noticed
 }
 inline void release(void* memory) {
-  simt::wait_for_all_quietly();
+  simt::finish_all_quietly();
   ::operator delete (memory, std::align_val_t{256});
 }
 inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream on) {
   simt::enqueue(on, [=] { std::memcpy(to, from, bytes); });
 }
-inline void wait_for(zoomr::stream on) { simt::wait_for(on); }
+inline void wait_for(zoomr::stream on) { simt::finish(on); }
 
 /// A pass that is enqueued again and again: the first time as it is, then as a graph.
 class replayed {

@@ -9,10 +9,16 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// How much a query attends.
+/// How much a query attends. Both numbers of one addend fit one word, so that a scan adds them together.
 struct attended_size {
+  static constexpr std::int64_t one_run = std::int64_t{1} << 32;  // runs above, tokens below
+
   index runs = 0;
   index tokens = 0;
+
+  __device__ attended_size plus(std::int64_t sums) const {
+    return {runs + static_cast<index>(sums / one_run), tokens + static_cast<index>(sums % one_run)};
+  }
 };
 
 /// Twin of `run_list` for a block: ascending runs in global memory; touching ones are joined, empty ones dropped.
@@ -32,7 +38,7 @@ class block_run_list {
     const index reached = larger(end_, ends.before);
     const scanned<std::int64_t> sums = block_.sum_before(counted(added, reached));
     write(added, reached, sums.before);
-    size_ = after(sums.all);
+    size_ = size_.plus(sums.all);
     end_ = larger(end_, ends.all);
   }
 
@@ -43,19 +49,14 @@ class block_run_list {
   }
 
  private:
-  static constexpr std::int64_t one_run = std::int64_t{1} << 32;  // two sums in one word: runs above, tokens below
-
   __device__ static index larger(index a, index b) { return a > b ? a : b; }
-  __device__ attended_size after(std::int64_t sums) const {
-    return {size_.runs + static_cast<index>(sums / one_run), size_.tokens + static_cast<index>(sums % one_run)};
-  }
 
   template <std::size_t Count>
   __device__ static std::int64_t counted(const run (&added)[Count], index reached) {
     std::int64_t sums = 0;
     for (const run& r : added) {
       if (r.size() <= 0) continue;
-      sums += (r.first != reached ? one_run : 0) + r.size();
+      sums += (r.first != reached ? attended_size::one_run : 0) + r.size();
       reached = r.last;
     }
     return sums;
@@ -64,7 +65,7 @@ class block_run_list {
   // A run ends where the next one begins to be written.
   template <std::size_t Count>
   __device__ void write(const run (&added)[Count], index reached, std::int64_t sums) const {
-    attended_size at = after(sums);
+    attended_size at = size_.plus(sums);
     for (const run& r : added) {
       if (r.size() <= 0) continue;
       if (r.first != reached) {

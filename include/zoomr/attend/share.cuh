@@ -81,7 +81,6 @@ __device__ index order_edges(block_threads& block, const Lists& list, index coun
 /// @cost  O(runs * count * log runs / threads); 3 or 4 barriers for as many edges as there are threads
 template <class Lists>
 __device__ attended_size share_runs(block_threads& block, const Lists& list, index count, const shared_list& to) {
-  constexpr std::int64_t one_run = std::int64_t{1} << 32;  // two sums in one word: runs above, tokens below
   const index edges = order_edges(block, list, count, to.before);
   attended_size size;
   for (index begin = 0; begin < edges; begin += block.size()) {
@@ -93,15 +92,14 @@ __device__ attended_size share_runs(block_threads& block, const Lists& list, ind
       for (index j = 0; j < count; ++j) attending |= list(j).holds(piece.first) ? 1u << j : 0u;
     }
     const bool read = attending != 0;
-    const scanned<std::int64_t> sums = block.sum_before(read ? one_run + piece.size() : 0);
+    const scanned<std::int64_t> sums = block.sum_before(read ? attended_size::one_run + piece.size() : 0);
     if (read) {  // never behind an edge that has yet to be looked at
-      const index at = size.runs + static_cast<index>(sums.before / one_run);
-      to.runs[at] = piece;
-      to.before[at] = size.tokens + static_cast<index>(sums.before % one_run);
-      to.attending[at] = attending;
+      const attended_size at = size.plus(sums.before);
+      to.runs[at.runs] = piece;
+      to.before[at.runs] = at.tokens;
+      to.attending[at.runs] = attending;
     }
-    size.runs += static_cast<index>(sums.all / one_run);
-    size.tokens += static_cast<index>(sums.all % one_run);
+    size = size.plus(sums.all);
   }
   return size;
 }

@@ -143,23 +143,23 @@ void work_until(queue& waited_for, Done done) {
 }
 
 /// The host waits for all that a stream was given.
-inline void wait_for(stream on) {
+inline void finish(stream on) {
   if (on.get().into) throw fault("a stream is waited for while it is captured");
   queue& q = on.get();
   work_until(q, [&] { return q.pending.empty(); });
 }
 
 /// The host waits for everything.
-inline void wait_for_all() {
+inline void finish_all() {
   host_call();
   while (do_any()) continue;
   forget_finished_streams();
 }
 
 /// The same where nothing can be thrown: the next call of the host throws it.
-inline void wait_for_all_quietly() {
+inline void finish_all_quietly() {
   try {
-    wait_for_all();
+    finish_all();
   } catch (...) {
     streams.failure = std::current_exception();
   }
@@ -331,7 +331,7 @@ class stream_timer {
     on_ = on;
   }
   double seconds() {
-    wait_for(on_);
+    finish(on_);
     return std::chrono::duration<double>(to_ - from_).count();
   }
 
