@@ -24,7 +24,7 @@ constexpr index kv_heads = 2;
 constexpr index dim = 64;
 constexpr index most = 2;  // tokens of a step after the prompt
 #if defined(ZOOMR_SIMT)
-constexpr index length = 98;  // of the text
+constexpr index length = 68;  // of the text
 constexpr index prompt_length = 30;
 #else
 constexpr index length = 298;
