@@ -196,14 +196,11 @@ TEST_CASE("a cache that goes waits for its own pinned memory") {
 // Chunks of a prompt one after the other, whose queries are observed and whose outputs nobody reads; then tokens, whose
 // outputs are waited for, and nothing else.
 TEST_CASE("chunks and commits that the device has yet to come to are what they were") {
-  for (const std::uint64_t seed : {2u, 4u, 6u}) {
-    for (const simt::schedule when : {simt::schedule::late, simt::schedule::random}) {
-      CAPTURE(static_cast<int>(when));
-      const under schedule(when, seed);
-      check(small::quest, kind::peaked, markup::sentences, seed);
-      check(small::sentence_kv, kind::peaked, markup::sentences, seed, false, 50);
-      check(small::zoomr_mass, kind::uniform, markup::pairs, seed, true);
-    }
+  for (const simt::schedule when : {simt::schedule::late, simt::schedule::random}) {
+    CAPTURE(static_cast<int>(when));
+    const under schedule(when);
+    check(small::quest, kind::peaked, markup::sentences, 2);
+    check(small::sentence_kv, kind::peaked, markup::sentences, 4, false, 50);
   }
 }
 
