@@ -9,6 +9,7 @@ TEST_CASE(
   check_failing_commits("full", small::full);
   check_failing_commits("window", small::window);
   check_failing_commits("zoomr_one_pass", small::zoomr_one_pass);
+  check_failing_commits("zoomr_second_pass", small::zoomr_second_pass);
   check_failing_commits("zoomr_mass", small::zoomr_mass);
   check_failing_commits("zoomr_focus", small::zoomr_focus);
   check_failing_commits("zoomr_follow", small::zoomr_follow);
@@ -20,6 +21,7 @@ TEST_CASE("steps are dropped, calls are refused, summaries are chosen, or nothin
   check_dropped_steps("full", small::full);
   check_dropped_steps("window", small::window);
   check_dropped_steps("zoomr_one_pass", small::zoomr_one_pass);
+  check_dropped_steps("zoomr_second_pass", small::zoomr_second_pass);
   check_dropped_steps("zoomr_mass", small::zoomr_mass);
   check_dropped_steps("zoomr_focus", small::zoomr_focus);
   check_dropped_steps("zoomr_follow", small::zoomr_follow);
