@@ -8,7 +8,8 @@ constexpr auto zooming = policies::zoomr_focus;  // bfloat16 keys, head_dim 64, 
 using cache_on_device = device_cache<std::remove_const_t<decltype(zooming)>, bfloat16, 64, 4>;
 
 // The memory is the engine's: cache_on_device::bytes(model, zooming, limits) bytes on the device. A pass plans on the
-// host, enqueues on a stream, and waits for nothing; with begin(..., fixed) what it enqueues can be a CUDA graph.
+// host, enqueues on a stream, and waits for nothing. With begin(..., fixed) and step.upload(on), what follows can be a
+// CUDA graph.
 template <class Engine>
 void pass(cache_on_device& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends, stream on) {
   auto step = cache.begin(seq, ids, prompt_ends);
