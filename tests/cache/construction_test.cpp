@@ -22,7 +22,9 @@ namespace {
 constexpr shape model{2, 4, 2, 8};
 
 zoomr::config small_limits() {
+  static constexpr zoomr::token_class words[] = {zoomr::token_class::plain, zoomr::token_class::delimiter};
   zoomr::config made;
+  made.classes = words;
   made.sequences = 2;
   made.tokens = 72;
   made.segments = 40;
