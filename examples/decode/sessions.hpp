@@ -11,8 +11,8 @@
 #include "session.hpp"
 
 // One preset of each type, `both`: resident and in tiers. zoomr_second_pass has the type of zoomr_one_pass, zoomr_focus
-// that of zoomr_mass, sentence_kv_published that of sentence_kv, lightthinker that of summary_only; in tiers, window has
-// that of full.
+// that of zoomr_mass, sentence_kv_published that of sentence_kv, lightthinker that of summary_only; in tiers, window
+// has that of full.
 #define DECODE_PRESETS_1(both, resident) both(full) resident(window) both(summary_only) both(zoomr_one_pass)
 #define DECODE_PRESETS_2(both, resident) both(zoomr_mass) both(zoomr_follow) both(sentence_kv) both(sentence_box)
 #define DECODE_PRESETS_3(both, resident) both(quest) both(arkvale) both(shadowkv) both(infllm)
