@@ -112,10 +112,11 @@ struct layout {
   index provisional_queries(const config& sizes) const {
     return static_cast<index>(std::min<std::int64_t>(sizes.step_tokens, std::int64_t{sizes.sequences} * remembered));
   }
-  byte_count observing_bytes() const {
+  /// Of one sequence, whose prompt may still be coming.
+  byte_count observing_bytes(bool in_prompt) const {
     const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
     return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
-           query_memory::bytes(model, 1, remembered);
+           query_memory::bytes(model, 1, in_prompt ? remembered : 0);
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a lane
@@ -188,7 +189,7 @@ struct sequence_state : token_state<Policy> {
     return static_cast<byte_count>(classes.size() * sizeof(token_class) + pages.size() * sizeof(index) +
                                    segments.size() * table) +
            std::int64_t{sizes.model.lanes()} * kept_each * static_cast<byte_count>(sizeof(index)) +
-           sizes.observing_bytes() +
+           sizes.observing_bytes(this->in_prompt()) +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
            log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
@@ -199,7 +200,8 @@ struct sequence_state : token_state<Policy> {
     return limits.tokens * static_cast<byte_count>(sizeof(token_class)) +
            (pages_for(limits.tokens) + std::int64_t{sizes.model.lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index)) +
-           bounded_product({sizes.log_words, sizeof(index)}) + sizes.most_segments * table + sizes.observing_bytes() +
+           bounded_product({sizes.log_words, sizeof(index)}) + sizes.most_segments * table +
+           sizes.observing_bytes(true) +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + sizes.most_segments) +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
