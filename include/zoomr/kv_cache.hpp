@@ -28,10 +28,11 @@ class kv_cache {
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory
   kv_cache(const shape& model, const Policy& policy, const config& limits) {
     const memory_use use = bytes(model, policy, limits);
-    const char* problem = classes_problem(policy, limits);
-    ZOOMR_EXPECTS(problem == nullptr, problem);
-    core_ = allocated(use.total() + use.host,
-                      [&] { return std::make_unique<cache_core<Policy, T>>(model, policy, limits); });
+    core_ = allocated(use.total() + use.host, [&] {
+      const char* problem = classes_problem(policy, limits);
+      ZOOMR_EXPECTS(problem == nullptr, problem);
+      return std::make_unique<cache_core<Policy, T>>(model, policy, limits);
+    });
   }
 
   /// What a cache of this kind will hold at most, by tier, before anything is allocated.

@@ -31,6 +31,7 @@ zoomr::config small_limits() {
   made.segments = 40;
   made.step_tokens = 64;
   made.undo_tokens = 9;
+  made.classes = classes;
   return made;
 }
 
