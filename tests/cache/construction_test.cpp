@@ -11,7 +11,6 @@
 #include <support/temporary_folder.hpp>
 
 #include <algorithm>   // std::clamp, std::min
-#include <array>       // std::array
 #include <cmath>       // std::ceil, std::floor
 #include <cstring>     // std::strncpy, std::strstr
 #include <filesystem>  // std::filesystem::directory_iterator
@@ -23,9 +22,7 @@ namespace {
 constexpr shape model{2, 4, 2, 8};
 
 zoomr::config small_limits() {
-  static constexpr std::array words{zoomr::token_class::plain, zoomr::token_class::delimiter};
   zoomr::config made;
-  made.classes = words;
   made.sequences = 2;
   made.tokens = 72;
   made.segments = 40;
