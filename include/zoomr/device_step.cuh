@@ -136,8 +136,8 @@ class device_step {
   /// have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed
   bool again(view<const index> accepted) {
+    if (pass_ == 1) return expect_counts("again", items(), accepted), false;
     expect_accepted("again", accepted);
-    if (pass_ == 1) return false;
     index packed = 0;
     core_->clear_table(1);
     for (index i = 0; i < items(); ++i) {

@@ -133,8 +133,8 @@ class step {
   /// that they have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed; of an item that has failed any number, it takes no part
   bool again(view<const index> accepted) {
+    if (pass_ == 1) return expect_counts("again", items(), accepted), false;
     expect_accepted("again", accepted);
-    if (pass_ == 1) return false;
     index packed = 0;
     for (index i = 0; i < items(); ++i) {
       planned_item& item = at(i);

@@ -107,6 +107,9 @@ TEST_CASE("of a step for a graph all calls are made, or none, which a graph has 
     CHECK(mistake_of([&] { step.commit(1, given.on); }).find("layer 1 of 2 was not appended") != std::string::npos);
   }
   auto replayed = given.cache.begin(seq, one, false, true);
+  CHECK(mistake_of([&] { replayed.commit(1, given.on); }).find("the device was not told of this pass") !=
+        std::string::npos);
+  replayed.upload(given.on);
   CHECK(mistake_of([&] { replayed.commit(1, given.on); }) == "");
 }
 

@@ -127,6 +127,7 @@ class Output(unittest.TestCase):
             self.assertIn(f"\n{name}\n", "\n" + text)
         self.assertNotIn("\nzoomr\n", "\n" + text)  # when a vote takes effect, the paper leaves open
         self.assertNotIn("as published", text)
+        self.assertEqual(text.count("--budget limits"), text.count("--set "))
         self.assertEqual(run("--model", LLAMA, "--prompt", "a", "--policy", "zoomr").returncode, 2)
 
     def test_a_page_of_arkvale_may_have_another_size_and_its_budget_holds_at_least_four(self):
@@ -137,7 +138,6 @@ class Output(unittest.TestCase):
         done = run("--model", LLAMA, "--prompt", "a", "--policy", "arkvale", "--budget", 96)
         self.assertEqual(done.returncode, 2)
         self.assertIn("the budget of 96 is less than four pages of 32 tokens", done.stderr)
-        self.assertEqual(text.count("--budget limits"), text.count("--set "))
 
     def test_an_empty_prompt_is_bos_alone(self):
         done = run("--model", LLAMA, "--prompt", "", "--max-tokens", 3, "--json")

@@ -18,14 +18,19 @@ namespace decode::device {
 /// BLAS in single precision: y = Aᵀ x + beta y, and C = Aᵀ B + beta C.
 class blas {
  public:
-  explicit blas(zoomr::stream) {}
+  explicit blas(zoomr::stream on) : on_(on) {}
   void gemv(int m, int n, const float* a, int lda, const float* x, float beta, float* y) const {
-    cblas_sgemv(CblasColMajor, CblasTrans, m, n, 1.0f, a, lda, x, 1, beta, y, 1);
+    simt::enqueue(on_, [=] { cblas_sgemv(CblasColMajor, CblasTrans, m, n, 1.0f, a, lda, x, 1, beta, y, 1); });
   }
   void gemm(int m, int n, int k, const float* a, int lda, const float* b, int ldb, float beta, float* c,
             int ldc) const {
-    cblas_sgemm(CblasColMajor, CblasTrans, CblasNoTrans, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+    simt::enqueue(on_, [=] {
+      cblas_sgemm(CblasColMajor, CblasTrans, CblasNoTrans, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+    });
   }
+
+ private:
+  zoomr::stream on_;
 };
 
 #else
