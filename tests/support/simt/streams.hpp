@@ -23,8 +23,9 @@ struct capture;
 /// A point in the work of a stream.
 struct mark {
   std::shared_ptr<queue> on;
-  std::shared_ptr<capture> in;  // none: of a stream that is not captured
+  std::weak_ptr<capture> in;  // which holds this; none: of a stream that is not captured
   bool done = false;
+  bool captured = false;
 };
 
 /// A piece of work of a stream.
@@ -236,7 +237,7 @@ class stream_event {
 
   void record(stream on) {
     queue& q = on.get();
-    mark_ = std::make_shared<mark>(mark{q.shared_from_this(), q.into, false});
+    mark_ = std::make_shared<mark>(mark{q.shared_from_this(), q.into, false, q.into != nullptr});
     operation what;
     what.sets = mark_;
     give(q, std::move(what));
@@ -244,14 +245,15 @@ class stream_event {
   void order(stream earlier, stream later) {
     record(earlier);
     queue& q = later.get();
-    if (!q.into && mark_->in) {
-      q.into = mark_->in;  // it is captured too
+    const std::shared_ptr<capture> in = mark_->in.lock();
+    if (!q.into && in) {
+      q.into = in;  // it is captured too
       auto& known = q.into->streams;
       if (std::find(known.begin(), known.end(), q.shared_from_this()) == known.end()) {
         known.push_back(q.shared_from_this());
       }
     }
-    if (q.into != mark_->in) throw fault("a stream that is captured waits for one that is not");
+    if (q.into != in) throw fault("a stream that is captured waits for one that is not");
     operation what;
     what.waits = mark_;
     give(q, std::move(what));
@@ -268,7 +270,7 @@ class stream_event {
 
  private:
   void must_be_outside() const {
-    if (mark_ && mark_->in) throw fault("the host asks for an event that was recorded in a capture");
+    if (mark_ && mark_->captured) throw fault("the host asks for an event that was recorded in a capture");
   }
   std::shared_ptr<mark> mark_;
 };
@@ -314,7 +316,7 @@ inline void launch(const graph& of, stream on) {
   for (const capture::captured& each : of->all) {
     operation what = each.what;
     if (what.sets)
-      what.sets = marks[what.sets.get()] = std::make_shared<mark>(mark{run_on[each.stream], nullptr, false});
+      what.sets = marks[what.sets.get()] = std::make_shared<mark>(mark{run_on[each.stream], {}, false, false});
     if (what.waits) what.waits = marks.at(what.waits.get());
     give(*run_on[each.stream], std::move(what));
   }
