@@ -136,8 +136,9 @@ class device_step {
   /// have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed
   bool again(view<const index> accepted) {
-    if (pass_ == 1) return expect_counts("again", items(), accepted), false;
-    expect_accepted("again", accepted);
+    expect_possible("again", accepted);
+    if (pass_ == 1) return false;
+    expect_complete("again", accepted);
     index packed = 0;
     core_->clear_table(1);
     for (index i = 0; i < items(); ++i) {
@@ -160,7 +161,8 @@ class device_step {
   /// @param on        of a prompt, its segments' summaries and at its end the first choice are enqueued here; and what
   ///                  gives up tokens that are due, with the summaries of what is left
   void commit(view<const index> accepted, stream on) {
-    expect_accepted("commit", accepted);
+    expect_possible("commit", accepted);
+    expect_complete("commit", accepted);
     expect_uploaded(accepted, on);
     for (index i = 0; i < items(); ++i) {
       const index announced = at(i).plan.announced;
@@ -211,13 +213,16 @@ class device_step {
     const index least = deciding() + prompt_tokens();
     expect_extents(what, packed, {{std::max(least, packed.extent(0)), heads, HeadDim}});
   }
-  // Before `call`: the counts are possible, and whatever the accepted tokens need of this pass has been enqueued.
-  void expect_accepted(const char* call, view<const index> accepted) {
+  // Before `call`: so many tokens can be accepted.
+  void expect_possible(const char* call, view<const index> accepted) const {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
     expect_counts(call, items(), accepted);
+    for (index i = 0; i < items(); ++i) expect_count(call, i, at(i).plan, accepted[i]);
+  }
+  // Before `call`: whatever the accepted tokens need of this pass has been enqueued.
+  void expect_complete(const char* call, view<const index> accepted) {
     for (index i = 0; i < items(); ++i) {
       planned_item& plan = at(i).plan;
-      expect_count(call, i, plan, accepted[i]);
       if (pass_ == 0) plan.heard = plan.prompt && core_->layers.all_seen();
       const bool replayed = fixed_ && !core_->layers.any();
       if (accepted[i] == 0 || (pass_ == 1 && !plan.again) || replayed) continue;

@@ -133,8 +133,9 @@ class step {
   /// that they have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed; of an item that has failed any number, it takes no part
   bool again(view<const index> accepted) {
-    if (pass_ == 1) return expect_counts("again", items(), accepted), false;
-    expect_accepted("again", accepted);
+    expect_possible("again", accepted);
+    if (pass_ == 1) return false;
+    expect_complete("again", accepted);
     index packed = 0;
     for (index i = 0; i < items(); ++i) {
       planned_item& item = at(i);
@@ -159,7 +160,8 @@ class step {
   /// @throws error(storage) if tokens are accepted of an item that has failed, or fails now since pages of a tiered
   /// store do not come: the items that it names are as they were before the step; the others are committed
   void commit(view<const index> accepted) {
-    expect_accepted("commit", accepted);
+    expect_possible("commit", accepted);
+    expect_complete("commit", accepted);
     for (index i = 0; i < items(); ++i) {
       ZOOMR_EXPECTS(at(i).announced < 0 || at(i).announced == accepted[i] || at(i).failed,
                     "commit: `again` was told that " + std::to_string(at(i).announced) + " tokens of item " +
@@ -208,13 +210,16 @@ class step {
     return core_->sizes.model;
   }
 
-  // Before `call`: the counts are possible, and whatever the accepted tokens need of this pass has been done.
-  void expect_accepted(const char* call, view<const index> accepted) {
+  // Before `call`: so many tokens can be accepted.
+  void expect_possible(const char* call, view<const index> accepted) const {
     ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one");
     expect_counts(call, items(), accepted);
+    for (index i = 0; i < items(); ++i) expect_count(call, i, at(i), accepted[i]);
+  }
+  // Before `call`: whatever the accepted tokens need of this pass has been done.
+  void expect_complete(const char* call, view<const index> accepted) {
     for (index i = 0; i < items(); ++i) {
       planned_item& item = at(i);
-      expect_count(call, i, item, accepted[i]);
       if (pass_ == 0) item.heard = item.prompt && core_->layers.all_seen();
       if (accepted[i] == 0 || item.failed || (pass_ == 1 && !item.again)) continue;
       core_->layers.expect_complete(call, i, must_be_seen(item));

@@ -165,6 +165,8 @@ TEST_CASE("the second pass needs all its layers, and what is not accepted needs 
     step.append(0, with.k(), with.k());
     step.attend(0, with.q(), with.o());
     CHECK(mistake([&] { step.commit(1); }).find("layer 1 of 2") != std::string::npos);
+    CHECK(mistake([&] { step.again(-1); }).find("-1 tokens of item 0 are accepted") != std::string::npos);
+    CHECK(!step.again(1));  // there is no third
   }
   {
     auto step = given.cache.begin(given.seq, given.delimiter);

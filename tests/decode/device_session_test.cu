@@ -145,6 +145,7 @@ TEST_CASE("snapkv, sentence_kv: what the end of the prompt does not look at is g
 TEST_CASE("r_kv and h2o: tokens are given up while decoding") {
   auto distinct = zoomr::policies::r_kv_with(64);
   distinct.retain.every = 10;
+  distinct.retain.attention = 0.5f;  // at 0.07 ratings tie but for the last bits of keys, which differ here
   CHECK(compare<64, 2>(trace(), distinct, 64).attended_mean < 100);
   CHECK(compare<64, 2>(trace(), zoomr::policies::h2o_with(64), 64).attended_mean < 100);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the decoder needs of a device beside kernels: memory, a stream, copies back, and passes replayed as a graph.
-// Under the SIMT shim the host stands for the device: memory is memory, and what would be replayed is enqueued again.
+// Under the SIMT shim the host stands for the device: memory is memory, and graphs are the shim's.
 #pragma once
 
 #include <zoomr/core/streams.cuh>
@@ -32,13 +32,23 @@ inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoom
 }
 inline void wait_for(zoomr::stream on) { simt::finish(on); }
 
-/// A pass that is enqueued again and again.
+/// A pass that is enqueued again and again: the first time as it is, then as a graph.
 class replayed {
  public:
   template <class Enqueue>
-  void operator()(Enqueue enqueue, zoomr::stream) {
-    enqueue();
+  void operator()(Enqueue enqueue, zoomr::stream on) {
+    if (!std::exchange(warm_, true)) return enqueue();
+    if (graph_ == nullptr) {
+      simt::begin_capture(on);
+      enqueue();
+      graph_ = simt::end_capture(on);
+    }
+    simt::launch(graph_, on);
   }
+
+ private:
+  bool warm_ = false;
+  simt::graph graph_;
 };
 
 #else
