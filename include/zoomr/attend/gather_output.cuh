@@ -90,7 +90,7 @@ struct gather_output {
   template <class Ends, class Numbers>
   __device__ static four_dims merged(index parts, Ends ends, Numbers numbers) {
     four_dims all;
-    for (index i = 0; i < parts; ++i) all.max = fmaxf(all.max, ends(i, 0));
+    for (index i = 0; i < parts; ++i) all.max = quick_max(all.max, ends(i, 0));
     const float base = all.max == -infinity ? 0.0f : all.max;
     for (index i = 0; i < parts; ++i) {
       const float scale = quick_exp2(ends(i, 0) - base);

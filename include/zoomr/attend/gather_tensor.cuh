@@ -176,10 +176,10 @@ struct tensor_warp {
         float& one = logit[i / 2][2 * r + i % 2];
         const index of_tile = token(i / 2, 2 * quarter() + i % 2);
         one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one * factor) : -infinity;
-        highest = fmaxf(highest, one);
+        highest = quick_max(highest, one);
       }
-      highest = fmaxf(highest, __shfl_xor_sync(all_lanes, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(all_lanes, highest, 2));
+      highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 1));
+      highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 2));
       const float base = highest == -infinity ? 0.0f : highest;
       const float scale = quick_exp2(max[r] - base);
       max[r] = highest;

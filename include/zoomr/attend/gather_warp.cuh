@@ -126,7 +126,7 @@ struct gather_warp {
     for (index h = 0; h < heads; ++h) {
       float highest = max[h];
 #pragma unroll
-      for (index r = 0; r < layout::at_once; ++r) highest = fmaxf(highest, logit[r][h]);
+      for (index r = 0; r < layout::at_once; ++r) highest = quick_max(highest, logit[r][h]);
       const float base = highest == -infinity ? 0.0f : highest;
       const float scale = quick_exp2(max[h] - base);
       max[h] = highest;
@@ -182,7 +182,7 @@ struct gather_warp {
 #pragma unroll
       for (index h = 0; h < heads; ++h) {
         const float other = __shfl_xor_sync(all_lanes, max[h], flipped);
-        const float highest = fmaxf(max[h], other);
+        const float highest = quick_max(max[h], other);
         const float scale = highest == -infinity ? 0.0f : quick_exp2(max[h] - highest);
         max[h] = highest;
         sum[h] *= scale;

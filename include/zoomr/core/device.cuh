@@ -60,6 +60,7 @@ using simt::copy_async_commit;
 using simt::copy_async_wait;
 using simt::mma_16x8x16;
 using simt::quick_exp2;
+using simt::quick_max;
 inline float load_shared_by_blocks(const float* from) { return *from; }
 
 template <class... Parameters, class... Arguments>
@@ -115,6 +116,9 @@ __device__ inline float quick_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
+/// The larger number; where one is NaN, the other.
+__device__ inline float quick_max(float a, float b) { return fmaxf(a, b); }
 
 /// sums += A B on tensor cores: A has 16 rows of 16 numbers, B 8 columns of 16, sums 16 rows of 8. All lanes of a warp
 /// call it. A bfloat16 or float16 has half a word, the lower half that of the lower index; lane 4r + c has

@@ -252,9 +252,40 @@ inline warp_state& warp_of(int number) { return block.warps[static_cast<std::siz
 /// Ends a thread whose block has failed.
 struct cancelled {};
 
-/// Lets the scheduler run others until it is this thread's turn again.
+/// Who is next, or -1.
+inline int next_thread() {
+  if (block.ready.empty()) std::swap(block.ready, block.resting);
+  switch (how.threads) {
+    case order::forward:
+      return block.ready.first();
+    case order::reverse:
+      return block.ready.last();
+    case order::random:
+      return block.ready.next(static_cast<int>(block.random() % static_cast<unsigned>(block.size)));
+  }
+  return -1;
+}
+
+/// Makes a thread the one that is running.
+inline thread_state& turn_to(int number) {
+  thread_state& next = thread(number);
+  block.now = number;
+  threadIdx = next.place;
+  return next;
+}
+
+/// Lets others run until it is this thread's turn again. If there is nobody, or the block has failed, the launch is
+/// told.
+inline void give_way() {
+  fiber& own = self().runs;
+  const int next = block.failure ? -1 : next_thread();
+  if (next < 0) return own.leave();
+  if (next != block.now) own.pass_to(turn_to(next).runs);
+}
+
+/// The same within a kernel, whose threads end when the block has failed.
 inline void leave_thread() {
-  self().runs.leave();
+  give_way();
   if (block.failure) throw cancelled{};
 }
 
@@ -283,20 +314,6 @@ inline void step_of_atomic() {
   block.ready.remove(block.now);
   block.resting.add(block.now);
   leave_thread();
-}
-
-/// Who is next, or -1.
-inline int next_thread() {
-  if (block.ready.empty()) std::swap(block.ready, block.resting);
-  switch (how.threads) {
-    case order::forward:
-      return block.ready.first();
-    case order::reverse:
-      return block.ready.last();
-    case order::random:
-      return block.ready.next(static_cast<int>(block.random() % static_cast<unsigned>(block.size)));
-  }
-  return -1;
 }
 
 }  // namespace simt

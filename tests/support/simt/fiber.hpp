@@ -30,7 +30,9 @@
 
 namespace simt {
 
-/// Memory for a stack, above a guard that faults when the stack is too deep.
+/// Memory for a stack, above a guard that faults when the stack is too deep. Stacks begin at different distances from
+/// the ends of their pages: at the same one, the threads of a block would drive each other out of the processor's
+/// caches.
 class stack_memory {
  public:
   static constexpr std::size_t size = 256 * 1024;
@@ -49,9 +51,11 @@ class stack_memory {
     munmap(mapped_, guard + size);
   }
   char* begin() const { return static_cast<char*>(mapped_) + guard; }
+  char* top() const { return begin() + size - unused_; }
 
  private:
   static constexpr std::size_t guard = 64 * 1024;
+  static inline std::size_t made = 0;
 
   // Frames that are never left would otherwise mark the memory's next user.
   void forget_poison() const {
@@ -61,6 +65,7 @@ class stack_memory {
   }
 
   void* mapped_;
+  std::size_t unused_ = made++ % 61 * 1088;  // at its top, in lines of a cache: 17
 };
 
 #if defined(ZOOMR_SIMT_UCONTEXT)
@@ -70,7 +75,7 @@ inline void switch_stacks(stack_position& left, stack_position& entered) { swapc
 inline void prepare(stack_position& fresh, const stack_memory& stack, void (*code)()) {
   getcontext(&fresh);
   fresh.uc_stack.ss_sp = stack.begin();
-  fresh.uc_stack.ss_size = stack_memory::size;
+  fresh.uc_stack.ss_size = static_cast<std::size_t>(stack.top() - stack.begin());
   fresh.uc_link = nullptr;
   makecontext(&fresh, code, 0);
 }
@@ -104,7 +109,7 @@ asm(".pushsection .text.zoomr_simt_switch,\"axG\",@progbits,zoomr_simt_switch,co
     ".popsection\n");
 inline void switch_stacks(stack_position& left, stack_position& entered) { zoomr_simt_switch(&left, &entered); }
 inline void prepare(stack_position& fresh, const stack_memory& stack, void (*code)()) {
-  auto* const top = reinterpret_cast<void**>(stack.begin() + stack_memory::size);
+  auto* const top = reinterpret_cast<void**>(stack.top());
   top[-1] = nullptr;  // the return address of `code`, which never returns; six registers lie below
   top[-2] = reinterpret_cast<void*>(code);
   for (int i = 3; i <= 8; ++i) top[-i] = nullptr;
@@ -113,58 +118,70 @@ inline void prepare(stack_position& fresh, const stack_memory& stack, void (*cod
 
 #endif
 
-/// Code on a stack of its own. Only one thread of the host may use fibers.
+/// Code on a stack of its own. Only one thread of the host may use fibers, and no fiber enters another.
 class fiber {
  public:
-  /// @param code  never returns; runs from the first `enter` on
+  /// @param code  never returns; runs from the first `enter` or `pass_to` on
   explicit fiber(void (*code)()) : code_(code) { prepare(inside_, stack_, &begin); }
   fiber(const fiber&) = delete;
   fiber& operator=(const fiber&) = delete;
 
-  /// Runs the code until it leaves.
+  /// Runs the code until it, or what it has passed to, leaves.
   void enter() {
     entered = this;
-#if defined(ZOOMR_SIMT_ASAN)
-    void* fake_stack = nullptr;
-    __sanitizer_start_switch_fiber(&fake_stack, stack_.begin(), stack_memory::size);
-    switch_stacks(outside_, inside_);
-    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
-#else
-    switch_stacks(outside_, inside_);
-#endif
+    switching left(stack_.begin(), stack_memory::size);
+    switch_stacks(outside, inside_);
   }
-
   /// Called by the code: goes back to who entered.
   void leave() {
-#if defined(ZOOMR_SIMT_ASAN)
-    void* fake_stack = nullptr;
-    __sanitizer_start_switch_fiber(&fake_stack, outer_stack_, outer_size_);
-    switch_stacks(inside_, outside_);
-    __sanitizer_finish_switch_fiber(fake_stack, &outer_stack_, &outer_size_);
-#else
-    switch_stacks(inside_, outside_);
-#endif
+    switching left(outer_stack, outer_size);
+    switch_stacks(inside_, outside);
+  }
+  /// Called by the code: goes on in another fiber, which leaves to who entered this one. From a fiber to the next the
+  /// same returns follow the same calls, which a processor foresees; by way of who entered, they would not.
+  void pass_to(fiber& next) {
+    entered = &next;
+    switching left(next.stack_.begin(), stack_memory::size);
+    switch_stacks(inside_, next.inside_);
   }
 
  private:
+  static inline fiber* entered = nullptr;
+  static inline stack_position outside{};
+  static inline const void* outer_stack = nullptr;
+  static inline std::size_t outer_size = 0;
+
+  // From before a stack is left until it is entered again: what AddressSanitizer wants to know.
+  class switching {
+   public:
+#if defined(ZOOMR_SIMT_ASAN)
+    switching(const void* stack, std::size_t bytes) { __sanitizer_start_switch_fiber(&fake_stack_, stack, bytes); }
+    switching(const switching&) = delete;
+    switching& operator=(const switching&) = delete;
+    ~switching() { __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr); }
+
+   private:
+    void* fake_stack_ = nullptr;
+#else
+    switching(const void*, std::size_t) {}
+    ~switching() {}  // so that it is used
+#endif
+  };
+
   static void begin() {
     fiber& me = *entered;
 #if defined(ZOOMR_SIMT_ASAN)
-    __sanitizer_finish_switch_fiber(nullptr, &me.outer_stack_, &me.outer_size_);
+    const void* from = nullptr;
+    std::size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(nullptr, &from, &bytes);
+    if (outer_stack == nullptr) outer_stack = from, outer_size = bytes;  // the first of all is entered
 #endif
     me.code_();
   }
 
-  static inline fiber* entered = nullptr;
-
   stack_memory stack_;
   stack_position inside_{};
-  stack_position outside_{};
   void (*code_)();
-#if defined(ZOOMR_SIMT_ASAN)
-  const void* outer_stack_ = nullptr;
-  std::size_t outer_size_ = 0;
-#endif
 };
 
 }  // namespace simt

@@ -116,15 +116,17 @@ inline std::uint64_t meet_warp(const meeting& mine) {
     must_be_the_same(mine, other);
     break;  // it has been compared with the rest
   }
-  self().at = mine;
+  meeting& own = self().at;  // field by field: all at once would wait for the fields that were just written
+  own.name = mine.name, own.at = mine.at, own.lanes = mine.lanes;
+  own.value = mine.value, own.source = mine.source, own.answer = mine.answer, own.undefined = false;
   here.waiting |= 1u << lane();
   wait_for_others();
   open_collective_if_all_are_there(first, mine.lanes);
   leave_thread();
-  if (self().at.undefined) {
+  if (own.undefined) {
     fail(std::string("the value of a lane that takes no part is read, in ") + mine.name + " at " + name_of(mine.at));
   }
-  return self().at.result;
+  return own.result;
 }
 
 inline void meet_warp_at_barrier(unsigned lanes, site at) {
@@ -159,14 +161,8 @@ inline void end_thread() {
       if (!block.failure) block.failure = std::current_exception();
     }
     end_thread();
-    self().runs.leave();
+    give_way();
   }
-}
-
-inline void resume(int number) {
-  block.now = number;
-  threadIdx = thread(number).place;
-  thread(number).runs.enter();
 }
 
 inline std::string deadlock() {
@@ -208,12 +204,12 @@ inline void run_block() {
     if (next < 0) {
       block.failure = std::make_exception_ptr(fault(deadlock()));
     } else {
-      resume(next);
+      turn_to(next).runs.enter();
     }
   }
   if (!block.failure) return;
   for (int t = 0; t < block.size; ++t) {
-    if (thread(t).now != status::over) resume(t);
+    if (thread(t).now != status::over) turn_to(t).runs.enter();
   }
   std::rethrow_exception(std::exchange(block.failure, nullptr));
 }
