@@ -263,6 +263,38 @@ void add_steps(index context) {
   add_step<T>("zoomr_focus", policies::zoomr_focus, context, true);
 }
 
+/// What a call of a step takes before it does anything: the checks of `append` and `attend`, and of the commit behind
+/// a pass, divided by the calls.
+void add_checks(index layers) {
+  add_row("host/checks/layers:" + std::to_string(layers), 24, [=](int iterations) {
+    const extents<3> of_queries{{1, 4 * group, head_dim}}, of_keys{{1, 4, head_dim}};
+    const view<const float, 3> queries(nullptr, of_queries), keys(nullptr, of_keys);
+    step_layers pass(layers);
+    const int passes = toy ? 1 : 1000;
+    result of;
+    for (int i = 0; i < iterations; ++i) {
+      const double from = now();
+      for (int p = 0; p < passes; ++p) {
+        pass.clear();
+        for (index layer = 0; layer < layers; ++layer) {
+          pass.expect_layer("append", layer);
+          expect_extents("append: keys are", keys, of_keys), expect_extents("append: values are", keys, of_keys);
+          pass.expect_append(layer);
+          pass.append(layer);
+          pass.expect_layer("attend", layer);
+          expect_extents("attend: queries are", queries, of_queries);
+          expect_extents("attend: out is", queries, of_queries);
+          pass.expect_queries("attend", layer);
+          pass.see(layer);
+        }
+        pass.expect_complete("commit", 0, true);
+      }
+      of.seconds.push_back((now() - from) / (2.0 * passes * layers));
+    }
+    return of;
+  });
+}
+
 void add_ceiling(const std::string& name, double ceilings::*of, const std::string& unit) {
   add_row("host/ceiling/" + name, 1, [=](int iterations) {
     result made;
@@ -287,6 +319,7 @@ void add_host_rows() {
     add_scores(segments);
     add_fill(segments);
   }
+  for (const index layers : {32, 96}) add_checks(layers);
   for (const index context : toy ? std::vector<index>{100} : std::vector<index>{2048, 8192}) {
     add_steps<float>(context);
     add_steps<bfloat16>(context);

@@ -30,20 +30,21 @@ inline void check_output(const token_result& got, const reference::history& past
       [&](index t) { return past.key(t, layer, kv_head, pass_of(t)); },
       [&](index t) { return past.value(t, layer, kv_head, pass_of(t)); });
   const double allowed = tolerance::end_to_end(m.head_dim, wanted.largest_logit, static_cast<double>(positions.size()));
+  CAPTURE(position);
   CAPTURE(wanted.lse);
   CAPTURE(got.lse.numbers[row]);
   CAPTURE(allowed);
   CHECK(tolerance::within(got.lse.numbers[row], wanted.lse, allowed * (1 + std::abs(wanted.lse))));
   const float* out = got.out.numbers.data() + row * static_cast<std::size_t>(m.head_dim);
+  index wrong = -1;  // dimension
   for (index d = 0; d < m.head_dim; ++d) {
     const double right = wanted.out[static_cast<std::size_t>(d)];
-    CAPTURE(position);
-    CAPTURE(d);
-    CHECK(tolerance::within(out[d], right, allowed * wanted.largest_value));
+    if (!tolerance::within(out[d], right, allowed * wanted.largest_value)) wrong = d;
     if (!std::isnan(right) && wanted.largest_value > 0) {
       all.worst = std::max(all.worst, std::abs(out[d] - right) / (allowed * wanted.largest_value));
     }
   }
+  CHECK(wrong == -1);
 }
 
 /// Attended positions exactly, outputs and lse within tolerance, segments, and statistics.

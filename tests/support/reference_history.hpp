@@ -66,12 +66,14 @@ attention attend(const std::vector<index>& positions, const float* query, index 
   std::vector<double> logits;
   double largest = -std::numeric_limits<double>::infinity();
   for (const index position : positions) {
+    const float* const of_key = key(position);
+    const float* const of_value = value(position);
     double logit = 0;
     double magnitude = 0;
     for (index d = 0; d < head_dim; ++d) {
-      logit += double{query[d]} * double{key(position)[d]};
-      magnitude += std::abs(double{query[d]} * double{key(position)[d]});
-      made.largest_value = std::max(made.largest_value, std::abs(double{value(position)[d]}));
+      logit += double{query[d]} * double{of_key[d]};
+      magnitude += std::abs(double{query[d]} * double{of_key[d]});
+      made.largest_value = std::max(made.largest_value, std::abs(double{of_value[d]}));
     }
     logits.push_back(logit / std::sqrt(static_cast<double>(head_dim)));
     largest = logits.back() <= largest ? largest : logits.back();
@@ -80,10 +82,9 @@ attention attend(const std::vector<index>& positions, const float* query, index 
   double sum = 0;
   for (std::size_t t = 0; t < positions.size(); ++t) {
     const double weight = std::exp(logits[t] - largest);
+    const float* const of_value = value(positions[t]);
     sum += weight;
-    for (index d = 0; d < head_dim; ++d) {
-      made.out[static_cast<std::size_t>(d)] += weight * double{value(positions[t])[d]};
-    }
+    for (index d = 0; d < head_dim; ++d) made.out[static_cast<std::size_t>(d)] += weight * double{of_value[d]};
   }
   for (double& number : made.out) number /= sum;
   made.lse = largest + std::log(sum);

@@ -64,8 +64,8 @@ class chooser {
   }
 
   static byte_count bytes(const layout<Policy>& sizes) {
-    const byte_count for_each =
-        sizeof(level) + sizeof(tally) + 2 * sizeof(index) + static_cast<byte_count>(sizeof(float)) * sizes.model.heads;
+    constexpr byte_count fixed = sizeof(level) + sizeof(tally) + 2 * sizeof(index);
+    const byte_count for_each = fixed + sizes.model.heads * static_cast<byte_count>(sizeof(float));
     return sizes.most_segments * for_each + sizes.model.head_dim * static_cast<byte_count>(sizeof(float));
   }
 

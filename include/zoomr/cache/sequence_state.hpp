@@ -202,7 +202,7 @@ struct sequence_state : token_state<Policy> {
                static_cast<byte_count>(sizeof(index)) +
            bounded_product({sizes.log_words, sizeof(index)}) + sizes.most_segments * table +
            sizes.observing_bytes(true) +
-           std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + sizes.most_segments) +
+           std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + sizes.most_segments) +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
 

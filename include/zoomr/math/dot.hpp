@@ -16,14 +16,10 @@ inline constexpr index partial_sums = 32;
 /// The sum of `partial_sums` numbers: the upper half is added to the lower, until one is left.
 ZOOMR_HD inline float halving_sum(float* partial) {
 #if ZOOMR_VECTORS  // the same additions; compilers take the loops below apart into single ones
-  using lanes16 = float __attribute__((vector_size(64)));
-  lanes16 low;
-  lanes16 high;
-  __builtin_memcpy(&low, partial, sizeof low);
-  __builtin_memcpy(&high, partial + 16, sizeof high);
-  const lanes16 a = low + high;
-  const auto b = __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7) +
-                 __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
+  using lanes8 = float __attribute__((vector_size(32)));  // no wider than what was just stored, which a load waits for
+  lanes8 of[4];
+  __builtin_memcpy(of, partial, sizeof of);
+  const lanes8 b = (of[0] + of[2]) + (of[1] + of[3]);
   const auto c = __builtin_shufflevector(b, b, 0, 1, 2, 3) + __builtin_shufflevector(b, b, 4, 5, 6, 7);
   return (c[0] + c[2]) + (c[1] + c[3]);
 #else
