@@ -130,9 +130,10 @@ class kv_cache {
   /// What a tiered store has moved since the cache was made, for all sequences.
   tier_statistics tiers() const requires tiered_store<store_type> { return core_->pool.stats(); }
 
-  /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr.
+  /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr. For tests and
+  /// pictures: memory that runs out while it records is a std::bad_alloc, after which the cache must not be used again.
   void trace(attention_trace* into) { core_->trace = into; }
-  /// Records each choice into `into`, or stops doing so with nullptr.
+  /// Records each choice into `into`, or stops doing so with nullptr; memory as with `trace`.
   void trace_choices(choice_trace* into) { core_->choice.trace = into; }
 
  private:

@@ -89,6 +89,10 @@ TEST_CASE("calls of a device step that are forgotten, come twice or out of order
   step.attend(1, given.q(1), given.o(1), {}, given.on);
   CHECK(mistake_of([&] { step.commit(2, given.on); }) ==
         "zoomr: commit: 2 tokens of item 0 are accepted, wanted 0 ... 1");
+  CHECK(!step.again(0));
+  CHECK(mistake_of([&] { step.commit(1, given.on); }) ==
+        "zoomr: commit: `again` was told that 0 tokens of item 0 are accepted, not 1");
+  CHECK(!step.again(1));
   step.commit(1, given.on);
   CHECK(given.cache.tokens(seq) == 13);
 }

@@ -172,6 +172,9 @@ TEST_CASE("the second pass needs all its layers, and what is not accepted needs 
     auto step = given.cache.begin(given.seq, given.delimiter);
     CHECK(mistake([&] { step.again(1); }).find("layer 0 of 2 was not appended") != std::string::npos);
     CHECK(!step.again(0));
+    whole_pass(step, with);
+    CHECK(mistake([&] { step.commit(1); }) ==
+          "zoomr: commit: `again` was told that 0 tokens of item 0 are accepted, not 1");
     step.commit(0);
   }
   CHECK(given.cache.tokens(given.seq) == 12);
