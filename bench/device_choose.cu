@@ -42,10 +42,12 @@ struct choosing {
 
   void remember() const {
     zoomr::launch({dim3(static_cast<unsigned>(batch)), dim3(zoomr::plain_threads)}, the_stream(),
-                  zoomr::remember_kernel<Policy, bfloat16, bfloat16>, arrays(), 0, queries());
+                  zoomr::remember_kernel<bfloat16, bfloat16>, arrays(), 0, queries());
   }
   void score() const {
-    const zoomr::rows_to_score<Policy, bfloat16, bfloat16> rows{arrays(), 0, queries(), batch * kv_heads};
+    using summary = typename arrays_type::number;
+    const zoomr::rows_to_score<bfloat16, bfloat16, summary> rows{arrays(), arrays().summaries, 0, queries(),
+                                                                 batch * kv_heads};
     const index blocks = std::min<index>(64, arrays().sizes.segments / 128 + 1);  // as the cache does
     zoomr::score_segments<Heads.group>(policy.ask, policy.score, head_dim, rows, blocks, the_stream());
   }

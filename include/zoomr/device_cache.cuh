@@ -139,7 +139,7 @@ class device_cache {
     }
     if (!ready()) {
       throw error(errc::busy, "the device has yet to copy the tables of a step " +
-                                  std::to_string(table_ring<Policy>::steps) +
+                                  std::to_string(table_ring::steps) +
                                   " before this one: read what an earlier step gives, or call wait()");
     }
     try {
@@ -200,7 +200,7 @@ class device_cache {
  private:
   static void check(const shape& model, const Policy& policy, const config& limits, index splits) {
     const char* problem = cache_problem(model, policy, limits);
-    if (problem == nullptr) problem = device_sizes<Policy>::problem(policy, limits);
+    if (problem == nullptr) problem = device_sizes::problem(policy, limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }

@@ -232,7 +232,7 @@ class device_step {
   // The queries of this item count, as on the host; of a prompt, if they make a choice or retention observes them now.
   bool must_be_seen(const planned_item& plan) const {
     if (plan.prompt || plan.chooses) return plan.chooses || core_->observes(plan);
-    const device_sizes<Policy>& sizes = core_->sizes;
+    const device_sizes& sizes = core_->sizes;
     return sizes.records > 0 || sizes.noted > 0 || sizes.drifts || pass_ == 1 || core_->layers.any_seen();
   }
   void expect_uploaded(view<const index> accepted, stream on) const {

@@ -247,7 +247,7 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
     arrays.arena.block_in = block_in_there.data(), arrays.arena.slot_of = slot_of_there.data();
     arrays.arena.given = given.data(), arrays.arena.places = places.data();
     arrays.arena.wishes = wishes_there.data(), arrays.arena.counts = counts_there.data();
-    zoomr::launch({dim3(1), dim3(32)}, zoomr::stream{}, zoomr::place_pages_kernel<policy_type, float>, arrays, 1, true);
+    zoomr::launch({dim3(1), dim3(32)}, zoomr::stream{}, zoomr::place_pages_kernel<float>, arrays, 1, true);
 
     // The rule in words: passed over by its layer, the longer the sooner, then the latest layers first.
     const auto goes_after = [&](index slot) {

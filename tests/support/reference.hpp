@@ -146,29 +146,26 @@ class replay {
     return made;
   }
 
-  // The tokens whose keys stand for a segment: those of its cue that are left, or the most typical of them.
-  std::vector<index> cue_of(index position, index layer, index kv_head, const segment& s) {
-    std::vector<index> all;
+  // The keys that stand for a segment: those of its cue that are left, or the most typical of them.
+  std::vector<const float*> cue_of(index position, index layer, index kv_head, const segment& s) {
+    std::vector<const float*> keys;
+    keys.reserve(static_cast<std::size_t>(s.cue_end - s.cue_begin));
     for (index t = s.cue_begin; t < s.cue_end; ++t) {
-      if (retained(layer, kv_head, t)) all.push_back(t);
+      if (retained(layer, kv_head, t)) keys.push_back(past_.key(t, layer, kv_head, final_pass(t)));
     }
     if constexpr (std::same_as<decltype(policy_.summarize), zoomr::typical_keys>) {
-      std::vector<estimate> typical;  // key . mean key
-      std::vector<index> order;
-      for (const index t : all) {
-        order.push_back(static_cast<index>(order.size()));
-        typical.emplace_back();
-        for (index d = 0; d < model().head_dim; ++d) {
-          double sum = 0, magnitude = 0;
-          for (const index u : all) {
-            sum += double{past_.key(u, layer, kv_head, final_pass(u))[d]};
-            magnitude += std::abs(double{past_.key(u, layer, kv_head, final_pass(u))[d]});
-          }
-          const double key = past_.key(t, layer, kv_head, final_pass(t))[d];
-          typical.back().value += key * (sum / static_cast<double>(all.size()));
-          typical.back().magnitude += std::abs(key) * magnitude / static_cast<double>(all.size());
+      const auto count = static_cast<double>(keys.size());
+      std::vector<estimate> typical(keys.size());  // key . mean key
+      for (index d = 0; d < model().head_dim; ++d) {
+        double sum = 0, magnitude = 0;
+        for (const float* key : keys) sum += double{key[d]}, magnitude += std::abs(double{key[d]});
+        for (std::size_t t = 0; t < keys.size(); ++t) {
+          typical[t].value += double{keys[t][d]} * (sum / count);
+          typical[t].magnitude += std::abs(double{keys[t][d]}) * magnitude / count;
         }
       }
+      std::vector<index> order;
+      for (std::size_t t = 0; t < keys.size(); ++t) order.push_back(static_cast<index>(t));
       order = ranked(typical, order);
       const auto taken = std::min(order.size(), static_cast<std::size_t>(policy_.summarize.keys));
       if (taken > 0 && taken < order.size()) {
@@ -178,24 +175,26 @@ class replay {
       }
       order.resize(taken);
       std::sort(order.begin(), order.end());
-      for (index& i : order) i = all[static_cast<std::size_t>(i)];
-      return order;
+      std::vector<const float*> most_typical;
+      for (const index t : order) most_typical.push_back(keys[static_cast<std::size_t>(t)]);
+      return most_typical;
     }
-    return all;
+    return keys;
   }
 
-  // The keys of these tokens, mean, box or cuboid, against the query that asks.
-  estimate score(const std::vector<double>& query, index layer, index kv_head, const std::vector<index>& cue) const {
+  // Keys, by their mean, box or cuboid, against the query that asks.
+  estimate score(const std::vector<double>& query, const std::vector<const float*>& keys) const {
     constexpr bool cuboid = std::same_as<decltype(policy_.summarize), zoomr::key_cuboid>;
     constexpr bool box = std::same_as<decltype(policy_.score), zoomr::box_bound>;
+    const auto count = static_cast<double>(keys.size());
     estimate made;
     for (index d = 0; d < model().head_dim; ++d) {
-      double sum = 0, magnitude = 0, count = 0;
+      double sum = 0, magnitude = 0;
       double low = std::numeric_limits<double>::infinity(), high = -low;
       bool is_nan = false;
-      for (const index t : cue) {
-        const double key = past_.key(t, layer, kv_head, final_pass(t))[d];
-        sum += key, magnitude += std::abs(key), count += 1;
+      for (const float* of : keys) {
+        const double key = of[d];
+        sum += key, magnitude += std::abs(key);
         low = std::min(low, key), high = std::max(high, key);
         is_nan = is_nan || std::isnan(key);
       }
@@ -203,8 +202,7 @@ class replay {
       if (cuboid) {
         const double centre = (low + high) / 2;
         double apart = 0;
-        for (const index t : cue)
-          apart += std::abs(centre - double{past_.key(t, layer, kv_head, final_pass(t))[d]}) / count;
+        for (const float* key : keys) apart += std::abs(centre - double{key[d]}) / count;
         const double least = q * (centre - apart), most = q * (centre + apart);
         made.value += is_nan || std::isnan(least) || std::isnan(most) ? std::nan("") : std::max(least, most);
         made.magnitude += std::abs(q) * (std::abs(centre) + apart);
@@ -246,15 +244,19 @@ class replay {
     std::vector<estimate> tallies(static_cast<std::size_t>(now.known));
     for (index layer = of.first_layer; layer < of.last_layer; ++layer) {
       scores_of scores{model().head_dim, {}};
+      std::vector<std::vector<const float*>> cues(static_cast<std::size_t>(now.known));  // of KV head `cues_of`
+      index cues_of = -1;
       for (index head = of.first_head; head < of.last_head; ++head) {
         const std::vector<double> query = asked(now, layer, head);
         made.asked.insert(made.asked.end(), query.begin(), query.end());
         scores.of_head.emplace_back(static_cast<std::size_t>(now.known));
+        const index kv_head = head / group();
         for (const index id : eligible) {
           const auto i = static_cast<std::size_t>(id);
-          const std::vector<index> cue = cue_of(now.position, layer, head / group(), segments_[i]);
-          scores.of_head.back()[i] = score(query, layer, head / group(), cue);
+          if (kv_head != cues_of) cues[i] = cue_of(now.position, layer, kv_head, segments_[i]);
+          scores.of_head.back()[i] = score(query, cues[i]);
         }
+        cues_of = kv_head;
       }
       bool doubtful = false;
       agree(policy_.agree, scores, eligible, tokens, tallies, doubtful);
@@ -412,6 +414,7 @@ class replay {
   std::vector<index> positions(const moment& now, index layer, index head, bool dense) const {
     const choice& by = in_force_[static_cast<std::size_t>(sharing_of(layer, head).row)];
     std::vector<index> made;
+    made.reserve(static_cast<std::size_t>(now.position) + 1);
     index id = 0;          // of the segment that t lies in
     index of_details = 0;  // of its details between the zones, how many came before t
     for (index t = 0; t <= now.position; ++t) {

@@ -64,6 +64,7 @@ attention attend(const std::vector<index>& positions, const float* query, index 
   attention made;
   made.out.assign(static_cast<std::size_t>(head_dim), 0.0);
   std::vector<double> logits;
+  logits.reserve(positions.size());
   double largest = -std::numeric_limits<double>::infinity();
   for (const index position : positions) {
     const float* const of_key = key(position);

@@ -301,11 +301,12 @@ class retention {
   void add_attention(index layer, index kv_head, index head, index query, const std::vector<index>& held,
                      std::vector<double>& sums) {
     const double root = std::sqrt(static_cast<double>(past_.model.head_dim));
+    const float* const q = past_.query(query, layer, head, 0);
     std::vector<double> logits;
+    logits.reserve(held.size());
     double largest = -std::numeric_limits<double>::infinity();
     for (const index t : held) {
       if (t > query) break;
-      const float* q = past_.query(query, layer, head, 0);
       const float* k = past_.key(t, layer, kv_head, 0);
       double logit = 0, magnitude = 0;
       for (index d = 0; d < past_.model.head_dim; ++d) {
@@ -317,9 +318,9 @@ class retention {
       largest_logit_ = std::max(largest_logit_, magnitude / root);
     }
     double sum = 0;
-    for (const double logit : logits) sum += std::exp(logit - largest);
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      sums[static_cast<std::size_t>(held[i])] += std::exp(logits[i] - largest) / sum;
+    std::vector<double>& weights = logits;
+    for (double& weight : weights) sum += weight = std::exp(weight - largest);
+    for (std::size_t i = 0; i < weights.size(); ++i) sums[static_cast<std::size_t>(held[i])] += weights[i] / sum;
   }
 
   Retainer by_;

@@ -20,7 +20,7 @@ template <class Policy, class T>
 struct device_core {
   Policy policy;
   config limits;
-  device_sizes<Policy> sizes;
+  device_sizes sizes;
   device_arrays<Policy, T> arrays;
   page_stock stock;
   std::vector<device_sequence<Policy>> states;  // [sequences]
@@ -30,9 +30,9 @@ struct device_core {
   index prompt_tokens = 0;    // of the step in progress
   index decoding_shares = 0;  // of its first pass: those before the prompts'
 
-  static constexpr index tables = table_ring<Policy>::of_step;  // first pass, second pass, choices after a prompt
+  static constexpr index tables = table_ring::of_step;  // first pass, second pass, choices after a prompt
   device_table on_device[std::size_t{tables}];
-  table_ring<Policy> uploads;
+  table_ring uploads;
   std::optional<side_stream> beside;  // for what the next layer will read
   step_layers layers;                 // of the pass in progress
 
@@ -64,7 +64,7 @@ struct device_core {
   }
 
   /// Device memory that such a cache needs.
-  static byte_count bytes_of(const device_sizes<Policy>& of) {
+  static byte_count bytes_of(const device_sizes& of) {
     carver count;
     device_arrays<Policy, T> none;
     device_table none_either[std::size_t{tables}];
@@ -73,8 +73,8 @@ struct device_core {
   }
 
   /// The arena of a tiered store has what is left of `config.tiers.device`.
-  static device_sizes<Policy> sized(const shape& model, const Policy& with, const config& given, index splits) {
-    device_sizes<Policy> made(model, with, given, splits);
+  static device_sizes sized(const shape& model, const Policy& with, const config& given, index splits) {
+    device_sizes made(model, with, given, splits);
     if constexpr (tiered_store<decltype(Policy::store)>) {
       const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
       const byte_count others = bytes_of(made) + 5 * carver::alignment;  // of the arena and its four tables
@@ -274,7 +274,7 @@ struct device_core {
   }
 
   // The first table is that of the arrays; all lie one after the other.
-  static void carve(device_arrays<Policy, T>& made, carver& from, const device_sizes<Policy>& of,
+  static void carve(device_arrays<Policy, T>& made, carver& from, const device_sizes& of,
                     device_table (&each)[std::size_t{tables}]) {
     for (device_table& table : each) table = carve_table(from, of);
     made.carve(from, of);

@@ -15,7 +15,7 @@ inline namespace v0 {
 /// layers before are added to: what the last layer finds counts, and `keep_references` follows.
 /// @cost  reads the row's queries, and those of the last choice, once or twice
 template <class Policy, class T, class Number>
-__global__ void drift_kernel(Policy policy, device_arrays<Policy, T> a, index layer, view<const Number, 3> queries) {
+__global__ void drift_kernel(Policy policy, common_arrays<T> a, index layer, view<const Number, 3> queries) {
   const auto t = static_cast<index>(blockIdx.x);
   const auto row = static_cast<index>(blockIdx.y);
   if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
@@ -62,8 +62,8 @@ __global__ void drift_kernel(Policy policy, device_arrays<Policy, T> a, index la
 }
 
 /// The choice that a token keeps is remembered by the queries that have made it, in all layers.
-template <class Arrays>
-__device__ void keep_references(block_threads& block, const Arrays& a, const device_token& token) {
+template <class T>
+__device__ void keep_references(block_threads& block, const common_arrays<T>& a, const device_token& token) {
   const std::int64_t numbers = a.sizes.model.layers * a.sizes.query_numbers();
   const float* from = a.references + token.reads * numbers;
   float* to = a.references + token.chooses * numbers;

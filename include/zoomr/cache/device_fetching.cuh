@@ -19,8 +19,8 @@ inline constexpr index fetch_threads = 256;
 /// Notes that the next pass reads a page of a sequence, the first time that it is asked for.
 /// @param entry   of the page tables
 /// @param ahead   while the pass before goes on: that pass's places stay as they are, and nothing is counted
-template <class Arrays>
-__device__ inline void ask_for_page(const Arrays& a, index layer, index entry, bool ahead) {
+template <class T>
+__device__ inline void ask_for_page(const common_arrays<T>& a, index layer, index entry, bool ahead) {
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
   const unsigned stamp = 2 * pass + (ahead ? 1 : 0);
@@ -40,15 +40,15 @@ __device__ inline void ask_for_page(const Arrays& a, index layer, index entry, b
 }
 
 /// True of the last token of a sequence in a pass, which in a prompt reads what all of them read.
-template <class Arrays>
-__device__ inline bool ends_chunk(const Arrays& a, index t) {
+template <class T>
+__device__ inline bool ends_chunk(const common_arrays<T>& a, index t) {
   return t + 1 == a.table.counts->tokens || a.table.tokens[t + 1].sequence != a.table.tokens[t].sequence;
 }
 
 /// Asks for the pages that a pass reads in one layer: of each row after the prompt those of its runs, of a prompt all
 /// up to its last token. A block for each token and row.
-template <class Policy, class T>
-__global__ void ask_for_pages_kernel(device_arrays<Policy, T> a, index layer) {
+template <class T>
+__global__ void ask_for_pages_kernel(common_arrays<T> a, index layer) {
   const auto t = static_cast<index>(blockIdx.x);
   const auto row = static_cast<index>(blockIdx.y);
   if (t >= a.table.counts->tokens) return;
@@ -89,8 +89,8 @@ struct giving_order {
 /// Finds slots for what was asked for and is not there. One block.
 /// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
 ///               that what nobody foresees finds room
-template <class Policy, class T>
-__global__ void place_pages_kernel(device_arrays<Policy, T> a, index layer, bool ahead) {
+template <class T>
+__global__ void place_pages_kernel(common_arrays<T> a, index layer, bool ahead) {
   __shared__ shared_array<index, giving_order::classes> of_class;
   __shared__ shared_array<index, 2> cut;  // the class that is given in part, and how many of it
   __shared__ block_scratch scratch;
@@ -171,8 +171,8 @@ __device__ inline void copy_page(const T* page, T* copy, std::int64_t numbers) {
 }
 
 /// Copies what has a slot now. Blocks take pages.
-template <class Policy, class T>
-__global__ void fetch_pages_kernel(device_arrays<Policy, T> a, index layer) {
+template <class T>
+__global__ void fetch_pages_kernel(common_arrays<T> a, index layer) {
   const std::int64_t numbers = a.sizes.page_numbers();
   for (auto i = static_cast<index>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index>(gridDim.x)) {
     copy_page(a.key(layer, a.arena.wishes[i].page, 0), a.arena.memory + a.arena.given[i] * numbers, numbers);

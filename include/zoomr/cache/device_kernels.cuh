@@ -21,8 +21,8 @@ __device__ inline index grid_thread() { return static_cast<index>(blockIdx.x * b
 __device__ inline index grid_threads() { return static_cast<index>(gridDim.x * blockDim.x); }
 
 /// Enters a step's pages and closed segments into their tables.
-template <class Arrays>
-__global__ void prepare_kernel(Arrays a) {
+template <class T>
+__global__ void prepare_kernel(common_arrays<T> a) {
   for (index i = grid_thread(); i < a.table.counts->pages; i += grid_threads()) {
     const device_page& page = a.table.pages[i];
     a.page_table[std::int64_t{page.sequence} * a.sizes.sequence_pages + page.at] = page.page;
@@ -34,9 +34,9 @@ __global__ void prepare_kernel(Arrays a) {
 }
 
 /// Stores keys and values [tokens, kv_heads, head_dim] of one layer, a token in each block.
-template <class Policy, class T, class Number>
-__global__ void append_kernel(device_arrays<Policy, T> a, index layer, view<const Number, 3> keys,
-                              view<const Number, 3> values, float key_scale, float value_scale) {
+template <class T, class Number>
+__global__ void append_kernel(common_arrays<T> a, index layer, view<const Number, 3> keys, view<const Number, 3> values,
+                              float key_scale, float value_scale) {
   const auto t = static_cast<index>(blockIdx.x);
   if (t >= a.table.counts->tokens) return;
   const device_token& token = a.table.tokens[t];
@@ -50,19 +50,17 @@ __global__ void append_kernel(device_arrays<Policy, T> a, index layer, view<cons
     T* key = a.key(layer, page, head) + token.slot % page_tokens * model.head_dim + d;
     key[0] = stored_key;
     key[a.value_offset()] = stored_value;
-    if constexpr (device_arrays<Policy, T>::tiered) {
-      T* copy = a.in_arena(key, layer, page);
-      if (copy == nullptr) continue;
-      copy[0] = stored_key;
-      copy[a.value_offset()] = stored_value;
-    }
+    T* copy = a.in_arena(key, layer, page);
+    if (copy == nullptr) continue;
+    copy[0] = stored_key;
+    copy[a.value_offset()] = stored_value;
   }
 }
 
 /// Keeps what later choices need of the queries of one layer: the running sums of each sequence's tokens, in their
 /// order, and the queries of the token that ends a prompt. A block for each sequence.
-template <class Policy, class T, class Number>
-__global__ void remember_kernel(device_arrays<Policy, T> a, index layer, view<const Number, 3> queries) {
+template <class T, class Number>
+__global__ void remember_kernel(common_arrays<T> a, index layer, view<const Number, 3> queries) {
   const auto sequence = static_cast<index>(blockIdx.x);
   const shape& model = a.sizes.model;
   for (index t = 0; t < a.table.counts->tokens; ++t) {
@@ -81,14 +79,15 @@ __global__ void remember_kernel(device_arrays<Policy, T> a, index layer, view<co
 }
 
 /// The rows of a layer's scoring: each KV head of each token that chooses.
-template <class Policy, class T, class Number>
+template <class T, class Number, class Summary>
 struct rows_to_score {
-  device_arrays<Policy, T> a;
+  common_arrays<T> a;
+  const Summary* summaries = nullptr;  // device_arrays::summaries
   index layer = 0;
   view<const Number, 3> queries;
   index count = 0;
 
-  using row_type = asking_row<Number, typename layout<Policy>::number>;
+  using row_type = asking_row<Number, Summary>;
 
   __device__ row_type at(index i) const {
     const shape& model = a.sizes.model;
@@ -105,7 +104,7 @@ struct rows_to_score {
       row.sums = a.sums_of(token.sequence, token.position, layer);
       row.sums = row.sums.slice(first, first + model.group());
     }
-    row.summaries = a.summaries_of(token.sequence, layer * model.kv_heads + kv_head);
+    row.summaries = summaries + a.summaries_at(token.sequence, layer * model.kv_heads + kv_head);
     row.segments = token.segments;
     float* scores = a.scores + (std::int64_t{t} * model.heads + first) * a.sizes.segments;
     row.scores = {scores, {model.group(), token.segments}, {a.sizes.segments, 1}};

@@ -34,7 +34,7 @@ struct device_launches {
   void upload(stream on) const { core.uploads.upload(t, core.on_device[t], on); }
 
   void update_index(stream on) const {
-    launch({grid(8), dim3(plain_threads)}, on, prepare_kernel<device_arrays<Policy, T>>, arrays());
+    launch({grid(8), dim3(plain_threads)}, on, prepare_kernel<T>, arrays());
     if constexpr (Policy::selects) {
       const index closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts->closings;
       if (closings == 0) return;
@@ -62,14 +62,13 @@ struct device_launches {
     if constexpr (decltype(Policy::retain)::observes) {
       if (t == 0) observe_prompts<HeadDim>(core, arrays(), layer, queries, on);
       if (core.sizes.noted > 0 && deciding > 0) {
-        launch({grid(deciding), dim3(plain_threads)}, on, note_kernel<device_arrays<Policy, T>, Number>, arrays(),
-               layer, queries);
+        launch({grid(deciding), dim3(plain_threads)}, on, note_kernel<T, Number>, arrays(), layer, queries);
       }
     }
     if constexpr (Policy::selects) {
       if (core.sizes.records > 0 || in_prompt > 0) {
-        launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<Policy, T, Number>, arrays(),
-               layer, queries);
+        launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<T, Number>, arrays(), layer,
+               queries);
       }
       if (t == 0) score(layer, queries, on);
     }
@@ -83,7 +82,10 @@ struct device_launches {
       launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, on, drift_kernel<Policy, T, Number>,
              core.policy, arrays(), layer, queries);
     }
-    const rows_to_score<Policy, T, Number> rows{arrays(), layer, queries, deciding * core.sizes.model.kv_heads};
+    const device_arrays<Policy, T> all = arrays();
+    using summary = typename device_arrays<Policy, T>::number;
+    const rows_to_score<T, Number, summary> rows{all, all.summaries, layer, queries,
+                                                 deciding * core.sizes.model.kv_heads};
     score_segments<Group>(core.policy.ask, core.policy.score, HeadDim, rows, core.score_blocks(), on);
     if constexpr (decltype(Policy::agree)::counts) {
       if (!for_all(core.policy)) return;
@@ -94,8 +96,8 @@ struct device_launches {
   template <class Number>
   void append(index layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) const {
     join(on);  // a page that comes must not miss what is written into it
-    launch({grid(deciding + in_prompt), dim3(plain_threads)}, on, append_kernel<Policy, T, Number>, arrays(), layer,
-           keys, values, core.limits.key_scale, core.limits.value_scale);
+    launch({grid(deciding + in_prompt), dim3(plain_threads)}, on, append_kernel<T, Number>, arrays(), layer, keys,
+           values, core.limits.key_scale, core.limits.value_scale);
   }
 
   /// Chooses and attends for the tokens after their prompts, and attends for those before.
@@ -109,7 +111,7 @@ struct device_launches {
     if (in_prompt > 0) {
       const index first = core.decoding_shares;
       const index shares = core.on_host(t).counts->shares - first;
-      const prompt_rows<Policy, T> rows{{}, shares * model.kv_heads, first};
+      const prompt_rows<T> rows{{}, shares * model.kv_heads, first};
       gather<together>(layer, queries, out, lse, rows, 1, on);
     }
     if (layer == model.layers - 1 && t == 0) end_choices(on);
@@ -124,8 +126,8 @@ struct device_launches {
   void fetch(index layer, stream on) const {
     if constexpr (tiered_store<decltype(Policy::store)>) {
       join(on);
-      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on,
-             ask_for_pages_kernel<Policy, T>, arrays(), layer);
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on, ask_for_pages_kernel<T>,
+             arrays(), layer);
       bring(layer, false, on);
     }
   }
@@ -157,16 +159,16 @@ struct device_launches {
   /// Gives slots to what was asked for, and copies it there.
   void bring(index layer, bool ahead, stream on) const {
     const index warps = (std::min(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
-    launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<Policy, T>, arrays(),
-           layer, ahead);
+    launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<T>, arrays(), layer,
+           ahead);
     const transfer_plan& plan = core.arrays.arena.plan;
     if (!plan.fetches) return;
     const index blocks = std::min(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
-    launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<Policy, T>, arrays(), layer);
+    launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<T>, arrays(), layer);
   }
 
   /// Keys and values of a layer, as the rows of `of` name their pages.
-  auto stored(device_arrays<Policy, T>& of, index layer) const {
+  auto stored(common_arrays<T>& of, index layer) const {
     const auto from = [&](T* block) -> stored_layer<T> {
       const std::int64_t page = of.sizes.page_numbers();
       return {block, block + of.value_offset(), page, std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
@@ -189,20 +191,20 @@ struct device_launches {
                      stream on) const {
     const index readers = core.sizes.readers();
     if (core.sizes.decode_shares == 0) {
-      const chosen_rows<Policy, T> rows{{}, deciding * readers};
+      const chosen_rows<T> rows{{}, deciding * readers};
       gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, on);
       return;
     }
     const index shares = fixed ? core.sizes.decode_shares : t == 0 ? core.decoding_shares : deciding;
-    launch({grid(shares, core.sizes.layer_rows), dim3(resolve_threads)}, on, share_kernel<Policy, T>, arrays());
-    gather<together>(layer, queries, out, lse, shared_rows<Policy, T>{{}, shares * readers}, core.sizes.splits, on);
+    launch({grid(shares, core.sizes.layer_rows), dim3(resolve_threads)}, on, share_kernel<T>, arrays());
+    gather<together>(layer, queries, out, lse, shared_rows<T>{{}, shares * readers}, core.sizes.splits, on);
   }
 
   /// @tparam Heads  of a row
   template <index Heads, class Number, class Rows>
   void gather(index layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, const Rows& rows,
               index splits, stream on) const {
-    device_arrays<Policy, T> of = arrays();
+    common_arrays<T> of = arrays();
     const auto details = stored(of, layer);
     gather_task<T, Number, Rows, scaled_logits, std::remove_const_t<decltype(details)>> task;
     task.layer = details;

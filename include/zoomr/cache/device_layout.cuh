@@ -16,7 +16,6 @@ inline namespace v0 {
 inline constexpr index most_sharing = 16;
 
 /// How many of everything a device cache has.
-template <class Policy>
 struct device_sizes {
   shape model;
   index sequences = 0;
@@ -40,11 +39,15 @@ struct device_sizes {
   index remembered = 0;           // of the last queries of a prompt that is still coming
   index provisional_queries = 0;  // of the prompts' chunks in one step
   index carried = 0;              // tokens whose attention adds up, of each query head; 0: it does not
+  bool selects = false;
+  bool tiered = false;      // pages lie in the host's memory, and in an arena
+  bool reads_keys = false;  // to give tokens up
   bool persists = false;
   bool drifts = false;         // choices depend on drift
   bool drifts_as_one = false;  // that of all layers together
 
   device_sizes() = default;
+  template <class Policy>
   device_sizes(const shape& with, const Policy& policy, const config& limits, index with_splits) : model(with) {
     sequences = limits.sequences;
     step_tokens = limits.step_tokens;
@@ -63,6 +66,8 @@ struct device_sizes {
     kept = host.kept, noted = host.noted, carried = host.carried;
     remembered = host.remembered, provisional_queries = host.provisional_queries(limits);
     layer_rows = decltype(policy.retain)::observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
+    selects = Policy::selects, tiered = tiered_store<decltype(policy.store)>;
+    reads_keys = retention_reads_keys<decltype(policy.retain)>();
     if constexpr (Policy::selects) {
       summary_numbers = static_cast<index>(host.segment_summary());
       layer_rows = rows_in_layer(policy.agree.per);
@@ -77,6 +82,7 @@ struct device_sizes {
   }
 
   /// nullptr, or the sentence that says which of these numbers would be none.
+  template <class Policy>
   static const char* problem(const Policy& policy, const config& limits) {
     const std::int64_t sequences = limits.sequences;
     bool fits = limits.step_tokens + 3 * sequences <= unlimited &&
@@ -115,8 +121,7 @@ struct device_sizes {
 };
 
 /// Takes the parts of a step's table from a block.
-template <class Policy>
-device_table carve_table(carver& from, const device_sizes<Policy>& sizes) {
+inline device_table carve_table(carver& from, const device_sizes& sizes) {
   device_table table;
   table.counts = from.take<device_counts>(1);
   table.tokens = from.take<device_token>(sizes.step_tokens);
@@ -133,18 +138,15 @@ struct drift_products {
   float then = 0.0f;
 };
 
-/// Everything that a device cache keeps on the device.
-template <class Policy, class T>
-struct device_arrays {
-  using number = typename layout<Policy>::number;  // of summaries
-  static constexpr bool tiered = tiered_store<decltype(Policy::store)>;
-
-  device_sizes<Policy> sizes;
+/// What a device cache keeps on the device, but for its summaries. Nothing here depends on the policy, so that a kernel
+/// which takes no more is compiled once for all policies.
+template <class T>
+struct common_arrays {
+  device_sizes sizes;
   device_table table;
   T* pool = nullptr;            // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered store: the host's
   index* page_table = nullptr;  // [sequences][sequence_pages]
   segment* segments = nullptr;  // [sequences][segments]
-  number* summaries = nullptr;  // [sequences][lanes][segments][head_dim][rows]
   float* sums = nullptr;        // [sequences][records][layers][heads][head_dim]  by position
   float* references = nullptr;  // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
   drift_products* products = nullptr;    // [decode_tokens][layer_rows]
@@ -168,11 +170,11 @@ struct device_arrays {
   device_arena<T> arena;
   device_again again;
 
-  /// Takes everything but the table from a block.
-  void carve(carver& from, const device_sizes<Policy>& of) {
+  /// Takes what is declared here, but for the table, from a block.
+  void carve(carver& from, const device_sizes& of) {
     sizes = of;
     const shape& model = of.model;
-    if constexpr (tiered) {
+    if (of.tiered) {
       arena.carve(from, of.arena_slots, model.layers, of.pages, std::int64_t{of.sequences} * of.sequence_pages,
                   of.page_numbers());
     } else {
@@ -189,9 +191,8 @@ struct device_arrays {
     shared_before = from.take<index>(shared_room);
     attending = from.take<unsigned>(shared_room);
     shared_read = from.take<attended_size>(of.decode_shares > 0 ? rows_of_tokens : 0);
-    if constexpr (Policy::selects) {
+    if (of.selects) {
       const std::int64_t layer_queries = model.layers * of.query_numbers();
-      summaries = from.take<number>(bounded_product({of.sequences, model.lanes(), of.segments, of.summary_numbers}));
       sums = from.take<float>(bounded_product({of.sequences, of.records, layer_queries}));
       references = from.take<float>(of.drifts ? bounded_product({of.places, layer_queries}) : 0);
       products = from.take<drift_products>(of.drifts ? rows_of_tokens : 0);
@@ -206,7 +207,7 @@ struct device_arrays {
     partial =
         from.take<float>(of.splits > 1 ? bounded_product({of.attending_heads(), of.splits, model.head_dim + 2}) : 0);
     arrived = from.take<unsigned>(of.attending_heads());
-    retained.carve<retention_reads_keys<decltype(Policy::retain)>()>(from, of);
+    retained.carve(from, of);
   }
 
   // Where things lie.
@@ -216,14 +217,6 @@ struct device_arrays {
   }
   ZOOMR_HD view<const segment> segments_of(index sequence, index count) const {
     return {segments + std::int64_t{sequence} * sizes.segments, {count}};
-  }
-  /// Where the tokens of a lane lie; a policy that gives none up pays nothing for it.
-  ZOOMR_HD slot_map slots_of(index sequence, index lane, held_slots held) const {
-    if constexpr (decltype(Policy::retain)::observes) {
-      return retained.slots_of(sequence, lane, held);
-    } else {
-      return {};
-    }
   }
   /// What is to be summarised: what the table lists, or all segments of one sequence again.
   ZOOMR_HD index closing_count() const { return again.sequence < 0 ? table.counts->closings : again.segments; }
@@ -235,16 +228,17 @@ struct device_arrays {
     return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers() +
            std::int64_t{kv_head} * page_tokens * sizes.model.head_dim;
   }
-  /// Where the arena has a copy of a key of this page; nullptr if it has none. What is written to the page must be
-  /// written there too.
+  /// Where the arena, if there is one, has a copy of a key of this page; nullptr if it has none. What is written to the
+  /// page must be written there too.
   __device__ T* in_arena(const T* key, index layer, index page) const {
+    if (!sizes.tiered) return nullptr;
     const index slot = arena.slot_of[std::int64_t{layer} * sizes.pages + page] - 1;
     return slot < 0 ? nullptr : arena.memory + slot * sizes.page_numbers() + (key - this->key(layer, page, 0));
   }
   ZOOMR_HD std::int64_t value_offset() const { return sizes.page_numbers() / 2; }
-  ZOOMR_HD number* summaries_of(index sequence, index lane) const {
-    return summaries +
-           (std::int64_t{sequence} * sizes.model.lanes() + lane) * sizes.segments * std::int64_t{sizes.summary_numbers};
+  /// Where the summaries of a lane begin.
+  ZOOMR_HD std::int64_t summaries_at(index sequence, index lane) const {
+    return (std::int64_t{sequence} * sizes.model.lanes() + lane) * sizes.segments * std::int64_t{sizes.summary_numbers};
   }
   ZOOMR_HD view<float, 2> sums_of(index sequence, index position, index layer) const {
     const std::int64_t record = std::int64_t{sequence} * sizes.records + position % sizes.records;
@@ -285,6 +279,28 @@ struct device_arrays {
   /// Where `shared_read` has what a share reads under row `row`; its lists begin at 2 * most_runs times as much.
   ZOOMR_HD std::int64_t share_row(const device_share& share, index row) const {
     return std::int64_t{row} * sizes.decode_tokens + share.first;
+  }
+};
+
+/// Everything that a device cache keeps on the device.
+template <class Policy, class T>
+struct device_arrays : common_arrays<T> {
+  using number = typename layout<Policy>::number;  // of summaries
+
+  number* summaries = nullptr;  // [sequences][lanes][segments][head_dim][rows]
+
+  /// Takes everything but the table from a block.
+  void carve(carver& from, const device_sizes& of) {
+    common_arrays<T>::carve(from, of);
+    summaries = from.take<number>(bounded_product({of.sequences, of.model.lanes(), of.segments, of.summary_numbers}));
+  }
+  /// Where the tokens of a lane lie; a policy that gives none up pays nothing for it.
+  ZOOMR_HD slot_map slots_of(index sequence, index lane, held_slots held) const {
+    if constexpr (decltype(Policy::retain)::observes) {
+      return this->retained.slots_of(sequence, lane, held);
+    } else {
+      return {};
+    }
   }
 };
 

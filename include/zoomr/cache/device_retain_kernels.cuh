@@ -3,15 +3,15 @@
 // read them, queries heard by retainers that listen themselves, and what is kept moves together.
 #pragma once
 
-#include <zoomr/cache/device_retained.cuh>
+#include <zoomr/cache/device_layout.cuh>
 #include <zoomr/core/vectors.cuh>
 
 namespace zoomr {
 inline namespace v0 {
 
 /// Remembers the queries of the tokens after the prompt in one layer, a token in each block.
-template <class Arrays, class Number>
-__global__ void note_kernel(Arrays a, index layer, view<const Number, 3> queries) {
+template <class T, class Number>
+__global__ void note_kernel(common_arrays<T> a, index layer, view<const Number, 3> queries) {
   const auto t = static_cast<index>(blockIdx.x);
   if (t >= a.table.counts->tokens || a.table.tokens[t].prompt) return;
   const auto& token = a.table.tokens[t];
@@ -26,8 +26,8 @@ __global__ void note_kernel(Arrays a, index layer, view<const Number, 3> queries
 /// Remembers until commit the last queries of a chunk of a prompt in one layer, a query in each block.
 /// @param first_row  of `queries`
 /// @param first      of the queries that are remembered of this step
-template <class Arrays, class Number>
-__global__ void remember_chunk_kernel(Arrays a, index layer, view<const Number, 3> queries, index first_row,
+template <class T, class Number>
+__global__ void remember_chunk_kernel(common_arrays<T> a, index layer, view<const Number, 3> queries, index first_row,
                                       index first) {
   const auto query = static_cast<index>(blockIdx.x);
   const index dims = a.retained.model.head_dim;
@@ -39,8 +39,8 @@ __global__ void remember_chunk_kernel(Arrays a, index layer, view<const Number, 
 }
 
 /// Makes them part of a sequence, by position: a query in each block.
-template <class Arrays>
-__global__ void commit_chunk_kernel(Arrays a, index sequence, index first, index position) {
+template <class T>
+__global__ void commit_chunk_kernel(common_arrays<T> a, index sequence, index first, index position) {
   const auto query = static_cast<index>(blockIdx.x);
   const std::int64_t numbers = a.retained.query_numbers();
   const float* const from = a.retained.chunk + (first + query) * numbers;
@@ -49,8 +49,8 @@ __global__ void commit_chunk_kernel(Arrays a, index sequence, index first, index
 }
 
 /// Copies the keys of the first `slots` slots of the lanes of a layer; blockIdx.y is the KV head.
-template <index HeadDim, class Arrays>
-__global__ void copy_keys_kernel(Arrays a, index sequence, index layer, index slots, float key_scale) {
+template <index HeadDim, class T>
+__global__ void copy_keys_kernel(common_arrays<T> a, index sequence, index layer, index slots, float key_scale) {
   const auto kv_head = static_cast<index>(blockIdx.y);
   const auto d = static_cast<index>(threadIdx.x);
   if (d >= HeadDim) return;
@@ -63,9 +63,9 @@ __global__ void copy_keys_kernel(Arrays a, index sequence, index layer, index sl
 }
 
 /// What the queries of a layer are heard with, beside their own.
-template <class Arrays>
+template <class T>
 struct lanes_to_hear {
-  Arrays a;
+  common_arrays<T> a;
   index position = 0;  // of the first query
   index pinned = 0;    // tokens at the front that are never given up
   index earlier = 0;   // slots before the first of the queries that are heard together
@@ -110,9 +110,9 @@ __global__ void __launch_bounds__(keep_threads)
 }
 
 /// The lanes of one layer when tokens must be given up.
-template <class Arrays>
+template <class T>
 struct lanes_to_choose {
-  Arrays a;
+  common_arrays<T> a;
   view<const float, 2> received;  // [heads, slots]
   index scored = 0;               // the first so many slots compete
   index queries = 0;              // that were observed
@@ -164,17 +164,16 @@ __device__ void move_forward(std::int64_t count, Read read, Write write) {
 
 /// Moves keys, values and carried sums of the slots that are kept to the front of each lane, a block for each, and
 /// makes positions of their slots.
-template <index HeadDim, class Arrays>
-__global__ void __launch_bounds__(compact_threads) compact_kernel(Arrays a, compacting of) {
-  using stored = std::remove_pointer_t<decltype(a.pool)>;
-  constexpr index pieces = HeadDim * static_cast<index>(sizeof(stored)) / 16;  // of a key
+template <index HeadDim, class T>
+__global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<T> a, compacting of) {
+  constexpr index pieces = HeadDim * static_cast<index>(sizeof(T)) / 16;  // of a key
   const auto lane = of.first_lane + static_cast<index>(blockIdx.x);
   const shape& model = a.sizes.model;
   const index layer = lane / model.kv_heads;
   const index kv_head = lane % model.kv_heads;
   const view<const index> pages = a.pages_of(of.sequence);
   const view<const index> slots{of.slots + blockIdx.x * of.stride, {of.kept}};
-  const std::int64_t to_value = a.value_offset() / per_vector<stored>;
+  const std::int64_t to_value = a.value_offset() / per_vector<T>;
   struct both {
     uint4 key;
     uint4 value;
@@ -182,7 +181,7 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(Arrays a, comp
   const auto key_of = [&](index slot) {
     return a.key(layer, pages[slot / page_tokens], kv_head) + slot % page_tokens * HeadDim;
   };
-  const auto place = [&](stored* key, std::int64_t at) { return reinterpret_cast<uint4*>(key) + at % pieces; };
+  const auto place = [&](T* key, std::int64_t at) { return reinterpret_cast<uint4*>(key) + at % pieces; };
   move_forward(
       std::int64_t{of.kept} * pieces,
       [&](std::int64_t at) {
@@ -191,16 +190,14 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(Arrays a, comp
       },
       [&](std::int64_t at, const both& moved) {
         const auto slot = static_cast<index>(at / pieces);
-        const auto put = [&](stored* key) {
+        const auto put = [&](T* key) {
           uint4* to = place(key, at);
           to[0] = moved.key;
           to[to_value] = moved.value;
         };
         put(key_of(slot));
-        if constexpr (Arrays::tiered) {
-          stored* copy = a.in_arena(key_of(slot), layer, pages[slot / page_tokens]);
-          if (copy != nullptr) put(copy);
-        }
+        T* copy = a.in_arena(key_of(slot), layer, pages[slot / page_tokens]);
+        if (copy != nullptr) put(copy);
       });
   for (index g = 0; a.retained.carried_tokens > 0 && g < model.group(); ++g) {
     const view<float> sums =

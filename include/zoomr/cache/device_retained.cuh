@@ -88,7 +88,7 @@ struct retained_arrays {
   index* slots = nullptr;        // [kv_heads][most_kept]  that a layer's lanes keep, while decoding
 
   /// Takes the arrays from a block.
-  template <bool ReadsKeys, class Carver, class Sizes>
+  template <class Carver, class Sizes>
   void carve(Carver& from, const Sizes& of) {
     model = of.model;
     most_kept = of.kept;
@@ -103,9 +103,9 @@ struct retained_arrays {
     sums = from.template take<observed_sum>(tokens > 0 ? heads * observed_at_once : 0);
     received = from.template take<float>(heads * tokens);
     importance = from.template take<float>(std::int64_t{model.kv_heads} * tokens);
-    keys = from.template take<float>(ReadsKeys ? std::int64_t{model.kv_heads} * tokens * model.head_dim : 0);
-    asked = from.template take<float>(ReadsKeys ? heads * model.group() * model.head_dim : 0);
-    work = from.template take<float>(ReadsKeys && carried_tokens == 0 ? heads * tokens : 0);
+    keys = from.template take<float>(of.reads_keys ? std::int64_t{model.kv_heads} * tokens * model.head_dim : 0);
+    asked = from.template take<float>(of.reads_keys ? heads * model.group() * model.head_dim : 0);
+    work = from.template take<float>(of.reads_keys && carried_tokens == 0 ? heads * tokens : 0);
     slots = from.template take<index>(noted_tokens > 0 ? std::int64_t{model.kv_heads} * most_kept : 0);
   }
 

@@ -19,7 +19,7 @@ inline namespace v0 {
 template <index HeadDim, class Policy, class T>
 struct observing_layer {
   device_core<Policy, T>& core;
-  const device_arrays<Policy, T>& arrays;
+  const common_arrays<T>& arrays;
   index sequence;
   index layer;
   held_slots held;  // what its lanes hold now
@@ -31,8 +31,8 @@ struct observing_layer {
   void copy_keys(index slots, stream on) const {
     if constexpr (decltype(core.policy.retain)::reads_keys) {
       const dim3 grid(static_cast<unsigned>(std::min<index>(slots, 256)), static_cast<unsigned>(model().kv_heads));
-      launch({grid, dim3(static_cast<unsigned>(HeadDim))}, on, &copy_keys_kernel<HeadDim, device_arrays<Policy, T>>,
-             arrays, sequence, layer, slots, core.limits.key_scale);
+      launch({grid, dim3(static_cast<unsigned>(HeadDim))}, on, &copy_keys_kernel<HeadDim, T>, arrays, sequence, layer,
+             slots, core.limits.key_scale);
     }
   }
 
@@ -55,7 +55,7 @@ struct observing_layer {
     of.count = asking.size();
     of.context = slot_end(asking.first + 1);
     if constexpr (hearing_observer<retainer_type>) {
-      using lanes_type = lanes_to_hear<device_arrays<Policy, T>>;
+      using lanes_type = lanes_to_hear<T>;
       const lanes_type lanes{arrays, asking.first, pinned(), slot_end(together)};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, on,
              &hear_kernel<retainer_type, T, Number, lanes_type>, core.policy.retain, of, lanes);
@@ -68,7 +68,7 @@ struct observing_layer {
   /// @param kept     of kept[kv_head], with this stride
   void choose(index slots, index kept_each, index queries, index half, index* kept, std::int64_t stride,
               stream on) const {
-    lanes_to_choose<device_arrays<Policy, T>> lanes;
+    lanes_to_choose<T> lanes;
     lanes.a = arrays;
     lanes.received = arrays.retained.sums_of(sequence, layer, half, slots);
     lanes.scored = slots - core.policy.retain.safe(slots);
@@ -84,7 +84,7 @@ struct observing_layer {
   /// Moves together what the lanes of `layers` layers from this one on keep.
   void compact(index layers, const index* slots, std::int64_t stride, index kept, index half, stream on) const {
     launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, on,
-           &compact_kernel<HeadDim, device_arrays<Policy, T>>, arrays,
+           &compact_kernel<HeadDim, T>, arrays,
            compacting{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
   }
 
@@ -116,25 +116,24 @@ struct observing_layer {
 /// prompt's end, which is not known yet.
 /// @cost  1 launch
 template <class Policy, class T, class Number>
-void remember_queries(const device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays,
-                      const planned_item& plan, index layer, view<const Number, 3> queries, stream on) {
+void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const planned_item& plan,
+                      index layer, view<const Number, 3> queries, stream on) {
   const index count = std::min(plan.tokens, core.sizes.remembered);
   if (count == 0 || !plan.prompt) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on,
-         &remember_chunk_kernel<device_arrays<Policy, T>, Number>, arrays, layer, queries,
-         plan.packed + plan.tokens - count, plan.remembered);
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &remember_chunk_kernel<T, Number>, arrays, layer,
+         queries, plan.packed + plan.tokens - count, plan.remembered);
 }
 
 /// Makes them part of a sequence whose tokens are committed, unless nobody can ask for them any more.
 /// @cost  1 launch
 template <class Policy, class T>
-void commit_queries(const device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, const device_item& item,
+void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
                     stream on) {
   const planned_item& plan = item.plan;
   const index count = std::min(plan.tokens, core.sizes.remembered);
   if (count == 0 || !plan.heard || item.due.kept > 0) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &commit_chunk_kernel<device_arrays<Policy, T>>,
-         arrays, plan.seq, plan.remembered, plan.first + plan.tokens - count);
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &commit_chunk_kernel<T>, arrays, plan.seq,
+         plan.remembered, plan.first + plan.tokens - count);
 }
 
 /// Lets the queries of a chunk of a prompt that count be heard in one layer, after those that are remembered of chunks
@@ -143,7 +142,7 @@ void commit_queries(const device_core<Policy, T>& core, const device_arrays<Poli
 /// @cost  for each such item 4 launches for each 32 queries, 1 or 2 more at the end of the prompt; before that 1 to
 ///        remember queries
 template <index HeadDim, class Policy, class T, class Number>
-void observe_prompts(device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, index layer,
+void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& arrays, index layer,
                      view<const Number, 3> queries, stream on) {
   for (device_item& item : core.items) {
     planned_item& plan = item.plan;
@@ -173,8 +172,7 @@ void observe_prompts(device_core<Policy, T>& core, const device_arrays<Policy, T
 /// @return  true if its lanes hold other tokens than before
 /// @cost    at the end of a prompt 1 launch; while decoding, for each layer, 1 to 6
 template <index HeadDim, class Policy, class T>
-bool retain_lanes(device_core<Policy, T>& core, const device_arrays<Policy, T>& arrays, const device_item& item,
-                  stream on) {
+bool retain_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item, stream on) {
   const retention_due& due = item.due;
   const retained_arrays& retained = arrays.retained;
   const index sequence = item.plan.seq;

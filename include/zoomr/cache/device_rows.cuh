@@ -10,8 +10,8 @@ namespace zoomr {
 inline namespace v0 {
 
 /// Makes a row that of one of a token's readers.
-template <class Row, class Sizes>
-__device__ inline void read_by(Row& row, const Sizes& sizes, const device_token& token, index reader) {
+template <class Row>
+__device__ inline void read_by(Row& row, const device_sizes& sizes, const device_token& token, index reader) {
   row.token = token.row;
   row.heads = sizes.model.heads / sizes.readers();
   row.first_head = reader * row.heads;
@@ -19,9 +19,9 @@ __device__ inline void read_by(Row& row, const Sizes& sizes, const device_token&
 }
 
 /// Rows of attention after the prompt, where each token reads alone: the runs that select_kernel has found.
-template <class Policy, class T>
+template <class T>
 struct chosen_rows {
-  device_arrays<Policy, T> a;
+  common_arrays<T> a;
   index count = 0;
 
   __device__ attending_row<tokens_of_runs> at(index i) const {
@@ -36,8 +36,8 @@ struct chosen_rows {
 };
 
 /// Finds what the tokens of each share of a draft attend to together; a block for each share and row of its layer.
-template <class Policy, class T>
-__global__ void __launch_bounds__(resolve_threads) share_kernel(device_arrays<Policy, T> a) {
+template <class T>
+__global__ void __launch_bounds__(resolve_threads) share_kernel(common_arrays<T> a) {
   __shared__ block_scratch scratch;
   const auto s = static_cast<index>(blockIdx.x);
   const auto row = static_cast<index>(blockIdx.y);
@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(resolve_threads) share_kernel(device_arrays<Po
 }
 
 /// Rows of attention after the prompt, where the tokens of a share read together.
-template <class Policy, class T>
+template <class T>
 struct shared_rows {
-  device_arrays<Policy, T> a;
+  common_arrays<T> a;
   index count = 0;
 
   __device__ attending_row<shared_tokens_of_runs> at(index i) const {
@@ -100,9 +100,9 @@ struct first_tokens {
 };
 
 /// Rows of attention within prompts.
-template <class Policy, class T>
+template <class T>
 struct prompt_rows {
-  device_arrays<Policy, T> a;
+  common_arrays<T> a;
   index count = 0;
   index first_share = 0;
 

@@ -10,9 +10,9 @@ namespace zoomr {
 inline namespace v0 {
 
 /// The keys of a segment's cue in one lane, as they are stored.
-template <class Policy, class T>
+template <class T>
 struct stored_cue {
-  const device_arrays<Policy, T>& a;
+  const common_arrays<T>& a;
   view<const index> pages;
   index lane;
   run slots;
@@ -41,10 +41,11 @@ __global__ void __launch_bounds__(summarize_threads)
   for (auto i = static_cast<index>(blockIdx.x); i < a.closing_count(); i += static_cast<index>(gridDim.x)) {
     const device_closing closing = a.closing(i);
     const slot_map slots = a.slots_of(closing.sequence, lane, closing.held);
-    const stored_cue<Policy, T> cue{a, a.pages_of(closing.sequence), lane,
-                                    run{slots.slot_of(closing.closed.cue_begin), slots.slot_of(closing.closed.cue_end)},
-                                    key_scale};
-    number* out = a.summaries_of(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
+    const stored_cue<T> cue{a, a.pages_of(closing.sequence), lane,
+                            run{slots.slot_of(closing.closed.cue_begin), slots.slot_of(closing.closed.cue_end)},
+                            key_scale};
+    number* out =
+        a.summaries + a.summaries_at(closing.sequence, lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
     make_summary(policy.summarize, cue, a.sizes.model.head_dim, block, own_scratch, [&](index d, index r, float value) {
       out[d * summary::rows + r] = stored_number<summary, number>(r, value);
     });

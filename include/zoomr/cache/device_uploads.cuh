@@ -11,14 +11,12 @@ namespace zoomr {
 inline namespace v0 {
 
 /// The tables of a few steps, which are used in turn.
-template <class Policy>
 class table_ring {
  public:
   static constexpr index of_step = 3;  // first pass, second pass, what the commit lists
   static constexpr index steps = 4;    // whose copies may be waiting
 
-  explicit table_ring(const device_sizes<Policy>& sizes)
-      : bytes_(bytes_of_table(sizes)), pinned_(steps * of_step * bytes_) {
+  explicit table_ring(const device_sizes& sizes) : bytes_(bytes_of_table(sizes)), pinned_(steps * of_step * bytes_) {
     carver from(pinned_.data());
     for (auto& step : slots_) {
       for (slot& each : step) each.table = carve_table(from, sizes);
@@ -65,7 +63,7 @@ class table_ring {
   /// The step is over.
   void advance() { now_ = (now_ + 1) % steps; }
 
-  static byte_count bytes_of_table(const device_sizes<Policy>& of) {
+  static byte_count bytes_of_table(const device_sizes& of) {
     carver count;
     carve_table(count, of);
     return count.used();
