@@ -18,6 +18,16 @@
 #define DECODE_PRESETS_3(both, resident) both(quest) both(arkvale) both(shadowkv) both(infllm)
 #define DECODE_PRESETS_4(both, resident) both(snapkv) both(h2o) both(r_kv) both(raas)
 
+// What takes most of their time is compiled by itself (attention.cpp), optimised in every build but Debug.
+#define DECODE_ATTENTION                                                                              \
+  template void gather_attend(view<const run>, const paged_lane<float>&, view<const float, 2>, float, \
+                              view<attention_state>);
+namespace zoomr {
+inline namespace v0 {
+extern DECODE_ATTENTION
+}  // namespace v0
+}  // namespace zoomr
+
 #define DECODE_RESIDENT(preset) template class session<std::remove_const_t<decltype(zoomr::policies::preset)>>;
 #define DECODE_TIERED(preset) template class session<decltype(with_store(zoomr::policies::preset, zoomr::tiered<>{}))>;
 #define DECODE_COMPILE(preset) DECODE_RESIDENT(preset) DECODE_TIERED(preset)

@@ -138,8 +138,7 @@ class device_cache {
       expect_observed(core_->policy, stepped, items[i]);
     }
     if (!ready()) {
-      throw error(errc::busy, "the device has yet to copy the tables of a step " +
-                                  std::to_string(table_ring::steps) +
+      throw error(errc::busy, "the device has yet to copy the tables of a step " + std::to_string(table_ring::steps) +
                                   " before this one: read what an earlier step gives, or call wait()");
     }
     try {

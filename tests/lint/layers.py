@@ -32,7 +32,7 @@ cache/trace.hpp cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/ste
 cache/sequences.hpp cache/evicting.hpp cache/tier_slots.hpp cache/retention_room.hpp cache/core.hpp cache/choosing.hpp
 cache/audit.hpp cache/attending.hpp cache/retaining.hpp cache/commit.hpp step.hpp kv_cache.hpp
 cache/observation.cuh cache/device_retained.cuh cache/device_table.cuh cache/device_sequence.cuh cache/device_arena.cuh
-cache/device_layout.cuh cache/device_drift.cuh cache/device_summaries.cuh cache/device_kernels.cuh
+cache/device_sizes.cuh cache/device_layout.cuh cache/device_drift.cuh cache/device_summaries.cuh cache/device_kernels.cuh
 cache/device_fetching.cuh cache/device_ahead.cuh cache/device_rows.cuh cache/device_calibration.cuh
 cache/device_retain_kernels.cuh cache/device_uploads.cuh cache/device_core.cuh
 cache/device_retaining.cuh cache/device_launches.cuh device_step.cuh device_cache.cuh
