@@ -35,7 +35,7 @@ void pass(Cache& cache, zoomr::sequence of, zoomr::view<const zoomr::token_id> i
       step.append(layer, keys, keys);
       step.attend(layer, zoomr::view<const float, 3>(numbers, heads), zoomr::view<float, 3>(numbers, heads));
     }
-  } while (step.again(step.tokens(0)));
+  } while (step.needs_second_pass(step.taken(0)));
   step.commit();
 }
 
@@ -55,7 +55,7 @@ void run(const Policy& policy, const zoomr::shape& model, const zoomr::config& l
 def source(policies):
     if not policies:
         return "#include <zoomr/zoomr.hpp>\n"
-    calls = "".join(f"  run(zoomr::policies::{name}, model, limits, numbers, ids);\n" for name in policies)
+    calls = "".join(f"  run(zoomr::presets::{name}, model, limits, numbers, ids);\n" for name in policies)
     return ENGINE + ("void run_all(const zoomr::shape& model, const zoomr::config& limits, float* numbers,\n"
                      "             zoomr::view<const zoomr::token_id> ids) {\n" + calls + "}\n")
 

@@ -7,12 +7,13 @@
 # takes longer than the measuring. Each part has a limit of its own in seconds, and no part stops another. ZOOMR_PARTS
 # names the parts, of: build test step32k step128k step4k tiers choose attend peers sanitize. ZOOMR_DRY=1 only says what
 # would run.
-# All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt. Exit status 1 if a part failed.
+# All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt. Exit status 1 if a part
+# failed.
 set -u
 shopt -s nullglob
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-[ $# -ge 1 ] || { sed -n '3,10p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,11p' "$0"; exit 2; }
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 build=${2:-${ZOOMR_BUILD:-$root/build/bench}}
 parts=${ZOOMR_PARTS:-build test step32k step128k step4k tiers choose attend peers sanitize}
@@ -41,25 +42,31 @@ part() {
   return $status
 }
 
-bench() { part "$1" "$2" "$build/bin/device_bench" "--benchmark_filter=$3" "--benchmark_out=$out/$1.json" --benchmark_out_format=json; }
+bench() {
+  part "$1" "$2" "$build/bin/device_bench" "--benchmark_filter=$3" "--benchmark_out=$out/$1.json" \
+    --benchmark_out_format=json
+}
 
 {
   date -u '+%Y-%m-%d %H:%M UTC'
   uname -srm
   nvidia-smi 2> /dev/null || echo 'there is no nvidia-smi'
-  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit,temperature.gpu,utilization.gpu --format=csv 2> /dev/null
+  gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit,temperature.gpu,utilization.gpu
+  nvidia-smi "--query-gpu=$gpu" --format=csv 2> /dev/null
   nvidia-smi --query-compute-apps=pid,used_memory --format=csv 2> /dev/null
   nvcc --version 2> /dev/null | tail -n 2
 } > "$out/machine.txt" 2>&1
 cat "$out/machine.txt"
 
 if asked build; then
-  if [ -x "$build/bin/device_bench" ] && [ -x "$build/bin/device_test" ] && [ -f "$build/bench/libzoomr_calls.so" ]; then
+  if [ -x "$build/bin/device_bench" ] && [ -x "$build/bin/device_test" ] &&
+    [ -f "$build/bench/libzoomr_calls.so" ]; then
     note build 'already there' "$build"
   else
     PATH=$PATH:/usr/local/cuda/bin
     arch=${ZOOMR_ARCH:-90}
-    part configure 120 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZOOMR_BENCH=ON -DZOOMR_CUDA=ON -DZOOMR_EXAMPLES=OFF "-DCMAKE_CUDA_ARCHITECTURES=$arch-real"
+    part configure 120 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZOOMR_BENCH=ON \
+      -DZOOMR_CUDA=ON -DZOOMR_EXAMPLES=OFF "-DCMAKE_CUDA_ARCHITECTURES=$arch-real"
     part compile 1500 cmake --build "$build" --target device_bench device_test zoomr_calls
   fi
 fi
@@ -82,9 +89,11 @@ if asked sanitize; then
   sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
   if [ -n "$sanitizer" ] || [ -n "${ZOOMR_DRY:-}" ]; then
     # A few small tests of each kernel: a sanitizer makes them tens to hundreds of times slower.
+    few='*split over blocks*,*that query tokens share*,*tokens of a draft together,*full and window*,*zoomr_mass*'
+    few="$few,*zoomr_focus*,*with each selector*,*that the host finds*,*bits of the contract*,*the best k of a row*"
     for tool in memcheck racecheck initcheck synccheck; do
-      part "sanitize_$tool" 30 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 1 "$build/bin/device_test" \
-        "--test-case=${ZOOMR_SANITIZED:-*split over blocks*,*runs that query tokens share*,*tokens of a draft together,*full and window*,*zoomr_mass*,*zoomr_focus*,*with each selector*,*finds the runs that the host*,*bits of the contract*,*the best k of a row*,votes,mass}"
+      part "sanitize_$tool" 30 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 1 \
+        "$build/bin/device_test" "--test-case=${ZOOMR_SANITIZED:-$few,votes,mass}"
     done
   else
     note sanitize skipped 'there is no compute-sanitizer on the PATH or in /usr/local/cuda/bin'
@@ -92,7 +101,7 @@ if asked sanitize; then
 fi
 
 if [ -z "${ZOOMR_DRY:-}" ]; then
-  { cat "$out/parts.txt"; echo; python3 "$here/table.py" "$out"/*.json; } 2>&1 | tee "$out/summary.txt"
+  { cat "$out/parts.txt"; echo; python3 "$here/analysis/table.py" "$out"/*.json; } 2>&1 | tee "$out/summary.txt"
   [ "${PIPESTATUS[1]}" -eq 0 ] || failed=1
 fi
 exit $failed

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // zoomr by plain C calls, so that compare.py can time it and a peer in one process, in turn, over the same memory.
 // Heads of 128 dimensions; queries and outputs in bf16. A call returns null, or the sentence that says what is wrong.
-#include <zoomr/attend/gather.cuh>
-#include <zoomr/math/top_k.cuh>
-
-#include <device.hpp>
+#include <zoomr/attention/gather.cuh>
+#include <zoomr/math/row_top_k.cuh>
 
 #include <cmath>      // std::sqrt
 #include <stdexcept>  // std::invalid_argument
 #include <string>     // std::string
+
+#include "../support/device_time.hpp"
 
 namespace zoomr_bench {
 
@@ -46,17 +46,17 @@ const char* zoomr_top_k(const float* scores, int rows, int n, int k, int* ids, i
 
 namespace {
 
-constexpr index head_dim = 128;
+constexpr index_t head_dim = 128;
 
 struct rows_of_slots {
   view<const int, 2> slots;
-  index kv_heads = 0;
-  index group = 0;
-  index count = 0;
+  index_t kv_heads = 0;
+  index_t group = 0;
+  index_t count = 0;
 
-  ZOOMR_HD zoomr::attending_row<zoomr::tokens_of_slots> at(index i) const {
-    const index sequence = i / kv_heads;
-    const index kv_head = i % kv_heads;
+  ZOOMR_HD zoomr::attending_row<zoomr::tokens_of_slots> at(index_t i) const {
+    const index_t sequence = i / kv_heads;
+    const index_t kv_head = i % kv_heads;
     return {{slots[sequence], slots.extent(1)}, sequence, kv_head, kv_head * group, group};
   }
 };
@@ -82,10 +82,10 @@ const char* said(Body body) {
   }
 }
 
-template <class T, index Group>
+template <class T, index_t Group>
 void attend(const zoomr_attention& wanted, stream on) {
   const zoomr::extents<3> wide{{wanted.sequences, wanted.kv_heads * Group, head_dim}};
-  const index rows = wanted.sequences * wanted.kv_heads;
+  const index_t rows = wanted.sequences * wanted.kv_heads;
   zoomr::gather_task<T, bfloat16, rows_of_slots, zoomr::scaled_logits> task;
   task.layer = {static_cast<const T*>(wanted.keys),
                 static_cast<const T*>(wanted.values),
@@ -131,8 +131,8 @@ const char* zoomr_attend(const zoomr_attention* wanted, void* on) {
 
 const char* zoomr_top_k(const float* scores, int rows, int n, int k, int* ids, int* counts, void* on) {
   return said([&] {
-    zoomr::launch_top_k(view<const float, 2>(scores, {rows, n}), view<index, 2>(ids, {rows, k}),
-                        view<index>(counts, {rows}), as_stream(on));
+    zoomr::launch_top_k(view<const float, 2>(scores, {rows, n}), view<index_t, 2>(ids, {rows, k}),
+                        view<index_t>(counts, {rows}), as_stream(on));
   });
 }
 

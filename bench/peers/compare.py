@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times what others do with the same shapes: FlashInfer (paged decode, merging of states, top-k) and PyTorch's attention.
+"""Times what others do with the same shapes: FlashInfer (paged decode, merging of states, top-k), PyTorch's attention.
 
 compare.py --out peers.json [--calls libzoomr_calls.so] [--quick]
 Shapes, names and timing are those of the device rows (bench/README.md): CUDA events, a flushed and a warm L2, five
@@ -21,7 +21,7 @@ import sys
 import zoomr_calls
 
 HEADS, KV_HEADS, HEAD_DIM, PAGE = 32, 8, 128, 16
-RUN, STRETCH = 24, 96  # scattered: a run of 24 tokens in each 96
+RUN, STRETCH = 24, 96  # scattered: a range of 24 tokens in each 96
 WARM_LAUNCHES = 10
 REPETITIONS = 5
 
@@ -118,7 +118,7 @@ class Bench:
 
 
 def slots_of(tokens, scattered, pages):
-    """The pool's slots of a sequence's attended tokens: as in device_attend.cu."""
+    """The pool's slots of a sequence's attended tokens: as in device/gather_attend.cu."""
     positions = []
     for first in range(0, tokens, RUN if scattered else tokens):
         length = min(RUN, tokens - first) if scattered else tokens
@@ -218,9 +218,9 @@ def decode(bench, flashinfer, ours, pool, workspace, name, group, lists, page, l
         full_name = f"{peer}/page:{page}"
         try:
             wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace(), "NHD", use_tensor_cores=tensor_cores)
-            plan = lambda: wrapper.plan(torch.tensor(indptr, **ints), indices, torch.tensor([last] * len(lists), **ints),
-                                        heads, KV_HEADS, HEAD_DIM, page, q_data_type=query.dtype,
-                                        kv_data_type=pool.keys.dtype)
+            plan = lambda: wrapper.plan(
+                torch.tensor(indptr, **ints), indices, torch.tensor([last] * len(lists), **ints), heads, KV_HEADS,
+                HEAD_DIM, page, q_data_type=query.dtype, kv_data_type=pool.keys.dtype)
             plan()
             torch.cuda.synchronize()
             begin = torch.cuda.Event(enable_timing=True)
@@ -248,11 +248,13 @@ def workspaces(torch):
 
 
 def attend_rows(bench, flashinfer, ours, quick):
-    """The rows of device_attend.cu. Runs of 24 tokens are pages of one token: pages of 16 could not say them."""
+    """The rows of device/gather_attend.cu. Ranges of 24 tokens are pages of one token: pages of 16 could not say
+    them."""
     torch = bench.torch
     workspace = workspaces(torch)
     most = 8192 // RUN * STRETCH + 256
-    for type_name, dtype, groups in (("bf16", torch.bfloat16, (4, 1, 8)), ("fp8", getattr(torch, "float8_e4m3fn", None), (4,))):
+    types = (("bf16", torch.bfloat16, (4, 1, 8)), ("fp8", getattr(torch, "float8_e4m3fn", None), (4,)))
+    for type_name, dtype, groups in types:
         if dtype is None:
             print("This torch has no float8_e4m3fn, so fp8 is not measured.")
             continue
@@ -263,9 +265,11 @@ def attend_rows(bench, flashinfer, ours, quick):
                 for tokens in (512, 2048) if quick else (512, 2048, 8192):
                     base = f"attend/{type_name}/group:{group}/sequences:{sequences}/tokens:{tokens}"
                     scattered = [slots_of(tokens, True, pool.pages[s]) for s in range(sequences)]
-                    decode(bench, flashinfer, ours, pool, workspace, base + "/runs_of_24", group, scattered, 1, 1, item, tokens)
+                    decode(bench, flashinfer, ours, pool, workspace, base + "/ranges_of_24", group, scattered, 1, 1,
+                           item, tokens)
                     whole = [pool.pages[s][:tokens // PAGE] for s in range(sequences)]
-                    decode(bench, flashinfer, ours, pool, workspace, base + "/one_run", group, whole, PAGE, PAGE, item, tokens)
+                    decode(bench, flashinfer, ours, pool, workspace, base + "/one_range", group, whole, PAGE, PAGE,
+                           item, tokens)
         del pool
         torch.cuda.empty_cache()
 
@@ -313,7 +317,8 @@ def sdpa_rows(bench, quick):
     """PyTorch's attention over adjacent tokens, whichever backend it takes."""
     torch = bench.torch
     attention = torch.nn.functional.scaled_dot_product_attention
-    wanted = [(s, t, f"attend/bf16/group:4/sequences:{s}/tokens:{t}/one_run") for s in (1, 8, 32) for t in (512, 2048, 8192)]
+    wanted = [(s, t, f"attend/bf16/group:4/sequences:{s}/tokens:{t}/one_range")
+              for s in (1, 8, 32) for t in (512, 2048, 8192)]
     wanted += [(8, c, f"step/full/context:{c}/layers:1/graph") for c in ((32768,) if quick else (4096, 32768, 131072))]
     for sequences, tokens, name in wanted:
         try:

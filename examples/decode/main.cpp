@@ -30,13 +30,13 @@ struct options {
   std::string prompt;
   std::string prompt_file;
   std::vector<std::string> policies = {"full"};
-  std::vector<index> budgets;
+  std::vector<index_t> budgets;
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::string device = "host";
   std::string tiers_text;
   tier_options tiers;
-  index max_tokens = 256;
+  index_t max_tokens = 256;
   sampler_options sampling;
   std::string logits_file;
   std::string pages_file;
@@ -85,12 +85,12 @@ struct job {
     const auto& eos = config.eos;
     return id == words.eos() || std::find(eos.begin(), eos.end(), id) != eos.end();
   }
-  index most_tokens() const {
+  index_t most_tokens() const {
     const auto room = config.context - prompt.size();
-    return static_cast<index>(std::min(room, static_cast<std::size_t>(given.max_tokens)));
+    return static_cast<index_t>(std::min(room, static_cast<std::size_t>(given.max_tokens)));
   }
   /// Of the longest text: the prompt and all that is written.
-  index tokens() const { return static_cast<index>(prompt.size()) + most_tokens(); }
+  index_t tokens() const { return static_cast<index_t>(prompt.size()) + most_tokens(); }
 };
 
 /// A file of one run: FILE, or FILE.policy-budget of several runs; nullptr if none is wanted.
@@ -105,7 +105,7 @@ std::unique_ptr<output_file> for_run(const job& work, std::string path, const po
 /// @param passed  called after each token that was passed
 template <class Session, class Passed>
 run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out, Passed passed) {
-  const index most = work.most_tokens();
+  const index_t most = work.most_tokens();
   run_report report;
   report.policy = choice.name;
   report.budget = choice.budget;
@@ -118,7 +118,7 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
   sampler sample(work.given.sampling);
   text_stream stream(work.words, false);  // markers of thoughts and summaries are worth seeing
   const auto begin = std::chrono::steady_clock::now();
-  while (static_cast<index>(report.tokens.size()) < most) {
+  while (static_cast<index_t>(report.tokens.size()) < most) {
     const auto logits = run.logits();
     if (logits_out != nullptr)
       logits_out->write(reinterpret_cast<const char*>(logits.data()),
@@ -147,7 +147,8 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   const auto file = for_run(work, work.given.pages_file, choice);
   std::optional<page_trace> pages;
   if (file) {
-    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, policy.agree.per);
+    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()},
+                  policy.aggregate.per);
     run.cache().trace(&pages->records);
     run.cache().trace_choices(&pages->choices);
   }
@@ -163,7 +164,7 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   report.attended_mean = report.stats.attended_mean(run.cache().model());
   report.device_peak = report.stats.device_peak;
   report.bytes = run.cache().bytes(seq);
-  if constexpr (zoomr::tiered_store<decltype(policy.store)>) {
+  if constexpr (zoomr::tiered_placement<decltype(policy.placement)>) {
     const zoomr::memory_use capacity = run.cache().capacity();
     report.device_peak = capacity.total();  // what the arena has taken, not what a step needs of it
     report.more["tiers"] = to_json(run.cache().tiers(), capacity);
@@ -199,7 +200,7 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
 std::vector<policy_choice> choices(const options& given) {
   std::vector<policy_choice> all;
   for (const std::string& name : given.policies) {
-    for (const index budget : given.budgets.empty() ? std::vector<index>{0} : given.budgets) {
+    for (const index_t budget : given.budgets.empty() ? std::vector<index_t>{0} : given.budgets) {
       all.push_back({name, budget, given.settings});
     }
   }
@@ -245,7 +246,7 @@ void decode_text(const options& given) {
     with_policy(choice, [&](const auto& policy) {
       std::ostream* logits_out = logits ? &logits->stream() : nullptr;
       if (given.tiers.given() && net)
-        return runs.push_back(generate(work, choice, with_store(policy, zoomr::tiered<>{}), *net, logits_out));
+        return runs.push_back(generate(work, choice, with_placement(policy, zoomr::tiered<>{}), *net, logits_out));
       runs.push_back(net ? generate(work, choice, policy, *net, logits_out)
                          : generate(work, choice, policy, *on, logits_out));
     });
@@ -259,10 +260,10 @@ void decode_text(const options& given) {
 }
 
 void list_policies() {
-  for (const policy_entry& entry : policy_table) {
-    std::cout << entry.name << "\n  " << entry.what << "\n  --budget limits " << entry.budget << "\n";
-    with_policy({entry.name, 0, {}}, [](const auto& policy) { std::cout << "  --set " << describe(policy) << "\n\n"; });
-  }
+  zoomr::presets::each([](const auto& preset) {
+    std::cout << preset.name << "\n  " << preset.what << "\n  --budget limits " << preset.limits << "\n  --set "
+              << describe(preset.policy) << "\n\n";
+  });
 }
 
 int run(int argc, char** argv) {

@@ -60,8 +60,8 @@ class model {
   /// @param logits     [R, V]  written
   /// @throws           std::invalid_argument where sizes, ids, positions or rows do not fit
   template <class Step>
-  void forward(Step& step, zoomr::view<const token_id> tokens, zoomr::view<const zoomr::index> positions,
-               zoomr::view<const zoomr::index> rows, zoomr::view<float, 2> logits) {
+  void forward(Step& step, zoomr::view<const token_id> tokens, zoomr::view<const zoomr::index_t> positions,
+               zoomr::view<const zoomr::index_t> rows, zoomr::view<float, 2> logits) {
     check(tokens, positions, rows, logits);
     const auto& c = config_;
     const auto count = static_cast<std::size_t>(tokens.size());  // T
@@ -104,9 +104,9 @@ class model {
   }
 
  private:
-  void check(zoomr::view<const token_id> tokens, zoomr::view<const zoomr::index> positions,
-             zoomr::view<const zoomr::index> rows, zoomr::view<float, 2> logits) const {
-    const auto vocab = static_cast<zoomr::index>(config_.vocab);
+  void check(zoomr::view<const token_id> tokens, zoomr::view<const zoomr::index_t> positions,
+             zoomr::view<const zoomr::index_t> rows, zoomr::view<float, 2> logits) const {
+    const auto vocab = static_cast<zoomr::index_t>(config_.vocab);
     const auto expects = [](bool condition, const char* sentence) {
       if (!condition) throw std::invalid_argument(sentence);
     };
@@ -115,8 +115,8 @@ class model {
     expects(logits.has_shape({rows.size(), vocab}), "forward: logits must be [rows, vocab]");
     for (const token_id token : tokens)
       expects(token >= 0 && token < vocab, "forward: a token id is not in the vocabulary");
-    for (const zoomr::index position : positions) expects(position >= 0, "forward: a position is negative");
-    for (const zoomr::index row : rows)
+    for (const zoomr::index_t position : positions) expects(position >= 0, "forward: a position is negative");
+    for (const zoomr::index_t row : rows)
       expects(row >= 0 && row < tokens.size(), "forward: a row is not one of the tokens");
   }
 
@@ -132,9 +132,9 @@ class model {
   }
 
   // The angles of this pass, once for all its layers and heads: cos, sin [T, D/2].
-  void rotate_by(zoomr::view<const zoomr::index> positions) {
+  void rotate_by(zoomr::view<const zoomr::index_t> positions) {
     std::size_t i = 0;
-    for (const zoomr::index position : positions)
+    for (const zoomr::index_t position : positions)
       for (const double frequency : frequencies_) {
         cos_[i] = static_cast<float>(std::cos(position * frequency));
         sin_[i++] = static_cast<float>(std::sin(position * frequency));
@@ -156,11 +156,11 @@ class model {
 
   template <class Step>
   void attend(Step& step, std::size_t layer, std::size_t count) {
-    const auto t = static_cast<zoomr::index>(count);
-    const auto d = static_cast<zoomr::index>(config_.head_dim);
-    const auto n = static_cast<zoomr::index>(config_.heads);
-    const auto g = static_cast<zoomr::index>(config_.kv_heads);
-    const auto l = static_cast<zoomr::index>(layer);
+    const auto t = static_cast<zoomr::index_t>(count);
+    const auto d = static_cast<zoomr::index_t>(config_.head_dim);
+    const auto n = static_cast<zoomr::index_t>(config_.heads);
+    const auto g = static_cast<zoomr::index_t>(config_.kv_heads);
+    const auto l = static_cast<zoomr::index_t>(layer);
     step.append(l, zoomr::view<const float, 3>{k_.data(), {t, g, d}},
                 zoomr::view<const float, 3>{v_.data(), {t, g, d}});
     step.attend(l, zoomr::view<const float, 3>{q_.data(), {t, n, d}}, zoomr::view<float, 3>{a_.data(), {t, n, d}});

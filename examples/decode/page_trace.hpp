@@ -3,9 +3,9 @@
 // bench/tier_ahead.cpp replay.
 #pragma once
 
-#include <zoomr/cache/chooser.hpp>
+#include <zoomr/cache/host/chooser.hpp>
 #include <zoomr/cache/trace.hpp>
-#include <zoomr/tier/block_shape.hpp>
+#include <zoomr/paging/block_shape.hpp>
 
 #include <algorithm>  // std::min
 #include <map>        // std::map
@@ -15,7 +15,7 @@
 
 namespace decode {
 
-using zoomr::index;
+using zoomr::index_t;
 
 /// Writes what each layer reads for a token after the prompt: a line "LAYER PAGE FIRST-LAST ..." of the pages of 16
 /// tokens that any of its heads reads or, where blocks hold one KV head, a line "LAYER:HEAD PAGE FIRST-LAST ..." for
@@ -24,7 +24,7 @@ using zoomr::index;
 /// For one sequence that is never rolled back.
 class page_trace {
  public:
-  static constexpr index most_runners_up = 16;
+  static constexpr index_t most_runners_up = 16;
 
   /// @param block  what moves between tiers
   /// @param per    what shares a choice
@@ -47,9 +47,9 @@ class page_trace {
     }
     for (zoomr::choice_record& made : choices) latest_[made.row] = std::move(made);
     choices.clear();
-    std::set<index> pages;
+    std::set<index_t> pages;
     for (std::size_t i = 0; i < records.size(); ++i) {
-      for (const index position : records[i].positions) pages.insert(position / zoomr::page_tokens);
+      for (const index_t position : records[i].positions) pages.insert(position / zoomr::page_tokens);
       if (i + 1 < records.size() && same_line(records[i], records[i + 1])) continue;
       write_choices(records[i]);
       write(records[i], pages);
@@ -60,7 +60,7 @@ class page_trace {
 
  private:
   bool by_head() const { return block_.heads < block_.model.kv_heads; }
-  index kv_head(const zoomr::attended_record& of) const { return of.head / block_.model.group(); }
+  index_t kv_head(const zoomr::attended_record& of) const { return of.head / block_.model.group(); }
   bool same_line(const zoomr::attended_record& a, const zoomr::attended_record& b) const {
     const bool same_pass = a.position == b.position && a.layer == b.layer && a.second_pass == b.second_pass;
     return same_pass && (!by_head() || kv_head(a) == kv_head(b));
@@ -73,31 +73,31 @@ class page_trace {
 
   // Of the rows that the line's heads read: where they are shared, the first head's.
   void write_choices(const zoomr::attended_record& of) {
-    const index first = by_head() ? kv_head(of) * block_.model.group() : 0;
-    const index last = first + (per_ == zoomr::scope::head ? block_.model.group() : 1);
-    for (index head = first; head < last; ++head) {
-      const auto made = latest_.find(zoomr::row_for(block_.model, per_, of.layer, head).row);
+    const index_t first = by_head() ? kv_head(of) * block_.model.group() : 0;
+    const index_t last = first + (per_ == zoomr::scope::head ? block_.model.group() : 1);
+    for (index_t head = first; head < last; ++head) {
+      const auto made = latest_.find(zoomr::detail::row_for(block_.model, per_, of.layer, head).row);
       if (made == latest_.end()) continue;
       const zoomr::choice_record& one = made->second;
       const bool serves = per_ != zoomr::scope::sequence || of.second_pass || one.position < of.position;
-      index& shown = shown_.try_emplace({of.layer, head}, -1).first->second;
+      index_t& shown = shown_.try_emplace({of.layer, head}, -1).first->second;
       if (!serves || shown == one.position) continue;
       shown = one.position;
       if (one.chosen.empty() && one.runners_up.empty()) continue;
       out_ << "choice ";
       piece(of);
-      for (const index id : one.chosen) out_ << ' ' << id;
+      for (const index_t id : one.chosen) out_ << ' ' << id;
       out_ << " |";
       const std::size_t others = std::min<std::size_t>(one.runners_up.size(), most_runners_up);
       for (std::size_t i = 0; i < others; ++i) out_ << ' ' << one.runners_up[i];
       out_ << '\n';
     }
   }
-  void write(const zoomr::attended_record& of, const std::set<index>& pages) {
+  void write(const zoomr::attended_record& of, const std::set<index_t>& pages) {
     piece(of);
     for (auto at = pages.begin(); at != pages.end();) {
-      const index first = *at;
-      index last = first;
+      const index_t first = *at;
+      index_t last = first;
       while (++at != pages.end() && *at == last + 1) ++last;
       out_ << ' ' << first;
       if (last > first) out_ << '-' << last;
@@ -108,9 +108,9 @@ class page_trace {
   std::ostream& out_;
   zoomr::block_shape block_;
   zoomr::scope per_;
-  index segments_ = 0;                              // written
-  std::map<index, zoomr::choice_record> latest_;    // by their rows
-  std::map<std::pair<index, index>, index> shown_;  // by layer and head: where the choice was made
+  index_t segments_ = 0;                                  // written
+  std::map<index_t, zoomr::choice_record> latest_;        // by their rows
+  std::map<std::pair<index_t, index_t>, index_t> shown_;  // by layer and head: where the choice was made
 };
 
 }  // namespace decode

@@ -2,9 +2,8 @@
 // Policies by name: what a command line says becomes a value of a type known at compile time.
 #pragma once
 
-#include <zoomr/zoomr.hpp>
+#include <zoomr/presets/table.hpp>
 
-#include <algorithm>    // std::max
 #include <charconv>     // std::from_chars
 #include <cmath>        // std::isfinite
 #include <span>         // std::span
@@ -18,55 +17,12 @@
 
 namespace decode {
 
-using zoomr::index;
-
-/// One line of --list-policies.
-struct policy_entry {
-  const char* name;
-  const char* what;
-  const char* budget;  // what --budget limits
-};
-
-inline constexpr policy_entry policy_table[] = {
-    {"full", "attends to everything: the baseline", "nothing"},
-    {"window", "sinks and a sliding window (StreamingLLM)", "attended tokens: sinks and window"},
-    {"summary_only", "prompt, summaries, open thought and window; never zooms (SumR)", "tokens of the window"},
-    {"zoomr_one_pass", "ZoomR: heads vote for thoughts, at sentence ends, for the tokens after it",
-     "tokens of zoomed details"},
-    {"zoomr_second_pass", "ZoomR: the same votes; the sentence end is passed again under the new choice",
-     "tokens of zoomed details"},
-    {"zoomr_mass", "ZoomR, heads weighted by estimated attention, the sentence end passed again",
-     "tokens of zoomed details"},
-    {"zoomr_focus", "ZoomR, each layer alone: one thought, found by its own keys, in the same pass",
-     "tokens of zoomed details"},
-    {"zoomr_follow", "zoomr_focus, choosing at every token", "tokens of zoomed details"},
-    {"sentence_kv", "SentenceKV: whole sentences by their mean keys, at every token", "attended tokens (tau)"},
-    {"sentence_kv_published", "SentenceKV, attending to all that is retained at a delimiter and just after",
-     "attended tokens (tau)"},
-    {"sentence_box", "whole sentences by an upper bound of their logits, at every token", "attended tokens (tau)"},
-    {"quest", "Quest: pages of 16 tokens by an upper bound of their logits, at every token",
-     "tokens of chosen pages; a page has 16"},
-    {"lightthinker", "LightThinker: prompt, summaries and the open thought; a thought goes when its summary ends",
-     "nothing"},
-    {"arkvale", "ArkVale: pages of 32 tokens by the cuboid of their keys, one choice a layer, at every token",
-     "tokens of all attended pages; a page has 32"},
-    {"snapkv", "SnapKV: of the prompt, what its last queries look at; everything after it",
-     "tokens of the prompt that are kept"},
-    {"h2o", "H2O: the last tokens and those that have got most attention so far", "tokens that each KV head keeps"},
-    {"r_kv", "R-KV: every 128 tokens, each KV head keeps what is looked at and not said twice",
-     "tokens that each KV head keeps"},
-    {"raas", "RaaS: the prompt, and of what is written the pages of 16 that were lately of use",
-     "tokens beside the prompt that each KV head keeps"},
-    {"infllm", "InfLLM: blocks of 128 tokens by 4 of their keys, one choice a layer, beside a long window",
-     "tokens of chosen blocks; a block has 128"},
-    {"shadowkv", "ShadowKV's landmarks: chunks of 8 tokens by the mass of their mean keys, at every token",
-     "tokens of chosen chunks; a chunk has 8"},
-};
+using zoomr::index_t;
 
 /// A policy as the command line gives it.
 struct policy_choice {
   std::string name;
-  index budget = 0;                   // 0: the preset's own
+  index_t budget = 0;                 // 0: the preset's own
   std::vector<std::string> settings;  // component.field=value
 };
 
@@ -102,8 +58,8 @@ template <class Field>
 void parse_field(Field& field, std::string_view text, std::string_view setting) {
   if constexpr (std::is_same_v<Field, bool>) {
     field = parse_name<int>(text, setting, truths) != 0;
-  } else if constexpr (std::is_same_v<Field, index>) {
-    field = text == "unlimited" ? zoomr::unlimited : parse_number<index>(text, setting);
+  } else if constexpr (std::is_same_v<Field, index_t>) {
+    field = text == "unlimited" ? zoomr::unlimited : parse_number<index_t>(text, setting);
   } else if constexpr (std::is_same_v<Field, float>) {
     field = parse_number<float>(text, setting);
   } else if constexpr (std::is_same_v<Field, zoomr::scope>) {
@@ -121,7 +77,7 @@ void print_field(std::ostream& out, const Field& field) {
   const auto name = [&](std::span<const std::string_view> names) { out << names[static_cast<std::size_t>(field)]; };
   if constexpr (std::is_same_v<Field, bool>) {
     name(truths);
-  } else if constexpr (std::is_same_v<Field, index>) {
+  } else if constexpr (std::is_same_v<Field, index_t>) {
     if (field == zoomr::unlimited)
       out << "unlimited";
     else
@@ -142,8 +98,9 @@ template <class Policy>
 void each_field(Policy& policy, auto visit) {
   std::remove_const_t<Policy>::each_component(policy, [&](auto& part) {
     using component = std::remove_cvref_t<decltype(part)>;
-    component::each_field(
-        part, [&](const char* field, auto& value) { visit(std::string(component::name) + "." + field, value); });
+    zoomr::each_field_of(part, [&](const char* field, auto& value) {
+      visit(std::string(zoomr::name_of<component>()) + "." + field, value);
+    });
   });
 }
 
@@ -189,80 +146,22 @@ std::string option_names(const Policy& policy) {
 /// @throws  input_error if there is no such policy, or if its options cannot work together
 template <class Visit>
 void with_policy(const policy_choice& choice, Visit visit) {
-  namespace presets = zoomr::policies;
-  const index budget = choice.budget;
-  if (budget < 0) fail("the budget is ", budget, ", but must be at least 1");
-  const auto use = [&](auto policy) {
+  if (choice.budget < 0) fail("the budget is ", choice.budget, ", but must be at least 1");
+  const bool known = zoomr::presets::with_name(choice.name, [&](const auto& preset) {
+    auto policy = preset.policy;
+    apply(policy, choice.settings);  // what a budget means may depend on them
+    const index_t least = preset.least_budget(policy);
+    if (choice.budget > 0 && choice.budget < least)
+      fail(choice.name, ": the budget is ", choice.budget, ", but must be at least ", least);
+    policy = preset.with_budget(policy, choice.budget);
     apply(policy, choice.settings);
     if (const char* problem = policy.problem()) fail(choice.name, ": ", problem);
     visit(policy);
-  };
-  const auto zooming = [&](auto policy) {
-    if (budget > 0) policy.select.tokens = budget;
-    use(policy);
-  };
-  const auto paging = [&](auto policy) {
-    auto sized = policy;  // a page may have been set to another size
-    apply(sized, choice.settings);
-    if (budget > 0 && sized.segment.longest > 0) policy.select.segments = (budget - 1) / sized.segment.longest + 1;
-    use(policy);
-  };
-  if (choice.name == "full") {
-    use(presets::full);
-  } else if (choice.name == "window") {
-    auto policy = presets::window;
-    if (budget > 0) policy.zone.recent = budget - policy.zone.sinks;
-    if (policy.zone.recent < 1)
-      fail("window: the budget of ", budget, " is smaller than sinks + window, at least ", policy.zone.sinks + 1);
-    use(policy);
-  } else if (choice.name == "summary_only") {
-    auto policy = presets::summary_only;
-    if (budget > 0) policy.zone.recent = budget;
-    use(policy);
-  } else if (choice.name == "zoomr_one_pass") {
-    zooming(presets::zoomr_one_pass);
-  } else if (choice.name == "zoomr_second_pass") {
-    zooming(presets::zoomr_second_pass);
-  } else if (choice.name == "zoomr_mass") {
-    zooming(presets::zoomr_mass);
-  } else if (choice.name == "zoomr_focus") {
-    zooming(presets::zoomr_focus);
-  } else if (choice.name == "zoomr_follow") {
-    zooming(presets::zoomr_follow);
-  } else if (choice.name == "sentence_kv") {
-    use(budget > 0 ? presets::sentence_kv_with(budget, 3.0f) : presets::sentence_kv);
-  } else if (choice.name == "sentence_kv_published") {
-    use(budget > 0 ? presets::sentence_kv_with(budget, 3.0f, {.everything_until = 1}) : presets::sentence_kv_published);
-  } else if (choice.name == "sentence_box") {
-    use(budget > 0 ? presets::sentence_box_with(budget) : presets::sentence_box);
-  } else if (choice.name == "quest") {
-    paging(presets::quest);
-  } else if (choice.name == "lightthinker") {
-    use(presets::lightthinker);
-  } else if (choice.name == "arkvale") {
-    auto sized = presets::arkvale;
-    apply(sized, choice.settings);
-    const index page = std::max(sized.segment.longest, 1);
-    if (budget > 0 && (budget - 1) / page + 1 < 4)
-      fail("arkvale: the budget of ", budget, " is less than four pages of ", page, " tokens");
-    use(presets::arkvale_with(budget > 0 ? budget : 32 * page, page));
-  } else if (choice.name == "snapkv") {
-    use(budget > 0 ? presets::snapkv_with(budget) : presets::snapkv);
-  } else if (choice.name == "h2o") {
-    use(budget > 0 ? presets::h2o_with(budget) : presets::h2o);
-  } else if (choice.name == "r_kv") {
-    use(budget > 0 ? presets::r_kv_with(budget) : presets::r_kv);
-  } else if (choice.name == "raas") {
-    use(budget > 0 ? presets::raas_with(budget) : presets::raas);
-  } else if (choice.name == "infllm") {
-    paging(presets::infllm);
-  } else if (choice.name == "shadowkv") {
-    paging(presets::shadowkv);
-  } else {
-    std::string known;
-    for (const policy_entry& entry : policy_table) (known += known.empty() ? "" : ", ") += entry.name;
-    fail("there is no policy ", shown(choice.name), "; known are ", known);
-  }
+  });
+  if (known) return;
+  std::string names;
+  zoomr::presets::each([&](const auto& preset) { (names += names.empty() ? "" : ", ") += preset.name; });
+  fail("there is no policy ", shown(choice.name), "; known are ", names);
 }
 
 }  // namespace decode

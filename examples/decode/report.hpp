@@ -18,7 +18,7 @@ namespace decode {
 /// One policy at one budget.
 struct run_report {
   std::string policy;
-  zoomr::index budget = 0;       // 0: the preset's own
+  zoomr::index_t budget = 0;     // 0: the preset's own
   std::vector<token_id> tokens;  // generated
   std::string text;
   double seconds = 0;      // of generation, second passes included

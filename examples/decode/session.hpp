@@ -16,7 +16,7 @@
 
 namespace decode {
 
-using zoomr::index;
+using zoomr::index_t;
 
 template <class Policy>
 class session {
@@ -27,21 +27,22 @@ class session {
   /// @param classes  [vocab]  must outlive the session
   /// @param tiers    of a policy whose store is tiered
   /// @param segments  of the longest sequence; 0: as many as it has tokens
-  session(model& net, const Policy& policy, index sequences, index tokens, std::span<const zoomr::token_class> classes,
-          index draft = 1, bool audit = false, zoomr::tier_bytes tiers = {}, index segments = 0);
+  session(model& net, const Policy& policy, index_t sequences, index_t tokens,
+          std::span<const zoomr::token_class> classes, index_t draft = 1, bool audit = false,
+          zoomr::tier_bytes tiers = {}, index_t segments = 0);
   session(const session&) = delete;
   ~session();
 
   static zoomr::shape shape_of(const model& net) {
     const auto& c = net.config();
-    return {static_cast<index>(c.layers), static_cast<index>(c.heads), static_cast<index>(c.kv_heads),
-            static_cast<index>(c.head_dim)};
+    return {static_cast<index_t>(c.layers), static_cast<index_t>(c.heads), static_cast<index_t>(c.kv_heads),
+            static_cast<index_t>(c.head_dim)};
   }
 
   /// Passes the prompt of sequence `s`, chunk by chunk; then `logits(s)` are those of its last token.
   /// @param passed  called with the number of tokens passed so far
   template <class Passed>
-  void prompt(index s, std::span<const token_id> ids, Passed passed) {
+  void prompt(index_t s, std::span<const token_id> ids, Passed passed) {
     for (std::size_t first = 0; first < ids.size();) {
       const std::size_t left = ids.size() - first;
       // the last chunk is never short: retention observes the last tokens of the prompt
@@ -52,7 +53,7 @@ class session {
       passed(first);
     }
   }
-  void prompt(index s, std::span<const token_id> ids) {
+  void prompt(index_t s, std::span<const token_id> ids) {
     prompt(s, ids, [](std::size_t) {});
   }
   template <class Passed>
@@ -64,7 +65,7 @@ class session {
   /// @param next  [B]
   void advance(std::span<const token_id> next) {
     std::vector<zoomr::step_item> items;
-    for (index s = 0; s < static_cast<index>(sequences_.size()); ++s) {
+    for (index_t s = 0; s < static_cast<index_t>(sequences_.size()); ++s) {
       items.push_back({at(s), next.subspan(static_cast<std::size_t>(s), 1), false});
     }
     pass(items, 0, false);
@@ -72,69 +73,69 @@ class session {
 
   /// Passes tokens that are known already, in one step; then `logits(s, t)` are those of each.
   /// @param texts  [B]  1 to `draft` tokens each
-  /// @return how many tokens of each text were passed: a step ends where a segment closes or a choice stays in force
-  index follow(std::span<const std::span<const token_id>> texts) {
+  /// @return how many tokens of each text were passed: a step ends where a segment closes or a choice stays active
+  index_t follow(std::span<const std::span<const token_id>> texts) {
     std::vector<zoomr::step_item> items;
-    for (index s = 0; s < static_cast<index>(sequences_.size()); ++s)
+    for (index_t s = 0; s < static_cast<index_t>(sequences_.size()); ++s)
       items.push_back({at(s), texts[static_cast<std::size_t>(s)], false});
     return pass(items, 0, true);
   }
 
   /// [V]  of the last token passed in sequence `s`; after `follow`, of token `t` of those it passed
-  std::span<const float> logits(index s = 0, index t = 0) const {
+  std::span<const float> logits(index_t s = 0, index_t t = 0) const {
     const std::size_t vocab = net_.config().vocab;
     return std::span(logits_).subspan(static_cast<std::size_t>(s * draft_ + t) * vocab, vocab);
   }
 
   zoomr::kv_cache<Policy>& cache() { return cache_; }
-  zoomr::sequence at(index s) const { return sequences_[static_cast<std::size_t>(s)]; }
+  zoomr::sequence at(index_t s) const { return sequences_[static_cast<std::size_t>(s)]; }
 
  private:
   static std::size_t chunk_for(const Policy& policy) {
-    if constexpr (requires { policy.retain.queries; }) {
-      return std::max<std::size_t>(256, 2 * static_cast<std::size_t>(policy.retain.queries));
+    if constexpr (requires { policy.evict.queries; }) {
+      return std::max<std::size_t>(256, 2 * static_cast<std::size_t>(policy.evict.queries));
     }
     return 256;
   }
 
-  zoomr::config limits(index sequences, index tokens, std::span<const zoomr::token_class> classes,
-                       zoomr::tier_bytes tiers, index segments) const {
-    const auto step_tokens = std::max(static_cast<index>(chunk_), sequences * draft_);
-    return {.sequences = sequences,
-            .tokens = tokens,
-            .segments = segments > 0 ? segments : tokens,
-            .step_tokens = step_tokens,
-            .draft_tokens = draft_,
+  zoomr::config limits(index_t sequences, index_t tokens, std::span<const zoomr::token_class> classes,
+                       zoomr::tier_bytes tiers, index_t segments) const {
+    const auto max_batched_tokens = std::max(static_cast<index_t>(chunk_), sequences * draft_);
+    return {.max_sequences = sequences,
+            .max_tokens = tokens,
+            .max_segments = segments > 0 ? segments : tokens,
+            .max_batched_tokens = max_batched_tokens,
+            .max_draft_tokens = draft_,
             .tiers = tiers,
             .audit = audit_,
             .classes = classes};
   }
 
-  index pass(std::span<const zoomr::step_item> items, index first, bool every);
+  index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every);
 
   model& net_;
   std::size_t chunk_;  // tokens of a prompt that pass together
-  index draft_;        // tokens that `follow` passes at once
+  index_t draft_;      // tokens that `follow` passes at once
   bool audit_;
   zoomr::kv_cache<Policy> cache_;
-  std::vector<zoomr::sequence> sequences_;       // [B]
-  std::vector<float> logits_, rows_logits_;      // [B, T, V]; [rows of a pass, V]
-  std::vector<token_id> ids_;                    // [tokens of a pass]
-  std::vector<index> positions_, rows_, goals_;  // [tokens of a pass]; [rows]; [rows] into logits_
+  std::vector<zoomr::sequence> sequences_;         // [B]
+  std::vector<float> logits_, rows_logits_;        // [B, T, V]; [rows of a pass, V]
+  std::vector<token_id> ids_;                      // [tokens of a pass]
+  std::vector<index_t> positions_, rows_, goals_;  // [tokens of a pass]; [rows]; [rows] into logits_
 };
 
 // What makes a cache and what steps it are defined outside of the class, so that sessions.hpp can have them compiled
 // once.
 template <class Policy>
-session<Policy>::session(model& net, const Policy& policy, index sequences, index tokens,
-                         std::span<const zoomr::token_class> classes, index draft, bool audit, zoomr::tier_bytes tiers,
-                         index segments)
+session<Policy>::session(model& net, const Policy& policy, index_t sequences, index_t tokens,
+                         std::span<const zoomr::token_class> classes, index_t draft, bool audit,
+                         zoomr::tier_bytes tiers, index_t segments)
     : net_(net),
       chunk_(chunk_for(policy)),
       draft_(draft),
       audit_(audit),
       cache_(shape_of(net), policy, limits(sequences, tokens, classes, tiers, segments)) {
-  for (index s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
+  for (index_t s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
   logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
 }
 
@@ -146,46 +147,46 @@ session<Policy>::~session() = default;
 //
 // Under tiers the pages of a sequence may not come: a matter of that one alone. Its outputs are NaN, so it is asked
 // for after each pass, and none of its tokens are accepted; the others are committed (docs/errors.md). Then the reason
-// is thrown: the sequence is what it was before the step, which may be tried again. Pages that fail in `again` or
-// `commit` throw there.
+// is thrown: the sequence is what it was before the step, which may be tried again. Pages that fail in
+// `needs_second_pass` or `commit` throw there.
 template <class Policy>
-index session<Policy>::pass(std::span<const zoomr::step_item> items, index first, bool every) {
+index_t session<Policy>::pass(std::span<const zoomr::step_item> items, index_t first, bool every) {
   auto step = cache_.begin(zoomr::view<const zoomr::step_item>(items));
-  index fewest = step.tokens(0);
-  for (index i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.tokens(i));
-  std::vector<index> accepted;
-  for (index i = 0; i < step.items(); ++i) accepted.push_back(every ? fewest : step.tokens(i));
+  index_t fewest = step.taken(0);
+  for (index_t i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.taken(i));
+  std::vector<index_t> accepted;
+  for (index_t i = 0; i < step.items(); ++i) accepted.push_back(every ? fewest : step.taken(i));
   std::string failed;
   bool second = false;
   do {
     ids_.clear(), positions_.clear(), rows_.clear(), goals_.clear();
-    for (index i = 0; i < step.items(); ++i) {
+    for (index_t i = 0; i < step.items(); ++i) {
       if (!step.active(i)) continue;
       const auto& ids = items[static_cast<std::size_t>(i)].ids;
-      const index last = step.tokens(i) - 1;
-      for (index t = second ? last : 0; t <= last; ++t) {
+      const index_t last = step.taken(i) - 1;
+      for (index_t t = second ? last : 0; t <= last; ++t) {
         ids_.push_back(ids[t]);
-        positions_.push_back(step.position(i) + static_cast<index>(positions_.size()) - step.packed(i));
+        positions_.push_back(step.position(i) + static_cast<index_t>(positions_.size()) - step.packed(i));
         if (!every && t < last) continue;
-        rows_.push_back(static_cast<index>(ids_.size()) - 1);
+        rows_.push_back(static_cast<index_t>(ids_.size()) - 1);
         goals_.push_back((first + i) * draft_ + (every ? t : 0));
       }
     }
     const std::size_t vocab = net_.config().vocab;
     rows_logits_.resize(rows_.size() * vocab);
     net_.forward(step, ids_, positions_, rows_,
-                 {rows_logits_.data(), {static_cast<index>(rows_.size()), static_cast<index>(vocab)}});
+                 {rows_logits_.data(), {static_cast<index_t>(rows_.size()), static_cast<index_t>(vocab)}});
     for (std::size_t r = 0; r < rows_.size(); ++r)
       std::copy_n(&rows_logits_[r * vocab], vocab, &logits_[static_cast<std::size_t>(goals_[r]) * vocab]);
     second = true;
-    for (index i = 0; i < step.items(); ++i) {
-      index& tokens = accepted[static_cast<std::size_t>(i)];
+    for (index_t i = 0; i < step.items(); ++i) {
+      index_t& tokens = accepted[static_cast<std::size_t>(i)];
       if (step.failure(i) == nullptr || tokens == 0) continue;
       tokens = 0;
       if (!failed.empty()) failed += "; ";
       failed += step.failure(i) + zoomr::error::prefix.size();
     }
-  } while (step.again(accepted));
+  } while (step.needs_second_pass(accepted));
   step.commit(accepted);
   if (!failed.empty()) throw zoomr::error(zoomr::errc::storage, failed);
   return fewest;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include "device/decoder.hpp"
 #include "input_error.hpp"
@@ -12,13 +12,13 @@
 
 namespace decode {
 
-using zoomr::index;
+using zoomr::index_t;
 
 /// Bytes of each tier; `path` is kept here for as long as caches are made.
 struct tier_options {
   zoomr::tier_bytes bytes;
   std::string path;
-  index segments = 0;  // room in the index; 0: for as many as there are tokens
+  index_t segments = 0;  // room in the index; 0: for as many as there are tokens
 
   bool given() const { return bytes.device > 0; }
   /// As a config wants them.
@@ -37,8 +37,8 @@ inline tier_options parse_tiers(const std::string& text) {
     fail("--tiers ", text, ": ", shown(value), " is not a size like 64MiB, of at least 1 byte and less than 2^63");
   };
   const auto segments_of = [&](const std::string& value) {
-    if (const auto count = whole_number<index>(value, 1, zoomr::unlimited)) return *count;
-    fail("--tiers ", text, ": segments ", wrong_number(value, index{1}, zoomr::unlimited));
+    if (const auto count = whole_number<index_t>(value, 1, zoomr::unlimited)) return *count;
+    fail("--tiers ", text, ": segments ", wrong_number(value, index_t{1}, zoomr::unlimited));
   };
   tier_options made;
   for (std::size_t first = 0; first < text.size();) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Device twin of kv_cache.hpp: keys, values, summaries, choices and runs stay on the device; the host plans.
+// L6. Device twin of kv_cache.hpp: keys, values, summaries, choices and token ranges stay on the device; the host
+// plans.
 #pragma once
 
+#include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/device_step.cuh>
 
-#include <memory>  // std::unique_ptr
+#include <memory>  // std::make_unique
 
 namespace zoomr {
 inline namespace v0 {
@@ -21,39 +23,42 @@ inline namespace v0 {
 /// Whoever destroys a cache has waited for its steps, since their memory is the caller's; the cache's own pinned memory
 /// is waited for.
 ///
-/// Tokens are given up as on the host, each lane the same ones; a retainer needs `rate` and, if it hears queries
-/// itself, `hear` for the device (retain/rating.cuh).
+/// Tokens are evicted as on the host, each KV lane the same ones; an evictor needs `rate` and, if it updates
+/// importance itself, `update_importance` for the device (policy/evict/rating.cuh).
 ///
 /// Tokens of a draft, and of a prompt's chunk, read keys and values together, up to 16 / Group of them. Where there are
-/// no drafts, a config.draft_tokens of 1 saves the joining of their runs, and memory for it.
+/// no drafts, a config.max_draft_tokens of 1 saves the joining of their ranges, and memory for it.
 ///
-/// With the store `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the device
-/// hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no room is
-/// read where it lies, and the host is not asked (cache/device_fetching.cuh). Unless the store's `prefetch` is off,
-/// what the next layer is known to read comes while one is attended, on a stream of the cache's own that forks from the
-/// caller's and joins it (cache/device_ahead.cuh). The store's order and engine are the host's.
+/// With the placement `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the
+/// device hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no
+/// room is read where it lies, and the host is not asked (cache/device/fetching.cuh). Unless the placement's `prefetch`
+/// is off, what the next layer is known to read comes while one is attended, on a stream of the cache's own that forks
+/// from the caller's and joins it (cache/device/ahead.cuh). The placement's order of replacement and engine are the
+/// host's.
 ///
-/// Not here yet, and refused: a tiered store with a file. Details of every other store lie on the device.
+/// Not here yet, and refused: a tiered placement with a file. Details of every other placement lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
-template <class Policy, class T, index HeadDim, index Group>
-class device_cache {
-  using store_type = decltype(Policy::store);
-  static constexpr bool retains = decltype(Policy::retain)::observes;
-  static_assert(!retains || device_observer<decltype(Policy::retain)>,
-                "device_cache: a retainer that observes needs `rate(retainer, seen, importance, block)` for the device "
-                "(retain/rating.cuh)");
-  static_assert(!retains || !hearing_observer<decltype(Policy::retain)> ||
-                    device_hearing_observer<decltype(Policy::retain)>,
-                "device_cache: a retainer that hears queries needs `hear(retainer, heard, received, block)` for the "
-                "device (retain/rating.cuh)");
-  static_assert(!Policy::selects || dimension_summarizer<decltype(Policy::summarize)> ||
-                    std::derived_from<decltype(Policy::summarize), typical_keys> ||
-                    std::derived_from<decltype(Policy::summarize), key_cuboid>,
-                "device_cache: a summarizer must work dimension by dimension (open, fold, close)");
+template <class Policy, class T, index_t HeadDim, index_t Group>
+class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
+  using base = detail::cache_base<detail::device_core<Policy, T>>;
+  using placement_type = decltype(Policy::placement);
+  static constexpr bool evicts_tokens = decltype(Policy::evict)::observes;
+  static_assert(!evicts_tokens || device_observer<decltype(Policy::evict)>,
+                "device_cache: an evictor that observes needs `rate(evictor, seen, importance, block)` for the device "
+                "(policy/evict/rating.cuh)");
+  static_assert(!evicts_tokens || !importance_updater<decltype(Policy::evict)> ||
+                    device_importance_updater<decltype(Policy::evict)>,
+                "device_cache: an evictor that updates importance needs `update_importance(evictor, observed, "
+                "received, block)` for the "
+                "device (policy/evict/rating.cuh)");
+  using summarizer_type = decltype(Policy::summarize);
+  static_assert(!Policy::selects || device_summarizer<summarizer_type>,
+                "device_cache: a summarizer must work dimension by dimension (open, fold, close), or have an overload "
+                "of `make_summary` for the device (policy/summarize/by_dimension.cuh)");
   static_assert(!Policy::selects || limited_selector<decltype(Policy::select)>,
-                "device_cache: a selector must say its limits (taking.hpp)");
+                "device_cache: a selector must say its limits (policy/take_best.hpp)");
 
  public:
   using step_type = device_step<Policy, T, HeadDim, Group>;
@@ -61,48 +66,42 @@ class device_cache {
   /// Device memory that a cache of this kind needs.
   /// @param splits  blocks that may share the tokens of one KV head: more for few sequences, 1 for many
   /// @throws precondition_error as the constructor, also for 2^60 bytes or more
-  static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index splits = 8) {
+  static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index_t splits = 8) {
     return allocated(0, [&] {
       check(model, policy, limits, splits);
       return capacity(model, policy, limits, splits);
     });
   }
 
-  /// Pinned memory of the host that a cache with a tiered store needs: all pages of its pool; 0 for other stores.
+  /// Pinned memory of the host that a cache with a tiered placement needs: all pages of its pool; 0 for others.
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
-    const char* const problem = cache_problem(model, policy, limits);
+    const char* const problem = detail::cache_problem(model, policy, limits);
     ZOOMR_EXPECTS(problem == nullptr, problem);
-    if (!tiered_store<store_type>) return 0;
-    return bounded_product({pages_for(limits.pool()), model.lanes(), 2 * page_tokens, model.head_dim, sizeof(T)});
+    if (!tiered_placement<placement_type>) return 0;
+    return bounded_product({pages_for(limits.pool()), model.kv_lanes(), 2 * page_tokens, model.head_dim, sizeof(T)});
   }
 
   /// @param memory   bytes(...) bytes on the device, aligned to 256; the caller's
   /// @param details  host_bytes(...) bytes of pinned memory that the device can read and write, aligned to 256; the
-  ///                 caller's. nullptr unless the store is tiered
+  ///                 caller's. nullptr unless the placement is tiered
   /// @param plan     how their pages come; it changes no result
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory for the
   /// host's tables
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
-               index splits = 8, void* details = nullptr, transfer_plan plan = {}) {
+               index_t splits = 8, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
-    const char* problem = classes_problem(policy, limits);
+    const char* problem = detail::classes_problem(policy, limits);
     ZOOMR_EXPECTS(problem == nullptr, problem);
     const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
     ZOOMR_EXPECTS(aligned(memory), "device_cache: memory must be aligned to 256 bytes");
-    ZOOMR_EXPECTS(tiered_store<store_type> ? aligned(details) : details == nullptr,
-                  "device_cache: details are the pinned memory of a tiered store, aligned to 256 bytes");
+    ZOOMR_EXPECTS(tiered_placement<placement_type> ? aligned(details) : details == nullptr,
+                  "device_cache: details are the pinned memory of a tiered placement, aligned to 256 bytes");
     ZOOMR_EXPECTS(plan.fetch_blocks >= 1, "device_cache: a transfer_plan has at least one block that fetches");
     core_ = allocated(0, [&] {
-      return std::make_unique<device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
+      return std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
     });
     core_->arrays.arena.plan = plan;
   }
-
-  const shape& model() const { return core_->sizes.model; }
-
-  /// A new, empty sequence.
-  /// @throws error(capacity) if config.sequences are open
-  sequence open() { return open_sequence(core_->states); }
 
   /// Gives the sequence's memory back to the pool.
   void close(sequence seq) {
@@ -132,25 +131,26 @@ class device_cache {
   step_type begin(view<const step_item> items, bool fixed = false) {
     expect_idle();
     ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
-    for (index i = 0; i < items.size(); ++i) {
+    for (index_t i = 0; i < items.size(); ++i) {
       const auto& stepped = expect_item(core_->states, items, i, core_->limits);
       ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
       expect_observed(core_->policy, stepped, items[i]);
     }
     if (!ready()) {
-      throw error(errc::busy, "the device has yet to copy the tables of a step " + std::to_string(table_ring::steps) +
+      throw error(errc::busy, "the device has yet to copy the tables of a step " +
+                                  std::to_string(detail::table_ring::steps) +
                                   " before this one: read what an earlier step gives, or call wait()");
     }
     try {
       for (const step_item& item : items) plan_item(item);
-      take_pages();
+      take_pages(core_->stock, core_->step.items, core_->states);
     } catch (...) {
-      core_->items.clear();
+      core_->step.items.clear();
       throw;
     }
     core_->list_step();
-    core_->layers.clear();
-    core_->stepping = true;
+    core_->step.layers.clear();
+    core_->step.active = true;
     return step_type(*core_, fixed);
   }
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false, bool fixed = false) {
@@ -159,57 +159,37 @@ class device_cache {
   }
 
   /// Forgets all tokens from `position` on.
-  /// @throws error(undo_depth) if more would have to be undone than was kept; nothing has changed
-  void rollback(sequence seq, index position) {
+  /// @throws error(rollback_depth) if more would have to be rolled back than was kept; nothing has changed
+  void rollback(sequence seq, index_t position) {
     expect_idle();
-    auto& undone = expect_open(seq);
-    ZOOMR_EXPECTS(position >= 0 && position <= undone.tokens(), "rollback: position must lie within the sequence");
-    const bool generated = !undone.in_prompt() && position >= undone.prompt_end;
-    const bool sums = core_->sizes.records > 0 && generated && position < undone.undo_floor;
-    const bool choices = core_->sizes.persists && generated && !undone.reaches(position);
-    const bool evicts = core_->policy.store.evicts;
-    const bool given_up = position < undone.prompt_end && (undone.kept_each > 0 || undone.evicted_pages > 0);
-    const bool evicted = evicts && generated && position < undone.undo_floor;
-    const bool observed = position < undone.observed_end && (position > 0 || undone.kept_each > 0);
-    if (sums || choices || given_up || evicted || observed) {
-      throw error(errc::undo_depth,
-                  "cannot roll back from " + std::to_string(undone.tokens()) + " to " + std::to_string(position) +
-                      " tokens: " +
-                      (given_up   ? "the policy has given up tokens of the prompt"
-                       : observed ? "at " + std::to_string(undone.observed_end) +
-                                        " tokens the policy has given some up, or added up the attention that they got"
-                                  : "config.undo_tokens is " + std::to_string(core_->limits.undo_tokens) +
-                                        ", counted from the longest that the sequence ever was"));
-    }
-    core_->roll_back(undone, position);
+    auto& going_back = expect_open(seq);
+    ZOOMR_EXPECTS(position >= 0 && position <= going_back.tokens(), "rollback: position must lie within the sequence");
+    expect_rollback(core_->policy, going_back, position, core_->limits, core_->sizes.records > 0,
+                    !core_->sizes.persists || going_back.reaches(position));
+    core_->roll_back(going_back, position);
   }
 
-  /// Committed tokens.
-  index tokens(sequence seq) const { return expect_open(seq).tokens(); }
-  /// Closed segments, ascending; valid until the sequence changes.
-  view<const segment> segments(sequence seq) const { return expect_open(seq).segments; }
-  /// True until the end of the prompt is committed.
-  bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }
-  /// What the arena of a tiered store has done: on the device, to be copied when the caller likes.
-  const arena_counts* tiers() const requires tiered_store<store_type> { return core_->arrays.arena.counts; }
+  /// What the arena of a tiered placement has done: on the device, to be copied when the caller likes.
+  const arena_counts* tiers() const requires tiered_placement<placement_type> { return core_->arrays.arena.counts; }
   /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
-  const device_arrays<Policy, T>& arrays() const { return core_->arrays; }
-  const device_table& table(index pass) const { return core_->on_device[pass]; }
+  const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
+  const detail::device_table& table(index_t pass) const { return core_->on_device[pass]; }
 
  private:
-  static void check(const shape& model, const Policy& policy, const config& limits, index splits) {
-    const char* problem = cache_problem(model, policy, limits);
-    if (problem == nullptr) problem = device_sizes::problem(policy, limits);
+  using base::core_, base::expect_idle, base::expect_open;
+
+  static void check(const shape& model, const Policy& policy, const config& limits, index_t splits) {
+    const char* problem = detail::cache_problem(model, policy, limits);
+    if (problem == nullptr) problem = detail::device_sizes::problem(policy, limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }
-    if constexpr (std::derived_from<decltype(Policy::summarize), typical_keys>) {
-      using scratch = summary_scratch<typical_keys>;
-      if (problem == nullptr && (policy.segment.longest > scratch::most_tokens || HeadDim > scratch::most_dims)) {
-        problem = "device_cache: typical_keys takes segments of at most 1024 tokens and keys of 256 dimensions";
+    if constexpr (Policy::selects) {
+      if (problem == nullptr && !fits_scratch<summarizer_type>(policy.segment.longest, HeadDim)) {
+        problem = "device_cache: the policy's summarizer takes shorter segments, or keys of fewer dimensions";
       }
     }
-    if constexpr (tiered_store<store_type>) {
+    if constexpr (tiered_placement<placement_type>) {
       const std::int64_t blocks = std::int64_t{pages_for(limits.pool())} * model.layers;
       if (problem == nullptr && limits.tiers.file > 0) problem = "device_cache: there is no file under the host's tier";
       if (problem == nullptr && blocks > 1 << 25) problem = "device_cache: a tiered pool has at most 2^25 blocks";
@@ -221,44 +201,20 @@ class device_cache {
     ZOOMR_EXPECTS(problem == nullptr, problem);
   }
 
-  static byte_count capacity(const shape& model, const Policy& policy, const config& limits, index splits) {
-    using core = device_core<Policy, T>;
+  static byte_count capacity(const shape& model, const Policy& policy, const config& limits, index_t splits) {
+    using core = detail::device_core<Policy, T>;
     const byte_count made = core::bytes_of(core::sized(model, policy, limits, splits));
     ZOOMR_EXPECTS(made < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
     return made;
   }
 
-  void expect_idle() const { ZOOMR_EXPECTS(!core_->stepping, "a step is in progress: commit or drop it first"); }
-
-  device_sequence<Policy>& expect_open(sequence seq) const { return zoomr::expect_open(core_->states, seq); }
-
   void plan_item(const step_item& item) {
-    index before = 0;
-    index remembered = 0;
-    for (const device_item& earlier : core_->items) {
-      before += earlier.plan.tokens;
-      remembered += earlier.plan.prompt ? std::min(earlier.plan.tokens, core_->sizes.remembered) : 0;
-    }
     const auto& stepped = core_->state(item.seq.id);
-    device_item made;
-    made.plan = plan(core_->policy, stepped, stepped.last_choice(), item, core_->limits, core_->sizes.segments,
-                     view<planned_token>(core_->planned).slice(before, core_->limits.step_tokens));
-    made.plan.planned = made.plan.packed = before;
-    made.plan.remembered = remembered;
+    const detail::device_sizes& sizes = core_->sizes;
+    detail::device_item& made = core_->step.add(core_->policy, stepped, stepped.last_choice(), item, core_->limits,
+                                                sizes.segments, sizes.remembered);
     made.place = core_->next_place(item.seq.id);
-    core_->items.push_back(made);
   }
-
-  void take_pages() {
-    zoomr::take_pages(
-        core_->stock, core_->items,
-        [&](const device_item& item) {
-          return core_->state(item.plan.seq).slot_end(item.plan.first + item.plan.tokens);
-        },
-        [&](const device_item& item) -> std::vector<index>& { return core_->state(item.plan.seq).pages; });
-  }
-
-  std::unique_ptr<device_core<Policy, T>> core_;
 };
 
 }  // namespace v0

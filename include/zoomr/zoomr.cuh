@@ -2,7 +2,7 @@
 // L7. All of zoomr, host and device.
 #pragma once
 
-#include <zoomr/cache/device_calibration.cuh>
 #include <zoomr/device_cache.cuh>
-#include <zoomr/math/top_k.cuh>
+#include <zoomr/math/row_top_k.cuh>
+#include <zoomr/paging/calibration.cuh>
 #include <zoomr/zoomr.hpp>

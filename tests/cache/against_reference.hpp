@@ -10,25 +10,25 @@ namespace zoomr_test {
 
 /// How many runs were compared, and how many had to stop at a close call: it must stay rare.
 struct comparison {
-  index runs = 0;
-  index stopped = 0;
+  index_t ranges = 0;
+  index_t stopped = 0;
   std::int64_t queries = 0;  // compared
   double worst = 0;          // largest difference of an output, as a share of what is allowed
 };
 
 /// Outputs and lse of one query against double-precision attention over the positions that the cache recorded.
-inline void check_output(const token_result& got, const reference::history& past, std::size_t row, index position,
-                         index pass, const auto& final_pass, comparison& all) {
+inline void check_output(const token_result& got, const reference::history& past, std::size_t row, index_t position,
+                         index_t pass, const auto& final_pass, comparison& all) {
   const shape& m = past.model;
-  const auto layer = static_cast<index>(row) / m.heads;
-  const auto head = static_cast<index>(row) % m.heads;
-  const index kv_head = head / (m.heads / m.kv_heads);
-  const auto pass_of = [&](index t) { return t == position ? pass : final_pass(t); };
-  const std::vector<index>& positions = got.attended[row];
+  const auto layer = static_cast<index_t>(row) / m.heads;
+  const auto head = static_cast<index_t>(row) % m.heads;
+  const index_t kv_head = head / (m.heads / m.kv_heads);
+  const auto pass_of = [&](index_t t) { return t == position ? pass : final_pass(t); };
+  const std::vector<index_t>& positions = got.attended[row];
   const reference::attention wanted = reference::attend(
       positions, past.query(position, layer, head, pass), m.head_dim,
-      [&](index t) { return past.key(t, layer, kv_head, pass_of(t)); },
-      [&](index t) { return past.value(t, layer, kv_head, pass_of(t)); });
+      [&](index_t t) { return past.key(t, layer, kv_head, pass_of(t)); },
+      [&](index_t t) { return past.value(t, layer, kv_head, pass_of(t)); });
   const double allowed = tolerance::end_to_end(m.head_dim, wanted.largest_logit, static_cast<double>(positions.size()));
   CAPTURE(position);
   CAPTURE(wanted.lse);
@@ -36,8 +36,8 @@ inline void check_output(const token_result& got, const reference::history& past
   CAPTURE(allowed);
   CHECK(tolerance::within(got.lse.numbers[row], wanted.lse, allowed * (1 + std::abs(wanted.lse))));
   const float* out = got.out.numbers.data() + row * static_cast<std::size_t>(m.head_dim);
-  index wrong = -1;  // dimension
-  for (index d = 0; d < m.head_dim; ++d) {
+  index_t wrong = -1;  // dimension
+  for (index_t d = 0; d < m.head_dim; ++d) {
     const double right = wanted.out[static_cast<std::size_t>(d)];
     if (!tolerance::within(out[d], right, allowed * wanted.largest_value)) wrong = d;
     if (!std::isnan(right) && wanted.largest_value > 0) {
@@ -57,17 +57,17 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   plays.play_plainly();
   reference::history past = history_of<T>(says, limits.key_scale, limits.value_scale);
   past.exact = exact;
-  const reference::replay<Policy> right(policy, past, limits.dense_below);
-  ++all.runs;
+  const reference::replay<Policy> right(policy, past, limits.min_sparse_context);
+  ++all.ranges;
 
   const auto found = plays.cache.segments(plays.at(0).seq);
   REQUIRE(std::vector<zoomr::segment>(found.begin(), found.end()) == right.segments());
 
-  const auto pass_of = [&](index t) { return right.final_pass(t); };
+  const auto pass_of = [&](index_t t) { return right.final_pass(t); };
   for (const auto& [at, got] : plays.at(0).log) {
     if (at.first < says.prompt) continue;
-    const index position = at.first;
-    const index pass = at.second;
+    const index_t position = at.first;
+    const index_t pass = at.second;
     CAPTURE(position);
     CAPTURE(pass);
     const auto wanted = right.attended().find(at);
@@ -101,9 +101,9 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
 
 /// Stopped runs must be rare, and something must have been compared.
 inline void check_rarely_stopped(const std::string& what, const comparison& all) {
-  MESSAGE(what << ": " << all.runs << " runs, " << all.queries << " queries, " << all.stopped
+  MESSAGE(what << ": " << all.ranges << " runs, " << all.queries << " queries, " << all.stopped
                << " stopped at a close call, largest difference " << all.worst << " of what is allowed");
-  CHECK(all.stopped * 50 <= all.runs);
+  CHECK(all.stopped * 50 <= all.ranges);
   CHECK(all.queries > 0);
 }
 

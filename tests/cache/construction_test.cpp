@@ -3,7 +3,7 @@
 // are refused rather than wrapped.
 #include <cache/small_policies.hpp>
 #include <cache/tiered_limits.hpp>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 #include <support/allocations.hpp>
@@ -23,11 +23,11 @@ constexpr shape model{2, 4, 2, 8};
 
 zoomr::config small_limits() {
   zoomr::config made;
-  made.sequences = 2;
-  made.tokens = 72;
-  made.segments = 40;
-  made.step_tokens = 64;
-  made.undo_tokens = 9;
+  made.max_sequences = 2;
+  made.max_tokens = 72;
+  made.max_segments = 40;
+  made.max_batched_tokens = 64;
+  made.rollback_tokens = 9;
   made.classes = classes;
   return made;
 }
@@ -79,7 +79,7 @@ void check_construction(const char* name, const Policy& policy, const zoomr::con
   CHECK(fail_each([&] { zoomr::kv_cache<Policy>::bytes(model, policy, limits); }) == 0);
   allocations::made = 0;
   zoomr::config refused = limits;
-  refused.segments = -1;
+  refused.max_segments = -1;
   for (std::int64_t fails = 0; fails < 4; ++fails) {
     CAPTURE(fails);
     bool in_words = false;
@@ -99,10 +99,10 @@ void check_construction(const char* name, const Policy& policy, const zoomr::con
   }
 }
 
-template <class Policy, class Store>
-void check_tiers(const char* name, const Policy& policy, Store store) {
+template <class Policy, class Placement>
+void check_tiers(const char* name, const Policy& policy, Placement placement) {
   static temporary_folder folder;
-  const auto moved = with_store(policy, store);
+  const auto moved = with_placement(policy, placement);
   const auto made = [&] {
     const std::string path = folder.path();
     using policy_type = std::remove_const_t<decltype(moved)>;
@@ -119,43 +119,43 @@ template <class Policy>
 long double reference_bytes(const shape& m, const Policy& policy, const zoomr::config& c) {
   using real = long double;
   constexpr real index_bytes = 4, float_bytes = 4;
-  const real layers = m.layers, heads = m.heads, dim = m.head_dim, lanes = layers * m.kv_heads;
+  const real layers = m.layers, heads = m.heads, dim = m.head_dim, kv_lanes = layers * m.kv_heads;
   const real group = heads / m.kv_heads;
-  const real sequences = c.sequences, tokens = c.tokens;
-  const real undo = std::min(c.undo_tokens, c.tokens);
+  const real sequences = c.max_sequences, tokens = c.max_tokens;
+  const real undo = std::min(c.rollback_tokens, c.max_tokens);
   const real page_count = [&] {
     const real all = c.pool_tokens > 0 ? real{1} * c.pool_tokens : sequences * std::ceil(tokens / 16) * 16;
     return std::ceil(std::min(all, real{2147483647}) / 16);
   }();
   constexpr bool segmented = !std::same_as<decltype(policy.segment), zoomr::unsegmented>;
-  const real segments = !segmented        ? 0
-                        : c.segments == 0 ? std::floor(tokens / 4) + 8
-                                          : std::min(real{1} * c.segments, tokens);
+  const real segments = !segmented            ? 0
+                        : c.max_segments == 0 ? std::floor(tokens / 4) + 8
+                                              : std::min(real{1} * c.max_segments, tokens);
   real kept = 0, noted = 0, remembered = 0, carried = 0;
   bool reads_keys = false;
-  if constexpr (decltype(policy.retain)::observes) {
-    const real most = policy.retain.kept(c.tokens);
+  if constexpr (decltype(policy.evict)::observes) {
+    const real most = policy.evict.kept(c.max_tokens);
     kept = most >= tokens ? 0 : policy.zone.prompt ? tokens : most;
-    if constexpr (decltype(policy.retain)::while_decoding) {
-      if (kept > 0) noted = policy.retain.observed(std::min<index>(policy.retain.every, c.tokens));
+    if constexpr (decltype(policy.evict)::while_decoding) {
+      if (kept > 0) noted = policy.evict.observed(std::min<index_t>(policy.evict.every, c.max_tokens));
     }
-    if (kept > 0 && decltype(policy.retain)::accumulates) carried = tokens;
+    if (kept > 0 && decltype(policy.evict)::accumulates) carried = tokens;
     if (kept > 0 && carried == 0 && !policy.zone.prompt) {
-      remembered = std::min(policy.retain.observed(c.tokens) + undo, tokens);
+      remembered = std::min(policy.evict.observed(c.max_tokens) + undo, tokens);
     }
-    reads_keys = decltype(policy.retain)::reads_keys;
+    reads_keys = decltype(policy.evict)::reads_keys;
   }
   real summary = 0, selection_rows = 0, parts = 0, records = 1, log = 0;
   bool persists = false;
   if constexpr (Policy::selects) {
     using made = typename decltype(policy.summarize)::summary;
     summary = dim * made::rows * real{sizeof(zoomr::summary_number<decltype(policy.summarize)>)};
-    const real rows_of[] = {1, layers, lanes, layers * heads};
-    selection_rows = rows_of[static_cast<std::size_t>(policy.agree.per)];
+    const real rows_of[] = {1, layers, kv_lanes, layers * heads};
+    selection_rows = rows_of[static_cast<std::size_t>(policy.aggregate.per)];
     const bool drifts = policy.refresh.drift() >= -1.0f;
-    parts = (decltype(policy.ask)::sums ? 1 : 0) + (drifts ? 1 : 0);
+    parts = (decltype(policy.query)::sums ? 1 : 0) + (drifts ? 1 : 0);
     records = undo + 1;
-    persists = !decltype(policy.refresh)::each_token || policy.agree.per == zoomr::scope::sequence;
+    persists = !decltype(policy.refresh)::each_token || policy.aggregate.per == zoomr::scope::sequence;
     real exceptions = segments;
     if constexpr (requires { policy.select.most_segments(); }) {
       const bool all = policy.zone.summaries == zoomr::summaries_attended::candidates;
@@ -166,42 +166,43 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real query = layers * heads * dim * float_bytes;
   const real row = segments + real{sizeof(zoomr::selection_row)};
   const real state_bytes = real{sizeof(zoomr::segment)} + real{sizeof(typename decltype(policy.segment)::state)};
-  const real of_sequence = tokens + (std::ceil(tokens / 16) + lanes * kept + log) * index_bytes +
+  const real of_sequence = tokens + (std::ceil(tokens / 16) + kv_lanes * kept + log) * index_bytes +
                            segments * state_bytes + 2 * layers * heads * carried * float_bytes +
                            (noted + remembered) * query + selection_rows * row + parts * records * query +
-                           segments * lanes * summary;
-  const real drafts = std::min(real{1} * c.step_tokens, sequences * c.draft_tokens);
-  const real runs = 2 * segments + 2;
+                           segments * kv_lanes * summary;
+  const real drafts = std::min(real{1} * c.max_batched_tokens, sequences * c.max_draft_tokens);
+  const real ranges = 2 * segments + 2;
   real cue = 0, cue_made = 0;
   if constexpr (zoomr::block_summarizer<decltype(policy.summarize)>) {
-    cue = std::min<index>(policy.segment.longest, c.tokens);
+    cue = std::min<index_t>(policy.segment.longest, c.max_tokens);
     cue_made = dim * decltype(policy.summarize)::summary::rows;
   }
   const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * heads) + dim * float_bytes;
   const real observing = (kept > 0 ? tokens : 0) * ((2 + group + (reads_keys ? dim : 0)) * float_bytes + 8);
-  const real shared =
-      choosing + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
-      std::min(real{1} * c.step_tokens, sequences * remembered) * query + 16 * std::ceil(layers / 64) +
-      (persists ? sequences * (query + selection_rows * row) : 0) + c.step_tokens * real{sizeof(zoomr::planned_token)} +
-      c.step_tokens * heads * real{sizeof(zoomr::attention_state)} + runs * real{sizeof(zoomr::run)} * (1 + group) +
-      cue * (dim + 2) * float_bytes + cue_made * float_bytes;
-  return sequences * of_sequence + shared + page_count * (index_bytes + 2 * lanes * 16 * dim * 4);
+  const real shared = choosing + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
+                      std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
+                      16 * std::ceil(layers / 64) + (persists ? sequences * (query + selection_rows * row) : 0) +
+                      c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
+                      c.max_batched_tokens * heads * real{sizeof(zoomr::attention_state)} +
+                      ranges * real{sizeof(zoomr::token_range)} * (1 + group) + cue * (dim + 2) * float_bytes +
+                      cue_made * float_bytes;
+  return sequences * of_sequence + shared + page_count * (index_bytes + 2 * kv_lanes * 16 * dim * 4);
 }
 
-index any_size(dice& random, index most) {
-  const index bits = random.between(0, 31);
+index_t any_size(dice& random, index_t most) {
+  const index_t bits = random.between(0, 31);
   const std::int64_t made = (std::int64_t{1} << bits) - random.between(0, 1) + random.between(0, 3);
-  return static_cast<index>(std::clamp<std::int64_t>(random.chance(15) ? most : made, 1, most));
+  return static_cast<index_t>(std::clamp<std::int64_t>(random.chance(15) ? most : made, 1, most));
 }
 
 template <class Policy>
 void check_sizes(const char* name, const Policy& policy) {
   CAPTURE(std::string(name));
   dice random(31);
-  index refused = 0;
-  index accepted = 0;
-  constexpr index most = 1 << 30;
-  for (index round = 0; round < 4000; ++round) {
+  index_t refused = 0;
+  index_t accepted = 0;
+  constexpr index_t most = 1 << 30;
+  for (index_t round = 0; round < 4000; ++round) {
     CAPTURE(round);
     shape m;
     m.layers = any_size(random, 1024);
@@ -209,13 +210,13 @@ void check_sizes(const char* name, const Policy& policy) {
     m.heads = m.kv_heads * random.between(1, 1024 / m.kv_heads);
     m.head_dim = 8 * any_size(random, 32);
     zoomr::config c;
-    c.sequences = any_size(random, most);
-    c.tokens = any_size(random, most);
+    c.max_sequences = any_size(random, most);
+    c.max_tokens = any_size(random, most);
     c.pool_tokens = random.chance(50) ? 0 : any_size(random, zoomr::unlimited);
-    c.segments = random.chance(50) ? 0 : any_size(random, zoomr::unlimited);
-    c.step_tokens = any_size(random, zoomr::unlimited);
-    c.draft_tokens = any_size(random, zoomr::unlimited);
-    c.undo_tokens = random.chance(30) ? 0 : any_size(random, zoomr::unlimited);
+    c.max_segments = random.chance(50) ? 0 : any_size(random, zoomr::unlimited);
+    c.max_batched_tokens = any_size(random, zoomr::unlimited);
+    c.max_draft_tokens = any_size(random, zoomr::unlimited);
+    c.rollback_tokens = random.chance(30) ? 0 : any_size(random, zoomr::unlimited);
     const long double expected = reference_bytes(m, policy, c);
     try {
       const zoomr::memory_use use = zoomr::kv_cache<Policy>::bytes(m, policy, c);
@@ -247,15 +248,15 @@ TEST_CASE(
   check_construction("infllm", small::infllm, limits);
 }
 
-TEST_CASE("the same of a tiered store, over host memory and over a file") {
+TEST_CASE("the same of a tiered placement, over host memory and over a file") {
   check_tiers("quest", small::quest, zoomr::tiered<>{});
-  check_tiers("sentence_kv", small::sentence_kv, zoomr::tiered<zoomr::least_recent, zoomr::transfers_at_once>{});
+  check_tiers("sentence_kv", small::sentence_kv, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
 }
 
 TEST_CASE("memory that cannot be had, though it may be asked for") {
   zoomr::config limits;
-  limits.tokens = 1 << 16;
-  limits.sequences = 1 << 10;
+  limits.max_tokens = 1 << 16;
+  limits.max_sequences = 1 << 10;
   CHECK_THROWS_AS(
       (zoomr::kv_cache<std::remove_const_t<decltype(small::full)>>({1024, 1024, 1024, 256}, small::full, limits)),
       zoomr::error);

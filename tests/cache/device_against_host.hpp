@@ -9,16 +9,16 @@
 
 namespace zoomr_test {
 
-inline constexpr index tokens = 96;
-inline constexpr index undo = 24;
+inline constexpr index_t tokens = 96;
+inline constexpr index_t undo = 24;
 inline constexpr shape model{2, 4, 2, 8};
 
 template <class Policy>
 using device_player = player<Policy, float, device_as_host<Policy, float, 8, 2>>;
 
 /// Some of the next tokens of a prompt.
-inline part next_chunk(dice& random, const tape& says, index v, index now) {
-  const index count = random.between(1, says.prompt - now);
+inline part next_chunk(dice& random, const tape& says, index_t v, index_t now) {
+  const index_t count = random.between(1, says.prompt - now);
   return {v, says.between(now, now + count), now + count == says.prompt};
 }
 
@@ -27,13 +27,13 @@ template <class Player, class Policy>
 void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
   dice random(seed);
   const tape& says = *plays.at(0).says;
-  index longest = 0;
+  index_t longest = 0;
   while (!plays.done()) {
-    const index now = plays.tokens();
+    const index_t now = plays.tokens();
     longest = std::max(longest, now);
     const auto until = random.chance(12)
                            ? random.one_of(std::array{fate::dropped_at_once, fate::dropped_between_layers,
-                                                      fate::dropped_after_pass, fate::dropped_after_again})
+                                                      fate::dropped_after_pass, fate::dropped_after_first_pass})
                            : fate::committed;
     if (now < says.prompt) {
       plays.play({next_chunk(random, says, 0, now)}, until);
@@ -45,23 +45,23 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
     longest = std::max(longest, plays.tokens());
     const bool stays = least_rollback(policy, says.prompt, plays.tokens() + 3) <= plays.tokens();
     if (random.chance(15) && stays &&
-        plays.tokens() + 3 <= tokens) {  // other text, which closes other segments, is committed and undone
-      const index before = plays.tokens();
-      for (index count = random.between(1, 3); count > 0; --count) {
+        plays.tokens() + 3 <= tokens) {  // other text, which closes other segments, is committed and rolled back
+      const index_t before = plays.tokens();
+      for (index_t count = random.between(1, 3); count > 0; --count) {
         plays.play({{0, {random.chance(50) ? delimiter_id : random.between(1, 30)}, false, true}});
         longest = std::max(longest, plays.tokens());
       }
       plays.rollback(0, std::max(before, longest - undo));
-      if (plays.tokens() > before) throw std::logic_error("a detour went too far to be undone");
+      if (plays.tokens() > before) throw std::logic_error("a detour went too far to be rolled back");
     }
-    const index to = std::max({says.prompt, longest - undo, plays.tokens() - random.between(0, undo),
-                               least_rollback(policy, says.prompt, longest)});
+    const index_t to = std::max({says.prompt, longest - undo, plays.tokens() - random.between(0, undo),
+                                 least_rollback(policy, says.prompt, longest)});
     if (random.chance(10)) plays.rollback(0, std::min(to, plays.tokens()));
   }
 }
 
 /// @param rounding  what outputs may differ by, beyond the order of summation
-inline void compare(const result_log& host, const result_log& device, index head_dim = 8, double rounding = 0.0) {
+inline void compare(const result_log& host, const result_log& device, index_t head_dim = 8, double rounding = 0.0) {
   REQUIRE(host.size() == device.size());
   for (const auto& [place, expected] : host) {
     CAPTURE(place.first);
@@ -86,12 +86,12 @@ inline void compare(const result_log& host, const result_log& device, index head
 /// @param fixed   steps after the prompt are as for a graph
 /// @param prompt  its tokens; 0: some
 template <class Policy>
-void check(const Policy& policy, kind look, markup text, std::uint64_t seed, bool fixed = false, index prompt = 0) {
+void check(const Policy& policy, kind look, markup text, std::uint64_t seed, bool fixed = false, index_t prompt = 0) {
   INFO("seed ", seed);
-  if (prompt == 0) prompt = static_cast<index>(20 + seed * 7 % 20);
+  if (prompt == 0) prompt = static_cast<index_t>(20 + seed * 7 % 20);
   const tape says = make_tape(model, look, text, tokens, prompt, seed);
   zoomr::config limits = limits_for(tokens);
-  limits.dense_below = seed % 3 == 0 && !policy.store.evicts ? 47 : 0;
+  limits.min_sparse_context = seed % 3 == 0 && !policy.placement.frees_unreachable ? 47 : 0;
   player<Policy> host(model, policy, limits);
   device_player<Policy> device(model, policy, limits);
   device.cache.fixed = fixed;
@@ -109,16 +109,16 @@ void check(const Policy& policy, kind look, markup text, std::uint64_t seed, boo
 template <class Player>
 void play_together(Player& plays, std::uint64_t seed) {
   dice random(seed);
-  const auto next_of = [&](index v) {
+  const auto next_of = [&](index_t v) {
     const tape& says = *plays.at(v).says;
-    const index now = plays.tokens(v);
+    const index_t now = plays.tokens(v);
     if (now >= says.prompt) return plays.next(v, random.between(1, 3));
     return next_chunk(random, says, v, now);
   };
-  for (index v = 0; v < 2; ++v) plays.play({next_of(v)});
+  for (index_t v = 0; v < 2; ++v) plays.play({next_of(v)});
   for (;;) {
     std::vector<part> parts;
-    for (index v = 0; v < 3; ++v) {
+    for (index_t v = 0; v < 3; ++v) {
       if (!plays.done(v) && random.chance(70)) parts.push_back(next_of(v));
     }
     if (!parts.empty()) plays.play(parts);
@@ -130,7 +130,7 @@ template <class Policy>
 void check_together(const Policy& policy, std::uint64_t seed) {
   INFO("seed ", seed);
   zoomr::config limits = limits_for(60, 3);
-  limits.step_tokens = 48;  // fewer than all prompts close
+  limits.max_batched_tokens = 48;  // fewer than all prompts close
   player<Policy> host(model, policy, limits);
   device_player<Policy> device(model, policy, limits);
   std::vector<tape> says;
@@ -140,7 +140,7 @@ void check_together(const Policy& policy, std::uint64_t seed) {
   for (const tape& one : says) host.open(one), device.open(one);
   play_together(host, seed);
   play_together(device, seed);
-  for (index v = 0; v < 3; ++v) compare(host.at(v).log, device.at(v).log);
+  for (index_t v = 0; v < 3; ++v) compare(host.at(v).log, device.at(v).log);
 }
 
 }  // namespace zoomr_test

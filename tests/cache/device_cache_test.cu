@@ -9,19 +9,19 @@
 namespace zoomr_test {
 namespace {
 
-// SentenceKV without retention: the running mean of queries asks.
+// SentenceKV without eviction: the running mean of queries asks.
 inline constexpr auto running_sentences =
     zoomr::compose(zoomr::sentences{.longest = 20}, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::running_mean{},
                    zoomr::fill_budget{.tokens = 40}, zoomr::every_token{.everything_until = 1},
                    zoomr::zones{.sinks = 4, .recent = 6, .open = 30});
-inline constexpr auto each_head = with(running_sentences, [](auto& p) { p.agree.per = zoomr::scope::head; });
+inline constexpr auto each_head = with(running_sentences, [](auto& p) { p.aggregate.per = zoomr::scope::head; });
 inline constexpr auto in_16_bits = zoomr::compose(
     zoomr::fixed_pages{.longest = 5}, zoomr::stored_as<zoomr::bfloat16>(zoomr::key_box{}), zoomr::box_bound{},
-    zoomr::best_segments{.segments = 4}, zoomr::every_token{}, zoomr::zones{.sinks = 4, .recent = 6});
+    zoomr::top_k{.segments = 4}, zoomr::every_token{}, zoomr::zones{.sinks = 4, .recent = 6});
 inline constexpr auto typical_in_16_bits = zoomr::compose(
     zoomr::sentences{.longest = 9}, zoomr::stored_as<zoomr::float16>(zoomr::typical_keys{.keys = 3}), zoomr::mean_dot{},
     zoomr::fill_budget{.tokens = 30}, zoomr::boundaries{}, zoomr::zones{.sinks = 4, .recent = 6});
-inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::layer; });
+inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::layer; });
 
 /// Three texts of four; the last is fed as a graph would be.
 template <class Policy>
@@ -70,11 +70,11 @@ TEST_CASE("an index of 16 bits") {
 }
 TEST_CASE("on drift: for each KV head, each layer, each head, all layers") {
   check_texts(small::drifting);
-  check(with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::layer, p.refresh.cosine = 0.8f; }),
+  check(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::layer, p.refresh.cosine = 0.8f; }),
         kind::uniform, markup::sentences, 9);
-  check(with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
+  check(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
         kind::uniform, markup::pairs, 10);
-  const auto for_all = with(small::drifting, [](auto& p) { p.agree.per = zoomr::scope::sequence; });
+  const auto for_all = with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; });
   check(for_all, kind::uniform, markup::sentences, 9, true);
   check(for_all, kind::peaked, markup::stray, 10);
   check(with(for_all, [](auto& p) { p.zone.dense_layers = 1; }), kind::uniform, markup::sentences, 11);
@@ -106,10 +106,10 @@ TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, th
     play_wildly(device, policy, seed);
     compare(host.at(0).log, device.at(0).log, 64, tolerance::rounded_weights(7, tokens) + tolerance::rounded(7));
   };
-  check_wide(std::integral_constant<index, 8>{}, small::quest, markup::sentences, 3);
-  check_wide(std::integral_constant<index, 4>{}, small::quest, markup::sentences, 3);
-  check_wide(std::integral_constant<index, 4>{}, small::zoomr_mass, markup::pairs, 4);
-  check_wide(std::integral_constant<index, 1>{}, small::zoomr_focus, markup::pairs, 5);
+  check_wide(std::integral_constant<index_t, 8>{}, small::quest, markup::sentences, 3);
+  check_wide(std::integral_constant<index_t, 4>{}, small::quest, markup::sentences, 3);
+  check_wide(std::integral_constant<index_t, 4>{}, small::zoomr_mass, markup::pairs, 4);
+  check_wide(std::integral_constant<index_t, 1>{}, small::zoomr_focus, markup::pairs, 5);
 }
 TEST_CASE("each head alone, its tokens split over blocks") {
   constexpr shape split{2, 4, 2, 64};  // a tile is 32 tokens

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device cache with the calls of the host's, so that the same drivers play it: what they give is copied to the
-// device, what they get is copied back, and the runs that the device has found become a trace. It waits for what an
+// device, what they get is copied back, and the ranges that the device has found become a trace. It waits for what an
 // engine waits for, and no longer: for the outputs of a pass when all its layers are enqueued; for nothing after a
 // commit, nor between the chunks of a prompt whose outputs nobody wants, unless the cache is not ready.
 #pragma once
@@ -21,7 +21,7 @@ namespace zoomr_test {
 inline zoomr::transfer_plan plan_of_caches;
 
 /// @tparam Number  what keys, values, queries and outputs are on the device
-template <class Policy, class T, index HeadDim, index Group, class Number = float>
+template <class Policy, class T, index_t HeadDim, index_t Group, class Number = float>
 class device_as_host {
  public:
   using cache_type = zoomr::device_cache<Policy, T, HeadDim, Group>;
@@ -30,28 +30,28 @@ class device_as_host {
    public:
     step_type(device_as_host& cache, typename cache_type::step_type step) : cache_(cache), step_(std::move(step)) {}
 
-    index tokens() const { return step_.tokens(); }
-    index tokens(index item) const { return step_.tokens(item); }
-    index position(index item) const { return step_.position(item); }
-    bool active(index item) const { return step_.active(item); }
-    index packed(index item) const { return step_.packed(item); }
-    index items() const { return step_.items(); }
-    index passes() const { return step_.passes(); }
+    index_t tokens() const { return step_.tokens(); }
+    index_t taken(index_t item) const { return step_.taken(item); }
+    index_t position(index_t item) const { return step_.position(item); }
+    bool active(index_t item) const { return step_.active(item); }
+    index_t packed(index_t item) const { return step_.packed(item); }
+    index_t items() const { return step_.items(); }
+    index_t passes() const { return step_.passes(); }
 
-    void append(index layer, view<const float, 3> keys, view<const float, 3> values) {
+    void append(index_t layer, view<const float, 3> keys, view<const float, 3> values) {
       if (!started_) pass_ == 0 ? step_.start(zoomr::stream{}) : step_.restart(zoomr::stream{});
       started_ = true;
       auto& k = cache_.kept(copied(keys));
       auto& v = cache_.kept(copied(values));
       step_.append(layer, on_device(k, keys), on_device(v, values), zoomr::stream{});
     }
-    void observe(index layer, view<const float, 3> queries) {
+    void observe(index_t layer, view<const float, 3> queries) {
       auto& q = cache_.kept(copied(queries));
       step_.observe(layer, on_device(q, queries), zoomr::stream{});
     }
-    void attend(index layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) {
+    void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) {
       auto& q = cache_.kept(copied(queries));
-      const index tokens = room(out.extent(0));
+      const index_t tokens = room(out.extent(0));
       auto& o = cache_.kept(
           std::vector<Number>(static_cast<std::size_t>(tokens * out.stride(0)), zoomr::from_float<Number>(77.0f)));
       auto& l = cache_.kept(std::vector<float>(static_cast<std::size_t>(tokens * lse.stride(0)), 77.0f));
@@ -81,17 +81,17 @@ class device_as_host {
       for (const auto& each : std::exchange(arriving_, {})) each();
       cache_.done();
     }
-    bool again(view<const index> accepted) {
-      if (!step_.again(accepted)) return false;
+    bool needs_second_pass(view<const index_t> accepted) {
+      if (!step_.needs_second_pass(accepted)) return false;
       pass_ = 1;
       started_ = false;
       return true;
     }
-    void commit(view<const index> accepted) { step_.commit(accepted, zoomr::stream{}); }
+    void commit(view<const index_t> accepted) { step_.commit(accepted, zoomr::stream{}); }
 
    private:
     // Room for the tokens of any step, as a graph needs it; what is behind this step's tokens is NaN.
-    index room(index tokens) const { return std::max(tokens, cache_.cache_.arrays().sizes.decode_tokens); }
+    index_t room(index_t tokens) const { return std::max(tokens, cache_.cache_.arrays().sizes.decode_tokens); }
     std::vector<Number> copied(view<const float, 3> numbers) const {
       std::vector<Number> made(static_cast<std::size_t>(room(numbers.extent(0)) * numbers.stride(0)),
                                zoomr::from_float<Number>(zoomr::not_a_number));
@@ -105,7 +105,7 @@ class device_as_host {
 
     device_as_host& cache_;
     typename cache_type::step_type step_;
-    index pass_ = 0;
+    index_t pass_ = 0;
     bool started_ = false;
     std::vector<std::function<void()>> arriving_;
   };
@@ -115,7 +115,7 @@ class device_as_host {
         memory_(static_cast<std::int64_t>(memory_bytes_), std::byte{0xff}),
         details_(poisoned(cache_type::host_bytes(model, policy, limits) + 1)),
         cache_(model, policy, limits, aligned(), zoomr::stream{}, splits,
-               zoomr::tiered_store<decltype(policy.store)> ? details_->data() : nullptr, plan_of_caches) {}
+               zoomr::tiered_placement<decltype(policy.placement)> ? details_->data() : nullptr, plan_of_caches) {}
 
   const shape& model() const { return cache_.model(); }
   zoomr::sequence open() { return cache_.open(); }
@@ -124,11 +124,11 @@ class device_as_host {
     if (!cache_.ready()) cache_.wait();
     return {*this, cache_.begin(items, fixed && after_prompt(items))};
   }
-  void rollback(zoomr::sequence seq, index position) { cache_.rollback(seq, position); }
-  index tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
+  void rollback(zoomr::sequence seq, index_t position) { cache_.rollback(seq, position); }
+  index_t tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
   void trace(zoomr::attention_trace* into) { trace_ = into; }
 
-  /// What the arena of a tiered store has done so far.
+  /// What the arena of a tiered placement has done so far.
   zoomr::arena_counts tiers() { return read(cache_.tiers(), 0, memory_.values()); }
 
   cache_type& cache() { return cache_; }
@@ -136,7 +136,7 @@ class device_as_host {
   bool fixed = false;  // steps after the prompt are begun as for a graph
 
  private:
-  static constexpr index splits = 3;
+  static constexpr index_t splits = 3;
 
   // Memory on the device that work which was enqueued reads or writes; until the outputs of a later pass have come.
   template <class Object>
@@ -174,29 +174,30 @@ class device_as_host {
     return value;
   }
 
-  // Turns the runs of a layer into records, head by head.
-  void record(index layer, bool second_pass, const std::vector<std::byte>& all) {
+  // Turns the ranges of a layer into records, head by head.
+  void record(index_t layer, bool second_pass, const std::vector<std::byte>& all) {
     const auto& a = cache_.arrays();
     const auto read = [&](const auto* p, std::int64_t at) { return this->read(p, at, all); };
-    const zoomr::device_table table = cache_.table(second_pass ? 1 : 0);
+    const zoomr::detail::device_table table = cache_.table(second_pass ? 1 : 0);
     const shape& m = model();
-    for (index t = 0; t < read(table.counts, 0).tokens; ++t) {
-      const zoomr::device_token token = read(table.tokens, t);
+    for (index_t t = 0; t < read(table.counts, 0).tokens; ++t) {
+      const zoomr::detail::device_token token = read(table.tokens, t);
       if (token.prompt) continue;
-      for (index head = 0; head < m.heads; ++head) {
-        const index row = a.sizes.layer_rows == 1 ? 0 : a.sizes.layer_rows == m.heads ? head : head / m.group();
+      for (index_t head = 0; head < m.heads; ++head) {
+        const index_t row = a.sizes.layer_rows == 1 ? 0 : a.sizes.layer_rows == m.heads ? head : head / m.group();
         const std::int64_t at = a.token_row(t, row);
         const zoomr::attended_size size = read(a.read, at);
         zoomr::attended_record made{token.sequence, token.position, layer, head, second_pass, {}};
-        index counted = 0;
-        for (index r = 0; r < size.runs; ++r) {
-          const zoomr::run one = read(a.runs, at * a.sizes.most_runs() + r);
-          if (read(a.before, at * a.sizes.most_runs() + r) != counted) throw std::logic_error("`before` is wrong");
-          for (index slot = one.first; slot < one.last; ++slot) {
+        index_t counted = 0;
+        for (index_t r = 0; r < size.ranges; ++r) {
+          const zoomr::token_range one = read(a.ranges, at * a.sizes.most_ranges() + r);
+          if (read(a.before, at * a.sizes.most_ranges() + r) != counted) throw std::logic_error("`before` is wrong");
+          for (index_t slot = one.first; slot < one.last; ++slot) {
             const bool kept = slot < token.held.kept;
-            const index lane = layer * m.kv_heads + head / m.group();
-            made.positions.push_back(kept ? read(a.retained.kept_of(token.sequence, lane, token.held.kept).data(), slot)
-                                          : slot - token.held.kept + token.held.compacted_end);
+            const index_t kv_lane = layer * m.kv_heads + head / m.group();
+            made.positions.push_back(
+                kept ? read(a.eviction.kept_of(token.sequence, kv_lane, token.held.kept).data(), slot)
+                     : slot - token.held.kept + token.held.compacted_end);
           }
           counted += one.size();
         }
@@ -215,7 +216,7 @@ class device_as_host {
 
   std::size_t memory_bytes_;
   device_array<std::byte> memory_;
-  std::unique_ptr<zoomr::pinned_memory> details_;  // of a tiered store
+  std::unique_ptr<zoomr::pinned_memory> details_;  // of a tiered placement
   cache_type cache_;
   std::vector<std::shared_ptr<void>> kept_;
   zoomr::attention_trace* trace_ = nullptr;

@@ -41,12 +41,12 @@ struct on_device {
         out(40 * 4 * 8, 0.0f),
         cache(of_device, small::snapkv, limits, aligned(), stream{}, 2) {}
   void* aligned() { return memory.data() + (256 - reinterpret_cast<std::uintptr_t>(memory.data()) % 256) % 256; }
-  zoomr::view<const float, 3> kv(index tokens) { return {given.data(), {tokens, 2, 8}}; }
-  zoomr::view<const float, 3> q(index tokens) { return {given.data(), {tokens, 4, 8}}; }
-  zoomr::view<float, 3> o(index tokens) { return {out.data(), {tokens, 4, 8}}; }
+  zoomr::view<const float, 3> kv(index_t tokens) { return {given.data(), {tokens, 2, 8}}; }
+  zoomr::view<const float, 3> q(index_t tokens) { return {given.data(), {tokens, 4, 8}}; }
+  zoomr::view<float, 3> o(index_t tokens) { return {out.data(), {tokens, 4, 8}}; }
 
   template <class Step>
-  void layer(Step& step, index at, index tokens) {
+  void layer(Step& step, index_t at, index_t tokens) {
     step.append(at, kv(tokens), kv(tokens), on);
     step.attend(at, q(tokens), o(tokens), {}, on);
   }
@@ -89,10 +89,10 @@ TEST_CASE("calls of a device step that are forgotten, come twice or out of order
   step.attend(1, given.q(1), given.o(1), {}, given.on);
   CHECK(mistake_of([&] { step.commit(2, given.on); }) ==
         "zoomr: commit: 2 tokens of item 0 are accepted, wanted 0 ... 1");
-  CHECK(!step.again(0));
+  CHECK(!step.needs_second_pass(0));
   CHECK(mistake_of([&] { step.commit(1, given.on); }) ==
-        "zoomr: commit: `again` was told that 0 tokens of item 0 are accepted, not 1");
-  CHECK(!step.again(1));
+        "zoomr: commit: `needs_second_pass` was told that 0 tokens of item 0 are accepted, not 1");
+  CHECK(!step.needs_second_pass(1));
   step.commit(1, given.on);
   CHECK(given.cache.tokens(seq) == 13);
 }
@@ -104,7 +104,7 @@ TEST_CASE("of a step for a graph all calls are made, or none, which a graph has 
   {
     auto step = given.cache.begin(seq, one, false, true);
     step.start(given.on);
-    const index any = given.cache.arrays().sizes.decode_tokens;
+    const index_t any = given.cache.arrays().sizes.decode_tokens;
     CHECK(mistake_of([&] { given.layer(step, 0, any - 1); }).find("wanted [" + std::to_string(any)) !=
           std::string::npos);
     given.layer(step, 0, any);
@@ -129,7 +129,7 @@ TEST_CASE("a device cache refuses sequences that were closed, ids without a clas
   {
     auto step = given.cache.begin(seq, many);
     step.start(given.on);
-    for (index layer = 0; layer < 2; ++layer) step.append(layer, given.kv(40), given.kv(40), given.on);
+    for (index_t layer = 0; layer < 2; ++layer) step.append(layer, given.kv(40), given.kv(40), given.on);
     step.commit(40, given.on);
   }
   CHECK(mistake_of([&] { given.cache.begin(seq, one, true); }).find("from token 33 on") != std::string::npos);

@@ -2,7 +2,7 @@
 // What a device cache says that it needs: for any config it is right in magnitude, or refused; nothing wraps.
 #include <cache/small_policies.hpp>
 #include <zoomr/device_cache.cuh>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 #include <support/inputs.hpp>
@@ -13,30 +13,30 @@
 namespace zoomr_test {
 namespace {
 
-constexpr index head_dim = 64;
-constexpr index group = 2;
+constexpr index_t head_dim = 64;
+constexpr index_t group = 2;
 
-index any_count(dice& random, index most) {
+index_t any_count(dice& random, index_t most) {
   const std::int64_t made = (std::int64_t{1} << random.between(0, 31)) + random.between(-1, 2);
-  return static_cast<index>(std::clamp<std::int64_t>(random.chance(15) ? most : made, 1, most));
+  return static_cast<index_t>(std::clamp<std::int64_t>(random.chance(15) ? most : made, 1, most));
 }
 
 /// The largest arrays of a device cache of floats, in a number that does not wrap.
 template <class Policy>
 long double largest_arrays(const shape& m, const Policy& policy, const zoomr::config& c) {
   using real = long double;
-  const real tokens = c.tokens, sequences = c.sequences, undo = std::min(c.undo_tokens, c.tokens);
+  const real tokens = c.max_tokens, sequences = c.max_sequences, undo = std::min(c.rollback_tokens, c.max_tokens);
   const real segments = std::same_as<decltype(policy.segment), zoomr::unsegmented> ? 0 : c.most_segments();
-  const real decoding = std::min(real{1} * c.step_tokens, sequences * c.draft_tokens);
+  const real decoding = std::min(real{1} * c.max_batched_tokens, sequences * c.max_draft_tokens);
   const real query = real{1} * m.layers * m.heads * head_dim;
-  real made = real{1} * zoomr::pages_for(c.pool()) * 16 * 2 * m.lanes() * head_dim * 4;
+  real made = real{1} * zoomr::pages_for(c.pool()) * 16 * 2 * m.kv_lanes() * head_dim * 4;
   if constexpr (Policy::selects) {
-    made += sequences * m.lanes() * segments * head_dim * decltype(policy.summarize)::summary::rows * 4;
-    if (decltype(policy.ask)::sums) made += sequences * (undo + 1 + c.draft_tokens) * query * 4;
+    made += sequences * m.kv_lanes() * segments * head_dim * decltype(policy.summarize)::summary::rows * 4;
+    if (decltype(policy.query)::sums) made += sequences * (undo + 1 + c.max_draft_tokens) * query * 4;
     made += decoding * m.heads * segments * 4;
   }
-  if constexpr (decltype(policy.retain)::observes) {
-    if (policy.retain.kept(c.tokens) < c.tokens && decltype(policy.retain)::accumulates) {
+  if constexpr (decltype(policy.evict)::observes) {
+    if (policy.evict.kept(c.max_tokens) < c.max_tokens && decltype(policy.evict)::accumulates) {
       made += 2 * sequences * m.layers * m.heads * tokens * 4;
     }
   }
@@ -48,22 +48,22 @@ void check_sizes(const char* name, const Policy& policy) {
   using cache_type = zoomr::device_cache<Policy, float, head_dim, group>;
   CAPTURE(std::string(name));
   dice random(32);
-  index accepted = 0;
-  index too_large = 0;
-  index too_many = 0;
-  for (index round = 0; round < 4000; ++round) {
+  index_t accepted = 0;
+  index_t too_large = 0;
+  index_t too_many = 0;
+  for (index_t round = 0; round < 4000; ++round) {
     CAPTURE(round);
     shape m{any_count(random, 1024), 0, any_count(random, 512), head_dim};
     m.heads = m.kv_heads * group;
     zoomr::config c;
     const bool moderate = random.chance(50);  // so that most numbers are numbers
-    c.sequences = any_count(random, moderate ? 64 : 1 << 30);
-    c.tokens = any_count(random, 1 << 30);
+    c.max_sequences = any_count(random, moderate ? 64 : 1 << 30);
+    c.max_tokens = any_count(random, 1 << 30);
     c.pool_tokens = random.chance(50) ? 0 : any_count(random, zoomr::unlimited);
-    c.segments = random.chance(50) ? 0 : any_count(random, moderate ? 1 << 20 : zoomr::unlimited);
-    c.step_tokens = any_count(random, moderate ? 1 << 16 : zoomr::unlimited);
-    c.draft_tokens = any_count(random, moderate ? 64 : zoomr::unlimited);
-    c.undo_tokens = random.chance(30) ? 0 : any_count(random, moderate ? 1 << 20 : zoomr::unlimited);
+    c.max_segments = random.chance(50) ? 0 : any_count(random, moderate ? 1 << 20 : zoomr::unlimited);
+    c.max_batched_tokens = any_count(random, moderate ? 1 << 16 : zoomr::unlimited);
+    c.max_draft_tokens = any_count(random, moderate ? 64 : zoomr::unlimited);
+    c.rollback_tokens = random.chance(30) ? 0 : any_count(random, moderate ? 1 << 20 : zoomr::unlimited);
     const long double least = largest_arrays(m, policy, c);
     try {
       const auto needed = static_cast<long double>(cache_type::bytes(m, policy, c));
@@ -93,12 +93,12 @@ TEST_CASE("bytes of a device cache are right for any config, or refused: nothing
   check_sizes("h2o", small::h2o);
 }
 
-TEST_CASE("pinned memory of a tiered store, too") {
-  const auto policy = with_store(small::full, zoomr::tiered<>{});
+TEST_CASE("pinned memory of a tiered placement, too") {
+  const auto policy = with_placement(small::full, zoomr::tiered<>{});
   using cache_type = zoomr::device_cache<std::remove_const_t<decltype(policy)>, float, head_dim, group>;
   zoomr::config limits;
-  limits.tokens = 1 << 30;
-  limits.sequences = 1;
+  limits.max_tokens = 1 << 30;
+  limits.max_sequences = 1;
   CHECK(cache_type::host_bytes({1, 2, 1, head_dim}, policy, limits) == (zoomr::byte_count{1} << 30) * 2 * head_dim * 4);
   limits.pool_tokens = zoomr::unlimited;
   CHECK(cache_type::host_bytes({1024, 1024, 512, head_dim}, policy, limits) == zoomr::byte_count{1} << 59);

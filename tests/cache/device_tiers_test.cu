@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device cache over a tiered store has the bits of one whose details all lie on the device, whatever its arena holds.
+// A device cache over a tiered placement has the bits of one whose details all lie on the device, whatever its arena
+// holds.
 #include <cache/arena_limits.hpp>
 #include <cache/device_against_host.hpp>
 #include <cache/small_policies.hpp>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 #include <support/mutations.hpp>
@@ -13,8 +14,8 @@
 namespace zoomr_test {
 namespace {
 
-inline constexpr auto each_kv_head = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::kv_head; });
-inline constexpr auto each_head = with(small::quest, [](auto& p) { p.agree.per = zoomr::scope::head; });
+inline constexpr auto each_kv_head = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::kv_head; });
+inline constexpr auto each_head = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::head; });
 
 /// Calls body(schedule) with what goes on beside a layer done before the layer, after it, and in between.
 template <class Body>
@@ -35,18 +36,18 @@ void in_side_orders(Body body) {
 inline void same_bits(const result_log& expected, const result_log& got) { REQUIRE(difference(expected, got) == ""); }
 
 template <class Policy>
-void check_tiers(const Policy& policy, kind look, markup text, std::uint64_t seed, std::vector<index> sizes,
+void check_tiers(const Policy& policy, kind look, markup text, std::uint64_t seed, std::vector<index_t> sizes,
                  bool fixed = false) {
   INFO("seed ", seed);
-  const tape says = make_tape(model, look, text, tokens, static_cast<index>(20 + seed * 7 % 20), seed);
+  const tape says = make_tape(model, look, text, tokens, static_cast<index_t>(20 + seed * 7 % 20), seed);
   zoomr::config limits = limits_for(tokens);
-  limits.dense_below = seed % 3 == 0 ? 47 : 0;
+  limits.min_sparse_context = seed % 3 == 0 ? 47 : 0;
   device_player<Policy> resident(model, policy, limits);
   resident.cache.fixed = fixed;
   resident.open(says);
   play_wildly(resident, policy, seed);
-  const auto moved = with_store(policy, zoomr::tiered<>{});
-  for (const index slots : sizes) {
+  const auto moved = with_placement(policy, zoomr::tiered<>{});
+  for (const index_t slots : sizes) {
     CAPTURE(slots);
     const zoomr::config tiers = arena_limits(moved, limits, slots);
 #if defined(ZOOMR_SIMT)
@@ -82,7 +83,7 @@ TEST_CASE("sentence_box, and quest for each KV head or each head") {
   check_tiers(each_kv_head, kind::peaked, markup::stray, 8, {2}, true);
   check_tiers(each_head, kind::ties, markup::stray, 9, {1000});
 }
-TEST_CASE("tokens are given up in the host's memory, and in the arena's copies") {
+TEST_CASE("tokens are evicted in the host's memory, and in the arena's copies") {
   check_tiers(small::snapkv, kind::uniform, markup::stray, 10, {5, 1000});
   check_tiers(small::sentence_kv, kind::peaked, markup::sentences, 11, {9});
   check_tiers(small::r_kv, kind::uniform, markup::stray, 12, {3, 1000});
@@ -103,19 +104,19 @@ void check_prefetching(const Policy& policy, markup text, bool fixed = false) {
     plays.cache.fixed = fixed;
     plays.open(says);
     plays.play_plainly();
-    if constexpr (zoomr::tiered_store<decltype(of.store)>) *counts = plays.cache.tiers();
+    if constexpr (zoomr::tiered_placement<decltype(of.placement)>) *counts = plays.cache.tiers();
     return plays.at(0).log;
   };
   const auto resident = played(policy, limits, nullptr);
-  auto moved = with_store(policy, zoomr::tiered<>{});
-  for (const index slots : {1, 3, 7, 12}) {
+  auto moved = with_placement(policy, zoomr::tiered<>{});
+  for (const index_t slots : {1, 3, 7, 12}) {
     CAPTURE(slots);
     const zoomr::config tiers = arena_limits(moved, limits, slots, three);
-    moved.store.prefetch = false;
+    moved.placement.prefetch = false;
     zoomr::arena_counts without;
     same_bits(resident, played(moved, tiers, &without));
     CHECK(without.prefetched == 0);
-    moved.store.prefetch = true;
+    moved.placement.prefetch = true;
     in_side_orders([&](int order) {
       CAPTURE(order);
       zoomr::arena_counts with;
@@ -139,13 +140,13 @@ TEST_CASE("what the next layer reads comes while this one is attended") {
 }
 
 TEST_CASE("what a row reads is known before, unless it chooses in that very layer") {
-  const auto known = [](const auto& policy, index layer, auto change) {
-    zoomr::device_token token;
+  const auto known = [](const auto& policy, index_t layer, auto change) {
+    zoomr::detail::device_token token;
     token.chooses = 3;
     change(token);
-    return zoomr::known_before(policy, token, layer);
+    return zoomr::detail::known_before(policy, token, layer);
   };
-  const auto as_it_is = [](zoomr::device_token&) {};
+  const auto as_it_is = [](zoomr::detail::device_token&) {};
   CHECK(!known(each_kv_head, 1, as_it_is));
   CHECK(!known(small::zoomr_focus, 1, as_it_is));
   CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.chooses = -1; }));
@@ -160,33 +161,33 @@ TEST_CASE("what a row reads is known before, unless it chooses in that very laye
 }
 
 TEST_CASE("what is asked for ahead is asked for once, and leaves the places of the layer being read alone") {
-  using policy_type = std::remove_cvref_t<decltype(with_store(small::full, zoomr::tiered<>{}))>;
-  constexpr index pages = 12, slots = 4;
+  using policy_type = std::remove_cvref_t<decltype(with_placement(small::full, zoomr::tiered<>{}))>;
+  constexpr index_t pages = 12, slots = 4;
   constexpr unsigned pass = 7;
   for (const bool prompt : {true, false}) {
-    std::vector<zoomr::device_token> three(3);
-    for (index t = 0; t < 3; ++t) {  // a draft, or a chunk, of sequence 1 at slots 46, 47, 48: pages 0 ... 3
-      zoomr::device_token& token = three[static_cast<std::size_t>(t)];
+    std::vector<zoomr::detail::device_token> three(3);
+    for (index_t t = 0; t < 3; ++t) {  // a draft, or a chunk, of sequence 1 at slots 46, 47, 48: pages 0 ... 3
+      zoomr::detail::device_token& token = three[static_cast<std::size_t>(t)];
       token.sequence = 1, token.position = token.slot = 46 + t, token.row = t;
       token.zone = {20, 30, 47 + t};  // pages 0, 1 and from 1 on
       token.prompt = prompt;
     }
-    zoomr::device_counts listed;
+    zoomr::detail::device_counts listed;
     listed.tokens = 3;
-    std::vector<index> page_table(8, 11), slot_of(std::size_t{2 * pages});
-    for (index at = 0; at < 4; ++at) page_table[static_cast<std::size_t>(4 + at)] = 9 - 2 * at;
+    std::vector<index_t> page_table(8, 11), slot_of(std::size_t{2 * pages});
+    for (index_t at = 0; at < 4; ++at) page_table[static_cast<std::size_t>(4 + at)] = 9 - 2 * at;
     slot_of[pages + 7] = 3;  // page 1 of the sequence, in layer 1, lies in slot 2
     slot_of[5] = 1;          // page 2 in layer 0
 
-    device_array<zoomr::device_token> tokens_there(three);
-    device_array<zoomr::device_counts> listed_there(1, listed);
-    device_array<index> page_table_there(page_table), slot_of_there(slot_of), places(8, -7);
+    device_array<zoomr::detail::device_token> tokens_there(three);
+    device_array<zoomr::detail::device_counts> listed_there(1, listed);
+    device_array<index_t> page_table_there(page_table), slot_of_there(slot_of), places(8, -7);
     device_array<unsigned> used(slots, pass), asked(8, 2 * pass), came_for(slots, 0u);
     device_array<zoomr::arena_wish> wishes(8, zoomr::arena_wish{-1, -1});
     zoomr::arena_counts counts;
     counts.pass = pass;
     device_array<zoomr::arena_counts> counts_there(1, counts);
-    zoomr::device_arrays<policy_type, float> arrays;
+    zoomr::detail::device_arrays<policy_type, float> arrays;
     arrays.sizes.model = {2, 4, 2, 8};
     arrays.sizes.pages = pages, arrays.sizes.sequence_pages = 4, arrays.sizes.layer_rows = 1;
     arrays.table.tokens = tokens_there.data(), arrays.table.counts = listed_there.data();
@@ -195,51 +196,51 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     arena.slots = slots, arena.used = used.data(), arena.asked = asked.data(), arena.came_for = came_for.data();
     arena.slot_of = slot_of_there.data(), arena.places = places.data(), arena.wishes = wishes.data();
     arena.counts = counts_there.data();
-    zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream{}, zoomr::expect_pages_kernel<policy_type, float>,
-                  with_store(small::full, zoomr::tiered<>{}), arrays, 1);
+    zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream{}, zoomr::detail::expect_pages_kernel<policy_type, float>,
+                  with_placement(small::full, zoomr::tiered<>{}), arrays, 1);
 
     const zoomr::arena_counts after = counts_there.values()[0];
     REQUIRE(after.wishes == 3);
-    std::set<index> wished, entries;
+    std::set<index_t> wished, entries;
     for (std::size_t w = 0; w < 3; ++w) {
       wished.insert(wishes.values()[w].page);
       entries.insert(wishes.values()[w].entry);
     }
-    CHECK((wished == std::set<index>{9, 5, 3} && entries == std::set<index>{4, 6, 7}));
+    CHECK((wished == std::set<index_t>{9, 5, 3} && entries == std::set<index_t>{4, 6, 7}));
     CHECK(used.values() == std::vector<unsigned>{pass, pass, pass + 1, pass});
-    CHECK(places.values() == std::vector<index>(8, -7));
+    CHECK(places.values() == std::vector<index_t>(8, -7));
     CHECK((after.found == 0 && after.prefetched_hits == 0 && after.pass == pass));
   }
 }
 
 TEST_CASE("what comes ahead takes half of the arena at most, the slots that would go first, and none that is read") {
-  using policy_type = std::remove_cvref_t<decltype(with_store(small::full, zoomr::tiered<>{}))>;
-  constexpr index layers = 3, pages = 40, entries = 64;
+  using policy_type = std::remove_cvref_t<decltype(with_placement(small::full, zoomr::tiered<>{}))>;
+  constexpr index_t layers = 3, pages = 40, entries = 64;
   constexpr unsigned pass = 100;  // what is being read
   dice random(5);
   for (int i = 0; i < 60; ++i) {
-    const index slots = random.between(1, 23);
-    const index asked = random.between(0, 30);
+    const index_t slots = random.between(1, 23);
+    const index_t asked = random.between(0, 30);
     CAPTURE(slots);
     CAPTURE(asked);
     std::vector<unsigned> used;
-    std::vector<index> block_in, slot_of(std::size_t{layers * pages});
-    for (index slot = 0; slot < slots; ++slot) {
+    std::vector<index_t> block_in, slot_of(std::size_t{layers * pages});
+    for (index_t slot = 0; slot < slots; ++slot) {
       used.push_back(static_cast<unsigned>(random.between(i % 3 == 0 ? 95 : 0, pass + 1)));
       block_in.push_back(slot + 1);  // of layer 0
       slot_of[static_cast<std::size_t>(slot)] = slot + 1;
     }
     std::vector<zoomr::arena_wish> wishes(std::size_t{entries});
-    for (index w = 0; w < asked; ++w) wishes[static_cast<std::size_t>(w)] = {2 * w, 39 - w};
+    for (index_t w = 0; w < asked; ++w) wishes[static_cast<std::size_t>(w)] = {2 * w, 39 - w};
     zoomr::arena_counts counts;
     counts.pass = pass;
     counts.wishes = asked;
 
     device_array<unsigned> used_there(used), came_for(slots, 0u);
-    device_array<index> block_in_there(block_in), slot_of_there(slot_of), given(slots, -1), places(entries, -7);
+    device_array<index_t> block_in_there(block_in), slot_of_there(slot_of), given(slots, -1), places(entries, -7);
     device_array<zoomr::arena_wish> wishes_there(wishes);
     device_array<zoomr::arena_counts> counts_there(1, counts);
-    zoomr::device_arrays<policy_type, float> arrays;
+    zoomr::detail::device_arrays<policy_type, float> arrays;
     arrays.sizes.model = {layers, 4, 2, 8};
     arrays.sizes.pages = pages;
     arrays.arena.slots = slots;
@@ -247,29 +248,29 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
     arrays.arena.block_in = block_in_there.data(), arrays.arena.slot_of = slot_of_there.data();
     arrays.arena.given = given.data(), arrays.arena.places = places.data();
     arrays.arena.wishes = wishes_there.data(), arrays.arena.counts = counts_there.data();
-    zoomr::launch({dim3(1), dim3(32)}, zoomr::stream{}, zoomr::place_pages_kernel<float>, arrays, 1, true);
+    zoomr::launch({dim3(1), dim3(32)}, zoomr::stream{}, zoomr::detail::place_pages_kernel<float>, arrays, 1, true);
 
     // The rule in words: passed over by its layer, the longer the sooner, then the latest layers first.
-    const auto goes_after = [&](index slot) {
-      const index age = static_cast<index>(pass + 1 - used[static_cast<std::size_t>(slot)]);
-      index doublings = 0;
+    const auto goes_after = [&](index_t slot) {
+      const index_t age = static_cast<index_t>(pass + 1 - used[static_cast<std::size_t>(slot)]);
+      index_t doublings = 0;
       while ((layers << doublings) <= age) ++doublings;
       return doublings > 0 ? -doublings : age;
     };
-    std::vector<index> may_go;
-    for (index slot = 0; slot < slots; ++slot) {
+    std::vector<index_t> may_go;
+    for (index_t slot = 0; slot < slots; ++slot) {
       if (used[static_cast<std::size_t>(slot)] < pass) may_go.push_back(slot);
     }
-    std::stable_sort(may_go.begin(), may_go.end(), [&](index a, index b) { return goes_after(a) < goes_after(b); });
+    std::stable_sort(may_go.begin(), may_go.end(), [&](index_t a, index_t b) { return goes_after(a) < goes_after(b); });
     const auto most = static_cast<std::size_t>(std::min(asked, slots / 2));
     if (may_go.size() > most) may_go.resize(most);
     std::sort(may_go.begin(), may_go.end());
     const zoomr::arena_counts after = counts_there.values()[0];
-    REQUIRE(after.fetched == static_cast<index>(may_go.size()));
+    REQUIRE(after.fetched == static_cast<index_t>(may_go.size()));
     CHECK(after.prefetched == may_go.size());
     CHECK(after.pass == pass);
     CHECK((after.wishes == 0 && after.hits + after.misses == 0));
-    CHECK(places.values() == std::vector<index>(std::size_t{entries}, -7));
+    CHECK(places.values() == std::vector<index_t>(std::size_t{entries}, -7));
     for (std::size_t g = 0; g < may_go.size(); ++g) {
       const auto slot = static_cast<std::size_t>(may_go[g]);
       CHECK(given.values()[g] == may_go[g]);
@@ -290,7 +291,7 @@ TEST_CASE("no barrier of placing can be left out") {
     return plays.at(0).log;
   };
   const zoomr::config limits = limits_for(56);
-  const auto moved = with_store(small::full, zoomr::tiered<>{});
+  const auto moved = with_placement(small::full, zoomr::tiered<>{});
   const zoomr::config tiers = arena_limits(moved, limits, 5);
   const auto expected = logged(small::full, limits);
   const auto plays_the_same = [&] { return difference(expected, logged(moved, tiers)) == ""; };
@@ -299,9 +300,9 @@ TEST_CASE("no barrier of placing can be left out") {
     CHECK(plays_the_same());
   });
 #if defined(ZOOMR_SIMT)
-  index found = 0;
+  index_t found = 0;
   for_each_barrier_left_out(plays_the_same, [&](const left_out_barrier& one) {
-    if (one.barrier.find("device_fetching.cuh") == std::string::npos) return;
+    if (one.barrier.find("fetching.cuh") == std::string::npos) return;
     CAPTURE(one.barrier);
     CHECK(one.noticed);
     ++found;
@@ -312,7 +313,7 @@ TEST_CASE("no barrier of placing can be left out") {
 
 TEST_CASE("several sequences share an arena, prompts beside drafts") {
   const auto play = [](auto policy, zoomr::config limits) {
-    limits.step_tokens = 48;
+    limits.max_batched_tokens = 48;
     device_player<decltype(policy)> plays(model, policy, limits);
     std::vector<tape> says;
     for (std::uint64_t v = 0; v < 3; ++v) {
@@ -321,19 +322,19 @@ TEST_CASE("several sequences share an arena, prompts beside drafts") {
     for (const tape& one : says) plays.open(one);
     play_together(plays, 10);
     std::vector<result_log> logs;
-    for (index v = 0; v < 3; ++v) logs.push_back(plays.at(v).log);
+    for (index_t v = 0; v < 3; ++v) logs.push_back(plays.at(v).log);
     return logs;
   };
-  const auto moved = with_store(small::quest, zoomr::tiered<>{});
+  const auto moved = with_placement(small::quest, zoomr::tiered<>{});
   zoomr::config limits = limits_for(60, 3);
-  limits.step_tokens = 48;
+  limits.max_batched_tokens = 48;
   const auto expected = play(small::quest, limits);
   const auto got = play(moved, arena_limits(moved, limits, 3));
   for (std::size_t v = 0; v < 3; ++v) same_bits(expected[v], got[v]);
 }
 
 TEST_CASE("what cannot work is refused with one sentence") {
-  const auto moved = with_store(small::quest, zoomr::tiered<>{});
+  const auto moved = with_placement(small::quest, zoomr::tiered<>{});
   using cache_type = zoomr::device_cache<std::remove_const_t<decltype(moved)>, float, 8, 2>;
   const auto refused = [&](const zoomr::config& limits) {
     try {

@@ -2,8 +2,8 @@
 // How pages come is a matter of time alone; and what calibration finds follows from the times that it has taken.
 #include <cache/arena_limits.hpp>
 #include <cache/small_policies.hpp>
-#include <zoomr/cache/device_calibration.cuh>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/paging/calibration.cuh>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 
@@ -24,19 +24,19 @@ template <class Policy>
 void check_plans(const Policy& policy, markup text) {
   const tape says = make_tape(model, kind::peaked, text, 60, 40, 31);
   const zoomr::config limits = limits_for(60);
-  const auto moved = with_store(policy, zoomr::tiered<>{});
+  const auto moved = with_placement(policy, zoomr::tiered<>{});
   const auto played = [&](const auto& of, const zoomr::config& with, zoomr::arena_counts* counts) {
     device_player<std::remove_cvref_t<decltype(of)>> plays(model, of, with);
     plays.open(says);
     plays.play_plainly();
-    if constexpr (zoomr::tiered_store<decltype(of.store)>) *counts = plays.cache.tiers();
+    if constexpr (zoomr::tiered_placement<decltype(of.placement)>) *counts = plays.cache.tiers();
     return plays.at(0).log;
   };
   const auto resident = played(policy, limits, nullptr);
   const zoomr::config tiers = arena_limits(moved, limits, 6);
   zoomr::arena_counts before;
   CHECK(difference(resident, played(moved, tiers, &before)) == "");
-  for (const index blocks : {1, 3, 5000}) {
+  for (const index_t blocks : {1, 3, 5000}) {
     CAPTURE(blocks);
     const scoped_plan plan({.fetch_blocks = blocks});
     zoomr::arena_counts counts;
@@ -51,7 +51,7 @@ void check_plans(const Policy& policy, markup text) {
   CHECK((counts.far == counts.misses && counts.hits == 0 && counts.prefetched == 0));
 }
 
-std::string refusal(index kv_heads, double reads, void* memory, void* details) {
+std::string refusal(index_t kv_heads, double reads, void* memory, void* details) {
   try {
     zoomr::calibrate_transfers<float, 8, 2, float>(kv_heads, reads, memory, details, zoomr::stream{});
     return "";
@@ -69,7 +69,7 @@ TEST_CASE("a plan changes no bits, and one without fetching reads everything whe
 
 TEST_CASE("a plan without blocks is refused") {
   const scoped_plan plan({.fetch_blocks = 0});
-  const auto moved = with_store(small::full, zoomr::tiered<>{});
+  const auto moved = with_placement(small::full, zoomr::tiered<>{});
   using player_type = device_player<std::remove_const_t<decltype(moved)>>;
   CHECK_THROWS_WITH_AS(player_type(model, moved, arena_limits(moved, limits_for(tokens), 4)),
                        doctest::Contains("at least one block that fetches"), zoomr::precondition_error);
@@ -102,7 +102,7 @@ TEST_CASE("calibration copies and reads all of its pages, and nothing beside the
   for (const unsigned blocks : {1u, 3u, 20u}) {
     device_array<float> from(sent), to(count * numbers + 1, -1.0f);
     zoomr::launch({dim3(blocks), dim3(64)}, zoomr::stream{}, zoomr::calibration::copy_pages_kernel<float>,
-                  static_cast<const float*>(from.data()), to.data(), static_cast<index>(count),
+                  static_cast<const float*>(from.data()), to.data(), static_cast<index_t>(count),
                   static_cast<std::int64_t>(numbers));
     std::vector<float> came = to.values();
     CHECK(came.back() == -1.0f);

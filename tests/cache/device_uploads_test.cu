@@ -13,9 +13,10 @@ using cache_type = zoomr::device_cache<policy_type, float, 8, 2>;
 
 /// A cache whose steps are enqueued on a stream of its own, with numbers that never change.
 struct ahead {
-  static constexpr index step_tokens = 8;
+  static constexpr index_t max_batched_tokens = 8;
   device_array<std::byte> memory;
-  device_array<float> numbers{step_tokens * 4 * 8, 0.5f}, out{step_tokens * 4 * 8, 0.0f}, lse{step_tokens * 4, 0.0f};
+  device_array<float> numbers{max_batched_tokens * 4 * 8, 0.5f}, out{max_batched_tokens * 4 * 8, 0.0f},
+      lse{max_batched_tokens * 4, 0.0f};
   zoomr::own_stream own;
   zoomr::stream on = own.get();
   cache_type cache;
@@ -23,7 +24,7 @@ struct ahead {
 
   static zoomr::config limits() {
     zoomr::config made = limits_for(64);
-    made.step_tokens = step_tokens;
+    made.max_batched_tokens = max_batched_tokens;
     return made;
   }
   ahead()
@@ -35,13 +36,15 @@ struct ahead {
     const std::vector<token_id> ids{1, 2};
     return cache.begin(seq, view<const token_id>(ids), prompt_ends, fixed);
   }
-  view<float, 3> of(device_array<float>& array, index heads) { return {array.data(), {step_tokens, heads, 8}}; }
+  view<float, 3> of(device_array<float>& array, index_t heads) {
+    return {array.data(), {max_batched_tokens, heads, 8}};
+  }
   void enqueue(cache_type::step_type& step) {
     step.start(on);
-    for (index layer = 0; layer < model.layers; ++layer) {
+    for (index_t layer = 0; layer < model.layers; ++layer) {
       step.append(layer, view<const float, 3>(of(numbers, 2)), view<const float, 3>(of(numbers, 2)), on);
-      step.attend(layer, view<const float, 3>(of(numbers, 4)), of(out, 4), view<float, 2>(lse.data(), {step_tokens, 4}),
-                  on);
+      step.attend(layer, view<const float, 3>(of(numbers, 4)), of(out, 4),
+                  view<float, 2>(lse.data(), {max_batched_tokens, 4}), on);
     }
   }
   void whole_step(bool prompt_ends = false) {
@@ -70,7 +73,7 @@ TEST_CASE("tables must be uploaded before a capture, not by it, and a step that 
     auto step = of.begin(false, true);  // a graph may have made all calls
     CHECK(refused([&] { step.commit(2, of.on); }).find("the device was not told of this pass") != std::string::npos);
     CHECK(of.cache.tokens(of.seq) == 2);
-    step.commit(0, of.on);  // of a step that is given up nothing need be known
+    step.commit(0, of.on);  // of a step that is evicted nothing need be known
   }
   stream_graph graph;
   {

@@ -21,15 +21,15 @@ using zoomr::view;
 struct tape {
   tensors numbers;
   std::vector<token_id> ids;
-  index prompt = 1;
+  index_t prompt = 1;
 
-  index size() const { return static_cast<index>(ids.size()); }
-  std::vector<token_id> between(index first, index last) const {
+  index_t size() const { return static_cast<index_t>(ids.size()); }
+  std::vector<token_id> between(index_t first, index_t last) const {
     return {ids.begin() + first, ids.begin() + std::min(last, size())};
   }
 };
 
-inline tape make_tape(const shape& model, kind look, markup text, index tokens, index prompt, std::uint64_t seed) {
+inline tape make_tape(const shape& model, kind look, markup text, index_t tokens, index_t prompt, std::uint64_t seed) {
   return {{model, look, mixed(seed)}, text_of(text, tokens, prompt, seed), prompt};
 }
 
@@ -44,14 +44,14 @@ struct bits_of {
 
 /// What one pass over one token gave.
 struct token_result {
-  std::vector<std::vector<index>> attended;  // [layers * heads]  empty in the prompt
-  bits_of out;                               // [layers, heads, head_dim]
-  bits_of lse;                               // [layers, heads]
+  std::vector<std::vector<index_t>> attended;  // [layers * heads]  empty in the prompt
+  bits_of out;                                 // [layers, heads, head_dim]
+  bits_of lse;                                 // [layers, heads]
   friend bool operator==(const token_result&, const token_result&) = default;
 };
 
 /// By position and pass.
-using result_log = std::map<std::pair<index, index>, token_result>;
+using result_log = std::map<std::pair<index_t, index_t>, token_result>;
 
 /// The first token and pass in which two logs differ, in words; empty if they are equal.
 inline std::string difference(const result_log& a, const result_log& b) {
@@ -68,11 +68,11 @@ inline std::string difference(const result_log& a, const result_log& b) {
 }
 
 /// How far a step gets before it is dropped; `committed`: not at all.
-enum class fate { committed, dropped_at_once, dropped_between_layers, dropped_after_pass, dropped_after_again };
+enum class fate { committed, dropped_at_once, dropped_between_layers, dropped_after_pass, dropped_after_first_pass };
 
 /// One item of a step: the next tokens of one sequence.
 struct part {
-  index voice = 0;
+  index_t voice = 0;
   std::vector<token_id> ids;
   bool prompt_ends = false;
   bool accept_all = false;  // commit the tokens even if they are not the tape's
@@ -95,22 +95,22 @@ class player {
   player(const player&) = delete;
   ~player();
 
-  index open(const tape& says);
-  voice& at(index v) { return voices[static_cast<std::size_t>(v)]; }
-  index tokens(index v = 0);
-  bool done(index v = 0);
+  index_t open(const tape& says);
+  voice& at(index_t v) { return voices[static_cast<std::size_t>(v)]; }
+  index_t tokens(index_t v = 0);
+  bool done(index_t v = 0);
 
   /// One step. Of a draft the longest prefix that the tape holds is accepted, unless `accept_all`.
   /// @return the number of accepted tokens of each part
-  std::vector<index> play(const std::vector<part>& parts, fate until = fate::committed);
+  std::vector<index_t> play(const std::vector<part>& parts, fate until = fate::committed);
 
   /// The prompt in one chunk, and then one token after the other up to `to`.
-  void play_plainly(index v = 0, index to = zoomr::unlimited);
+  void play_plainly(index_t v = 0, index_t to = zoomr::unlimited);
 
   /// The next `count` tokens of a tape after its prompt.
-  part next(index v, index count);
+  part next(index_t v, index_t count);
 
-  void rollback(index v, index to);
+  void rollback(index_t v, index_t to);
 
   Cache cache;
   std::vector<voice> voices;
@@ -119,21 +119,22 @@ class player {
   std::int64_t second_passes = 0;
   std::int64_t failures = 0;  // of items; nothing of them was accepted
   /// Changes the numbers of a token before they are appended; for poison.
-  void (*spoil)(token_id id, index position, index layer, index kv_head, float* key, float* value, index dim) = nullptr;
+  void (*spoil)(token_id id, index_t position, index_t layer, index_t kv_head, float* key, float* value,
+                index_t dim) = nullptr;
 
  private:
   using step_type = typename Cache::step_type;
 
-  index accepts(const std::vector<part>& parts, const step_type& step, index i);
-  void accept_nothing_failed(const step_type& step, std::vector<index>& accepted);
+  index_t accepts(const std::vector<part>& parts, const step_type& step, index_t i);
+  void accept_nothing_failed(const step_type& step, std::vector<index_t>& accepted);
 
   // False if the step is to be dropped on the way.
-  bool pass(step_type& step, const std::vector<part>& parts, index pass_number, std::vector<result_log>& logs,
+  bool pass(step_type& step, const std::vector<part>& parts, index_t pass_number, std::vector<result_log>& logs,
             fate until);
 
   // body(part, position, packed, id)
   template <class Body>
-  void for_each_token(const step_type& step, const std::vector<part>& parts, index pass_number, Body body) const;
+  void for_each_token(const step_type& step, const std::vector<part>& parts, index_t pass_number, Body body) const;
 
   zoomr::attention_trace trace_;
 };
@@ -148,44 +149,44 @@ template <class Policy, class T, class Cache>
 player<Policy, T, Cache>::~player() = default;
 
 template <class Policy, class T, class Cache>
-index player<Policy, T, Cache>::open(const tape& says) {
+index_t player<Policy, T, Cache>::open(const tape& says) {
   voices.push_back({cache.open(), &says, {}});
-  return static_cast<index>(voices.size()) - 1;
+  return static_cast<index_t>(voices.size()) - 1;
 }
 
 template <class Policy, class T, class Cache>
-index player<Policy, T, Cache>::tokens(index v) {
+index_t player<Policy, T, Cache>::tokens(index_t v) {
   return cache.tokens(at(v).seq);
 }
 
 template <class Policy, class T, class Cache>
-bool player<Policy, T, Cache>::done(index v) {
+bool player<Policy, T, Cache>::done(index_t v) {
   return tokens(v) == at(v).says->size();
 }
 
 template <class Policy, class T, class Cache>
-std::vector<index> player<Policy, T, Cache>::play(const std::vector<part>& parts, fate until) {
+std::vector<index_t> player<Policy, T, Cache>::play(const std::vector<part>& parts, fate until) {
   std::vector<zoomr::step_item> items;
   for (const part& p : parts) items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends});
   auto step = cache.begin(view<const zoomr::step_item>(items));
   if (until == fate::dropped_at_once) return {};
-  const index passes = step.passes();
-  std::vector<index> accepted;
-  std::vector<index> firsts;
-  for (index i = 0; i < step.items(); ++i)
+  const index_t passes = step.passes();
+  std::vector<index_t> accepted;
+  std::vector<index_t> firsts;
+  for (index_t i = 0; i < step.items(); ++i)
     accepted.push_back(accepts(parts, step, i)), firsts.push_back(step.position(i));
   std::vector<result_log> logs(parts.size());
   if (!pass(step, parts, 0, logs, until)) return {};
   if (until == fate::dropped_after_pass) return {};
   accept_nothing_failed(step, accepted);
-  if (step.again(view<const index>(accepted))) {
+  if (step.needs_second_pass(view<const index_t>(accepted))) {
     ++second_passes;
     if (passes != 2) throw std::logic_error("a second pass that was not announced");
     pass(step, parts, 1, logs, fate::committed);
   }
-  if (until == fate::dropped_after_again) return {};
+  if (until == fate::dropped_after_first_pass) return {};
   accept_nothing_failed(step, accepted);
-  step.commit(view<const index>(accepted));
+  step.commit(view<const index_t>(accepted));
   for (std::size_t i = 0; i < parts.size(); ++i) {
     for (auto& [place, result] : logs[i]) {
       if (place.first < firsts[i] + accepted[i]) at(parts[i].voice).log[place] = std::move(result);
@@ -195,31 +196,31 @@ std::vector<index> player<Policy, T, Cache>::play(const std::vector<part>& parts
 }
 
 template <class Policy, class T, class Cache>
-void player<Policy, T, Cache>::play_plainly(index v, index to) {
+void player<Policy, T, Cache>::play_plainly(index_t v, index_t to) {
   const tape& says = *at(v).says;
   if (tokens(v) < says.prompt) play({{v, says.between(tokens(v), says.prompt), true}});
   while (tokens(v) < std::min(to, says.size())) play({next(v, 1)});
 }
 
 template <class Policy, class T, class Cache>
-part player<Policy, T, Cache>::next(index v, index count) {
+part player<Policy, T, Cache>::next(index_t v, index_t count) {
   return {v, at(v).says->between(tokens(v), tokens(v) + count), false};
 }
 
 template <class Policy, class T, class Cache>
-void player<Policy, T, Cache>::rollback(index v, index to) {
+void player<Policy, T, Cache>::rollback(index_t v, index_t to) {
   cache.rollback(at(v).seq, to);
   auto& log = at(v).log;
   log.erase(log.lower_bound({to, 0}), log.end());
 }
 
 template <class Policy, class T, class Cache>
-index player<Policy, T, Cache>::accepts(const std::vector<part>& parts, const step_type& step, index i) {
+index_t player<Policy, T, Cache>::accepts(const std::vector<part>& parts, const step_type& step, index_t i) {
   const part& p = parts[static_cast<std::size_t>(i)];
   const tape& says = *at(p.voice).says;
-  if (p.accept_all || step.position(i) < says.prompt) return step.tokens(i);
-  index count = 0;
-  while (count < step.tokens(i) && step.position(i) + count < says.size() &&
+  if (p.accept_all || step.position(i) < says.prompt) return step.taken(i);
+  index_t count = 0;
+  while (count < step.taken(i) && step.position(i) + count < says.size() &&
          p.ids[static_cast<std::size_t>(count)] == says.ids[static_cast<std::size_t>(step.position(i) + count)]) {
     ++count;
   }
@@ -227,10 +228,10 @@ index player<Policy, T, Cache>::accepts(const std::vector<part>& parts, const st
 }
 
 template <class Policy, class T, class Cache>
-void player<Policy, T, Cache>::accept_nothing_failed(const step_type& step, std::vector<index>& accepted) {
+void player<Policy, T, Cache>::accept_nothing_failed(const step_type& step, std::vector<index_t>& accepted) {
   if constexpr (requires { step.failure(0); }) {
-    for (index i = 0; i < step.items(); ++i) {
-      index& count = accepted[static_cast<std::size_t>(i)];
+    for (index_t i = 0; i < step.items(); ++i) {
+      index_t& count = accepted[static_cast<std::size_t>(i)];
       if (step.failure(i) == nullptr || count == 0) continue;
       count = 0;
       ++failures;
@@ -239,41 +240,41 @@ void player<Policy, T, Cache>::accept_nothing_failed(const step_type& step, std:
 }
 
 template <class Policy, class T, class Cache>
-bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& parts, index pass_number,
+bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& parts, index_t pass_number,
                                     std::vector<result_log>& logs, fate until) {
   const shape& m = cache.model();
-  const index tokens = step.tokens();
-  const auto size = [&](index heads, index dim) {
+  const index_t tokens = step.tokens();
+  const auto size = [&](index_t heads, index_t dim) {
     return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
   };
   std::vector<float> keys(size(m.kv_heads, m.head_dim)), values(keys.size());
   std::vector<float> queries(size(m.heads, m.head_dim));
   const auto layers = static_cast<std::size_t>(m.layers);
   std::vector<float> out(layers * queries.size()), lse(layers * size(m.heads, 1));  // of all layers
-  const auto out_of = [&](index layer) {
+  const auto out_of = [&](index_t layer) {
     return view<float, 3>(out.data() + static_cast<std::size_t>(layer) * queries.size(), {tokens, m.heads, m.head_dim});
   };
-  const auto lse_of = [&](index layer) {
+  const auto lse_of = [&](index_t layer) {
     return view<float, 2>(lse.data() + static_cast<std::size_t>(layer) * size(m.heads, 1), {tokens, m.heads});
   };
-  std::vector<index> attended;  // layers
+  std::vector<index_t> attended;  // layers
   const view<float, 3> k(keys.data(), {tokens, m.kv_heads, m.head_dim});
   const view<float, 3> v(values.data(), {tokens, m.kv_heads, m.head_dim});
   const view<float, 3> q(queries.data(), {tokens, m.heads, m.head_dim});
   trace_.clear();
-  for (index count = 0; count < m.layers; ++count) {
-    const index layer = layers_backwards ? m.layers - 1 - count : count;
+  for (index_t count = 0; count < m.layers; ++count) {
+    const index_t layer = layers_backwards ? m.layers - 1 - count : count;
     if (until == fate::dropped_between_layers && count == (m.layers + 1) / 2) return false;
     bool all_prompt = observe_prompts;
-    for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id id) {
+    for_each_token(step, parts, pass_number, [&](std::size_t part_at, index_t position, index_t packed, token_id id) {
       const tensors& numbers = at(parts[part_at].voice).says->numbers;
       all_prompt = all_prompt && position < at(parts[part_at].voice).says->prompt;
-      for (index head = 0; head < m.kv_heads; ++head) {
+      for (index_t head = 0; head < m.kv_heads; ++head) {
         numbers.fill(role::key, id, position, layer, head, pass_number, &k(packed, head, 0));
         numbers.fill(role::value, id, position, layer, head, pass_number, &v(packed, head, 0));
         if (spoil) spoil(id, position, layer, head, &k(packed, head, 0), &v(packed, head, 0), m.head_dim);
       }
-      for (index head = 0; head < m.heads; ++head) {
+      for (index_t head = 0; head < m.heads; ++head) {
         numbers.fill(role::query, id, position, layer, head, pass_number, &q(packed, head, 0));
       }
     });
@@ -286,8 +287,8 @@ bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& pa
     attended.push_back(layer);
   }
   if constexpr (requires { step.arrive(); }) step.arrive();
-  for (const index layer : attended) {
-    for_each_token(step, parts, pass_number, [&](std::size_t part_at, index position, index packed, token_id) {
+  for (const index_t layer : attended) {
+    for_each_token(step, parts, pass_number, [&](std::size_t part_at, index_t position, index_t packed, token_id) {
       token_result& result = logs[part_at][{position, pass_number}];
       const auto heads = static_cast<std::size_t>(m.heads);
       const std::size_t row = heads * static_cast<std::size_t>(m.head_dim);
@@ -312,13 +313,13 @@ bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& pa
 
 template <class Policy, class T, class Cache>
 template <class Body>
-void player<Policy, T, Cache>::for_each_token(const step_type& step, const std::vector<part>& parts, index pass_number,
-                                              Body body) const {
-  for (index i = 0; i < step.items(); ++i) {
+void player<Policy, T, Cache>::for_each_token(const step_type& step, const std::vector<part>& parts,
+                                              index_t pass_number, Body body) const {
+  for (index_t i = 0; i < step.items(); ++i) {
     if (!step.active(i)) continue;
-    const index count = pass_number == 0 ? step.tokens(i) : 1;
-    const index skipped = pass_number == 0 ? 0 : step.tokens(i) - 1;
-    for (index t = 0; t < count; ++t) {
+    const index_t count = pass_number == 0 ? step.taken(i) : 1;
+    const index_t skipped = pass_number == 0 ? 0 : step.taken(i) - 1;
+    for (index_t t = 0; t < count; ++t) {
       body(static_cast<std::size_t>(i), step.position(i) + t, step.packed(i) + t,
            parts[static_cast<std::size_t>(i)].ids[static_cast<std::size_t>(skipped + t)]);
     }
@@ -326,36 +327,36 @@ void player<Policy, T, Cache>::for_each_token(const step_type& step, const std::
 }
 
 /// A config for texts of that length, with everything else generous.
-inline zoomr::config limits_for(index tokens, index sequences = 1) {
+inline zoomr::config limits_for(index_t tokens, index_t sequences = 1) {
   zoomr::config limits;
-  limits.sequences = sequences;
-  limits.tokens = tokens;
-  limits.segments = tokens + 1;
-  limits.step_tokens = tokens * sequences;
-  limits.draft_tokens = 8;
-  limits.undo_tokens = 24;
+  limits.max_sequences = sequences;
+  limits.max_tokens = tokens;
+  limits.max_segments = tokens + 1;
+  limits.max_batched_tokens = tokens * sequences;
+  limits.max_draft_tokens = 8;
+  limits.rollback_tokens = 24;
   limits.classes = classes;
   return limits;
 }
 
 /// The fewest tokens that a sequence of `tokens` tokens, whose prompt had `prompt`, can be rolled back to for all that
-/// its policy gives up while decoding.
+/// its policy evicts while decoding.
 template <class Policy>
-index least_rollback(const Policy& policy, index prompt, index tokens) {
-  if constexpr (requires { policy.retain.every; }) {
-    if (tokens > prompt) return prompt + (tokens - prompt) / policy.retain.every * policy.retain.every;
+index_t least_rollback(const Policy& policy, index_t prompt, index_t tokens) {
+  if constexpr (requires { policy.evict.every; }) {
+    if (tokens > prompt) return prompt + (tokens - prompt) / policy.evict.every * policy.evict.every;
   }
   return 0;
 }
 
-/// Slots that each lane holds after so many tokens.
+/// Slots that each KV lane holds after so many tokens.
 template <class Policy>
-index slots_held(const Policy& policy, index prompt, index tokens) {
-  const index pinned = policy.zone.prompt ? prompt : 0;
-  index held = pinned + policy.retain.kept(prompt - pinned);
-  for (index token = prompt + 1; token <= tokens; ++token) {
+index_t slots_held(const Policy& policy, index_t prompt, index_t tokens) {
+  const index_t pinned = policy.zone.prompt ? prompt : 0;
+  index_t held = pinned + policy.evict.kept(prompt - pinned);
+  for (index_t token = prompt + 1; token <= tokens; ++token) {
     ++held;
-    if (token == least_rollback(policy, prompt, token)) held = pinned + policy.retain.kept(held - pinned);
+    if (token == least_rollback(policy, prompt, token)) held = pinned + policy.evict.kept(held - pinned);
   }
   return held;
 }
@@ -374,11 +375,11 @@ reference::history history_of(const tape& says, float key_scale = 1.0f, float va
   made.model = m;
   for (const token_id id : says.ids) made.words.classes.push_back(class_of(id));
   made.words.prompt_end = says.prompt;
-  const auto fill = [&](role of, index heads, index pass, std::vector<float>& rows) {
+  const auto fill = [&](role of, index_t heads, index_t pass, std::vector<float>& rows) {
     rows.resize(says.ids.size() * static_cast<std::size_t>(m.layers * heads * m.head_dim));
     float* out = rows.data();
-    for (index position = 0; position < says.size(); ++position) {
-      for (index row = 0; row < m.layers * heads; ++row, out += m.head_dim) {
+    for (index_t position = 0; position < says.size(); ++position) {
+      for (index_t row = 0; row < m.layers * heads; ++row, out += m.head_dim) {
         const token_id id = says.ids[static_cast<std::size_t>(position)];
         says.numbers.fill(of, id, position, row / heads, row % heads, pass, out);
       }
@@ -386,7 +387,7 @@ reference::history history_of(const tape& says, float key_scale = 1.0f, float va
     if (of == role::query) return;
     for (float& number : rows) number = as_stored<T>(number, of == role::key ? key_scale : value_scale);
   };
-  for (index pass = 0; pass < 2; ++pass) {
+  for (index_t pass = 0; pass < 2; ++pass) {
     fill(role::query, m.heads, pass, made.queries[pass]);
     fill(role::key, m.kv_heads, pass, made.keys[pass]);
     fill(role::value, m.kv_heads, pass, made.values[pass]);

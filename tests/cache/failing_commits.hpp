@@ -7,12 +7,12 @@
 #include <cache/driving.hpp>
 #include <cache/small_policies.hpp>
 #include <cache/tiered_limits.hpp>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
+#include <paging/engines.hpp>
 #include <support/state_digest.hpp>
 #include <support/temporary_folder.hpp>
-#include <tier/engines.hpp>
 
 namespace zoomr_test {
 
@@ -29,22 +29,22 @@ template <class Policy>
 class speaker {
  public:
   static constexpr shape model{3, 4, 2, 8};
-  static constexpr index tokens = 76;
-  static constexpr index prompt = 37;
-  static constexpr index chunk = 21;  // of the prompt
-  static constexpr index draft = 3;
+  static constexpr index_t tokens = 76;
+  static constexpr index_t prompt = 37;
+  static constexpr index_t chunk = 21;  // of the prompt
+  static constexpr index_t draft = 3;
 
   static tape text() { return make_tape(model, kind::uniform, markup::pairs, tokens, prompt, 21); }
-  static zoomr::config limits(index undo) {
+  static zoomr::config limits(index_t undo) {
     zoomr::config made = limits_for(tokens, 2);
-    made.step_tokens = chunk;
-    made.undo_tokens = undo;
+    made.max_batched_tokens = chunk;
+    made.rollback_tokens = undo;
     made.pool_tokens = 2 * 80;
     return made;
   }
 
   speaker(const Policy& policy, const zoomr::config& with, const tape& says)
-      : policy_(policy), says_(says), undo_(with.undo_tokens), cache_(model, policy, with) {
+      : policy_(policy), says_(says), undo_(with.rollback_tokens), cache_(model, policy, with) {
     unit::script() = {};
     other_ = cache_.open();
     const std::vector<token_id> ids = says_.between(0, chunk);
@@ -55,7 +55,7 @@ class speaker {
   }
 
   bool done() const { return now() == tokens; }
-  index now() const { return cache_.tokens(seq_); }
+  index_t now() const { return cache_.tokens(seq_); }
 
   /// One step in which nothing fails.
   void say() {
@@ -69,7 +69,7 @@ class speaker {
     drop_everywhere(digest());
     const state_digest before = digest();
     fail_each_call(before);
-    if constexpr (zoomr::tiered_store<decltype(Policy::store)>) fail_each_commit(before);
+    if constexpr (zoomr::tiered_placement<decltype(Policy::placement)>) fail_each_commit(before);
     if (now() == first_) say();
     CHECK(zoomr_test::digest_of(cache_, other_).difference(other_digest()) == "");
   }
@@ -97,7 +97,7 @@ class speaker {
   step_type begin() {
     first_ = now();
     const bool in_prompt = first_ < prompt;
-    const index last = in_prompt ? std::min(first_ + chunk, prompt) : std::min(first_ + draft, goal_);
+    const index_t last = in_prompt ? std::min(first_ + chunk, prompt) : std::min(first_ + draft, goal_);
     ids_ = says_.between(first_, last);
     return cache_.begin(seq_, view<const token_id>(ids_), last == prompt);
   }
@@ -105,14 +105,14 @@ class speaker {
   /// @return  false if the item has failed
   bool pass_all(step_type& step) {
     const bool came = pass(step, 0, first_, zoomr::unlimited);
-    if (!came || !step.again(step.tokens(0))) return came;
-    return pass(step, 1, first_ + step.tokens(0) - 1, zoomr::unlimited);
+    if (!came || !step.needs_second_pass(step.taken(0))) return came;
+    return pass(step, 1, first_ + step.taken(0) - 1, zoomr::unlimited);
   }
 
   // Layers before `until` of one pass, whose first token is at `first`.
-  bool pass(step_type& step, index number, index first, index until) {
-    const index count = step.tokens();
-    const auto room = [&](std::vector<float>& of, index heads, index dims) {
+  bool pass(step_type& step, index_t number, index_t first, index_t until) {
+    const index_t count = step.tokens();
+    const auto room = [&](std::vector<float>& of, index_t heads, index_t dims) {
       of.resize(static_cast<std::size_t>(count) * static_cast<std::size_t>(heads * dims));
       return view<float, 3>(of.data(), {count, heads, dims});
     };
@@ -121,10 +121,10 @@ class speaker {
     const auto keys = room(keys_, model.kv_heads, model.head_dim);
     const auto values = room(values_, model.kv_heads, model.head_dim);
     const view<float, 2> lse(room(lse_, model.heads, 1).data(), {count, model.heads});
-    for (index layer = 0; layer < std::min(until, model.layers); ++layer) {
-      for (index t = 0; t < count; ++t) {
+    for (index_t layer = 0; layer < std::min(until, model.layers); ++layer) {
+      for (index_t t = 0; t < count; ++t) {
         const token_id id = says_.ids[static_cast<std::size_t>(first + t)];
-        for (index head = 0; head < model.heads; ++head) {
+        for (index_t head = 0; head < model.heads; ++head) {
           says_.numbers.fill(role::query, id, first + t, layer, head, number, &queries(t, head, 0));
           if (head >= model.kv_heads) continue;
           says_.numbers.fill(role::key, id, first + t, layer, head, number, &keys(t, head, 0));
@@ -133,8 +133,8 @@ class speaker {
       }
       step.append(layer, keys, values);
       step.attend(layer, queries, out, lse);
-      for (index t = 0; t < count; ++t) {
-        const index at = ((first + t) * 2 + number) * model.layers + layer;
+      for (index_t t = 0; t < count; ++t) {
+        const index_t at = ((first + t) * 2 + number) * model.layers + layer;
         float* to = out_.numbers.data() + static_cast<std::size_t>(at) * row_size;
         std::copy_n(&out(t, 0, 0), model.heads * model.head_dim, to);
         std::copy_n(&lse(t, 0), model.heads, to + model.heads * model.head_dim);
@@ -188,13 +188,13 @@ class speaker {
     };
     refused([&] { cache_.begin(seq_, view<const token_id>(many).slice(0, first_ < prompt ? tokens + 1 : 0)); });
     refused([&] { cache_.rollback(seq_, now() + 1); });
-    if (const index to = now() - undo_ - 1; to >= prompt) {
+    if (const index_t to = now() - undo_ - 1; to >= prompt) {
       try {
         cache_.rollback(seq_, to);
-        say_up_to(first_);  // it keeps nothing that would have to be undone
+        say_up_to(first_);  // it keeps nothing that would have to be rolled back
         return;
       } catch (const zoomr::error& why) {
-        CHECK(why.code() == zoomr::errc::undo_depth);
+        CHECK(why.code() == zoomr::errc::rollback_depth);
       }
     }
     REQUIRE(digest().difference(before) == "");
@@ -210,7 +210,7 @@ class speaker {
   }
 
   void fail_each_call(const state_digest& before) {
-    bool reached = zoomr::tiered_store<decltype(Policy::store)>;
+    bool reached = zoomr::tiered_placement<decltype(Policy::placement)>;
     for (std::int64_t later = first_ % 3; reached; later += first_ < prompt ? 17 : 5) {  // not each one: they are many
       CAPTURE(later);
       arm(later);
@@ -275,21 +275,21 @@ class speaker {
 
   // As far as it is granted, and forward again. Tokens are counted twice then, and a log may have dropped others.
   bool go_back() {
-    const index goal = now();
-    const index to = std::max({prompt, goal - undo_, least_rollback(policy_, prompt, goal)});
+    const index_t goal = now();
+    const index_t to = std::max({prompt, goal - undo_, least_rollback(policy_, prompt, goal)});
     if (goal <= to) return false;
     ++met.rollbacks;
     cache_.rollback(seq_, to);
     say_up_to(goal);
     return true;
   }
-  void say_up_to(index goal) {
+  void say_up_to(index_t goal) {
     goal_ = goal;
     while (now() < goal) say();
     goal_ = tokens;
     first_ = goal;
   }
-  void begin_anew(index goal) {
+  void begin_anew(index_t goal) {
     cache_.close(seq_);
     seq_ = cache_.open();
     say_up_to(goal);
@@ -297,14 +297,14 @@ class speaker {
 
   Policy policy_;
   const tape& says_;
-  index undo_;
+  index_t undo_;
   zoomr::kv_cache<Policy> cache_;
   zoomr::sequence seq_;
   zoomr::sequence other_;  // that nothing happens to
   state_digest others_;
   bool other_is_known_ = false;
-  index first_ = 0;      // of the step's tokens
-  index goal_ = tokens;  // no step goes beyond it
+  index_t first_ = 0;      // of the step's tokens
+  index_t goal_ = tokens;  // no step goes beyond it
   std::vector<token_id> ids_;
   std::vector<float> queries_, keys_, values_, made_, lse_;
 };
@@ -326,14 +326,14 @@ failures_met say_in_spite_of_failures(const Policy& policy, const zoomr::config&
 /// Transfers that fail, over host memory and, with rollbacks, over a file.
 template <class Policy>
 void check_failing_commits(const char* name, const Policy& policy) {
-  using tiers = zoomr::tiered<zoomr::least_recent, unit::scripted_transfers>;
+  using tiers = zoomr::tiered<zoomr::lru, unit::scripted_transfers>;
   static temporary_folder folder;
   CAPTURE(std::string(name));
-  const auto moved = with_store(policy, tiers{});
+  const auto moved = with_placement(policy, tiers{});
   using speaks = speaker<std::remove_const_t<decltype(moved)>>;
   for (const bool file : {false, true}) {
     CAPTURE(file);
-    const index undo = file ? 7 : 0;
+    const index_t undo = file ? 7 : 0;
     const zoomr::config limits = speaks::limits(undo);
     const std::string paths[] = {folder.path(), folder.path()};  // for a cache in which nothing fails, too
     zoomr::config both[2];
@@ -342,10 +342,10 @@ void check_failing_commits(const char* name, const Policy& policy) {
     }
     const failures_met met = say_in_spite_of_failures(moved, both[0], both[1]);
     CHECK(met.calls > 5);
-    constexpr bool gives_up = decltype(policy.retain)::observes;
-    constexpr bool while_decoding = requires { policy.retain.every; };
-    if (Policy::selects || gives_up) CHECK(met.commits > 1);
-    if (Policy::selects && gives_up && while_decoding) CHECK(met.renewals > 0);
+    constexpr bool evicts = decltype(policy.evict)::observes;
+    constexpr bool while_decoding = requires { policy.evict.every; };
+    if (Policy::selects || evicts) CHECK(met.commits > 1);
+    if (Policy::selects && evicts && while_decoding) CHECK(met.renewals > 0);
     if (Policy::selects && undo > 0 && met.commits > 5) CHECK(met.rollbacks > 0);
   }
 }
@@ -354,7 +354,7 @@ void check_failing_commits(const char* name, const Policy& policy) {
 template <class Policy>
 void check_dropped_steps(const char* name, const Policy& policy) {
   CAPTURE(std::string(name));
-  for (const index undo : {0, 7}) {
+  for (const index_t undo : {0, 7}) {
     CAPTURE(undo);
     say_in_spite_of_failures(policy, speaker<Policy>::limits(undo), speaker<Policy>::limits(undo));
   }

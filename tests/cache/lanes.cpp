@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over the lanes of each storage type, for cache/players.hpp.
+// Attention over the KV lanes of each storage type, for cache/players.hpp.
 #include <cache/players.hpp>
 
 namespace zoomr {

@@ -4,7 +4,7 @@
 #include <support/inputs.hpp>
 #include <support/temporary_folder.hpp>
 #include <support/tolerance.hpp>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/zoomr.hpp>
 
 #include <doctest/doctest.h>
@@ -25,67 +25,67 @@ using zoomr::byte_count;
 using zoomr::view;
 
 constexpr shape model{4, 4, 2, 64};
-constexpr index prompt = 200000;
-constexpr index answer = 32;
-constexpr index chunk = 512;
+constexpr index_t prompt = 200000;
+constexpr index_t answer = 32;
+constexpr index_t chunk = 512;
 constexpr byte_count granted = byte_count{64} << 20;  // of the device, and of the host
 
 constexpr auto policy = zoomr::compose(
     zoomr::fixed_pages{.longest = zoomr::page_tokens}, zoomr::stored_as<bfloat16>(zoomr::key_box{}), zoomr::box_bound{},
-    zoomr::pooled_score{.over_group = zoomr::pool::max}, zoomr::best_segments{.segments = 64}, zoomr::every_token{},
+    zoomr::pooled_score{.over_group = zoomr::pool::max}, zoomr::top_k{.segments = 64}, zoomr::every_token{},
     zoomr::zones{.open = zoomr::unlimited}, zoomr::tiered<>{});
 using cache_type = zoomr::kv_cache<std::remove_const_t<decltype(policy)>, bfloat16>;
 
 /// Keys and values are noise in [-1, 1), from (token, layer, KV head, dimension) alone, but for the keys of one token
-/// in `apart` of each lane: those have the signs of a topic, times `size`. A topic has eight tokens, or nine, as far
+/// in `apart` of each KV lane: those have the signs of a topic, times `size`. A topic has eight tokens, or nine, as far
 /// from each other as they can be. Queries have the signs of the topic that they ask for.
 namespace world {
 
-constexpr index apart = 97;
-constexpr index topics = 256;
+constexpr index_t apart = 97;
+constexpr index_t topics = 256;
 constexpr float size = 4.0f;
 
-inline index topic_of(index token, index layer, index kv_head) {
-  const index since = token - 11 * (layer * model.kv_heads + kv_head);
+inline index_t topic_of(index_t token, index_t layer, index_t kv_head) {
+  const index_t since = token - 11 * (layer * model.kv_heads + kv_head);
   return token < prompt && since >= 0 && since % apart == 0 ? since / apart % topics : -1;
 }
 
-inline float sign_of(index topic, index layer, index kv_head, index d) {
-  const auto lane = static_cast<std::uint64_t>(layer * model.kv_heads + kv_head);
-  const std::uint64_t signs = mixed(mixed(lane) + static_cast<std::uint64_t>(topic));
+inline float sign_of(index_t topic, index_t layer, index_t kv_head, index_t d) {
+  const auto kv_lane = static_cast<std::uint64_t>(layer * model.kv_heads + kv_head);
+  const std::uint64_t signs = mixed(mixed(kv_lane) + static_cast<std::uint64_t>(topic));
   return (signs >> d & 1) != 0 ? 1.0f : -1.0f;
 }
 
 /// @param out  [head_dim]
-inline void row_of(role of, index token, index layer, index kv_head, float* out) {
-  const index topic = of == role::key ? topic_of(token, layer, kv_head) : -1;
-  const auto lane = static_cast<std::uint64_t>((layer * model.kv_heads + kv_head) * 2 + (of == role::key ? 0 : 1));
-  const auto seed = static_cast<std::uint32_t>(mixed(static_cast<std::uint64_t>(token) * 64 + lane));
-  for (index d = 0; d < model.head_dim; ++d) {
+inline void row_of(role of, index_t token, index_t layer, index_t kv_head, float* out) {
+  const index_t topic = of == role::key ? topic_of(token, layer, kv_head) : -1;
+  const auto kv_lane = static_cast<std::uint64_t>((layer * model.kv_heads + kv_head) * 2 + (of == role::key ? 0 : 1));
+  const auto seed = static_cast<std::uint32_t>(mixed(static_cast<std::uint64_t>(token) * 64 + kv_lane));
+  for (index_t d = 0; d < model.head_dim; ++d) {
     std::uint32_t number = seed + static_cast<std::uint32_t>(d) * 0x9e3779b9u;
     number = (number ^ number >> 16) * 0x7feb352du;
     number = (number ^ number >> 15) * 0x846ca68bu;
     out[d] = static_cast<float>(static_cast<std::int32_t>(number) >> 8) / float{1 << 23};
   }
-  for (index d = 0; topic >= 0 && d < model.head_dim; ++d) out[d] = size * sign_of(topic, layer, kv_head, d);
+  for (index_t d = 0; topic >= 0 && d < model.head_dim; ++d) out[d] = size * sign_of(topic, layer, kv_head, d);
 }
 
 /// The topic that a query head asks for.
-inline index asked(index position, index layer, index head) {
-  return static_cast<index>(mixed(static_cast<std::uint64_t>((position * model.layers + layer) * model.heads + head)) %
-                            topics);
+inline index_t asked(index_t position, index_t layer, index_t head) {
+  return static_cast<index_t>(
+      mixed(static_cast<std::uint64_t>((position * model.layers + layer) * model.heads + head)) % topics);
 }
 
 /// Every other token asks so loudly that nothing else has a weight in full attention; the others hear everything.
-inline bool is_loud(index position) { return position % 2 == 0; }
-inline float loudness(index position) { return is_loud(position) ? 3.0f : 0.25f; }
+inline bool is_loud(index_t position) { return position % 2 == 0; }
+inline float loudness(index_t position) { return is_loud(position) ? 3.0f : 0.25f; }
 /// The sum of the magnitudes of a logit's products, for a token that is asked for.
-inline double loudest(index position) { return 64 * size * loudness(position) / 8.0; }
+inline double loudest(index_t position) { return 64 * size * loudness(position) / 8.0; }
 
 /// @param out  [head_dim]
-inline void query_of(index position, index layer, index head, float* out) {
-  const index topic = asked(position, layer, head);
-  for (index d = 0; d < model.head_dim; ++d) {
+inline void query_of(index_t position, index_t layer, index_t head, float* out) {
+  const index_t topic = asked(position, layer, head);
+  for (index_t d = 0; d < model.head_dim; ++d) {
     out[d] = loudness(position) * sign_of(topic, layer, head / model.group(), d);
   }
 }
@@ -95,29 +95,29 @@ inline void query_of(index position, index layer, index head, float* out) {
 /// Exact attention in double over keys and values that are made anew, rounded as the cache stores them.
 class naive_attention {
  public:
-  naive_attention(index position, index layer, index head)
+  naive_attention(index_t position, index_t layer, index_t head)
       : layer_(layer), kv_head_(head / model.group()), out_(static_cast<std::size_t>(model.head_dim)) {
     world::query_of(position, layer, head, query_);
   }
-  void add(index token) {
+  void add(index_t token) {
     float row[model.head_dim];
     world::row_of(role::key, token, layer_, kv_head_, row);
     double logit = 0.0;
-    for (index d = 0; d < model.head_dim; ++d) logit += double{query_[d]} * stored(row[d]);
+    for (index_t d = 0; d < model.head_dim; ++d) logit += double{query_[d]} * stored(row[d]);
     const double weight = std::exp(logit / 8.0 - bias);  // sqrt(head_dim) = 8
     world::row_of(role::value, token, layer_, kv_head_, row);
-    for (index d = 0; d < model.head_dim; ++d) out_[static_cast<std::size_t>(d)] += weight * stored(row[d]);
+    for (index_t d = 0; d < model.head_dim; ++d) out_[static_cast<std::size_t>(d)] += weight * stored(row[d]);
     mass_ += weight;
   }
-  double out(index d) const { return out_[static_cast<std::size_t>(d)] / mass_; }
+  double out(index_t d) const { return out_[static_cast<std::size_t>(d)] / mass_; }
   double lse() const { return std::log(mass_) + bias; }
 
  private:
   static constexpr double bias = 50.0;  // keeps all weights far from the ends of a double
   static double stored(float number) { return zoomr::to_float(zoomr::from_float<bfloat16>(number)); }
 
-  index layer_;
-  index kv_head_;
+  index_t layer_;
+  index_t kv_head_;
   float query_[model.head_dim];
   std::vector<double> out_;
   double mass_ = 0.0;
@@ -167,9 +167,9 @@ class stopwatch {
 
 zoomr::config limits_with(const std::string& path) {
   zoomr::config limits;
-  limits.tokens = prompt + answer;
-  limits.segments = (prompt + answer) / zoomr::page_tokens;
-  limits.step_tokens = chunk;
+  limits.max_tokens = prompt + answer;
+  limits.max_segments = (prompt + answer) / zoomr::page_tokens;
+  limits.max_batched_tokens = chunk;
   limits.tiers = {.device = granted, .host = granted, .file = byte_count{1} << 29, .path = path.c_str()};
   return limits;
 }
@@ -189,12 +189,12 @@ struct watched {
 
 /// Numbers [chunk, heads, head_dim] that come and go, all touched.
 struct numbers {
-  explicit numbers(index of)
+  explicit numbers(index_t of)
       : heads(of), all(std::size_t{chunk} * static_cast<std::size_t>(of * model.head_dim), 1.0f) {}
-  float* row(index token, index head) { return all.data() + (token * heads + head) * model.head_dim; }
-  view<float, 3> of(index tokens) { return {all.data(), {tokens, heads, model.head_dim}}; }
+  float* row(index_t token, index_t head) { return all.data() + (token * heads + head) * model.head_dim; }
+  view<float, 3> of(index_t tokens) { return {all.data(), {tokens, heads, model.head_dim}}; }
 
-  index heads;
+  index_t heads;
   std::vector<float> all;
 };
 
@@ -205,11 +205,11 @@ class reader {
   explicit reader(const zoomr::config& limits) : cache(model, policy, limits), seq_(cache.open()) {}
 
   void ingest() {
-    for (index first = 0; first < prompt; first += chunk) {
-      const index count = std::min(chunk, prompt - first);
+    for (index_t first = 0; first < prompt; first += chunk) {
+      const index_t count = std::min(chunk, prompt - first);
       const bool ends = first + count == prompt;
       auto step = cache.begin(seq_, view<const token_id>(ids_).slice(0, count), ends);
-      for (index layer = 0; layer < model.layers; ++layer) {
+      for (index_t layer = 0; layer < model.layers; ++layer) {
         append(step, layer, ingesting);
         if (ends) step.observe(layer, queries_.of(count));
       }
@@ -220,11 +220,12 @@ class reader {
 
   void answer_all() {
     cache.trace(&trace_);
-    for (index position = prompt; position < prompt + answer; ++position) {
+    for (index_t position = prompt; position < prompt + answer; ++position) {
       auto step = cache.begin(seq_, view<const token_id>(ids_).slice(0, 1));
-      for (index layer = 0; layer < model.layers; ++layer) {
+      for (index_t layer = 0; layer < model.layers; ++layer) {
         append(step, layer, decoding);
-        for (index head = 0; head < model.heads; ++head) world::query_of(position, layer, head, queries_.row(0, head));
+        for (index_t head = 0; head < model.heads; ++head)
+          world::query_of(position, layer, head, queries_.row(0, head));
         trace_.clear();
         decoding.start();
         step.attend(layer, queries_.of(1), out_.of(1), view<float, 2>(lse_, {1, model.heads}));
@@ -232,7 +233,7 @@ class reader {
         memory.look();
         REQUIRE((step.failure(0) == nullptr));
         REQUIRE(trace_.size() == static_cast<std::size_t>(model.heads));
-        for (index head = 0; head < model.heads; ++head) check(position, layer, head);
+        for (index_t head = 0; head < model.heads; ++head) check(position, layer, head);
       }
       commit(step, decoding);
     }
@@ -240,7 +241,7 @@ class reader {
 
   stopwatch ingesting, decoding;
   std::int64_t attended = 0;   // by all queries
-  index missing = 0;           // tokens that a query asked for and did not attend
+  index_t missing = 0;         // tokens that a query asked for and did not attend
   double worst = 0.0;          // error, as a share of what is allowed
   double worst_in_full = 0.0;  // the same, against full attention
 
@@ -256,9 +257,9 @@ class reader {
 
  private:
   template <class Step>
-  void append(Step& step, index layer, stopwatch& watch) {
-    for (index t = 0; t < step.tokens(); ++t) {
-      for (index head = 0; head < model.kv_heads; ++head) {
+  void append(Step& step, index_t layer, stopwatch& watch) {
+    for (index_t t = 0; t < step.tokens(); ++t) {
+      for (index_t head = 0; head < model.kv_heads; ++head) {
         world::row_of(role::key, step.position(0) + t, layer, head, keys_.row(t, head));
         world::row_of(role::value, step.position(0) + t, layer, head, values_.row(t, head));
       }
@@ -275,15 +276,15 @@ class reader {
     memory.look();
   }
 
-  void check(index position, index layer, index head) {
-    const std::vector<index>& positions = trace_[static_cast<std::size_t>(head)].positions;
+  void check(index_t position, index_t layer, index_t head) {
+    const std::vector<index_t>& positions = trace_[static_cast<std::size_t>(head)].positions;
     attended += static_cast<std::int64_t>(positions.size());
-    for (index token = 0; token < prompt; ++token) {
+    for (index_t token = 0; token < prompt; ++token) {
       if (world::topic_of(token, layer, head / model.group()) != world::asked(position, layer, head)) continue;
       missing += std::binary_search(positions.begin(), positions.end(), token) ? 0 : 1;
     }
     naive_attention expected(position, layer, head);
-    for (const index token : positions) expected.add(token);
+    for (const index_t token : positions) expected.add(token);
     const double logit = world::loudest(position);
     worst = std::max(worst, error(expected, head, logit, positions.size()));
     // What a loud query does not attend has less than e^-40 of the mass, so that this is full attention; and the logits
@@ -291,16 +292,16 @@ class reader {
     const bool in_full = world::is_loud(position) && (position - prompt) / 2 == layer * model.heads + head;
     if (!in_full) return;
     naive_attention full(position, layer, head);
-    for (index token = 0; token <= position; ++token) full.add(token);
+    for (index_t token = 0; token <= position; ++token) full.add(token);
     worst_in_full = std::max(worst_in_full, error(full, head, 0.0, positions.size()));
   }
 
-  double error(const naive_attention& expected, index head, double logit, std::size_t tokens) {
+  double error(const naive_attention& expected, index_t head, double logit, std::size_t tokens) {
     const double allowed = tolerance::end_to_end(model.head_dim, logit, static_cast<double>(tokens));
     const double log_sum = expected.lse();
     const double allowed_of_log = allowed + tolerance::elementwise * std::abs(log_sum);
     double most = std::abs(lse_[head] - log_sum) / allowed_of_log;
-    for (index d = 0; d < model.head_dim; ++d) {
+    for (index_t d = 0; d < model.head_dim; ++d) {
       most = std::max(most, std::abs(out_.row(0, head)[d] - expected.out(d)) / allowed);
     }
     return most;
@@ -318,7 +319,7 @@ TEST_CASE("200,000 tokens are decoded in 64 MiB of a device, 64 MiB of a host an
   const zoomr::config limits = limits_with(path);
   const zoomr::memory_use promised = cache_type::bytes(model, policy, limits);
   const byte_count counted = promised.total() + promised.host;
-  const byte_count all_details = byte_count{2} * model.lanes() * prompt * model.head_dim * 2;
+  const byte_count all_details = byte_count{2} * model.kv_lanes() * prompt * model.head_dim * 2;
   REQUIRE(promised.total() <= granted);
   REQUIRE(promised.host <= granted);
   REQUIRE(promised.details + promised.host < all_details / 3);

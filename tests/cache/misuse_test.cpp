@@ -30,9 +30,9 @@ std::string mistake(Change change) {
 /// What a step of `tokens` tokens is given, and where its results go.
 struct numbers {
   std::vector<float> keys, queries, out;
-  index tokens, kv_heads, heads, dims;
+  index_t tokens, kv_heads, heads, dims;
 
-  explicit numbers(index count, const shape& of = model, float number = 0.5f)
+  explicit numbers(index_t count, const shape& of = model, float number = 0.5f)
       : keys(static_cast<std::size_t>(count * of.kv_heads * of.head_dim), number),
         queries(static_cast<std::size_t>(count * of.heads * of.head_dim), 1.0f),
         out(queries.size()),
@@ -47,8 +47,8 @@ struct numbers {
 
 /// Every layer of one pass.
 template <class Step>
-void whole_pass(Step& step, numbers& with, index layers = model.layers) {
-  for (index layer = 0; layer < layers; ++layer) {
+void whole_pass(Step& step, numbers& with, index_t layers = model.layers) {
+  for (index_t layer = 0; layer < layers; ++layer) {
     step.append(layer, with.k(), with.k());
     step.attend(layer, with.q(), with.o());
   }
@@ -82,8 +82,8 @@ TEST_CASE("a layer appended twice stands for no other: the one that is missing i
     step.attend(0, with.q(), with.o());
     CHECK(mistake([&] { step.commit(); }) ==
           "zoomr: commit: tokens of item 0 are accepted, but layer 1 of 2 was not appended");
-    CHECK(mistake([&] { step.again(1); }) ==
-          "zoomr: again: tokens of item 0 are accepted, but layer 1 of 2 was not appended");
+    CHECK(mistake([&] { step.needs_second_pass(1); }) ==
+          "zoomr: needs_second_pass: tokens of item 0 are accepted, but layer 1 of 2 was not appended");
     step.append(1, with.k(), with.k());
     CHECK(mistake([&] { step.commit(); }) ==
           "zoomr: commit: tokens of item 0 are accepted, but layer 1 of 2 was not attended (or, in the prompt, "
@@ -96,12 +96,12 @@ TEST_CASE("a layer appended twice stands for no other: the one that is missing i
 
 TEST_CASE("of many layers too, the first one that is missing is named") {
   const shape deep{130, 1, 1, 8};
-  for (const index missing : {0, 63, 64, 127, 128, 129}) {
+  for (const index_t missing : {0, 63, 64, 127, 128, 129}) {
     zoomr::kv_cache cache(deep, small::full, limits_for(8));
     const std::vector<token_id> one{plain_id};
     numbers with(1, deep);
     auto step = cache.begin(cache.open(), one, true);
-    for (index layer = deep.layers - 1; layer >= 0; --layer) {
+    for (index_t layer = deep.layers - 1; layer >= 0; --layer) {
       if (layer != missing) step.append(layer, with.k(), with.k()), step.attend(layer, with.q(), with.o());
     }
     const std::string named = "layer " + std::to_string(missing) + " of 130 was not appended";
@@ -133,7 +133,7 @@ TEST_CASE("keys may be appended again until they are attended, and queries are s
   auto plain = once.cache.begin(once.seq, once.one);
   whole_pass(plain, right);
   auto step = twice.cache.begin(twice.seq, twice.one);
-  for (index layer = 0; layer < model.layers; ++layer) {
+  for (index_t layer = 0; layer < model.layers; ++layer) {
     step.append(layer, wrong.k(), wrong.k());
     step.append(layer, with.k(), with.k());
     step.attend(layer, with.q(), with.o());
@@ -159,28 +159,28 @@ TEST_CASE("the second pass needs all its layers, and what is not accepted needs 
     auto step = given.cache.begin(given.seq, given.delimiter);
     REQUIRE(step.passes() == 2);
     whole_pass(step, with);
-    REQUIRE(step.again(1));
+    REQUIRE(step.needs_second_pass(1));
     CHECK(mistake([&] { step.commit(1); }) ==
           "zoomr: commit: tokens of item 0 are accepted, but layer 0 of 2 was not appended");
     step.append(0, with.k(), with.k());
     step.attend(0, with.q(), with.o());
     CHECK(mistake([&] { step.commit(1); }).find("layer 1 of 2") != std::string::npos);
-    CHECK(mistake([&] { step.again(-1); }).find("-1 tokens of item 0 are accepted") != std::string::npos);
-    CHECK(!step.again(1));  // there is no third
+    CHECK(mistake([&] { step.needs_second_pass(-1); }).find("-1 tokens of item 0 are accepted") != std::string::npos);
+    CHECK(!step.needs_second_pass(1));  // there is no third
   }
   {
     auto step = given.cache.begin(given.seq, given.delimiter);
-    CHECK(mistake([&] { step.again(1); }).find("layer 0 of 2 was not appended") != std::string::npos);
-    CHECK(!step.again(0));
+    CHECK(mistake([&] { step.needs_second_pass(1); }).find("layer 0 of 2 was not appended") != std::string::npos);
+    CHECK(!step.needs_second_pass(0));
     whole_pass(step, with);
     CHECK(mistake([&] { step.commit(1); }) ==
-          "zoomr: commit: `again` was told that 0 tokens of item 0 are accepted, not 1");
+          "zoomr: commit: `needs_second_pass` was told that 0 tokens of item 0 are accepted, not 1");
     step.commit(0);
   }
   CHECK(given.cache.tokens(given.seq) == 12);
   auto step = given.cache.begin(given.seq, given.delimiter);
   whole_pass(step, with);
-  step.commit(1);  // without `again`: the choice serves the following tokens
+  step.commit(1);  // without `needs_second_pass`: the choice serves the following tokens
   CHECK(given.cache.tokens(given.seq) == 13);
 }
 
@@ -191,7 +191,7 @@ TEST_CASE(
   numbers with(1);
   const auto write = [&](auto& cache, sequence seq, const std::vector<token_id>& ids) {
     auto step = cache.begin(seq, ids);
-    for (index layer = 0; layer < model.layers; ++layer) step.append(layer, with.k(), with.k());
+    for (index_t layer = 0; layer < model.layers; ++layer) step.append(layer, with.k(), with.k());
     step.commit();
   };
   write(given.cache, given.seq, given.one);
@@ -210,9 +210,9 @@ TEST_CASE("of several items, those of which tokens are accepted need their layer
   const step_item items[] = {{given.seq, given.one}, {other, given.one, true}};
   auto step = given.cache.begin(view<const step_item>(items, {2}));
   step.append(0, with.k(), with.k());
-  const index second[] = {0, 1}, none[] = {0, 0};
-  CHECK(mistake([&] { step.commit(view<const index>(second, {2})); }).find("item 1") != std::string::npos);
-  step.commit(view<const index>(none, {2}));
+  const index_t second[] = {0, 1}, none[] = {0, 0};
+  CHECK(mistake([&] { step.commit(view<const index_t>(second, {2})); }).find("item 1") != std::string::npos);
+  step.commit(view<const index_t>(none, {2}));
 }
 
 TEST_CASE("shapes that do not fit are both told") {
@@ -234,7 +234,7 @@ TEST_CASE("shapes that do not fit are both told") {
   CHECK(mistake([&] { step.attend(0, with_gaps, four.o()); }) ==
         "zoomr: attend: queries are [4, 4, 8], wanted [4, 4, 8] with a last dimension that has no gaps");
   CHECK(mistake([&] { step.append(2, four.k(), four.k()); }) == "zoomr: append: there is no layer 2, the model has 2");
-  CHECK(mistake([&] { step.tokens(1); }) == "zoomr: the step has no item 1, it has 1");
+  CHECK(mistake([&] { step.taken(1); }) == "zoomr: the step has no item 1, it has 1");
   CHECK(mistake([&] { step.commit(5); }) == "zoomr: commit: 5 tokens of item 0 are accepted, wanted 0 ... 4");
 }
 
@@ -252,7 +252,8 @@ TEST_CASE("a sequence that was closed is refused, also where its place is taken 
   CHECK(mistake([&] { given.cache.rollback(old, 0); }) == sentence);
   CHECK(mistake([&] { given.cache.close(old); }) == sentence);
   CHECK(given.cache.tokens(next) == 0);
-  CHECK(mistake([&] { given.cache.tokens(sequence{2}); }) == "zoomr: sequence 2 is not open: config.sequences is 2");
+  CHECK(mistake([&] { given.cache.tokens(sequence{2}); }) ==
+        "zoomr: sequence 2 is not open: config.max_sequences is 2");
 }
 
 TEST_CASE("a token id needs a class, and a policy that reads classes a table of them") {
@@ -284,7 +285,7 @@ TEST_CASE("a prompt that was never ended can be seen, and is told where it must 
   const sequence seq = cache.open();
   const std::vector<token_id> one{plain_id}, three(3, plain_id);
   numbers with(1), with_three(3);
-  for (index t = 0; t < 4; ++t) {  // single tokens may be a prompt's
+  for (index_t t = 0; t < 4; ++t) {  // single tokens may be a prompt's
     auto step = cache.begin(seq, one);
     whole_pass(step, with);
     step.commit();
@@ -304,7 +305,8 @@ TEST_CASE("a prompt that was never ended can be seen, and is told where it must 
     FAIL("7 tokens of 6");
   } catch (const zoomr::error& full) {
     CHECK(std::string_view(full.what()) ==
-          "zoomr: sequence 0 would have 7 tokens, config.tokens is 6; all are prompt, since `prompt_ends` has not been "
+          "zoomr: sequence 0 would have 7 tokens, config.max_tokens is 6; all are prompt, since `prompt_ends` has not "
+          "been "
           "set yet");
   }
   auto step = cache.begin(seq, one, true);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lane keeps, when the ratings are given: ties, NaN, sinks and last tokens.
-#include <zoomr/cache/observation.hpp>
-#include <zoomr/retain/accumulated_attention.hpp>
-#include <zoomr/retain/observed_attention.hpp>
+// What a KV lane keeps, when the ratings are given: ties, NaN, sinks and last tokens.
+#include <zoomr/cache/host/observation.hpp>
+#include <zoomr/policy/evict/accumulated_attention.hpp>
+#include <zoomr/policy/evict/observation_window.hpp>
 
 #include <doctest/doctest.h>
 
 #include <vector>  // std::vector
 
-namespace zoomr {
+namespace zoomr::detail {
 namespace {
 
-using slots = std::vector<index>;
+using slots = std::vector<index_t>;
 
-slots kept_of(std::vector<float> received, index keep, index recent, index sinks) {
-  const auto tokens = static_cast<index>(received.size());
+slots kept_of(std::vector<float> received, index_t keep, index_t recent, index_t sinks) {
+  const auto tokens = static_cast<index_t>(received.size());
   observation observed({1, 1, 1, 8}, tokens, false);
   slots kept(static_cast<std::size_t>(keep));
   observed.choose(accumulated_attention{.tokens = keep, .recent = recent},
@@ -40,11 +40,11 @@ TEST_CASE("one query pays each token of its context its share, and nothing beyon
   observation observed({1, 1, 1, 8}, 4, false);
   std::vector<float> memory(page_tokens * 8, 0.0f);
   memory[8] = 3.0f;  // the key of slot 1
-  const std::vector<index> pages{0};
-  const paged_lane<float> lane{memory.data(), 0, 0, 8, view<const index>(pages)};
+  const std::vector<index_t> pages{0};
+  const paged_kv_lane<float> kv_lane{memory.data(), 0, 0, 8, view<const index_t>(pages)};
   const std::vector<float> query(8, 1.0f);
   std::vector<float> sums(4, 1.0f);
-  observed.add(lane, query.data(), 3, sums);
+  observed.add(kv_lane, query.data(), 3, sums);
   const double weight = std::exp(3.0 / std::sqrt(8.0));
   CHECK(sums[0] == doctest::Approx(1 + 1 / (2 + weight)));
   CHECK(sums[1] == doctest::Approx(1 + weight / (2 + weight)));
@@ -53,4 +53,4 @@ TEST_CASE("one query pays each token of its context its share, and nothing beyon
 }
 
 }  // namespace
-}  // namespace zoomr
+}  // namespace zoomr::detail

@@ -13,21 +13,21 @@ namespace {
 constexpr float poison = std::numeric_limits<float>::quiet_NaN();
 constexpr shape model{2, 4, 2, 8};
 
-/// One token in sixty has a poisoned value in one lane.
-bool is_poisoned(index position, index layer, index kv_head) {
+/// One token in sixty has a poisoned value in one KV lane.
+bool is_poisoned(index_t position, index_t layer, index_t kv_head) {
   return mixed(static_cast<std::uint64_t>(position * 64 + layer * 8 + kv_head)) % 60 == 0;
 }
 
-void poison_values(token_id, index position, index layer, index kv_head, float*, float* value, index dim) {
+void poison_values(token_id, index_t position, index_t layer, index_t kv_head, float*, float* value, index_t dim) {
   if (is_poisoned(position, layer, kv_head)) std::fill_n(value, dim, poison);
 }
 
-void poison_everything(token_id, index, index, index, float* key, float* value, index dim) {
+void poison_everything(token_id, index_t, index_t, index_t, float* key, float* value, index_t dim) {
   std::fill_n(key, dim, poison);
   std::fill_n(value, dim, poison);
 }
 
-tape tape_of(std::uint64_t seed, index tokens, index prompt) {
+tape tape_of(std::uint64_t seed, index_t tokens, index_t prompt) {
   constexpr markup texts[] = {markup::pairs, markup::summaries_alone, markup::stray, markup::sentences};
   return make_tape(model, kind::uniform, texts[seed % 4], tokens, prompt, seed);
 }
@@ -52,14 +52,14 @@ TEST_CASE("an output is NaN exactly if a poisoned value was attended, and otherw
         const token_result& got = poisoned.at(0).log.at(at);
         REQUIRE(got.attended == want.attended);
         REQUIRE(got.lse == want.lse);
-        for (index row = 0; row < model.layers * model.heads; ++row) {
-          const index layer = row / model.heads;
-          const index kv_head = row % model.heads / model.group();
+        for (index_t row = 0; row < model.layers * model.heads; ++row) {
+          const index_t layer = row / model.heads;
+          const index_t kv_head = row % model.heads / model.group();
           bool reads_poison = false;
-          for (const index t : want.attended[static_cast<std::size_t>(row)]) {
+          for (const index_t t : want.attended[static_cast<std::size_t>(row)]) {
             reads_poison = reads_poison || is_poisoned(t, layer, kv_head);
           }
-          for (index d = 0; d < model.head_dim; ++d) {
+          for (index_t d = 0; d < model.head_dim; ++d) {
             const auto i = static_cast<std::size_t>(row * model.head_dim + d);
             if (reads_poison) REQUIRE(std::isnan(got.out.numbers[i]));
             if (!reads_poison) REQUIRE(got.out.numbers[i] == want.out.numbers[i]);
@@ -90,12 +90,12 @@ TEST_CASE("what an earlier owner of the pages, or a rejected draft, has left beh
       used.play({{0, before.ids, false}});
       used.cache.close(used.at(0).seq);
       used.spoil = nullptr;
-      const index mine = used.open(says);
+      const index_t mine = used.open(says);
       used.play({{mine, says.between(0, says.prompt), true}});
       dice random(seed);
       while (!used.done(mine)) {
         used.spoil = poison_everything;
-        const index room = std::min<index>(5, says.size() - used.tokens(mine));
+        const index_t room = std::min<index_t>(5, says.size() - used.tokens(mine));
         part rejected{mine, std::vector<token_id>(static_cast<std::size_t>(random.between(1, room)), unspoken_id)};
         used.play({rejected}, random.one_of(std::array{fate::committed, fate::dropped_after_pass}));
         used.spoil = nullptr;
@@ -114,10 +114,10 @@ Policy without_limits(Policy policy, bool by_choice) {
   if (!by_choice) policy.zone.recent = zoomr::unlimited;
   policy.zone.open = zoomr::unlimited;
   policy.zone.dense_layers = 0;
-  if constexpr (decltype(policy.retain)::observes) policy.retain.tokens = zoomr::unlimited;
+  if constexpr (decltype(policy.evict)::observes) policy.evict.tokens = zoomr::unlimited;
   if constexpr (requires { policy.select.segments; }) policy.select.segments = zoomr::unlimited;
   if constexpr (requires { policy.select.tokens; }) policy.select.tokens = zoomr::unlimited;
-  if constexpr (requires { policy.agree.k; }) policy.agree.k = zoomr::unlimited;
+  if constexpr (requires { policy.aggregate.k; }) policy.aggregate.k = zoomr::unlimited;
   return policy;
 }
 
@@ -134,7 +134,7 @@ void check_equals_full(const Policy& policy) {
     CAPTURE(seed);
     for (const auto& [at, want] : all.at(0).log) {
       const token_result& got = limitless.at(0).log.at(at);
-      const index position = at.first;
+      const index_t position = at.first;
       CAPTURE(position);
       for (std::size_t i = 0; i < want.out.numbers.size(); ++i) {
         REQUIRE(tolerance::within(got.out.numbers[i], want.out.numbers[i], tolerance::full_attention));
@@ -150,7 +150,8 @@ TEST_CASE("with every limit above the context, each preset gives full attention"
   for_each_preset([](const char* name, const auto& preset) {
     CAPTURE(std::string(name));
     auto policy = without_limits(preset, false);
-    if constexpr (requires { policy.refresh.ask_again = false; }) policy.refresh.ask_again = false;  // keys of one pass
+    if constexpr (requires { policy.refresh.second_pass = false; })
+      policy.refresh.second_pass = false;  // keys of one pass
     check_equals_full(policy);
   });
 }

@@ -11,22 +11,22 @@ constexpr markup all_markup[] = {markup::pairs, markup::summaries_alone, markup:
                                  markup::stray};
 
 template <class Policy>
-constexpr bool uses_softmax = std::same_as<decltype(Policy::agree), zoomr::head_mass> ||
-                              std::same_as<decltype(Policy::agree), zoomr::pooled_mass>;
+constexpr bool uses_softmax = std::same_as<decltype(Policy::aggregate), zoomr::head_mass> ||
+                              std::same_as<decltype(Policy::aggregate), zoomr::pooled_mass>;
 
 /// Integers are exact in float up to means of 8 keys; a softmax never is.
 template <class Policy>
 bool is_exact(const Policy& policy, kind look, const shape& model) {
-  const bool tallies_exact = !uses_softmax<Policy>;
-  const bool keeps_all = policy.retain.kept(zoomr::unlimited) == zoomr::unlimited;
-  return (look == kind::integers || look == kind::ties) && tallies_exact && keeps_all && policy.segment.longest <= 8 &&
+  const bool votes_exact = !uses_softmax<Policy>;
+  const bool keeps_all = policy.evict.kept(zoomr::unlimited) == zoomr::unlimited;
+  return (look == kind::integers || look == kind::ties) && votes_exact && keeps_all && policy.segment.longest <= 8 &&
          model.head_dim <= 16;
 }
 
 template <class Policy>
 Policy without_close_calls(Policy policy) {
   if constexpr (!std::same_as<decltype(policy.segment), zoomr::unsegmented>) policy.segment.longest = 8;
-  if constexpr (decltype(policy.retain)::observes) policy.retain.tokens = zoomr::unlimited;
+  if constexpr (decltype(policy.evict)::observes) policy.evict.tokens = zoomr::unlimited;
   return policy;
 }
 
@@ -36,7 +36,7 @@ TEST_CASE("every preset attends the positions of the naive reference, and gives 
     std::uint64_t seed = 1;
     for (const kind look : all_kinds) {
       for (const markup text : all_markup) {
-        for (const index head_dim : {8, 40}) {
+        for (const index_t head_dim : {8, 40}) {
           const shape model{2, 4, 2, head_dim};
           const tape says = make_tape(model, look, text, 211, 61, ++seed);
           CAPTURE(std::string(name));
@@ -60,7 +60,7 @@ TEST_CASE("integer inputs leave no close call: every preset that does not use a 
     if constexpr (uses_softmax<decltype(preset)>) return;
     comparison all;
     for (std::uint64_t seed = 1; seed <= 15; ++seed) {
-      const shape model{2, seed % 4 == 0 ? 6 : 4, seed % 4 == 0 ? 3 : static_cast<index>(seed % 2) + 1, 8};
+      const shape model{2, seed % 4 == 0 ? 6 : 4, seed % 4 == 0 ? 3 : static_cast<index_t>(seed % 2) + 1, 8};
       const kind look = seed % 3 == 0 ? kind::ties : kind::integers;
       const tape says = make_tape(model, look, all_markup[seed % 5], 300, 73, seed * 977);
       CAPTURE(std::string(name));
@@ -75,20 +75,20 @@ TEST_CASE("ugly sizes: prompts and texts around a page, prime lengths, all group
   for_each_preset([](const char* name, const auto& preset) {
     comparison all;
     std::uint64_t seed = 5000;
-    for (const index prompt : {1, 15, 16, 17, 31, 33, 97}) {
-      for (const index group : {1, 2, 3, 4}) {
-        constexpr index dims[] = {8, 24, 64, 256};
-        const index head_dim = dims[seed % 4];
+    for (const index_t prompt : {1, 15, 16, 17, 31, 33, 97}) {
+      for (const index_t group : {1, 2, 3, 4}) {
+        constexpr index_t dims[] = {8, 24, 64, 256};
+        const index_t head_dim = dims[seed % 4];
         const shape model{1 + group % 2, 2 * group, 2, head_dim};
-        const index generated = prompt % 2 == 0 ? 17 : 31;
+        const index_t generated = prompt % 2 == 0 ? 17 : 31;
         ++seed;
         const tape says = make_tape(model, kind::uniform, all_markup[seed % 5], prompt + generated, prompt, seed);
         CAPTURE(std::string(name));
         CAPTURE(seed);
         auto policy = preset;
-        if constexpr (decltype(policy.retain)::observes) {
-          if constexpr (requires { policy.retain.queries; }) policy.retain.queries = std::min<index>(prompt, 8);
-          policy.retain.tokens = requires { policy.retain.share; }
+        if constexpr (decltype(policy.evict)::observes) {
+          if constexpr (requires { policy.evict.queries; }) policy.evict.queries = std::min<index_t>(prompt, 8);
+          policy.evict.tokens = requires { policy.evict.share; }
           ? 18 : 19;  // or whole pages
         }
         check_against_reference(policy, says, limits_for(says.size()), false, all);

@@ -6,7 +6,7 @@
 
 namespace zoomr_test {
 
-/// `preset` with changes: `with(policies::zoomr_one_pass, [](auto& p) { p.agree.k = 1; })`.
+/// `preset` with changes: `with(presets::zoomr_one_pass, [](auto& p) { p.agree.k = 1; })`.
 template <class Policy, class Change>
 constexpr Policy with(Policy preset, Change change) {
   change(preset);
@@ -15,74 +15,74 @@ constexpr Policy with(Policy preset, Change change) {
 
 namespace small {
 
-namespace policies = zoomr::policies;
+namespace presets = zoomr::presets;
 
-inline constexpr auto full = policies::full;
-inline constexpr auto window = with(policies::window, [](auto& p) { p.zone.sinks = 3, p.zone.recent = 19; });
-inline constexpr auto zoomr_one_pass = with(policies::zoomr_one_pass, [](auto& p) {
+inline constexpr auto full = presets::full;
+inline constexpr auto window = with(presets::window, [](auto& p) { p.zone.sinks = 3, p.zone.recent = 19; });
+inline constexpr auto zoomr_one_pass = with(presets::zoomr_one_pass, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 7;
 });
-inline constexpr auto zoomr_second_pass = with(zoomr_one_pass, [](auto& p) { p.refresh.ask_again = true; });
-inline constexpr auto zoomr_mass = with(policies::zoomr_mass, [](auto& p) {
+inline constexpr auto zoomr_second_pass = with(zoomr_one_pass, [](auto& p) { p.refresh.second_pass = true; });
+inline constexpr auto zoomr_mass = with(presets::zoomr_mass, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 5, p.zone.prompt = false;
 });
-inline constexpr auto zoomr_focus = with(policies::zoomr_focus, [](auto& p) {
+inline constexpr auto zoomr_focus = with(presets::zoomr_focus, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 5;
 });
-inline constexpr auto zoomr_follow = with(policies::zoomr_follow, [](auto& p) {
+inline constexpr auto zoomr_follow = with(presets::zoomr_follow, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 5, p.zone.prompt = false;
 });
-inline constexpr auto summary_only = with(policies::summary_only, [](auto& p) {
+inline constexpr auto summary_only = with(presets::summary_only, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 11;
 });
-inline constexpr auto sentence_kv = with(policies::sentence_kv, [](auto& p) {
+inline constexpr auto sentence_kv = with(presets::sentence_kv, [](auto& p) {
   p.segment.longest = 20;
-  p.retain.tokens = 60, p.retain.queries = 8;
+  p.evict.tokens = 60, p.evict.queries = 8;
   p.select.tokens = 40;
   p.zone.sinks = 4, p.zone.recent = 6, p.zone.open = 30;
 });
 inline constexpr auto sentence_kv_published = with(sentence_kv, [](auto& p) { p.refresh.everything_until = 1; });
 inline constexpr auto sentence_box =
-    with(policies::sentence_box_with(40), [](auto& p) { p.segment.longest = 9, p.zone.recent = 6; });
-inline constexpr auto quest = with(policies::quest, [](auto& p) {
+    with(presets::sentence_box_with(40), [](auto& p) { p.segment.longest = 9, p.zone.recent = 6; });
+inline constexpr auto quest = with(presets::quest, [](auto& p) {
   p.segment.longest = 8;
   p.select.segments = 4;
   p.zone.dense_layers = 1;
 });
 inline constexpr auto lightthinker =
-    with(policies::lightthinker, [](auto& p) { p.segment.longest = 40, p.segment.prompt_piece = 13; });
-inline constexpr auto arkvale = with(policies::arkvale, [](auto& p) {
+    with(presets::lightthinker, [](auto& p) { p.segment.longest = 40, p.segment.prompt_piece = 13; });
+inline constexpr auto arkvale = with(presets::arkvale, [](auto& p) {
   p.segment.longest = 11;
   p.select.segments = 2;
   p.zone.sinks = 11, p.zone.recent = 22, p.zone.align = 11, p.zone.dense_layers = 1;
 });
-inline constexpr auto snapkv = with(policies::snapkv_with(33), [](auto& p) { p.retain.queries = 8; });
-inline constexpr auto h2o = with(policies::h2o_with(37), [](auto& p) { p.retain.recent = 9, p.retain.every = 7; });
-inline constexpr auto r_kv = with(policies::r_kv_with(35), [](auto& p) {
-  p.retain.queries = 5, p.retain.every = 13, p.retain.pooling = 3;
+inline constexpr auto snapkv = with(presets::snapkv_with(33), [](auto& p) { p.evict.queries = 8; });
+inline constexpr auto h2o = with(presets::h2o_with(37), [](auto& p) { p.evict.recent = 9, p.evict.every = 7; });
+inline constexpr auto r_kv = with(presets::r_kv_with(35), [](auto& p) {
+  p.evict.queries = 5, p.evict.every = 13, p.evict.pooling = 3;
   p.zone.sinks = 2;
 });
-inline constexpr auto raas = with(policies::raas, [](auto& p) { p.retain.tokens = 24, p.retain.every = 6; });
-inline constexpr auto infllm = with(policies::infllm, [](auto& p) {
+inline constexpr auto raas = with(presets::raas, [](auto& p) { p.evict.tokens = 24, p.evict.every = 6; });
+inline constexpr auto infllm = with(presets::infllm, [](auto& p) {
   p.segment.longest = 8;
   p.summarize.keys = 3;
   p.select.segments = 3;
   p.zone.sinks = 9, p.zone.recent = 21;
 });
-inline constexpr auto shadowkv = with(policies::shadowkv, [](auto& p) {
+inline constexpr auto shadowkv = with(presets::shadowkv, [](auto& p) {
   p.segment.longest = 5;
   p.select.segments = 6;
   p.zone.recent = 7;
 });
 
-// Beside the presets: choices in the same pass that stay in force, and query sums that matter for them.
+// Beside the presets: choices in the same pass that stay active, and query sums that matter for them.
 inline constexpr auto by_layer = with(zoomr_one_pass, [](auto& p) {
-  p.agree.per = ::zoomr::scope::layer;
+  p.aggregate.per = ::zoomr::scope::layer;
   p.zone.prompt = false;
 });
 inline constexpr auto drifting =
@@ -91,8 +91,8 @@ inline constexpr auto drifting =
                      ::zoomr::fill_budget{.tokens = 30}, ::zoomr::on_drift{.cosine = 0.3f},
                      ::zoomr::zones{.sinks = 2, .recent = 6, .open = ::zoomr::unlimited});
 
-// Segments are chosen among tokens of which some are given up now and then; a choice stays in force meanwhile.
-inline constexpr auto retaining =
+// Segments are chosen among tokens of which some are evicted now and then; a choice stays active meanwhile.
+inline constexpr auto evicting =
     ::zoomr::compose(::zoomr::sentences{.longest = 12}, ::zoomr::key_mean{}, ::zoomr::mean_dot{},
                      ::zoomr::running_mean{}, ::zoomr::fill_budget{.tokens = 30}, ::zoomr::boundaries{},
                      ::zoomr::accumulated_attention{.tokens = 50, .recent = 8, .every = 11},
@@ -131,7 +131,7 @@ void for_each_policy(Test test) {
   for_each_preset(test);
   test("by_layer", small::by_layer);
   test("drifting", small::drifting);
-  test("retaining", small::retaining);
+  test("evicting", small::evicting);
 }
 
 }  // namespace zoomr_test

@@ -14,19 +14,19 @@ using zoomr::float16, zoomr::float8, zoomr::int8;
 /// Keeps the tokens whose keys have most dimensions beyond 1/2: it sees how large keys are, which ranks by attention
 /// or by angles do not.
 struct loud_keys {
-  using role = zoomr::role::retainer;
+  using role = zoomr::role::evictor;
   static constexpr const char* name = "loud_keys";
   static constexpr bool observes = true;
   static constexpr bool accumulates = false;
   static constexpr bool reads_keys = true;
   static constexpr bool while_decoding = true;
-  index every = 9;
+  index_t every = 9;
 
-  constexpr index kept(index of) const { return of < 30 ? of : 30; }
-  constexpr index observed(index) const { return 1; }
-  constexpr index safe(index) const { return 1; }
-  void rate(const zoomr::lane_attention& seen, view<float> importance) const {
-    for (index t = 0; t < seen.scored; ++t) {
+  constexpr index_t kept(index_t of) const { return of < 30 ? of : 30; }
+  constexpr index_t observed(index_t) const { return 1; }
+  constexpr index_t safe(index_t) const { return 1; }
+  void rate(const zoomr::kv_lane_attention& seen, view<float> importance) const {
+    for (index_t t = 0; t < seen.scored; ++t) {
       importance[t] = 0.0f;
       for (const float key : seen.keys[t]) importance[t] += std::abs(key) > 0.5f ? 1.0f : 0.0f;
     }
@@ -44,7 +44,7 @@ struct key_count {
 
   constexpr zoomr::cells<1> open() const { return {}; }
   constexpr void fold(zoomr::cells<1>& count, float key) const { count.row[0] += key > 0.5f ? 1.0f : 0.0f; }
-  constexpr void close(zoomr::cells<1>&, index) const {}
+  constexpr void close(zoomr::cells<1>&, index_t) const {}
   constexpr const char* problem() const { return nullptr; }
   static constexpr void each_field(auto&, auto) {}
   friend constexpr bool operator==(const key_count&, const key_count&) = default;
@@ -56,10 +56,10 @@ constexpr zoomr::zones small_zones{.sinks = 2, .recent = 6, .open = zoomr::unlim
 constexpr auto by_loudness = zoomr::compose(loud_keys{}, zoomr::zones{.sinks = 1, .recent = zoomr::unlimited});
 constexpr auto by_count =
     zoomr::compose(zoomr::fixed_pages{.longest = 5}, key_count{}, zoomr::mean_dot{}, zoomr::pooled_score{},
-                   zoomr::best_segments{.segments = 3}, zoomr::every_token{}, small_zones);
+                   zoomr::top_k{.segments = 3}, zoomr::every_token{}, small_zones);
 constexpr auto by_typical_mass =
     zoomr::compose(zoomr::fixed_pages{.longest = 6}, zoomr::typical_keys{.keys = 2}, zoomr::mean_dot{},
-                   zoomr::pooled_mass{}, zoomr::best_segments{.segments = 3}, zoomr::every_token{}, small_zones);
+                   zoomr::pooled_mass{}, zoomr::top_k{.segments = 3}, zoomr::every_token{}, small_zones);
 
 /// The largest number of a type, or what serves as well for one that needs no scale.
 template <class T>
@@ -71,7 +71,7 @@ constexpr float largest<int8> = 127.0f;
 
 /// Limits with the scales that just hold keys up to `key` and values up to 1.
 template <class T>
-zoomr::config scaled_limits(index tokens, float key) {
+zoomr::config scaled_limits(index_t tokens, float key) {
   zoomr::config limits = limits_for(tokens);
   limits.key_scale = key / largest<T>;
   limits.value_scale = 1.0f / largest<T>;
@@ -111,8 +111,8 @@ constexpr float key_scale = 0x1p-7f;
 constexpr float value_scale = 0x1p-6f;
 
 template <class T>
-void store(token_id, index, index, index, float* key, float* value, index dim) {
-  for (index d = 0; d < dim; ++d) {
+void store(token_id, index_t, index_t, index_t, float* key, float* value, index_t dim) {
+  for (index_t d = 0; d < dim; ++d) {
     key[d] = as_stored<T>(key[d], key_scale);
     value[d] = as_stored<T>(value[d], value_scale);
   }
@@ -162,18 +162,18 @@ TEST_CASE_TEMPLATE(
 /// Rounds what another summarizer makes, and leaves it a float.
 template <class Number, class Made>
 struct rounded : Made {
-  static float round(index row, float value) {
+  static float round(index_t row, float value) {
     return to_float(zoomr::stored_number<typename Made::summary, Number>(row, value));
   }
   template <class Cells>
-  void close(Cells& c, index count) const {
+  void close(Cells& c, index_t count) const {
     Made::close(c, count);
-    for (index r = 0; r < Made::summary::rows; ++r) c.row[r] = round(r, c.row[r]);
+    for (index_t r = 0; r < Made::summary::rows; ++r) c.row[r] = round(r, c.row[r]);
   }
-  void make(view<const float, 2> cue, view<index> order, view<float> work,
+  void make(view<const float, 2> cue, view<index_t> order, view<float> work,
             view<float, 2> out) const requires zoomr::block_summarizer<Made> {
     Made::make(cue, order, work, out);
-    for (index d = 0; d < out.extent(0); ++d) out(d, 0) = round(0, out(d, 0));
+    for (index_t d = 0; d < out.extent(0); ++d) out(d, 0) = round(0, out(d, 0));
   }
   friend constexpr bool operator==(const rounded&, const rounded&) = default;
 };
@@ -181,7 +181,7 @@ struct rounded : Made {
 template <class Summarizer, class Scorer>
 constexpr auto found_by(Summarizer summarize, Scorer score) {
   return zoomr::compose(zoomr::fixed_pages{.longest = 5}, summarize, score, zoomr::pooled_score{},
-                        zoomr::best_segments{.segments = 3}, zoomr::every_token{}, small_zones);
+                        zoomr::top_k{.segments = 3}, zoomr::every_token{}, small_zones);
 }
 
 template <class Number, class Summarizer, class Scorer>

@@ -4,7 +4,7 @@
 #include <cache/driving.hpp>
 #include <cache/small_policies.hpp>
 #include <cache/tiered_limits.hpp>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 #include <support/file_calls.hpp>
@@ -16,19 +16,19 @@ namespace {
 using file_calls::fault;
 
 constexpr shape model{2, 4, 2, 8};
-constexpr index tokens = 72;
-constexpr index voices = 2;
+constexpr index_t tokens = 72;
+constexpr index_t voices = 2;
 
-using at_once = zoomr::tiered<zoomr::least_recent, zoomr::transfers_at_once>;
+using at_once = zoomr::tiered<zoomr::lru, zoomr::sync_transfers>;
 using beside = zoomr::tiered<>;
 
-const tape& says(index voice) {
+const tape& says(index_t voice) {
   static const tape both[voices] = {make_tape(model, kind::uniform, markup::pairs, tokens, 40, 21),
                                     make_tape(model, kind::peaked, markup::sentences, tokens, 37, 22)};
   return both[voice];
 }
 
-constexpr std::size_t size(index i) { return static_cast<std::size_t>(i); }
+constexpr std::size_t size(index_t i) { return static_cast<std::size_t>(i); }
 
 /// Two sequences over a device of seven blocks, host memory of six, and a file.
 template <class Policy>
@@ -39,36 +39,36 @@ class talk {
 
   talk(const Policy& policy, const std::string& path)
       : cache(model, policy, tiered_limits(model, policy, limits_for(tokens, voices), 7, 6, path.c_str())) {
-    for (index v = 0; v < voices; ++v) seqs.push_back(cache.open());
+    for (index_t v = 0; v < voices; ++v) seqs.push_back(cache.open());
   }
 
   /// The next tokens of the sequences that have any; of all, or of one.
-  std::vector<zoomr::step_item> next(index only = -1) {
+  std::vector<zoomr::step_item> next(index_t only = -1) {
     std::vector<zoomr::step_item> items;
-    for (index v = 0; v < voices; ++v) {
-      const index first = cache.tokens(seqs[size(v)]);
+    for (index_t v = 0; v < voices; ++v) {
+      const index_t first = cache.tokens(seqs[size(v)]);
       if (first == tokens || (only >= 0 && v != only)) continue;
-      const index prompt = says(v).prompt;
-      const index last = first < prompt ? std::min(first + 20, prompt) : std::min(first + 3, tokens);
+      const index_t prompt = says(v).prompt;
+      const index_t last = first < prompt ? std::min(first + 20, prompt) : std::min(first + 3, tokens);
       items.push_back({seqs[size(v)], view<const token_id>(says(v).ids).slice(first, last), last == prompt});
     }
     return items;
   }
 
   /// One pass of a step, with the numbers of the texts.
-  void pass(step_type& step, const std::vector<zoomr::step_item>& items, index number) {
-    const index count = step.tokens();
+  void pass(step_type& step, const std::vector<zoomr::step_item>& items, index_t number) {
+    const index_t count = step.tokens();
     std::vector<float> k(size(count * model.kv_heads * model.head_dim)), v(k.size());
     std::vector<float> q(size(count * model.heads * model.head_dim)), out(q.size());
-    for (index layer = 0; layer < model.layers; ++layer) {
-      for (index i = 0; i < step.items(); ++i) {
+    for (index_t layer = 0; layer < model.layers; ++layer) {
+      for (index_t i = 0; i < step.items(); ++i) {
         if (!step.active(i)) continue;
-        const index voice = items[size(i)].seq == seqs[0] ? 0 : 1;
-        for (index t = 0; t < (number == 0 ? step.tokens(i) : 1); ++t) {
-          const index position = step.position(i) + t, at = step.packed(i) + t;
+        const index_t voice = items[size(i)].seq == seqs[0] ? 0 : 1;
+        for (index_t t = 0; t < (number == 0 ? step.taken(i) : 1); ++t) {
+          const index_t position = step.position(i) + t, at = step.packed(i) + t;
           const token_id id = says(voice).ids[size(position)];
-          const auto fill = [&](role of, index heads, std::vector<float>& into) {
-            for (index head = 0; head < heads; ++head) {
+          const auto fill = [&](role of, index_t heads, std::vector<float>& into) {
+            for (index_t head = 0; head < heads; ++head) {
               says(voice).numbers.fill(of, id, position, layer, head, number,
                                        &into[size((at * heads + head) * model.head_dim)]);
             }
@@ -86,16 +86,16 @@ class talk {
   /// Plays a step to its end, and accepts all of it, whatever has happened.
   void play(const std::vector<zoomr::step_item>& items) {
     auto step = cache.begin(view<const zoomr::step_item>(items));
-    std::vector<index> all;
-    for (index i = 0; i < step.items(); ++i) all.push_back(step.tokens(i));
+    std::vector<index_t> all;
+    for (index_t i = 0; i < step.items(); ++i) all.push_back(step.taken(i));
     pass(step, items, 0);
-    if (step.again(view<const index>(all))) pass(step, items, 1);
+    if (step.needs_second_pass(view<const index_t>(all))) pass(step, items, 1);
     failures.clear();
-    for (index i = 0; i < step.items(); ++i) failures.push_back(step.failure(i) == nullptr ? "" : step.failure(i));
-    step.commit(view<const index>(all));
+    for (index_t i = 0; i < step.items(); ++i) failures.push_back(step.failure(i) == nullptr ? "" : step.failure(i));
+    step.commit(view<const index_t>(all));
   }
 
-  index length(index voice) const { return cache.tokens(seqs[size(voice)]); }
+  index_t length(index_t voice) const { return cache.tokens(seqs[size(voice)]); }
   bool done() const { return length(0) == tokens && length(1) == tokens; }
 
   cache_type cache;
@@ -115,7 +115,7 @@ std::string new_path() {
 struct breaker {
   file_calls::call kind = file_calls::call::read;
   fault how = fault::error;
-  index left = 0;
+  index_t left = 0;
   const std::function<fault(file_calls::call)> chooses = [this](file_calls::call which) {
     return which == kind && left > 0 ? (--left, how) : fault::none;
   };
@@ -137,19 +137,19 @@ bool holds(const std::string& text, const std::string& part) { return text.find(
 
 /// Each call on the file fails in turn, and everything is accepted all the same.
 /// @return how many errors were thrown
-template <class Policy, class Store>
-index check_each(const Policy& policy, Store store, fault how, const char* reason) {
-  const auto moved = with_store(policy, store);
-  index thrown = 0;
+template <class Policy, class Placement>
+index_t check_each(const Policy& policy, Placement placement, fault how, const char* reason) {
+  const auto moved = with_placement(policy, placement);
+  index_t thrown = 0;
   for (std::int64_t fails = 2, made = 3; fails < made; fails += 1 + fails / 16) {
     CAPTURE(fails);
     const std::string path = new_path();
     file_calls::now = {.path = path.c_str(), .fails = fails, .how = how};
     {
       talk all(moved, path);
-      index turns = 0;
+      index_t turns = 0;
       for (; turns < 60 && !all.done(); ++turns) {
-        const index before[] = {all.length(0), all.length(1)};
+        const index_t before[] = {all.length(0), all.length(1)};
         const auto items = all.next();
         const std::string why = said([&] { all.play(items); });
         if (why.empty()) continue;
@@ -161,7 +161,7 @@ index check_each(const Policy& policy, Store store, fault how, const char* reaso
         CHECK_FALSE(holds(why, "zoomr: "));
         bool others = true;
         for (std::size_t i = 0; i < items.size(); ++i) {
-          const index v = items[i].seq == all.seqs[0] ? 0 : 1;
+          const index_t v = items[i].seq == all.seqs[0] ? 0 : 1;
           const bool named = holds(why, "item " + std::to_string(i) + ": ");
           const bool went_on = all.length(v) > before[v];
           others = others && named != went_on;
@@ -179,7 +179,7 @@ index check_each(const Policy& policy, Store store, fault how, const char* reaso
 }  // namespace
 
 TEST_CASE("an item whose block cannot be read says why, and to accept tokens of it is told as that") {
-  const auto policy = with_store(small::full, at_once{});
+  const auto policy = with_placement(small::full, at_once{});
   const std::string path = new_path();
   breaker breaks;
   file_calls::now = {.path = path.c_str(), .chooses = &breaks.chooses};
@@ -187,13 +187,13 @@ TEST_CASE("an item whose block cannot be read says why, and to accept tokens of 
     talk all(policy, path);
     while (all.length(0) < 45) all.play(all.next());
     std::string why;
-    index before[voices] = {};
-    for (index turns = 0; why.empty() && turns < 5; ++turns) {
-      for (index v = 0; v < voices; ++v) before[v] = all.length(v);
+    index_t before[voices] = {};
+    for (index_t turns = 0; why.empty() && turns < 5; ++turns) {
+      for (index_t v = 0; v < voices; ++v) before[v] = all.length(v);
       breaks.left = 1;  // may be a read that nobody needs
       why = said([&] { all.play(all.next()); });
     }
-    const index bad = all.failures[0].empty() ? 1 : 0, good = 1 - bad;
+    const index_t bad = all.failures[0].empty() ? 1 : 0, good = 1 - bad;
     const std::string reason = " of the tier's file " + path + " cannot be read: Input/output error";
     const std::string failure = all.failures[size(bad)];
     CHECK(failure.starts_with("zoomr: a page of details cannot be brought to the device: block "));
@@ -218,7 +218,7 @@ TEST_CASE("an item whose block cannot be read says why, and to accept tokens of 
       auto step = all.cache.begin(view<const zoomr::step_item>(items));
       all.pass(step, items, 0);
       REQUIRE(step.failure(0) != nullptr);
-      CHECK_FALSE(step.again(0));
+      CHECK_FALSE(step.needs_second_pass(0));
       step.commit(0);
     }
     CHECK(all.length(bad) == before[bad]);
@@ -229,7 +229,7 @@ TEST_CASE("an item whose block cannot be read says why, and to accept tokens of 
 }
 
 TEST_CASE("a page that cannot be written below says why") {
-  const auto policy = with_store(small::full, at_once{});
+  const auto policy = with_placement(small::full, at_once{});
   const std::string path = new_path();
   breaker breaks{.kind = file_calls::call::write, .how = fault::full};
   file_calls::now = {.path = path.c_str(), .chooses = &breaks.chooses};
@@ -238,7 +238,7 @@ TEST_CASE("a page that cannot be written below says why") {
     while (all.length(0) < 50) all.play(all.next());
     breaks.left = zoomr::unlimited;
     std::string why;
-    for (index turns = 0; why.empty() && turns < 10; ++turns) why = said([&] { all.play(all.next()); });
+    for (index_t turns = 0; why.empty() && turns < 10; ++turns) why = said([&] { all.play(all.next()); });
     CHECK(holds(why, "item 0: a page of details cannot be written to the tier below: block "));
     CHECK(holds(why, " of the tier's file " + path + " cannot be written: No space left on device"));
     breaks.left = 0;  // room is made
@@ -251,7 +251,7 @@ TEST_CASE("whatever call on the file fails, whoever tells it names the file, the
   CHECK(check_each(small::full, at_once{}, fault::error, ": Input/output error") > 10);
   CHECK(check_each(small::zoomr_mass, beside{}, fault::full, ": No space left on device") > 5);
   CHECK(check_each(small::sentence_kv, at_once{}, fault::error, ": Input/output error") > 5);
-  CHECK(check_each(small::retaining, at_once{}, fault::error, ": Input/output error") > 5);
+  CHECK(check_each(small::evicting, at_once{}, fault::error, ": Input/output error") > 5);
 }
 
 }  // namespace zoomr_test

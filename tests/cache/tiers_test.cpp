@@ -2,17 +2,17 @@
 // Details in tiers: the bits of a cache whose details are all at hand, at every capacity, whoever moves the bytes.
 #include <cache/players.hpp>
 #include <cache/tiered_limits.hpp>
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
+#include <paging/engines.hpp>
 #include <support/temporary_folder.hpp>
-#include <tier/engines.hpp>
 
 namespace zoomr_test {
 namespace {
 
 constexpr shape model{2, 4, 2, 8};
-constexpr index tokens = 120;
+constexpr index_t tokens = 120;
 
 /// Of a file that unlinks itself.
 std::string file_path() {
@@ -22,7 +22,8 @@ std::string file_path() {
 
 /// Limits with `device` blocks, and `host` of them above a file; 0: all in host memory.
 template <class Policy>
-zoomr::config tiers_of(const Policy& policy, const zoomr::config& limits, index device, index host, std::string& path) {
+zoomr::config tiers_of(const Policy& policy, const zoomr::config& limits, index_t device, index_t host,
+                       std::string& path) {
   if (host > 0) path = file_path();
   return tiered_limits(model, policy, limits, device, host, host > 0 ? path.c_str() : nullptr);
 }
@@ -32,12 +33,12 @@ template <class Player>
 void play_wildly(Player& plays, std::uint64_t seed, bool goes_back) {
   dice random(seed);
   const tape& says = *plays.at(0).says;
-  index longest = 0;
+  index_t longest = 0;
   while (!plays.done()) {
-    const index now = plays.tokens();
+    const index_t now = plays.tokens();
     if (now < says.prompt) {
-      const index left = says.prompt - now;
-      const index count = random.between(1, left);
+      const index_t left = says.prompt - now;
+      const index_t count = random.between(1, left);
       plays.play({{0, says.between(now, now + count), now + count == says.prompt}});
       continue;
     }
@@ -46,43 +47,44 @@ void play_wildly(Player& plays, std::uint64_t seed, bool goes_back) {
                drops ? fate::dropped_between_layers : fate::committed);
     longest = std::max(longest, plays.tokens());
     if (!goes_back || !random.chance(8)) continue;
-    const index to = std::max({says.prompt, longest - 12, plays.tokens() - random.between(0, 12)});
+    const index_t to = std::max({says.prompt, longest - 12, plays.tokens() - random.between(0, 12)});
     plays.rollback(0, std::min(to, plays.tokens()));
   }
 }
 
-template <class Store, class Policy>
-void check(const char* name, const Policy& policy, index device, index host, std::uint64_t seed = 1) {
+template <class Placement, class Policy>
+void check(const char* name, const Policy& policy, index_t device, index_t host, std::uint64_t seed = 1) {
   CAPTURE(std::string(name));
   CAPTURE(device);
   CAPTURE(host);
   const tape says = make_tape(model, seed % 2 == 0 ? kind::peaked : kind::uniform,
                               seed % 2 == 0 ? markup::sentences : markup::pairs, tokens, 40, seed);
   zoomr::config limits = limits_for(tokens);
-  limits.undo_tokens = 12;
-  const bool goes_back = !decltype(policy.retain)::observes;
+  limits.rollback_tokens = 12;
+  const bool goes_back = !decltype(policy.evict)::observes;
   player<Policy> resident(model, policy, limits);
   resident.open(says);
   play_wildly(resident, seed, goes_back);
-  const auto moved = with_store(policy, Store{});
+  const auto moved = with_placement(policy, Placement{});
   std::string path;
   player<std::remove_const_t<decltype(moved)>> tiers(model, moved, tiers_of(moved, limits, device, host, path));
   tiers.open(says);
   play_wildly(tiers, seed, goes_back);
   REQUIRE(difference(resident.at(0).log, tiers.at(0).log) == "");
   const zoomr::tier_statistics moved_bytes = tiers.cache.tiers();
-  const bool small = !decltype(policy.retain)::observes && device < (policy.store.evicts ? 8 : 16);  // than is in use
+  const bool small =
+      !decltype(policy.evict)::observes && device < (policy.placement.frees_unreachable ? 8 : 16);  // than is in use
   CHECK((!small || (moved_bytes.misses > 0 && moved_bytes.device_in > 0 && moved_bytes.device_out > 0)));
   CHECK((!small || host == 0 || host >= 12 || moved_bytes.file_out > 0));
 }
 
-using at_once = zoomr::tiered<zoomr::least_recent, zoomr::transfers_at_once>;
-using beside = zoomr::tiered<zoomr::least_frequent, zoomr::transfers_beside>;
+using at_once = zoomr::tiered<zoomr::lru, zoomr::sync_transfers>;
+using beside = zoomr::tiered<zoomr::lfu, zoomr::async_transfers>;
 
 /// The next chunk of a prompt, or some tokens after it.
-part next_part(const tape& says, index now) {
+part next_part(const tape& says, index_t now) {
   const bool in_prompt = now < says.prompt;
-  const index count = in_prompt ? std::min<index>(17, says.prompt - now) : 3;
+  const index_t count = in_prompt ? std::min<index_t>(17, says.prompt - now) : 3;
   return {0, says.between(now, now + count), in_prompt && now + count == says.prompt};
 }
 
@@ -98,7 +100,7 @@ std::int64_t check_failing(const Policy& policy, const result_log& expected, con
   player<Policy> plays(model, policy, limits);
   plays.open(says);
   while (!plays.done()) {
-    const index before = plays.tokens();
+    const index_t before = plays.tokens();
     try {
       plays.play({next_part(says, before)});
     } catch (const zoomr::error& fault) {
@@ -118,7 +120,7 @@ void check_each_failing(const Policy& policy, bool file) {
   player<Policy> resident(model, policy, limits_for(tokens));
   resident.open(says);
   while (!resident.done()) resident.play({next_part(says, resident.tokens())});
-  const auto moved = with_store(policy, zoomr::tiered<zoomr::least_recent, unit::scripted_transfers>{});
+  const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, unit::scripted_transfers>{});
   std::int64_t failures = 0;
   const std::int64_t all = check_failing(moved, resident.at(0).log, says, file, -1, failures);
   REQUIRE(all > 60);
@@ -137,16 +139,16 @@ TEST_CASE("a transfer that fails is a failure of its item: the step is made agai
   check_each_failing(small::quest, true);
 }
 
-TEST_CASE("the same while tokens are given up: the sequence is what it was") {
+TEST_CASE("the same while tokens are evicted: the sequence is what it was") {
   check_each_failing(small::snapkv, false);
   check_each_failing(small::sentence_kv, true);
   check_each_failing(small::h2o, true);
   check_each_failing(small::r_kv, false);
-  check_each_failing(small::retaining, true);
+  check_each_failing(small::evicting, true);
 }
 
 TEST_CASE("capacities that are too small say what would do") {
-  const auto policy = with_store(small::quest, at_once{});
+  const auto policy = with_placement(small::quest, at_once{});
   const auto refused = [&](const zoomr::config& limits) {
     try {
       zoomr::kv_cache<std::remove_const_t<decltype(policy)>> cache(model, policy, limits);
@@ -188,27 +190,27 @@ TEST_CASE("a block holds one KV head where each reads tokens of its own, and all
   CHECK(heads(small::sentence_kv) == 1);  // each query head
   CHECK(heads(small::h2o) == 1);
   auto keeps_all = small::h2o;
-  keeps_all.retain.tokens = zoomr::unlimited;
+  keeps_all.evict.tokens = zoomr::unlimited;
   CHECK(heads(keeps_all) == 2);
 }
 
 TEST_CASE("what is appended is not fetched again, even if a layer has more KV heads than a device has blocks") {
   constexpr shape many{2, 8, 8, 8};
-  constexpr index chunk = 3 * zoomr::page_tokens + 1;
-  const auto policy = with_store(small::quest, at_once{});
+  constexpr index_t chunk = 3 * zoomr::page_tokens + 1;
+  const auto policy = with_placement(small::quest, at_once{});
   using policy_type = std::remove_const_t<decltype(policy)>;
   zoomr::config limits = limits_for(tokens);
-  limits.step_tokens = chunk;
+  limits.max_batched_tokens = chunk;
   zoomr::kv_cache<policy_type> cache(many, policy, tiered_limits(many, policy, limits, 6, 0, nullptr));
   const zoomr::sequence seq = cache.open();
   const std::vector<token_id> ids(chunk, plain_id);
   const std::vector<float> numbers(std::size_t{chunk} * 8 * 8, 1.0f);
   const view<const float, 3> rows(numbers.data(), {chunk, 8, 8});
   auto step = cache.begin(seq, view<const token_id>(ids));
-  for (index layer = 0; layer < many.layers; ++layer) step.append(layer, rows, rows);
+  for (index_t layer = 0; layer < many.layers; ++layer) step.append(layer, rows, rows);
   CHECK(step.failure(0) == nullptr);
   CHECK(cache.tiers().device_in == 0);
-  CHECK(cache.tiers().misses == many.lanes() * 4);  // a visit of each page and head
+  CHECK(cache.tiers().misses == many.kv_lanes() * 4);  // a visit of each page and head
 }
 
 TEST_CASE("every policy has the bits of a resident cache, at the least capacity, over host memory and over a file") {
@@ -216,13 +218,13 @@ TEST_CASE("every policy has the bits of a resident cache, at the least capacity,
     check<at_once>(name, policy, 6, 0);
     check<at_once>(name, policy, 6, 6, 2);
     check<at_once>(name, policy, 13, 0, 3);
-    check<zoomr::tiered<zoomr::farthest_use, zoomr::transfers_at_once>>(name, policy, 11, 7, 4);
+    check<zoomr::tiered<zoomr::cyclic_mru, zoomr::sync_transfers>>(name, policy, 11, 7, 4);
   });
 }
 
 TEST_CASE("at every capacity, with a thread that moves the bytes") {
-  for (index device = 6; device <= 16; ++device) check<beside>("zoomr_mass", small::zoomr_mass, device, 0);
-  for (index device = 6; device <= 16; ++device) check<beside>("quest", small::quest, device, 22 - device, 2);
+  for (index_t device = 6; device <= 16; ++device) check<beside>("zoomr_mass", small::zoomr_mass, device, 0);
+  for (index_t device = 6; device <= 16; ++device) check<beside>("quest", small::quest, device, 22 - device, 2);
   check<beside>("sentence_kv", small::sentence_kv, 7, 6, 3);
 }
 

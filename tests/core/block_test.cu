@@ -22,8 +22,8 @@ template <class T>
 __global__ void collect_kernel(view<const T, 2> values, collected<T> out) {
   __shared__ block_scratch scratch;
   block_threads block(scratch);
-  const index t = block.thread();
-  for (index round = 0; round < values.extent(0); ++round) {
+  const index_t t = block.thread();
+  for (index_t round = 0; round < values.extent(0); ++round) {
     const T value = values(round, t);
     out.sum(round, t) = block.sum(value);
     out.max(round, t) = block.max(value);
@@ -39,9 +39,9 @@ __global__ void collect_kernel(view<const T, 2> values, collected<T> out) {
 
 /// The same, in a loop.
 template <class T>
-std::vector<T> expected(const std::vector<T>& values, index rounds, index threads) {
+std::vector<T> expected(const std::vector<T>& values, index_t rounds, index_t threads) {
   std::vector<T> out[7];
-  for (index round = 0; round < rounds; ++round) {
+  for (index_t round = 0; round < rounds; ++round) {
     const auto first = values.begin() + std::ptrdiff_t{round} * threads;
     const auto last = first + threads;
     const T sum = std::accumulate(first, last, T{0});
@@ -65,7 +65,7 @@ std::vector<T> expected(const std::vector<T>& values, index rounds, index thread
 }
 
 template <class T>
-std::vector<T> random_values(unit::random& random, index count) {
+std::vector<T> random_values(unit::random& random, index_t count) {
   std::vector<T> values(unit::size(count));
   const bool small = random.chance(0.3);  // many ties
   for (T& value : values) {
@@ -76,11 +76,11 @@ std::vector<T> random_values(unit::random& random, index count) {
 }
 
 template <class T>
-std::vector<T> collect(const std::vector<T>& values, index rounds, index threads) {
+std::vector<T> collect(const std::vector<T>& values, index_t rounds, index_t threads) {
   const auto count = static_cast<std::int64_t>(values.size());
   zoomr_test::device_array<T> in(values);
   zoomr_test::device_array<T> out(7 * count, T{77});
-  const auto part = [&](index number) { return view<T, 2>(out.data() + number * count, {rounds, threads}); };
+  const auto part = [&](index_t number) { return view<T, 2>(out.data() + number * count, {rounds, threads}); };
   launch({1, static_cast<unsigned>(threads)}, stream{}, &collect_kernel<T>,
          view<const T, 2>(in.data(), {rounds, threads}),
          collected<T>{part(0), part(1), part(2), part(3), part(4), part(5), part(6)});
@@ -88,7 +88,7 @@ std::vector<T> collect(const std::vector<T>& values, index rounds, index threads
 }
 
 template <class T>
-bool right(index threads, index rounds, std::uint64_t seed) {
+bool right(index_t threads, index_t rounds, std::uint64_t seed) {
   unit::random random(seed);
   const std::vector<T> values = random_values<T>(random, rounds * threads);
   return collect(values, rounds, threads) == expected(values, rounds, threads);
@@ -96,7 +96,7 @@ bool right(index threads, index rounds, std::uint64_t seed) {
 
 template <class T>
 void check_sizes() {
-  for (const index threads : {32, 64, 96, 256}) {
+  for (const index_t threads : {32, 64, 96, 256}) {
     for (std::uint64_t seed = 1; seed <= 2; ++seed) {
       CAPTURE(threads);
       CAPTURE(seed);

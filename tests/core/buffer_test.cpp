@@ -24,10 +24,10 @@ TEST_CASE("an empty buffer owns nothing") {
 }
 
 TEST_CASE("moving a buffer does not move its contents") {
-  buffer<index> from(8);
+  buffer<index_t> from(8);
   from.data()[7] = 42;
-  const index* where = from.data();
-  const buffer<index> to = std::move(from);
+  const index_t* where = from.data();
+  const buffer<index_t> to = std::move(from);
   CHECK(to.data() == where);
   CHECK(to.data()[7] == 42);
   CHECK(to.size() == 8);

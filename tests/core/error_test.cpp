@@ -17,7 +17,7 @@ TEST_CASE("an error carries its code and its sentence") {
   const error full(errc::capacity, "the pool is full");
   CHECK(full.code() == errc::capacity);
   CHECK(std::string(full.what()) == "zoomr: the pool is full");
-  CHECK(error(errc::undo_depth, "").code() == errc::undo_depth);
+  CHECK(error(errc::rollback_depth, "").code() == errc::rollback_depth);
 }
 
 TEST_CASE("the macros are one statement") {

@@ -22,9 +22,9 @@ class random {
     return z ^ (z >> 31);
   }
   /// Uniform in [0, n).
-  zoomr::index below(zoomr::index n) { return static_cast<zoomr::index>(bits() % static_cast<std::uint64_t>(n)); }
+  zoomr::index_t below(zoomr::index_t n) { return static_cast<zoomr::index_t>(bits() % static_cast<std::uint64_t>(n)); }
   /// Uniform in [first, last], both inclusive.
-  zoomr::index between(zoomr::index first, zoomr::index last) { return first + below(last - first + 1); }
+  zoomr::index_t between(zoomr::index_t first, zoomr::index_t last) { return first + below(last - first + 1); }
   bool chance(double p) { return static_cast<double>(bits() >> 11) * 0x1p-53 < p; }
   /// Uniform in [low, high).
   float uniform(float low, float high) {
@@ -44,7 +44,7 @@ class random {
 };
 
 /// A count as the size of a vector.
-constexpr std::size_t size(zoomr::index n) { return static_cast<std::size_t>(n); }
+constexpr std::size_t size(zoomr::index_t n) { return static_cast<std::size_t>(n); }
 
 /// True if both are the same bits, or both NaN.
 inline bool same_bits(float a, float b) {

@@ -27,17 +27,17 @@ TEST_CASE("each problem of a shape has its sentence") {
   CHECK(problem({-1, 4, 4, 64}) == "shape: layers, heads and kv_heads must be at least 1");
   CHECK(problem({1, 7, 2, 64}) == "shape: heads must be a multiple of kv_heads");
   CHECK(problem({1, 2, 4, 64}) == "shape: heads must be a multiple of kv_heads");
-  for (const index head_dim : {0, 4, 12, 257, 264, -8}) {
+  for (const index_t head_dim : {0, 4, 12, 257, 264, -8}) {
     CHECK(problem({1, 1, 1, head_dim}) == "shape: head_dim must be a multiple of 8 from 8 to 256");
   }
   CHECK(problem({1025, 1, 1, 64}) == "shape: more than 1024 layers or heads");
   CHECK(problem({1, 2048, 1, 64}) == "shape: more than 1024 layers or heads");
 }
 
-TEST_CASE("groups and lanes follow from the shape") {
+TEST_CASE("groups and KV lanes follow from the shape") {
   constexpr shape model{3, 8, 2, 16};
   CHECK(model.group() == 4);
-  CHECK(model.lanes() == 6);
+  CHECK(model.kv_lanes() == 6);
   CHECK(model == shape{3, 8, 2, 16});
   CHECK(model != shape{3, 8, 4, 16});
 }

@@ -14,26 +14,26 @@ using zoomr_test::device_array;
 
 /// One thread for each piece: to floats, and back.
 template <class T>
-__global__ void unpack_pieces(const uint4* pieces, index count, float* numbers, uint4* again) {
-  const auto at = static_cast<index>(blockIdx.x * blockDim.x + threadIdx.x);
+__global__ void unpack_pieces(const uint4* pieces, index_t count, float* numbers, uint4* again) {
+  const auto at = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (at >= count) return;
   float part[std::size_t{per_vector<T>}];
   unpack<T>(pieces[at], part);
-  for (index i = 0; i < per_vector<T>; ++i) numbers[at * per_vector<T> + i] = part[i];
+  for (index_t i = 0; i < per_vector<T>; ++i) numbers[at * per_vector<T> + i] = part[i];
   again[at] = pack<T>(part);
 }
 
 template <class T>
-__global__ void pack_pieces(const float* numbers, index count, uint4* pieces) {
-  const auto at = static_cast<index>(blockIdx.x * blockDim.x + threadIdx.x);
+__global__ void pack_pieces(const float* numbers, index_t count, uint4* pieces) {
+  const auto at = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (at >= count) return;
   float part[std::size_t{per_vector<T>}];
-  for (index i = 0; i < per_vector<T>; ++i) part[i] = numbers[at * per_vector<T> + i];
+  for (index_t i = 0; i < per_vector<T>; ++i) part[i] = numbers[at * per_vector<T> + i];
   pieces[at] = pack<T>(part);
 }
 
 constexpr unsigned block = 64;
-launch_shape shape_for(index pieces) {
+launch_shape shape_for(index_t pieces) {
   return {dim3((static_cast<unsigned>(pieces) + block - 1) / block), dim3(block)};
 }
 
@@ -55,10 +55,10 @@ std::vector<T> from_pieces(const std::vector<uint4>& pieces) {
 template <class T>
 std::vector<T> all_patterns() {
   std::vector<T> made;
-  const index places = per_vector<T>;
+  const index_t places = per_vector<T>;
   const std::uint32_t patterns = sizeof(T) == 1 ? 0x100u : 0x10000u;
   unit::random random(7);
-  for (index place = 0; place < places; ++place) {
+  for (index_t place = 0; place < places; ++place) {
     for (std::uint32_t i = 0; i < patterns; ++i) {
       const std::uint32_t counted = i + static_cast<std::uint32_t>(place);
       if constexpr (sizeof(T) == 4) {
@@ -95,7 +95,7 @@ template <class T>
 void check_unpack() {
   const std::vector<T> stored = all_patterns<T>();
   device_array<uint4> pieces(in_pieces(stored));
-  const auto count = static_cast<index>(stored.size()) / per_vector<T>;
+  const auto count = static_cast<index_t>(stored.size()) / per_vector<T>;
   device_array<float> numbers(static_cast<std::int64_t>(stored.size()), 0.0f);
   device_array<uint4> again(std::int64_t{count}, uint4{});
   launch(shape_for(count), {}, unpack_pieces<T>, static_cast<const uint4*>(pieces.data()), count, numbers.data(),
@@ -115,7 +115,7 @@ template <class T>
 void check_pack() {
   const std::vector<float> numbers = floats_to_round<T>();
   device_array<float> given(numbers);
-  const auto count = static_cast<index>(numbers.size()) / per_vector<T>;
+  const auto count = static_cast<index_t>(numbers.size()) / per_vector<T>;
   device_array<uint4> pieces(std::int64_t{count}, uint4{});
   launch(shape_for(count), {}, pack_pieces<T>, static_cast<const float*>(given.data()), count, pieces.data());
   const std::vector<T> got = from_pieces<T>(pieces.values());

@@ -22,9 +22,9 @@ TEST_CASE("a dense view is row-major") {
   auto numbers = counted(2 * 3 * 5);
   const view<int, 3> v(numbers.data(), {2, 3, 5});
   int expected = 0;
-  for (index i = 0; i < 2; ++i) {
-    for (index j = 0; j < 3; ++j) {
-      for (index k = 0; k < 5; ++k) {
+  for (index_t i = 0; i < 2; ++i) {
+    for (index_t j = 0; j < 3; ++j) {
+      for (index_t k = 0; k < 5; ++k) {
         CHECK(v(i, j, k) == expected);
         CHECK(v[i](j, k) == expected);
         CHECK(v[i][j][k] == expected);

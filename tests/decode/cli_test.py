@@ -71,10 +71,10 @@ class Output(unittest.TestCase):
         self.assertNotEqual(draws[2], draws[3])
 
     def test_options_of_a_policy_can_be_set(self):
-        done = self.generate("--policy", "zoomr_one_pass", "--set", "best_segments.segments=7", "--set", "zones.prompt=false",
+        done = self.generate("--policy", "zoomr_one_pass", "--set", "top_k.segments=7", "--set", "zones.prompt=false",
                              "--set", "head_votes.per=kv_head", "--json")
         options = json.loads(done.stdout)["runs"][0]["stats"]["options"]
-        for setting in ("best_segments.segments=7", "zones.prompt=false", "head_votes.per=kv_head"):
+        for setting in ("top_k.segments=7", "zones.prompt=false", "head_votes.per=kv_head"):
             self.assertIn(setting, options)
 
     def test_tiers_change_nothing_but_where_details_lie(self):
@@ -96,7 +96,7 @@ class Output(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "pages")
             done = run("--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 60, "--policy", "full,quest,zoomr_mass",
-                       "--trace-pages", path, "--set", "fixed_pages.longest=5", "--set", "best_segments.segments=2",
+                       "--trace-pages", path, "--set", "fixed_pages.longest=5", "--set", "top_k.segments=2",
                        "--set", "zones.dense_layers=0", "--set", "zones.prompt=false")
             self.assertEqual(done.returncode, 0, done.stderr)
             by_head = ["0:0", "0:1", "1:0", "1:1"]
@@ -133,11 +133,11 @@ class Output(unittest.TestCase):
     def test_a_page_of_arkvale_may_have_another_size_and_its_budget_holds_at_least_four(self):
         done = self.generate("--policy", "arkvale", "--budget", 64, "--set", "fixed_pages.longest=8", "--json")
         options = json.loads(done.stdout)["runs"][0]["stats"]["options"]
-        for setting in ("best_segments.segments=5", "zones.sinks=8", "zones.recent=16", "zones.align=8"):
+        for setting in ("top_k.segments=5", "zones.sinks=8", "zones.recent=16", "zones.align=8"):
             self.assertIn(setting, options)
         done = run("--model", LLAMA, "--prompt", "a", "--policy", "arkvale", "--budget", 96)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("the budget of 96 is less than four pages of 32 tokens", done.stderr)
+        self.assertIn("the budget is 96, but must be at least 97", done.stderr)
 
     def test_an_empty_prompt_is_bos_alone(self):
         done = run("--model", LLAMA, "--prompt", "", "--max-tokens", 3, "--json")
@@ -193,7 +193,7 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--budget", 0, says="--budget")
         self.refused(*model, "--budget", 10**12, says="--budget")
         self.refused(*model, "--policy", "sentence_kv", "--set", "fill_budget.tokens=63", says="smaller than sinks + window")
-        self.refused(*model, "--policy", "window", "--budget", 4, says="smaller than sinks + window")
+        self.refused(*model, "--policy", "window", "--budget", 4, says="must be at least 5")
         self.refused(*model, "--max-tokens", 0, says="--max-tokens")
         self.refused(*model, "--top-p", 0, says="top-p")
         self.refused(*model, "--temperature", -1, says="temperature")

@@ -18,7 +18,7 @@ class dense_step {
  public:
   using tensor = zoomr::view<const float, 3>;
 
-  void append(zoomr::index layer, tensor k, tensor v) {  // [tokens, kv_heads, head_dim]
+  void append(zoomr::index_t layer, tensor k, tensor v) {  // [tokens, kv_heads, head_dim]
     const auto l = static_cast<std::size_t>(layer);
     keys_.resize(std::max(keys_.size(), l + 1));
     values_.resize(keys_.size());
@@ -28,29 +28,29 @@ class dense_step {
     kv_heads_ = k.extent(1);
   }
 
-  void attend(zoomr::index layer, tensor q, zoomr::view<float, 3> out) const {  // [tokens, heads, head_dim]
-    const zoomr::index tokens = q.extent(0), heads = q.extent(1), dims = q.extent(2);
+  void attend(zoomr::index_t layer, tensor q, zoomr::view<float, 3> out) const {  // [tokens, heads, head_dim]
+    const zoomr::index_t tokens = q.extent(0), heads = q.extent(1), dims = q.extent(2);
     const auto& keys = keys_[static_cast<std::size_t>(layer)];
     const auto& values = values_[static_cast<std::size_t>(layer)];
-    const auto stored = static_cast<zoomr::index>(keys.size()) / (kv_heads_ * dims);
-    for (zoomr::index t = 0; t < tokens; ++t) {
-      const zoomr::index seen = stored - tokens + t + 1;
-      for (zoomr::index head = 0; head < heads; ++head) {
-        const auto at = [&](zoomr::index token, zoomr::index d) {
+    const auto stored = static_cast<zoomr::index_t>(keys.size()) / (kv_heads_ * dims);
+    for (zoomr::index_t t = 0; t < tokens; ++t) {
+      const zoomr::index_t seen = stored - tokens + t + 1;
+      for (zoomr::index_t head = 0; head < heads; ++head) {
+        const auto at = [&](zoomr::index_t token, zoomr::index_t d) {
           return static_cast<std::size_t>((token * kv_heads_ + head / (heads / kv_heads_)) * dims + d);
         };
         std::vector<double> mass;
         double largest = -std::numeric_limits<double>::infinity(), total = 0;
-        for (zoomr::index token = 0; token < seen; ++token) {
+        for (zoomr::index_t token = 0; token < seen; ++token) {
           double dot = 0;
-          for (zoomr::index d = 0; d < dims; ++d) dot += double{q(t, head, d)} * keys[at(token, d)];
+          for (zoomr::index_t d = 0; d < dims; ++d) dot += double{q(t, head, d)} * keys[at(token, d)];
           mass.push_back(dot / std::sqrt(double(dims)));
           largest = std::max(largest, mass.back());
         }
         for (double& m : mass) total += m = std::exp(m - largest);
-        for (zoomr::index d = 0; d < dims; ++d) {
+        for (zoomr::index_t d = 0; d < dims; ++d) {
           double sum = 0;
-          for (zoomr::index token = 0; token < seen; ++token)
+          for (zoomr::index_t token = 0; token < seen; ++token)
             sum += mass[static_cast<std::size_t>(token)] * values[at(token, d)];
           out(t, head, d) = static_cast<float>(sum / total);
         }
@@ -60,7 +60,7 @@ class dense_step {
 
  private:
   std::vector<std::vector<float>> keys_, values_;  // [layers][tokens * kv_heads * head_dim]
-  zoomr::index kv_heads_ = 1;
+  zoomr::index_t kv_heads_ = 1;
 };
 
 }  // namespace decode

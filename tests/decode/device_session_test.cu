@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device's decoder and the host's give the same logits and write the same text.
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 
@@ -33,7 +33,7 @@ struct scene {
 
   explicit scene(const std::filesystem::path& directory)
       : config(read_config(directory)), weights(read_weights(directory, config)), host(load_model(directory)) {}
-  index most() const { return static_cast<index>(prompt.size() + given.size() + written); }
+  index_t most() const { return static_cast<index_t>(prompt.size() + given.size() + written); }
 };
 
 /// A program, which is the prompt, and the first two thoughts of its trace: what comes next looks something up in them.
@@ -101,8 +101,8 @@ Policy near_sighted(Policy policy) {
 
 /// @param chunk  of the device's prompts
 /// @return the device's cost
-template <index HeadDim, index Group, class Policy>
-device::run_cost compare(scene of, const Policy& policy, index chunk) {
+template <index_t HeadDim, index_t Group, class Policy>
+device::run_cost compare(scene of, const Policy& policy, index_t chunk) {
   session<Policy> host(of.host, policy, 1, of.most(), of.classes);
   device::device_model net(of.config, of.weights, of.most(), chunk);
   device::device_session<Policy, HeadDim, Group> device(net, policy, of.most(), of.classes);
@@ -120,38 +120,38 @@ device::run_cost compare(scene of, const Policy& policy, index chunk) {
 }  // namespace
 
 TEST_CASE("full attention: every token reads all before it") {
-  CHECK(compare<64, 2>(trace(), zoomr::policies::full, 256).attended_mean == 150.5);
+  CHECK(compare<64, 2>(trace(), zoomr::presets::full, 256).attended_mean == 150.5);
 }
 
 TEST_CASE("zoomr_focus: each layer chooses for itself, in the same pass") {
-  CHECK(compare<64, 2>(trace(), near_sighted(zoomr::policies::zoomr_focus), 32).attended_mean < 150);
+  CHECK(compare<64, 2>(trace(), near_sighted(zoomr::presets::zoomr_focus), 32).attended_mean < 150);
 }
 
 TEST_CASE("zoomr_mass: one choice for all layers, and the token is passed again") {
-  const device::run_cost cost = compare<64, 2>(trace(), near_sighted(zoomr::policies::zoomr_mass), 64);
+  const device::run_cost cost = compare<64, 2>(trace(), near_sighted(zoomr::presets::zoomr_mass), 64);
   CHECK(cost.passes == cost.tokens + 3);  // each thought has one `;`
 }
 
 TEST_CASE("sentence_box: sentences, at each token, for each KV head") {
-  CHECK(compare<64, 2>(trace(), zoomr::policies::sentence_box_with(96), 79).attended_mean <= 96);
+  CHECK(compare<64, 2>(trace(), zoomr::presets::sentence_box_with(96), 79).attended_mean <= 96);
 }
 
-TEST_CASE("snapkv, sentence_kv: what the end of the prompt does not look at is given up") {
-  CHECK(compare<64, 2>(trace(), zoomr::policies::snapkv_with(64), 64).attended_mean < 150);
-  auto sentences = zoomr::policies::sentence_kv_with(96, 1.0f);
+TEST_CASE("snapkv, sentence_kv: what the end of the prompt does not look at is evicted") {
+  CHECK(compare<64, 2>(trace(), zoomr::presets::snapkv_with(64), 64).attended_mean < 150);
+  auto sentences = zoomr::presets::sentence_kv_with(96, 1.0f);
   compare<64, 2>(trace(), sentences, 64);
 }
 
-TEST_CASE("r_kv and h2o: tokens are given up while decoding") {
-  auto distinct = zoomr::policies::r_kv_with(64);
-  distinct.retain.every = 10;
-  distinct.retain.attention = 0.5f;  // at 0.07 ratings tie but for the last bits of keys, which differ here
+TEST_CASE("r_kv and h2o: tokens are evicted while decoding") {
+  auto distinct = zoomr::presets::r_kv_with(64);
+  distinct.evict.every = 10;
+  distinct.evict.attention = 0.5f;  // at 0.07 ratings tie but for the last bits of keys, which differ here
   CHECK(compare<64, 2>(trace(), distinct, 64).attended_mean < 100);
-  CHECK(compare<64, 2>(trace(), zoomr::policies::h2o_with(64), 64).attended_mean < 100);
+  CHECK(compare<64, 2>(trace(), zoomr::presets::h2o_with(64), 64).attended_mean < 100);
 }
 
-TEST_CASE("window: what a policy gives up is given up on the device too") {
-  auto policy = zoomr::policies::window;
+TEST_CASE("window: what a policy evicts is evicted on the device too") {
+  auto policy = zoomr::presets::window;
   policy.zone.recent = 40;
   CHECK(compare<64, 2>(trace(), policy, 256).attended_mean <= 44);
 }
@@ -159,7 +159,7 @@ TEST_CASE("window: what a policy gives up is given up on the device too") {
 namespace {
 
 /// A checkpoint of one family and its text.
-scene family(const std::string& name, index prompt) {
+scene family(const std::string& name, index_t prompt) {
   const std::filesystem::path directory = std::filesystem::path(DECODE_FIXTURES) / name;
   scene of(directory);
   const std::vector<token_id> ids = read_json(directory / "expected.json")["tokens"];
@@ -170,9 +170,9 @@ scene family(const std::string& name, index prompt) {
 }
 
 void compare_families() {
-  compare<8, 2>(family("llama", 17), zoomr::policies::full, 5);
-  compare<8, 4>(family("qwen2", 1), zoomr::policies::full, 8);
-  compare<16, 2>(family("qwen3", 16), zoomr::policies::full, 16);
+  compare<8, 2>(family("llama", 17), zoomr::presets::full, 5);
+  compare<8, 4>(family("qwen2", 1), zoomr::presets::full, 8);
+  compare<16, 2>(family("qwen3", 16), zoomr::presets::full, 16);
 }
 
 }  // namespace
@@ -180,14 +180,14 @@ void compare_families() {
 namespace {
 
 /// A run with an arena as small as can be, or with `more` pages beside, and one with everything on the device.
-template <index HeadDim, index Group, class Policy>
-void compare_tiers(const scene& of, const Policy& policy, index chunk, index more) {
+template <index_t HeadDim, index_t Group, class Policy>
+void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t more) {
   CAPTURE(more);
   device::device_model net(of.config, of.weights, of.most(), chunk);
   device::device_session<Policy, HeadDim, Group> plain(net, policy, of.most(), of.classes);
   const text expected = write(plain, of);
 
-  const auto moved = with_store(policy, zoomr::tiered<>{});
+  const auto moved = with_placement(policy, zoomr::tiered<>{});
   using session_type = device::device_session<std::remove_const_t<decltype(moved)>, HeadDim, Group>;
   device::details_room room{.tiers = {.device = 1}};
   const auto refused = [&] {
@@ -227,9 +227,9 @@ void compare_tiers(const scene& of, const Policy& policy, index chunk, index mor
 }  // namespace
 
 TEST_CASE("tiers: the bits of a cache whose details are all on the device") {
-  compare_tiers<64, 2>(trace(), near_sighted(zoomr::policies::zoomr_focus), 64, 30);
-  compare_tiers<64, 2>(trace(), near_sighted(zoomr::policies::zoomr_mass), 79, 0);
-  compare_tiers<8, 2>(family("llama", 17), zoomr::policies::full, 5, 3);
+  compare_tiers<64, 2>(trace(), near_sighted(zoomr::presets::zoomr_focus), 64, 30);
+  compare_tiers<64, 2>(trace(), near_sighted(zoomr::presets::zoomr_mass), 79, 0);
+  compare_tiers<8, 2>(family("llama", 17), zoomr::presets::full, 5, 3);
 }
 
 TEST_CASE("biases, tied heads, scaled rotations, norms of heads: each family, its prompt in one token or several") {

@@ -58,7 +58,7 @@ class Accuracy(unittest.TestCase):
 
 class Output(unittest.TestCase):
     def test_the_documented_keys(self):
-        full, zoomed = runs_of("--problems", 2, "--policies", "full,zoomr_mass+best_segments.segments=1")
+        full, zoomed = runs_of("--problems", 2, "--policies", "full,zoomr_mass+top_k.segments=1")
         for r in (full, zoomed):
             for key in ("policy", "fine_accuracy", "fine_accuracy_free", "coarse_accuracy", "exact_match",
                         "attended_tokens_mean", "resident_bytes_peak", "fine_accuracy_interval"):
@@ -67,7 +67,7 @@ class Output(unittest.TestCase):
             self.assertLessEqual(low, r["fine_accuracy"])
             self.assertLessEqual(r["fine_accuracy"], high)
         self.assertLess(zoomed["resident_bytes_peak"], full["resident_bytes_peak"])
-        self.assertIn("best_segments.segments=1 ", zoomed["options"])
+        self.assertIn("top_k.segments=1 ", zoomed["options"])
         self.assertNotIn("found", full)
         self.assertIn("agreeability_right", zoomed)
 
@@ -202,9 +202,9 @@ class Perplexity(unittest.TestCase):
         refused("--bytes", 0, says="--bytes")
         refused("--passages", 0, says="--passages")
         refused("--policies", "zoom", says="there is no policy")
-        refused("--policies", "window@4", says="smaller than sinks + window")
+        refused("--policies", "window@4", says="must be at least 5")
         refused("--set", "zones.height=3", says="window has no such option, but")
-        refused("--set", "observed_attention.queries=200", "--policies", "sentence_kv", says="at most 128")
+        refused("--set", "observation_window.queries=200", "--policies", "sentence_kv", says="at most 128")
         refused("--policies", "window+zones.height=3", says='window has no option "zones.height=3"')
         refused("--policies", "full+zones.recent=3", says="takes no settings")
         refused("--delimiters", "nonsense", says="nonsense")

@@ -153,10 +153,10 @@ TEST_CASE("the task's constants are refused with a sentence when they do not fit
 
 TEST_CASE("the trained model fetches with full attention, and not from summaries alone") {
   laboratory lab;
-  const outcome full = lab.run(zoomr::policies::full, true);
+  const outcome full = lab.run(zoomr::presets::full, true);
   CHECK(full.fine.share() >= 0.97);
   CHECK(full.coarse.share() >= 0.97);
-  auto summaries = zoomr::policies::summary_only;
+  auto summaries = zoomr::presets::summary_only;
   summaries.zone.recent = 24;
   const outcome blind = lab.run(summaries, true);
   CHECK(blind.fine.share() <= 0.1);
@@ -165,11 +165,11 @@ TEST_CASE("the trained model fetches with full attention, and not from summaries
 
 TEST_CASE("zoomr attends to at most 0.58 of what full does, and mass with asking again keeps the accuracy") {
   laboratory lab;
-  const outcome full = lab.run(zoomr::policies::full, true);
-  auto published = zoomr::policies::zoomr_one_pass;
+  const outcome full = lab.run(zoomr::presets::full, true);
+  auto published = zoomr::presets::zoomr_one_pass;
   published.zone.recent = 24;
   CHECK(lab.run(published, true).attended_mean <= 0.58 * full.attended_mean);
-  auto mass = zoomr::policies::zoomr_mass;
+  auto mass = zoomr::presets::zoomr_mass;
   mass.zone.recent = 24;
   const outcome zoomed = lab.run(mass, true);
   CHECK(zoomed.attended_mean <= 0.58 * full.attended_mean);

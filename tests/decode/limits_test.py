@@ -103,7 +103,7 @@ class Numbers(Limits):
                          f"zones.sinks={value}")
         for value in ("nan", "inf", "1e99"):
             self.refused("is not a number that fits", DECODE, *PROMPT, "--policy", "r_kv", "--set",
-                         f"distinct_attention.similar={value}")
+                         f"redundancy_aware.similar={value}")
         for budget in ("-1", "0", str(2**31), str(2**32 + 64), "many", ""):
             self.refused("after @ there must be a budget", EVAL, "ledger", "--policies", f"quest@{budget}")
 

@@ -26,11 +26,11 @@ bool survives(const fs::path& folder, std::string& sentence) {
     model net(config, read_weights(folder, config));
     auto tokens = words.encode("<bos> a = 17 ; b = a [ 5 ] ; <go>", {.allow_unknown = false});
     tokens.resize(4);
-    const std::vector<zoomr::index> positions = {0, 1, 2, 3};
+    const std::vector<zoomr::index_t> positions = {0, 1, 2, 3};
     std::vector<float> logits(config.vocab);
     dense_step step;
-    const zoomr::index row = 3;
-    net.forward(step, tokens, positions, {&row, {1}}, {logits.data(), {1, static_cast<zoomr::index>(config.vocab)}});
+    const zoomr::index_t row = 3;
+    net.forward(step, tokens, positions, {&row, {1}}, {logits.data(), {1, static_cast<zoomr::index_t>(config.vocab)}});
     words.decode(tokens, false);
     return true;
   } catch (const input_error& error) {

@@ -23,7 +23,7 @@ namespace {
 struct checkpoint {
   model net;
   std::vector<token_id> tokens;
-  std::vector<zoomr::index> positions;
+  std::vector<zoomr::index_t> positions;
   std::vector<std::vector<float>> logits;  // [tokens][vocab] by an independent float64 pass
 };
 
@@ -36,13 +36,13 @@ checkpoint load(const std::string& name) {
 
 // Passes tokens [first, last) and checks their logits within 1e-4 of the row's largest.
 void check_pass(checkpoint& c, dense_step& step, std::size_t first, std::size_t last) {
-  const auto count = static_cast<zoomr::index>(last - first);
+  const auto count = static_cast<zoomr::index_t>(last - first);
   const std::size_t vocab = c.net.config().vocab;
-  std::vector<zoomr::index> rows(last - first);
+  std::vector<zoomr::index_t> rows(last - first);
   std::iota(rows.begin(), rows.end(), 0);
   std::vector<float> logits(rows.size() * vocab);
   c.net.forward(step, {c.tokens.data() + first, {count}}, {c.positions.data() + first, {count}}, rows,
-                {logits.data(), {count, static_cast<zoomr::index>(vocab)}});
+                {logits.data(), {count, static_cast<zoomr::index_t>(vocab)}});
   for (std::size_t t = first; t < last; ++t) {
     const auto& expected = c.logits[t];
     REQUIRE(expected.size() == vocab);
@@ -72,8 +72,8 @@ TEST_CASE("logits equal those of an independent implementation, whatever the chu
 
 TEST_CASE("only the rows asked for get logits, in the order asked for") {
   checkpoint c = load("qwen2");
-  const auto vocab = static_cast<zoomr::index>(c.net.config().vocab);
-  const std::vector<zoomr::index> rows = {7, 2};
+  const auto vocab = static_cast<zoomr::index_t>(c.net.config().vocab);
+  const std::vector<zoomr::index_t> rows = {7, 2};
   std::vector<float> logits(2 * c.net.config().vocab);
   dense_step step;
   c.net.forward(step, c.tokens, c.positions, rows, {logits.data(), {2, vocab}});
@@ -95,8 +95,8 @@ TEST_CASE("a pass that does not fit the model is refused") {
   checkpoint c = load("qwen2");
   dense_step step;
   std::vector<float> logits(64);
-  const auto pass = [&](std::vector<token_id> tokens, std::vector<zoomr::index> positions,
-                        std::vector<zoomr::index> rows) {
+  const auto pass = [&](std::vector<token_id> tokens, std::vector<zoomr::index_t> positions,
+                        std::vector<zoomr::index_t> rows) {
     c.net.forward(step, tokens, positions, rows, {logits.data(), {1, 64}});
   };
   CHECK_THROWS_AS(pass({64}, {0}, {0}), std::invalid_argument);
@@ -126,10 +126,10 @@ TEST_CASE("a trained model writes the story that is published for it") {
   dense_step step;
   std::vector<float> logits(config.vocab);
   while (tokens.size() < story.size()) {
-    const auto position = static_cast<zoomr::index>(tokens.size()) - 1;
-    const zoomr::index row = 0;
+    const auto position = static_cast<zoomr::index_t>(tokens.size()) - 1;
+    const zoomr::index_t row = 0;
     net.forward(step, {&tokens.back(), {1}}, {&position, {1}}, {&row, {1}},
-                {logits.data(), {1, static_cast<zoomr::index>(config.vocab)}});
+                {logits.data(), {1, static_cast<zoomr::index_t>(config.vocab)}});
     tokens.push_back(greedy(logits));
   }
   CHECK(tokens == story);

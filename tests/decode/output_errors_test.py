@@ -140,7 +140,7 @@ class Outputs(unittest.TestCase):
 class Tiers(unittest.TestCase):
     def decode(self, folder, *more, writes=None, policy="quest"):
         command = (DECODE, "--model", LLAMA, "--prompt", "= ; [ " * 60, "--policy", policy, "--set",
-                   "zones.dense_layers=0", "--set", "fixed_pages.longest=4", "--set", "best_segments.segments=1",
+                   "zones.dense_layers=0", "--set", "fixed_pages.longest=4", "--set", "top_k.segments=1",
                    "--max-tokens", 8)
         refused = run((*command, "--tiers", "device=1")).stderr.decode()
         device = int(re.search("at least ([0-9]+)", refused)[1])

@@ -39,11 +39,11 @@ struct trained {
 /// Bits of the tokens from `first` on, by one dense pass in double precision.
 double dense_bits(model& net, const std::vector<token_id>& ids, std::size_t first) {
   const std::size_t vocab = net.config().vocab;
-  std::vector<index> rows(ids.size());
+  std::vector<index_t> rows(ids.size());
   std::iota(rows.begin(), rows.end(), 0);
   std::vector<float> logits(ids.size() * vocab);
   dense_step step;
-  net.forward(step, ids, rows, rows, {logits.data(), {static_cast<index>(ids.size()), static_cast<index>(vocab)}});
+  net.forward(step, ids, rows, rows, {logits.data(), {static_cast<index_t>(ids.size()), static_cast<index_t>(vocab)}});
   double bits = 0;
   for (std::size_t t = first; t < ids.size(); ++t)
     bits += bits_of(std::span(logits).subspan((t - 1) * vocab, vocab), ids[t]);
@@ -53,7 +53,7 @@ double dense_bits(model& net, const std::vector<token_id>& ids, std::size_t firs
 /// The same through a session that passes the prompt itself.
 template <class Policy>
 double session_bits(trained& lab, const Policy& policy, std::size_t first) {
-  session<Policy> run(lab.net, policy, 1, static_cast<index>(lab.ids.size()), lab.classes);
+  session<Policy> run(lab.net, policy, 1, static_cast<index_t>(lab.ids.size()), lab.classes);
   run.prompt(0, std::span(lab.ids).first(first));
   double bits = 0;
   for (std::size_t t = first; t < lab.ids.size(); ++t) {
@@ -63,7 +63,7 @@ double session_bits(trained& lab, const Policy& policy, std::size_t first) {
   return bits;
 }
 
-row task(const std::string& policy, index budget, std::size_t end) {
+row task(const std::string& policy, index_t budget, std::size_t end) {
   return {.policy = policy,
           .settings = "",
           .budget = budget,
@@ -76,7 +76,7 @@ row task(const std::string& policy, index budget, std::size_t end) {
           .found = {}};
 }
 
-row measured(const std::string& policy, index budget, std::size_t end, double bits) {
+row measured(const std::string& policy, index_t budget, std::size_t end, double bits) {
   row r = task(policy, budget, end);
   r.found = {.bits = bits, .seconds = 0.5, .attended_mean = 48.25, .bytes = {100, 20, 3, 0}, .device_peak = 123};
   return r;
@@ -98,7 +98,7 @@ TEST_CASE("full scores what a plain dense forward pass scores") {
     CAPTURE(first);
     const prefill prompt(lab.net, std::span(lab.ids).first(first), ignore);
     const auto scored = std::span(lab.ids).subspan(first);
-    const score found = score_tokens(lab.net, zoomr::policies::full, prompt, scored, lab.classes, ignore);
+    const score found = score_tokens(lab.net, zoomr::presets::full, prompt, scored, lab.classes, ignore);
     // float against double: each logit is off by some 1e-6, and errors of tokens cancel rather than add
     CHECK(found.bits == doctest::Approx(dense_bits(lab.net, lab.ids, first)).epsilon(1e-5));
     // of the scored tokens all but the last are passed

@@ -23,7 +23,7 @@ const fs::path trained = fs::path(DECODE_LEDGER) / "checkpoints" / "plain";
 template <class Policy>
 std::vector<std::vector<float>> logits_of(model& net, const Policy& policy, const std::vector<token_id>& ids,
                                           std::size_t prompt, const std::vector<zoomr::token_class>& classes) {
-  session<Policy> run(net, policy, 1, static_cast<index>(ids.size()), classes);
+  session<Policy> run(net, policy, 1, static_cast<index_t>(ids.size()), classes);
   run.prompt(0, std::span(ids).first(prompt));
   std::vector<std::vector<float>> all;
   for (std::size_t p = prompt; p < ids.size(); ++p) {
@@ -58,34 +58,34 @@ TEST_CASE("with every limit beyond the context each policy gives full attention'
   const ledger::problem_set set(constants, words, 0, 1, 5);
   const std::vector<token_id> ids(set.ids[0].begin(), set.ids[0].begin() + 400);
   const std::size_t prompt = set.problems[0].prompt_length;
-  const auto full = logits_of(net, policies::full, ids, prompt, classes);
+  const auto full = logits_of(net, presets::full, ids, prompt, classes);
   const auto near_full = [&](const auto& policy) {
     return distance(logits_of(net, policy, ids, prompt, classes), full) <= 1e-5;
   };
   // the windows stay small, so that all else must be chosen, at each token and for that token
   constexpr zones narrow{.sinks = 2, .recent = 3, .open = unlimited};
-  constexpr every_token now{.ask_again = true};
+  constexpr every_token now{.second_pass = true};
   CHECK(near_full(
-      compose(thoughts{}, key_mean{}, head_votes{.k = unlimited}, best_segments{.segments = unlimited}, now, narrow)));
-  CHECK(near_full(compose(thoughts{}, key_mean{}, head_mass{}, best_segments{.segments = unlimited}, now, narrow)));
+      compose(thoughts{}, key_mean{}, head_votes{.k = unlimited}, top_k{.segments = unlimited}, now, narrow)));
+  CHECK(near_full(compose(thoughts{}, key_mean{}, head_mass{}, top_k{.segments = unlimited}, now, narrow)));
   CHECK(near_full(
       compose(sentences{}, key_mean{}, running_mean{}, fill_budget{.tokens = unlimited}, every_token{}, narrow)));
-  auto pages = policies::quest;
+  auto pages = presets::quest;
   pages.select.segments = unlimited;
   pages.zone.dense_layers = 0;
   CHECK(near_full(pages));
-  auto sentence_kv = policies::sentence_kv_with(100000, 3.0f);
+  auto sentence_kv = presets::sentence_kv_with(100000, 3.0f);
   CHECK(near_full(sentence_kv));
-  auto published = policies::sentence_kv_with(100000, 3.0f, {.everything_until = 1});
+  auto published = presets::sentence_kv_with(100000, 3.0f, {.everything_until = 1});
   CHECK(near_full(published));
-  auto window = policies::window;
+  auto window = presets::window;
   window.zone.recent = unlimited;
   CHECK(near_full(window));
-  auto zoomr = policies::zoomr_one_pass;
+  auto zoomr = presets::zoomr_one_pass;
   zoomr.zone.recent = unlimited;
   CHECK(near_full(zoomr));
   // and a limit that is felt is felt in the logits
-  auto short_window = policies::window;
+  auto short_window = presets::window;
   short_window.zone.recent = 40;
   CHECK(!near_full(short_window));
 }
@@ -98,17 +98,17 @@ TEST_CASE("a session gives the logits of a pass without any cache") {
     const std::size_t vocab = net.config().vocab;
     const std::vector<token_id> ids = read_json(directory / "expected.json")["tokens"];
     const std::vector<zoomr::token_class> classes(vocab);
-    std::vector<index> rows(ids.size());
+    std::vector<index_t> rows(ids.size());
     std::iota(rows.begin(), rows.end(), 0);
     std::vector<float> dense(ids.size() * vocab);
     dense_step step;
-    net.forward(step, ids, rows, rows, {dense.data(), {static_cast<index>(ids.size()), static_cast<index>(vocab)}});
+    net.forward(step, ids, rows, rows, {dense.data(), {static_cast<index_t>(ids.size()), static_cast<index_t>(vocab)}});
     std::vector<std::vector<float>> expected;
     for (std::size_t p = 2; p + 1 < ids.size(); ++p) {
       expected.emplace_back(dense.begin() + static_cast<std::ptrdiff_t>(p * vocab),
                             dense.begin() + static_cast<std::ptrdiff_t>((p + 1) * vocab));
     }
-    CHECK(distance(logits_of(net, zoomr::policies::full, ids, 3, classes), expected) <= 1e-5);
+    CHECK(distance(logits_of(net, zoomr::presets::full, ids, 3, classes), expected) <= 1e-5);
   }
 }
 
@@ -124,10 +124,10 @@ TEST_CASE("a real checkpoint continues as published, under every policy that kee
   const auto classes = classify(words, net.config().vocab, {});
   const json expected = read_json(directory / "expected.json");
   const std::vector<token_id> ids = expected["tokens"];
-  for (const policy_entry& entry : policy_table) {
-    CAPTURE(entry.name);
-    with_policy({entry.name, 512, {}}, [&](const auto& policy) {
-      session<std::decay_t<decltype(policy)>> run(net, policy, 1, static_cast<index>(ids.size()), classes);
+  zoomr::presets::each([&](const auto& preset) {
+    CAPTURE(preset.name);
+    with_policy({preset.name, 512, {}}, [&](const auto& policy) {
+      session<std::decay_t<decltype(policy)>> run(net, policy, 1, static_cast<index_t>(ids.size()), classes);
       run.prompt(0, std::span(ids).first(1));
       std::vector<token_id> made = {ids.front()};
       while (made.size() < ids.size()) {
@@ -136,7 +136,7 @@ TEST_CASE("a real checkpoint continues as published, under every policy that kee
       }
       CHECK(made == ids);
     });
-  }
+  });
 }
 
 }  // namespace decode

@@ -212,10 +212,10 @@ TEST_CASE("a checkpoint without one of its tensors, or with a stranger, is named
 
 TEST_CASE("an index of shards and the shards must agree") {
   const scratch folder("qwen3");
-  const fs::path index = folder / "model.safetensors.index.json";
-  const json whole = read_json(index);
+  const fs::path index_t = folder / "model.safetensors.index.json";
+  const json whole = read_json(index_t);
   const auto after = [&](const json& changed) {
-    write_file(index, changed.dump());
+    write_file(index_t, changed.dump());
     return complaint([&] { safetensors{folder.path()}; });
   };
   const auto with = [&](const std::string& name, const json& file) {
@@ -235,7 +235,7 @@ TEST_CASE("an index of shards and the shards must agree") {
   CHECK(says(after(fewer), "the index does not say so"));
   CHECK(says(after(json::object()), "\"weight_map\" is missing"));
   CHECK(says(after({{"weight_map", 3}}), "must be an object"));
-  write_file(index, whole.dump());
+  write_file(index_t, whole.dump());
   fs::copy_file(folder / "model-00001-of-00002.safetensors", folder / "model-00002-of-00002.safetensors",
                 fs::copy_options::overwrite_existing);
   CHECK(says(complaint([&] { safetensors{folder.path()}; }), "is also in"));

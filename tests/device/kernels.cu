@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels whose registers, stack and spills are gated: the sizes that models have.
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/zoomr.cuh>
 
 namespace zoomr {
 inline namespace v0 {
 
-struct rows_of_runs {
-  view<const attending_row<tokens_of_runs>> rows;
-  index count = 0;
-  ZOOMR_HD attending_row<tokens_of_runs> at(index i) const { return rows[i]; }
+struct rows_of_ranges {
+  view<const attending_row<tokens_of_ranges>> rows;
+  index_t count = 0;
+  ZOOMR_HD attending_row<tokens_of_ranges> at(index_t i) const { return rows[i]; }
 };
 
 template <class T, class Logits>
-using task = gather_task<T, bfloat16, rows_of_runs, Logits>;
+using task = gather_task<T, bfloat16, rows_of_ranges, Logits>;
 
 #define ZOOMR_GATHER(T, HeadDim, Group) \
   template __global__ void gather_attend_kernel<T, HeadDim, Group>(task<T, scaled_logits>);
@@ -36,7 +36,7 @@ ZOOMR_GATHER(bfloat16, 96, 8)
 ZOOMR_GATHER(bfloat16, 256, 8)
 ZOOMR_GATHER(int8, 128, 8)
 template __global__ void gather_attend_kernel<float16, 128, 8>(
-    gather_task<float16, float16, rows_of_runs, scaled_logits>);
+    gather_task<float16, float16, rows_of_ranges, scaled_logits>);
 template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, capped_logits>);
 
 // Whole steps: every kernel of a cache for each way to choose.
@@ -51,17 +51,17 @@ void step_of(const Policy& policy) {
 }
 
 void steps() {
-  step_of(policies::zoomr_one_pass);
-  step_of(policies::zoomr_mass);
-  step_of(policies::zoomr_focus);
-  step_of(policies::sentence_box);
-  step_of(policies::shadowkv);
+  step_of(presets::zoomr_one_pass);
+  step_of(presets::zoomr_mass);
+  step_of(presets::zoomr_focus);
+  step_of(presets::sentence_box);
+  step_of(presets::shadowkv);
   step_of(
       compose(sentences{}, stored_as<bfloat16>(typical_keys{}), mean_dot{}, running_mean{}, fill_budget{}, on_drift{}));
-  step_of(policies::sentence_kv);
-  step_of(policies::r_kv);
-  step_of(policies::raas);
-  step_of(with_store(policies::quest, tiered<>{}));
+  step_of(presets::sentence_kv);
+  step_of(presets::r_kv);
+  step_of(presets::raas);
+  step_of(with_placement(presets::quest, tiered<>{}));
   calibrate_transfers<bfloat16, 128, 4>(1, 1.0, nullptr, nullptr, nullptr);
 }
 

@@ -23,16 +23,16 @@ MAY_SPILL = 16
 
 def parts_that_differ(found):
     """Of a policy those of its components that decide which kernels it needs."""
-    retainer, consensus, selector, refresh, _ = found.groups()
-    parts = [consensus, selector, refresh]
-    return f"policy<{', '.join(parts if retainer == 'keep_everything' else [retainer] + parts)}>"
+    evictor, aggregator, selector, refresh = found.groups()
+    parts = [aggregator, selector, refresh]
+    return f"policy<{', '.join(parts if evictor == 'keep_all' else [evictor] + parts)}>"
 
 
 def plain(name):
     """A kernel's name as a reader would write it."""
-    name = re.sub(r"zoomr::v0::|zoomr_test::", "", name)
+    name = re.sub(r"zoomr::v0::|detail::|zoomr_test::", "", name)
     name = re.sub(r"policy<\w+, (\w+), .*?(head_votes|head_mass|pooled_score|pooled_mass), (\w+), (\w+), "
-                  r".*?(resident|details_on_host)>", parts_that_differ, name)
+                  r".*?placement>", parts_that_differ, name)
     name = re.sub(r"^void ", "", name)
     name = re.sub(r"\((int|unsigned int|long)\)", "", name)
     return name.split(">(")[0] + ">" if ">(" in name else name.split("(")[0]

@@ -5,8 +5,7 @@
 namespace foreign {
 
 using namespace zoomr;
-using zoomr::index;  // there is one in <strings.h> too
 
-constexpr auto mine = compose(sentences{}, key_mean{}, mean_dot{}, best_segments{}, every_token{});
+constexpr auto mine = compose(sentences{}, key_mean{}, mean_dot{}, top_k{}, every_token{});
 
 }  // namespace foreign

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles SOURCE with COMPILER and FLAGS (a ;-list), and what a line "// flags: <flags>" adds. If it has a line
 # "// expect: <sentence>" the compiler must refuse it with that sentence in an error of its own; without one it must
-# accept it. With a line "// says: <sentence>" it must also say that sentence, with "// silent" nothing at all.
+# accept it; what it says beside must name every word of a line "// names: <words>". With a line "// says: <sentence>" it must also say that sentence, with "// silent" nothing at all.
 file(READ ${SOURCE} source)
 set(expected "")
 if(source MATCHES "// expect: ([^\n]+)")
@@ -38,6 +38,15 @@ endif()
 string(REGEX REPLACE "[][;]" "_" output "${output}")
 string(REGEX REPLACE "[][;]" "_" wanted "${expected}")
 string(REPLACE "\n" ";" lines "${output}")
+if(source MATCHES "// names: ([^\n]+)")
+  separate_arguments(names UNIX_COMMAND "${CMAKE_MATCH_1}")
+  foreach(name IN LISTS names)
+    string(FIND "${output}" "${name}" at)
+    if(at LESS 0)
+      message(FATAL_ERROR "the compiler refuses ${SOURCE}, but does not name ${name}:\n${output}")
+    endif()
+  endforeach()
+endif()
 foreach(line IN LISTS lines)
   string(FIND "${line}" "error:" is_error)
   string(FIND "${line}" "${wanted}" has_sentence)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: this scorer cannot read the summaries that this summarizer makes
+// names: summary::box summary::mean
 #include <zoomr/zoomr.hpp>
 
 namespace foreign {
 
 using namespace zoomr;
-using zoomr::index;  // there is one in <strings.h> too
 
-constexpr auto mine = compose(fixed_pages{}, key_box{}, best_segments{}, every_token{});
+constexpr auto mine = compose(fixed_pages{}, key_box{}, top_k{}, every_token{});
 
 }  // namespace foreign

@@ -7,13 +7,12 @@
 namespace foreign {
 
 using namespace zoomr;
-using zoomr::index;  // there is one in <strings.h> too
 
 struct listed {
-  using role = role::asker;
+  using role = role::query_source;
   static constexpr bool sums = false;
   std::vector<float> weights;
-  float ask(float query, float, index) const { return query; }
+  float query(float query, float, index_t) const { return query; }
   friend bool operator==(const listed&, const listed&) = default;
 };
 

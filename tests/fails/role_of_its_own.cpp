@@ -5,7 +5,6 @@
 namespace foreign {
 
 using namespace zoomr;
-using zoomr::index;  // there is one in <strings.h> too
 
 struct role_of_mine {};
 struct decorator {

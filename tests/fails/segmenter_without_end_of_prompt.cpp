@@ -6,17 +6,16 @@
 namespace foreign {
 
 using namespace zoomr;
-using zoomr::index;  // there is one in <strings.h> too
 
 struct pairs {
   using role = role::segmenter;
   struct state {
-    index begin = 0;
+    index_t begin = 0;
     friend constexpr bool operator==(const state&, const state&) = default;
   };
-  index longest = 2;
-  constexpr void feed(state&, token_class, index, closings&) const {}
-  constexpr index open_begin(const state& open) const { return open.begin; }
+  index_t longest = 2;
+  constexpr void feed(state&, token_class, index_t, closings&) const {}
+  constexpr index_t open_begin(const state& open) const { return open.begin; }
   friend constexpr bool operator==(const pairs&, const pairs&) = default;
 };
 

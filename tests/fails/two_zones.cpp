@@ -5,7 +5,6 @@
 namespace foreign {
 
 using namespace zoomr;
-using zoomr::index;  // there is one in <strings.h> too
 
 constexpr auto mine = compose(zones{.sinks = 4}, zones{.recent = 8});
 

@@ -5,12 +5,11 @@
 namespace foreign {
 
 using namespace zoomr;
-using zoomr::index;  // there is one in <strings.h> too
 
 struct incomparable {
-  using role = role::asker;
+  using role = role::query_source;
   static constexpr bool sums = false;
-  constexpr float ask(float query, float, index) const { return query; }
+  constexpr float query(float query, float, index_t) const { return query; }
 };
 
 constexpr auto mine = compose(incomparable{});

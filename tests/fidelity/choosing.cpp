@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Presets that choose among sentences, pages and blocks at every token.
-#include <zoomr/policies/arkvale.hpp>
-#include <zoomr/policies/infllm.hpp>
-#include <zoomr/policies/quest.hpp>
-#include <zoomr/policies/sentence_kv.hpp>
-#include <zoomr/policies/shadowkv.hpp>
+#include <zoomr/presets/arkvale.hpp>
+#include <zoomr/presets/infllm.hpp>
+#include <zoomr/presets/quest.hpp>
+#include <zoomr/presets/sentence_kv.hpp>
+#include <zoomr/presets/shadowkv.hpp>
 
 #include "driver.hpp"
 
 namespace fidelity {
 
 std::vector<preset> choosing_presets() {
-  namespace policies = zoomr::policies;
-  return {preset_of<policies::sentence_kv>("sentence_kv"),
-          preset_of<policies::sentence_kv_published>("sentence_kv_published"),
-          preset_of<policies::quest>("quest"),
-          preset_of<policies::arkvale>("arkvale"),
-          preset_of<policies::infllm>("infllm"),
-          preset_of<policies::shadowkv>("shadowkv")};
+  namespace presets = zoomr::presets;
+  return {preset_of<presets::sentence_kv>("sentence_kv"),
+          preset_of<presets::sentence_kv_published>("sentence_kv_published"),
+          preset_of<presets::quest>("quest"),
+          preset_of<presets::arkvale>("arkvale"),
+          preset_of<presets::infllm>("infllm"),
+          preset_of<presets::shadowkv>("shadowkv")};
 }
 
 }  // namespace fidelity

@@ -43,9 +43,9 @@ problem read_problem() {
   for (const std::int32_t classes : read<std::int32_t>(static_cast<std::size_t>(header[9])))
     given.classes.push_back(static_cast<zoomr::token_class>(classes));
   given.ids = read<std::int32_t>(static_cast<std::size_t>(given.tokens));
-  const auto lanes = static_cast<std::size_t>(2 * given.tokens * given.layers * given.key_dims);
-  given.queries = read<float>(lanes * static_cast<std::size_t>(given.heads));
-  given.keys = read<float>(lanes * static_cast<std::size_t>(given.kv_heads));
+  const auto kv_lanes = static_cast<std::size_t>(2 * given.tokens * given.layers * given.key_dims);
+  given.queries = read<float>(kv_lanes * static_cast<std::size_t>(given.heads));
+  given.keys = read<float>(kv_lanes * static_cast<std::size_t>(given.kv_heads));
   return given;
 }
 
@@ -66,14 +66,14 @@ void results_file::weights(const float* of_layer, std::size_t count) { write(of_
 
 void results_file::traced(const std::vector<unsigned char>& of_layer) { write(of_layer.data(), of_layer.size()); }
 
-std::vector<float> padded(const std::vector<float>& all, const problem& given, index rows, int pass, index first,
-                          index count, index layer) {
+std::vector<float> padded(const std::vector<float>& all, const problem& given, index_t rows, int pass, index_t first,
+                          index_t count, index_t layer) {
   std::vector<float> made(static_cast<std::size_t>(count * rows * given.head_dim));
-  for (index t = 0; t < count; ++t) {
-    for (index row = 0; row < rows; ++row) {
-      const index token = pass * given.tokens + first + t;
-      const index from = ((token * given.layers + layer) * rows + row) * given.key_dims;
-      for (index d = 0; d < given.key_dims; ++d)
+  for (index_t t = 0; t < count; ++t) {
+    for (index_t row = 0; row < rows; ++row) {
+      const index_t token = pass * given.tokens + first + t;
+      const index_t from = ((token * given.layers + layer) * rows + row) * given.key_dims;
+      for (index_t d = 0; d < given.key_dims; ++d)
         made[static_cast<std::size_t>((t * rows + row) * given.head_dim + d)] = all[static_cast<std::size_t>(from + d)];
     }
   }
@@ -81,15 +81,15 @@ std::vector<float> padded(const std::vector<float>& all, const problem& given, i
 }
 
 std::vector<unsigned char> marked(const zoomr::attention_trace& trace, std::size_t first, const problem& given,
-                                  index position, index layer, bool second_pass) {
+                                  index_t position, index_t layer, bool second_pass) {
   std::vector<unsigned char> marks(static_cast<std::size_t>(given.heads * given.tokens));
-  for (index head = 0; head < given.heads; ++head) {
+  for (index_t head = 0; head < given.heads; ++head) {
     const std::size_t at = first + static_cast<std::size_t>(head);
     if (at >= trace.size() || trace[at].position != position || trace[at].layer != layer || trace[at].head != head ||
         trace[at].second_pass != second_pass)
       fail("the trace does not have the record of position " + std::to_string(position) + ", layer " +
            std::to_string(layer) + ", head " + std::to_string(head));
-    for (const index p : trace[at].positions) marks[static_cast<std::size_t>(head * given.tokens + p)] = 1;
+    for (const index_t p : trace[at].positions) marks[static_cast<std::size_t>(head * given.tokens + p)] = 1;
   }
   return marks;
 }

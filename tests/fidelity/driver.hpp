@@ -15,19 +15,19 @@
 
 namespace fidelity {
 
-using zoomr::index;
+using zoomr::index_t;
 
 /// What both sides are given.
 struct problem {
-  index layers = 0;
-  index heads = 0;
-  index kv_heads = 0;
-  index head_dim = 0;
-  index key_dims = 0;  // the other dimensions of keys and queries are 0
-  index units = 0;     // a multiple of head_dim
-  index tokens = 0;
-  index prompt = 0;                         // the first so many tokens
-  index chunk = 0;                          // of the prompt, the last so many tokens come in a step of their own
+  index_t layers = 0;
+  index_t heads = 0;
+  index_t kv_heads = 0;
+  index_t head_dim = 0;
+  index_t key_dims = 0;  // the other dimensions of keys and queries are 0
+  index_t units = 0;     // a multiple of head_dim
+  index_t tokens = 0;
+  index_t prompt = 0;                       // the first so many tokens
+  index_t chunk = 0;                        // of the prompt, the last so many tokens come in a step of their own
   std::vector<zoomr::token_class> classes;  // [vocabulary]
   std::vector<std::int32_t> ids;            // [tokens]
   std::vector<float> queries;               // [pass][tokens, layers, heads, key_dims]
@@ -51,8 +51,9 @@ template <class Policy, class Visit>
 void each_field(Policy& policy, Visit visit) {
   std::remove_const_t<Policy>::each_component(policy, [&](auto& part) {
     using component = std::remove_cvref_t<decltype(part)>;
-    component::each_field(
-        part, [&](const char* field, auto& value) { visit(std::string(component::name) + "." + field, value); });
+    zoomr::each_field_of(part, [&](const char* field, auto& value) {
+      visit(std::string(zoomr::name_of<component>()) + "." + field, value);
+    });
   });
 }
 
@@ -90,32 +91,32 @@ std::string fields_of(const Policy& policy) {
 }
 
 /// Keys or queries of some tokens in one layer, padded to head_dim numbers.
-std::vector<float> padded(const std::vector<float>& all, const problem& given, index rows, int pass, index first,
-                          index count, index layer);
+std::vector<float> padded(const std::vector<float>& all, const problem& given, index_t rows, int pass, index_t first,
+                          index_t count, index_t layer);
 
 /// [heads, tokens] of the records from `first` on, which must be those of this pass of this token in this layer.
 std::vector<unsigned char> marked(const zoomr::attention_trace& trace, std::size_t first, const problem& given,
-                                  index position, index layer, bool second_pass);
+                                  index_t position, index_t layer, bool second_pass);
 
 /// Passes all tokens of the problem through a cache under `policy`; the values show head_dim units from `shown` on.
 template <class Policy>
-void run(const Policy& policy, const problem& given, index shown, results_file& file) {
-  const index dims = given.head_dim;
+void run(const Policy& policy, const problem& given, index_t shown, results_file& file) {
+  const index_t dims = given.head_dim;
   zoomr::kv_cache<Policy, float> cache(
       zoomr::shape{given.layers, given.heads, given.kv_heads, dims}, policy,
-      zoomr::config{.tokens = given.tokens,
-                    .segments = given.tokens,
-                    .step_tokens = given.prompt,
+      zoomr::config{.max_tokens = given.tokens,
+                    .max_segments = given.tokens,
+                    .max_batched_tokens = given.prompt,
                     .classes = zoomr::view<const zoomr::token_class>(given.classes.data(),
-                                                                     {static_cast<index>(given.classes.size())})});
+                                                                     {static_cast<index_t>(given.classes.size())})});
   const zoomr::sequence seq = cache.open();
   zoomr::attention_trace trace;
   cache.trace(&trace);
-  index first = 0;
+  index_t first = 0;
   while (first < given.tokens) {
     const bool in_prompt = first < given.prompt;
-    const index before = given.prompt - given.chunk;
-    const index count = !in_prompt ? 1 : first < before ? before - first : given.prompt - first;
+    const index_t before = given.prompt - given.chunk;
+    const index_t count = !in_prompt ? 1 : first < before ? before - first : given.prompt - first;
     trace.clear();
     std::size_t records = 0;
     auto step = cache.begin(seq, zoomr::view<const zoomr::token_id>(given.ids.data() + first, {count}),
@@ -124,12 +125,12 @@ void run(const Policy& policy, const problem& given, index shown, results_file& 
     int pass = 0;
     do {
       std::vector<float> values(static_cast<std::size_t>(count * given.kv_heads * dims));
-      for (index t = 0; t < count; ++t) {
-        const index unit = (first + t) % given.units - shown;
-        for (index head = 0; unit >= 0 && unit < dims && head < given.kv_heads; ++head)
+      for (index_t t = 0; t < count; ++t) {
+        const index_t unit = (first + t) % given.units - shown;
+        for (index_t head = 0; unit >= 0 && unit < dims && head < given.kv_heads; ++head)
           values[static_cast<std::size_t>((t * given.kv_heads + head) * dims + unit)] = 1.0f;
       }
-      for (index layer = 0; layer < given.layers; ++layer) {
+      for (index_t layer = 0; layer < given.layers; ++layer) {
         const auto keys = padded(given.keys, given, given.kv_heads, pass, first, count, layer);
         const auto queries = padded(given.queries, given, given.heads, pass, first, count, layer);
         std::vector<float> out(queries.size());
@@ -146,7 +147,7 @@ void run(const Policy& policy, const problem& given, index shown, results_file& 
         records += static_cast<std::size_t>(given.heads);
       }
       ++pass;
-    } while (step.again(count));
+    } while (step.needs_second_pass(count));
     step.commit();
     first += count;
   }
@@ -166,7 +167,7 @@ constexpr preset preset_of(const char* name) {
             auto policy = Policy;
             set_fields(policy, settings);
             if (policy.problem() != nullptr) fail(policy.problem());
-            for (index shown = 0; shown < given.units; shown += given.head_dim) run(policy, given, shown, file);
+            for (index_t shown = 0; shown < given.units; shown += given.head_dim) run(policy, given, shown, file);
           }};
 }
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Presets whose segments are thoughts, and those without segments.
-#include <zoomr/policies/full.hpp>
-#include <zoomr/policies/lightthinker.hpp>
-#include <zoomr/policies/window.hpp>
-#include <zoomr/policies/zoomr.hpp>
+#include <zoomr/presets/full.hpp>
+#include <zoomr/presets/lightthinker.hpp>
+#include <zoomr/presets/window.hpp>
+#include <zoomr/presets/zoomr_thoughts.hpp>
 
 #include "driver.hpp"
 
 namespace fidelity {
 
 std::vector<preset> zooming_presets() {
-  namespace policies = zoomr::policies;
-  return {preset_of<policies::full>("full"),
-          preset_of<policies::window>("window"),
-          preset_of<policies::zoomr_one_pass>("zoomr_one_pass"),
-          preset_of<policies::zoomr_second_pass>("zoomr_second_pass"),
-          preset_of<policies::zoomr_mass>("zoomr_mass"),
-          preset_of<policies::zoomr_focus>("zoomr_focus"),
-          preset_of<policies::lightthinker>("lightthinker")};
+  namespace presets = zoomr::presets;
+  return {preset_of<presets::full>("full"),
+          preset_of<presets::window>("window"),
+          preset_of<presets::zoomr_one_pass>("zoomr_one_pass"),
+          preset_of<presets::zoomr_second_pass>("zoomr_second_pass"),
+          preset_of<presets::zoomr_mass>("zoomr_mass"),
+          preset_of<presets::zoomr_focus>("zoomr_focus"),
+          preset_of<presets::lightthinker>("lightthinker")};
 }
 
 }  // namespace fidelity

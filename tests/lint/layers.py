@@ -14,28 +14,35 @@ import tempfile
 
 # One entry for each header, lowest first; an entry of several folders holds siblings that never include each other.
 ORDER = """
-config.hpp version.hpp
-core/types.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp core/paged_lane.hpp core/carver.hpp
-core/device.cuh core/streams.cuh core/vectors.cuh core/block.cuh
+core/platform.hpp core/version.hpp
+core/types.hpp core/token_range.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp
+core/carver.hpp
+core/device.cuh core/streams.cuh core/vectors.cuh core/warp.cuh core/block.cuh
 math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
-math/dot.cuh math/softmax.cuh math/best.cuh math/top_k.cuh
-segment.hpp slots.hpp summaries.hpp attention.hpp concepts.hpp taking.hpp zones.hpp
-tier/page_pool.hpp tier/block_shape.hpp tier/read_ring.hpp tier/block_file.hpp tier/transfer.hpp tier/early_reads.hpp
-tier/transfers.hpp tier/replacement.hpp tier/tiered_lane.hpp tier/tier.hpp
-tier/tiered_pool.hpp
-segment/|retain/|summarize/|ask/|score/|agree/|select/|refresh/|store/|attend/
-policy.hpp
-policies/
-cache/config.hpp cache/statistics.hpp cache/query_memory.hpp cache/selection.hpp cache/token_state.hpp
-cache/sequence_state.hpp
-cache/trace.hpp cache/chooser.hpp cache/observation.hpp cache/plan.hpp cache/step_layers.hpp
-cache/sequences.hpp cache/evicting.hpp cache/tier_slots.hpp cache/retention_room.hpp cache/core.hpp cache/choosing.hpp
-cache/audit.hpp cache/attending.hpp cache/retaining.hpp cache/commit.hpp step.hpp kv_cache.hpp
-cache/observation.cuh cache/device_retained.cuh cache/device_table.cuh cache/device_sequence.cuh cache/device_arena.cuh
-cache/device_sizes.cuh cache/device_layout.cuh cache/device_drift.cuh cache/device_summaries.cuh cache/device_kernels.cuh
-cache/device_fetching.cuh cache/device_ahead.cuh cache/device_rows.cuh cache/device_calibration.cuh
-cache/device_retain_kernels.cuh cache/device_uploads.cuh cache/device_core.cuh
-cache/device_retaining.cuh cache/device_launches.cuh device_step.cuh device_cache.cuh
+math/dot.cuh math/softmax.cuh math/best.cuh math/row_top_k.cuh
+paging/paged_kv_lane.hpp paging/block_shape.hpp paging/tier_slots.hpp paging/page_pool.hpp paging/read_ring.hpp
+paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp
+paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered_pool.hpp
+policy/segment.hpp policy/slot_map.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/concepts.hpp
+policy/take_best.hpp policy/zones.hpp
+policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
+policy/compose.hpp
+presets/ presets/table.hpp
+attention/
+cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp
+cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.hpp cache/state/layout.hpp
+cache/state/plan.hpp cache/state/step_layers.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp
+cache/state/page_eviction.hpp
+cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
+cache/host/eviction_room.hpp cache/host/core.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp
+cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commit.hpp step.hpp kv_cache.hpp
+cache/device/observation.cuh cache/device/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
+paging/device_arena.cuh
+cache/device/sizes.cuh cache/device/layout.cuh cache/device/drift.cuh cache/device/summaries.cuh
+cache/device/kernels.cuh
+cache/device/fetching.cuh cache/device/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
+cache/device/eviction_kernels.cuh cache/device/uploads.cuh cache/device/core.cuh
+cache/device/token_eviction.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh
 zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300
@@ -43,10 +50,12 @@ SPDX = "// SPDX-License-Identifier: Apache-2.0"
 
 
 def place(header):
-    """Where a header stands in ORDER, or None."""
+    """Where a header stands in ORDER, by its own name or that of its folder, or None."""
+    if header in ORDER:
+        return ORDER.index(header)
     for number, entry in enumerate(ORDER):
         folders = entry.split("|") if entry.endswith("/") else []
-        if header == entry or any(header.startswith(folder) for folder in folders):
+        if any(header.startswith(folder) for folder in folders):
             return number
     return None
 
@@ -92,21 +101,21 @@ def faults(include_dir):
 PLANTED = [  # header, what is added at its end (or, with None, taken away), and what must be said of it
     ("core/types.hpp", "#include <zoomr/math/dot.hpp>", "core/types.hpp: upward include of <zoomr/math/dot.hpp>"),
     ("core/view.hpp", "# include <zoomr/core/shape.hpp>", "core/view.hpp: upward include of <zoomr/core/shape.hpp>"),
-    ("concepts.hpp", "#include <zoomr/zones.hpp>", "concepts.hpp: upward include of <zoomr/zones.hpp>"),
-    ("score/mean_dot.hpp", "#include <zoomr/score/box_bound.hpp>", "score/mean_dot.hpp: sibling include"),
-    ("select/nothing.hpp", "#include <zoomr/agree/head_votes.hpp>", "select/nothing.hpp: sibling include"),
-    ("store/placement.hpp", "#include <zoomr/policy.hpp>", "store/placement.hpp: upward include"),
-    ("policies/full.hpp", "#include <zoomr/policies/quest.hpp>", "policies/full.hpp: sibling include"),
-    ("cache/plan.hpp", "#include <zoomr/cache/core.hpp>", "cache/plan.hpp: upward include"),
-    ("zones.hpp", '#include "concepts.hpp"', 'zones.hpp: "concepts.hpp" must be included as'),
-    ("segment.hpp", "#include <zoomr/segments.hpp>", "segment.hpp: <zoomr/segments.hpp> does not exist"),
+    ("policy/concepts.hpp", "#include <zoomr/policy/zones.hpp>", "policy/concepts.hpp: upward include of <zoomr/policy/zones.hpp>"),
+    ("policy/score/mean_dot.hpp", "#include <zoomr/policy/score/box_bound.hpp>", "policy/score/mean_dot.hpp: sibling include"),
+    ("policy/select/select_none.hpp", "#include <zoomr/policy/aggregate/head_votes.hpp>", "policy/select/select_none.hpp: sibling include"),
+    ("policy/placement/placement.hpp", "#include <zoomr/policy/compose.hpp>", "policy/placement/placement.hpp: upward include"),
+    ("presets/full.hpp", "#include <zoomr/presets/quest.hpp>", "presets/full.hpp: sibling include"),
+    ("cache/state/plan.hpp", "#include <zoomr/cache/host/core.hpp>", "cache/state/plan.hpp: upward include"),
+    ("policy/zones.hpp", '#include "concepts.hpp"', 'policy/zones.hpp: "concepts.hpp" must be included as'),
+    ("policy/segment.hpp", "#include <zoomr/segments.hpp>", "policy/segment.hpp: <zoomr/segments.hpp> does not exist"),
     ("math/newcomer.hpp", SPDX + "\n#pragma once", "math/newcomer.hpp: has no place in the layers"),
     ("math/order.hpp", "// TODO", "math/order.hpp: unfinished work"),
-    ("attend/gather.hpp", "#include <zoomr/attend/gather.cuh>", "attend/gather.hpp: host code includes device code"),
-    ("attend/gather.cuh", "#include <zoomr/select/nothing.hpp>", "attend/gather.cuh: sibling include"),
+    ("attention/gather.hpp", "#include <zoomr/attention/gather.cuh>", "attention/gather.hpp: host code includes device code"),
+    ("policy/score/scores.cuh", "#include <zoomr/policy/select/select_none.hpp>", "policy/score/scores.cuh: sibling include"),
     ("step.hpp", "\n" * LONGEST, "step.hpp: "),
-    ("summaries.hpp", None, "summaries.hpp: the first line must be"),
-    ("config.hpp", None, "config.hpp: #pragma once is missing"),
+    ("policy/summary.hpp", None, "policy/summary.hpp: the first line must be"),
+    ("core/platform.hpp", None, "core/platform.hpp: #pragma once is missing"),
 ]
 
 

@@ -9,18 +9,18 @@ namespace zoomr {
 
 namespace {
 
-constexpr index head_dim = 37;  // not a multiple of the block that `add` holds in registers
+constexpr index_t head_dim = 37;  // not a multiple of the block that `add` holds in registers
 
 /// Tokens with a logit and a value [head_dim] each.
 struct tokens {
   std::vector<float> logits;
   std::vector<float> values;
 
-  index count() const { return static_cast<index>(logits.size()); }
-  const float* value(index t) const { return values.data() + t * head_dim; }
+  index_t count() const { return static_cast<index_t>(logits.size()); }
+  const float* value(index_t t) const { return values.data() + t * head_dim; }
 };
 
-tokens make_tokens(unit::random& random, index count, float low, float high) {
+tokens make_tokens(unit::random& random, index_t count, float low, float high) {
   return {random.floats(unit::size(count), low, high), random.floats(unit::size(count * head_dim))};
 }
 
@@ -33,13 +33,13 @@ struct state {
   state(const state&) = delete;
   state& operator=(const state&) = delete;
 
-  void add(const tokens& of, index first, index last) {
-    for (index t = first; t < last; ++t) {
+  void add(const tokens& of, index_t first, index_t last) {
+    for (index_t t = first; t < last; ++t) {
       sums.raise(of.logits[unit::size(t)], head_dim);
       add_one(of, t);
     }
   }
-  void add_one(const tokens& of, index t) {
+  void add_one(const tokens& of, index_t t) {
     float logit = of.logits[unit::size(t)];
     sums.add(&logit, of.value(t), 1, head_dim);
   }
@@ -55,10 +55,10 @@ struct reference {
     double largest = -infinity;
     for (const float logit : of.logits) largest = std::fmax(largest, static_cast<double>(logit));
     double sum = 0.0;
-    for (index t = 0; t < of.count(); ++t) {
+    for (index_t t = 0; t < of.count(); ++t) {
       const double weight = std::exp(static_cast<double>(of.logits[unit::size(t)]) - largest);
       sum += weight;
-      for (index d = 0; d < head_dim; ++d) out[unit::size(d)] += weight * static_cast<double>(of.value(t)[d]);
+      for (index_t d = 0; d < head_dim; ++d) out[unit::size(d)] += weight * static_cast<double>(of.value(t)[d]);
     }
     for (double& o : out) o /= sum;
     lse = largest + std::log(sum);
@@ -67,14 +67,14 @@ struct reference {
 
 /// Values lie in [-1, 1], so an output's error is bounded by that of the weights: 2e-7 for each exponential, twice,
 /// and a rounding of 6e-8 for each token added.
-double tolerance(index count) { return 1e-6 + 1.2e-7 * count; }
+double tolerance(index_t count) { return 1e-6 + 1.2e-7 * count; }
 
 void check_near(state& made, const tokens& of) {
   const float lse = made.finish();
   const reference exact(of);
   const double within = tolerance(of.count());
   CHECK(lse == doctest::Approx(exact.lse).epsilon(within));
-  for (index d = 0; d < head_dim; ++d) {
+  for (index_t d = 0; d < head_dim; ++d) {
     CHECK(std::fabs(static_cast<double>(made.out[unit::size(d)]) - exact.out[unit::size(d)]) < within);
   }
 }
@@ -83,7 +83,7 @@ void check_near(state& made, const tokens& of) {
 
 TEST_CASE("adding tokens one by one is the softmax of all") {
   unit::random random(5);
-  for (const index count : {1, 2, 3, 17, 257}) {
+  for (const index_t count : {1, 2, 3, 17, 257}) {
     for (const float spread : {0.01f, 1.0f, 30.0f, 1000.0f}) {
       const tokens all = make_tokens(random, count, -spread, spread);
       state whole;
@@ -98,12 +98,12 @@ TEST_CASE("adding tokens one by one is the softmax of all") {
 TEST_CASE("however the tokens are split, the merge of the parts is the whole") {
   unit::random random(6);
   for (int round = 0; round < 50; ++round) {
-    const index count = random.between(1, 60);
+    const index_t count = random.between(1, 60);
     const float spread = round % 2 == 0 ? 3.0f : 300.0f;
     const tokens all = make_tokens(random, count, -spread, spread);
     state whole;
-    for (index first = 0; first < count;) {
-      const index last = random.between(first, count);  // empty parts too
+    for (index_t first = 0; first < count;) {
+      const index_t last = random.between(first, count);  // empty parts too
       state part;
       part.add(all, first, last);
       if (random.chance(0.5)) {
@@ -146,7 +146,7 @@ TEST_CASE("an empty state is neutral and finishes as zeros and -inf") {
 TEST_CASE("a token with logit -inf weighs nothing, and alone it is like no token") {
   unit::random random(8);
   tokens all = make_tokens(random, 6, -2.0f, 2.0f);
-  for (const index t : {0, 3, 5}) all.logits[unit::size(t)] = -infinity;
+  for (const index_t t : {0, 3, 5}) all.logits[unit::size(t)] = -infinity;
   state made;
   made.add(all, 0, 6);
   check_near(made, all);
@@ -167,7 +167,7 @@ TEST_CASE("logits of any size do not overflow") {
     const float lse = made.finish();
     CAPTURE(size);
     CHECK(lse == doctest::Approx(static_cast<double>(size) + std::log(2.0)));
-    for (index d = 0; d < head_dim; ++d) {
+    for (index_t d = 0; d < head_dim; ++d) {
       const double mean = (static_cast<double>(all.value(0)[d]) + static_cast<double>(all.value(1)[d])) / 2;
       CHECK(static_cast<double>(made.out[unit::size(d)]) == doctest::Approx(mean));
     }
@@ -176,7 +176,7 @@ TEST_CASE("logits of any size do not overflow") {
 
 TEST_CASE("a NaN logit shows, wherever it comes and however it is merged") {
   unit::random random(10);
-  for (const index where : {0, 2, 4}) {
+  for (const index_t where : {0, 2, 4}) {
     tokens all = make_tokens(random, 5, -2.0f, 2.0f);
     all.logits[unit::size(where)] = std::numeric_limits<float>::quiet_NaN();
     state made;
@@ -198,7 +198,7 @@ TEST_CASE("raising past all logits and adding them afterwards gives the same") {
   const tokens all = make_tokens(random, 9, -4.0f, 4.0f);
   state made;
   made.sums.raise(5.0f, head_dim);
-  for (index t = 0; t < 9; ++t) made.add_one(all, t);
+  for (index_t t = 0; t < 9; ++t) made.add_one(all, t);
   check_near(made, all);
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("tokens added together give the bits that they give one by one") {
   state alone;
   together.sums.raise(4.0f, head_dim);
   alone.sums.raise(4.0f, head_dim);
-  for (index t = 0; t < 9; ++t) alone.add_one(all, t);
+  for (index_t t = 0; t < 9; ++t) alone.add_one(all, t);
   together.sums.add(all.logits.data(), all.value(0), 9, head_dim);
   CHECK(together.sums.sum == alone.sums.sum);
   CHECK(together.out == alone.out);
@@ -218,12 +218,12 @@ TEST_CASE("tokens added together give the bits that they give one by one") {
 TEST_CASE("values may be stored as bfloat16") {
   state made;
   std::vector<bfloat16> value;
-  for (index d = 0; d < head_dim; ++d) value.push_back(from_float<bfloat16>(static_cast<float>(d) + 0.5f));
+  for (index_t d = 0; d < head_dim; ++d) value.push_back(from_float<bfloat16>(static_cast<float>(d) + 0.5f));
   made.sums.raise(1.0f, head_dim);
   float logit = 1.0f;
   made.sums.add(&logit, value.data(), 1, head_dim);
   CHECK(made.finish() == 1.0f);
-  for (index d = 0; d < head_dim; ++d) CHECK(made.out[unit::size(d)] == static_cast<float>(d) + 0.5f);
+  for (index_t d = 0; d < head_dim; ++d) CHECK(made.out[unit::size(d)] == static_cast<float>(d) + 0.5f);
 }
 
 }  // namespace zoomr

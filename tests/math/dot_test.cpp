@@ -10,14 +10,14 @@ namespace {
 /// The contract, from its root: the tree's node (l, width) is a leaf when width is 32, and otherwise the sum of
 /// the nodes l and l + width of the level below it. Leaf l sums dimensions l, l + 32, ... in ascending order.
 template <class Term>
-float node(index l, index width, index n, Term term) {
+float node(index_t l, index_t width, index_t n, Term term) {
   if (width < 32) {
     const float low = node(l, 2 * width, n, term);
     const float high = node(l + width, 2 * width, n, term);
     return low + high;
   }
   float sum = 0.0f;
-  for (index d = l; d < n; d += 32) sum = term(sum, d);
+  for (index_t d = l; d < n; d += 32) sum = term(sum, d);
   return sum;
 }
 
@@ -26,11 +26,11 @@ float node(index l, index width, index n, Term term) {
 TEST_CASE("sum_over_dims has the order of the contract, bit for bit") {
   unit::random random(3);
   int differs_from_sequential = 0;
-  for (index n = 0; n <= 300; ++n) {
+  for (index_t n = 0; n <= 300; ++n) {
     const std::vector<float> numbers = random.floats(unit::size(n), -1000.0f, 1000.0f);
-    const auto term = [&](float acc, index d) { return acc + numbers[unit::size(d)]; };
+    const auto term = [&](float acc, index_t d) { return acc + numbers[unit::size(d)]; };
     float sequential = 0.0f;
-    for (index d = 0; d < n; ++d) sequential = term(sequential, d);
+    for (index_t d = 0; d < n; ++d) sequential = term(sequential, d);
     CAPTURE(n);
     const float sum = sum_over_dims(n, term);
     REQUIRE(unit::same_bits(sum, node(0, 1, n, term)));
@@ -40,10 +40,10 @@ TEST_CASE("sum_over_dims has the order of the contract, bit for bit") {
 }
 
 TEST_CASE("sum_over_dims calls each dimension once, and partial sums take theirs in ascending order") {
-  for (const index n : {0, 1, 7, 31, 32, 33, 64, 97, 256}) {
-    std::vector<index> seen;
-    const float count = sum_over_dims(n, [&](float acc, index d) {
-      for (const index before : seen) REQUIRE((before % 32 != d % 32 || before < d));
+  for (const index_t n : {0, 1, 7, 31, 32, 33, 64, 97, 256}) {
+    std::vector<index_t> seen;
+    const float count = sum_over_dims(n, [&](float acc, index_t d) {
+      for (const index_t before : seen) REQUIRE((before % 32 != d % 32 || before < d));
       seen.push_back(d);
       return acc + 1.0f;
     });
@@ -54,13 +54,13 @@ TEST_CASE("sum_over_dims calls each dimension once, and partial sums take theirs
 
 TEST_CASE("dot is a fused sum in the contract's order, for both types of storage") {
   unit::random random(4);
-  for (const index n : {1, 8, 16, 24, 40, 64, 72, 128, 200, 256}) {
+  for (const index_t n : {1, 8, 16, 24, 40, 64, 72, 128, 200, 256}) {
     const std::vector<float> a = random.floats(unit::size(n));
     const std::vector<float> b = random.floats(unit::size(n));
     std::vector<bfloat16> stored;
     for (const float value : b) stored.push_back(from_float<bfloat16>(value));
-    const auto exact = [&](float acc, index d) { return std::fma(a[unit::size(d)], b[unit::size(d)], acc); };
-    const auto halved = [&](float acc, index d) {
+    const auto exact = [&](float acc, index_t d) { return std::fma(a[unit::size(d)], b[unit::size(d)], acc); };
+    const auto halved = [&](float acc, index_t d) {
       return std::fma(a[unit::size(d)], to_float(stored[unit::size(d)]), acc);
     };
     CAPTURE(n);
@@ -70,7 +70,7 @@ TEST_CASE("dot is a fused sum in the contract's order, for both types of storage
 }
 
 TEST_CASE("one NaN or two opposite infinities make a dot NaN, one infinity makes it infinite") {
-  for (const index where : {0, 31, 32, 39}) {
+  for (const index_t where : {0, 31, 32, 39}) {
     std::vector<float> ones(40, 1.0f);
     std::vector<float> b(40, 1.0f);
     b[unit::size(where)] = infinity;

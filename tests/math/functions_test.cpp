@@ -80,7 +80,7 @@ TEST_CASE("logarithm is exact at 1, -inf at 0, and NaN below") {
 }
 
 TEST_CASE("logarithm of a count of tokens grows with the count") {
-  for (index tokens = 1; tokens < 100000; ++tokens) {
+  for (index_t tokens = 1; tokens < 100000; ++tokens) {
     REQUIRE(logarithm(static_cast<float>(tokens)) < logarithm(static_cast<float>(tokens + 1)));
   }
 }

@@ -13,21 +13,21 @@ namespace {
 
 /// The definition: eligible ids by descending key; a stable sort leaves ties in ascending order of ids.
 template <class Key>
-std::vector<index> ranked_by_sorting(index segments, Key key) {
-  std::vector<index> ids;
-  for (index id = 0; id < segments; ++id) {
+std::vector<index_t> ranked_by_sorting(index_t segments, Key key) {
+  std::vector<index_t> ids;
+  for (index_t id = 0; id < segments; ++id) {
     if (key(id) != not_eligible) ids.push_back(id);
   }
-  std::stable_sort(ids.begin(), ids.end(), [&](index a, index b) { return key(a) > key(b); });
+  std::stable_sort(ids.begin(), ids.end(), [&](index_t a, index_t b) { return key(a) > key(b); });
   return ids;
 }
 
 template <class Key>
-std::vector<index> ranked(index segments, Key key) {
-  std::vector<index> memory(unit::size(segments));
-  ranking best(segments, key, view<index>(memory));
-  std::vector<index> ids;
-  for (index id = best.next(); id >= 0; id = best.next()) ids.push_back(id);
+std::vector<index_t> ranked(index_t segments, Key key) {
+  std::vector<index_t> memory(unit::size(segments));
+  ranking best(segments, key, view<index_t>(memory));
+  std::vector<index_t> ids;
+  for (index_t id = best.next(); id >= 0; id = best.next()) ids.push_back(id);
   CHECK(best.next() == -1);
   return ids;
 }
@@ -82,11 +82,11 @@ TEST_CASE("no score is mistaken for a segment that cannot be chosen") {
 TEST_CASE("a ranking is the stable descending sort of what is eligible") {
   unit::random random(14);
   for (int round = 0; round < 300; ++round) {
-    const index segments = random.below(round % 10 == 0 ? 500 : 40);
-    const index different = random.between(1, 20);  // few keys: many ties
-    std::vector<tally> keys(unit::size(segments));
-    for (tally& key : keys) key = random.chance(0.2) ? not_eligible : random.below(different) - different / 2;
-    const auto key = [&](index id) { return keys[unit::size(id)]; };
+    const index_t segments = random.below(round % 10 == 0 ? 500 : 40);
+    const index_t different = random.between(1, 20);  // few keys: many ties
+    std::vector<votes_t> keys(unit::size(segments));
+    for (votes_t& key : keys) key = random.chance(0.2) ? not_eligible : random.below(different) - different / 2;
+    const auto key = [&](index_t id) { return keys[unit::size(id)]; };
     CAPTURE(round);
     REQUIRE(ranked(segments, key) == ranked_by_sorting(segments, key));
   }
@@ -94,19 +94,19 @@ TEST_CASE("a ranking is the stable descending sort of what is eligible") {
 
 TEST_CASE("a ranking of scores puts NaN last and takes -0 for 0") {
   const float scores[] = {not_a_number, -infinity, 0.0f, -0.0f, infinity, not_a_number, 0.0f};
-  const auto key = [&](index id) { return sortable(scores[id]); };
-  CHECK(ranked(7, key) == std::vector<index>{4, 2, 3, 6, 1, 0, 5});
+  const auto key = [&](index_t id) { return sortable(scores[id]); };
+  CHECK(ranked(7, key) == std::vector<index_t>{4, 2, 3, 6, 1, 0, 5});
 }
 
 TEST_CASE("a ranking of nothing, or of nothing eligible, is empty") {
-  CHECK(ranked(0, [](index) { return tally{1}; }).empty());
-  CHECK(ranked(9, [](index) { return not_eligible; }).empty());
+  CHECK(ranked(0, [](index_t) { return votes_t{1}; }).empty());
+  CHECK(ranked(9, [](index_t) { return not_eligible; }).empty());
 }
 
 TEST_CASE("a ranking uses only the working memory that it needs") {
-  const std::vector<tally> tallies{3, 9, not_eligible, 9};
-  std::vector<index> memory(6, 77);
-  best_first best(4, by_tally{tallies}, view<index>(memory));
+  const std::vector<votes_t> votes{3, 9, not_eligible, 9};
+  std::vector<index_t> memory(6, 77);
+  best_first best(4, by_votes{votes}, view<index_t>(memory));
   CHECK(best.next() == 1);
   CHECK(best.of(1) == 9);
   CHECK(best.next() == 3);

@@ -10,23 +10,23 @@ constexpr auto mine = compose(sentences{.longest = 256}, key_mean{}, mean_dot{},
 
 // classes[id] says which token ids end sentences; the table stays the engine's. All memory is allocated here.
 auto make_cache(const shape& model, view<const token_class> classes) {  // {layers, heads, kv_heads, head_dim}
-  return kv_cache{model, mine, config{.tokens = 32768, .classes = classes}};
+  return kv_cache{model, mine, config{.max_tokens = 32768, .classes = classes}};
 }
 
-// A chunk of the prompt, a token, or a draft, of which step.tokens(0) tokens are taken.
+// A chunk of the prompt, a token, or a draft, of which step.taken(0) tokens are taken.
 template <class Cache, class Engine>
 void pass(Cache& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends = false) {
   auto step = cache.begin(seq, ids, prompt_ends);
-  do {  // twice, the second time for the last token alone, if the policy asks again
+  do {  // twice, the second time for the last token alone, if the policy has a second pass
     for (int layer = 0; layer < cache.model().layers; ++layer) {
       // queries, out [tokens, heads, head_dim], keys, values [tokens, kv_heads, head_dim]; positions from
       // step.position(0)
       auto [queries, keys, values, out] = engine.project(layer, step.tokens());
-      step.append(layer, keys, values);  // provisional until commit
+      step.append(layer, keys, values);  // pending until commit
       step.attend(layer, queries, out);  // to what the policy chooses
       engine.feed_forward(layer, step.tokens());
     }
-  } while (step.again(step.tokens(0)));
+  } while (step.needs_second_pass(step.taken(0)));
   step.commit();
 }
 // [readme]

@@ -4,8 +4,8 @@
 #include <zoomr/zoomr.cuh>
 using namespace zoomr;
 
-constexpr auto zooming = policies::zoomr_focus;  // bfloat16 keys, head_dim 64, 4 query heads to each KV head:
-using cache_on_device = device_cache<std::remove_const_t<decltype(zooming)>, bfloat16, 64, 4>;
+constexpr auto zooming = presets::zoomr_focus;  // bfloat16 keys, head_dim 64, 4 query heads to each KV head:
+using cache_on_device = device_cache<policy_of<zooming>, bfloat16, 64, 4>;
 
 // The memory is the engine's: cache_on_device::bytes(model, zooming, limits) bytes on the device. A pass plans on the
 // host, enqueues on a stream, and waits for nothing. With begin(..., fixed) and step.upload(on), what follows can be a
@@ -20,7 +20,7 @@ void pass(cache_on_device& cache, Engine& engine, sequence seq, view<const token
     step.attend(layer, queries, out, lse, on);
     engine.feed_forward(layer, step.tokens(), on);
   }
-  step.commit(step.tokens(0), on);
+  step.commit(step.taken(0), on);
 }
 // [readme]
 
@@ -58,7 +58,7 @@ struct toy_engine_on_device {
 TEST_CASE("the README's pass on a device attends") {
   const shape model{2, 4, 1, 64};
   config limits;
-  limits.tokens = 64;
+  limits.max_tokens = 64;
   const std::vector<token_class> classes(16);
   limits.classes = classes;
   zoomr_test::device_array<std::byte> memory(cache_on_device::bytes(model, zooming, limits) + 256, std::byte{});

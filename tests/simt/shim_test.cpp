@@ -14,9 +14,9 @@ namespace {
 using zoomr_test::device_array;
 using zoomr_test::in_all_orders;
 
-index thread_number() { return static_cast<index>(threadIdx.x); }
-index block_number() { return static_cast<index>(blockIdx.x); }
-index threads_of_block() { return static_cast<index>(blockDim.x); }
+index_t thread_number() { return static_cast<index_t>(threadIdx.x); }
+index_t block_number() { return static_cast<index_t>(blockIdx.x); }
+index_t threads_of_block() { return static_cast<index_t>(blockDim.x); }
 
 /// One element for each thread of all blocks.
 std::vector<int> outcome(void (*kernel)(int*), unsigned threads = 64, unsigned blocks = 1) {
@@ -72,7 +72,7 @@ int itself(int t) { return t; }
 template <bool Right>
 __global__ void read_after_write(int* out) {
   __shared__ shared_array<int, 32> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   out[t] = t;
   if (t < 32) values[t] = t;
   if constexpr (Right) __syncthreads();
@@ -84,7 +84,7 @@ int read_backwards(int t) { return t < 32 ? t : 95 - t; }
 template <bool Right>
 __global__ void write_after_read(int* out) {
   __shared__ shared_array<int, 32> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   out[t] = t;
   if (t < 32) values[t] = t;
   __syncthreads();
@@ -97,7 +97,7 @@ __global__ void write_after_read(int* out) {
 template <bool Right>
 __global__ void write_after_write(int* out) {
   __shared__ shared_array<int, 32> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t < 32) values[t] = -1;
   if constexpr (Right) __syncthreads();
   if (t >= 32) values[63 - t] = t;
@@ -109,7 +109,7 @@ __global__ void write_after_write(int* out) {
 template <bool Right>
 __global__ void write_after_many_reads(int* out) {
   __shared__ shared_array<int, 1> value;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t == 0) value[0] = 5;
   __syncthreads();
   out[t] = value[0];
@@ -121,7 +121,7 @@ __global__ void write_after_many_reads(int* out) {
 template <bool Right>
 __global__ void write_after_a_while(int* out) {
   __shared__ shared_array<int, 1> value;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t == 0) value[0] = 5;
   __syncthreads();
   out[t] = t < 32 ? value[0] : 5;
@@ -134,7 +134,7 @@ __global__ void write_after_a_while(int* out) {
 template <bool Right>
 __global__ void shifted_in_place(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   values[t] = t;
   __syncthreads();
   const int next = values[(t + 1) % 64];
@@ -152,7 +152,7 @@ enum class by { nothing, shuffle, half, all };
 template <by What>
 __global__ void within_warp(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   const bool upper = t % 32 >= 16;
   if (upper) values[t] = t;
   if constexpr (What == by::shuffle) __shfl_sync(all_lanes, t, 0);
@@ -164,7 +164,7 @@ __global__ void within_warp(int* out) {
 /// Each half looks at its own values.
 __global__ void within_halves(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   values[t] = t;
   __syncwarp(t % 32 < 16 ? 0x0000ffffu : 0xffff0000u);
   out[t] = values[t ^ 15];
@@ -174,7 +174,7 @@ __global__ void within_halves(int* out) {
 template <bool Right>
 __global__ void from_two_branches(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t % 2 == 0) {
     values[t] = t;
     __syncwarp();
@@ -191,7 +191,7 @@ __global__ void from_two_branches(int* out) {
 template <bool Right>
 __global__ void along_a_chain(int* out) {
   __shared__ shared_array<int, 2> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   constexpr unsigned later = 1u << 16 | 1u << 31;
   constexpr unsigned earlier = 1u << 0 | 1u << 16;
   out[t] = t;
@@ -209,7 +209,7 @@ __global__ void along_a_chain(int* out) {
 template <bool Right>
 __global__ void between_warps(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   values[t] = t + 1;
   Right ? __syncthreads() : __syncwarp();
   out[t] = values[t & ~32];
@@ -220,7 +220,7 @@ __global__ void between_warps(int* out) {
 template <bool Right>
 __global__ void unwritten(int* out) {
   __shared__ shared_array<int, 65> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   values[t] = t;
   if (Right && t == 0) values[64] = 64;
   __syncthreads();
@@ -231,7 +231,7 @@ __global__ void unwritten(int* out) {
 template <bool Right>
 __global__ void of_an_earlier_block(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (Right || block_number() == 0) values[t] = t;
   __syncthreads();
   out[block_number() * 64 + t] = values[63 - t];
@@ -251,7 +251,7 @@ enum class flaw { none, no_commit, no_wait, no_barrier, barrier_before_wait, cha
 template <flaw Flaw>
 __global__ void copied(int* out) {
   __shared__ shared_array<uint4, 16> pieces;
-  const index t = thread_number();
+  const index_t t = thread_number();
   uint4 own = numbers[static_cast<std::size_t>(t % 16)];
   if (t < 16) copy_async(pieces[t], &own);
   if constexpr (Flaw != flaw::no_commit) copy_async_commit();
@@ -269,7 +269,7 @@ __global__ void copied(int* out) {
 template <bool Right>
 __global__ void copied_for_oneself(int* out) {
   __shared__ shared_array<uint4, 64> pieces;
-  const index t = thread_number();
+  const index_t t = thread_number();
   copy_async(pieces[t], &numbers[static_cast<std::size_t>(t / 4)]);
   copy_async_commit();
   copy_async_wait<Right ? 0 : 1>();
@@ -281,7 +281,7 @@ __global__ void copied_for_oneself(int* out) {
 template <bool Right>
 __global__ void two_stages(int* out) {
   __shared__ shared_array<uint4, 32> stages;
-  const index t = thread_number();
+  const index_t t = thread_number();
   constexpr int tiles = 5;
   const auto copy = [&](int tile) {
     if (tile < tiles && t < 16) copy_async(stages[tile % 2 * 16 + t], &numbers[static_cast<std::size_t>(t)]);
@@ -304,7 +304,7 @@ __global__ void two_stages(int* out) {
 template <bool Right>
 __global__ void changed_on_its_way(int* out) {
   __shared__ shared_array<uint4, 64> pieces;
-  const index t = thread_number();
+  const index_t t = thread_number();
   copy_async(pieces[t], &numbers[static_cast<std::size_t>(t / 4)]);
   copy_async_commit();
   if constexpr (Right) copy_async_wait<0>();
@@ -317,7 +317,7 @@ __global__ void changed_on_its_way(int* out) {
 template <bool Right>
 __global__ void never_waited_for(int* out) {
   __shared__ shared_array<uint4, 64> pieces;
-  const index t = thread_number();
+  const index_t t = thread_number();
   copy_async(pieces[t], &numbers[0]);
   copy_async_commit();
   if constexpr (Right) copy_async_wait<0>();
@@ -327,7 +327,7 @@ __global__ void never_waited_for(int* out) {
 template <bool Right>
 __global__ void source_not_aligned(int* out) {
   __shared__ shared_array<uint4, 1> piece;
-  const index t = thread_number();
+  const index_t t = thread_number();
   const auto* const from = reinterpret_cast<const unsigned char*>(numbers.data()) + (Right ? 0 : 4);
   if (t == 0) copy_async(piece[0], reinterpret_cast<const uint4*>(from));
   copy_async_commit();
@@ -339,7 +339,7 @@ __global__ void source_not_aligned(int* out) {
 
 template <bool Right>
 __global__ void different_collectives(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   const bool low = t % 32 < 16;
   if constexpr (Right) {
     const bool agreed = low ? __ballot_sync(0x0000ffffu, 1) == 0x0000ffffu : __any_sync(0xffff0000u, 1) == 1;
@@ -351,7 +351,7 @@ __global__ void different_collectives(int* out) {
 
 template <bool Right>
 __global__ void one_collective_in_two_places(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   if constexpr (Right) {
     out[t] = __shfl_sync(all_lanes, t, t % 32);
   } else if (t % 2 == 0) {
@@ -363,7 +363,7 @@ __global__ void one_collective_in_two_places(int* out) {
 
 template <bool Right>
 __global__ void different_masks(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   const unsigned mask = Right ? (t % 32 < 16 ? 0x0000ffffu : 0xffff0000u) : t % 32 < 16 ? 0x0000ffffu : all_lanes;
   out[t] = __shfl_xor_sync(mask, t, 0);
   __syncthreads();
@@ -371,14 +371,14 @@ __global__ void different_masks(int* out) {
 
 template <bool Right>
 __global__ void not_named(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   out[t] = __shfl_sync(Right ? all_lanes : 0x7fffffffu, t, t % 32);
 }
 
 /// Tensor cores work for whole warps: half of the second one has ended, or asks for nothing.
 template <bool Right>
 __global__ void tiles_of_half_a_warp(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   out[t] = t;
   if (t >= (Right ? 32 : 48)) return;
   float sums[4] = {};
@@ -390,7 +390,7 @@ __global__ void tiles_of_half_a_warp(int* out) {
 /// Half of the lanes have ended.
 template <bool Right>
 __global__ void value_of_nobody(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   out[t] = t;
   if (t % 32 >= 16) return;
   const int from = t % 32 < 15 || !Right ? t % 32 + 1 : t % 32;
@@ -399,7 +399,7 @@ __global__ void value_of_nobody(int* out) {
 
 template <bool Right>
 __global__ void different_barriers(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (Right || t < 32) {
     __syncthreads();
   } else {
@@ -411,7 +411,7 @@ __global__ void different_barriers(int* out) {
 /// Threads that have ended are not waited for, and do not vote.
 __global__ void some_end_early(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   out[t] = values[t] = t;
   __syncthreads();
   if (t >= 40) return;
@@ -423,7 +423,7 @@ __global__ void some_end_early(int* out) {
 
 template <bool Right>
 __global__ void barriers_of_block_and_warp(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (Right || t != 40) __syncwarp();
   __syncthreads();
   out[t] = t;
@@ -432,7 +432,7 @@ __global__ void barriers_of_block_and_warp(int* out) {
 template <bool Right>
 __global__ void waits_for_a_value(int* out) {
   __shared__ shared_array<unsigned, 1> flag;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t == 0) flag[0] = 0;
   __syncthreads();
   while (t == 0 && atomicAdd(&flag[0], 0u) == 0) {
@@ -444,7 +444,7 @@ __global__ void waits_for_a_value(int* out) {
 template <bool Right>
 __global__ void endless_loop(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   values[t] = 0;
   while (values[t] < t) values[t] += Right ? 1 : 0;
   out[t] = values[t];
@@ -455,7 +455,7 @@ __global__ void endless_loop(int* out) {
 template <int Offset>
 __global__ void shared_index(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   values[t] = t;
   out[t] = values[t + Offset];
 }
@@ -467,7 +467,7 @@ enum class left { nothing, first_barrier, second_barrier, zero };
 template <left Left>
 __global__ void counted(int* out) {
   __shared__ shared_array<int, 1> count;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t == 0 && Left != left::zero) count[0] = 0;
   if constexpr (Left != left::first_barrier) __syncthreads();
   if (t < 32) atomicAdd(&count[0], 1);
@@ -479,7 +479,7 @@ __global__ void counted(int* out) {
 template <bool Right>
 __global__ void counted_from_nothing(int* out) {
   __shared__ shared_array<int, 1> count;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t == 0 && Right) count[0] = 0;
   __syncthreads();
   out[t] = atomicAdd(&count[0], 1) < 64 ? t : -2;
@@ -489,7 +489,7 @@ __global__ void counted_from_nothing(int* out) {
 template <bool Right>
 __global__ void set_after_counting(int* out) {
   __shared__ shared_array<int, 1> count;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t == 0) count[0] = 0;
   __syncthreads();
   if (t < 32) atomicAdd(&count[0], 1);
@@ -503,7 +503,7 @@ __global__ void set_after_counting(int* out) {
 template <bool Right>
 __global__ void counted_on(int* out) {
   __shared__ shared_array<int, 1> count;
-  const index t = thread_number();
+  const index_t t = thread_number();
   if (t == 0) count[0] = 64;
   __syncthreads();
   out[t] = t < 32 ? 64 : count[0];
@@ -706,7 +706,7 @@ int superfluous_in_warp = 0;
 
 __global__ void some_barriers_too_many(int* out) {
   __shared__ shared_array<int, 64> values;
-  const index t = thread_number();
+  const index_t t = thread_number();
   superfluous = __LINE__ + 1;
   __syncthreads();
   values[t] = t;
@@ -724,7 +724,7 @@ __global__ void some_barriers_too_many(int* out) {
 
 /// No shared memory: threads get wrong numbers in some orders.
 __global__ void through_global_memory(int* out) {
-  const index t = thread_number();
+  const index_t t = thread_number();
   out[t] = t;
   needed = __LINE__ + 1;
   __syncthreads();

@@ -73,9 +73,9 @@ TEST_CASE("a late stream does nothing until the host waits, and then no more tha
   const under schedule(simt::schedule::late);
   notes of;
   own_stream first, second, third;
-  stream_event between, end, never;
-  CHECK(never.done());
-  never.wait();
+  stream_event between, end, after_prefill;
+  CHECK(after_prefill.done());
+  after_prefill.wait();
   of.put(first.get(), 1);
   between.order(first.get(), second.get());
   of.put(first.get(), 2);

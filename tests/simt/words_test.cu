@@ -19,18 +19,18 @@ static_assert(sizeof(uint2) == 8 && alignof(uint2) == 8 && sizeof(float2) == 8 &
 static_assert(sizeof(int4) == 16 && alignof(int4) == 16 && sizeof(uint4) == 16 && alignof(uint4) == 16);
 static_assert(sizeof(float4) == 16 && alignof(float4) == 16);
 
-std::size_t size(index n) { return static_cast<std::size_t>(n); }
+std::size_t size(index_t n) { return static_cast<std::size_t>(n); }
 
 /// A thread's number in its block, and the block's in the grid.
-__device__ index own_thread() {
-  return static_cast<index>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+__device__ index_t own_thread() {
+  return static_cast<index_t>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
 }
-__device__ index own_block() {
-  return static_cast<index>(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
+__device__ index_t own_block() {
+  return static_cast<index_t>(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
 }
 
 template <class T>
-std::vector<T> counted_from(T first, index count) {
+std::vector<T> counted_from(T first, index_t count) {
   std::vector<T> made(size(count));
   std::iota(made.begin(), made.end(), first);
   return made;
@@ -41,9 +41,9 @@ std::vector<T> counted_from(T first, index count) {
 enum class shuffle { from, flip, down, up };
 
 /// The lane whose value lane `lane` gets, as the CUDA programming guide has it.
-index source_of(shuffle how, index lane, index argument, index width) {
-  const index group = lane / width * width;
-  index source = lane;
+index_t source_of(shuffle how, index_t lane, index_t argument, index_t width) {
+  const index_t group = lane / width * width;
+  index_t source = lane;
   if (how == shuffle::from) source = group + (argument % width + width) % width;
   if (how == shuffle::flip && (lane ^ argument) < group + width) source = lane ^ argument;  // earlier groups, too
   if (how == shuffle::down && lane + argument < group + width) source = lane + argument;
@@ -65,15 +65,15 @@ __global__ void shuffle_kernel(const T* in, shuffle how, int argument, int width
 template <class T>
 void check_shuffles(T first, T step) {
   std::vector<T> values;
-  for (index t = 0; t < 64; ++t) values.push_back(static_cast<T>(first + static_cast<T>(t) * step));
+  for (index_t t = 0; t < 64; ++t) values.push_back(static_cast<T>(first + static_cast<T>(t) * step));
   device_array<T> in(values);
   device_array<T> out(64, T{});
   for (const shuffle how : {shuffle::from, shuffle::flip, shuffle::down, shuffle::up}) {
-    for (index width = 1; width <= 32; width *= 2) {
-      for (index argument = how == shuffle::from ? -3 : 0; argument < 32; argument += argument < 5 ? 1 : 3) {
+    for (index_t width = 1; width <= 32; width *= 2) {
+      for (index_t argument = how == shuffle::from ? -3 : 0; argument < 32; argument += argument < 5 ? 1 : 3) {
         launch({1, 64}, stream{}, &shuffle_kernel<T>, in.data(), how, argument, width, out.data());
         std::vector<T> expected;
-        for (index t = 0; t < 64; ++t) {
+        for (index_t t = 0; t < 64; ++t) {
           expected.push_back(values[size(t / 32 * 32 + source_of(how, t % 32, argument, width))]);
         }
         CAPTURE(static_cast<int>(how));
@@ -111,7 +111,7 @@ struct found {
 __device__ unsigned lanes_below(int count) { return count == 32 ? all_lanes : (1u << count) - 1u; }
 
 __global__ void votes_kernel(const int* in, int cut, int end, found* out) {
-  const index t = own_thread();
+  const index_t t = own_thread();
   const int lane = t % 32;
   const int value = in[t];
   const bool low = lane < cut;
@@ -140,13 +140,13 @@ __global__ void votes_kernel(const int* in, int cut, int end, found* out) {
 }
 
 /// The same in loops, for the lanes [first, last) of a block's values.
-found found_in(const std::vector<int>& values, index first, index last) {
+found found_in(const std::vector<int>& values, index_t first, index_t last) {
   found f{};
   f.all = 1;
   f.least = f.both = all_lanes;
   f.least_signed = 0x7fffffffu;
   f.most_signed = 0x80000000u;
-  for (index t = first; t < last; ++t) {
+  for (index_t t = first; t < last; ++t) {
     const int value = values[size(t)];
     const auto bits = static_cast<unsigned>(value);
     if (value % 2 != 0) f.ballot |= 1u << (t % 32);
@@ -160,9 +160,9 @@ found found_in(const std::vector<int>& values, index first, index last) {
   return f;
 }
 
-std::vector<int> odd_numbers(index count, std::uint32_t seed) {
+std::vector<int> odd_numbers(index_t count, std::uint32_t seed) {
   std::vector<int> made;
-  for (index i = 0; i < count; ++i) {
+  for (index_t i = 0; i < count; ++i) {
     seed = seed * 1664525u + 1013904223u;
     made.push_back(seed >> 28 == 0 ? 77 : static_cast<int>(seed >> 3) * (seed % 5 == 0 ? -1 : 1));
   }
@@ -171,7 +171,7 @@ std::vector<int> odd_numbers(index count, std::uint32_t seed) {
 
 bool same(const found& a, const found& b) { return std::memcmp(&a, &b, sizeof(found)) == 0; }
 
-void check_votes(index threads, index cut, index end, std::uint32_t seed) {
+void check_votes(index_t threads, index_t cut, index_t end, std::uint32_t seed) {
   CAPTURE(threads);
   CAPTURE(cut);
   CAPTURE(end);
@@ -181,10 +181,10 @@ void check_votes(index threads, index cut, index end, std::uint32_t seed) {
   device_array<found> out(threads, found{});
   launch({1, static_cast<unsigned>(threads)}, stream{}, &votes_kernel, in.data(), cut, end, out.data());
   const std::vector<found> got = out.values();
-  for (index t = 0; t < threads; ++t) {
-    const index first = t / 32 * 32;
-    const index last = std::min(threads, first + end);
-    const index middle = std::min(last, first + cut);
+  for (index_t t = 0; t < threads; ++t) {
+    const index_t first = t / 32 * 32;
+    const index_t last = std::min(threads, first + end);
+    const index_t middle = std::min(last, first + cut);
     found expected{};
     if (t % 32 < end) expected = t % 32 < cut ? found_in(values, first, middle) : found_in(values, middle, last);
     const found all = found_in(values, 0, threads);
@@ -201,9 +201,9 @@ TEST_CASE("votes and reductions are those of the lanes that take part and have n
   in_all_orders([](const std::string& order) {
     CAPTURE(order);
     std::uint32_t seed = 1;
-    for (const index threads : {1, 16, 31, 32, 33, 48, 64, 97}) {
-      for (const index cut : {1, 5, 16, 31, 32}) {
-        for (const index end : {1, 17, 32}) check_votes(threads, cut, end, seed++);
+    for (const index_t threads : {1, 16, 31, 32, 33, 48, 64, 97}) {
+      for (const index_t cut : {1, 5, 16, 31, 32}) {
+        for (const index_t end : {1, 17, 32}) check_votes(threads, cut, end, seed++);
       }
     }
   });
@@ -214,7 +214,7 @@ TEST_CASE("votes and reductions are those of the lanes that take part and have n
 namespace {
 
 template <class T>
-struct tallies {
+struct votes {
   T add, least, most, both, either, differ, last, swapped;
 };
 
@@ -233,7 +233,7 @@ __device__ void work_on(Address add, Address least, Address most, Bits both, Bit
 }
 
 template <class T>
-__global__ void atomics_in_shared(tallies<T> start, T* before, tallies<T>* out) {
+__global__ void atomics_in_shared(votes<T> start, T* before, votes<T>* out) {
   __shared__ shared_array<T, 8> at;
   if (own_thread() == 0) {
     at[0] = start.add;
@@ -254,20 +254,20 @@ __global__ void atomics_in_shared(tallies<T> start, T* before, tallies<T>* out) 
 }
 
 template <class T>
-__global__ void atomics_in_global(T* before, tallies<T>* at) {
+__global__ void atomics_in_global(T* before, votes<T>* at) {
   const T value = static_cast<T>(own_thread() + 1);
   work_on(&at->add, &at->least, &at->most, &at->both, &at->either, &at->differ, &at->swapped, value, before);
   atomicExch(&at->last, T{9});
 }
 
 template <class T>
-void check_tallies(const tallies<T>& got, std::vector<T> before, index threads) {
+void check_votes(const votes<T>& got, std::vector<T> before, index_t threads) {
   T sum{1};
   T both = static_cast<T>(~T{0});
   T either{0};
   T differ{0};
   std::vector<T> sums;
-  for (index t = 1; t <= threads; ++t) {
+  for (index_t t = 1; t <= threads; ++t) {
     sum = static_cast<T>(sum + static_cast<T>(t));
     both = static_cast<T>(both & static_cast<T>(t));
     either = static_cast<T>(either | static_cast<T>(t));
@@ -283,26 +283,26 @@ void check_tallies(const tallies<T>& got, std::vector<T> before, index threads) 
   CHECK(got.swapped == (threads >= 5 ? T{5} : T{40}));
   // each thread has found another sum, and added to it
   std::vector<T> order = counted_from(T{0}, threads);
-  std::sort(order.begin(), order.end(), [&](T a, T b) { return before[size(index(a))] < before[size(index(b))]; });
+  std::sort(order.begin(), order.end(), [&](T a, T b) { return before[size(index_t(a))] < before[size(index_t(b))]; });
   T found_so_far{1};
   for (const T t : order) {
-    CHECK(before[size(static_cast<index>(t))] == found_so_far);
+    CHECK(before[size(static_cast<index_t>(t))] == found_so_far);
     found_so_far = static_cast<T>(found_so_far + t + T{1});
   }
 }
 
 template <class T>
-void check_atomics(index threads) {
+void check_atomics(index_t threads) {
   CAPTURE(threads);
-  const tallies<T> start{T{1}, T{50}, T{0}, static_cast<T>(~T{0}), T{0}, T{0}, T{7}, T{40}};
+  const votes<T> start{T{1}, T{50}, T{0}, static_cast<T>(~T{0}), T{0}, T{0}, T{7}, T{40}};
   const launch_shape shape{1, static_cast<unsigned>(threads)};
   device_array<T> before(threads, T{0});
-  device_array<tallies<T>> out(1, start);
+  device_array<votes<T>> out(1, start);
   launch(shape, stream{}, &atomics_in_shared<T>, start, before.data(), out.data());
-  check_tallies(out.values()[0], before.values(), threads);
-  device_array<tallies<T>> at(1, start);
+  check_votes(out.values()[0], before.values(), threads);
+  device_array<votes<T>> at(1, start);
   launch(shape, stream{}, &atomics_in_global<T>, before.data(), at.data());
-  check_tallies(at.values()[0], before.values(), threads);
+  check_votes(at.values()[0], before.values(), threads);
 }
 
 /// Sums of floating point; integers that pass zero, and counters that begin again.
@@ -321,7 +321,7 @@ __global__ void other_atomics(float* sum, double* double_sum, int* below_zero, u
 TEST_CASE("atomics lose nothing, in shared and in global memory") {
   in_all_orders([](const std::string& order) {
     CAPTURE(order);
-    for (const index threads : {1, 4, 5, 32, 33, 127}) {
+    for (const index_t threads : {1, 4, 5, 32, 33, 127}) {
       check_atomics<int>(threads);
       check_atomics<unsigned>(threads);
       check_atomics<unsigned long long>(threads);
@@ -362,13 +362,13 @@ __global__ void bits_kernel(const long long* in, bits_found* out) {
                        __ffsll(value)};
 }
 
-__global__ void shape_kernel(index* out) {
-  __shared__ shared_array<index, 1024> numbers;
-  const index t = own_thread();
-  const auto threads = static_cast<index>(blockDim.x * blockDim.y * blockDim.z);
-  numbers[t] = static_cast<index>(threadIdx.x + 100 * threadIdx.y + 10000 * threadIdx.z);
+__global__ void shape_kernel(index_t* out) {
+  __shared__ shared_array<index_t, 1024> numbers;
+  const index_t t = own_thread();
+  const auto threads = static_cast<index_t>(blockDim.x * blockDim.y * blockDim.z);
+  numbers[t] = static_cast<index_t>(threadIdx.x + 100 * threadIdx.y + 10000 * threadIdx.z);
   __syncthreads();
-  const index first_of_warp = __shfl_sync(all_lanes, t, 0);
+  const index_t first_of_warp = __shfl_sync(all_lanes, t, 0);
   out[own_block() * threads + t] = first_of_warp == t / 32 * 32 ? numbers[threads - 1 - t] : -1;
 }
 
@@ -405,15 +405,15 @@ TEST_CASE("blocks and grids of three dimensions: x is innermost, and warps are t
     CAPTURE(order);
     for (const dim3 grid : grids) {
       for (const dim3 block : blocks) {
-        const auto threads = static_cast<index>(block.x * block.y * block.z);
-        const auto all = static_cast<index>(grid.x * grid.y * grid.z) * threads;
-        device_array<index> out(all, -2);
+        const auto threads = static_cast<index_t>(block.x * block.y * block.z);
+        const auto all = static_cast<index_t>(grid.x * grid.y * grid.z) * threads;
+        device_array<index_t> out(all, -2);
         launch({grid, block}, stream{}, &shape_kernel, out.data());
-        std::vector<index> expected;
-        for (index i = 0; i < all; ++i) {
+        std::vector<index_t> expected;
+        for (index_t i = 0; i < all; ++i) {
           const auto t = static_cast<unsigned>(threads - 1 - i % threads);
           expected.push_back(
-              static_cast<index>(t % block.x + 100 * (t / block.x % block.y) + 10000 * (t / (block.x * block.y))));
+              static_cast<index_t>(t % block.x + 100 * (t / block.x % block.y) + 10000 * (t / (block.x * block.y))));
         }
         REQUIRE(out.values() == expected);
       }
@@ -427,17 +427,17 @@ namespace {
 
 /// A running sum of the block's numbers: within warps by shuffles, between them by shared memory.
 __device__ int running_sum(int value, shared_array<int, 32>& of_warp) {
-  const index t = own_thread();
-  const index lane = t % 32;
-  const index warps = (static_cast<index>(blockDim.x) + 31) / 32;
-  for (index apart = 1; apart < 32; apart *= 2) {
+  const index_t t = own_thread();
+  const index_t lane = t % 32;
+  const index_t warps = (static_cast<index_t>(blockDim.x) + 31) / 32;
+  for (index_t apart = 1; apart < 32; apart *= 2) {
     const int before = __shfl_up_sync(all_lanes, value, static_cast<unsigned>(apart));
     if (lane >= apart) value += before;
   }
-  if (lane == 31 || t == static_cast<index>(blockDim.x) - 1) of_warp[t / 32] = value;
+  if (lane == 31 || t == static_cast<index_t>(blockDim.x) - 1) of_warp[t / 32] = value;
   __syncthreads();
   if (t == 0) {
-    for (index w = 1; w < warps; ++w) of_warp[w] += of_warp[w - 1];
+    for (index_t w = 1; w < warps; ++w) of_warp[w] += of_warp[w - 1];
   }
   __syncthreads();
   return value + (t < 32 ? 0 : static_cast<int>(of_warp[t / 32 - 1]));
@@ -445,21 +445,21 @@ __device__ int running_sum(int value, shared_array<int, 32>& of_warp) {
 
 __global__ void scan_kernel(const int* in, int* out) {
   __shared__ shared_array<int, 32> of_warp;
-  const index at = own_block() * static_cast<index>(blockDim.x) + own_thread();
+  const index_t at = own_block() * static_cast<index_t>(blockDim.x) + own_thread();
   out[at] = running_sum(in[at], of_warp);
 }
 
 /// Each block leaves its sum; the block that is the last to do so adds them up, in the order of blocks.
-__global__ void sum_kernel(const float* in, index count, float* of_block, unsigned* done, float* out) {
+__global__ void sum_kernel(const float* in, index_t count, float* of_block, unsigned* done, float* out) {
   __shared__ shared_array<float, 128> sums;
   __shared__ shared_array<int, 1> last;
-  const index t = own_thread();
-  const auto blocks = static_cast<index>(gridDim.x);
+  const index_t t = own_thread();
+  const auto blocks = static_cast<index_t>(gridDim.x);
   float sum = 0.0f;
-  for (index i = own_block() * 128 + t; i < count; i += blocks * 128) sum += in[i];
+  for (index_t i = own_block() * 128 + t; i < count; i += blocks * 128) sum += in[i];
   sums[t] = sum;
   __syncthreads();
-  for (index half = 64; half > 0; half /= 2) {
+  for (index_t half = 64; half > 0; half /= 2) {
     if (t < half) sums[t] += sums[t + half];
     __syncthreads();
   }
@@ -472,46 +472,47 @@ __global__ void sum_kernel(const float* in, index count, float* of_block, unsign
   if (last[0] == 0 || t != 0) return;
   __threadfence();
   float all = 0.0f;
-  for (index b = 0; b < blocks; ++b) all += of_block[b];
+  for (index_t b = 0; b < blocks; ++b) all += of_block[b];
   *out = all;
 }
 
 /// The same sum in the same order.
-float sum_of(const std::vector<float>& values, index blocks) {
+float sum_of(const std::vector<float>& values, index_t blocks) {
   float all = 0.0f;
-  for (index b = 0; b < blocks; ++b) {
+  for (index_t b = 0; b < blocks; ++b) {
     float sums[128] = {};
-    for (index t = 0; t < 128; ++t) {
-      for (index i = b * 128 + t; i < static_cast<index>(values.size()); i += blocks * 128) sums[t] += values[size(i)];
+    for (index_t t = 0; t < 128; ++t) {
+      for (index_t i = b * 128 + t; i < static_cast<index_t>(values.size()); i += blocks * 128)
+        sums[t] += values[size(i)];
     }
-    for (index half = 64; half > 0; half /= 2) {
-      for (index t = 0; t < half; ++t) sums[t] += sums[t + half];
+    for (index_t half = 64; half > 0; half /= 2) {
+      for (index_t t = 0; t < half; ++t) sums[t] += sums[t + half];
     }
     all += sums[0];
   }
   return all;
 }
 
-std::vector<float> fractions(index count) {
+std::vector<float> fractions(index_t count) {
   std::vector<float> made;
   for (const int number : odd_numbers(count, 7)) made.push_back(static_cast<float>(number) / 1024.0f);
   return made;
 }
 
-bool scan_is_right(index threads, index blocks) {
+bool scan_is_right(index_t threads, index_t blocks) {
   std::vector<int> values = odd_numbers(threads * blocks, 3);
   for (int& value : values) value %= 1000;
   device_array<int> in(values);
   device_array<int> out(threads * blocks, -1);
   launch({static_cast<unsigned>(blocks), static_cast<unsigned>(threads)}, stream{}, &scan_kernel, in.data(),
          out.data());
-  for (index i = 0; i < threads * blocks; ++i) {
+  for (index_t i = 0; i < threads * blocks; ++i) {
     if (i % threads > 0) values[size(i)] += values[size(i - 1)];
   }
   return out.values() == values;
 }
 
-bool sum_is_right(index count, index blocks) {
+bool sum_is_right(index_t count, index_t blocks) {
   const std::vector<float> values = fractions(count);
   device_array<float> in(values);
   device_array<float> of_block(blocks, not_a_number);
@@ -531,7 +532,7 @@ bool sum_is_right(index count, index blocks) {
 TEST_CASE("a running sum is that of a loop, in blocks of any size") {
   in_all_orders([](const std::string& order) {
     CAPTURE(order);
-    for (const index threads : {1, 2, 31, 32, 33, 64, 127, 1000, 1024}) {
+    for (const index_t threads : {1, 2, 31, 32, 33, 64, 127, 1000, 1024}) {
       CAPTURE(threads);
       CHECK(scan_is_right(threads, 3));
     }
@@ -542,8 +543,8 @@ TEST_CASE("a running sum is that of a loop, in blocks of any size") {
 TEST_CASE("the last block to arrive adds up what all have left, whichever it is") {
   in_all_orders([](const std::string& order) {
     CAPTURE(order);
-    for (const index count : {0, 1, 127, 128, 129, 2003}) {
-      for (const index blocks : {1, 2, 7}) {
+    for (const index_t count : {0, 1, 127, 128, 129, 2003}) {
+      for (const index_t blocks : {1, 2, 7}) {
         CAPTURE(count);
         CAPTURE(blocks);
         CHECK(sum_is_right(count, blocks));
@@ -560,44 +561,44 @@ namespace {
 /// Warps that multiply one pair of tiles each. All numbers lie as they are read by people: a [16][16], b [16][8].
 template <class Number, bool ByShuffles>
 __global__ void mma_kernel(const Number* a, const Number* b, const float* before, float* out) {
-  const index warp = own_block() * (static_cast<index>(blockDim.x) / warp_lanes) + own_thread() / warp_lanes;
-  const index row = own_thread() % warp_lanes / 4;
-  const index pair = own_thread() % 4 * 2;
+  const index_t warp = own_block() * (static_cast<index_t>(blockDim.x) / warp_lanes) + own_thread() / warp_lanes;
+  const index_t row = own_thread() % warp_lanes / 4;
+  const index_t pair = own_thread() % 4 * 2;
   const auto both = [](Number low, Number high) { return low.bits | static_cast<unsigned>(high.bits) << 16; };
-  const auto of_a = [&](index r, index k) {
+  const auto of_a = [&](index_t r, index_t k) {
     const Number* at = a + (warp * 16 + r) * 16 + k;
     return both(at[0], at[1]);
   };
-  const auto of_b = [&](index k) {
+  const auto of_b = [&](index_t k) {
     const Number* at = b + (warp * 16 + k) * 8 + row;
     return both(at[0], at[8]);
   };
   const unsigned left[4] = {of_a(row, pair), of_a(row + 8, pair), of_a(row, pair + 8), of_a(row + 8, pair + 8)};
   const unsigned right[2] = {of_b(pair), of_b(pair + 8)};
   float sums[4];
-  for (index i = 0; i < 4; ++i) sums[i] = before[(warp * 16 + row + i / 2 * 8) * 8 + pair + i % 2];
+  for (index_t i = 0; i < 4; ++i) sums[i] = before[(warp * 16 + row + i / 2 * 8) * 8 + pair + i % 2];
   if constexpr (ByShuffles) {
     mma_by_shuffles<Number>(sums, left, right);
   } else {
     mma_16x8x16<Number>(sums, left, right);
   }
-  for (index i = 0; i < 4; ++i) out[(warp * 16 + row + i / 2 * 8) * 8 + pair + i % 2] = sums[i];
+  for (index_t i = 0; i < 4; ++i) out[(warp * 16 + row + i / 2 * 8) * 8 + pair + i % 2] = sums[i];
 }
 
 /// Small integers, so that every order of summation gives the same; three warps in two blocks.
 template <class Number, bool ByShuffles>
 bool products_are_right() {
-  constexpr index warps = 6;
+  constexpr index_t warps = 6;
   std::vector<Number> a, b;
   std::vector<float> before, expected;
   for (const int number : odd_numbers(warps * 256, 5)) a.push_back(from_float<Number>(static_cast<float>(number % 99)));
   for (const int number : odd_numbers(warps * 128, 9)) b.push_back(from_float<Number>(static_cast<float>(number % 77)));
   for (const int number : odd_numbers(warps * 128, 4)) before.push_back(static_cast<float>(number % 1000) + 0.5f);
-  for (index w = 0; w < warps; ++w) {
-    for (index row = 0; row < 16; ++row) {
-      for (index column = 0; column < 8; ++column) {
+  for (index_t w = 0; w < warps; ++w) {
+    for (index_t row = 0; row < 16; ++row) {
+      for (index_t column = 0; column < 8; ++column) {
         float sum = before[size((w * 16 + row) * 8 + column)];
-        for (index k = 0; k < 16; ++k) {
+        for (index_t k = 0; k < 16; ++k) {
           sum += to_float(a[size((w * 16 + row) * 16 + k)]) * to_float(b[size((w * 16 + k) * 8 + column)]);
         }
         expected.push_back(sum);

@@ -16,14 +16,14 @@ using zoomr::token_id;
 using zoomr_test::dice;
 using zoomr_test::role;
 
-constexpr std::size_t size(index i) { return static_cast<std::size_t>(i); }
+constexpr std::size_t size(index_t i) { return static_cast<std::size_t>(i); }
 void expect(bool holds, const std::string& what) {
   if (!holds) throw difference(what);
 }
 
-// Queries that retention observes at a prompt's end, under the policies that are tried here.
-constexpr index least_observed = 5;
-constexpr index most_observed = 8;
+// Queries that eviction observes at a prompt's end, under the policies that are tried here.
+constexpr index_t least_observed = 5;
+constexpr index_t most_observed = 8;
 
 /// What one token got, in each pass, as a number; 0: nobody looked.
 struct seen {
@@ -37,18 +37,18 @@ struct line {
   zoomr_test::tensors numbers;
   std::vector<token_id> text;  // what comes next, unless something else does
   std::vector<token_id> ids;   // [tokens]
-  std::vector<char> unasked;   // [tokens]  1: a step ended here and `again` was not called
+  std::vector<char> unasked;   // [tokens]  1: a step ended here and `needs_second_pass` was not called
   std::vector<seen> got;       // [tokens]
-  index prompt = 1;            // tokens that the prompt will have, or has
+  index_t prompt = 1;          // tokens that the prompt will have, or has
   bool in_prompt = true;
-  index longest = 0;
-  index forgotten = 0;             // queries of the prompt's tokens before this one are not known any more
-  index failures = 0;              // in a row
-  std::int64_t prompt_tokens = 0;  // committed since it was opened, undone or not
+  index_t longest = 0;
+  index_t forgotten = 0;           // queries of the prompt's tokens before this one are not known any more
+  index_t failures = 0;            // in a row
+  std::int64_t prompt_tokens = 0;  // committed since it was opened, rolled back or not
   std::int64_t tokens = 0;
 
-  index length() const { return static_cast<index>(ids.size()); }
-  void cut(index to) { ids.resize(size(to)), unasked.resize(size(to)), got.resize(size(to)); }
+  index_t length() const { return static_cast<index_t>(ids.size()); }
+  void cut(index_t to) { ids.resize(size(to)), unasked.resize(size(to)), got.resize(size(to)); }
 };
 
 /// One item of a step.
@@ -63,7 +63,7 @@ struct part {
 /// Passes steps through a cache, with the numbers that the tokens of each line have.
 class passes {
  public:
-  explicit passes(index most)
+  explicit passes(index_t most)
       : keys_(size(most * model.kv_heads * model.head_dim)),
         values_(keys_.size()),
         queries_(size(most * model.heads * model.head_dim)),
@@ -71,11 +71,11 @@ class passes {
         lse_(size(most * model.heads)) {}
 
   /// @param parts  of the step in progress
-  void fill(const subject& in, std::vector<part>& parts, index pass, index layer) {
+  void fill(const subject& in, std::vector<part>& parts, index_t pass, index_t layer) {
     tokens_ = in.step_tokens();
-    each(in, parts, pass, [&](part& p, index position, index t, index row) {
-      const auto write = [&](role of, index heads, std::vector<float>& to) {
-        for (index head = 0; head < heads; ++head) {
+    each(in, parts, pass, [&](part& p, index_t position, index_t t, index_t row) {
+      const auto write = [&](role of, index_t heads, std::vector<float>& to) {
+        for (index_t head = 0; head < heads; ++head) {
           p.of->numbers.fill(of, p.ids[size(t)], position, layer, head, pass,
                              &to[size((row * heads + head) * model.head_dim)]);
         }
@@ -85,64 +85,65 @@ class passes {
     });
   }
   /// Adds one layer's outputs to what the tokens got.
-  void note(const subject& in, std::vector<part>& parts, index pass, index layer, bool with_lse) {
-    each(in, parts, pass, [&](part& p, index, index t, index row) {
-      const auto sum = [&](const float* of, index count) {
+  void note(const subject& in, std::vector<part>& parts, index_t pass, index_t layer, bool with_lse) {
+    each(in, parts, pass, [&](part& p, index_t, index_t t, index_t row) {
+      const auto sum = [&](const float* of, index_t count) {
         const auto bytes = static_cast<zoomr::byte_count>(sizeof(float)) * count;
         return zoomr_test::mixed(zoomr::checksum(of, bytes) + static_cast<std::uint64_t>(layer)) | 1;
       };
-      constexpr index numbers = model.heads * model.head_dim;
+      constexpr index_t numbers = model.heads * model.head_dim;
       p.got[size(t)].out[pass] += sum(&out_[size(row * numbers)], numbers) << 1;
       if (with_lse) p.got[size(t)].lse[pass] += sum(&lse_[size(row * model.heads)], model.heads) << 1;
     });
   }
 
-  view<const float, 3> keys(index fewer = 0) const { return rows(keys_, model.kv_heads, fewer); }
-  view<const float, 3> values(index fewer = 0) const { return rows(values_, model.kv_heads, fewer); }
-  view<const float, 3> queries(index fewer = 0) const { return rows(queries_, model.heads, fewer); }
-  view<float, 3> out(index fewer = 0) { return {out_.data(), {tokens_, model.heads, model.head_dim - fewer}}; }
-  view<float, 2> lse(index fewer = 0) { return {lse_.data(), {tokens_, model.heads - fewer}}; }
+  view<const float, 3> keys(index_t fewer = 0) const { return rows(keys_, model.kv_heads, fewer); }
+  view<const float, 3> values(index_t fewer = 0) const { return rows(values_, model.kv_heads, fewer); }
+  view<const float, 3> queries(index_t fewer = 0) const { return rows(queries_, model.heads, fewer); }
+  view<float, 3> out(index_t fewer = 0) { return {out_.data(), {tokens_, model.heads, model.head_dim - fewer}}; }
+  view<float, 2> lse(index_t fewer = 0) { return {lse_.data(), {tokens_, model.heads - fewer}}; }
 
  private:
-  view<const float, 3> rows(const std::vector<float>& of, index heads, index fewer) const {
+  view<const float, 3> rows(const std::vector<float>& of, index_t heads, index_t fewer) const {
     return {of.data(), {tokens_, heads, model.head_dim - fewer}};
   }
   // body(part, position, token of the part, packed row)
   template <class Body>
-  void each(const subject& in, std::vector<part>& parts, index pass, Body body) {
-    for (index i = 0; i < static_cast<index>(parts.size()); ++i) {
+  void each(const subject& in, std::vector<part>& parts, index_t pass, Body body) {
+    for (index_t i = 0; i < static_cast<index_t>(parts.size()); ++i) {
       part& p = parts[size(i)];
       if (!in.active(i)) continue;
-      const index taken = in.step_tokens(i);
+      const index_t taken = in.step_tokens(i);
       p.got.resize(size(taken));
-      for (index t = pass == 0 ? 0 : taken - 1; t < taken; ++t) {
-        const index row = in.packed(i) + (pass == 0 ? t : 0);
+      for (index_t t = pass == 0 ? 0 : taken - 1; t < taken; ++t) {
+        const index_t row = in.packed(i) + (pass == 0 ? t : 0);
         body(p, in.position(i) + (pass == 0 ? t : 0), t, row);
       }
     }
   }
 
-  index tokens_ = 0;
+  index_t tokens_ = 0;
   std::vector<float> keys_, values_, queries_, out_, lse_;
 };
 
 class life {
  public:
-  life(const sort& of, const life_options& with, tally& all)
+  life(const sort& of, const life_options& with, votes_t& all)
       : sort_(of), with_(with), all_(all), random_(with.seed), faults_(with.seed + 1), rows_(0) {
-    limits_.sequences = random_.between(1, 4);
-    limits_.tokens = random_.between(40, 200);
-    limits_.step_tokens = limits_.sequences * random_.between(16, 48);
-    limits_.draft_tokens = random_.between(1, 6);
-    limits_.undo_tokens = random_.chance(30) ? 0 : random_.between(1, 30);
-    limits_.segments = random_.chance(20) ? random_.between(6, 20) : limits_.tokens + 1;
-    if (random_.chance(25)) limits_.pool_tokens = random_.between(limits_.tokens, limits_.sequences * limits_.tokens);
-    if (random_.chance(30) && !of.evicts) limits_.dense_below = random_.between(10, 80);
+    limits_.max_sequences = random_.between(1, 4);
+    limits_.max_tokens = random_.between(40, 200);
+    limits_.max_batched_tokens = limits_.max_sequences * random_.between(16, 48);
+    limits_.max_draft_tokens = random_.between(1, 6);
+    limits_.rollback_tokens = random_.chance(30) ? 0 : random_.between(1, 30);
+    limits_.max_segments = random_.chance(20) ? random_.between(6, 20) : limits_.max_tokens + 1;
+    if (random_.chance(25))
+      limits_.pool_tokens = random_.between(limits_.max_tokens, limits_.max_sequences * limits_.max_tokens);
+    if (random_.chance(30) && !of.frees_unreachable) limits_.min_sparse_context = random_.between(10, 80);
     limits_.audit = random_.chance(10);
     if (of.type == "int8") limits_.key_scale = limits_.value_scale = 1.0f / 32;
     if (of.type == "float8") limits_.key_scale = 0.5f;
     limits_.classes = zoomr_test::classes;
-    rows_ = passes(std::max(limits_.step_tokens, limits_.tokens));
+    rows_ = passes(std::max(limits_.max_batched_tokens, limits_.max_tokens));
     fault_percent_ = with.tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
     make_cache();
   }
@@ -158,8 +159,8 @@ class life {
   void live() {
     const std::int64_t until = all_.operations() + with_.operations;
     while (all_.operations() < until) {
-      const index what = random_.between(1, 100);
-      if (lines_.empty() || (what <= 6 && static_cast<index>(lines_.size()) <= limits_.sequences)) {
+      const index_t what = random_.between(1, 100);
+      if (lines_.empty() || (what <= 6 && static_cast<index_t>(lines_.size()) <= limits_.max_sequences)) {
         open();
       } else if (what <= 9) {
         close(pick());
@@ -210,7 +211,7 @@ class life {
   void count(call which) { ++all_.calls[static_cast<std::size_t>(which)]; }
   void event(const std::string& what) { ++all_.events[what]; }
   bool leaves_out(const char* what) const { return with_.without.count(what) > 0; }
-  std::size_t pick() { return size(random_.between(0, static_cast<index>(lines_.size()) - 1)); }
+  std::size_t pick() { return size(random_.between(0, static_cast<index_t>(lines_.size()) - 1)); }
 
   void open() {
     count(call::open);
@@ -218,18 +219,18 @@ class life {
     try {
       made.seq = cache_->open();
     } catch (const zoomr::error& why) {
-      expect(why.code() == zoomr::errc::capacity && static_cast<index>(lines_.size()) == limits_.sequences,
+      expect(why.code() == zoomr::errc::capacity && static_cast<index_t>(lines_.size()) == limits_.max_sequences,
              std::string("open: ") + why.what());
       return event("refused: all sequences are open");
     }
-    expect(static_cast<index>(lines_.size()) < limits_.sequences, "more sequences are open than there can be");
+    expect(static_cast<index_t>(lines_.size()) < limits_.max_sequences, "more sequences are open than there can be");
     constexpr zoomr_test::kind looks[] = {zoomr_test::kind::uniform, zoomr_test::kind::peaked, zoomr_test::kind::ties};
     constexpr zoomr_test::markup texts[] = {zoomr_test::markup::pairs, zoomr_test::markup::summaries_alone,
                                             zoomr_test::markup::sentences, zoomr_test::markup::stray};
     const std::uint64_t seed = random_.roll();
-    made.prompt = random_.between(1, std::max(2, limits_.tokens * 2 / 3));
+    made.prompt = random_.between(1, std::max(2, limits_.max_tokens * 2 / 3));
     made.numbers = {model, random_.one_of(looks), seed};
-    made.text = zoomr_test::text_of(random_.one_of(texts), limits_.tokens + 64, made.prompt, seed);
+    made.text = zoomr_test::text_of(random_.one_of(texts), limits_.max_tokens + 64, made.prompt, seed);
     lines_.push_back(std::move(made));
     expect(looks_of(lines_.back()) == expected(lines_.back(), looks_of(lines_.back())), "a new sequence is not empty");
   }
@@ -259,26 +260,26 @@ class life {
 
   void roll_back(std::size_t which) {
     line& of = lines_[which];
-    const index now = of.length();
-    index to = random_.chance(60) ? std::max(0, now - random_.between(0, 12)) : random_.between(0, now);
+    const index_t now = of.length();
+    index_t to = random_.chance(60) ? std::max(0, now - random_.between(0, 12)) : random_.between(0, now);
     // where queries are forgotten, the prompt's end must be so far behind that none of them is observed
-    if (to < of.prompt && std::min(of.forgotten, to) + most_observed > limits_.tokens) to = 0;
+    if (to < of.prompt && std::min(of.forgotten, to) + most_observed > limits_.max_tokens) to = 0;
     const looks before = looks_of(of);
     count(call::rollback);
     try {
       cache_->rollback(of.seq, to);
     } catch (const zoomr::error& why) {
-      expect(why.code() == zoomr::errc::undo_depth, std::string("rollback: ") + why.what());
-      expect(sort_.gives_up || sort_.evicts || to < of.longest - limits_.undo_tokens,
-             std::string("rollback within config.undo_tokens: ") + why.what());
+      expect(why.code() == zoomr::errc::rollback_depth, std::string("rollback: ") + why.what());
+      expect(sort_.evicts || sort_.frees_unreachable || to < of.longest - limits_.rollback_tokens,
+             std::string("rollback within config.rollback_tokens: ") + why.what());
       expect(looks_of(of) == before, "a rollback that was refused has changed something");
       return event("refused: rollback");
     }
     of.cut(to);
     if (!of.in_prompt && to < of.prompt) {
       of.in_prompt = true;
-      of.prompt = random_.between(to + 1, std::max(to + 1, limits_.tokens * 2 / 3));
-      if (leaves_out("short_prompts")) of.prompt = std::min(limits_.tokens, std::max(of.prompt, to + 8));
+      of.prompt = random_.between(to + 1, std::max(to + 1, limits_.max_tokens * 2 / 3));
+      if (leaves_out("short_prompts")) of.prompt = std::min(limits_.max_tokens, std::max(of.prompt, to + 8));
       of.longest = to;
       event("rolled back into the prompt");
     }
@@ -291,28 +292,28 @@ class life {
   // The next ids of some lines, as a step can take them.
   std::vector<part> next_parts() {
     std::vector<part> parts;
-    const index most = random_.chance(50) ? 1 : random_.between(1, static_cast<index>(lines_.size()));
+    const index_t most = random_.chance(50) ? 1 : random_.between(1, static_cast<index_t>(lines_.size()));
     std::vector<std::size_t> order;
     for (std::size_t l = 0; l < lines_.size(); ++l)
-      order.insert(order.begin() + random_.between(0, static_cast<index>(l)), l);
+      order.insert(order.begin() + random_.between(0, static_cast<index_t>(l)), l);
     order.resize(size(most));
     for (const std::size_t l : order) {
       line& of = lines_[l];
-      const index room = limits_.step_tokens / most;
+      const index_t room = limits_.max_batched_tokens / most;
       part made{.of = &of, .seq = of.seq};
-      const index now = of.length();
-      index count = 0;
+      const index_t now = of.length();
+      index_t count = 0;
       if (of.in_prompt) {
-        const index left = of.prompt - now;
+        const index_t left = of.prompt - now;
         count = random_.between(1, std::min(left, room));
         if (left <= room && random_.chance(40)) count = left;
-        const bool long_end = leaves_out("short_prompts");  // the last chunk holds all that retention observes
+        const bool long_end = leaves_out("short_prompts");  // the last chunk holds all that eviction observes
         if (long_end && left - count < 8) count = left <= room ? left : std::max(1, std::min(left - 8, room));
         made.prompt_ends = count == left;
       } else {
-        count = random_.chance(60) ? 1 : random_.between(1, limits_.draft_tokens + 2);
+        count = random_.chance(60) ? 1 : random_.between(1, limits_.max_draft_tokens + 2);
       }
-      for (index t = 0; t < count; ++t) {
+      for (index_t t = 0; t < count; ++t) {
         const auto at = size(now + t);
         const bool other = at >= of.text.size() || random_.chance(5);
         made.ids.push_back(other ? random_.between(1, 30) : of.text[at]);
@@ -342,11 +343,11 @@ class life {
       cache_->begin(view<const zoomr::step_item>(items));
       return true;
     } catch (const zoomr::error& why) {
-      bool roomy = limits_.pool_tokens == 0 && limits_.segments > limits_.tokens;
+      bool roomy = limits_.pool_tokens == 0 && limits_.max_segments > limits_.max_tokens;
       for (const part& p : parts) {
-        const auto wanted = static_cast<index>(p.ids.size());
-        const index taken = p.of->in_prompt ? wanted : std::min(wanted, limits_.draft_tokens);
-        roomy = roomy && p.of->length() + taken <= limits_.tokens;
+        const auto wanted = static_cast<index_t>(p.ids.size());
+        const index_t taken = p.of->in_prompt ? wanted : std::min(wanted, limits_.max_draft_tokens);
+        roomy = roomy && p.of->length() + taken <= limits_.max_tokens;
       }
       const bool full = why.code() == zoomr::errc::capacity;
       const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
@@ -361,7 +362,7 @@ class life {
   void make_room(const std::vector<part>& parts, bool bad) {
     for (const part& p : parts) p.of->failures += bad ? 1 : 0;
     const std::size_t which = pick();
-    const index chance = random_.between(1, 100);
+    const index_t chance = random_.between(1, 100);
     if (chance <= 50 || lines_[which].failures > 3) {
       check(which);
       close(which);
@@ -376,13 +377,13 @@ class life {
     if (!begin(parts)) return;
     const bool all_prompt = std::all_of(parts.begin(), parts.end(), [](const part& p) { return p.of->in_prompt; });
     const bool observes = all_prompt && random_.chance(20);
-    const index drops_after = random_.chance(8) ? random_.between(0, 2 * model.layers) : -1;
+    const index_t drops_after = random_.chance(8) ? random_.between(0, 2 * model.layers) : -1;
     if (!pass(parts, 0, observes, drops_after)) return expect_dropped(parts, before);
-    std::vector<index> accepted;
-    for (index i = 0; i < items(parts); ++i) {
-      const index taken = cache_->step_tokens(i);
+    std::vector<index_t> accepted;
+    for (index_t i = 0; i < items(parts); ++i) {
+      const index_t taken = cache_->step_tokens(i);
       const bool some = random_.chance(25);
-      index takes = !some ? taken : parts[size(i)].of->in_prompt ? 0 : random_.between(0, taken);
+      index_t takes = !some ? taken : parts[size(i)].of->in_prompt ? 0 : random_.between(0, taken);
       if (cache_->failure(i) != nullptr && (leaves_out("accept_failed") || random_.chance(50))) takes = 0;
       accepted.push_back(takes);
     }
@@ -390,26 +391,26 @@ class life {
     bool second = false;
     if (asks) {
       count(call::again);
-      second = cache_->again(view<const index>(accepted));
+      second = cache_->needs_second_pass(view<const index_t>(accepted));
     }
     if (second) {
       event("second passes");
-      const index drops_again = random_.chance(8) ? random_.between(0, 2 * model.layers) : -1;
-      if (!pass(parts, 1, false, drops_again)) return expect_dropped(parts, before);
-      for (index i = 0; i < items(parts); ++i) {
+      const index_t drops_second_pass = random_.chance(8) ? random_.between(0, 2 * model.layers) : -1;
+      if (!pass(parts, 1, false, drops_second_pass)) return expect_dropped(parts, before);
+      for (index_t i = 0; i < items(parts); ++i) {
         if (cache_->failure(i) != nullptr && leaves_out("accept_failed")) accepted[size(i)] = 0;
       }
     }
     commit(parts, before, accepted, asks);
   }
-  static index items(const std::vector<part>& parts) { return static_cast<index>(parts.size()); }
+  static index_t items(const std::vector<part>& parts) { return static_cast<index_t>(parts.size()); }
 
   // False if the step was dropped on the way.
-  bool pass(std::vector<part>& parts, index number, bool observes, index drops_after) {
+  bool pass(std::vector<part>& parts, index_t number, bool observes, index_t drops_after) {
     const bool backwards = random_.chance(20);
     const bool with_lse = !random_.chance(5);
-    for (index l = 0, calls = 0; l < model.layers; ++l) {
-      const index layer = backwards ? model.layers - 1 - l : l;
+    for (index_t l = 0, calls = 0; l < model.layers; ++l) {
+      const index_t layer = backwards ? model.layers - 1 - l : l;
       rows_.fill(*cache_, parts, number, layer);
       if (calls++ == drops_after) return drop();
       if (random_.chance(3)) mistake_in_step(parts, layer, false);
@@ -426,7 +427,7 @@ class life {
       }
       if (random_.chance(3)) mistake_in_step(parts, layer, true);
     }
-    for (index i = 0; i < items(parts); ++i) {
+    for (index_t i = 0; i < items(parts); ++i) {
       if (cache_->failure(i) != nullptr) event("items that failed in a pass");
     }
     return drops_after < 2 * model.layers || drops_after < 0 || drop();
@@ -440,25 +441,25 @@ class life {
     expect(all_looks(parts) == before, "a step that was dropped has changed something");
   }
 
-  void commit(std::vector<part>& parts, const std::vector<looks>& before, const std::vector<index>& accepted,
+  void commit(std::vector<part>& parts, const std::vector<looks>& before, const std::vector<index_t>& accepted,
               bool asked) {
-    const index all = items(parts);
+    const index_t all = items(parts);
     std::vector<char> failed(parts.size());
-    std::vector<index> taken;
-    for (index i = 0; i < all; ++i) {
+    std::vector<index_t> taken;
+    for (index_t i = 0; i < all; ++i) {
       failed[size(i)] = cache_->failure(i) != nullptr;
       taken.push_back(cache_->step_tokens(i));
     }
     bool told = true;  // of each that has failed, if somebody wanted it
-    for (index i = 0; i < all; ++i) told = told && !(failed[size(i)] && accepted[size(i)] > 0);
+    for (index_t i = 0; i < all; ++i) told = told && !(failed[size(i)] && accepted[size(i)] > 0);
     count(call::commit);
     try {
-      cache_->commit(view<const index>(accepted));
+      cache_->commit(view<const index_t>(accepted));
     } catch (const zoomr::error& why) {
       const std::string what = why.what();
       expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, "commit: " + what);
       told = true;
-      for (index i = 0; i < all; ++i) {
+      for (index_t i = 0; i < all; ++i) {
         const bool named = what.find("item " + std::to_string(i) + ": ") != what.npos;
         if (named && !failed[size(i)]) event("items that failed in commit");
         told = told && (named || !failed[size(i)] || accepted[size(i)] == 0);
@@ -466,24 +467,24 @@ class life {
       }
     }
     expect(told, "commit has left out an item without saying so");
-    for (index i = 0; i < all; ++i) {
+    for (index_t i = 0; i < all; ++i) {
       part& p = parts[size(i)];
       line& of = *p.of;
-      const index takes = failed[size(i)] ? 0 : accepted[size(i)];
+      const index_t takes = failed[size(i)] ? 0 : accepted[size(i)];
       of.failures = failed[size(i)] ? of.failures + 1 : 0;
       if (takes == 0) {
         expect(looks_of(of) == before[size(i)], failed[size(i)] ? "an item that has failed is not what it was"
                                                                 : "nothing was accepted, and something has changed");
         continue;
       }
-      for (index t = 0; t < takes; ++t) {
+      for (index_t t = 0; t < takes; ++t) {
         of.ids.push_back(p.ids[size(t)]);
         of.got.push_back(p.got.empty() ? seen{} : p.got[size(t)]);
         of.unasked.push_back(!asked && t + 1 == taken[size(i)] ? 1 : 0);
       }
       (of.in_prompt ? of.prompt_tokens : of.tokens) += takes;
       if (of.in_prompt) {
-        of.forgotten = std::max(of.forgotten, of.length() - least_observed - limits_.undo_tokens);
+        of.forgotten = std::max(of.forgotten, of.length() - least_observed - limits_.rollback_tokens);
       }
       if (p.prompt_ends) of.in_prompt = false;
       of.longest = std::max(of.longest, of.length());
@@ -528,12 +529,12 @@ class life {
   void mistake_between_steps() {
     const line& of = lines_[pick()];
     const std::vector<token_id> one{9}, none, negative{9, -1}, unknown{9, 1 << 20},
-        many(size(limits_.step_tokens + 1), 9);
+        many(size(limits_.max_batched_tokens + 1), 9);
     const auto begins = [&](sequence seq, const std::vector<token_id>& ids, bool prompt_ends = false) {
       const zoomr::step_item item{seq, view<const token_id>(ids), prompt_ends};
       cache_->begin(view<const zoomr::step_item>(&item, {1}));
     };
-    const sequence no_such{random_.chance(50) ? -1 : limits_.sequences + random_.between(0, 9)};
+    const sequence no_such{random_.chance(50) ? -1 : limits_.max_sequences + random_.between(0, 9)};
     switch (random_.between(0, leaves_out("strict") ? 9 : 11)) {
       case 0:
         return mistaken("a step without items", [&] { cache_->begin({}); });
@@ -545,7 +546,7 @@ class life {
         return mistaken("a negative id", [&] { begins(of.seq, negative); });
       case 4:
         if (of.in_prompt) {
-          return mistaken("a chunk longer than config.step_tokens", [&] { begins(of.seq, many); });
+          return mistaken("a chunk longer than config.max_batched_tokens", [&] { begins(of.seq, many); });
         }
         return mistaken("a prompt that ends twice", [&] { begins(of.seq, one, true); });
       case 5:
@@ -571,13 +572,13 @@ class life {
     }
   }
 
-  void mistake_in_step(const std::vector<part>& parts, index layer, bool attended) {
-    const std::vector<index> none(parts.size()), short_by_one(parts.size() - 1), many(parts.size(), 1000),
+  void mistake_in_step(const std::vector<part>& parts, index_t layer, bool attended) {
+    const std::vector<index_t> none(parts.size()), short_by_one(parts.size() - 1), many(parts.size(), 1000),
         negative(parts.size(), -1);
-    const index no_layer = random_.chance(50) ? -1 : model.layers + random_.between(0, 3);
-    const auto accepts = [&](const std::vector<index>& counts) {
-      random_.chance(50) ? static_cast<void>(cache_->again(view<const index>(counts)))
-                         : cache_->commit(view<const index>(counts));
+    const index_t no_layer = random_.chance(50) ? -1 : model.layers + random_.between(0, 3);
+    const auto accepts = [&](const std::vector<index_t>& counts) {
+      random_.chance(50) ? static_cast<void>(cache_->needs_second_pass(view<const index_t>(counts)))
+                         : cache_->commit(view<const index_t>(counts));
     };
     switch (random_.between(0, leaves_out("strict") ? 12 : 14)) {
       case 0:
@@ -616,12 +617,12 @@ class life {
         if (attended) {
           return mistaken("attend twice", [&] { cache_->attend(layer, rows_.queries(), rows_.out(), {}); });
         }
-        for (index i = 0; i < items(parts); ++i) {
+        for (index_t i = 0; i < items(parts); ++i) {
           if (cache_->failure(i) != nullptr) return;
         }
-        std::vector<index> all;
-        for (index i = 0; i < items(parts); ++i) all.push_back(cache_->step_tokens(i));
-        return mistaken("commit without a layer", [&] { cache_->commit(view<const index>(all)); });
+        std::vector<index_t> all;
+        for (index_t i = 0; i < items(parts); ++i) all.push_back(cache_->step_tokens(i));
+        return mistaken("commit without a layer", [&] { cache_->commit(view<const index_t>(all)); });
     }
   }
 
@@ -630,18 +631,18 @@ class life {
     line& of = lines_[which];
     event("rebuilt");
     zoomr::config limits = limits_;
-    limits.sequences = 1;
-    limits.step_tokens = limits.tokens;
-    limits.draft_tokens = 8;
-    limits.segments = limits.tokens + 1;
-    limits.undo_tokens = limits.pool_tokens = 0;
+    limits.max_sequences = 1;
+    limits.max_batched_tokens = limits.max_tokens;
+    limits.max_draft_tokens = 8;
+    limits.max_segments = limits.max_tokens + 1;
+    limits.rollback_tokens = limits.pool_tokens = 0;
     limits.audit = false;
     const auto fresh = sort_.resident(limits);
     const sequence seq = fresh->open();
-    const index prompt = of.in_prompt ? of.length() : of.prompt;
-    for (index now = 0; now < of.length();) {
-      index last = now < prompt ? prompt : std::min(of.length(), now + limits.draft_tokens);
-      for (index t = now; t < last && now >= prompt; ++t) {
+    const index_t prompt = of.in_prompt ? of.length() : of.prompt;
+    for (index_t now = 0; now < of.length();) {
+      index_t last = now < prompt ? prompt : std::min(of.length(), now + limits.max_draft_tokens);
+      for (index_t t = now; t < last && now >= prompt; ++t) {
         if (of.unasked[size(t)] == 1) last = t + 1;
       }
       const bool ends = last == prompt && !of.in_prompt;
@@ -649,32 +650,32 @@ class life {
       parts[0] = {.of = &of, .seq = seq, .ids = {of.ids.begin() + now, of.ids.begin() + last}, .prompt_ends = ends};
       const auto items = items_of(parts);
       fresh->begin(view<const zoomr::step_item>(items));
-      const index taken = fresh->step_tokens(0);
+      const index_t taken = fresh->step_tokens(0);
       pass_plainly(*fresh, parts, 0);
       const bool asks = of.unasked[size(now + taken - 1)] == 0;
-      if (asks && fresh->again(view<const index>(&taken, {1}))) pass_plainly(*fresh, parts, 1);
-      fresh->commit(view<const index>(&taken, {1}));
-      for (index t = 0; t < taken; ++t) compare(of.got[size(now + t)], parts[0].got[size(t)], now + t);
+      if (asks && fresh->needs_second_pass(view<const index_t>(&taken, {1}))) pass_plainly(*fresh, parts, 1);
+      fresh->commit(view<const index_t>(&taken, {1}));
+      for (index_t t = 0; t < taken; ++t) compare(of.got[size(now + t)], parts[0].got[size(t)], now + t);
       now += taken;
     }
     const looks a = looks_of(of), b = fresh->look(seq);
     expect(a.segments == b.segments, "segments are not those of a rebuilt cache");
     expect(a.use.summaries == b.use.summaries, "the summaries of a rebuilt cache take other bytes");
-    expect(sort_.evicts || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
+    expect(sort_.frees_unreachable || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
     probe(of, *fresh, seq);
   }
-  void compare(const seen& mine, const seen& fresh, index position) {
+  void compare(const seen& mine, const seen& fresh, index_t position) {
     if (mine.out[0] == 0) return;  // only observed
     event("compared tokens");
-    for (index pass = 0; pass < 2; ++pass) {
+    for (index_t pass = 0; pass < 2; ++pass) {
       const bool lse = mine.lse[pass] == 0 || mine.lse[pass] == fresh.lse[pass];
       expect(mine.out[pass] == fresh.out[pass] && lse, "position " + std::to_string(position) + " pass " +
                                                            std::to_string(pass) +
                                                            " got other numbers than in a rebuilt cache");
     }
   }
-  void pass_plainly(subject& in, std::vector<part>& parts, index number) {
-    for (index layer = 0; layer < model.layers; ++layer) {
+  void pass_plainly(subject& in, std::vector<part>& parts, index_t number) {
+    for (index_t layer = 0; layer < model.layers; ++layer) {
       rows_.fill(in, parts, number, layer);
       in.append(layer, rows_.keys(), rows_.values());
       in.attend(layer, rows_.queries(), rows_.out(), rows_.lse());
@@ -715,13 +716,13 @@ class life {
   void everything_is_free() {
     line whole;
     whole.seq = cache_->open();
-    const index fits = std::min(limits_.tokens, limits_.step_tokens);
+    const index_t fits = std::min(limits_.max_tokens, limits_.max_batched_tokens);
     const std::vector<token_id> ids(size(fits), 9);
     const zoomr::step_item item{whole.seq, view<const token_id>(ids), false};
     try {
       cache_->begin(view<const zoomr::step_item>(&item, {1}));
     } catch (const zoomr::error& why) {
-      expect(limits_.segments <= limits_.tokens, std::string("an empty cache is full: ") + why.what());
+      expect(limits_.max_segments <= limits_.max_tokens, std::string("an empty cache is full: ") + why.what());
       return;
     }
     drop();
@@ -729,13 +730,13 @@ class life {
 
   const sort& sort_;
   const life_options& with_;
-  tally& all_;
+  votes_t& all_;
   dice random_;
   dice faults_;  // of the file, so that what is tried next does not depend on them
   zoomr::config limits_;
   passes rows_;
   std::string path_ = "/tmp/zoomr_soak";
-  index fault_percent_ = 0;
+  index_t fault_percent_ = 0;
   std::atomic<bool> armed_ = true;                 // the file may be moved by another thread
   std::atomic<std::int64_t> faults_made_[6] = {};  // by kind
   const std::function<fault(file_calls::call)> chooses_ = [this](file_calls::call which) { return goes_wrong(which); };
@@ -746,6 +747,6 @@ class life {
 
 }  // namespace
 
-void live(const sort& of, const life_options& with, tally& all) { life(of, with, all).live(); }
+void live(const sort& of, const life_options& with, votes_t& all) { life(of, with, all).live(); }
 
 }  // namespace soak

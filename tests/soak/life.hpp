@@ -27,11 +27,12 @@ enum class call {
   mistaken,  // refused with a precondition_error
   count
 };
-inline constexpr const char* call_names[] = {"open",  "close",  "begin", "append",   "attend", "observe",
-                                             "again", "commit", "drop",  "rollback", "look",   "mistaken"};
+inline constexpr const char* call_names[] = {
+    "open",   "close", "begin",    "append", "attend",  "observe", "needs_second_pass",
+    "commit", "drop",  "rollback", "look",   "mistaken"};
 
 /// What all lives have seen.
-struct tally {
+struct votes_t {
   std::int64_t calls[static_cast<std::size_t>(call::count)] = {};  // of the caches under test, not of rebuilt ones
   std::map<std::string, std::int64_t> events;                      // what came of them
 
@@ -58,6 +59,6 @@ struct life_options {
 /// Lives once.
 /// @return  the life's sizes, in words
 /// @throws difference
-void live(const sort& of, const life_options& with, tally& all);
+void live(const sort& of, const life_options& with, votes_t& all);
 
 }  // namespace soak

@@ -14,12 +14,12 @@
 // got (outputs and lse, both passes), has the same segments, bytes of summaries and pages, and gives the next token the
 // same bits. Not compared: counts of work (it counts when it is done, also for steps that are dropped), the largest use
 // of memory, bytes of logs. A rollback may be refused where it goes behind what a policy has given up, or deeper than
-// config.undo_tokens from the longest that the sequence was. After a rollback into the prompt, the prompt's end is so
-// far behind that retention observes no query which is not remembered any more.
+// config.rollback_tokens from the longest that the sequence was. After a rollback into the prompt, the prompt's end is
+// so far behind that eviction observes no query which is not remembered any more.
 //
 // --without leaves out what came after 685834b: `strict`, mistakes in the order of layers, ids without a class and
 // sequences that were closed; `accept_failed`, tokens accepted of items that have failed; `short_prompts`, prompts
-// whose last chunk is shorter than what retention observes.
+// whose last chunk is shorter than what eviction observes.
 //
 // Two runs with the same numbers do the same, but for policies whose bytes are moved by a thread.
 #include <soak/life.hpp>
@@ -73,7 +73,7 @@ options parse(int argc, char** argv) {
   return made;
 }
 
-void print(const soak::tally& all, std::int64_t lives) {
+void print(const soak::votes_t& all, std::int64_t lives) {
   std::printf("%lld operations in %lld lives\n", static_cast<long long>(all.operations()),
               static_cast<long long>(lives));
   for (std::size_t c = 0; c < std::size(soak::call_names); ++c) {
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   const options given = parse(argc, argv);
   std::vector<soak::sort> sorts;
   soak::add_whole(sorts), soak::add_thoughts(sorts), soak::add_sentences(sorts);
-  soak::add_pages(sorts), soak::add_retaining(sorts);
+  soak::add_pages(sorts), soak::add_evicting(sorts);
   std::erase_if(sorts, [&](const soak::sort& each) { return !given.only.empty() && each.name != given.only; });
   if (sorts.empty()) {
     std::fprintf(stderr, "soak: there is no policy %s\n", given.only.c_str());
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
   }
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const auto begin = std::chrono::steady_clock::now();
-  soak::tally all;
+  soak::votes_t all;
   std::int64_t lives = 0;
   for (std::int64_t life = std::max<std::int64_t>(given.life, 0); all.operations() < given.operations;
        ++life, ++lives) {

@@ -31,15 +31,15 @@ void decode(const std::vector<zoomr::token_id>& prompt, std::vector<float>& numb
 void decode(const std::vector<zoomr::token_id>& prompt, std::vector<float>& numbers) {
   const zoomr::shape shape{.layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 64};
   const std::vector<zoomr::token_class> classes{zoomr::token_class::plain, zoomr::token_class::delimiter};
-  zoomr::kv_cache cache{shape, mine, zoomr::config{.tokens = 4096, .classes = classes}};
+  zoomr::kv_cache cache{shape, mine, zoomr::config{.max_tokens = 4096, .classes = classes}};
   const zoomr::sequence seq = cache.open();
   auto step = cache.begin(seq, prompt, true);
   const zoomr::view<float, 3> keys(numbers.data(), {step.tokens(), 2, 64});
   const zoomr::view<float, 3> queries(numbers.data(), {step.tokens(), 4, 64});
-  for (zoomr::index layer = 0; layer < shape.layers; ++layer) {
+  for (zoomr::index_t layer = 0; layer < shape.layers; ++layer) {
     step.append(layer, keys, keys);
     step.attend(layer, queries, queries);
   }
-  if (!step.again(step.tokens())) step.commit();
+  if (!step.needs_second_pass(step.tokens())) step.commit();
   cache.rollback(seq, 1);
 }

@@ -16,35 +16,34 @@ static_assert(one != compose(sentences{.longest = 98}, key_mean{}, mean_dot{}, f
 static_assert(one.segment.longest == 99 && one.select.tokens == 512 && one.zone.recent == 8);
 
 // Every role can be first and every role can be last.
-constexpr auto all = compose(thoughts{}, observed_attention{}, key_box{}, running_mean{}, box_bound{}, head_votes{},
-                             best_segments{}, boundaries{}, zones{.sinks = 1}, details_on_host{});
-constexpr auto turned = compose(details_on_host{}, zones{.sinks = 1}, boundaries{}, best_segments{}, head_votes{},
-                                box_bound{}, running_mean{}, key_box{}, observed_attention{}, thoughts{});
+constexpr auto all = compose(thoughts{}, observation_window{}, key_box{}, running_mean{}, box_bound{}, head_votes{},
+                             top_k{}, boundaries{}, zones{.sinks = 1}, placement{.details_on_host = true});
+constexpr auto turned = compose(placement{.details_on_host = true}, zones{.sinks = 1}, boundaries{}, top_k{},
+                                head_votes{}, box_bound{}, running_mean{}, key_box{}, observation_window{}, thoughts{});
 static_assert(std::same_as<decltype(all), decltype(turned)> && all == turned);
 
 // What is not named has a default.
 constexpr auto nothing = compose();
-static_assert(nothing.segment == unsegmented{} && nothing.retain == keep_everything{});
-static_assert(nothing.summarize == no_summary{} && nothing.ask == last_query{} && nothing.score == mean_dot{});
-static_assert(nothing.agree == pooled_score{} && nothing.select == take_nothing{} && nothing.refresh == never{});
-static_assert(nothing.zone == zones{} && nothing.store == resident{});
+static_assert(nothing.segment == unsegmented{} && nothing.evict == keep_all{});
+static_assert(nothing.summarize == no_summary{} && nothing.query == last_query{} && nothing.score == mean_dot{});
+static_assert(nothing.aggregate == pooled_score{} && nothing.select == select_none{} &&
+              nothing.refresh == after_prefill{});
+static_assert(nothing.zone == zones{} && nothing.placement == placement{});
 static_assert(nothing.problem() == nullptr && !nothing.selects);
 
 // Segments are chosen only if something can be scored and something is taken.
-static_assert(one.selects && policies::zoomr_one_pass.selects && policies::quest.selects &&
-              policies::sentence_kv.selects);
-static_assert(!policies::full.selects && !policies::window.selects && !policies::summary_only.selects);
+static_assert(one.selects && presets::zoomr_one_pass.selects && presets::quest.selects && presets::sentence_kv.selects);
+static_assert(!presets::full.selects && !presets::window.selects && !presets::summary_only.selects);
 static_assert(!compose(sentences{}, key_mean{}).selects);
 
 // A policy's members can be changed like those of any value.
 constexpr auto changed = [] {
-  auto mine = policies::zoomr_one_pass;
-  mine.agree.k = 3;
+  auto mine = presets::zoomr_one_pass;
+  mine.aggregate.k = 3;
   mine.select.segments = 5;
   return mine;
 }();
-static_assert(std::same_as<decltype(changed), decltype(policies::zoomr_one_pass)> &&
-              changed != policies::zoomr_one_pass);
+static_assert(std::same_as<decltype(changed), decltype(presets::zoomr_one_pass)> && changed != presets::zoomr_one_pass);
 static_assert(changed.problem() == nullptr);
 
 }  // namespace zoomr

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles only if components, policies and what they exchange are plain values: legal arguments of a kernel,
 // usable at compile time, written with designated initialisers.
+#include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/zoomr.hpp>
 
 namespace zoomr {
@@ -10,17 +11,17 @@ inline constexpr bool plain = ((std::regular<Values> && std::is_trivially_copyab
 
 static_assert(plain<fixed_pages, sentences, thoughts, unsegmented>);
 static_assert(plain<fixed_pages::state, sentences::state, thoughts::state, unsegmented::state>);
-static_assert(plain<keep_everything, observed_attention, key_mean, key_box, key_cuboid, typical_keys, no_summary,
-                    last_query, running_mean>);
-static_assert(plain<accumulated_attention, distinct_attention, lately_best_pages>);
+static_assert(plain<keep_all, observation_window, key_mean, key_box, key_cuboid, typical_keys, no_summary, last_query,
+                    running_mean>);
+static_assert(plain<accumulated_attention, redundancy_aware, recently_attended_pages>);
 static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
-static_assert(plain<best_segments, fill_budget, take_nothing, boundaries, every_token, never, on_drift, zones>);
-static_assert(plain<resident, details_on_host, evicting>);
-static_assert(plain<shape, segment, run, bfloat16, sequence>);
+static_assert(plain<top_k, fill_budget, select_none, boundaries, every_token, after_prefill, on_drift, zones>);
+static_assert(plain<placement, tiered<>>);
+static_assert(plain<shape, segment, token_range, bfloat16, sequence>);
 static_assert(
-    plain<std::remove_const_t<decltype(policies::zoomr_one_pass)>, std::remove_const_t<decltype(policies::full)>>);
+    plain<std::remove_const_t<decltype(presets::zoomr_one_pass)>, std::remove_const_t<decltype(presets::full)>>);
 static_assert(std::is_trivially_copyable_v<view<float, 3>> && std::is_trivially_copyable_v<selection_row>);
-static_assert(std::is_trivially_copyable_v<paged_lane<bfloat16>> && std::is_trivially_copyable_v<attention_state>);
+static_assert(std::is_trivially_copyable_v<paged_kv_lane<bfloat16>> && std::is_trivially_copyable_v<attention_state>);
 static_assert(std::is_trivially_copyable_v<cells<2>> && std::is_trivially_copyable_v<slot_map>);
 static_assert(std::is_trivially_copyable_v<zone_bounds> && std::is_trivially_copyable_v<closings>);
 static_assert(sizeof(bfloat16) == 2 && sizeof(token_class) == 1 && sizeof(level) == 1);
@@ -29,32 +30,31 @@ static_assert(sizeof(bfloat16) == 2 && sizeof(token_class) == 1 && sizeof(level)
 static_assert(std::is_empty_v<key_mean> && std::is_empty_v<mean_dot> && std::is_empty_v<last_query>);
 
 // Each preset can work.
-static_assert(policies::full.problem() == nullptr);
-static_assert(policies::window.problem() == nullptr);
-static_assert(policies::quest.problem() == nullptr);
-static_assert(policies::sentence_kv.problem() == nullptr);
-static_assert(policies::sentence_kv_published.problem() == nullptr);
-static_assert(policies::sentence_box.problem() == nullptr && policies::sentence_box_with(7).problem() == nullptr);
-static_assert(policies::sentence_box_with(1).problem() == nullptr &&
-              policies::sentence_box_with(0).problem() != nullptr);
-static_assert(policies::zoomr_one_pass.problem() == nullptr && policies::zoomr_second_pass.problem() == nullptr);
-static_assert(policies::zoomr_mass.problem() == nullptr);
-static_assert(policies::zoomr_focus.problem() == nullptr && policies::zoomr_follow.problem() == nullptr);
-static_assert(policies::summary_only.problem() == nullptr);
-static_assert(policies::lightthinker.problem() == nullptr);
-static_assert(policies::arkvale.problem() == nullptr);
-static_assert(policies::snapkv.problem() == nullptr && policies::snapkv_with(unlimited).problem() == nullptr);
-static_assert(policies::shadowkv.problem() == nullptr);
-static_assert(policies::h2o.problem() == nullptr && policies::h2o_with(1).problem() == nullptr);
-static_assert(policies::infllm.problem() == nullptr);
-static_assert(policies::raas.problem() == nullptr && policies::raas_with(1).problem() == nullptr);
-static_assert(policies::raas_with(unlimited).problem() == nullptr);
-static_assert(policies::r_kv.problem() == nullptr && policies::r_kv_with(0).problem() != nullptr);
+static_assert(presets::full.problem() == nullptr);
+static_assert(presets::window.problem() == nullptr);
+static_assert(presets::quest.problem() == nullptr);
+static_assert(presets::sentence_kv.problem() == nullptr);
+static_assert(presets::sentence_kv_published.problem() == nullptr);
+static_assert(presets::sentence_box.problem() == nullptr && presets::sentence_box_with(7).problem() == nullptr);
+static_assert(presets::sentence_box_with(1).problem() == nullptr && presets::sentence_box_with(0).problem() != nullptr);
+static_assert(presets::zoomr_one_pass.problem() == nullptr && presets::zoomr_second_pass.problem() == nullptr);
+static_assert(presets::zoomr_mass.problem() == nullptr);
+static_assert(presets::zoomr_focus.problem() == nullptr && presets::zoomr_follow.problem() == nullptr);
+static_assert(presets::summary_only.problem() == nullptr);
+static_assert(presets::lightthinker.problem() == nullptr);
+static_assert(presets::arkvale.problem() == nullptr);
+static_assert(presets::snapkv.problem() == nullptr && presets::snapkv_with(unlimited).problem() == nullptr);
+static_assert(presets::shadowkv.problem() == nullptr);
+static_assert(presets::h2o.problem() == nullptr && presets::h2o_with(1).problem() == nullptr);
+static_assert(presets::infllm.problem() == nullptr);
+static_assert(presets::raas.problem() == nullptr && presets::raas_with(1).problem() == nullptr);
+static_assert(presets::raas_with(unlimited).problem() == nullptr);
+static_assert(presets::r_kv.problem() == nullptr && presets::r_kv_with(0).problem() != nullptr);
 static_assert(shape{32, 32, 8, 128}.problem() == nullptr && shape{}.problem() != nullptr);
-static_assert(config{}.problem() == nullptr && config{.tokens = 0}.problem() != nullptr);
+static_assert(config{}.problem() == nullptr && config{.max_tokens = 0}.problem() != nullptr);
 
 // Segmenters run at compile time, for they must run on a device too.
-constexpr index closed_by_two_stops() {
+constexpr index_t closed_by_two_stops() {
   sentences::state state{};
   closings closed;
   sentences{}.feed(state, token_class::plain, 0, closed);

@@ -12,7 +12,7 @@
 
 namespace zoomr_test {
 
-using zoomr::index;
+using zoomr::index_t;
 
 #if defined(ZOOMR_SIMT)
 
@@ -119,7 +119,7 @@ class device_array {
     cuda_must(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
 #endif
-  zoomr::view<T> view() { return {data(), {static_cast<index>(values_.size())}}; }
+  zoomr::view<T> view() { return {data(), {static_cast<index_t>(values_.size())}}; }
 
  private:
 #if defined(ZOOMR_SIMT)

@@ -12,7 +12,7 @@
 
 namespace zoomr_test {
 
-using zoomr::index;
+using zoomr::index_t;
 using zoomr::shape;
 using zoomr::token_class;
 using zoomr::token_id;
@@ -31,10 +31,10 @@ class dice {
   explicit constexpr dice(std::uint64_t seed) : state_(mixed(seed)) {}
   constexpr std::uint64_t roll() { return state_ = mixed(state_); }
   /// In [first, last], both inclusive.
-  constexpr index between(index first, index last) {
-    return first + static_cast<index>(roll() % static_cast<std::uint64_t>(last - first + 1));
+  constexpr index_t between(index_t first, index_t last) {
+    return first + static_cast<index_t>(roll() % static_cast<std::uint64_t>(last - first + 1));
   }
-  constexpr bool chance(index percent) { return between(1, 100) <= percent; }
+  constexpr bool chance(index_t percent) { return between(1, 100) <= percent; }
   template <class Choices>
   constexpr auto one_of(const Choices& choices) {
     return choices[static_cast<std::size_t>(roll() % std::size(choices))];
@@ -63,13 +63,13 @@ struct tensors {
 
   /// One row; pass 1 is the second pass over a token.
   /// @param out  [head_dim]
-  void fill(role of, token_id id, index position, index layer, index head, index pass, float* out) const {
+  void fill(role of, token_id id, index_t position, index_t layer, index_t head, index_t pass, float* out) const {
     const auto token = hash(of, id, position, layer, head, pass);
-    for (index d = 0; d < model.head_dim; ++d) out[d] = number(of, token, d);
+    for (index_t d = 0; d < model.head_dim; ++d) out[d] = number(of, token, d);
   }
 
  private:
-  float number(role of, std::uint64_t token, index d) const {
+  float number(role of, std::uint64_t token, index_t d) const {
     const auto number = mixed(token + static_cast<std::uint64_t>(d));
     const float noise = static_cast<float>(static_cast<std::int32_t>(number >> 40) - (1 << 23)) / float{1 << 23};
     const auto sign = static_cast<float>(static_cast<int>(number % 3) - 1);
@@ -90,7 +90,7 @@ struct tensors {
       case kind::integers:  // 840 is a multiple of 1 ... 8, and 2 * 8 * 840 * 840 < 2^24
         return sign * 840.0f / 1024.0f;
       case kind::with_infinities: {
-        if (of == role::query || token % 40 != 0 || d != static_cast<index>(token / 64 % 8)) return noise;
+        if (of == role::query || token % 40 != 0 || d != static_cast<index_t>(token / 64 % 8)) return noise;
         const float odd[] = {std::numeric_limits<float>::quiet_NaN(), zoomr::infinity, -zoomr::infinity};
         return odd[token / 8192 % 3];
       }
@@ -98,9 +98,9 @@ struct tensors {
     return 0.0f;
   }
 
-  std::uint64_t hash(role of, token_id id, index position, index layer, index head, index pass) const {
+  std::uint64_t hash(role of, token_id id, index_t position, index_t layer, index_t head, index_t pass) const {
     std::uint64_t h = seed;
-    for (const index part : {static_cast<index>(of), id, position, layer, head, pass}) {
+    for (const index_t part : {static_cast<index_t>(of), id, position, layer, head, pass}) {
       h = mixed(h ^ static_cast<std::uint64_t>(part));
     }
     return h;
@@ -143,17 +143,17 @@ enum class markup {
 };
 
 /// A text of `tokens` tokens, of which the first `prompt` are a prompt: mostly sentences, now and then markup.
-inline std::vector<token_id> text_of(markup look, index tokens, index prompt, std::uint64_t seed) {
+inline std::vector<token_id> text_of(markup look, index_t tokens, index_t prompt, std::uint64_t seed) {
   dice random(seed ^ 0x5eed);
   std::vector<token_id> ids;
   const auto add = [&](token_id id) { ids.push_back(id); };
-  const auto words = [&](index least, index most, index delimiter_percent) {
-    for (index left = random.between(least, most); left > 0; --left) {
+  const auto words = [&](index_t least, index_t most, index_t delimiter_percent) {
+    for (index_t left = random.between(least, most); left > 0; --left) {
       add(random.chance(delimiter_percent) ? delimiter_id : random.between(plain_id, plain_id + 30));
     }
   };
-  while (static_cast<index>(ids.size()) < tokens) {
-    const bool in_prompt = static_cast<index>(ids.size()) < prompt && !random.chance(10);
+  while (static_cast<index_t>(ids.size()) < tokens) {
+    const bool in_prompt = static_cast<index_t>(ids.size()) < prompt && !random.chance(10);
     if (look == markup::no_delimiter) {
       words(1, 9, 0);
     } else if (look == markup::stray) {

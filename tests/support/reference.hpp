@@ -6,7 +6,7 @@
 // such a close call happened (`first_doubt`); before it, the library must attend exactly the same positions.
 #pragma once
 
-#include <support/reference_retention.hpp>
+#include <support/reference_eviction.hpp>
 #include <support/reference_rules.hpp>
 
 #include <concepts>  // std::same_as
@@ -29,57 +29,57 @@ template <class Policy>
 class replay {
  public:
   /// [layer * heads + head][...] positions attended by the queries of one pass of one token
-  using heads_attended = std::vector<std::vector<index>>;
+  using heads_attended = std::vector<std::vector<index_t>>;
 
-  replay(const Policy& policy, const history& past, index dense_below = 0)
+  replay(const Policy& policy, const history& past, index_t min_sparse_context = 0)
       : policy_(policy),
         past_(past),
-        dense_below_(dense_below),
-        prompt_end_(static_cast<index>(past.words.prompt_end)),
+        min_sparse_context_(min_sparse_context),
+        prompt_end_(static_cast<index_t>(past.words.prompt_end)),
         segments_(all_segments(policy.segment, past.words)),
         twice_(past.words.classes.size()),
         in_force_(rows()),
-        retention_(policy.retain, past, policy.zone) {
-    for (index p = prompt_end_ - 1; p < static_cast<index>(past.words.size()); ++p) token(p);
+        eviction_(policy.evict, past, policy.zone) {
+    for (index_t p = prompt_end_ - 1; p < static_cast<index_t>(past.words.size()); ++p) token(p);
   }
 
   /// By position and pass.
-  const std::map<std::pair<index, index>, heads_attended>& attended() const { return attended_; }
+  const std::map<std::pair<index_t, index_t>, heads_attended>& attended() const { return attended_; }
   const std::vector<segment>& segments() const { return segments_; }
   const counts& counted() const { return counts_; }
   /// The first position whose attended set rests on a close call; past the end if there was none.
-  index first_doubt() const { return first_doubt_; }
+  index_t first_doubt() const { return first_doubt_; }
   /// The pass whose keys are in the cache.
-  index final_pass(index position) const { return twice_[static_cast<std::size_t>(position)] ? 1 : 0; }
-  bool retained(index layer, index kv_head, index position) const {
-    return retention_.retained(layer, kv_head, position);
+  index_t final_pass(index_t position) const { return twice_[static_cast<std::size_t>(position)] ? 1 : 0; }
+  bool retained(index_t layer, index_t kv_head, index_t position) const {
+    return eviction_.retained(layer, kv_head, position);
   }
 
  private:
   // Which query heads share row `row`: layers [first_layer, last_layer), heads [first_head, last_head).
   struct sharing {
-    index row, first_layer, last_layer, first_head, last_head;
+    index_t row, first_layer, last_layer, first_head, last_head;
   };
   // What lies where for one query.
   struct moment {
-    index position, front, back, known;  // known: segments that exist
-    index asks_from;                     // first token of the segment that the query belongs to
-    index pass;
+    index_t position, front, back, known;  // known: segments that exist
+    index_t asks_from;                     // first token of the segment that the query belongs to
+    index_t pass;
     bool prompt;
   };
 
   const shape& model() const { return past_.model; }
-  index group() const { return model().heads / model().kv_heads; }
+  index_t group() const { return model().heads / model().kv_heads; }
   std::size_t rows() const {
-    const scope per = policy_.agree.per;
+    const scope per = policy_.aggregate.per;
     return static_cast<std::size_t>(per == scope::sequence  ? 1
                                     : per == scope::layer   ? model().layers
                                     : per == scope::kv_head ? model().layers * model().kv_heads
                                                             : model().layers * model().heads);
   }
-  sharing sharing_of(index layer, index head) const {
-    const index g = head / group();
-    switch (policy_.agree.per) {
+  sharing sharing_of(index_t layer, index_t head) const {
+    const index_t g = head / group();
+    switch (policy_.aggregate.per) {
       case scope::sequence:
         return {0, 0, model().layers, 0, model().heads};
       case scope::layer:
@@ -91,22 +91,24 @@ class replay {
     }
   }
 
-  void close_call(index position) { first_doubt_ = std::min(first_doubt_, position); }
-  void unless_clear(index position, double gap, double allowed) {
+  void close_call(index_t position) { first_doubt_ = std::min(first_doubt_, position); }
+  void unless_clear(index_t position, double gap, double allowed) {
     if (!past_.exact && std::abs(gap) <= allowed) close_call(position);
   }
 
   // ---- where a query stands ----
 
-  index known_at(index position, bool position_included) const {
-    index known = 0;
+  index_t known_at(index_t position, bool position_included) const {
+    index_t known = 0;
     for (const segment& s : segments_) known += s.closed_at < position + (position_included ? 1 : 0) ? 1 : 0;
     return known;
   }
-  index open_begin(index known) const { return known == 0 ? 0 : segments_[static_cast<std::size_t>(known - 1)].end; }
+  index_t open_begin(index_t known) const {
+    return known == 0 ? 0 : segments_[static_cast<std::size_t>(known - 1)].end;
+  }
 
   // The zones of a query: the segments closed before it exist (for the choice at the prompt's end, those closed by it).
-  moment at(index position, bool prompt, index pass) const {
+  moment at(index_t position, bool prompt, index_t pass) const {
     const auto& zone = policy_.zone;
     moment now{};
     now.position = position, now.pass = pass, now.prompt = prompt;
@@ -116,17 +118,17 @@ class replay {
     const std::int64_t of_open = std::max<std::int64_t>(open_begin(now.known), end - zone.open);
     const std::int64_t last = std::max<std::int64_t>(0, end - zone.recent);
     const std::int64_t back = std::min((last + zone.align - 1) / zone.align * zone.align, of_open);
-    now.back = static_cast<index>(std::max<std::int64_t>(now.front, back));
-    const index with_own = known_at(position, true);
+    now.back = static_cast<index_t>(std::max<std::int64_t>(now.front, back));
+    const index_t with_own = known_at(position, true);
     const bool ends_here = with_own > 0 && segments_[static_cast<std::size_t>(with_own - 1)].end == end;
     now.asks_from = ends_here ? segments_[static_cast<std::size_t>(with_own - 1)].begin : open_begin(with_own);
     return now;
   }
 
   // Retained tokens of [first, last) between the zones.
-  index between(const moment& now, index layer, index kv_head, index first, index last) const {
-    index count = 0;
-    for (index t = std::max(first, now.front); t < std::min(last, now.back); ++t)
+  index_t between(const moment& now, index_t layer, index_t kv_head, index_t first, index_t last) const {
+    index_t count = 0;
+    for (index_t t = std::max(first, now.front); t < std::min(last, now.back); ++t)
       count += retained(layer, kv_head, t) ? 1 : 0;
     return count;
   }
@@ -134,29 +136,29 @@ class replay {
   // ---- choices ----
 
   // The query that asks.
-  std::vector<double> asked(const moment& now, index layer, index head) const {
+  std::vector<double> asked(const moment& now, index_t layer, index_t head) const {
     std::vector<double> made(static_cast<std::size_t>(model().head_dim));
-    constexpr bool means = std::same_as<decltype(policy_.ask), zoomr::running_mean>;
-    const index first = means && !now.prompt ? std::max(now.asks_from, prompt_end_) : now.position;
-    for (index p = first; p <= now.position; ++p) {
+    constexpr bool means = std::same_as<decltype(policy_.query), zoomr::running_mean>;
+    const index_t first = means && !now.prompt ? std::max(now.asks_from, prompt_end_) : now.position;
+    for (index_t p = first; p <= now.position; ++p) {
       const float* query = past_.query(p, layer, head, p < now.position ? final_pass(p) : now.pass);
-      for (index d = 0; d < model().head_dim; ++d) made[static_cast<std::size_t>(d)] += double{query[d]};
+      for (index_t d = 0; d < model().head_dim; ++d) made[static_cast<std::size_t>(d)] += double{query[d]};
     }
     for (double& number : made) number /= now.position + 1 - first;
     return made;
   }
 
   // The keys that stand for a segment: those of its cue that are left, or the most typical of them.
-  std::vector<const float*> cue_of(index position, index layer, index kv_head, const segment& s) {
+  std::vector<const float*> cue_of(index_t position, index_t layer, index_t kv_head, const segment& s) {
     std::vector<const float*> keys;
     keys.reserve(static_cast<std::size_t>(s.cue_end - s.cue_begin));
-    for (index t = s.cue_begin; t < s.cue_end; ++t) {
+    for (index_t t = s.cue_begin; t < s.cue_end; ++t) {
       if (retained(layer, kv_head, t)) keys.push_back(past_.key(t, layer, kv_head, final_pass(t)));
     }
     if constexpr (std::same_as<decltype(policy_.summarize), zoomr::typical_keys>) {
       const auto count = static_cast<double>(keys.size());
       std::vector<estimate> typical(keys.size());  // key . mean key
-      for (index d = 0; d < model().head_dim; ++d) {
+      for (index_t d = 0; d < model().head_dim; ++d) {
         double sum = 0, magnitude = 0;
         for (const float* key : keys) sum += double{key[d]}, magnitude += std::abs(double{key[d]});
         for (std::size_t t = 0; t < keys.size(); ++t) {
@@ -164,8 +166,8 @@ class replay {
           typical[t].magnitude += std::abs(double{keys[t][d]}) * magnitude / count;
         }
       }
-      std::vector<index> order;
-      for (std::size_t t = 0; t < keys.size(); ++t) order.push_back(static_cast<index>(t));
+      std::vector<index_t> order;
+      for (std::size_t t = 0; t < keys.size(); ++t) order.push_back(static_cast<index_t>(t));
       order = ranked(typical, order);
       const auto taken = std::min(order.size(), static_cast<std::size_t>(policy_.summarize.keys));
       if (taken > 0 && taken < order.size()) {
@@ -176,7 +178,7 @@ class replay {
       order.resize(taken);
       std::sort(order.begin(), order.end());
       std::vector<const float*> most_typical;
-      for (const index t : order) most_typical.push_back(keys[static_cast<std::size_t>(t)]);
+      for (const index_t t : order) most_typical.push_back(keys[static_cast<std::size_t>(t)]);
       return most_typical;
     }
     return keys;
@@ -188,7 +190,7 @@ class replay {
     constexpr bool box = std::same_as<decltype(policy_.score), zoomr::box_bound>;
     const auto count = static_cast<double>(keys.size());
     estimate made;
-    for (index d = 0; d < model().head_dim; ++d) {
+    for (index_t d = 0; d < model().head_dim; ++d) {
       double sum = 0, magnitude = 0;
       double low = std::numeric_limits<double>::infinity(), high = -low;
       bool is_nan = false;
@@ -218,40 +220,40 @@ class replay {
     return made;
   }
 
-  // How far float may be off a tally.
-  double uncertainty(const estimate& tallied) const {
-    if (std::same_as<decltype(policy_.agree), zoomr::head_votes>) return -1;
-    if (std::same_as<decltype(policy_.agree), zoomr::head_mass>) return tallied.magnitude;
-    if (std::same_as<decltype(policy_.agree), zoomr::pooled_mass>) return tallied.magnitude;
-    return scores_of{model().head_dim, {}}.rounding(tallied);
+  // How far float may be off a votes.
+  double uncertainty(const estimate& counted_votes) const {
+    if (std::same_as<decltype(policy_.aggregate), zoomr::head_votes>) return -1;
+    if (std::same_as<decltype(policy_.aggregate), zoomr::head_mass>) return counted_votes.magnitude;
+    if (std::same_as<decltype(policy_.aggregate), zoomr::pooled_mass>) return counted_votes.magnitude;
+    return scores_of{model().head_dim, {}}.rounding(counted_votes);
   }
 
   choice choose(const moment& now, const sharing& of) {
-    const index lane_head = of.first_head / group();
-    std::vector<index> eligible;
-    std::vector<index> tokens;
-    index used = 0;
-    for (index id = 0; id < now.known; ++id) {
+    const index_t lane_head = of.first_head / group();
+    std::vector<index_t> eligible;
+    std::vector<index_t> tokens;
+    index_t used = 0;
+    for (index_t id = 0; id < now.known; ++id) {
       const segment& s = segments_[static_cast<std::size_t>(id)];
       tokens.push_back(between(now, of.first_layer, lane_head, s.begin, s.split));
       used += between(now, of.first_layer, lane_head, s.split, s.end);
       if (tokens.back() > 0) eligible.push_back(id);
     }
-    for (index t = 0; t <= now.position; ++t)
+    for (index_t t = 0; t <= now.position; ++t)
       used += (t < now.front || t >= now.back) && retained(of.first_layer, lane_head, t) ? 1 : 0;
 
     choice made;
-    std::vector<estimate> tallies(static_cast<std::size_t>(now.known));
-    for (index layer = of.first_layer; layer < of.last_layer; ++layer) {
+    std::vector<estimate> votes(static_cast<std::size_t>(now.known));
+    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
       scores_of scores{model().head_dim, {}};
       std::vector<std::vector<const float*>> cues(static_cast<std::size_t>(now.known));  // of KV head `cues_of`
-      index cues_of = -1;
-      for (index head = of.first_head; head < of.last_head; ++head) {
+      index_t cues_of = -1;
+      for (index_t head = of.first_head; head < of.last_head; ++head) {
         const std::vector<double> query = asked(now, layer, head);
         made.asked.insert(made.asked.end(), query.begin(), query.end());
         scores.of_head.emplace_back(static_cast<std::size_t>(now.known));
-        const index kv_head = head / group();
-        for (const index id : eligible) {
+        const index_t kv_head = head / group();
+        for (const index_t id : eligible) {
           const auto i = static_cast<std::size_t>(id);
           if (kv_head != cues_of) cues[i] = cue_of(now.position, layer, kv_head, segments_[i]);
           scores.of_head.back()[i] = score(query, cues[i]);
@@ -259,44 +261,44 @@ class replay {
         cues_of = kv_head;
       }
       bool doubtful = false;
-      agree(policy_.agree, scores, eligible, tokens, tallies, doubtful);
+      aggregate(policy_.aggregate, scores, eligible, tokens, votes, doubtful);
       if (doubtful && !past_.exact) close_call(now.position);
     }
 
     constexpr bool counted = !pools();
-    constexpr bool needs_a_vote = std::same_as<decltype(policy_.agree), zoomr::head_votes>;
-    std::vector<index> wanted;
+    constexpr bool needs_a_vote = std::same_as<decltype(policy_.aggregate), zoomr::head_votes>;
+    std::vector<index_t> wanted;
     made.levels.assign(static_cast<std::size_t>(now.known), level::summary);
-    for (const index id : eligible) {
-      const estimate& tallied = tallies[static_cast<std::size_t>(id)];
-      const bool candidate = !counted || tallied.value >= 1;
+    for (const index_t id : eligible) {
+      const estimate& counted_votes = votes[static_cast<std::size_t>(id)];
+      const bool candidate = !counted || counted_votes.value >= 1;
       if (candidate || !needs_a_vote) wanted.push_back(id);
       if (!candidate && policy_.zone.summaries == zoomr::summaries_attended::candidates) {
         made.levels[choice::index_of(id)] = level::dropped;
       }
-      if (counted) unless_clear(now.position, tallied.value - 0.5, uncertainty(tallied));
+      if (counted) unless_clear(now.position, counted_votes.value - 0.5, uncertainty(counted_votes));
     }
-    const std::vector<index> order = ranked(tallies, wanted);
+    const std::vector<index_t> order = ranked(votes, wanted);
     const std::size_t taken = take(policy_.select, order, tokens, used, made);
     for (std::size_t i = 0; i < taken && i + 1 < order.size(); ++i) {
-      const estimate& one = tallies[static_cast<std::size_t>(order[i])];
-      const estimate& next = tallies[static_cast<std::size_t>(order[i + 1])];
+      const estimate& one = votes[static_cast<std::size_t>(order[i])];
+      const estimate& next = votes[static_cast<std::size_t>(order[i + 1])];
       unless_clear(now.position, one.value - next.value, uncertainty(one) + uncertainty(next));
     }
-    count_choice(made, tallies, in_force_[static_cast<std::size_t>(of.row)], eligible);
+    count_choice(made, votes, in_force_[static_cast<std::size_t>(of.row)], eligible);
     return made;
   }
 
-  void count_choice(const choice& made, const std::vector<estimate>& tallies, const choice& before,
-                    const std::vector<index>& eligible) {
+  void count_choice(const choice& made, const std::vector<estimate>& votes, const choice& before,
+                    const std::vector<index_t>& eligible) {
     double all = 0, agreed = 0;
-    for (index id = 0; id < static_cast<index>(made.levels.size()); ++id) {
+    for (index_t id = 0; id < static_cast<index_t>(made.levels.size()); ++id) {
       counts_.chosen += made.of(id) == level::details ? 1 : 0;
       counts_.zooms += made.of(id) == level::details && before.of(id) != level::details ? 1 : 0;
     }
-    for (const index id : eligible) {
-      all += tallies[static_cast<std::size_t>(id)].value;
-      if (made.of(id) == level::details) agreed += tallies[static_cast<std::size_t>(id)].value;
+    for (const index_t id : eligible) {
+      all += votes[static_cast<std::size_t>(id)].value;
+      if (made.of(id) == level::details) agreed += votes[static_cast<std::size_t>(id)].value;
     }
     ++counts_.refreshes;
     if (pools() || all <= 0) return;
@@ -308,8 +310,8 @@ class replay {
     const std::vector<double>& then = in_force_[static_cast<std::size_t>(of.row)].asked;
     double along = 0, now_now = 0, then_then = 0;
     std::size_t i = 0;
-    for (index layer = of.first_layer; layer < of.last_layer; ++layer) {
-      for (index head = of.first_head; head < of.last_head; ++head) {
+    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
+      for (index_t head = of.first_head; head < of.last_head; ++head) {
         for (const double q : asked(now, layer, head)) {
           along += q * then[i], now_now += q * q, then_then += then[i] * then[i];
           ++i;
@@ -324,11 +326,11 @@ class replay {
 
   // ---- refresh ----
 
-  refresh_action due(const zoomr::never&, const moment&) const { return refresh_action::keep; }
+  refresh_action due(const zoomr::after_prefill&, const moment&) const { return refresh_action::keep; }
   refresh_action due(const zoomr::on_drift&, const moment&) const { return refresh_action::choose_if_drifted; }
   refresh_action due(const zoomr::every_token& by, const moment& now) const {
     const bool empties = past_.words.is(now.position, token_class::delimiter);
-    const index open_tokens = empties ? 0 : now.position + 1 - now.asks_from;
+    const index_t open_tokens = empties ? 0 : now.position + 1 - now.asks_from;
     const bool all = by.everything_until > 0 && open_tokens <= by.everything_until;
     return all ? refresh_action::everything : refresh_action::choose;
   }
@@ -347,17 +349,17 @@ class replay {
 
   static constexpr bool selects = Policy::selects;
   static constexpr bool pools() {
-    using agrees = decltype(Policy::agree);
+    using agrees = decltype(Policy::aggregate);
     return std::same_as<agrees, zoomr::pooled_score> || std::same_as<agrees, zoomr::pooled_mass>;
   }
-  bool shared_by_all() const { return policy_.agree.per == scope::sequence; }
+  bool shared_by_all() const { return policy_.aggregate.per == scope::sequence; }
   bool stays_in_force() const {
     return !std::same_as<decltype(policy_.refresh), zoomr::every_token> || shared_by_all();
   }
 
-  void token(index position) {
+  void token(index_t position) {
     if (position == prompt_end_ - 1) {
-      give_up_after(position);
+      evict_after(position);
       if (selects && stays_in_force()) choose_all(at(position, true, 0), refresh_action::choose, 0);
       last_choice_ = position;
       return;
@@ -366,29 +368,29 @@ class replay {
     const refresh_action action = due(policy_.refresh, now);
     const bool chooses = selects && (action == refresh_action::choose || action == refresh_action::choose_if_drifted);
     if (chooses && !shared_by_all()) {
-      const bool all_dense = !stays_in_force() && position < dense_below_;
+      const bool all_dense = !stays_in_force() && position < min_sparse_context_;
       if (!all_dense) choose_all(now, action, policy_.zone.dense_layers);
     }
     attend(now, action);
     if (chooses && shared_by_all()) {
       choose_all(now, action, 0);
-      if (policy_.refresh.ask_again) {
+      if (policy_.refresh.second_pass) {
         twice_[static_cast<std::size_t>(position)] = true;
         moment second = now;
         second.pass = 1;
         attend(second, action);
       }
     }
-    give_up_after(position);
+    evict_after(position);
   }
 
-  void give_up_after(index position) {
-    if (retention_.after(position)) close_call(position + 1);
+  void evict_after(index_t position) {
+    if (eviction_.after(position)) close_call(position + 1);
   }
 
-  void choose_all(const moment& now, refresh_action action, index first_layer) {
-    for (index layer = first_layer; layer < model().layers; ++layer) {
-      for (index head = 0; head < model().heads; ++head) {
+  void choose_all(const moment& now, refresh_action action, index_t first_layer) {
+    for (index_t layer = first_layer; layer < model().layers; ++layer) {
+      for (index_t head = 0; head < model().heads; ++head) {
         const sharing of = sharing_of(layer, head);
         if (of.first_layer != layer || of.first_head != head) continue;
         if (action == refresh_action::choose_if_drifted && !turned_away(now, of)) continue;
@@ -401,23 +403,23 @@ class replay {
   void attend(const moment& now, refresh_action action) {
     heads_attended& all = attended_[{now.position, now.pass}];
     ++counts_.passes;
-    for (index layer = 0; layer < model().layers; ++layer) {
-      for (index head = 0; head < model().heads; ++head) {
-        const bool dense =
-            action == refresh_action::everything || now.position < dense_below_ || layer < policy_.zone.dense_layers;
+    for (index_t layer = 0; layer < model().layers; ++layer) {
+      for (index_t head = 0; head < model().heads; ++head) {
+        const bool dense = action == refresh_action::everything || now.position < min_sparse_context_ ||
+                           layer < policy_.zone.dense_layers;
         all.push_back(positions(now, layer, head, dense));
         counts_.attended += static_cast<std::int64_t>(all.back().size());
       }
     }
   }
 
-  std::vector<index> positions(const moment& now, index layer, index head, bool dense) const {
+  std::vector<index_t> positions(const moment& now, index_t layer, index_t head, bool dense) const {
     const choice& by = in_force_[static_cast<std::size_t>(sharing_of(layer, head).row)];
-    std::vector<index> made;
+    std::vector<index_t> made;
     made.reserve(static_cast<std::size_t>(now.position) + 1);
-    index id = 0;          // of the segment that t lies in
-    index of_details = 0;  // of its details between the zones, how many came before t
-    for (index t = 0; t <= now.position; ++t) {
+    index_t id = 0;          // of the segment that t lies in
+    index_t of_details = 0;  // of its details between the zones, how many came before t
+    for (index_t t = 0; t <= now.position; ++t) {
       while (id < now.known && t >= segments_[static_cast<std::size_t>(id)].end) ++id, of_details = 0;
       if (!retained(layer, head / group(), t)) continue;
       if (dense || t < now.front || t >= now.back) {
@@ -438,16 +440,16 @@ class replay {
 
   Policy policy_;
   const history& past_;
-  index dense_below_;
-  index prompt_end_;
+  index_t min_sparse_context_;
+  index_t prompt_end_;
   std::vector<segment> segments_;  // of the whole text
   std::vector<bool> twice_;        // passed twice
   std::vector<choice> in_force_;   // [rows]
-  retention<decltype(Policy::retain)> retention_;
-  index last_choice_ = -1;
-  index first_doubt_ = zoomr::unlimited;
+  eviction<decltype(Policy::evict)> eviction_;
+  index_t last_choice_ = -1;
+  index_t first_doubt_ = zoomr::unlimited;
   counts counts_;
-  std::map<std::pair<index, index>, heads_attended> attended_;
+  std::map<std::pair<index_t, index_t>, heads_attended> attended_;
 };
 
 }  // namespace reference

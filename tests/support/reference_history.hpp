@@ -25,18 +25,18 @@ struct history {
   std::vector<float> values[2];   // [pass][token, layer, kv_head, head_dim]  as stored
   bool exact = false;             // scores are exact in float: no close calls
 
-  const float* query(index position, index layer, index head, index pass) const {
+  const float* query(index_t position, index_t layer, index_t head, index_t pass) const {
     return row(queries[pass], position, layer, model.heads, head);
   }
-  const float* key(index position, index layer, index kv_head, index pass) const {
+  const float* key(index_t position, index_t layer, index_t kv_head, index_t pass) const {
     return row(keys[pass], position, layer, model.kv_heads, kv_head);
   }
-  const float* value(index position, index layer, index kv_head, index pass) const {
+  const float* value(index_t position, index_t layer, index_t kv_head, index_t pass) const {
     return row(values[pass], position, layer, model.kv_heads, kv_head);
   }
 
  private:
-  const float* row(const std::vector<float>& of, index position, index layer, index heads, index head) const {
+  const float* row(const std::vector<float>& of, index_t position, index_t layer, index_t heads, index_t head) const {
     const auto place = (static_cast<std::size_t>(position) * static_cast<std::size_t>(model.layers) +
                         static_cast<std::size_t>(layer)) *
                            static_cast<std::size_t>(heads) +
@@ -60,18 +60,18 @@ struct attention {
 
 /// Softmax attention of one query over `positions`; `key` and `value` give rows by position.
 template <class Keys, class Values>
-attention attend(const std::vector<index>& positions, const float* query, index head_dim, Keys key, Values value) {
+attention attend(const std::vector<index_t>& positions, const float* query, index_t head_dim, Keys key, Values value) {
   attention made;
   made.out.assign(static_cast<std::size_t>(head_dim), 0.0);
   std::vector<double> logits;
   logits.reserve(positions.size());
   double largest = -std::numeric_limits<double>::infinity();
-  for (const index position : positions) {
+  for (const index_t position : positions) {
     const float* const of_key = key(position);
     const float* const of_value = value(position);
     double logit = 0;
     double magnitude = 0;
-    for (index d = 0; d < head_dim; ++d) {
+    for (index_t d = 0; d < head_dim; ++d) {
       logit += double{query[d]} * double{of_key[d]};
       magnitude += std::abs(double{query[d]} * double{of_key[d]});
       made.largest_value = std::max(made.largest_value, std::abs(double{of_value[d]}));
@@ -85,7 +85,7 @@ attention attend(const std::vector<index>& positions, const float* query, index 
     const double weight = std::exp(logits[t] - largest);
     const float* const of_value = value(positions[t]);
     sum += weight;
-    for (index d = 0; d < head_dim; ++d) made.out[static_cast<std::size_t>(d)] += weight * double{of_value[d]};
+    for (index_t d = 0; d < head_dim; ++d) made.out[static_cast<std::size_t>(d)] += weight * double{of_value[d]};
   }
   for (double& number : made.out) number /= sum;
   made.lse = largest + std::log(sum);
@@ -93,9 +93,9 @@ attention attend(const std::vector<index>& positions, const float* query, index 
 }
 
 /// Ids [0, values.size()), highest value first, ties to the lower id, NaN last.
-inline std::vector<index> ranked(const std::vector<estimate>& values, std::vector<index> ids) {
-  const auto at = [&](index id) { return values[static_cast<std::size_t>(id)].value; };
-  std::sort(ids.begin(), ids.end(), [&](index a, index b) {
+inline std::vector<index_t> ranked(const std::vector<estimate>& values, std::vector<index_t> ids) {
+  const auto at = [&](index_t id) { return values[static_cast<std::size_t>(id)].value; };
+  std::sort(ids.begin(), ids.end(), [&](index_t a, index_t b) {
     if (std::isnan(at(a)) || std::isnan(at(b)))
       return std::isnan(at(a)) == std::isnan(at(b)) ? a < b : std::isnan(at(b));
     return at(a) != at(b) ? at(a) > at(b) : a < b;

@@ -12,95 +12,97 @@ using zoomr::level;
 /// One row of a selection, and what was asked when it was made.
 struct choice {
   std::vector<level> levels;  // of the segments known then; later ones have their summary attended
-  index cut_segment = -1;
-  index cut_tokens = 0;
+  index_t cut_segment = -1;
+  index_t cut_tokens = 0;
   std::vector<double> asked;  // all queries that share the row, one after the other
 
-  level of(index id) const { return id < static_cast<index>(levels.size()) ? levels[index_of(id)] : level::summary; }
-  static std::size_t index_of(index id) { return static_cast<std::size_t>(id); }
+  level of(index_t id) const {
+    return id < static_cast<index_t>(levels.size()) ? levels[index_of(id)] : level::summary;
+  }
+  static std::size_t index_of(index_t id) { return static_cast<std::size_t>(id); }
 };
 
 /// The scores of some heads of one layer for all segments.
 struct scores_of {
-  index head_dim;
+  index_t head_dim;
   std::vector<std::vector<estimate>> of_head;  // [head][segment]
 
   /// How far float may be off: by the dot product, the mean over the cue, and the mean query.
   double rounding(const estimate& score) const { return tolerance::reduction(head_dim + 300) * score.magnitude; }
 };
 
-/// Each agreement rule turns the scores [head][segment] of one layer into tallies; `doubtful`: float may count
+/// Each agreement rule turns the scores [head][segment] of one layer into votes; `doubtful`: float may count
 /// otherwise.
-inline void agree(const zoomr::head_votes& by, const scores_of& scores, const std::vector<index>& eligible,
-                  const std::vector<index>&, std::vector<estimate>& tallies, bool& doubtful) {
+inline void aggregate(const zoomr::head_votes& by, const scores_of& scores, const std::vector<index_t>& eligible,
+                      const std::vector<index_t>&, std::vector<estimate>& votes, bool& doubtful) {
   for (const auto& of_head : scores.of_head) {
-    const std::vector<index> order = ranked(of_head, eligible);
+    const std::vector<index_t> order = ranked(of_head, eligible);
     for (std::size_t i = 0; i < order.size(); ++i) {
       const estimate& now = of_head[static_cast<std::size_t>(order[i])];
-      if (i < static_cast<std::size_t>(by.k)) tallies[static_cast<std::size_t>(order[i])].value += 1;
+      if (i < static_cast<std::size_t>(by.k)) votes[static_cast<std::size_t>(order[i])].value += 1;
       if (i + 1 != static_cast<std::size_t>(by.k) || i + 1 == order.size()) continue;
       const estimate& next = of_head[static_cast<std::size_t>(order[i + 1])];
       doubtful = doubtful || std::abs(now.value - next.value) <= scores.rounding(now) + scores.rounding(next);
     }
   }
 }
-inline void agree(const zoomr::head_mass&, const scores_of& scores, const std::vector<index>& eligible,
-                  const std::vector<index>& tokens, std::vector<estimate>& tallies, bool&) {
+inline void aggregate(const zoomr::head_mass&, const scores_of& scores, const std::vector<index_t>& eligible,
+                      const std::vector<index_t>& tokens, std::vector<estimate>& votes, bool&) {
   for (const auto& of_head : scores.of_head) {
     std::vector<estimate> logits(of_head.size());
     double largest = -std::numeric_limits<double>::infinity();
     double magnitude = 0;
-    for (const index id : eligible) {
+    for (const index_t id : eligible) {
       const auto i = static_cast<std::size_t>(id);
       const double root = std::sqrt(static_cast<double>(scores.head_dim));
       logits[i].value = of_head[i].value / root + std::log(static_cast<double>(tokens[i]));
       if (logits[i].value > largest) largest = logits[i].value;
       if (std::isfinite(of_head[i].magnitude)) magnitude = std::max(magnitude, of_head[i].magnitude / root + 8);
     }
-    const auto weight = [&](index id) {
+    const auto weight = [&](index_t id) {
       const double logit = logits[static_cast<std::size_t>(id)].value;
       return std::isnan(logit) ? 0.0 : logit == largest ? 1.0 : std::exp(logit - largest);
     };
     double sum = 0;
-    for (const index id : eligible) sum += weight(id);
+    for (const index_t id : eligible) sum += weight(id);
     if (sum == 0) continue;
-    for (const index id : eligible) {
-      estimate& mass = tallies[static_cast<std::size_t>(id)];
+    for (const index_t id : eligible) {
+      estimate& mass = votes[static_cast<std::size_t>(id)];
       mass.value += std::floor(weight(id) / sum * 16777216.0 + 0.5);
       mass.magnitude += tolerance::mass(scores.head_dim + 300, magnitude);
     }
   }
 }
-inline void agree(const zoomr::pooled_mass& by, const scores_of& scores, const std::vector<index>& eligible,
-                  const std::vector<index>&, std::vector<estimate>& tallies, bool&) {
+inline void aggregate(const zoomr::pooled_mass& by, const scores_of& scores, const std::vector<index_t>& eligible,
+                      const std::vector<index_t>&, std::vector<estimate>& votes, bool&) {
   const double unit = 1099511627776.0;  // 2^40
   const double root = std::sqrt(static_cast<double>(scores.head_dim));
   for (const auto& of_head : scores.of_head) {
-    const auto logit = [&](index id) { return of_head[static_cast<std::size_t>(id)].value / root; };
+    const auto logit = [&](index_t id) { return of_head[static_cast<std::size_t>(id)].value / root; };
     double largest = -std::numeric_limits<double>::infinity(), magnitude = 0;
-    for (const index id : eligible) {
+    for (const index_t id : eligible) {
       if (logit(id) > largest) largest = logit(id);
       const double sum = of_head[static_cast<std::size_t>(id)].magnitude / root;
       if (std::isfinite(sum)) magnitude = std::max(magnitude, sum);
     }
-    const auto weight = [&](index id) {
+    const auto weight = [&](index_t id) {
       return std::isnan(logit(id)) ? 0.0 : logit(id) == largest ? 1.0 : std::exp(logit(id) - largest);
     };
     double sum = 0;
-    for (const index id : eligible) sum += weight(id);
+    for (const index_t id : eligible) sum += weight(id);
     if (sum == 0) continue;
-    for (const index id : eligible) {
-      estimate& pooled = tallies[static_cast<std::size_t>(id)];
+    for (const index_t id : eligible) {
+      estimate& pooled = votes[static_cast<std::size_t>(id)];
       const double mass = std::floor(weight(id) / sum * unit + 0.5);
       pooled.value = by.over_group == zoomr::pool::mean ? pooled.value + mass : std::max(pooled.value, mass);
       pooled.magnitude += 1 + mass * tolerance::mass(scores.head_dim + 300, magnitude) / 16777216.0;
     }
   }
 }
-inline void agree(const zoomr::pooled_score& by, const scores_of& scores, const std::vector<index>& eligible,
-                  const std::vector<index>&, std::vector<estimate>& tallies, bool&) {
-  for (const index id : eligible) {
-    estimate& pooled = tallies[static_cast<std::size_t>(id)];
+inline void aggregate(const zoomr::pooled_score& by, const scores_of& scores, const std::vector<index_t>& eligible,
+                      const std::vector<index_t>&, std::vector<estimate>& votes, bool&) {
+  for (const index_t id : eligible) {
+    estimate& pooled = votes[static_cast<std::size_t>(id)];
     pooled = scores.of_head[0][static_cast<std::size_t>(id)];
     for (std::size_t head = 1; head < scores.of_head.size(); ++head) {
       const estimate& of_head = scores.of_head[head][static_cast<std::size_t>(id)];
@@ -114,34 +116,34 @@ inline void agree(const zoomr::pooled_score& by, const scores_of& scores, const 
   }
 }
 
-inline std::int64_t take_one(index id, const std::vector<index>& tokens, std::int64_t room, choice& made) {
+inline std::int64_t take_one(index_t id, const std::vector<index_t>& tokens, std::int64_t room, choice& made) {
   made.levels[choice::index_of(id)] = level::details;
   const std::int64_t wanted = tokens[choice::index_of(id)];
-  if (wanted > room) made.cut_segment = id, made.cut_tokens = static_cast<index>(room);
+  if (wanted > room) made.cut_segment = id, made.cut_tokens = static_cast<index_t>(room);
   return std::min(wanted, room);
 }
 
 /// Each selector takes segments, best first, and says how many it looked at.
-inline std::size_t take(const zoomr::best_segments& by, const std::vector<index>& order,
-                        const std::vector<index>& tokens, index, choice& made) {
+inline std::size_t take(const zoomr::top_k& by, const std::vector<index_t>& order, const std::vector<index_t>& tokens,
+                        index_t, choice& made) {
   std::int64_t room = by.tokens;
   std::size_t taken = 0;
-  for (; taken < order.size() && static_cast<index>(taken) < by.segments && room > 0; ++taken)
+  for (; taken < order.size() && static_cast<index_t>(taken) < by.segments && room > 0; ++taken)
     room -= take_one(order[taken], tokens, room, made);
   return taken;
 }
-inline std::size_t take(const zoomr::fill_budget& by, const std::vector<index>& order, const std::vector<index>& tokens,
-                        index used, choice& made) {
+inline std::size_t take(const zoomr::fill_budget& by, const std::vector<index_t>& order,
+                        const std::vector<index_t>& tokens, index_t used, choice& made) {
   std::int64_t room = std::int64_t{by.tokens} - used;
   std::size_t looked = 0;
   while (looked < order.size() && room > 0) {
-    const index id = order[looked++];
+    const index_t id = order[looked++];
     if (!by.cut && tokens[static_cast<std::size_t>(id)] > room) break;
     room -= take_one(id, tokens, room, made);
   }
   return looked;
 }
-inline std::size_t take(const zoomr::take_nothing&, const std::vector<index>&, const std::vector<index>&, index,
+inline std::size_t take(const zoomr::select_none&, const std::vector<index_t>&, const std::vector<index_t>&, index_t,
                         choice&) {
   return 0;
 }

@@ -3,18 +3,18 @@
 // first.
 #pragma once
 
-#include <zoomr/segment.hpp>
-#include <zoomr/segment/fixed_pages.hpp>
-#include <zoomr/segment/none.hpp>
-#include <zoomr/segment/sentences.hpp>
-#include <zoomr/segment/thoughts.hpp>
+#include <zoomr/policy/segment.hpp>
+#include <zoomr/policy/segment/fixed_pages.hpp>
+#include <zoomr/policy/segment/sentences.hpp>
+#include <zoomr/policy/segment/thoughts.hpp>
+#include <zoomr/policy/segment/unsegmented.hpp>
 
 #include <optional>  // std::optional
 #include <vector>    // std::vector
 
 namespace reference {
 
-using zoomr::index;
+using zoomr::index_t;
 using zoomr::segment;
 using zoomr::token_class;
 
@@ -40,8 +40,8 @@ struct text {
 
 /// Tokens [begin, last] without a summary, closed by their last token.
 inline segment plain_segment(std::int64_t begin, std::int64_t last) {
-  const auto first = static_cast<index>(begin);
-  const auto end = static_cast<index>(last + 1);
+  const auto first = static_cast<index_t>(begin);
+  const auto end = static_cast<index_t>(last + 1);
   return {first, end, end, first, end, end - 1};
 }
 
@@ -99,8 +99,8 @@ inline std::optional<segment> next_segment(const zoomr::thoughts& by, const text
     if (split + 1 < last && wanted) cue_begin = split + 1, cue_end = last;
   }
   if (cue_begin >= cue_end) cue_begin = begin, cue_end = end;
-  return segment{static_cast<index>(begin),     static_cast<index>(split),   static_cast<index>(end),
-                 static_cast<index>(cue_begin), static_cast<index>(cue_end), static_cast<index>(closed_at)};
+  return segment{static_cast<index_t>(begin),     static_cast<index_t>(split),   static_cast<index_t>(end),
+                 static_cast<index_t>(cue_begin), static_cast<index_t>(cue_end), static_cast<index_t>(closed_at)};
 }
 
 /// All segments of the text that are closed by its last token.

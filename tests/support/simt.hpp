@@ -21,6 +21,7 @@
 #include <support/simt/meeting.hpp>
 #include <support/simt/shared.hpp>
 #include <support/simt/streams.hpp>
+#include <support/simt/warp.hpp>
 
 #include <cmath>  // std::exp2
 

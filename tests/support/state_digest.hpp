@@ -17,11 +17,11 @@ inline namespace v0 {
 /// Lets tests look into a cache.
 struct inspection {
   template <class Policy, class T>
-  static cache_core<Policy, T>& core(kv_cache<Policy, T>& of) {
+  static detail::cache_core<Policy, T>& core(kv_cache<Policy, T>& of) {
     return *of.core_;
   }
-  static const std::vector<index>& words(const selection_log& log) { return log.words_; }
-  static bool dropped(const selection_log& log) { return log.dropped_; }
+  static const std::vector<index_t>& words(const detail::selection_log& log) { return log.words_; }
+  static bool dropped(const detail::selection_log& log) { return log.dropped_; }
 };
 
 }  // namespace v0
@@ -35,16 +35,16 @@ namespace zoomr_test {
 /// where each token chooses for itself the choice of the last one; and memory that holds nothing yet.
 struct state_digest {
   enum part {
-    tokens,      // classes, the end of the prompt, what can be undone
+    tokens,      // classes, the end of the prompt, what can be rolled back
     segments,    // and the segmenter's states
     pages,       // the page table
     details,     // keys and values of all committed slots
     summaries,   // of all closed segments
-    kept,        // positions that each lane has kept
+    kept,        // positions that each KV lane has kept
     attention,   // sums that are carried
-    remembered,  // queries that retention will observe
+    remembered,  // queries that eviction will observe
     query_sums,  // as far as a rollback can reach
-    in_force,    // the selection that stays in force
+    in_force,    // the selection that stays active
     log,         // of selections
     accounts,    // statistics of committed tokens, bytes in use
     free_pages,  // of the pool, for all sequences
@@ -75,12 +75,12 @@ class digesting {
   digesting(zoomr::kv_cache<Policy, T>& cache, zoomr::sequence seq)
       : core_(zoomr::inspection::core(cache)), state_(core_.states[static_cast<std::size_t>(seq.id)]) {}
 
-  /// Summaries that a failed commit has left to be renewed are renewed. Pages of a tiered store are reached, so that
-  /// others may lie on the device afterwards.
+  /// Summaries that a failed commit has left to be renewed are renewed. Pages of a tiered placement are reached, so
+  /// that others may lie on the device afterwards.
   /// @throws zoomr::error(storage) if these do not come
   state_digest made() {
-    zoomr::renew_summaries(core_, state_);
-    tokens(), segments(), pages(), details(), summaries(), retention(), query_sums(), selections();
+    zoomr::detail::renew_summaries(core_, state_);
+    tokens(), segments(), pages(), details(), summaries(), eviction(), query_sums(), selections();
     const zoomr::memory_use use = core_.bytes_in_use(state_);
     at_ = state_digest::accounts;
     add(state_.stats.prompt_tokens), add(state_.stats.tokens);
@@ -91,7 +91,7 @@ class digesting {
   }
 
  private:
-  using index = zoomr::index;
+  using index_t = zoomr::index_t;
 
   template <class Value>
   void add(const Value& value) {
@@ -120,8 +120,8 @@ class digesting {
 
   void tokens() {
     at_ = state_digest::tokens;
-    add(state_.open), add(state_.prompt_end), add(state_.undo_floor), add(state_.observed_end);
-    add(state_.keeping), add(state_.evicted_pages);
+    add(state_.open), add(state_.prompt_end), add(state_.rollback_floor), add(state_.observed_end);
+    add(state_.kept_each.pending), add(state_.freed_pages);
     add(state_.tokens()), add_all(state_.classes.data(), state_.tokens());
   }
   void segments() {
@@ -132,15 +132,15 @@ class digesting {
   }
   void pages() {
     at_ = state_digest::pages;
-    const auto count = static_cast<index>(state_.pages.size());
+    const auto count = static_cast<index_t>(state_.pages.size());
     add(count), add_all(state_.pages.data(), count);
   }
   void details() {
     at_ = state_digest::details;
     const zoomr::shape& model = core_.sizes.model;
-    for (index lane = 0; lane < model.lanes(); ++lane) {
-      const auto keys = core_.lane(state_, lane / model.kv_heads, lane % model.kv_heads);
-      for (index slot = 0; slot < state_.slots(); ++slot) {
+    for (index_t kv_lane = 0; kv_lane < model.kv_lanes(); ++kv_lane) {
+      const auto keys = core_.kv_lane(state_, kv_lane / model.kv_heads, kv_lane % model.kv_heads);
+      for (index_t slot = 0; slot < state_.slots(); ++slot) {
         if (state_.pages[static_cast<std::size_t>(slot / zoomr::page_tokens)] < 0) continue;
         const T* key = keys.key(slot);
         add_all(key, model.head_dim), add_all(key + keys.value_offset, model.head_dim);
@@ -149,63 +149,63 @@ class digesting {
   }
   void summaries() {
     at_ = state_digest::summaries;
-    constexpr bool observes = decltype(Policy::retain)::observes;
+    constexpr bool observes = decltype(Policy::evict)::observes;
     if (!Policy::selects || (observes && state_.in_prompt())) return;  // none are made, or not yet
     const std::int64_t each = core_.sizes.segment_summary();
-    for (index lane = 0; lane < core_.sizes.model.lanes(); ++lane) {
-      add_all(state_.summaries.data() + std::int64_t{lane} * core_.sizes.most_segments * each,
+    for (index_t kv_lane = 0; kv_lane < core_.sizes.model.kv_lanes(); ++kv_lane) {
+      add_all(state_.summaries.data() + std::int64_t{kv_lane} * core_.sizes.most_segments * each,
               state_.segment_count() * each);
     }
   }
 
-  // The last time that tokens were given up, or would have been.
-  index last_time() const {
+  // The last time that tokens were evicted, or would have been.
+  index_t last_time() const {
     if (state_.in_prompt()) return core_.policy.zone.prompt ? 0 : state_.tokens();
-    if constexpr (decltype(Policy::retain)::observes) {
-      if constexpr (decltype(Policy::retain)::while_decoding) {
-        return state_.tokens() - (state_.tokens() - state_.prompt_end) % core_.policy.retain.every;
+    if constexpr (decltype(Policy::evict)::observes) {
+      if constexpr (decltype(Policy::evict)::while_decoding) {
+        return state_.tokens() - (state_.tokens() - state_.prompt_end) % core_.policy.evict.every;
       }
     }
     return state_.prompt_end;
   }
-  void retention() {
+  void eviction() {
     const zoomr::shape& model = core_.sizes.model;
     at_ = state_digest::kept;
-    add(state_.kept_each), add(state_.compacted_end);
-    for (index lane = 0; lane < model.lanes(); ++lane) {
-      add_all(state_.kept_positions(lane, state_.kept_each).data(), state_.kept_each);
+    add(state_.kept_each.committed), add(state_.compacted_end);
+    for (index_t kv_lane = 0; kv_lane < model.kv_lanes(); ++kv_lane) {
+      add_all(state_.kept_positions(kv_lane, state_.kept_each.committed).data(), state_.kept_each.committed);
     }
     at_ = state_digest::attention;
-    for (index row = 0; core_.sizes.carried > 0 && row < model.layers * model.heads; ++row) {
-      add_all(state_.received.data() + std::int64_t{row} * core_.sizes.carried, state_.slot_end(last_time()));
+    for (index_t row = 0; core_.sizes.carried > 0 && row < model.layers * model.heads; ++row) {
+      add_all(state_.received.committed.data() + std::int64_t{row} * core_.sizes.carried, state_.slot_end(last_time()));
     }
     at_ = state_digest::remembered;
     if (core_.sizes.remembered > 0 && state_.in_prompt()) {
       add(state_.queries_from);
       add_records(state_.prompted, state_.queries_from, 0, 1);
     }
-    if constexpr (decltype(Policy::retain)::observes) {
-      if constexpr (decltype(Policy::retain)::while_decoding) {
+    if constexpr (decltype(Policy::evict)::observes) {
+      if constexpr (decltype(Policy::evict)::while_decoding) {
         if (core_.sizes.noted == 0 || state_.in_prompt()) return;
-        const index next_time = last_time() + core_.policy.retain.every;
+        const index_t next_time = last_time() + core_.policy.evict.every;
         add_records(state_.noted, std::max(last_time(), next_time - core_.sizes.noted), 0, 1);
       }
     }
   }
   void query_sums() {
     at_ = state_digest::query_sums;
-    const index parts = core_.sizes.query_parts;
+    const index_t parts = core_.sizes.query_parts;
     if (parts == 0 || state_.in_prompt()) return;
-    const index first = std::max(state_.undo_floor - 1, state_.tokens() - core_.sizes.records);
+    const index_t first = std::max(state_.rollback_floor - 1, state_.tokens() - core_.sizes.records);
     add_records(state_.queries, std::max(first, state_.prompt_end), 0, parts);
-    const index asked =
-        parts - (zoomr::layout<Policy>::drifts(core_.policy) ? 1 : 0);  // the query that has chosen last
+    const index_t asked =
+        parts - (zoomr::detail::layout<Policy>::drifts(core_.policy) ? 1 : 0);  // the query that has chosen last
     if (first < state_.prompt_end) add_record(state_.queries, state_.prompt_end - 1, asked, parts);
   }
-  void add_records(zoomr::query_memory& of, index first, index part, index parts) {
-    for (index position = first; position < state_.tokens(); ++position) add_record(of, position, part, parts);
+  void add_records(zoomr::detail::query_memory& of, index_t first, index_t part, index_t parts) {
+    for (index_t position = first; position < state_.tokens(); ++position) add_record(of, position, part, parts);
   }
-  void add_record(zoomr::query_memory& of, index position, index part, index parts) {
+  void add_record(zoomr::detail::query_memory& of, index_t position, index_t part, index_t parts) {
     const zoomr::shape& model = core_.sizes.model;
     for (; part < parts; ++part) {
       add_all(of.at(position, part, 0).data(), std::int64_t{model.layers} * model.heads * model.head_dim);
@@ -215,19 +215,19 @@ class digesting {
   void selections() {
     at_ = state_digest::in_force;
     if (!core_.persists()) return;
-    for (index r = 0; r < state_.in_force.rows(); ++r) {
-      const zoomr::selection_row& row = state_.in_force.row(r);
+    for (index_t r = 0; r < state_.active_selection.rows(); ++r) {
+      const zoomr::selection_row& row = state_.active_selection.row(r);
       add(row.cut_segment), add(row.cut_tokens), add(row.levels.size());
       add_all(row.levels.data(), row.levels.size());
     }
     at_ = state_digest::log;
-    const std::vector<index>& words = zoomr::inspection::words(state_.log);
+    const std::vector<index_t>& words = zoomr::inspection::words(state_.log);
     add(zoomr::inspection::dropped(state_.log)), add(words.size());
     add_all(words.data(), static_cast<std::int64_t>(words.size()));
   }
 
-  zoomr::cache_core<Policy, T>& core_;
-  zoomr::sequence_state<Policy>& state_;
+  zoomr::detail::cache_core<Policy, T>& core_;
+  zoomr::detail::sequence_state<Policy>& state_;
   state_digest made_;
   std::size_t at_ = 0;
 };

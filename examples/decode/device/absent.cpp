@@ -6,7 +6,7 @@ namespace decode::device {
 
 void expect_present() { fail("--device cuda: this build has no CUDA; configure with -DZOOMR_CUDA=ON"); }
 
-std::unique_ptr<engine> load(const std::filesystem::path&, const model_config&, index) {
+std::unique_ptr<engine> load(const std::filesystem::path&, const model_config&, index_t) {
   expect_present();
   return nullptr;
 }

@@ -7,7 +7,7 @@ namespace {
 
 class cuda_engine : public engine {
  public:
-  cuda_engine(const model_config& config, const model_weights& weights, index tokens)
+  cuda_engine(const model_config& config, const model_weights& weights, index_t tokens)
       : net_(config, weights, tokens, chunk), tokens_(tokens) {}
 
   std::unique_ptr<decoder> open(const policy_choice& choice, std::span<const zoomr::token_class> classes,
@@ -17,9 +17,9 @@ class cuda_engine : public engine {
   }
 
  private:
-  static constexpr index chunk = 256;  // as on the host
+  static constexpr index_t chunk = 256;  // as on the host
   device_model net_;
-  index tokens_;
+  index_t tokens_;
 };
 
 }  // namespace
@@ -29,10 +29,10 @@ void expect_present() {
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) fail("--device cuda: there is no CUDA device here");
 }
 
-std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index tokens) {
+std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index_t tokens) {
   expect_present();
-  const auto group = static_cast<index>(config.heads / config.kv_heads);
-  if (!with_shape(static_cast<index>(config.head_dim), group, [](auto) {}))
+  const auto group = static_cast<index_t>(config.heads / config.kv_heads);
+  if (!with_shape(static_cast<index_t>(config.head_dim), group, [](auto) {}))
     fail("--device cuda: this model has ", group, " heads of ", config.head_dim, " dimensions to a KV head; known are ",
          shapes);
   return std::make_unique<cuda_engine>(config, read_weights(directory, config), tokens);

@@ -5,9 +5,9 @@
 
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/statistics.hpp>
-#include <zoomr/concepts.hpp>
-#include <zoomr/taking.hpp>
-#include <zoomr/tier/tiered_pool.hpp>
+#include <zoomr/paging/tiered_pool.hpp>
+#include <zoomr/policy/concepts.hpp>
+#include <zoomr/policy/take_best.hpp>
 
 #include <filesystem>  // std::filesystem::path
 #include <functional>  // std::function
@@ -23,12 +23,12 @@ namespace decode::device {
 /// Where details live, if not on the device alone.
 struct details_room {
   zoomr::tier_bytes tiers;  // device: 0 if there are none; host: pinned memory, 0 for as much as is needed
-  index segments = 0;       // room in the index; 0: for as many as there are tokens
+  index_t segments = 0;     // room in the index; 0: for as many as there are tokens
 
   bool tiered() const { return tiers.device > 0; }
 };
 
-/// What the arena of a tiered store has done.
+/// What the arena of a tiered placement has done.
 struct arena_cost : zoomr::tier_statistics {
   std::int64_t far = 0;              // misses that were read where they lie
   std::int64_t prefetched_hits = 0;  // of what was prefetched
@@ -84,7 +84,7 @@ void expect_present();
 
 /// @param tokens  of the longest sequence
 /// @throws input_error for a checkpoint that cannot be used, and for a shape that the program is not compiled for
-std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index tokens);
+std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index_t tokens);
 
 /// nullptr, or the sentence that says what zoomr::device_cache does not do yet of this policy.
 template <class Policy>

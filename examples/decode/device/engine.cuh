@@ -3,17 +3,17 @@
 // compile time.
 #pragma once
 
-#include <zoomr/store/tiered.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include "session.cuh"
 
 namespace decode::device {
 
 /// A shape of attention: heads of `HeadDim` dimensions, `Group` of them to a KV head.
-template <index HeadDim, index Group>
+template <index_t HeadDim, index_t Group>
 struct attention_shape {
-  static constexpr index head_dim = HeadDim;
-  static constexpr index group = Group;
+  static constexpr index_t head_dim = HeadDim;
+  static constexpr index_t group = Group;
 };
 
 inline constexpr const char* shapes = "heads of 64 or 128 dimensions, 1, 2, 4 or 8 of them to a KV head";
@@ -22,7 +22,7 @@ inline constexpr const char* shapes = "heads of 64 or 128 dimensions, 1, 2, 4 or
 /// for all policies together.
 /// @return whether it is
 template <class Visit>
-bool with_shape(index head_dim, index group, Visit visit) {
+bool with_shape(index_t head_dim, index_t group, Visit visit) {
   bool known = false;
   const auto try_shape = [&](auto shape) {
     if (head_dim != shape.head_dim || group != shape.group) return;
@@ -44,7 +44,7 @@ bool with_shape(index head_dim, index group, Visit visit) {
 template <bool Tiered, class Policy>
 constexpr auto stored_as_asked(const Policy& policy) {
   if constexpr (Tiered) {
-    return with_store(policy, zoomr::tiered<>{});
+    return with_placement(policy, zoomr::tiered<>{});
   } else {
     return policy;
   }
@@ -54,7 +54,7 @@ constexpr auto stored_as_asked(const Policy& policy) {
 /// @tparam Tiered  details lie in pinned memory, with an arena on the device
 /// @throws input_error if the policy or the shape is not supported
 template <bool Tiered>
-std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& choice, index tokens,
+std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& choice, index_t tokens,
                                       std::span<const zoomr::token_class> classes, const details_room& room) {
   std::unique_ptr<decoder> made;
   const model_config& c = net.config();
@@ -64,7 +64,7 @@ std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& ch
     if constexpr (unsupported<policy_type>() != nullptr) {
       fail(choice.name, ": ", unsupported<policy_type>());
     } else {
-      with_shape(index(c.head_dim), index(c.heads / c.kv_heads), [&](auto shape) {
+      with_shape(index_t(c.head_dim), index_t(c.heads / c.kv_heads), [&](auto shape) {
         using session_type = device_session<policy_type, shape.head_dim, shape.group>;
         made = std::make_unique<session_type>(net, policy, tokens, classes, room);
       });
@@ -74,7 +74,7 @@ std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& ch
 }
 
 /// open_session<true>; in a file of its own, since nvcc takes as long for it as for all the rest (tiers.cu).
-std::unique_ptr<decoder> open_tiered(device_model& net, const policy_choice& choice, index tokens,
+std::unique_ptr<decoder> open_tiered(device_model& net, const policy_choice& choice, index_t tokens,
                                      std::span<const zoomr::token_class> classes, const details_room& room);
 
 }  // namespace decode::device

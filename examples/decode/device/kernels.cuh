@@ -11,51 +11,51 @@
 
 namespace decode::device {
 
-using zoomr::index;
+using zoomr::index_t;
 using zoomr::token_id;
 
-inline constexpr index block_size = 128;  // threads
-inline constexpr index block_warps = block_size / zoomr::warp_lanes;
+inline constexpr index_t block_size = 128;  // threads
+inline constexpr index_t block_warps = block_size / zoomr::warp_lanes;
 
-__device__ inline index of_block() { return static_cast<index>(blockIdx.x); }
-__device__ inline index of_thread() { return static_cast<index>(threadIdx.x); }
+__device__ inline index_t of_block() { return static_cast<index_t>(blockIdx.x); }
+__device__ inline index_t of_thread() { return static_cast<index_t>(threadIdx.x); }
 __device__ inline std::int64_t of_grid() { return std::int64_t{of_block()} * block_size + of_thread(); }
 
 /// x [T, H]: the rows of the embedding [V, H] that the tokens name. A block for each token.
 template <class Number>
-__global__ void look_up_kernel(const Number* embedding, const token_id* tokens, index hidden, Number* x) {
+__global__ void look_up_kernel(const Number* embedding, const token_id* tokens, index_t hidden, Number* x) {
   const Number* from = embedding + std::int64_t{tokens[of_block()]} * hidden;
   Number* to = x + std::int64_t{of_block()} * hidden;
-  for (index i = of_thread(); i < hidden; i += block_size) to[i] = from[i];
+  for (index_t i = of_thread(); i < hidden; i += block_size) to[i] = from[i];
 }
 
 /// RMSNorm of each row: x / sqrt(mean(x²) + ε) * weight; x, out [rows, width], which may be the same. A block for each
 /// row; each thread adds up some of the squares, then each warp, then everybody all.
 template <class Number>
-__global__ void normalize_kernel(const Number* x, const Number* weight, index width, double epsilon, Number* out) {
+__global__ void normalize_kernel(const Number* x, const Number* weight, index_t width, double epsilon, Number* out) {
   __shared__ zoomr::shared_array<double, block_warps> of_warp;
   const std::int64_t row = std::int64_t{of_block()} * width;
   double squares = 0;
-  for (index i = of_thread(); i < width; i += block_size) squares += double{x[row + i]} * x[row + i];
+  for (index_t i = of_thread(); i < width; i += block_size) squares += double{x[row + i]} * x[row + i];
   for (int apart = zoomr::warp_lanes / 2; apart > 0; apart /= 2)
     squares += __shfl_xor_sync(zoomr::all_lanes, squares, apart);
   if (of_thread() % zoomr::warp_lanes == 0) of_warp[of_thread() / zoomr::warp_lanes] = squares;
   __syncthreads();
   double all = 0;
-  for (index w = 0; w < block_warps; ++w) all += of_warp[w];
+  for (index_t w = 0; w < block_warps; ++w) all += of_warp[w];
   const double scale = 1.0 / sqrt(all / double(width) + epsilon);
-  for (index i = of_thread(); i < width; i += block_size)
+  for (index_t i = of_thread(); i < width; i += block_size)
     out[row + i] = static_cast<float>(x[row + i] * scale) * weight[i];
 }
 
 /// Turns dimensions d and d + D/2 of each head by the angle of its token; x [T, heads, D], cos and sin [positions,
 /// D/2]. A block for each token.
 template <class Number>
-__global__ void rotate_kernel(Number* x, index heads, index half, const index* positions, const Number* cosines,
+__global__ void rotate_kernel(Number* x, index_t heads, index_t half, const index_t* positions, const Number* cosines,
                               const Number* sines) {
   const std::int64_t angles = std::int64_t{positions[of_block()]} * half;
-  for (index i = of_thread(); i < heads * half; i += block_size) {
-    const index d = i % half;
+  for (index_t i = of_thread(); i < heads * half; i += block_size) {
+    const index_t d = i % half;
     Number* at = x + (std::int64_t{of_block()} * heads + i / half) * 2 * half + d;
     const Number cos = cosines[angles + d], sin = sines[angles + d];
     const Number first = at[0], second = at[half];
@@ -78,7 +78,7 @@ __global__ void add_kernel(const Number* x, std::int64_t size, Number* sum) {
 
 /// y [rows, out]: the bias [out], row by row. A thread for each number.
 template <class Number>
-__global__ void repeat_kernel(const Number* bias, index out, std::int64_t size, Number* y) {
+__global__ void repeat_kernel(const Number* bias, index_t out, std::int64_t size, Number* y) {
   if (const std::int64_t i = of_grid(); i < size) y[i] = bias[i % out];
 }
 
@@ -87,8 +87,8 @@ __global__ void repeat_kernel(const Number* bias, index out, std::int64_t size, 
 template <class Arrays>
 __global__ void count_kernel(Arrays a, std::int64_t* total) {
   std::int64_t read = 0;
-  for (index t = 0; t < a.table.counts->tokens; ++t) {
-    for (index row = 0; row < a.sizes.layer_rows && !a.table.tokens[t].prompt; ++row)
+  for (index_t t = 0; t < a.table.counts->tokens; ++t) {
+    for (index_t row = 0; row < a.sizes.layer_rows && !a.table.tokens[t].prompt; ++row)
       read += std::int64_t{a.read[a.token_row(t, row)].tokens} * (a.sizes.model.heads / a.sizes.layer_rows);
   }
   *total += read;

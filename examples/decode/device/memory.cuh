@@ -14,7 +14,7 @@
 namespace decode::device {
 
 using zoomr::byte_count;
-using zoomr::index;
+using zoomr::index_t;
 using zoomr::own_stream;  // the default stream cannot be captured
 
 #if defined(ZOOMR_SIMT)

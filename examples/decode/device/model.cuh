@@ -13,8 +13,8 @@ namespace decode::device {
 
 /// `linear` on the device.
 struct device_linear {
-  index out = 0;
-  index in = 0;
+  index_t out = 0;
+  index_t in = 0;
   device_array<float> weight;  // [out, in]
   device_array<float> bias;    // [out], or empty
 };
@@ -34,28 +34,28 @@ class device_model {
  public:
   /// @param tokens  of the longest sequence
   /// @param chunk   most tokens of one pass
-  device_model(const model_config& config, const model_weights& weights, index tokens, index chunk)
+  device_model(const model_config& config, const model_weights& weights, index_t tokens, index_t chunk)
       : config_(config), chunk_(chunk), product_(on()) {
     upload(weights);
     make_angles(tokens);
-    const auto make = [&](index width) { return device_array<float>(std::size_t(chunk) * std::size_t(width)); };
+    const auto make = [&](index_t width) { return device_array<float>(std::size_t(chunk) * std::size_t(width)); };
     for (auto* buffer : {&x_, &h_}) *buffer = make(hidden());
     for (auto* buffer : {&q_, &a_}) *buffer = make(heads() * head_dim());
     for (auto* buffer : {&k_, &v_}) *buffer = make(kv_heads() * head_dim());
     for (auto* buffer : {&gate_, &up_}) *buffer = make(intermediate());
     tokens_ = device_array<token_id>(std::size_t(chunk));
-    positions_ = device_array<index>(std::size_t(chunk));
+    positions_ = device_array<index_t>(std::size_t(chunk));
     logits_ = device_array<float>(config.vocab);
   }
 
   const model_config& config() const { return config_; }
-  index chunk() const { return chunk_; }
+  index_t chunk() const { return chunk_; }
   zoomr::stream on() const { return stream_.get(); }
 
   /// Where a pass finds its tokens and leaves its logits.
-  token_id* tokens() const { return tokens_.data(); }     // [T]
-  index* positions() const { return positions_.data(); }  // [T]
-  const float* logits() const { return logits_.data(); }  // [V]  of the last token
+  token_id* tokens() const { return tokens_.data(); }       // [T]
+  index_t* positions() const { return positions_.data(); }  // [T]
+  const float* logits() const { return logits_.data(); }    // [V]  of the last token
 
   /// Enqueues one pass over the first `count` of `tokens()` at `positions()`.
   ///
@@ -63,10 +63,10 @@ class device_model {
   ///                step.append(layer, k, v)    k, v [T, G, D]
   ///                step.attend(layer, q, out)  q, out [T, N, D]; not yet scaled by 1/√D
   template <class Step>
-  void forward(Step& step, index count) const {
+  void forward(Step& step, index_t count) const {
     enqueue(count, look_up_kernel<float>, embedding_.data(), tokens(), hidden(), x_.data());  // x [T, H]
 
-    for (index layer = 0; layer < static_cast<index>(layers_.size()); ++layer) {
+    for (index_t layer = 0; layer < static_cast<index_t>(layers_.size()); ++layer) {
       const device_layer& w = layers_[static_cast<std::size_t>(layer)];
       normalize(x_.data(), count, w.attention_norm, h_.data());  // h [T, H]
       multiply(h_.data(), count, w.q, q_.data());                // q [T, N, D]
@@ -96,18 +96,18 @@ class device_model {
   }
 
  private:
-  index hidden() const { return static_cast<index>(config_.hidden); }
-  index intermediate() const { return static_cast<index>(config_.intermediate); }
-  index heads() const { return static_cast<index>(config_.heads); }
-  index kv_heads() const { return static_cast<index>(config_.kv_heads); }
-  index head_dim() const { return static_cast<index>(config_.head_dim); }
-  index vocab() const { return static_cast<index>(config_.vocab); }
-  static std::int64_t size(index rows, index width) { return std::int64_t{rows} * width; }
+  index_t hidden() const { return static_cast<index_t>(config_.hidden); }
+  index_t intermediate() const { return static_cast<index_t>(config_.intermediate); }
+  index_t heads() const { return static_cast<index_t>(config_.heads); }
+  index_t kv_heads() const { return static_cast<index_t>(config_.kv_heads); }
+  index_t head_dim() const { return static_cast<index_t>(config_.head_dim); }
+  index_t vocab() const { return static_cast<index_t>(config_.vocab); }
+  static std::int64_t size(index_t rows, index_t width) { return std::int64_t{rows} * width; }
 
   void upload(const model_weights& from) {
     const auto copy = [&](const std::vector<float>& values) { return device_array<float>(values, on()); };
     const auto map = [&](const linear& l) {
-      return device_linear{index(l.out), index(l.in), copy(l.weight), copy(l.bias)};
+      return device_linear{index_t(l.out), index_t(l.in), copy(l.weight), copy(l.bias)};
     };
     embedding_ = copy(from.embedding);
     for (const layer_weights& w : from.layers)
@@ -118,10 +118,10 @@ class device_model {
   }
 
   // The angles of all positions, once for all passes; by the host, so that they are the host's.
-  void make_angles(index tokens) {
+  void make_angles(index_t tokens) {
     std::vector<float> cosines, sines;
     const std::vector<double> frequencies = rope_frequencies(config_);
-    for (index position = 0; position < tokens; ++position)
+    for (index_t position = 0; position < tokens; ++position)
       for (const double frequency : frequencies) {
         cosines.push_back(static_cast<float>(std::cos(position * frequency)));
         sines.push_back(static_cast<float>(std::sin(position * frequency)));
@@ -132,33 +132,33 @@ class device_model {
 
   // A kernel with so many blocks.
   template <class... Parameters, class... Arguments>
-  void enqueue(index blocks, void (*kernel)(Parameters...), Arguments... arguments) const {
+  void enqueue(index_t blocks, void (*kernel)(Parameters...), Arguments... arguments) const {
     zoomr::launch({dim3(static_cast<unsigned>(blocks)), dim3(block_size)}, on(), kernel, arguments...);
   }
   // A kernel with so many threads.
   template <class... Parameters, class... Arguments>
-  void each(index threads, void (*kernel)(Parameters...), Arguments... arguments) const {
+  void each(index_t threads, void (*kernel)(Parameters...), Arguments... arguments) const {
     enqueue((threads + block_size - 1) / block_size, kernel, arguments...);
   }
 
   // x, out [rows, weight.size()]
-  void normalize(const float* x, index rows, const device_array<float>& weight, float* out) const {
-    enqueue(rows, normalize_kernel<float>, x, weight.data(), static_cast<index>(weight.size()), config_.norm_epsilon,
+  void normalize(const float* x, index_t rows, const device_array<float>& weight, float* out) const {
+    enqueue(rows, normalize_kernel<float>, x, weight.data(), static_cast<index_t>(weight.size()), config_.norm_epsilon,
             out);
   }
 
   // y [rows, out] = x [rows, in] · Wᵀ + b, with W [out, in], b [out]
-  void multiply(const float* x, index rows, const device_linear& l, float* y) const {
+  void multiply(const float* x, index_t rows, const device_linear& l, float* y) const {
     if (!l.bias.empty()) each(rows * l.out, repeat_kernel<float>, l.bias.data(), l.out, size(rows, l.out), y);
     device::multiply(product_, x, rows, l.weight.data(), l.out, l.in, l.bias.empty() ? 0.0f : 1.0f, y);
   }
 
-  void rotate(float* x, index count, index heads) const {
+  void rotate(float* x, index_t count, index_t heads) const {
     enqueue(count, rotate_kernel<float>, x, heads, head_dim() / 2, positions(), cos_.data(), sin_.data());
   }
 
   template <class Step>
-  void attend(Step& step, index layer, index count) const {
+  void attend(Step& step, index_t layer, index_t count) const {
     const zoomr::extents<3> of_queries{{count, heads(), head_dim()}};
     const zoomr::extents<3> of_keys{{count, kv_heads(), head_dim()}};
     step.append(layer, zoomr::view<const float, 3>(k_.data(), of_keys),
@@ -168,7 +168,7 @@ class device_model {
   }
 
   model_config config_;
-  index chunk_;
+  index_t chunk_;
   own_stream stream_;
   blas product_;
   device_array<float> embedding_;     // [V, H]
@@ -181,7 +181,7 @@ class device_model {
   device_array<float> gate_, up_;     // [T, F]
   device_array<float> logits_;        // [V]
   device_array<token_id> tokens_;     // [T]
-  device_array<index> positions_;     // [T]
+  device_array<index_t> positions_;   // [T]
 };
 
 }  // namespace decode::device

@@ -76,8 +76,8 @@ class blas {
 /// y [rows, out] = x [rows, in] · Wᵀ + beta y, with W [out, in]; all on the device, rows first. What is [a, b] here is
 /// [b, a] for BLAS, so that W is its Aᵀ and the result its [out, rows].
 /// @pre  rows > 0
-inline void multiply(const blas& with, const float* x, index rows, const float* weight, index out, index in, float beta,
-                     float* y) {
+inline void multiply(const blas& with, const float* x, index_t rows, const float* weight, index_t out, index_t in,
+                     float beta, float* y) {
   if (rows == 1)  // reads W once, and needs nothing of it but that
     with.gemv(in, out, weight, in, x, beta, y);
   else

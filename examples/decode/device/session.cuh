@@ -12,7 +12,7 @@
 
 namespace decode::device {
 
-template <class Policy, index HeadDim, index Group>
+template <class Policy, index_t HeadDim, index_t Group>
 class device_session : public decoder {
  public:
   using cache_type = zoomr::device_cache<Policy, float, HeadDim, Group>;
@@ -20,7 +20,7 @@ class device_session : public decoder {
   /// @param tokens   of the sequence, at most
   /// @param classes  [V]  must outlive the session
   /// @param room     of a policy whose store is tiered
-  device_session(device_model& net, const Policy& policy, index tokens, std::span<const zoomr::token_class> classes,
+  device_session(device_model& net, const Policy& policy, index_t tokens, std::span<const zoomr::token_class> classes,
                  const details_room& room = {})
       : net_(net),
         limits_(limits(net, tokens, classes, room)),
@@ -61,12 +61,12 @@ class device_session : public decoder {
     }
     const auto& sizes = cache_.arrays().sizes;
     const auto four = static_cast<byte_count>(sizeof(float));
-    const auto number_bytes = static_cast<byte_count>(sizeof(typename zoomr::layout<Policy>::number));
+    const auto number_bytes = static_cast<byte_count>(sizeof(typename zoomr::detail::layout<Policy>::number));
     const byte_count block = sizes.page_numbers() * four;
     made.reserved.details =
         (tiered ? std::int64_t{sizes.arena_slots} : std::int64_t{model.layers} * sizes.pages) * block;
     made.reserved.host = host_bytes_;
-    made.reserved.summaries = std::int64_t{model.lanes()} * sizes.segments * sizes.summary_numbers * number_bytes;
+    made.reserved.summaries = std::int64_t{model.kv_lanes()} * sizes.segments * sizes.summary_numbers * number_bytes;
     made.reserved.metadata = bytes_ - made.reserved.details - made.reserved.summaries;
     if constexpr (tiered) made.arena = arena(block);
     return made;
@@ -76,19 +76,19 @@ class device_session : public decoder {
   zoomr::sequence sequence() const { return sequence_; }
 
  private:
-  static constexpr bool tiered = zoomr::tiered_store<decltype(Policy::store)>;
+  static constexpr bool tiered = zoomr::tiered_placement<decltype(Policy::placement)>;
 
   // What the model's forward pass sees of a step.
   struct layers_of_step {
     typename cache_type::step_type& step;
     device_session& session;
-    index pass;  // 0: first, 1: second
+    index_t pass;  // 0: first, 1: second
     bool counts;
 
-    void append(index layer, zoomr::view<const float, 3> keys, zoomr::view<const float, 3> values) {
+    void append(index_t layer, zoomr::view<const float, 3> keys, zoomr::view<const float, 3> values) {
       step.append(layer, keys, values, session.net_.on());
     }
-    void attend(index layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
+    void attend(index_t layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
       step.attend(layer, queries, out, {}, session.net_.on());
       if (!counts) return;
       auto arrays = session.cache_.arrays();
@@ -100,17 +100,17 @@ class device_session : public decoder {
 
   static zoomr::shape shape_of(const device_model& net) {
     const auto& c = net.config();
-    return {static_cast<index>(c.layers), static_cast<index>(c.heads), static_cast<index>(c.kv_heads),
-            static_cast<index>(c.head_dim)};
+    return {static_cast<index_t>(c.layers), static_cast<index_t>(c.heads), static_cast<index_t>(c.kv_heads),
+            static_cast<index_t>(c.head_dim)};
   }
 
-  static zoomr::config limits(const device_model& net, index tokens, std::span<const zoomr::token_class> classes,
+  static zoomr::config limits(const device_model& net, index_t tokens, std::span<const zoomr::token_class> classes,
                               const details_room& room) {
-    return {.sequences = 1,
-            .tokens = tokens,
-            .segments = room.segments > 0 ? room.segments : tokens,
-            .step_tokens = net.chunk(),
-            .draft_tokens = 1,
+    return {.max_sequences = 1,
+            .max_tokens = tokens,
+            .max_segments = room.segments > 0 ? room.segments : tokens,
+            .max_batched_tokens = net.chunk(),
+            .max_draft_tokens = 1,
             .tiers = room.tiers,
             .classes = classes};
   }
@@ -134,11 +134,11 @@ class device_session : public decoder {
   // token. It ends with the only time that the host waits.
   void pass(std::span<const token_id> ids, bool prompt_ends) {
     const bool decodes = !cache_.in_prompt(sequence_);
-    const index first = cache_.tokens(sequence_);
+    const index_t first = cache_.tokens(sequence_);
     auto step = cache_.begin(sequence_, ids, prompt_ends, decodes);
-    const auto count = static_cast<index>(ids.size());
+    const auto count = static_cast<index_t>(ids.size());
     std::copy(ids.begin(), ids.end(), ids_.get().begin());
-    for (index t = 0; t < count; ++t) positions_.get()[static_cast<std::size_t>(t)] = first + t;
+    for (index_t t = 0; t < count; ++t) positions_.get()[static_cast<std::size_t>(t)] = first + t;
     step.upload(net_.on());  // no part of a graph
     if (decodes) {
       first_pass_([&] { enqueue_first(step, 1, true); }, net_.on());
@@ -146,7 +146,7 @@ class device_session : public decoder {
     } else {
       enqueue_first(step, count, false);
     }
-    if (step.again(count)) {  // the same token: its id and position are on the device
+    if (step.needs_second_pass(count)) {  // the same token: its id and position are on the device
       step.upload(net_.on());
       second_pass_([&] { enqueue_second(step); }, net_.on());
       cost_.passes += 1;
@@ -157,8 +157,8 @@ class device_session : public decoder {
     (decodes ? cost_.tokens : cost_.prompt_tokens) += count;
   }
 
-  void enqueue_first(typename cache_type::step_type& step, index count, bool decodes) {
-    const auto bytes = static_cast<byte_count>(sizeof(index)) * count;
+  void enqueue_first(typename cache_type::step_type& step, index_t count, bool decodes) {
+    const auto bytes = static_cast<byte_count>(sizeof(index_t)) * count;
     zoomr::copy_to_device(net_.tokens(), ids_.get().data(), bytes, net_.on());
     zoomr::copy_to_device(net_.positions(), positions_.get().data(), bytes, net_.on());
     step.start(net_.on());
@@ -176,14 +176,14 @@ class device_session : public decoder {
   byte_count bytes_;                 // of the cache on the device
   byte_count host_bytes_;            // and under it
   device_array<std::byte> memory_;   // its own
-  pinned_array<std::byte> details_;  // of a tiered store
+  pinned_array<std::byte> details_;  // of a tiered placement
   cache_type cache_;
   zoomr::sequence sequence_;
   replayed first_pass_, second_pass_;
   run_cost cost_;
   device_array<std::int64_t> attended_;  // [1]  after the prompt, summed over query heads, layers and passes
   pinned_array<token_id> ids_;           // [chunk]
-  pinned_array<index> positions_;        // [chunk]
+  pinned_array<index_t> positions_;      // [chunk]
   pinned_array<float> logits_;           // [V]
 };
 

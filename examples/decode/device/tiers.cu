@@ -4,7 +4,7 @@
 
 namespace decode::device {
 
-std::unique_ptr<decoder> open_tiered(device_model& net, const policy_choice& choice, index tokens,
+std::unique_ptr<decoder> open_tiered(device_model& net, const policy_choice& choice, index_t tokens,
                                      std::span<const zoomr::token_class> classes, const details_room& room) {
   return open_session<true>(net, choice, tokens, classes, room);
 }

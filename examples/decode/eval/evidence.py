@@ -23,7 +23,7 @@ RESULTS = os.path.join(ROOT, "docs/results")
 BEST = "zoomr_focus"
 TIMINGS = ["zoomr_one_pass", "zoomr_second_pass"]          # when a vote takes effect, the paper leaves open
 
-ALL = "observed_attention.tokens=unlimited"                # r = infinity
+ALL = "observation_window.tokens=unlimited"                # r = infinity
 SENTENCES = "sentences.longest=12+pooled_score.over_group=max+" + ALL
 INFLLM = "infllm@96+fixed_pages.longest=32+zones.sinks=4+zones.recent=56"     # its own window is 4,096 tokens
 # For long prompts: 156 attended tokens are 1/16 of the context; @456 and @370 have the device bytes of sentence_box@156.
@@ -47,13 +47,13 @@ STUDIES = {
     "more": ("the other policies", "indexed-m", 100, 0,
              ["zoomr_second_pass", "zoomr_mass", "summary_only", "random_c", "window@360", "quest@360", "zoomr_box", "zoomr_cover"], []),
     "sweeps": ("one option at a time, plainly trained", "plain-m", 40, 0,
-               each("zoomr_one_pass", "head_votes.k", [1, 3, 4]) + each("zoomr_one_pass", "best_segments.segments", [1, 3, 4])
+               each("zoomr_one_pass", "head_votes.k", [1, 3, 4]) + each("zoomr_one_pass", "top_k.segments", [1, 3, 4])
                + ["zoomr_one_pass", "zoomr_second_pass", "zoomr_one_pass+thoughts.own_cue=true",
                   "zoomr_second_pass+thoughts.own_cue=true",
-                  "zoomr_mass", "zoomr_mass+boundaries.ask_again=false", "zoomr_mass+thoughts.own_cue=true",
-                  "zoomr_mass+thoughts.own_cue=true+best_segments.segments=1", "zoomr_box", "random_c"]
-               + each("zoomr_mass+head_mass.per=layer", "best_segments.segments", [1, 2])
-               + each(BEST, "head_mass.per", ["kv_head"]) + each(BEST, "best_segments.segments", [2, 4])
+                  "zoomr_mass", "zoomr_mass+boundaries.second_pass=false", "zoomr_mass+thoughts.own_cue=true",
+                  "zoomr_mass+thoughts.own_cue=true+top_k.segments=1", "zoomr_box", "random_c"]
+               + each("zoomr_mass+head_mass.per=layer", "top_k.segments", [1, 2])
+               + each(BEST, "head_mass.per", ["kv_head"]) + each(BEST, "top_k.segments", [2, 4])
                + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", "zoomr_follow", "zoomr_drift"]
                + each("zoomr_drift", "on_drift.cosine", [0.5]), []),
     "segments": ("the prompt as segments too", "indexed-m", 100, 0,
@@ -67,9 +67,9 @@ STUDIES = {
     "memory": ("accuracy against bytes", "indexed-m", 40, 0,
                ["full"] + [f"window@{n}" for n in (64, 128, 512, 1024)] + [f"quest@{n}" for n in (64, 128, 512)]
                + [f"sentence_kv@{n}+{SENTENCES}" for n in (96, 160, 320, 640)]
-               + each("zoomr_one_pass", "best_segments.segments", [1, 2, 4, 8])
-               + each("zoomr_second_pass", "best_segments.segments", [2])
-               + each("zoomr_mass", "best_segments.segments", [1, 4]) + each(BEST, "best_segments.segments", [2, 4])
+               + each("zoomr_one_pass", "top_k.segments", [1, 2, 4, 8])
+               + each("zoomr_second_pass", "top_k.segments", [2])
+               + each("zoomr_mass", "top_k.segments", [1, 4]) + each(BEST, "top_k.segments", [2, 4])
               + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + ["h2o@512", "h2o@1024", "r_kv@512", "raas@512"]
               + ["lightthinker", INFLLM, "shadowkv@256"], []),
     "turns": ("long prompts: the trace is the prompt, questions come one by one", "plain-m", 100, 0,
@@ -200,8 +200,8 @@ WORDS = [(INFLLM[len("infllm@96"):], ", blocks of 32, window 56"),
          ("+sentences.longest=", ", sentences ≤ "), ("+fixed_pages.longest=", ", pages of "),
          ("+pooled_score.per=layer+pooled_score.over_group=mean", ", mean of the layer's heads"),
          ("+zones.dense_layers=0", ""),
-         ("+boundaries.ask_again=true", ", asked again"), ("+boundaries.ask_again=false", ", not asked again"),
-         ("+thoughts.own_cue=true", ", by own keys"), ("+head_votes.k=", ", k = "), ("+best_segments.segments=", ", c = "),
+         ("+boundaries.second_pass=true", ", asked again"), ("+boundaries.second_pass=false", ", not asked again"),
+         ("+thoughts.own_cue=true", ", by own keys"), ("+head_votes.k=", ", k = "), ("+top_k.segments=", ", c = "),
          ("+head_mass.per=layer", ", each layer alone"), ("+head_mass.per=kv_head", ", each KV head alone"),
          ("+on_drift.cosine=", ", cosine "), ("+zones.recent=", ", window "), ("+zones.prompt=false", ", prompt as segments"), ("+zones.open=", ", open ")]
 

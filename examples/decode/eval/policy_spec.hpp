@@ -22,10 +22,10 @@ inline policy_choice read_policy(const std::string& spec) {
   }
   if (const std::size_t at = choice.name.find('@'); at != std::string::npos) {
     const std::string budget = choice.name.substr(at + 1);
-    const auto tokens = whole_number<index>(budget, 1, zoomr::unlimited);
+    const auto tokens = whole_number<index_t>(budget, 1, zoomr::unlimited);
     if (!tokens) {
       fail("--policies ", spec, ": after @ there must be a budget, which ",
-           wrong_number(budget, index{1}, zoomr::unlimited));
+           wrong_number(budget, index_t{1}, zoomr::unlimited));
     }
     choice.budget = *tokens;
     choice.name.resize(at);

@@ -3,20 +3,20 @@
 // nothing, and a segmenter whose summaries never see their thoughts. They show what a component of one's own takes.
 #pragma once
 
-#include <zoomr/policies/zoomr.hpp>
-#include <zoomr/refresh/on_drift.hpp>
-#include <zoomr/score/box_bound.hpp>
-#include <zoomr/select/cover_mass.hpp>
-#include <zoomr/summarize/key_box.hpp>
+#include <zoomr/policy/refresh/on_drift.hpp>
+#include <zoomr/policy/score/box_bound.hpp>
+#include <zoomr/policy/select/top_p.hpp>
+#include <zoomr/policy/summarize/key_box.hpp>
+#include <zoomr/presets/zoomr_thoughts.hpp>
 
 #include <vector>  // std::vector
 
 namespace decode::ledger {
 
-using zoomr::index;
+using zoomr::index_t;
 
 /// Which segment each position of each sequence needs, or -1: [sequences][positions].
-using needs = std::vector<std::vector<index>>;
+using needs = std::vector<std::vector<index_t>>;
 
 /// Takes the one segment that is needed.
 struct oracle {
@@ -27,7 +27,7 @@ struct oracle {
 
   void choose(zoomr::best_first&, const zoomr::selection_input& input, zoomr::selection_row& row) const {
     const auto& of = (*needed)[static_cast<std::size_t>(input.sequence)];
-    const index id = of[static_cast<std::size_t>(input.position)];
+    const index_t id = of[static_cast<std::size_t>(input.position)];
     if (id >= 0 && id < input.tokens.size() && input.tokens[id] > 0) row.take(id);
   }
   static constexpr void each_field(auto&, auto) {}
@@ -39,17 +39,17 @@ struct random_segments {
   using role = zoomr::role::selector;
   static constexpr const char* name = "random_segments";
 
-  index segments = 2;
+  index_t segments = 2;
   std::uint64_t seed = 1;
 
   void choose(zoomr::best_first&, const zoomr::selection_input& input, zoomr::selection_row& row) const {
-    std::vector<index> eligible;
-    for (index id = 0; id < input.tokens.size(); ++id) {
+    std::vector<index_t> eligible;
+    for (index_t id = 0; id < input.tokens.size(); ++id) {
       if (input.tokens[id] > 0) eligible.push_back(id);
     }
     std::uint64_t bits = seed * 1000003 + static_cast<std::uint64_t>(input.sequence) * 65537 +
                          static_cast<std::uint64_t>(input.position);
-    for (index taken = 0; taken < segments && !eligible.empty(); ++taken) {
+    for (index_t taken = 0; taken < segments && !eligible.empty(); ++taken) {
       bits += 0x9e3779b97f4a7c15u;  // splitmix64
       std::uint64_t z = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
       z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -67,13 +67,13 @@ struct thoughts_apart {
   using role = zoomr::role::segmenter;
   static constexpr const char* name = "thoughts_apart";
   struct state {
-    index begin = 0;
+    index_t begin = 0;
     friend constexpr bool operator==(const state&, const state&) = default;
   };
 
-  index longest = 4096;
+  index_t longest = 4096;
 
-  constexpr void feed(state& open, zoomr::token_class classes, index position, zoomr::closings& out) const {
+  constexpr void feed(state& open, zoomr::token_class classes, index_t position, zoomr::closings& out) const {
     if (has(classes, zoomr::token_class::summary_begin) && open.begin < position) {
       out.add({open.begin, position, position, open.begin, position, position});
       open.begin = position;
@@ -83,11 +83,11 @@ struct thoughts_apart {
     out.add({open.begin, summary_ends ? open.begin : position + 1, position + 1, open.begin, position + 1, position});
     open.begin = position + 1;
   }
-  constexpr void end_of_prompt(state& open, index position, zoomr::closings& out) const {
+  constexpr void end_of_prompt(state& open, index_t position, zoomr::closings& out) const {
     if (open.begin <= position) out.add({open.begin, position + 1, position + 1, open.begin, position + 1, position});
     open.begin = position + 1;
   }
-  constexpr index open_begin(const state& open) const { return open.begin; }
+  constexpr index_t open_begin(const state& open) const { return open.begin; }
   static constexpr void each_field(auto& self, auto visit) { visit("longest", self.longest); }
   friend constexpr bool operator==(const thoughts_apart&, const thoughts_apart&) = default;
 };
@@ -98,20 +98,20 @@ inline constexpr auto summaries_apart =
 
 /// Thoughts found by the smallest and largest keys of their cue, instead of the mean.
 inline constexpr auto zoomr_box = zoomr::compose(
-    zoomr::thoughts{}, zoomr::key_box{}, zoomr::box_bound{}, zoomr::head_mass{}, zoomr::best_segments{.segments = 2},
-    zoomr::boundaries{.ask_again = true}, zoomr::policies::thought_zones, zoomr::details_on_host{});
+    zoomr::thoughts{}, zoomr::key_box{}, zoomr::box_bound{}, zoomr::head_mass{}, zoomr::top_k{.segments = 2},
+    zoomr::boundaries{.second_pass = true}, zoomr::presets::thought_zones, zoomr::placement{.details_on_host = true});
 
 /// `zoomr_focus`, choosing anew when the query has turned away.
 inline constexpr auto zoomr_drift =
     zoomr::compose(zoomr::thoughts{.own_cue = true}, zoomr::key_mean{}, zoomr::mean_dot{},
-                   zoomr::head_mass{.per = zoomr::scope::layer}, zoomr::best_segments{.segments = 1}, zoomr::on_drift{},
-                   zoomr::policies::thought_zones, zoomr::details_on_host{});
+                   zoomr::head_mass{.per = zoomr::scope::layer}, zoomr::top_k{.segments = 1}, zoomr::on_drift{},
+                   zoomr::presets::thought_zones, zoomr::placement{.details_on_host = true});
 
 /// A preset with another selector.
 template <class Policy, class Selector>
 constexpr auto with_selector(const Policy& p, Selector selector) {
-  return zoomr::compose(p.segment, p.retain, p.summarize, p.ask, p.score, p.agree, selector, p.refresh, p.zone,
-                        p.store);
+  return zoomr::compose(p.segment, p.evict, p.summarize, p.query, p.score, p.aggregate, selector, p.refresh, p.zone,
+                        p.placement);
 }
 
 }  // namespace decode::ledger

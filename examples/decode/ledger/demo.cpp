@@ -11,8 +11,8 @@
 namespace decode::ledger {
 namespace {
 
-run_choice choice_of(const options& given, const std::string& name, index matched) {
-  const index budget = of_thoughts(name) || name == "full" ? 0 : matched;
+run_choice choice_of(const options& given, const std::string& name, index_t matched) {
+  const index_t budget = of_thoughts(name) || name == "full" ? 0 : matched;
   return {name, budget, given.window, given.settings};
 }
 
@@ -30,11 +30,11 @@ void check_settings(const options& given) {
 }
 
 /// The mean that zoomr_one_pass attends to on the first problem: the budget of those that need one.
-index matched_budget(subject& on, const options& given) {
+index_t matched_budget(subject& on, const options& given) {
   if (given.budget > 0) return given.budget;
   const problem_set one(on.constants, on.words, 0, 1, given.seed);
   const outcome made = run_policy(on, one, choice_of(given, "zoomr_one_pass", 0), true, [](std::size_t) {});
-  return static_cast<index>(made.attended_mean + 0.5);
+  return static_cast<index_t>(made.attended_mean + 0.5);
 }
 
 /// Tokens, text and speed are the model's own; what else they cost is measured on the given text, the same for all
@@ -78,11 +78,11 @@ void print_zooms(const subject& on, const problem& shown, const std::string& nam
     bool found = false;
     for (const zoom_record& z : forced.zooms) {
       if (z.position != f.at) continue;
-      for (const index id : z.segments) {
-        const index r = id - forced.first_thought;
-        const bool thought = r >= 0 && r < static_cast<index>(shown.names.size());
+      for (const index_t id : z.segments) {
+        const index_t r = id - forced.first_thought;
+        const bool thought = r >= 0 && r < static_cast<index_t>(shown.names.size());
         zoomed += " " + (thought ? on.constants.names[shown.names[static_cast<std::size_t>(r)]] : "(prompt)");
-        found = found || r == static_cast<index>(f.to.source);
+        found = found || r == static_cast<index_t>(f.to.source);
       }
     }
     std::string pointer;
@@ -150,7 +150,7 @@ void run(const options& given) {
     subject on(directory, given.delimiters);
     const problem_set set(on.constants, on.words, 0, given.problems, given.seed);
     on.expect_room(set);
-    const index matched = matched_budget(on, given);
+    const index_t matched = matched_budget(on, given);
     for (const std::string& name : given.policies) {
       const run_choice choice = choice_of(given, name, matched);
       progress bar(on.checkpoint + ", " + name, 2 * set.length());

@@ -16,10 +16,11 @@ struct options {
   std::vector<std::string> policies = {
       "full",       "window",      "summary_only", "zoomr_one_pass", "zoomr_second_pass",
       "zoomr_mass", "sentence_kv", "quest",        "random_c",       "oracle"};
-  zoomr::index problems = 8;
+  zoomr::index_t problems = 8;
   std::uint64_t seed = 1;
-  zoomr::index budget = 0;  // of window, sentence_kv and quest; 0: what zoomr_one_pass attends to on the first problem
-  zoomr::index window = 24;
+  zoomr::index_t budget =
+      0;  // of window, sentence_kv and quest; 0: what zoomr_one_pass attends to on the first problem
+  zoomr::index_t window = 24;
   std::vector<std::string> settings;
   std::vector<std::string> delimiters = {";"};
   bool json = false;

@@ -24,11 +24,11 @@ struct problem_set {
   std::vector<std::vector<token_id>> ids;  // [B, L]
 
   /// Problems first ... first + count - 1 of those that `seed` makes.
-  problem_set(const task& t, const tokenizer& words, index first, index count, std::uint64_t seed,
+  problem_set(const task& t, const tokenizer& words, index_t first, index_t count, std::uint64_t seed,
               scenario what = scenario::trace) {
     generator draw(t, seed);
-    for (index b = 0; b < first; ++b) draw.draw();
-    for (index b = 0; b < count; ++b) {
+    for (index_t b = 0; b < first; ++b) draw.draw();
+    for (index_t b = 0; b < count; ++b) {
       problems.push_back(render(t, draw.draw(), what));
       ids.emplace_back();
       for (const std::string& symbol : problems.back().tokens) {
@@ -38,7 +38,7 @@ struct problem_set {
       }
     }
   }
-  index size() const { return static_cast<index>(problems.size()); }
+  index_t size() const { return static_cast<index_t>(problems.size()); }
   std::size_t length() const { return ids.front().size(); }
 };
 
@@ -67,10 +67,10 @@ struct scores {
   }
 };
 
-/// The selection in force after a sentence end of the first problem.
+/// The active selection after a sentence end of the first problem.
 struct zoom_record {
   std::size_t position = 0;
-  std::vector<index> segments;
+  std::vector<index_t> segments;
 };
 
 /// What a policy makes of the problems; the scores are those of all of them.
@@ -86,9 +86,9 @@ struct outcome : scores {
   zoomr::statistics stats;            // of the first problem
   std::vector<token_id> tokens;       // of the first problem, after the prompt
   std::vector<zoom_record> zooms;
-  index first_thought = 0;  // the segment that is the first register's thought
-  bool late = false;        // a choice serves the tokens after the one that made it
-  std::string options;      // all fields of the policy
+  index_t first_thought = 0;  // the segment that is the first register's thought
+  bool late = false;          // a choice serves the tokens after the one that made it
+  std::string options;        // all fields of the policy
 };
 
 using progress_sink = std::function<void(std::size_t tokens)>;
@@ -106,7 +106,7 @@ class evaluation {
         layout_(set.problems.front()),
         classes_(classes),
         forced_(forced),
-        run_(net, policy, set.size(), static_cast<index>(set.length()), classes, forced ? most_at_once : 1, audit),
+        run_(net, policy, set.size(), static_cast<index_t>(set.length()), classes, forced ? most_at_once : 1, audit),
         next_(set.problems.size()),
         exact_(set.problems.size(), true),
         agreed_(set.problems.size()) {
@@ -120,8 +120,8 @@ class evaluation {
     std::size_t p = layout_.prompt_length - 1;  // the logits of p are there
     read(p, 0);
     while (p + 2 < set_.length()) {
-      const index taken = step(p);
-      for (index t = 0; t < taken; ++t) read(++p, t);
+      const index_t taken = step(p);
+      for (index_t t = 0; t < taken; ++t) read(++p, t);
       passed(p + 1);
       note_zooms(p);
     }
@@ -132,20 +132,20 @@ class evaluation {
 
  private:
   void give_prompts(needs& needed) {
-    needed.assign(set_.problems.size(), std::vector<index>(set_.length(), -1));
+    needed.assign(set_.problems.size(), std::vector<index_t>(set_.length(), -1));
     for (std::size_t b = 0; b < set_.problems.size(); ++b) {
-      const auto s = static_cast<index>(b);
+      const auto s = static_cast<index_t>(b);
       run_.prompt(s, std::span(set_.ids[b]).first(layout_.prompt_length));
       out_.first_thought = 0;
       for (const zoomr::segment& of : run_.cache().segments(run_.at(s)))
-        out_.first_thought += of.begin < static_cast<index>(layout_.program_length);
+        out_.first_thought += of.begin < static_cast<index_t>(layout_.program_length);
       for (const fetch& f : set_.problems[b].fetches)
-        needed[b][f.at] = out_.first_thought + static_cast<index>(f.to.source);
+        needed[b][f.at] = out_.first_thought + static_cast<index_t>(f.to.source);
     }
   }
 
   // Passes the tokens after p: one, or if they are given all up to the next fetch, which is a step of its own.
-  index step(std::size_t p) {
+  index_t step(std::size_t p) {
     std::size_t count = 1;
     if (forced_) {
       const std::size_t stop = fetch_ < layout_.fetches.size() ? layout_.fetches[fetch_].at : set_.length() - 1;
@@ -162,11 +162,11 @@ class evaluation {
 
   // Compares what each sequence says after token p, token t of the last step, with the text, and decides what it is
   // given next.
-  void read(std::size_t p, index t) {
+  void read(std::size_t p, index_t t) {
     const bool fetched = fetch_ < layout_.fetches.size() && layout_.fetches[fetch_].at == p;
     const bool of_trace = p + 1 < layout_.trace_end || layout_.prompt_length > layout_.trace_end;
     for (std::size_t b = 0; b < next_.size(); ++b) {
-      const token_id predicted = greedy(run_.logits(static_cast<index>(b), t));
+      const token_id predicted = greedy(run_.logits(static_cast<index_t>(b), t));
       const token_id truth = set_.ids[b][p + 1];
       const bool right = predicted == truth;
       next_[b] = forced_ || !layout_.scored[p + 1] ? truth : predicted;
@@ -175,7 +175,7 @@ class evaluation {
         out_.each[b].trace.add(right);
       }
       if (fetched) add_fetch(b, set_.problems[b].fetches[fetch_], right);
-      agreed_[b] = run_.cache().stats(run_.at(static_cast<index>(b)));
+      agreed_[b] = run_.cache().stats(run_.at(static_cast<index_t>(b)));
     }
     fetch_ += fetched;
     out_.tokens.push_back(next_.front());
@@ -186,11 +186,11 @@ class evaluation {
     (f.answer ? of.answers : f.to.last ? of.coarse : of.fine).add(right);
     if (f.answer || f.to.last) return;
     if constexpr (Policy::selects) {
-      const zoomr::sequence seq = run_.at(static_cast<index>(b));
+      const zoomr::sequence seq = run_.at(static_cast<index_t>(b));
       bool found = false;
-      for (index row = 0; row < run_.cache().selection_rows(); ++row) {
+      for (index_t row = 0; row < run_.cache().selection_rows(); ++row) {
         const auto& selected = run_.cache().selected(seq, row);
-        const index id = out_.first_thought + static_cast<index>(f.to.source);
+        const index_t id = out_.first_thought + static_cast<index_t>(f.to.source);
         found = found || (id < selected.levels.size() && selected.of(id) == zoomr::level::details);
       }
       of.found.add(found);
@@ -209,7 +209,7 @@ class evaluation {
       if (!zoomr::has(classes_[static_cast<std::size_t>(passed)], zoomr::token_class::delimiter)) return;
       const auto& selected = run_.cache().selected(run_.at(0), 0);
       out_.zooms.push_back({position, {}});
-      for (index id = 0; id < selected.levels.size(); ++id) {
+      for (index_t id = 0; id < selected.levels.size(); ++id) {
         if (selected.of(id) == zoomr::level::details) out_.zooms.back().segments.push_back(id);
       }
     }
@@ -219,7 +219,7 @@ class evaluation {
     for (std::size_t b = 0; b < next_.size(); ++b) {
       out_.each[b].exact.add(exact_[b]);
       out_.add(out_.each[b]);
-      const zoomr::statistics& stats = run_.cache().stats(run_.at(static_cast<index>(b)));
+      const zoomr::statistics& stats = run_.cache().stats(run_.at(static_cast<index_t>(b)));
       out_.steps += stats.tokens;
       out_.attended_mean += stats.attended_mean(run_.cache().model()) / static_cast<double>(next_.size());
       out_.zooms_mean += static_cast<double>(stats.zooms) / static_cast<double>(next_.size());
@@ -231,7 +231,7 @@ class evaluation {
     out_.bytes = run_.cache().bytes(run_.at(0));
   }
 
-  static constexpr index most_at_once = 32;
+  static constexpr index_t most_at_once = 32;
 
   const problem_set& set_;
   const problem& layout_;

@@ -14,10 +14,10 @@ void with_run(const run_choice& choice, needs& needed, Visit visit) {
     apply(policy, choice.settings);
     visit(policy);
   };
-  if (choice.policy == "oracle") return control(with_selector(zoomr::policies::zoomr_mass, oracle{&needed}));
-  if (choice.policy == "random_c") return control(with_selector(zoomr::policies::zoomr_mass, random_segments{}));
+  if (choice.policy == "oracle") return control(with_selector(zoomr::presets::zoomr_mass, oracle{&needed}));
+  if (choice.policy == "random_c") return control(with_selector(zoomr::presets::zoomr_mass, random_segments{}));
   if (choice.policy == "zoomr_box") return control(zoomr_box);
-  if (choice.policy == "zoomr_cover") return control(with_selector(zoomr::policies::zoomr_focus, zoomr::cover_mass{}));
+  if (choice.policy == "zoomr_cover") return control(with_selector(zoomr::presets::zoomr_focus, zoomr::top_p{}));
   if (choice.policy == "zoomr_drift") return control(zoomr_drift);
   if (choice.policy == "summaries_apart") return control(summaries_apart);
   std::vector<std::string> settings = choice.settings;
@@ -28,7 +28,7 @@ void with_run(const run_choice& choice, needs& needed, Visit visit) {
 
 template <class Policy>
 bool stale(const Policy& policy) {
-  return Policy::selects && policy.agree.per == zoomr::scope::sequence && !policy.refresh.ask_again;
+  return Policy::selects && policy.aggregate.per == zoomr::scope::sequence && !policy.refresh.second_pass;
 }
 
 }  // namespace

@@ -36,10 +36,10 @@ struct subject {
 
 /// One policy as it is run: a preset or a control, and what is changed of it.
 struct run_choice {
-  std::string policy;  // a name of policy_table, or a control: oracle, random_c, zoomr_box, zoomr_cover,
-                       // zoomr_drift, summaries_apart
-  index budget = 0;    // 0: the preset's own
-  index window = 24;   // of the policies of thoughts: what is farther back must be zoomed into
+  std::string policy;   // a preset, or a control: oracle, random_c, zoomr_box, zoomr_cover,
+                        // zoomr_drift, summaries_apart
+  index_t budget = 0;   // 0: the preset's own
+  index_t window = 24;  // of the policies of thoughts: what is farther back must be zoomed into
   std::vector<std::string> settings;
   bool audit = false;  // measure the attention mass that is captured: slow
 };

@@ -17,7 +17,7 @@
 namespace decode::ledger {
 namespace {
 
-constexpr index together = 20;  // problems of a unit, in one batch
+constexpr index_t together = 20;  // problems of a unit, in one batch
 
 /// What a name of --tasks stands for.
 struct task_entry {
@@ -61,7 +61,7 @@ struct unit {
   const task_entry* what = nullptr;
   std::string policy;
   bool forced = true;
-  index first = 0, count = 0;  // problems
+  index_t first = 0, count = 0;  // problems
 };
 
 /// A row of the report.
@@ -90,15 +90,15 @@ std::vector<unit> plan(const study_options& given, const std::vector<std::string
   for (const std::string& setting : given.settings) common += setting + ",";
   common += given.audit ? " audited delimiters=" : " delimiters=";
   for (const std::string& delimiter : given.delimiters) common += delimiter + ",";
-  const index free = given.free_problems < 0 ? given.problems : std::min(given.free_problems, given.problems);
+  const index_t free = given.free_problems < 0 ? given.problems : std::min(given.free_problems, given.problems);
   std::vector<unit> all;
   for (std::size_t c = 0; c < directories.size(); ++c) {
     for (const std::string& name : given.tasks) {
       for (const std::string& policy : given.policies) {
         for (const bool forced : {true, false}) {
-          const index problems = forced ? given.problems : free;
-          for (index first = 0; first < problems; first += together) {
-            const index count = std::min(together, problems - first);
+          const index_t problems = forced ? given.problems : free;
+          for (index_t first = 0; first < problems; first += together) {
+            const index_t count = std::min(together, problems - first);
             const std::string key = directories[c] + " " + name + " " + policy + (forced ? " forced " : " free ") +
                                     std::to_string(first) + "+" + std::to_string(count) + " " + common;
             all.push_back({key, c, &task_named(name), policy, forced, first, count});
@@ -142,7 +142,7 @@ void work(const study_options& given, const std::vector<std::string>& directorie
   };
   {
     std::vector<std::jthread> others;
-    for (index job = 1; job < given.jobs; ++job) others.emplace_back(worker, false);
+    for (index_t job = 1; job < given.jobs; ++job) others.emplace_back(worker, false);
     worker(true);
   }
   if (failed) std::rethrow_exception(failed);

@@ -16,15 +16,15 @@ struct study_options {
   std::vector<std::string> policies = {"full",       "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass",
                                        "zoomr_mass", "oracle"};
   std::vector<std::string> tasks = {"trace"};
-  zoomr::index problems = 50;
-  zoomr::index free_problems = -1;  // of these, how many are also written by the model itself; -1: all
-  zoomr::index registers = 0;       // 0: the checkpoint's own size
-  zoomr::index lines = 0;
+  zoomr::index_t problems = 50;
+  zoomr::index_t free_problems = -1;  // of these, how many are also written by the model itself; -1: all
+  zoomr::index_t registers = 0;       // 0: the checkpoint's own size
+  zoomr::index_t lines = 0;
   std::uint64_t seed = 1;
-  zoomr::index window = 24;
+  zoomr::index_t window = 24;
   std::vector<std::string> settings;
   std::vector<std::string> delimiters = {";"};
-  zoomr::index jobs = 1;
+  zoomr::index_t jobs = 1;
   std::string resume;
   std::string csv;
   bool audit = false;

@@ -15,8 +15,8 @@ namespace decode::perplexity {
 struct row {
   std::string policy;
   std::string settings;  // what is changed of it
-  index budget = 0;      // 0: the preset's own
-  index context = 0;     // tokens
+  index_t budget = 0;    // 0: the preset's own
+  index_t context = 0;   // tokens
   std::string text;
   std::size_t end = 0;     // of the passage in its text, in tokens
   std::size_t tokens = 0;  // scored
@@ -58,8 +58,8 @@ inline row row_from(const field& from) {
   const auto bytes = [&](const char* name) { return static_cast<zoomr::byte_count>(natural(name)); };
   row r{.policy = from.at("policy").text(),
         .settings = from.at("settings").text(),
-        .budget = static_cast<index>(from.at("budget").count(0, zoomr::unlimited)),
-        .context = static_cast<index>(from.at("context").count(1, zoomr::unlimited)),
+        .budget = static_cast<index_t>(from.at("budget").count(0, zoomr::unlimited)),
+        .context = static_cast<index_t>(from.at("context").count(1, zoomr::unlimited)),
         .text = from.at("text").text(),
         .end = natural("end"),
         .tokens = natural("tokens"),

@@ -17,7 +17,7 @@
 
 namespace decode::perplexity {
 
-using zoomr::index;
+using zoomr::index_t;
 
 /// One file as ids.
 struct long_text {
@@ -33,9 +33,9 @@ struct passage {
 
 /// What the passages of a run have in common.
 struct layout {
-  std::vector<index> contexts;  // tokens of a passage, <bos> included
-  index scored = 0;             // its last tokens
-  index passages = 0;           // of each text
+  std::vector<index_t> contexts;  // tokens of a passage, <bos> included
+  index_t scored = 0;             // its last tokens
+  index_t passages = 0;           // of each text
   std::uint64_t seed = 1;
 };
 
@@ -70,7 +70,7 @@ inline std::vector<passage> cut(const std::vector<long_text>& texts, const layou
 }
 
 /// The tokens of a passage in one context: <bos>, if the model has one, and the text up to the passage's end.
-inline std::vector<token_id> tokens_of(const passage& p, const std::vector<long_text>& texts, index context,
+inline std::vector<token_id> tokens_of(const passage& p, const std::vector<long_text>& texts, index_t context,
                                        std::optional<token_id> bos) {
   const auto& ids = texts[p.text].ids;
   const auto length = static_cast<std::size_t>(context) - (bos ? 1 : 0);

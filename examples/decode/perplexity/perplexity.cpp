@@ -15,7 +15,7 @@
 namespace decode::perplexity {
 namespace {
 
-constexpr index most_observed = static_cast<index>(prefill::chunk / 2);  // queries of a prompt's end that are kept
+constexpr index_t most_observed = static_cast<index_t>(prefill::chunk / 2);  // queries of a prompt's end that are kept
 
 /// One column of the comparison.
 struct task {
@@ -46,9 +46,9 @@ std::vector<task> tasks_of(const options& given, std::size_t layers) {
     used = used || own.name != "full";
     with_policy(t.choice, [&](auto policy) {
       if (own.name == "full") return;
-      if constexpr (requires { policy.retain.queries; }) {
-        if (policy.retain.queries > most_observed)
-          fail(own.name, ": ", decltype(policy.retain)::name, ".queries must be at most ", most_observed, " here");
+      if constexpr (requires { policy.evict.queries; }) {
+        if (policy.evict.queries > most_observed)
+          fail(own.name, ": ", decltype(policy.evict)::name, ".queries must be at most ", most_observed, " here");
       }
       for (const std::string& setting : given.settings) {
         if (apply(policy, {setting}) > 0) continue;
@@ -67,7 +67,7 @@ std::vector<task> tasks_of(const options& given, std::size_t layers) {
 }
 
 void check_sizes(const options& given, const model_config& config) {
-  for (const index context : given.contexts) {
+  for (const index_t context : given.contexts) {
     if (context <= given.scored)
       fail("a context of ", context, " tokens leaves no prompt before ", given.scored,
            " scored ones; it must be larger");
@@ -80,8 +80,8 @@ void check_sizes(const options& given, const model_config& config) {
 double probe(model& net, const std::vector<long_text>& texts) {
   const auto& ids = texts.front().ids;
   const std::size_t count = std::min<std::size_t>(64, ids.size());
-  session<std::decay_t<decltype(zoomr::policies::full)>> run(net, zoomr::policies::full, 1, static_cast<index>(count),
-                                                             {});
+  session<std::decay_t<decltype(zoomr::presets::full)>> run(net, zoomr::presets::full, 1, static_cast<index_t>(count),
+                                                            {});
   run.prompt(0, std::span(ids).first(1));
   double bits = 0;
   for (std::size_t t = 1; t < count; ++t) {
@@ -118,7 +118,7 @@ struct bench {
 };
 
 /// What is missing of one passage in one context.
-void measure(bench& on, const passage& p, index context, const std::string& label, journal& done) {
+void measure(bench& on, const passage& p, index_t context, const std::string& label, journal& done) {
   const std::vector<token_id> ids = tokens_of(p, on.texts, context, on.bos());
   const auto scored = std::span(ids).last(static_cast<std::size_t>(on.given.scored));
   const text_size size = size_of(scored, on.words);
@@ -238,7 +238,7 @@ void run(const options& given) {
   const auto passages = cut(on.texts, {given.contexts, given.scored, given.passages, given.seed});
   journal done(given.resume_file, on.about());
   for (std::size_t p = 0; p < passages.size(); ++p) {
-    for (const index context : given.contexts) {
+    for (const index_t context : given.contexts) {
       measure(on, passages[p], context,
               std::to_string(p + 1) + "/" + std::to_string(passages.size()) + ", context " + std::to_string(context),
               done);

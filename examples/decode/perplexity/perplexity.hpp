@@ -13,11 +13,11 @@
 namespace decode::perplexity {
 
 struct options {
-  std::string directory;                        // of the checkpoint
-  std::vector<std::string> texts;               // files
-  std::vector<zoomr::index> contexts = {4096};  // tokens of a passage
-  zoomr::index scored = 1024;                   // its last tokens: foretold under the policy, one by one
-  zoomr::index passages = 8;                    // of each text
+  std::string directory;                          // of the checkpoint
+  std::vector<std::string> texts;                 // files
+  std::vector<zoomr::index_t> contexts = {4096};  // tokens of a passage
+  zoomr::index_t scored = 1024;                   // its last tokens: foretold under the policy, one by one
+  zoomr::index_t passages = 8;                    // of each text
   std::vector<std::string> policies = {"full", "window@1024", "sentence_kv@1024", "sentence_box@1024", "quest@1024"};
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;

@@ -7,7 +7,7 @@
 
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/math/functions.hpp>
-#include <zoomr/policies/full.hpp>
+#include <zoomr/presets/full.hpp>
 
 #include <cmath>    // std::sqrt
 #include <numeric>  // std::iota
@@ -29,17 +29,17 @@ class prefill {
   /// @param passed  called with the number of tokens passed so far
   template <class Passed>
   prefill(model& net, std::span<const token_id> ids, Passed passed)
-      : shape_(session<std::decay_t<decltype(zoomr::policies::full)>>::shape_of(net)),
+      : shape_(session<std::decay_t<decltype(zoomr::presets::full)>>::shape_of(net)),
         ids_(ids.begin(), ids.end()),
         layers_(net.config().layers),
         logits_(net.config().vocab) {
     each_chunk([&](std::size_t first, std::size_t count, bool last) {
       own_step step{*this, first, last};
-      std::vector<index> positions(count), row;
-      std::iota(positions.begin(), positions.end(), static_cast<index>(first));
-      if (last) row.push_back(static_cast<index>(count) - 1);
+      std::vector<index_t> positions(count), row;
+      std::iota(positions.begin(), positions.end(), static_cast<index_t>(first));
+      if (last) row.push_back(static_cast<index_t>(count) - 1);
       net.forward(step, std::span(ids_).subspan(first, count), positions, row,
-                  {logits_.data(), {static_cast<index>(row.size()), static_cast<index>(logits_.size())}});
+                  {logits_.data(), {static_cast<index_t>(row.size()), static_cast<index_t>(logits_.size())}});
       passed(first + count);
     });
     weights_ = {};
@@ -54,10 +54,10 @@ class prefill {
   void replay(zoomr::kv_cache<Policy>& cache, zoomr::sequence seq) const {
     each_chunk([&](std::size_t first, std::size_t count, bool last) {
       auto step = cache.begin(seq, std::span(ids_).subspan(first, count), last);
-      for (index l = 0; l < shape_.layers; ++l) {
+      for (index_t l = 0; l < shape_.layers; ++l) {
         const layer_memory& of = layers_[static_cast<std::size_t>(l)];
         step.append(l, rows(of.keys, first, count), rows(of.values, first, count));
-        if (last) step.observe(l, {of.queries.data(), {static_cast<index>(count), shape_.heads, shape_.head_dim}});
+        if (last) step.observe(l, {of.queries.data(), {static_cast<index_t>(count), shape_.heads, shape_.head_dim}});
       }
       step.commit();
     });
@@ -75,12 +75,12 @@ class prefill {
     std::size_t first;  // token of the chunk
     bool last;          // chunk of the prompt
 
-    void append(index layer, zoomr::view<const float, 3> keys, zoomr::view<const float, 3> values) {
+    void append(index_t layer, zoomr::view<const float, 3> keys, zoomr::view<const float, 3> values) {
       write(keys, to.of(layer).keys), write(values, to.of(layer).values);
     }
-    void attend(index layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
+    void attend(index_t layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
       if (last) write(queries, to.of(layer).queries);
-      for (index head = 0; head < to.shape_.heads; ++head) {
+      for (index_t head = 0; head < to.shape_.heads; ++head) {
         to.attend_head(to.of(layer), head, first, queries, out);
       }
     }
@@ -92,7 +92,7 @@ class prefill {
 
   // Causal attention of one query head over all tokens so far, as two matrix products.
   // queries, out [tokens, N, D]; the first token of the chunk has the position `first`
-  void attend_head(const layer_memory& memory, index head, std::size_t first, zoomr::view<const float, 3> queries,
+  void attend_head(const layer_memory& memory, index_t head, std::size_t first, zoomr::view<const float, 3> queries,
                    zoomr::view<float, 3> out) {
     const int tokens = queries.extent(0), dims = shape_.head_dim, seen = static_cast<int>(first) + tokens;
     const int query_row = shape_.heads * dims, key_row = shape_.kv_heads * dims;
@@ -119,12 +119,12 @@ class prefill {
     std::fill(row.begin() + static_cast<std::ptrdiff_t>(visible), row.end(), 0.0f);
   }
 
-  layer_memory& of(index layer) { return layers_[static_cast<std::size_t>(layer)]; }
+  layer_memory& of(index_t layer) { return layers_[static_cast<std::size_t>(layer)]; }
 
   // [count, G, D]  from token `first` on
   zoomr::view<const float, 3> rows(const std::vector<float>& all, std::size_t first, std::size_t count) const {
     const auto width = static_cast<std::size_t>(shape_.kv_heads) * static_cast<std::size_t>(shape_.head_dim);
-    return {all.data() + first * width, {static_cast<index>(count), shape_.kv_heads, shape_.head_dim}};
+    return {all.data() + first * width, {static_cast<index_t>(count), shape_.kv_heads, shape_.head_dim}};
   }
 
   // visit(first, count, is it the last?)

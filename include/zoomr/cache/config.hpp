@@ -2,9 +2,9 @@
 // L6. How large a cache is: everything that decides its memory, beside the model's shape and the policy.
 #pragma once
 
-#include <zoomr/core/paged_lane.hpp>
 #include <zoomr/core/storage.hpp>
 #include <zoomr/math/functions.hpp>
+#include <zoomr/paging/tier_slots.hpp>
 
 #include <cmath>        // std::sqrt
 #include <concepts>     // std::derived_from
@@ -28,48 +28,39 @@ struct class_table : view<const token_class> {
   }
 };
 
-/// Bytes of each tier, for a store that has tiers.
-struct tier_bytes {
-  byte_count device = 0;       // summaries, tables and pages of details together
-  byte_count host = 0;         // pages of details, and where all lie; 0 without a file: all of them
-  byte_count file = 0;         // 0: there is no file
-  const char* path = nullptr;  // a folder, or a name in one: where the file is made, without a name (block_file); any
-                               // caches and processes may share it
-};
-
 /// Capacities, all fixed at construction, and the scales of what is stored.
 ///
 /// A cache of `T` stores key / key_scale and value / value_scale as `T`, and whatever reads a key or a value
-/// (attention, summaries, retention, the audit) sees what is stored times the scale. A scale that is a power of two
+/// (attention, summaries, eviction, the audit) sees what is stored times the scale. A scale that is a power of two
 /// adds no rounding of its own. Good for int8 is the largest magnitude that comes, divided by 127: with a scale of 1 it
 /// keeps whole numbers only; for float8 the same, divided by 448, if numbers come that are larger or mostly below 2^-6.
 struct config {
-  index sequences = 1;       // open at the same time
-  index tokens = 4096;       // longest sequence
-  index pool_tokens = 0;     // of all sequences together; 0: sequences * tokens
-  index segments = 0;        // of one sequence; 0: tokens / 4 + 8
-  index step_tokens = 512;   // most tokens of all sequences in one step: the prefill chunk
-  index draft_tokens = 16;   // most tokens of one sequence in one step after its prompt
-  index undo_tokens = 0;     // how far behind its longest a sequence can always be rolled back
-  index dense_below = 0;     // shorter contexts attend everything: the crossover of the machine; 0: off
-  float key_scale = 1.0f;    // what is stored of a key is key / key_scale
-  float value_scale = 1.0f;  // and of a value, value / value_scale
-  tier_bytes tiers = {};     // of a tiered store
-  bool audit = false;        // measure what share of its attention each query captures: slow
-  class_table classes = {};  // [vocabulary] of each token id; kept alive by the caller
+  index_t max_sequences = 1;         // open at the same time
+  index_t max_tokens = 4096;         // longest sequence
+  index_t pool_tokens = 0;           // of all sequences together; 0: max_sequences * max_tokens
+  index_t max_segments = 0;          // of one sequence; 0: max_tokens / 4 + 8
+  index_t max_batched_tokens = 512;  // most tokens of all sequences in one step: the prefill chunk
+  index_t max_draft_tokens = 16;     // most tokens of one sequence in one step after its prompt
+  index_t rollback_tokens = 0;       // how far behind its longest a sequence can always be rolled back
+  index_t min_sparse_context = 0;    // shorter contexts attend everything: the crossover of the machine; 0: off
+  float key_scale = 1.0f;            // what is stored of a key is key / key_scale
+  float value_scale = 1.0f;          // and of a value, value / value_scale
+  tier_bytes tiers = {};             // of a tiered placement
+  bool audit = false;                // measure what share of its attention each query captures: slow
+  class_table classes = {};          // [vocabulary] of each token id; kept alive by the caller
 
-  static constexpr index most_tokens = 1 << 30;
+  static constexpr index_t most_tokens = 1 << 30;
 
   /// Never more than a sequence has.
-  constexpr index undo() const { return undo_tokens < tokens ? undo_tokens : tokens; }
-  constexpr index pool() const {
+  constexpr index_t rollback_depth() const { return rollback_tokens < max_tokens ? rollback_tokens : max_tokens; }
+  constexpr index_t pool() const {
     if (pool_tokens > 0) return pool_tokens;
-    const std::int64_t all = std::int64_t{sequences} * pages_for(tokens) * page_tokens;
-    return all < unlimited ? static_cast<index>(all) : unlimited;
+    const std::int64_t all = std::int64_t{max_sequences} * pages_for(max_tokens) * page_tokens;
+    return all < unlimited ? static_cast<index_t>(all) : unlimited;
   }
-  constexpr index most_segments() const {
-    if (segments > 0) return segments < tokens ? segments : tokens;
-    return tokens / 4 + 8;
+  constexpr index_t most_segments() const {
+    if (max_segments > 0) return max_segments < max_tokens ? max_segments : max_tokens;
+    return max_tokens / 4 + 8;
   }
 
   /// The key that a stored number stands for: a product rounded once, even where it is then added up.
@@ -78,15 +69,15 @@ struct config {
     return fused(to_float(stored), key_scale, -0.0f);
   }
   /// What a query's product with stored keys is multiplied by to become a logit.
-  float logit_scale(index head_dim) const { return key_scale / std::sqrt(static_cast<float>(head_dim)); }
+  float logit_scale(index_t head_dim) const { return key_scale / std::sqrt(static_cast<float>(head_dim)); }
 
   /// nullptr, or the sentence that says what is wrong.
   constexpr const char* problem() const {
-    if (sequences < 1 || tokens < 1 || step_tokens < 1 || draft_tokens < 1) {
-      return "config: sequences, tokens, step_tokens and draft_tokens must be at least 1";
+    if (max_sequences < 1 || max_tokens < 1 || max_batched_tokens < 1 || max_draft_tokens < 1) {
+      return "config: max_sequences, max_tokens, max_batched_tokens and max_draft_tokens must be at least 1";
     }
-    if (tokens > most_tokens || sequences > most_tokens) return "config: more than 2^30 tokens or sequences";
-    if (pool_tokens < 0 || segments < 0 || undo_tokens < 0 || dense_below < 0) {
+    if (max_tokens > most_tokens || max_sequences > most_tokens) return "config: more than 2^30 tokens or sequences";
+    if (pool_tokens < 0 || max_segments < 0 || rollback_tokens < 0 || min_sparse_context < 0) {
       return "config: no field can be negative";
     }
     const bool scales = key_scale > 0.0f && key_scale < infinity && value_scale > 0.0f && value_scale < infinity;

@@ -31,7 +31,7 @@ struct statistics {
   std::int64_t refreshes = 0;      // choices made, one for each row
   std::int64_t zooms = 0;          // segments that a choice brought in, new against the choice before
   std::int64_t chosen = 0;         // segments that choices named, new or not
-  double agreeability_sum = 0;     // of the choices below: share of all tallies that the chosen segments got
+  double agreeability_sum = 0;     // of the choices below: share of all votes that the chosen segments got
   std::int64_t agreeability_count = 0;
   double captured_sum = 0;  // with config.audit: share of full attention's mass that each query head's tokens have
   std::int64_t captured_count = 0;

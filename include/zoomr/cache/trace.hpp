@@ -11,12 +11,12 @@ inline namespace v0 {
 
 /// What one query head attended in one pass after the prompt.
 struct attended_record {
-  index seq = 0;
-  index position = 0;  // of the query
-  index layer = 0;
-  index head = 0;
+  index_t seq = 0;
+  index_t position = 0;  // of the query
+  index_t layer = 0;
+  index_t head = 0;
   bool second_pass = false;
-  std::vector<index> positions;  // ascending
+  std::vector<index_t> positions;  // ascending
 
   friend bool operator==(const attended_record&, const attended_record&) = default;
 };
@@ -26,11 +26,11 @@ using attention_trace = std::vector<attended_record>;
 
 /// One row of one choice. Segments of which nothing is left between the zones are in neither list.
 struct choice_record {
-  index seq = 0;
-  index position = 0;             // of the token that asked
-  index row = 0;                  // of the selection
-  std::vector<index> chosen;      // segments whose details are read, best first
-  std::vector<index> runners_up;  // the others, best first
+  index_t seq = 0;
+  index_t position = 0;             // of the token that asked
+  index_t row = 0;                  // of the selection
+  std::vector<index_t> chosen;      // segments whose details are read, best first
+  std::vector<index_t> runners_up;  // the others, best first
 
   friend bool operator==(const choice_record&, const choice_record&) = default;
 };

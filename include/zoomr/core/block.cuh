@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// L1. What all threads of a block do together: sums, extremes and prefix sums, made of shuffles within a warp and one
-// word of shared memory for each warp. Our own, since CUB does not run where the tests run kernels without a device.
+// L1. What all threads of a block do together: sums, extremes and prefix sums, made of those of a warp (core/warp.cuh)
+// and one word of shared memory for each warp. Not CUB's of a block: those are compiled for one number of threads, and
+// one object here serves a kernel's calls of any type with one barrier each.
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/warp.cuh>
 
 namespace zoomr {
 inline namespace v0 {
 
-inline constexpr index most_warps = 32;  // of a block
+inline constexpr index_t most_warps = 32;  // of a block
 
 /// Shared memory of `block_threads`.
 struct block_scratch {
@@ -32,13 +33,13 @@ class block_threads {
  public:
   __device__ explicit block_threads(block_scratch& scratch)
       : scratch_(scratch),
-        thread_(static_cast<index>(threadIdx.x)),
-        threads_(static_cast<index>(blockDim.x)),
+        thread_(static_cast<index_t>(threadIdx.x)),
+        threads_(static_cast<index_t>(blockDim.x)),
         lane_(thread_ % warp_lanes),
         warp_(thread_ / warp_lanes) {}
 
-  __device__ index thread() const { return thread_; }
-  __device__ index size() const { return threads_; }
+  __device__ index_t thread() const { return thread_; }
+  __device__ index_t size() const { return threads_; }
 
   template <class T>
   __device__ T sum(T value) {
@@ -91,38 +92,23 @@ class block_threads {
 
   template <class T, class Join>
   __device__ T fold(T value, Join join, T none) {
-    value = fold_warp(value, join);
-    return fold_warp(shown_by_warps(value, 0, none), join);
-  }
-  template <class T, class Join>
-  __device__ static T fold_warp(T value, Join join) {
-    for (int apart = warp_lanes / 2; apart > 0; apart /= 2)
-      value = join(value, __shfl_xor_sync(all_lanes, value, apart));
-    return value;
+    return warp_reduce(shown_by_warps(warp_reduce(value, join), 0, none), join);
   }
 
   template <class T, class Join>
   __device__ scanned<T> scan(T value, Join join, T none) {
-    const T through = scan_warp(value, join);
-    const T warps = scan_warp(shown_by_warps(through, warp_lanes - 1, none), join);
+    const T through = warp_scan(value, join);
+    const T warps = warp_scan(shown_by_warps(through, warp_lanes - 1, none), join);
     const T all = __shfl_sync(all_lanes, warps, warp_lanes - 1);
     const T earlier_warps = __shfl_sync(all_lanes, warps, warp_ > 0 ? warp_ - 1 : 0);
     const T earlier_lanes = __shfl_up_sync(all_lanes, through, 1u);
     return {join(warp_ > 0 ? earlier_warps : none, lane_ > 0 ? earlier_lanes : none), all};
   }
-  template <class T, class Join>
-  __device__ T scan_warp(T value, Join join) const {
-    for (int apart = 1; apart < warp_lanes; apart *= 2) {
-      const T earlier = __shfl_up_sync(all_lanes, value, static_cast<unsigned>(apart));
-      if (lane_ >= apart) value = join(earlier, value);
-    }
-    return value;
-  }
 
   // To lane w of each warp, what lane `speaker` of warp w has; to the lanes behind the last warp, `none`.
   template <class T>
-  __device__ T shown_by_warps(T value, index speaker, T none) {
-    const index half = turn_ * most_warps;
+  __device__ T shown_by_warps(T value, index_t speaker, T none) {
+    const index_t half = turn_ * most_warps;
     turn_ = 1 - turn_;  // a slow thread may still read the other half: the next call's barrier waits for it
     if (lane_ == speaker) scratch_.of_warp[half + warp_] = static_cast<std::uint64_t>(value);
     __syncthreads();
@@ -130,11 +116,11 @@ class block_threads {
   }
 
   block_scratch& scratch_;
-  index thread_;
-  index threads_;
-  index lane_;
-  index warp_;
-  index turn_ = 0;
+  index_t thread_;
+  index_t threads_;
+  index_t lane_;
+  index_t warp_;
+  index_t turn_ = 0;
 };
 
 }  // namespace v0

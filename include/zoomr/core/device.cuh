@@ -20,7 +20,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-inline constexpr index warp_lanes = 32;
+inline constexpr index_t warp_lanes = 32;
 inline constexpr unsigned all_lanes = 0xffffffffu;
 
 /// How a kernel is started.
@@ -32,17 +32,17 @@ struct launch_shape {
 /// mma_16x8x16 in plain arithmetic, for devices whose tensor cores do not know these types. Blocks have one dimension.
 template <class Number>
 __device__ inline void mma_by_shuffles(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  const auto at = [](unsigned pair, index half) {
+  const auto at = [](unsigned pair, index_t half) {
     return to_float(Number{static_cast<std::uint16_t>(half == 0 ? pair : pair >> 16)});
   };
-  const auto lane = static_cast<index>(threadIdx.x) % warp_lanes;
-  for (index k = 0; k < 8; ++k) {  // pairs of products
-    const index row = lane / 4 * 4 + k % 4;
+  const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
+  for (index_t k = 0; k < 8; ++k) {  // pairs of products
+    const index_t row = lane / 4 * 4 + k % 4;
     const unsigned upper = __shfl_sync(all_lanes, k < 4 ? a[0] : a[2], row);
     const unsigned lower = __shfl_sync(all_lanes, k < 4 ? a[1] : a[3], row);
-    for (index column = 0; column < 2; ++column) {
+    for (index_t column = 0; column < 2; ++column) {
       const unsigned other = __shfl_sync(all_lanes, k < 4 ? b[0] : b[1], (lane % 4 * 2 + column) * 4 + k % 4);
-      for (index half = 0; half < 2; ++half) {
+      for (index_t half = 0; half < 2; ++half) {
         sums[column] += at(upper, half) * at(other, half);
         sums[2 + column] += at(lower, half) * at(other, half);
       }
@@ -53,7 +53,7 @@ __device__ inline void mma_by_shuffles(float (&sums)[4], const unsigned (&a)[4],
 #if defined(ZOOMR_SIMT)
 
 using stream = simt::stream;
-template <class T, index N>
+template <class T, index_t N>
 using shared_array = simt::shared_array<T, N>;
 using simt::copy_async;
 using simt::copy_async_commit;
@@ -74,10 +74,10 @@ void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Argume
 using stream = cudaStream_t;
 
 /// `N` objects in shared memory: `__shared__ shared_array<float, 32> sums;`
-template <class T, index N>
+template <class T, index_t N>
 struct alignas(16) shared_array {
   T at[N];
-  __device__ T& operator[](index i) { return at[i]; }
+  __device__ T& operator[](index_t i) { return at[i]; }
 };
 
 /// Starts copying 16 bytes from global to shared memory; both aligned. Visible to this thread after

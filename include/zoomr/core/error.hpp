@@ -3,8 +3,8 @@
 // fault (memory, files, devices) is an `error` with a code that has its section in docs/errors.md.
 #pragma once
 
-#include <zoomr/config.hpp>
-#include <zoomr/version.hpp>
+#include <zoomr/core/platform.hpp>
+#include <zoomr/core/version.hpp>
 
 #include <stdexcept>    // std::logic_error, std::runtime_error
 #include <string>       // std::string
@@ -20,11 +20,11 @@ class precondition_error : public std::logic_error {
 };
 
 enum class errc {
-  capacity,    ///< a pool, a table or a sequence is full
-  undo_depth,  ///< a rollback goes deeper than what was kept to undo it
-  device,      ///< a kernel cannot be started, or a copy fails
-  busy,        ///< the device is too far behind: wait, and call again
-  storage,     ///< a file of a tier cannot be made, read or written, or gives back something else
+  capacity,        ///< a pool, a table or a sequence is full
+  rollback_depth,  ///< a rollback goes deeper than the records that are kept
+  device,          ///< a kernel cannot be started, or a copy fails
+  busy,            ///< the device is too far behind: wait, and call again
+  storage,         ///< a file of a tier cannot be made, read or written, or gives back something else
 };
 
 /// The world's fault, with the sizes involved and what to do in its text. Nothing was changed.

@@ -9,17 +9,17 @@ inline namespace v0 {
 
 /// What a cache must know of a model. `heads` query heads share `kv_heads` KV heads in groups.
 struct shape {
-  index layers = 0;
-  index heads = 0;
-  index kv_heads = 0;
-  index head_dim = 0;
+  index_t layers = 0;
+  index_t heads = 0;
+  index_t kv_heads = 0;
+  index_t head_dim = 0;
 
   friend constexpr bool operator==(const shape&, const shape&) = default;
 
   /// Query heads that read one KV head.
-  ZOOMR_HD constexpr index group() const { return heads / kv_heads; }
+  ZOOMR_HD constexpr index_t group() const { return heads / kv_heads; }
   /// Pairs of a layer and a KV head: each has keys, values and an index of its own.
-  ZOOMR_HD constexpr index lanes() const { return layers * kv_heads; }
+  ZOOMR_HD constexpr index_t kv_lanes() const { return layers * kv_heads; }
 
   /// nullptr, or the sentence that says what is wrong with this shape.
   constexpr const char* problem() const {

@@ -2,8 +2,8 @@
 // L1. Index types and the class of a token.
 #pragma once
 
-#include <zoomr/config.hpp>
-#include <zoomr/version.hpp>
+#include <zoomr/core/platform.hpp>
+#include <zoomr/core/version.hpp>
 
 #include <cstdint>           // fixed widths
 #include <initializer_list>  // std::initializer_list
@@ -12,12 +12,10 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Positions, slots, counts of tokens, heads, segments. POSIX has a function index(): where <strings.h> is in sight,
-/// say `zoomr::index`, or import it into a namespace of your own, rather than all of zoomr into the global one.
-using index = std::int32_t;
+using index_t = std::int32_t;     ///< positions, slots, counts of tokens, heads, segments
 using byte_count = std::int64_t;  ///< sizes in bytes
 using token_id = std::int32_t;    ///< what the tokenizer calls a token
-using tally = std::int64_t;       ///< agreement of heads on one segment: votes, or mass in units of 2^-24
+using votes_t = std::int64_t;     ///< agreement of heads on one segment: votes, or mass in units of 2^-24
 
 /// More bytes than any machine has: sizes that reach this are refused.
 inline constexpr byte_count too_many_bytes = byte_count{1} << 60;
@@ -34,7 +32,7 @@ constexpr std::int64_t bounded_product(std::initializer_list<std::int64_t> facto
 }
 
 /// "No limit" for every field that limits a number of tokens or segments.
-inline constexpr index unlimited = std::numeric_limits<index>::max();
+inline constexpr index_t unlimited = std::numeric_limits<index_t>::max();
 
 // As constants, since device code may not call the standard library's functions.
 inline constexpr float infinity = std::numeric_limits<float>::infinity();

@@ -19,12 +19,12 @@ inline namespace v0 {
 
 /// Stored numbers in 16 bytes.
 template <class T>
-inline constexpr index per_vector = static_cast<index>(16 / sizeof(T));
+inline constexpr index_t per_vector = static_cast<index_t>(16 / sizeof(T));
 
 /// The numbers in 4 bytes, of which a piece has four, one after the other.
 template <class T>
 struct plain_word {
-  static constexpr index count = static_cast<index>(4 / sizeof(T));
+  static constexpr index_t count = static_cast<index_t>(4 / sizeof(T));
   struct numbers {
     T at[std::size_t{count}];
   };
@@ -32,12 +32,12 @@ struct plain_word {
   /// @param out  [count]
   __device__ static void unpack(unsigned word, float* out) {
     const auto stored = bits_as<numbers>(word);
-    for (index i = 0; i < count; ++i) out[i] = to_float(stored.at[i]);
+    for (index_t i = 0; i < count; ++i) out[i] = to_float(stored.at[i]);
   }
   /// @param values  [count]
   __device__ static unsigned pack(const float* values) {
     numbers stored;
-    for (index i = 0; i < count; ++i) stored.at[i] = from_float<T>(values[i]);
+    for (index_t i = 0; i < count; ++i) stored.at[i] = from_float<T>(values[i]);
     return bits_as<unsigned>(stored);
   }
 };
@@ -104,7 +104,7 @@ struct stored_word<float8> {
 /// @param out    exactly what they are
 template <class T>
 __device__ inline void unpack(const uint4& piece, float (&out)[std::size_t{per_vector<T>}]) {
-  constexpr index count = per_vector<T> / 4;
+  constexpr index_t count = per_vector<T> / 4;
   stored_word<T>::unpack(piece.x, out);
   stored_word<T>::unpack(piece.y, out + count);
   stored_word<T>::unpack(piece.z, out + 2 * count);
@@ -114,7 +114,7 @@ __device__ inline void unpack(const uint4& piece, float (&out)[std::size_t{per_v
 /// @param values  rounded as `from_float` does, bit by bit, but for the NaN that a bfloat16 becomes
 template <class T>
 __device__ inline uint4 pack(const float (&values)[std::size_t{per_vector<T>}]) {
-  constexpr index count = per_vector<T> / 4;
+  constexpr index_t count = per_vector<T> / 4;
   return {stored_word<T>::pack(values), stored_word<T>::pack(values + count), stored_word<T>::pack(values + 2 * count),
           stored_word<T>::pack(values + 3 * count)};
 }

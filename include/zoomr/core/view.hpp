@@ -15,7 +15,7 @@ inline namespace v0 {
 /// Extents of a `Rank`-dimensional array, outermost first: `{tokens, heads, head_dim}`.
 template <int Rank>
 struct extents {
-  index at[std::size_t{Rank}];
+  index_t at[std::size_t{Rank}];
 };
 
 /// Anything with the elements of a `view<T>` side by side: a vector, an array, a span.
@@ -66,18 +66,18 @@ class view {
   /// All of a vector, array or span.
   template <contiguous_container<T> Container>
   requires(Rank == 1 && !std::is_same_v<std::remove_cvref_t<Container>, view>) constexpr view(Container&& c)
-      : view(c.data(), {static_cast<index>(c.size())}) {}  // NOLINT: implicit
+      : view(c.data(), {static_cast<index_t>(c.size())}) {}  // NOLINT: implicit
 
   ZOOMR_HD constexpr T* data() const { return data_; }
-  ZOOMR_HD constexpr index extent(int d) const { return extent_[d]; }
+  ZOOMR_HD constexpr index_t extent(int d) const { return extent_[d]; }
   ZOOMR_HD constexpr std::int64_t stride(int d) const { return stride_[d]; }
-  ZOOMR_HD constexpr index size() const requires(Rank == 1) { return extent_[0]; }
+  ZOOMR_HD constexpr index_t size() const requires(Rank == 1) { return extent_[0]; }
   ZOOMR_HD constexpr T* begin() const requires(Rank == 1) { return data_; }
   ZOOMR_HD constexpr T* end() const requires(Rank == 1) { return data_ + extent_[0]; }
 
   template <class... Indices>
   requires(sizeof...(Indices) == Rank) ZOOMR_HD constexpr T& operator()(Indices... indices) const {
-    const index at[] = {static_cast<index>(indices)...};
+    const index_t at[] = {static_cast<index_t>(indices)...};
     std::int64_t offset = 0;
     for (int d = 0; d < Rank; ++d) {
       ZOOMR_ASSERT(at[d] >= 0 && at[d] < extent_[d], "index out of range of a view");
@@ -86,7 +86,7 @@ class view {
     return data_[offset];
   }
 
-  ZOOMR_HD constexpr decltype(auto) operator[](index i) const {
+  ZOOMR_HD constexpr decltype(auto) operator[](index_t i) const {
     ZOOMR_ASSERT(i >= 0 && i < extent_[0], "index out of range of a view");
     if constexpr (Rank == 1) {
       return (data_[i]);
@@ -96,7 +96,7 @@ class view {
   }
 
   /// Elements [first, last) of the outermost dimension.
-  ZOOMR_HD constexpr view slice(index first, index last) const {
+  ZOOMR_HD constexpr view slice(index_t first, index_t last) const {
     ZOOMR_ASSERT(0 <= first && first <= last && last <= extent_[0], "slice out of range of a view");
     view part = *this;
     part.data_ += first * stride_[0];
@@ -113,7 +113,7 @@ class view {
   }
 
  private:
-  ZOOMR_HD constexpr view<T, Rank - 1> rest(index i) const requires(Rank > 1) {
+  ZOOMR_HD constexpr view<T, Rank - 1> rest(index_t i) const requires(Rank > 1) {
     extents<Rank - 1> shape{};
     std::int64_t strides[std::size_t{Rank - 1}] = {};
     for (int d = 1; d < Rank; ++d) {
@@ -124,7 +124,7 @@ class view {
   }
 
   T* data_ = nullptr;
-  index extent_[std::size_t{Rank}] = {};
+  index_t extent_[std::size_t{Rank}] = {};
   std::int64_t stride_[std::size_t{Rank}] = {};
 };
 

@@ -18,51 +18,51 @@ struct attention_state {
   float* out = nullptr;   // [head_dim] sum of exp(logit - max) * value
 
   /// Raises `max` to at least `logit`; scales `sum` and `out` to match. NaN raises it too, so that it shows.
-  ZOOMR_HD void raise(float logit, index head_dim) {
+  ZOOMR_HD void raise(float logit, index_t head_dim) {
     if (logit <= max) return;
     const float scale = max == -infinity ? 0.0f : exponential(max - logit);
     max = logit;
     sum *= scale;
-    for (index d = 0; d < head_dim; ++d) out[d] *= scale;
+    for (index_t d = 0; d < head_dim; ++d) out[d] *= scale;
   }
 
   /// Adds `count` tokens with these logits and values [count, head_dim], adjacent; `raise` must have come before with
   /// the largest of the logits. The logits become weights.
   template <class T>
-  ZOOMR_HD void add(float* logits, const T* values, index count, index head_dim) {
-    constexpr index block = 32;  // dimensions that stay in registers from token to token
-    for (index t = 0; t < count; ++t) logits[t] = max == -infinity ? 0.0f : exponential(logits[t] - max);
-    for (index t = 0; t < count; ++t) sum += logits[t];
-    index d = 0;
+  ZOOMR_HD void add(float* logits, const T* values, index_t count, index_t head_dim) {
+    constexpr index_t block = 32;  // dimensions that stay in registers from token to token
+    for (index_t t = 0; t < count; ++t) logits[t] = max == -infinity ? 0.0f : exponential(logits[t] - max);
+    for (index_t t = 0; t < count; ++t) sum += logits[t];
+    index_t d = 0;
     for (; d + block <= head_dim; d += block) {
       float part[block];
-      for (index l = 0; l < block; ++l) part[l] = out[d + l];
-      for (index t = 0; t < count; ++t) {
+      for (index_t l = 0; l < block; ++l) part[l] = out[d + l];
+      for (index_t t = 0; t < count; ++t) {
         const T* value = values + t * head_dim + d;
-        for (index l = 0; l < block; ++l) part[l] = fused(logits[t], to_float(value[l]), part[l]);
+        for (index_t l = 0; l < block; ++l) part[l] = fused(logits[t], to_float(value[l]), part[l]);
       }
-      for (index l = 0; l < block; ++l) out[d + l] = part[l];
+      for (index_t l = 0; l < block; ++l) out[d + l] = part[l];
     }
-    for (index t = 0; t < count; ++t) {
-      for (index l = d; l < head_dim; ++l) out[l] = fused(logits[t], to_float(values[t * head_dim + l]), out[l]);
+    for (index_t t = 0; t < count; ++t) {
+      for (index_t l = d; l < head_dim; ++l) out[l] = fused(logits[t], to_float(values[t * head_dim + l]), out[l]);
     }
   }
 
   /// Adds a state over other tokens.
-  ZOOMR_HD void merge(const attention_state& other, index head_dim) {
+  ZOOMR_HD void merge(const attention_state& other, index_t head_dim) {
     if (other.sum == 0.0f) return;
     raise(other.max, head_dim);
     const float scale = exponential(other.max - max);
     sum = fused(scale, other.sum, sum);
-    for (index d = 0; d < head_dim; ++d) out[d] = fused(scale, other.out[d], out[d]);
+    for (index_t d = 0; d < head_dim; ++d) out[d] = fused(scale, other.out[d], out[d]);
   }
 
   /// Normalises `out`; an empty state gives zeros.
   /// @return ln(sum of exp(logit)), natural; -inf for an empty state
-  ZOOMR_HD float finish(index head_dim) {
+  ZOOMR_HD float finish(index_t head_dim) {
     if (sum == 0.0f) return -infinity;
     const float scale = 1.0f / sum;
-    for (index d = 0; d < head_dim; ++d) out[d] *= scale;
+    for (index_t d = 0; d < head_dim; ++d) out[d] *= scale;
     return max + logarithm(sum);
   }
 };

@@ -12,11 +12,11 @@ namespace zoomr {
 inline namespace v0 {
 
 /// Shared memory of a walk: one digit for each thread, so that `Threads` is a power of two.
-template <index Threads>
+template <index_t Threads>
 struct best_scratch {
   static_assert(Threads >= warp_lanes && Threads <= 1024 && (Threads & (Threads - 1)) == 0);
-  shared_array<index, Threads> count;     // items with this digit
-  shared_array<index, Threads> tokens;    // theirs
+  shared_array<index_t, Threads> count;   // items with this digit
+  shared_array<index_t, Threads> tokens;  // theirs
   shared_array<unsigned, Threads> low;    // their mass: 64 bits in two additions of 32, the second with the carry,
   shared_array<unsigned, Threads> high;   // since one of 64 bits is slow where many threads meet
   shared_array<std::int64_t, 7> reached;  // the digit that reaches a limit, what is taken before it, what it has
@@ -24,9 +24,9 @@ struct best_scratch {
 
 /// Some items of a walk. Tokens and mass are counted only if they are limited.
 struct best_part {
-  index count = 0;
-  index tokens = 0;
-  tally mass = 0;
+  index_t count = 0;
+  index_t tokens = 0;
+  votes_t mass = 0;
 
   __device__ best_part operator+(const best_part& more) const {
     return {count + more.count, tokens + more.tokens, mass + more.mass};
@@ -35,16 +35,16 @@ struct best_part {
 
 /// One walk of a block of `Threads` threads, all of which call the same things in the same order.
 ///
-/// Items has `size()`, `key(id)`, a tally, and `tokens(id)`, which is read only if room is limited. Items whose key is
+/// Items has `size()`, `key(id)`, a votes, and `tokens(id)`, which is read only if room is limited. Items whose key is
 /// `not_eligible` or below `least` are never taken; a `share` is of the keys of all that are eligible.
 /// @pre   the tokens of all items together, and with a `share` their keys, fit into their types
 /// @cost  reads each key twice, and once more for each digit of log2(Threads) bits in which keys differ; about 4
 ///        barriers for each digit; atomics in shared memory only
-template <index Threads, class Items>
+template <index_t Threads, class Items>
 class best_walk {
  public:
   __device__ best_walk(block_threads& block, best_scratch<Threads>& scratch, const Items& items,
-                       const take_limits& limits, tally least)
+                       const take_limits& limits, votes_t least)
       : block_(block), scratch_(scratch), items_(items), limits_(limits), least_(least) {
     find();
   }
@@ -54,11 +54,11 @@ class best_walk {
   template <class Visit>
   __device__ void each(Visit visit) {
     best_part before = better_;
-    for (index first = 0; first < items_.size(); first += Threads) {
-      const index id = first + block_.thread();
+    for (index_t first = 0; first < items_.size(); first += Threads) {
+      const index_t id = first + block_.thread();
       const std::uint64_t word = word_of(id);
       const bool tie = ties_ && word != none && digits(word) == bound_;
-      index part = word != none && digits(word) > bound_ ? unlimited : 0;
+      index_t part = word != none && digits(word) > bound_ ? unlimited : 0;
       if (ties_ && !full(before)) {
         const scanned<best_part> tile = scan(tie ? part_of(id, word) : best_part{});
         if (tie && !full(before + tile.before)) part = fitting(id, before + tile.before);
@@ -73,13 +73,13 @@ class best_walk {
   static constexpr int digit_bits = 31 - __builtin_clz(static_cast<unsigned>(Threads));
   static constexpr std::uint64_t sign = std::uint64_t{1} << 63;
 
-  // Words order as keys do; `none` is that of the lowest tally, `not_eligible`.
-  __device__ std::uint64_t word_of(index id) const {
+  // Words order as keys do; `none` is that of the lowest votes, `not_eligible`.
+  __device__ std::uint64_t word_of(index_t id) const {
     if (id >= items_.size()) return none;
-    const tally key = items_.key(id);
+    const votes_t key = items_.key(id);
     return key < least_ ? none : static_cast<std::uint64_t>(key) ^ sign;
   }
-  __device__ static tally key_of(std::uint64_t word) { return static_cast<tally>(word ^ sign); }
+  __device__ static votes_t key_of(std::uint64_t word) { return static_cast<votes_t>(word ^ sign); }
   __device__ std::uint64_t digits(std::uint64_t word) const { return shift_ < 64 ? word >> shift_ : 0; }
 
   __device__ bool limits_room() const { return limits_.room < unlimited; }
@@ -89,12 +89,12 @@ class best_walk {
            (shares() && taken.mass >= wanted_);
   }
 
-  __device__ best_part part_of(index id, std::uint64_t word) const {
+  __device__ best_part part_of(index_t id, std::uint64_t word) const {
     return {1, limits_room() ? items_.tokens(id) : 0, shares() ? key_of(word) : 0};
   }
-  __device__ index fitting(index id, const best_part& before) const {
+  __device__ index_t fitting(index_t id, const best_part& before) const {
     if (!limits_room()) return unlimited;
-    const index room = limits_.room - before.tokens;
+    const index_t room = limits_.room - before.tokens;
     return items_.tokens(id) <= room ? unlimited : limits_.cut ? room : 0;
   }
 
@@ -103,9 +103,9 @@ class best_walk {
   }
   // Counts only what a limit asks for.
   __device__ scanned<best_part> scan(const best_part& part) {
-    const scanned<index> count = limits_.segments < unlimited ? block_.sum_before(part.count) : scanned<index>{};
-    const scanned<index> tokens = limits_room() ? block_.sum_before(part.tokens) : scanned<index>{};
-    const scanned<tally> mass = shares() ? block_.sum_before(part.mass) : scanned<tally>{};
+    const scanned<index_t> count = limits_.segments < unlimited ? block_.sum_before(part.count) : scanned<index_t>{};
+    const scanned<index_t> tokens = limits_room() ? block_.sum_before(part.tokens) : scanned<index_t>{};
+    const scanned<votes_t> mass = shares() ? block_.sum_before(part.mass) : scanned<votes_t>{};
     return {{count.before, tokens.before, mass.before}, {count.all, tokens.all, mass.all}};
   }
 
@@ -113,8 +113,8 @@ class best_walk {
     std::uint64_t highest = none;
     std::uint64_t lowest = ~none;
     best_part of_thread;
-    tally keys = 0;
-    for (index id = block_.thread(); id < items_.size(); id += Threads) {
+    votes_t keys = 0;
+    for (index_t id = block_.thread(); id < items_.size(); id += Threads) {
       if (shares() && items_.key(id) != not_eligible) keys += items_.key(id);
       const std::uint64_t word = word_of(id);
       if (word == none) continue;
@@ -136,7 +136,7 @@ class best_walk {
 
   // One item is taken whatever its mass. If it does not cover what is wanted, and that is not above zero, then all keys
   // are below zero, and nothing will. Else what is covered rises to what is wanted and never falls below it again.
-  __device__ void want(tally wanted, std::uint64_t highest) {
+  __device__ void want(votes_t wanted, std::uint64_t highest) {
     wanted_ = wanted;
     const bool one_is_enough = key_of(highest) >= wanted;
     if (one_is_enough && limits_.segments > 1) limits_.segments = 1;
@@ -148,13 +148,13 @@ class best_walk {
   __device__ best_part next_digit() {
     const int bits = shift_ < digit_bits ? shift_ : digit_bits;
     count_digits(shift_ - bits, (std::uint64_t{1} << bits) - 1);
-    const index digit = Threads - 1 - block_.thread();  // highest first
+    const index_t digit = Threads - 1 - block_.thread();  // highest first
     const best_part mine = counted(digit);
     const best_part before = better_ + scan(mine).before;
     if (!full(before) && full(before + mine)) {
       const std::int64_t found[] = {digit,      before.count, before.tokens, before.mass,
                                     mine.count, mine.tokens,  mine.mass};
-      for (index i = 0; i < 7; ++i) scratch_.reached[i] = found[i];
+      for (index_t i = 0; i < 7; ++i) scratch_.reached[i] = found[i];
     }
     __syncthreads();
     shift_ -= bits;
@@ -164,19 +164,19 @@ class best_walk {
   }
 
   __device__ void count_digits(int shift, std::uint64_t mask) {
-    const index mine = Threads - 1 - block_.thread();
+    const index_t mine = Threads - 1 - block_.thread();
     scratch_.count[mine] = 0;
     scratch_.tokens[mine] = 0;
     scratch_.low[mine] = 0;
     scratch_.high[mine] = 0;
     __syncthreads();
-    for (index id = block_.thread(); id < items_.size(); id += Threads) {
+    for (index_t id = block_.thread(); id < items_.size(); id += Threads) {
       const std::uint64_t word = word_of(id);
-      if (word != none && digits(word) == bound_) add(static_cast<index>(word >> shift & mask), part_of(id, word));
+      if (word != none && digits(word) == bound_) add(static_cast<index_t>(word >> shift & mask), part_of(id, word));
     }
     __syncthreads();
   }
-  __device__ void add(index digit, const best_part& part) {
+  __device__ void add(index_t digit, const best_part& part) {
     atomicAdd(&scratch_.count[digit], part.count);
     if (limits_room()) atomicAdd(&scratch_.tokens[digit], part.tokens);
     if (!shares()) return;
@@ -185,12 +185,12 @@ class best_walk {
     const unsigned carry = before + low < low ? 1u : 0u;
     atomicAdd(&scratch_.high[digit], static_cast<unsigned>(part.mass >> 32) + carry);
   }
-  __device__ best_part counted(index digit) const {
+  __device__ best_part counted(index_t digit) const {
     const std::uint64_t high = scratch_.high[digit];
-    return {scratch_.count[digit], scratch_.tokens[digit], static_cast<tally>(high << 32 | scratch_.low[digit])};
+    return {scratch_.count[digit], scratch_.tokens[digit], static_cast<votes_t>(high << 32 | scratch_.low[digit])};
   }
-  __device__ best_part reached_at(index i) const {
-    return {static_cast<index>(scratch_.reached[i]), static_cast<index>(scratch_.reached[i + 1]),
+  __device__ best_part reached_at(index_t i) const {
+    return {static_cast<index_t>(scratch_.reached[i]), static_cast<index_t>(scratch_.reached[i + 1]),
             scratch_.reached[i + 2]};
   }
 
@@ -198,8 +198,8 @@ class best_walk {
   best_scratch<Threads>& scratch_;
   Items items_;
   take_limits limits_;
-  tally least_;
-  tally wanted_ = 0;
+  votes_t least_;
+  votes_t wanted_ = 0;
   int shift_ = 0;                // of the words: below it digits are not looked at
   std::uint64_t bound_ = ~none;  // the digits of what reaches a limit; what is above is taken
   bool ties_ = false;            // something has the digits of the bound, and is walked by id

@@ -11,11 +11,11 @@ namespace zoomr {
 inline namespace v0 {
 
 /// Adds what lanes `Half` apart hold, each keeping half of the values; then the same for Half / 2, down to 1.
-template <index Half>
-__device__ inline void halve(float (&partial)[std::size_t{partial_sums}], index lane) {
+template <index_t Half>
+__device__ inline void halve(float (&partial)[std::size_t{partial_sums}], index_t lane) {
   const bool upper = (lane & Half) != 0;
 #pragma unroll
-  for (index v = 0; v < Half; ++v) {
+  for (index_t v = 0; v < Half; ++v) {
     const float sent = upper ? partial[v] : partial[v + Half];
     const float kept = upper ? partial[v + Half] : partial[v];
     partial[v] = kept + __shfl_xor_sync(all_lanes, sent, Half);
@@ -25,7 +25,7 @@ __device__ inline void halve(float (&partial)[std::size_t{partial_sums}], index 
 
 /// Adds up 32 values over the lanes of a warp, each in the contract's order; lane l gets the sum of value l.
 __device__ inline float warp_sums(float (&partial)[std::size_t{partial_sums}]) {
-  halve<partial_sums / 2>(partial, static_cast<index>(threadIdx.x) % warp_lanes);
+  halve<partial_sums / 2>(partial, static_cast<index_t>(threadIdx.x) % warp_lanes);
   return partial[0];
 }
 

@@ -12,15 +12,15 @@ inline namespace v0 {
 /// The softmax of logit(i) for i in [0, n), the same in all threads; all must call.
 /// @cost  two passes over the logits, shared out over the threads; two block-wide reductions
 template <class Logit>
-__device__ softmax<Logit> block_softmax(index n, Logit logit, block_threads& block) {
+__device__ softmax<Logit> block_softmax(index_t n, Logit logit, block_threads& block) {
   float own = -infinity;
-  for (index i = block.thread(); i < n; i += block.size()) {
+  for (index_t i = block.thread(); i < n; i += block.size()) {
     const softmax_logit x = logit(i);
     if (x.takes_part && x.value > own) own = x.value;
   }
   softmax<Logit> made(unsorted(block.max(sortable(own))), logit);
-  tally units = 0;
-  for (index i = block.thread(); i < n; i += block.size()) units += made.units(i);
+  votes_t units = 0;
+  for (index_t i = block.thread(); i < n; i += block.size()) units += made.units(i);
   made.sum_up(block.sum(units));
   return made;
 }

@@ -8,9 +8,9 @@ namespace zoomr {
 inline namespace v0 {
 
 /// A weight in [0, 1] in units of 2^-40: such integers add up to the same in any order.
-ZOOMR_HD inline tally units_of(float weight) { return static_cast<tally>(weight * 1099511627776.0f + 0.5f); }
+ZOOMR_HD inline votes_t units_of(float weight) { return static_cast<votes_t>(weight * 1099511627776.0f + 0.5f); }
 /// What so many units are.
-ZOOMR_HD inline float sum_of_units(tally units) { return static_cast<float>(units) * (1.0f / 1099511627776.0f); }
+ZOOMR_HD inline float sum_of_units(votes_t units) { return static_cast<float>(units) * (1.0f / 1099511627776.0f); }
 
 /// A logit, or the mark of a number that takes no part. NaN takes none.
 struct softmax_logit {
@@ -32,35 +32,35 @@ template <class Logit>
 class softmax {
  public:
   ZOOMR_CALLS_EITHER
-  ZOOMR_HD softmax(index n, Logit logit) : logit_(logit) {
-    for (index i = 0; i < n; ++i) {
+  ZOOMR_HD softmax(index_t n, Logit logit) : logit_(logit) {
+    for (index_t i = 0; i < n; ++i) {
       const softmax_logit x = logit_(i);
       if (x.takes_part && x.value > largest_) largest_ = x.value;
     }
-    tally all = 0;
-    for (index i = 0; i < n; ++i) all += units(i);
+    votes_t all = 0;
+    for (index_t i = 0; i < n; ++i) all += units(i);
     sum_up(all);
   }
 
   /// For those who find the largest logit, and the sum of all `units`, in their own way; until `sum_up`, only `units`
   /// may be asked for.
   ZOOMR_HD softmax(float largest, Logit logit) : logit_(logit), largest_(largest) {}
-  ZOOMR_HD void sum_up(tally units_of_all) { sum_ = sum_of_units(units_of_all); }
+  ZOOMR_HD void sum_up(votes_t units_of_all) { sum_ = sum_of_units(units_of_all); }
 
   /// A weight in units of 2^-40 of the largest.
   ZOOMR_CALLS_EITHER
-  ZOOMR_HD tally units(index i) const { return units_of(weight(i)); }
+  ZOOMR_HD votes_t units(index_t i) const { return units_of(weight(i)); }
 
   /// The sum of all weights; 0 if no number takes part. The largest weighs 1.
   ZOOMR_HD float sum() const { return sum_; }
 
   /// @pre sum() > 0
   ZOOMR_CALLS_EITHER
-  ZOOMR_HD float share(index i) const { return quotient(weight(i), sum_); }
+  ZOOMR_HD float share(index_t i) const { return quotient(weight(i), sum_); }
 
  private:
   ZOOMR_CALLS_EITHER
-  ZOOMR_HD float weight(index i) const {
+  ZOOMR_HD float weight(index_t i) const {
     const softmax_logit x = logit_(i);
     if (!x.takes_part) return 0.0f;
     return x.value == largest_ ? 1.0f : exponential(x.value - largest_);

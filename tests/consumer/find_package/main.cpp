@@ -7,7 +7,7 @@
 int main() {
   const zoomr::shape model{.layers = 1, .heads = 2, .kv_heads = 1, .head_dim = 8};
   const std::vector<zoomr::token_class> classes(4);
-  zoomr::kv_cache cache{model, zoomr::policies::sentence_kv, zoomr::config{.tokens = 64, .classes = classes}};
+  zoomr::kv_cache cache{model, zoomr::presets::sentence_kv, zoomr::config{.max_tokens = 64, .classes = classes}};
   const std::vector<zoomr::token_id> ids{0};
   const std::vector<float> query(16, 1.0f), key(8, 0.5f), value(8, 0.25f);
   std::vector<float> out(16);

@@ -145,9 +145,9 @@ struct copy_under_way {
 enum class status { ready, waits, over };
 
 struct thread_state {
-  explicit thread_state(void (*code)()) : runs(code) {}
+  explicit thread_state(void (*code)()) : ranges(code) {}
 
-  fiber runs;
+  fiber ranges;
   dim3 place;
   status now = status::over;
   meeting at;
@@ -277,10 +277,10 @@ inline thread_state& turn_to(int number) {
 /// Lets others run until it is this thread's turn again. If there is nobody, or the block has failed, the launch is
 /// told.
 inline void give_way() {
-  fiber& own = self().runs;
+  fiber& own = self().ranges;
   const int next = block.failure ? -1 : next_thread();
   if (next < 0) return own.leave();
-  if (next != block.now) own.pass_to(turn_to(next).runs);
+  if (next != block.now) own.pass_to(turn_to(next).ranges);
 }
 
 /// The same within a kernel, whose threads end when the block has failed.

@@ -204,12 +204,12 @@ inline void run_block() {
     if (next < 0) {
       block.failure = std::make_exception_ptr(fault(deadlock()));
     } else {
-      turn_to(next).runs.enter();
+      turn_to(next).ranges.enter();
     }
   }
   if (!block.failure) return;
   for (int t = 0; t < block.size; ++t) {
-    if (thread(t).now != status::over) turn_to(t).runs.enter();
+    if (thread(t).now != status::over) turn_to(t).ranges.enter();
   }
   std::rethrow_exception(std::exchange(block.failure, nullptr));
 }

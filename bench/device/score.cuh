@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// score_segments: the heads of each KV head ask all segments.
+//   choose/POLICY/context:N/score/cold, /warm   a row for each KV head of each sequence; shapes as in choose.cu
+// bytes_per_second: summaries, once for the heads of a group. Ceiling: of_copy; arithmetic is a multiply-add for each
+// number and head.
+// Checked: the first head of the first sequence and the last head of the last one, all segments, against products in
+// double with the summaries that the device has; tolerance::reduction.
+#pragma once
+
+#include "../support/check.hpp"
+#include "../support/choosing.hpp"
+
+namespace zoomr_bench {
+
+struct score {
+  static constexpr const char* name = "score";
+  template <class Policy>
+  static constexpr bool needed = true;
+
+  template <class Choosing>
+  static void enqueue(const Choosing& made) {
+    using summary = typename Choosing::arrays_type::number;
+    const auto& a = made.arrays();
+    const zoomr::detail::rows_to_score<zoomr::bfloat16, zoomr::bfloat16, summary> rows{
+        a, a.summaries, 0, made.queries(), Choosing::batch * Choosing::kv_heads};
+    const index_t blocks = std::min<index_t>(64, a.sizes.segments / 128 + 1);  // as the cache does
+    zoomr::score_segments<Choosing::group>(made.policy.query, made.policy.score, head_dim, rows, blocks, the_stream());
+  }
+
+  template <class Choosing>
+  static double bytes(const Choosing& made) {
+    constexpr auto each = static_cast<double>(sizeof(typename Choosing::arrays_type::number));
+    return each * Choosing::batch * Choosing::kv_heads * made.segments() *
+           static_cast<double>(made.arrays().sizes.summary_numbers);
+  }
+
+  template <class Choosing>
+  static void expect_right(const Choosing& made) {
+    expect_head(made, 0, 0);
+    expect_head(made, Choosing::batch - 1, Choosing::heads - 1);
+  }
+
+ private:
+  template <class Choosing>
+  static void expect_head(const Choosing& made, index_t t, index_t head) {
+    using policy_type = typename Choosing::policy_type;
+    constexpr index_t rows = decltype(policy_type::score)::summary::rows;
+    const auto token = made.token(t);
+    std::vector<double> asked;
+    const std::vector<float> sums =
+        made.arrays().sizes.records > 0 ? made.sums(token, token.position) : std::vector<float>();
+    for (index_t d = 0; d < head_dim; ++d) {
+      const auto own = static_cast<double>(made.query(t, head, d));
+      const double sum = sums.empty() ? own : static_cast<double>(sums[static_cast<std::size_t>(head * head_dim + d)]);
+      asked.push_back(decltype(policy_type::query)::sums ? sum / token.sums : own);
+    }
+    const auto& a = made.arrays();
+    const auto summaries = made.on_host(a.summaries + a.summaries_at(token.sequence, head / Choosing::group),
+                                        std::int64_t{token.segments} * head_dim * rows);
+    const std::vector<float> got = made.scores(t, head, head + 1, token.segments);
+    comparison compared("scores");
+    for (index_t s = 0; s < token.segments; ++s) {
+      double expected = 0, magnitudes = 0;
+      for (index_t d = 0; d < head_dim; ++d) {
+        const auto at = static_cast<std::size_t>((std::int64_t{s} * head_dim + d) * rows);
+        double product = asked[static_cast<std::size_t>(d)] * static_cast<double>(zoomr::to_float(summaries[at]));
+        if constexpr (rows == 2) {  // a box: the most that a key of it can give
+          product = std::max(
+              product, asked[static_cast<std::size_t>(d)] * static_cast<double>(zoomr::to_float(summaries[at + 1])));
+        }
+        expected += product, magnitudes += std::abs(product);
+      }
+      compared.close(static_cast<double>(got[static_cast<std::size_t>(s)]), expected,
+                     tolerance::reduction(head_dim) * magnitudes);
+    }
+    compared.expect_some();
+  }
+};
+
+}  // namespace zoomr_bench

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// launch_top_k: the best k of each row of floats, ascending ids.
+//   top_k/rows:R/n:N/k:K/cold, /warm
+// bytes_per_second: scores, once. Ceiling: of_copy; a short row is bound by its launch (nothing/cold).
+// Checked: ids and counts of all rows against a sort on the host, exactly.
+#include <zoomr/math/row_top_k.cuh>
+
+#include <numeric>  // std::iota
+
+#include "../support/check.hpp"
+#include "../support/device_time.hpp"
+#include "../support/kernels.hpp"
+
+namespace zoomr_bench {
+
+namespace {
+
+struct scene {
+  index_t lists, n, k;
+  device_buffer<float> scores{std::int64_t{lists} * n};
+  device_buffer<index_t> ids{std::int64_t{lists} * k};
+  device_buffer<index_t> counts{lists};
+
+  void enqueue() const {
+    zoomr::launch_top_k(view<const float, 2>(scores.data(), {lists, n}), view<index_t, 2>(ids.data(), {lists, k}),
+                        view<index_t>(counts.data(), {lists}), the_stream());
+  }
+
+  void expect_right() const {
+    enqueue();
+    const std::vector<index_t> got = ids.values(), taken = counts.values();
+    const std::vector<float> all = scores.values();
+    std::vector<index_t> order(static_cast<std::size_t>(n));
+    comparison compared("ids");
+    for (index_t row = 0; row < lists; ++row) {
+      const float* of = all.data() + std::int64_t{row} * n;
+      std::iota(order.begin(), order.end(), 0);
+      std::partial_sort(order.begin(), order.begin() + k, order.end(),
+                        [&](index_t a, index_t b) { return of[a] > of[b] || (of[a] == of[b] && a < b); });
+      std::sort(order.begin(), order.begin() + k);
+      for (index_t i = 0; i < k; ++i) {
+        compared.same(got[static_cast<std::size_t>(row * k + i)], order[static_cast<std::size_t>(i)]);
+      }
+      compared.same(taken[static_cast<std::size_t>(row)], k);
+    }
+  }
+};
+
+void add_lists(index_t lists, index_t n, index_t k, l2 state) {
+  const std::string place =
+      "top_k/rows:" + std::to_string(lists) + "/n:" + std::to_string(n) + "/k:" + std::to_string(k) + "/";
+  add_row(place + name_of(state), 50, [=](int iterations) {
+    const scene made{lists, n, k};
+    fill_with_noise(made.scores.data(), made.scores.size(), 11);
+    check_once(place, [&] { made.expect_right(); });
+    return reading(timed(state, iterations, [&] { made.enqueue(); }), 4.0 * lists * n);
+  });
+}
+
+}  // namespace
+
+void device::add_top_k() {
+  for (const index_t lists : toy ? std::vector<index_t>{2} : std::vector<index_t>{8, 64}) {
+    for (const index_t n : toy ? std::vector<index_t>{64} : std::vector<index_t>{64, 256, 1024, 4096, 16384, 65536}) {
+      for (const index_t k : toy ? std::vector<index_t>{16} : std::vector<index_t>{16, 64, 256}) {
+        if (k > n) continue;
+        for (const l2 state : {l2::cold, l2::warm}) add_lists(lists, n, k, state);
+      }
+    }
+  }
+}
+
+}  // namespace zoomr_bench

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// How large the cache of a device scene is.
+#pragma once
+
+#include <zoomr/policy/placement/tiered.hpp>
+#include <zoomr/zoomr.cuh>
+
+#include "device_inputs.hpp"
+
+namespace zoomr_bench {
+
+/// Steps of a scene that can be timed.
+inline constexpr index_t slack = toy ? 64 : 2048;
+
+/// The arena of a tiered store has room for 1/8 of all pages.
+template <head_count Heads, class Policy>
+zoomr::config device_limits(const Policy& policy, const text& says, const zoomr::shape& model, index_t splits) {
+  zoomr::config limits;
+  limits.max_sequences = Heads.batch;
+  limits.max_tokens = says.timed_from + slack;
+  limits.max_segments = limits.max_tokens / (toy ? 8 : 20) + 16;
+  limits.max_batched_tokens = Heads.batch * device_inputs::chunk;
+  limits.max_draft_tokens = 1;
+  limits.classes = text::classes;
+  if constexpr (zoomr::tiered_placement<decltype(Policy::placement)>) {
+    using zoomr::bfloat16;
+    const auto resident = with_placement(policy, zoomr::placement{});
+    using resident_policy = std::remove_const_t<decltype(resident)>;
+    using tiered_cache = zoomr::device_cache<Policy, bfloat16, head_dim, Heads.group>;
+    using resident_cache = zoomr::device_cache<resident_policy, bfloat16, head_dim, Heads.group>;
+    const std::int64_t all = tiered_cache::host_bytes(model, policy, limits);
+    limits.tiers.device = resident_cache::bytes(model, resident, limits, splits) - all + all / 8 + (64 << 10);
+  }
+  return limits;
+}
+
+}  // namespace zoomr_bench

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// How device rows fill memory and are timed: CUDA events, a cold and a warm L2; and their ceiling, the bandwidth of a
+// copy on the device.
+#pragma once
+
+#include "device_buffer.hpp"
+#include "noise.hpp"
+
+namespace zoomr_bench {
+
+/// Fills memory with stream `seed` of noise (noise.hpp).
+template <class T>
+__global__ void noise_kernel(T* to, std::int64_t count, std::uint32_t seed, float scale) {
+  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
+    to[i] = stored_noise<T>(i, seed, scale);
+  }
+}
+template <class T>
+void fill_with_noise(T* to, std::int64_t count, std::uint32_t seed, float scale = 1.0f) {
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(toy ? 2 : 4096, (count + 255) / 256));
+  if (count > 0) zoomr::launch({dim3(blocks), dim3(256)}, the_stream(), noise_kernel<T>, to, count, seed, scale);
+}
+
+/// Throws out what the L2 holds.
+inline void flush_l2() {
+  static const device_buffer<std::byte> other(flushed_bytes());
+  zoomr::zero_on_device(other.data(), other.bytes(), the_stream());
+}
+
+enum class l2 { cold, warm };
+inline const char* name_of(l2 state) { return state == l2::cold ? "cold" : "warm"; }
+
+/// How often a warm row enqueues the same between two events.
+inline constexpr int warm_launches = toy ? 1 : 10;
+
+/// Times what `enqueue` enqueues, after a warm-up. Cold: alone, after the L2 was flushed; while that runs, the host
+/// gets ahead, so that launches do not count unless they take longer than the device. Warm: ten times in a row.
+template <class Enqueue>
+std::vector<double> timed(l2 state, int iterations, Enqueue enqueue) {
+  static zoomr::stream_timer clock;
+  enqueue(), wait();
+  std::vector<double> seconds;
+  const int launches = state == l2::cold ? 1 : warm_launches;
+  for (int i = 0; i < iterations; ++i) {
+    if (state == l2::cold) flush_l2();
+    clock.start(the_stream());
+    for (int l = 0; l < launches; ++l) enqueue();
+    clock.stop(the_stream());
+    seconds.push_back(clock.seconds() / launches);
+  }
+  return seconds;
+}
+
+/// Bytes read and written a second by a copy of 1 GiB on the device, measured when it is first asked for.
+inline double copy_bandwidth() {
+  static const double measured = [] {
+    const std::int64_t bytes = toy ? 4096 : std::int64_t{1} << 30;
+    const device_buffer<std::byte> from(bytes), to(bytes);
+    const auto seconds =
+        timed(l2::cold, toy ? 1 : 20, [&] { copy_on_device(to.data(), from.data(), bytes, the_stream()); });
+    return 2.0 * static_cast<double>(bytes) / std::max(quantile(seconds, 0.5), 1e-9);
+  }();
+  return measured;
+}
+
+/// A repetition that reads so many bytes: with its share of the copy's bandwidth.
+inline result reading(std::vector<double> seconds, double bytes, double tokens = 0) {
+  result of;
+  const double median = std::max(quantile(seconds, 0.5), 1e-9);
+  of.figures = {{"p50_us", median * 1e6},
+                {"p90_us", quantile(seconds, 0.9) * 1e6},
+                {"of_copy", bytes / median / copy_bandwidth()}};
+  of.seconds = std::move(seconds);
+  of.bytes = bytes;
+  of.tokens = tokens;
+  return of;
+}
+
+/// Blocks that share a row: enough to fill the device four times over, each with two tiles of tokens or more.
+inline index_t splits_for(index_t rows, index_t tokens) {
+  const index_t wanted = (4 * multiprocessors() + rows - 1) / rows;
+  return std::max<index_t>(1, std::min<index_t>(wanted, tokens / 64));
+}
+
+}  // namespace zoomr_bench

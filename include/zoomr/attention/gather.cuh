@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Device twin of gather.hpp: exact attention over the chosen tokens, split over blocks, each key and value read
+// once for all query heads that share it.
+//
+// A block takes a stretch of one row's tokens, tile after tile: keys and values come by asynchronous copies, one tile
+// ahead. Lanes share a token's dimensions, groups of lanes take tokens, warps take tokens or, for large groups, heads
+// (gather_warp.cuh); large groups of 16-bit queries are multiplied on tensor cores (gather_tensor.cuh).
+// States are merged from lanes to warps to splits, in an order that depends on sizes alone.
+#pragma once
+
+#include <zoomr/attention/gather.hpp>
+#include <zoomr/attention/gather_output.cuh>
+#include <zoomr/attention/gather_tensor.cuh>
+#include <zoomr/attention/gather_warp.cuh>
+
+#include <type_traits>  // std::conditional_t
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Everything that one block does.
+template <class Warp, index_t HeadDim, index_t Group, class Task, class Row>
+struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
+  using base = gather_output<Warp, HeadDim, Group, Task, Row>;
+  using layout = typename Warp::layout;
+  using base::ring, base::task, base::row, base::shared, base::stretch, base::head_block;
+  static constexpr bool shares = base::shares;
+
+  __device__ index_t tiles() const { return (stretch.tokens + layout::tile - 1) / layout::tile; }
+  __device__ index_t tokens_of(index_t tile) const {
+    const index_t left = stretch.tokens - tile * layout::tile;
+    return left < layout::tile ? left : layout::tile;
+  }
+  __device__ static index_t keys_of(index_t tile) { return tile % 2 * 2 * layout::stage; }
+  __device__ static index_t values_of(index_t tile) { return keys_of(tile) + layout::stage; }
+
+  /// Where what is known of a tile's token lies.
+  __device__ static index_t known(index_t tile, index_t token) { return tile % ring * layout::tile + token; }
+
+  /// Finds the slots of a tile, and who attends to them.
+  __device__ void find(index_t tile) {
+    if (tile >= tiles()) return;
+    for (auto t = static_cast<index_t>(threadIdx.x); t < tokens_of(tile); t += layout::threads) {
+      const index_t at = stretch.first + tile * layout::tile + t;
+      if constexpr (shares) {
+        const shared_token found = row.tokens.shared(at);
+        shared.slots[known(tile, t)] = found.slot;
+        shared.attending[known(tile, t)] = found.attending;
+      } else {
+        shared.slots[known(tile, t)] = row.tokens.slot(at);
+      }
+    }
+  }
+
+  /// Starts copying a tile, whose slots are found. Warps that read whole tiles find zeros after the last token.
+  __device__ void copy(index_t tile) {
+    if (tile < tiles()) {
+      const index_t tokens = tokens_of(tile);
+      const index_t all = layout::reads_whole_tiles ? layout::stage : tokens * layout::pieces;
+      for (auto i = static_cast<index_t>(threadIdx.x); i < all; i += layout::threads) {
+        const index_t token = i / layout::pieces;
+        const index_t piece = i % layout::pieces;
+        const index_t place = keys_of(tile) + layout::place(token, piece);
+        if (layout::reads_whole_tiles && token >= tokens) {
+          shared.stages[place] = uint4{};
+          shared.stages[place + layout::stage] = uint4{};
+          continue;
+        }
+        const index_t slot = shared.slots[known(tile, token)];
+        const std::int64_t offset = task.layer.offset(slot, row.kv_head) + std::int64_t{piece} * layout::per_piece;
+        copy_async(shared.stages[place], reinterpret_cast<const uint4*>(task.layer.keys + offset));
+        copy_async(shared.stages[place + layout::stage], reinterpret_cast<const uint4*>(task.layer.values + offset));
+      }
+    }
+    copy_async_commit();
+  }
+
+  /// Adds a tile that has come.
+  __device__ void add(Warp& warp, index_t tile) {
+    if constexpr (shares) {
+      const auto attended = [&](index_t token, unsigned by) {
+        return (shared.attending[known(tile, token)] & by) != 0;
+      };
+      warp.add_tile(shared.stages, keys_of(tile), values_of(tile), tokens_of(tile), task.logits, attended);
+    } else {
+      warp.add_tile(shared.stages, keys_of(tile), values_of(tile), tokens_of(tile), task.logits, attended_by_all{});
+    }
+  }
+
+  /// Reads all tiles, each while the next one is on its way.
+  __device__ void read_all(Warp& warp) {
+    find(0);
+    find(1);
+    __syncthreads();
+    copy(0);
+    for (index_t tile = 0; tile < tiles(); ++tile) {
+      copy(tile + 1);
+      find(tile + 2);
+      copy_async_wait<1>();
+      __syncthreads();
+      add(warp, tile);
+      __syncthreads();
+    }
+    copy_async_wait<0>();
+  }
+
+  __device__ void run() {
+    {
+      Warp warp;
+      const index_t first = head_block * layout::block_heads + warp.head_part() * layout::heads;
+      const auto query = [&](index_t head) {
+        return &task.queries(base::token_of(first + head), base::head_of(first + head), 0);
+      };
+      warp.begin(query, base::heads() - first, task.logits.of_query() * task.key_scale);
+      if constexpr (shares) warp.remember_tokens(first, row.heads);
+      read_all(warp);
+      warp.merge_lanes();
+      warp.leave(shared.stages, shared.ends);
+    }
+    __syncthreads();
+    base::write();
+  }
+};
+
+/// How a warp works follows from the types: on tensor cores where they pay.
+template <class T, class Number, index_t HeadDim, index_t Group>
+using warp_that_gathers = std::conditional_t<fits_tensor_cores<T, Number, HeadDim, Group>(),
+                                             tensor_warp<T, Number, HeadDim, Group>, gather_warp<T, HeadDim, Group>>;
+
+template <class T, index_t HeadDim, index_t Group, class Task>
+__global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, HeadDim, Group>::layout::threads)
+    gather_attend_kernel(Task task) {
+  using warp = warp_that_gathers<T, typename Task::number, HeadDim, Group>;
+  using layout = typename warp::layout;
+  const auto row = task.rows.at(static_cast<index_t>(blockIdx.x));
+  using block = gather_block<warp, HeadDim, Group, Task, decltype(row)>;
+  const gather_stretch stretch =
+      stretch_of(row.tokens.count(), layout::tile, static_cast<index_t>(blockIdx.y), static_cast<index_t>(gridDim.y));
+  if (row.heads == 0 || static_cast<index_t>(blockIdx.y) >= stretch.splits) return;
+  __shared__ typename block::memory shared;
+  block{task, row, shared, stretch, static_cast<index_t>(blockIdx.z)}.run();
+}
+
+/// Attends: for each row the heads of one KV head over the row's tokens. Of a row whose tokens are `query_tile`, the
+/// heads of several query tokens, each over those under its bit.
+///
+/// With queries of 16 bits, a Group of 8 or more, and keys and values of the same type or of 8 bits, tensor cores
+/// multiply. Weights are then rounded to the type of queries before they meet values, which moves `out` by up to 2^-8
+/// (bfloat16) or 2^-11 (float16) of the largest |value|; `lse` stays as exact as it is. A value
+/// that is infinite or NaN reaches all query tokens of its row.
+///
+/// @tparam HeadDim  64, 96, 128 or 256, as a rule: a key is a multiple of 16 bytes
+/// @tparam Group    query heads of a row, at most; where query tokens share it, of all of them
+/// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
+/// @cost   2 * HeadDim numbers read for each token of a row and each head block; one launch
+template <class T, index_t HeadDim, index_t Group, class Number, class Rows, class Logits, class Layer>
+void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream on) {
+  using layout = typename warp_that_gathers<T, Number, HeadDim, Group>::layout;
+  using block_task = gather_task<T, Number, Rows, Logits, Layer>;
+  static_assert(layout::head_blocks <= gather_layout<T, HeadDim, Group>::head_blocks, "the workspace is for these");
+  ZOOMR_EXPECTS(splits >= 1 && splits < 65536, "gather_attend: splits must lie in 1 ... 65535");
+  ZOOMR_EXPECTS(splits == 1 || (task.partial != nullptr && task.arrived != nullptr),
+                "gather_attend: several splits need `partial` and `arrived`");
+  if (task.rows.count == 0) return;
+  const dim3 grid(static_cast<unsigned>(task.rows.count), static_cast<unsigned>(splits), layout::head_blocks);
+  launch({grid, dim3(layout::threads)}, on, gather_attend_kernel<T, HeadDim, Group, block_task>, task);
+}
+
+/// Bytes of `partial` and `arrived` for so many rows.
+template <class T, index_t HeadDim, index_t Group>
+constexpr byte_count gather_workspace_bytes(index_t rows, index_t splits) {
+  const byte_count states = splits > 1 ? byte_count{rows} * splits * Group * (HeadDim + 2) : 0;
+  return states * 4 + byte_count{rows} * gather_layout<T, HeadDim, Group>::head_blocks * 4;
+}
+
+}  // namespace v0
+}  // namespace zoomr

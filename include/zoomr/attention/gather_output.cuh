@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. The other end of gather.cuh: a block's states are merged from warps to blocks to outputs, in an order that
+// depends on sizes alone.
+#pragma once
+
+#include <zoomr/attention/token_list.cuh>
+#include <zoomr/core/vectors.cuh>
+#include <zoomr/math/functions.hpp>
+#include <zoomr/math/logits.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// What a launch of gather_attend works on. `Rows` is a device functor: `rows.at(i)` is an attending_row, `rows.count`
+/// how many there are.
+template <class T, class Number, class Rows, class Logits, class Layer = stored_layer<T>>
+struct gather_task {
+  using number = Number;
+
+  Layer layer;
+  Rows rows;
+  Logits logits;
+  view<const Number, 3> queries;  // [tokens, heads, head_dim]  rotated
+  view<Number, 3> out;            // [tokens, heads, head_dim]
+  view<float, 2> lse;             // [tokens, heads]  natural; may be empty
+  float key_scale = 1.0f;         // a key is what is stored times this
+  float value_scale = 1.0f;
+  float* partial = nullptr;     // [rows, splits, group, head_dim + 2]  unused with one split
+  unsigned* arrived = nullptr;  // [rows, head blocks]  zero before, and after
+};
+
+/// The stretch of a row that one block reads.
+struct gather_stretch {
+  index_t first = 0;
+  index_t tokens = 0;
+  index_t splits = 1;  // blocks that have a stretch
+};
+
+/// Equal stretches, in whole tiles; a row without tokens has one empty stretch.
+__device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_t split, index_t splits) {
+  const index_t each = (tokens + splits * tile - 1) / (splits * tile) * tile;
+  if (each == 0) return {0, 0, 1};
+  const index_t first = split * each;
+  const index_t left = tokens - first;
+  return {first, left < each ? left : each, (tokens + each - 1) / each};
+}
+
+/// What one block works on, and what it does with the states of its warps.
+template <class Warp, index_t HeadDim, index_t Group, class Task, class Row>
+struct gather_output {
+  using layout = typename Warp::layout;
+  using number = typename Task::number;
+  static constexpr index_t ring = 3;  // tiles whose slots are known
+  static constexpr bool shares = query_tile<decltype(Row::tokens)>;
+
+  struct memory {
+    shared_array<uint4, 4 * layout::stage> stages;  // [2][keys | values][tile][pieces]; then [warps, heads, head_dim]
+    shared_array<index_t, ring * layout::tile> slots;
+    shared_array<unsigned, shares ? ring * layout::tile : 1> attending;
+    shared_array<float, 2 * layout::token_parts * layout::block_heads> ends;  // [warps, heads][max | sum]
+    shared_array<index_t, 1> last;
+  };
+
+  const Task& task;
+  const Row& row;
+  memory& shared;
+  gather_stretch stretch;
+  index_t head_block;
+
+  /// Heads of the row: of each of its query tokens.
+  __device__ index_t heads() const { return shares ? row.sharing * row.heads : row.heads; }
+  /// Whose they are: packed tokens, and heads of the model.
+  __device__ index_t token_of(index_t head) const { return shares ? row.token + head / row.heads : row.token; }
+  __device__ index_t head_of(index_t head) const { return row.first_head + (shares ? head % row.heads : head); }
+
+  /// Where the warp that took part `part` of the tokens for a head of the block has left its state.
+  __device__ static index_t left_at(index_t head, index_t part) {
+    return (part * layout::head_parts + head / layout::heads) * layout::heads + head % layout::heads;
+  }
+
+  /// The state of four dimensions of one head.
+  struct four_dims {
+    float max = -infinity;
+    float sum = 0.0f;
+    float out[4] = {};
+  };
+
+  /// The states of some parts as one, in ascending order. `ends(i, 0)` is a part's maximum, `ends(i, 1)` its sum,
+  /// `numbers(i, j)` number j of its output.
+  template <class Ends, class Numbers>
+  __device__ static four_dims merged(index_t parts, Ends ends, Numbers numbers) {
+    four_dims all;
+    for (index_t i = 0; i < parts; ++i) all.max = quick_max(all.max, ends(i, 0));
+    const float base = all.max == -infinity ? 0.0f : all.max;
+    for (index_t i = 0; i < parts; ++i) {
+      const float scale = quick_exp2(ends(i, 0) - base);
+      all.sum = fused(scale, ends(i, 1), all.sum);
+      for (index_t j = 0; j < 4; ++j) all.out[j] = fused(scale, numbers(i, j), all.out[j]);
+    }
+    return all;
+  }
+
+  /// What the block's warps have left of a head, from dimension `d` on.
+  __device__ four_dims of_block(index_t head, index_t d) {
+    return merged(
+        layout::token_parts,
+        [&](index_t part, index_t end) { return static_cast<float>(shared.ends[2 * left_at(head, part) + end]); },
+        [&](index_t part, index_t j) {
+          const uint4 four = shared.stages[(left_at(head, part) * HeadDim + d) / 4];
+          return bits_as<float>(j == 0 ? four.x : j == 1 ? four.y : j == 2 ? four.z : four.w);
+        });
+  }
+
+  /// What all splits have left of a head, from dimension `d` on.
+  __device__ four_dims of_splits(index_t head, index_t d) const {
+    return merged(
+        stretch.splits,
+        [&](index_t split, index_t end) { return load_shared_by_blocks(partial(split, head) + HeadDim + end); },
+        [&](index_t split, index_t j) { return load_shared_by_blocks(partial(split, head) + d + j); });
+  }
+
+  __device__ float* partial(index_t split, index_t head) const {
+    const std::int64_t state =
+        (std::int64_t{blockIdx.x} * gridDim.y + split) * Group + head_block * layout::block_heads + head;
+    return task.partial + state * (HeadDim + 2);
+  }
+
+  __device__ void finish(index_t head, index_t d, const four_dims& state) const {
+    const index_t of_row = head_block * layout::block_heads + head;
+    const index_t token = token_of(of_row);
+    const index_t of_model = head_of(of_row);
+    const float scale = state.sum == 0.0f ? 0.0f : task.value_scale / state.sum;
+    for (index_t j = 0; j < 4; ++j) task.out(token, of_model, d + j) = from_float<number>(state.out[j] * scale);
+    if (d != 0 || task.lse.data() == nullptr) return;
+    task.lse(token, of_model) = state.sum == 0.0f ? -infinity : fused(state.max, ln_2, logarithm(state.sum));
+  }
+
+  __device__ void keep(index_t head, index_t d, const four_dims& state) const {
+    float* to = partial(static_cast<index_t>(blockIdx.y), head);
+    for (index_t j = 0; j < 4; ++j) to[d + j] = state.out[j];
+    if (d != 0) return;
+    to[HeadDim] = state.max;
+    to[HeadDim + 1] = state.sum;
+  }
+
+  /// body(head of the block, dimension), shared out over the threads, four dimensions at a time.
+  template <class Body>
+  __device__ void each_output(Body body) const {
+    constexpr index_t of_head = HeadDim / 4;
+    for (auto i = static_cast<index_t>(threadIdx.x); i < layout::block_heads * of_head; i += layout::threads) {
+      const index_t head = i / of_head;
+      if (head_block * layout::block_heads + head < heads()) body(head, i % of_head * 4);
+    }
+  }
+
+  /// True in the block that comes last of those with a stretch of this row: it sees what all have kept.
+  __device__ bool comes_last() {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      unsigned* arrived = task.arrived + blockIdx.x * gridDim.z + blockIdx.z;
+      const bool last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(stretch.splits);
+      if (last) *arrived = 0;
+      shared.last[0] = last ? 1 : 0;
+    }
+    __syncthreads();
+    __threadfence();
+    return shared.last[0] != 0;
+  }
+
+  /// Makes outputs of what the warps have left; of several splits, in the block that comes last.
+  __device__ void write() {
+    if (stretch.splits == 1) {
+      each_output([&](index_t head, index_t d) { finish(head, d, of_block(head, d)); });
+      return;
+    }
+    each_output([&](index_t head, index_t d) { keep(head, d, of_block(head, d)); });
+    if (comes_last()) each_output([&](index_t head, index_t d) { finish(head, d, of_splits(head, d)); });
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. One warp's part of gather.cuh on tensor cores, where so many heads share a key that multiplying would take longer
+// than reading: S = Q K^T and O += P V in tiles whose rows are 16 heads.
+//
+// Which dimension is which number of a tile is free as long as queries and keys agree, and so is which token is which
+// column of S as long as values agree: both are chosen such that a lane reads whole pieces of 16 bytes, and that the
+// eight lanes that read at once never want the same bank. The sums of S are the operands of P V as they are.
+// The scale of logits is applied to S, in float: queries are multiplied as they were given. Weights are rounded to the
+// type of queries before they meet values, but added up as they are, so that lse is as exact as without tensor cores.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+#include <zoomr/core/vectors.cuh>
+#include <zoomr/math/functions.hpp>
+
+#include <type_traits>  // std::is_same_v
+
+namespace zoomr {
+inline namespace v0 {
+
+/// True if a row's heads fill at least half of a tile, and tensor cores multiply its numbers exactly: queries of 16
+/// bits, keys and values of their type or of 8 bits.
+template <class T, class Number, index_t HeadDim, index_t Group>
+constexpr bool fits_tensor_cores() {
+  const bool multiplied = std::is_same_v<Number, bfloat16> || std::is_same_v<Number, float16>;
+  const bool exact = std::is_same_v<T, Number> || sizeof(T) == 1;
+  return Group >= 8 && multiplied && exact && (HeadDim == 64 || HeadDim == 96 || HeadDim == 128 || HeadDim == 256);
+}
+
+/// How a block shares out its work; everything follows from the types.
+template <class T, index_t HeadDim, index_t Group>
+struct tensor_layout {
+  static constexpr index_t per_piece = per_vector<T>;  // numbers in 16 bytes
+  static constexpr index_t pieces = HeadDim / per_piece;
+  static constexpr index_t heads = 16;           // rows of a tile; those that a group does not have are zeros
+  static constexpr index_t tokens_at_once = 16;  // of a warp
+  static constexpr index_t fits = 16384 / (2 * HeadDim * static_cast<index_t>(sizeof(T))) / tokens_at_once;
+  static constexpr index_t dim_parts =
+      HeadDim > 128 ? 2 : 1;  // warps that share a token's values, for want of registers
+  static constexpr index_t token_parts = fits >= 4   ? 4
+                                         : fits >= 2 ? 2
+                                                     : 1;  // warps, or pairs of them, that share tokens
+  static constexpr index_t head_parts = 1;
+  static constexpr index_t threads = token_parts * dim_parts * warp_lanes;
+  static constexpr index_t block_heads = heads;
+  static constexpr index_t head_blocks = (Group + heads - 1) / heads;
+  static constexpr index_t tile = token_parts * tokens_at_once;
+  static constexpr index_t stage = tile * pieces;  // pieces of a tile's keys
+
+  static constexpr bool reads_whole_tiles = true;
+
+  /// What is flipped in the number of a token's pieces, so that these lie in different banks: two adjacent pieces of
+  /// the tokens 0 ... 3, or 4 ... 7; four adjacent pieces of an even and of an odd token.
+  ZOOMR_HD static constexpr index_t flipped(index_t token) {
+    return (pieces % 4 == 0 ? token & 2 : 0) + (pieces % 8 == 0 ? (token & 1) * 4 : 0);
+  }
+  /// Where a piece of a token lies in a stage.
+  ZOOMR_HD static constexpr index_t place(index_t token, index_t piece) {
+    return token * pieces + (piece ^ flipped(token));
+  }
+};
+
+/// One warp's part of a block: the states of 16 heads over the tokens that it has seen.
+template <class T, class Number, index_t HeadDim, index_t Group>
+struct tensor_warp {
+  using layout = tensor_layout<T, HeadDim, Group>;
+  static constexpr index_t tokens_at_once = layout::tokens_at_once;
+  static constexpr index_t per_piece = layout::per_piece;
+  static constexpr index_t own_dims = HeadDim / layout::dim_parts;
+  static constexpr index_t pairs = 2 / static_cast<index_t>(sizeof(T));  // of numbers in a word
+  // adjacent numbers of a key, and of a value, that a lane reads at once
+  static constexpr index_t key_numbers = HeadDim % (4 * per_piece) == 0 ? per_piece : 8;
+  static constexpr index_t halved(index_t n) { return own_dims % (8 * n) == 0 ? n : halved(n / 2); }
+  static constexpr index_t value_numbers = halved(per_piece);
+
+  unsigned query[std::size_t{HeadDim / 16}][4];
+  float out[std::size_t{own_dims / 8}][4] = {};  // [tile][rows r, r + 8][columns 2c, 2c + 1], as in `mma_16x8x16`
+  float max[2] = {-infinity, -infinity};         // of rows r and r + 8
+  float sum[2] = {};                             // of this lane's tokens
+  float factor = 1.0f;
+  unsigned by[2];  // the bits of rows r and r + 8, where several query tokens read together
+
+  __device__ static index_t warp() { return static_cast<index_t>(threadIdx.x) / warp_lanes; }
+  __device__ static index_t row() { return static_cast<index_t>(threadIdx.x) % warp_lanes / 4; }
+  __device__ static index_t quarter() { return static_cast<index_t>(threadIdx.x) % 4; }
+  __device__ static index_t head_part() { return 0; }
+  __device__ static index_t token_part() { return warp() / layout::dim_parts; }
+  __device__ static index_t first_dim() { return warp() % layout::dim_parts * own_dims; }
+  /// Which of eight tokens column `column` of a tile stands for.
+  ZOOMR_HD static constexpr index_t of_eight(index_t column) {
+    return column % 2 == 0 ? column / 2 : 4 + (column / 2 ^ 1);
+  }
+  /// The token of the block's tile that column `column` of the warp's first or second eight stands for.
+  __device__ static index_t token(index_t half, index_t column) {
+    return token_part() * tokens_at_once + half * 8 + of_eight(column);
+  }
+  /// The first of the dimensions in column `column` of `value_numbers` tiles from `tile` on, one in each.
+  __device__ static index_t dim(index_t tile, index_t column) {
+    return first_dim() + tile * 8 + column * value_numbers;
+  }
+
+  /// @param of_head  of_head(h): the query of the h-th head from this warp's first on, [head_dim]
+  /// @param present  such heads
+  /// @param scale    what q . k is multiplied by
+  template <class Queries>
+  __device__ void begin(Queries of_head, index_t present, float scale) {
+    factor = scale;
+#pragma unroll
+    for (index_t step = 0; step < HeadDim / 16; ++step) {
+      constexpr index_t steps = key_numbers / 4;  // of what is read at once: two pairs of numbers each
+      const index_t d = (step / steps * 4 + quarter()) * key_numbers + step % steps * 4;
+#pragma unroll
+      for (index_t i = 0; i < 4; ++i) {
+        const index_t head = row() + i % 2 * 8;
+        query[step][i] = 0;
+        if (head >= present) continue;
+        const Number* of = of_head(head) + d + i / 2 * 2;
+        query[step][i] = of[0].bits | static_cast<unsigned>(of[1].bits) << 16;
+      }
+    }
+  }
+
+  /// @param first  this warp's first head of the row
+  /// @param each   heads of a query token
+  __device__ void remember_tokens(index_t first, index_t each) {
+    for (index_t r = 0; r < 2; ++r) by[r] = 1u << (first + row() + 8 * r) / each;
+  }
+
+  /// Word `i` of a piece as operands, two numbers in each.
+  __device__ static void operands(const uint4& piece, index_t i, unsigned (&to)[std::size_t{pairs}]) {
+    const unsigned word = i == 0 ? piece.x : i == 1 ? piece.y : i == 2 ? piece.z : piece.w;
+    if constexpr (std::is_same_v<T, Number>) {
+      to[0] = word;
+    } else {
+      float numbers[4];
+      stored_word<T>::unpack(word, numbers);
+      to[0] = stored_word<Number>::pack(numbers);
+      to[1] = stored_word<Number>::pack(numbers + 2);
+    }
+  }
+
+  /// Adds q . k for 16 heads and 16 tokens.
+  /// @param logit  [half of the tokens][rows r, r + 8][columns 2c, 2c + 1]
+  template <index_t N>
+  __device__ void multiply(shared_array<uint4, N>& stages, index_t keys, float (&logit)[2][4]) const {
+    constexpr index_t lane_pieces = 4 * key_numbers / per_piece;  // that four lanes read at once
+    constexpr index_t words = key_numbers / (2 * pairs);
+    const index_t piece = quarter() * key_numbers / per_piece;
+    const index_t first_word = key_numbers == per_piece ? 0 : quarter() * words % 4;
+#pragma unroll
+    for (index_t i = 0; i < HeadDim / (4 * key_numbers); ++i) {
+#pragma unroll
+      for (index_t half = 0; half < 2; ++half) {
+        const index_t own = token(half, row());
+        // place(own, i * lane_pieces + piece), such that only the last term depends on i
+        const index_t swapped = layout::flipped(own) & 4;
+        const index_t first = keys + own * layout::pieces + (piece ^ (layout::flipped(own) & 3));
+        const uint4 key = stages[(i % 2 == 0 ? first + swapped : first - swapped) + i * lane_pieces];
+#pragma unroll
+        for (index_t step = 0; step < key_numbers / 4; ++step) {
+          unsigned both[2];
+          if constexpr (pairs == 2) {
+            operands(key, first_word + step, both);
+          } else {
+            unsigned one[1];
+            operands(key, first_word + 2 * step, one);
+            both[0] = one[0];
+            operands(key, first_word + 2 * step + 1, one);
+            both[1] = one[0];
+          }
+          mma_16x8x16<Number>(logit[half], query[i * (key_numbers / 4) + step], both);
+        }
+      }
+    }
+  }
+
+  /// Raises the maxima to those of some logits, scales what is there, and makes the logits weights.
+  template <class Logits, class Attended>
+  __device__ void weigh(float (&logit)[2][4], index_t tokens, Logits logits, Attended attended) {
+#pragma unroll
+    for (index_t r = 0; r < 2; ++r) {
+      float highest = max[r];
+#pragma unroll
+      for (index_t i = 0; i < 4; ++i) {
+        float& one = logit[i / 2][2 * r + i % 2];
+        const index_t of_tile = token(i / 2, 2 * quarter() + i % 2);
+        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one * factor) : -infinity;
+        highest = quick_max(highest, one);
+      }
+      highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 1));
+      highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 2));
+      const float base = highest == -infinity ? 0.0f : highest;
+      const float scale = quick_exp2(max[r] - base);
+      max[r] = highest;
+      sum[r] *= scale;
+#pragma unroll
+      for (index_t tile = 0; tile < own_dims / 8; ++tile) {
+        out[tile][2 * r] *= scale;
+        out[tile][2 * r + 1] *= scale;
+      }
+#pragma unroll
+      for (index_t i = 0; i < 4; ++i) {
+        float& one = logit[i / 2][2 * r + i % 2];
+        one = quick_exp2(one - base);
+        sum[r] += one;
+      }
+    }
+  }
+
+  /// Adds the values of 16 tokens under their weights.
+  template <index_t N>
+  __device__ void add_values(shared_array<uint4, N>& stages, index_t values, const float (&weight)[2][4]) {
+    // rows r and r + 8 of eight tokens, then of the others
+    const unsigned weights[4] = {stored_word<Number>::pack(weight[0]), stored_word<Number>::pack(weight[0] + 2),
+                                 stored_word<Number>::pack(weight[1]), stored_word<Number>::pack(weight[1] + 2)};
+    constexpr index_t words = value_numbers / (2 * pairs);
+    const index_t piece = row() * value_numbers / per_piece;
+    const index_t first_word = value_numbers == per_piece ? 0 : row() * words % 4;
+#pragma unroll
+    for (index_t tile = 0; tile < own_dims / 8; tile += value_numbers) {
+      uint4 value[4];
+#pragma unroll
+      for (index_t t = 0; t < 4; ++t) {
+        const index_t own = token(t / 2, 2 * quarter() + t % 2);
+        // place(own, (first_dim() + tile * 8) / per_piece + piece): what is flipped lies below what eight lanes read
+        const index_t first = values + own * layout::pieces + first_dim() / per_piece + (piece ^ layout::flipped(own));
+        value[t] = stages[first + tile * 8 / per_piece];
+      }
+#pragma unroll
+      for (index_t word = 0; word < words; ++word) {
+        unsigned of[4][std::size_t{pairs}];
+#pragma unroll
+        for (index_t t = 0; t < 4; ++t) operands(value[t], first_word + word, of[t]);
+#pragma unroll
+        for (index_t i = 0; i < pairs; ++i) {  // two dimensions of four tokens: of a pair, the tokens must be adjacent
+          const unsigned even[2] = {(of[0][i] & 0xffffu) | of[1][i] << 16, (of[2][i] & 0xffffu) | of[3][i] << 16};
+          const unsigned odd[2] = {of[0][i] >> 16 | (of[1][i] & 0xffff0000u),
+                                   of[2][i] >> 16 | (of[3][i] & 0xffff0000u)};
+          mma_16x8x16<Number>(out[tile + 2 * (word * pairs + i)], weights, even);
+          mma_16x8x16<Number>(out[tile + 2 * (word * pairs + i) + 1], weights, odd);
+        }
+      }
+    }
+  }
+
+  /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages; what comes after
+  /// them is zeros.
+  /// @param attended  attended(token of the tile, bit of a query token); a value that is infinite or NaN reaches those
+  ///                  rows too that do not attend to it
+  template <class Logits, class Attended, index_t N>
+  __device__ void add_tile(shared_array<uint4, N>& stages, index_t keys, index_t values, index_t tokens, Logits logits,
+                           Attended attended) {
+    if (token_part() * tokens_at_once >= tokens) return;  // the same for the warp
+    float weight[2][4] = {};
+    multiply(stages, keys, weight);
+    weigh(weight, tokens, logits, attended);
+    add_values(stages, values, weight);
+  }
+
+  /// Adds up what the lanes of a row have seen.
+  __device__ void merge_lanes() {
+#pragma unroll
+    for (index_t r = 0; r < 2; ++r) {
+      sum[r] += __shfl_xor_sync(all_lanes, sum[r], 1);
+      sum[r] += __shfl_xor_sync(all_lanes, sum[r], 2);
+    }
+  }
+
+  /// Leaves the states in shared memory: numbers as [warps, heads, head_dim], ends as [warps, heads][max | sum].
+  template <index_t N, index_t M>
+  __device__ void leave(shared_array<uint4, N>& numbers, shared_array<float, M>& ends) const {
+#pragma unroll
+    for (index_t r = 0; r < 2; ++r) {
+      const index_t at = token_part() * layout::heads + row() + 8 * r;
+      if (quarter() == 0 && first_dim() == 0) {
+        ends[2 * at] = max[r];
+        ends[2 * at + 1] = sum[r];
+      }
+#pragma unroll
+      for (index_t tile = 0; tile < own_dims / 8; tile += 4) {
+#pragma unroll
+        for (index_t i = 0; i < 2; ++i) {
+          const index_t first = tile / value_numbers * value_numbers;
+          const index_t d = dim(first, 2 * quarter() + i) + tile - first;
+          const index_t n = 2 * r + i;
+          const uint4 four = {bits_as<unsigned>(out[tile][n]), bits_as<unsigned>(out[tile + 1][n]),
+                              bits_as<unsigned>(out[tile + 2][n]), bits_as<unsigned>(out[tile + 3][n])};
+          numbers[(at * HeadDim + d) / 4] = four;
+        }
+      }
+    }
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. One warp's part of gather.cuh: how work is shared out, and the states that live in registers.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+#include <zoomr/core/vectors.cuh>
+#include <zoomr/math/functions.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// How a block shares out its work; everything follows from the types.
+template <class T, index_t HeadDim, index_t Group>
+struct gather_layout {
+  static constexpr index_t warps = 4;
+  static constexpr index_t threads = warps * warp_lanes;
+  static constexpr index_t per_piece = per_vector<T>;     // numbers in 16 bytes
+  static constexpr index_t pieces = HeadDim / per_piece;  // of a key
+  static constexpr index_t largest_power(index_t n) { return n % 2 == 0 ? 2 * largest_power(n / 2) : 1; }
+  static constexpr index_t lanes =
+      largest_power(pieces) < warp_lanes ? largest_power(pieces) : warp_lanes;  // of a token
+  static constexpr index_t own_pieces = pieces / lanes;
+  static constexpr index_t dims = HeadDim / lanes;  // of each lane
+  static constexpr index_t tokens_at_once = warp_lanes / lanes;
+
+  static constexpr index_t most_heads = dims <= 16 ? 4 : dims <= 32 ? 2 : 1;  // of a warp: they live in registers
+  static constexpr index_t power_above(index_t n) { return n <= 1 ? 1 : 2 * power_above((n + 1) / 2); }
+  static constexpr index_t heads = power_above(Group) < most_heads ? power_above(Group) : most_heads;
+  static constexpr index_t wanted_parts = power_above((Group + heads - 1) / heads);
+  static constexpr index_t head_parts = wanted_parts < warps ? wanted_parts : warps;  // warps that share tokens
+  static constexpr index_t token_parts = warps / head_parts;
+  static constexpr index_t block_heads = heads * head_parts;
+  static constexpr index_t head_blocks = (Group + block_heads - 1) / block_heads;
+
+  static constexpr index_t step = token_parts * tokens_at_once;  // tokens that all warps take at once
+  static constexpr index_t fits = 16384 / (2 * HeadDim * static_cast<index_t>(sizeof(T)));
+  static constexpr index_t tile = fits / step > 0 ? fits / step* step : step;
+  static constexpr index_t rounds = tile / step;
+  static constexpr index_t at_once = rounds % 4 == 0 ? 4 : rounds % 2 == 0 ? 2 : 1;  // rounds that share one rescaling
+  static constexpr index_t stage = tile * pieces;                                    // pieces of a tile's keys
+  static_assert(HeadDim % per_piece == 0, "a key must be a multiple of 16 bytes");
+
+  static constexpr bool reads_whole_tiles = false;
+  /// Where a piece of a token lies in a stage.
+  ZOOMR_HD static constexpr index_t place(index_t token, index_t piece) { return token * pieces + piece; }
+};
+
+/// Where a row is that of one query token, all its heads attend to all its tokens.
+struct attended_by_all {
+  __device__ constexpr bool operator()(index_t, unsigned) const { return true; }
+};
+
+/// One warp's part of a block: the states of its heads over the tokens that it has seen.
+template <class T, index_t HeadDim, index_t Group>
+struct gather_warp {
+  using layout = gather_layout<T, HeadDim, Group>;
+  static constexpr index_t heads = layout::heads;
+  static constexpr index_t dims = layout::dims;
+
+  float query[std::size_t{heads}][std::size_t{dims}];
+  float out[std::size_t{heads}][std::size_t{dims}] = {};
+  float max[std::size_t{heads}];
+  float sum[std::size_t{heads}] = {};
+  unsigned by[std::size_t{heads}];  // the bits of the heads' query tokens, where several read together
+
+  __device__ static index_t warp() { return static_cast<index_t>(threadIdx.x) / warp_lanes; }
+  __device__ static index_t lane() { return static_cast<index_t>(threadIdx.x) % layout::lanes; }
+  __device__ static index_t token_slot() { return static_cast<index_t>(threadIdx.x) % warp_lanes / layout::lanes; }
+  __device__ static index_t head_part() { return warp() % layout::head_parts; }
+  __device__ static index_t token_part() { return warp() / layout::head_parts; }
+  /// The dimension of this lane's `i`-th number.
+  __device__ static index_t dim(index_t i) {
+    return (i / layout::per_piece * layout::lanes + lane()) * layout::per_piece + i % layout::per_piece;
+  }
+  /// The token of the tile that this lane reads in a round.
+  __device__ static index_t token(index_t round) {
+    return (round * layout::token_parts + token_part()) * layout::tokens_at_once + token_slot();
+  }
+
+  /// @param of_head  of_head(h): the query of the h-th head from this warp's first on, [head_dim]
+  /// @param present  such heads
+  template <class Queries>
+  __device__ void begin(Queries of_head, index_t present, float factor) {
+    for (index_t h = 0; h < heads; ++h) {
+      max[h] = -infinity;
+      for (index_t i = 0; i < dims; ++i) query[h][i] = h < present ? to_float(of_head(h)[dim(i)]) * factor : 0;
+    }
+  }
+  /// @param first  this warp's first head of the row
+  /// @param each   heads of a query token
+  __device__ void remember_tokens(index_t first, index_t each) {
+#pragma unroll
+    for (index_t h = 0; h < heads; ++h) by[h] = 1u << (first + h) / each;
+  }
+
+  /// This lane's numbers of the token at `first` of a stage.
+  template <index_t N>
+  __device__ static void read(shared_array<uint4, N>& stages, index_t first, float (&numbers)[std::size_t{dims}]) {
+#pragma unroll
+    for (index_t p = 0; p < layout::own_pieces; ++p) {
+      const uint4 piece = stages[first + p * layout::lanes + lane()];
+      float part[std::size_t{layout::per_piece}];
+      unpack<T>(piece, part);
+#pragma unroll
+      for (index_t i = 0; i < layout::per_piece; ++i) numbers[p * layout::per_piece + i] = part[i];
+    }
+  }
+
+  /// q . key for each head, summed over the lanes of the token.
+  __device__ void multiply(const float (&key)[std::size_t{dims}], float (&logit)[std::size_t{heads}]) const {
+#pragma unroll
+    for (index_t h = 0; h < heads; ++h) {
+      float part = 0.0f;
+#pragma unroll
+      for (index_t i = 0; i < dims; ++i) part = fused(query[h][i], key[i], part);
+#pragma unroll
+      for (index_t flipped = layout::lanes / 2; flipped > 0; flipped /= 2) {
+        part += __shfl_xor_sync(all_lanes, part, flipped);
+      }
+      logit[h] = part;
+    }
+  }
+
+  /// Raises the maximum to that of some logits, scales what is there, and makes the logits weights.
+  __device__ void weigh(float (&logit)[std::size_t{layout::at_once}][std::size_t{heads}]) {
+#pragma unroll
+    for (index_t h = 0; h < heads; ++h) {
+      float highest = max[h];
+#pragma unroll
+      for (index_t r = 0; r < layout::at_once; ++r) highest = quick_max(highest, logit[r][h]);
+      const float base = highest == -infinity ? 0.0f : highest;
+      const float scale = quick_exp2(max[h] - base);
+      max[h] = highest;
+      sum[h] *= scale;
+#pragma unroll
+      for (index_t i = 0; i < dims; ++i) out[h][i] *= scale;
+#pragma unroll
+      for (index_t r = 0; r < layout::at_once; ++r) {
+        logit[r][h] = quick_exp2(logit[r][h] - base);
+        sum[h] += logit[r][h];
+      }
+    }
+  }
+
+  /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages.
+  /// @param attended  attended(token of the tile, bit of a query token)
+  template <class Logits, class Attended, index_t N>
+  __device__ void add_tile(shared_array<uint4, N>& stages, index_t keys, index_t values, index_t tokens, Logits logits,
+                           Attended attended) {
+    for (index_t first = 0; first < layout::rounds; first += layout::at_once) {
+      if (token_part() * layout::tokens_at_once + first * layout::step >= tokens) break;  // the same for the warp
+      float weight[std::size_t{layout::at_once}][std::size_t{heads}];
+      float numbers[std::size_t{dims}];
+#pragma unroll
+      for (index_t r = 0; r < layout::at_once; ++r) {
+        const bool present = token(first + r) < tokens;
+        for (index_t i = 0; i < dims; ++i) numbers[i] = 0.0f;
+        if (present) read(stages, keys + token(first + r) * layout::pieces, numbers);
+        multiply(numbers, weight[r]);
+        for (index_t h = 0; h < heads; ++h) {
+          weight[r][h] = present && attended(token(first + r), by[h]) ? logits(weight[r][h]) : -infinity;
+        }
+      }
+      weigh(weight);
+#pragma unroll
+      for (index_t r = 0; r < layout::at_once; ++r) {
+        if (token(first + r) >= tokens) continue;
+        read(stages, values + token(first + r) * layout::pieces, numbers);
+#pragma unroll
+        for (index_t h = 0; h < heads; ++h) {
+          if (!attended(token(first + r), by[h])) continue;  // not even if it is infinite
+#pragma unroll
+          for (index_t i = 0; i < dims; ++i) out[h][i] = fused(weight[r][h], numbers[i], out[h][i]);
+        }
+      }
+    }
+  }
+
+  /// Merges the states of the lanes that have read different tokens: all of them hold the whole warp's afterwards.
+  __device__ void merge_lanes() {
+#pragma unroll
+    for (index_t flipped = layout::lanes; flipped < warp_lanes; flipped *= 2) {
+#pragma unroll
+      for (index_t h = 0; h < heads; ++h) {
+        const float other = __shfl_xor_sync(all_lanes, max[h], flipped);
+        const float highest = quick_max(max[h], other);
+        const float scale = highest == -infinity ? 0.0f : quick_exp2(max[h] - highest);
+        max[h] = highest;
+        sum[h] *= scale;
+        sum[h] += __shfl_xor_sync(all_lanes, sum[h], flipped);
+#pragma unroll
+        for (index_t i = 0; i < dims; ++i) {
+          out[h][i] *= scale;
+          out[h][i] += __shfl_xor_sync(all_lanes, out[h][i], flipped);
+        }
+      }
+    }
+  }
+
+  /// Leaves the states in shared memory: numbers as [warps, heads, head_dim], ends as [warps, heads][max | sum].
+  template <index_t N, index_t M>
+  __device__ void leave(shared_array<uint4, N>& numbers, shared_array<float, M>& ends) const {
+    if (token_slot() != 0) return;
+    for (index_t h = 0; h < heads; ++h) {
+      const index_t at = warp() * heads + h;
+      if (lane() == 0) {
+        ends[2 * at] = max[h];
+        ends[2 * at + 1] = sum[h];
+      }
+      for (index_t i = 0; i < dims; i += 4) {
+        const uint4 four = {bits_as<unsigned>(out[h][i]), bits_as<unsigned>(out[h][i + 1]),
+                            bits_as<unsigned>(out[h][i + 2]), bits_as<unsigned>(out[h][i + 3])};
+        numbers[(at * HeadDim + dim(i)) / 4] = four;
+      }
+    }
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

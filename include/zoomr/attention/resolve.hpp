@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. From levels to ranges: attended = [0, front) + segments at their level + [back, end), ascending and
+// disjoint by construction.
+#pragma once
+
+#include <zoomr/policy/slot_map.hpp>
+#include <zoomr/policy/zones.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Ascending ranges in the caller's memory; touching ones are joined.
+class range_list {
+ public:
+  range_list() = default;
+  explicit range_list(view<token_range> memory) : memory_(memory) {}
+
+  void add(token_range r) {
+    if (r.size() <= 0) return;
+    if (count_ > 0 && memory_[count_ - 1].last == r.first) {
+      memory_[count_ - 1].last = r.last;
+    } else {
+      memory_[count_++] = r;
+    }
+    tokens_ += r.size();
+  }
+  view<const token_range> ranges() const { return memory_.slice(0, count_); }
+  index_t tokens() const { return tokens_; }
+
+ private:
+  view<token_range> memory_;
+  index_t count_ = 0;
+  index_t tokens_ = 0;
+};
+
+/// The slots attended of one segment; either may be empty.
+struct attended_parts {
+  token_range details;
+  token_range summary;
+};
+
+/// What a query attends of segment `id` under `row`, the zones apart.
+/// @cost  O(1), or O(log kept) where a KV lane has been compacted
+ZOOMR_HD constexpr attended_parts parts_attended(const segment& s, index_t id, const selection_row& row,
+                                                 zone_bounds zone, bool own_summary, const slot_map& slots) {
+  attended_parts parts;
+  const level at = row.of(id);
+  if (at == level::dropped || s.end <= zone.front || s.begin >= zone.back) return parts;
+  if (at == level::details) {
+    parts.details = between_zones(s.begin, s.split, zone, slots);
+    const bool cut = id == row.cut_segment && parts.details.size() > row.cut_tokens;
+    if (cut) parts.details.last = parts.details.first + row.cut_tokens;
+  }
+  if (at == level::summary || own_summary) parts.summary = between_zones(s.split, s.end, zone, slots);
+  return parts;
+}
+
+/// Adds the slots that a query attends under `row`.
+/// @param segments  [segments]  ascending; `out` needs room for 2 * segments + 2 ranges
+/// @cost  O(segments)
+inline void resolve(view<const segment> segments, const selection_row& row, zone_bounds zone, bool own_summary,
+                    const slot_map& slots, range_list& out) {
+  out.add({0, slots.slot_of(zone.front)});
+  for (index_t id = 0; id < segments.size(); ++id) {
+    const attended_parts parts = parts_attended(segments[id], id, row, zone, own_summary, slots);
+    out.add(parts.details);
+    out.add(parts.summary);
+  }
+  out.add({slots.slot_of(zone.back), slots.slot_of(zone.end)});
+}
+
+/// Writes the slots of `ranges` one by one, padded with -1, for engines with an attention kernel of their own.
+/// @param out  [at least as many as the ranges hold]
+/// @return     how many were written before the padding
+inline index_t expand(view<const token_range> ranges, view<index_t> out) {
+  index_t count = 0;
+  for (const token_range& r : ranges) {
+    for (index_t slot = r.first; slot < r.last; ++slot) out[count++] = slot;
+  }
+  for (index_t i = count; i < out.size(); ++i) out[i] = -1;
+  return count;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Where the attended tokens of one query lie: keys and values of a layer, and lists of slots.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+#include <zoomr/core/view.hpp>
+#include <zoomr/policy/segment.hpp>
+
+#include <concepts>  // std::same_as
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keys and values of one layer on the device, by slot of the pool: zoomr's pages, or an engine's own.
+template <class T>
+struct stored_layer {
+  const T* keys = nullptr;        // slot 0 of KV head 0; everything is aligned to 16 bytes
+  const T* values = nullptr;      // the same of the values
+  std::int64_t page_stride = 0;   // elements from page to page
+  std::int64_t head_stride = 0;   // elements from KV head to KV head
+  std::int64_t token_stride = 0;  // elements from token to token of a page
+  index_t page_bits = 4;          // a page has 2^page_bits tokens
+
+  /// Elements before the token in `slot`.
+  ZOOMR_HD std::int64_t offset(index_t slot, index_t kv_head) const {
+    const index_t in_page = slot & ((1 << page_bits) - 1);
+    return (slot >> page_bits) * page_stride + kv_head * head_stride + in_page * token_stride;
+  }
+};
+
+/// The same where some pages lie in an arena on the device, and the others in memory of the host that the device can
+/// read. Slots below `arena_end` are those of the arena; slot arena_end + s is slot s of the host.
+template <class T>
+struct tiered_layer : stored_layer<T> {
+  index_t arena_end = 0;
+  std::int64_t to_host = 0;  // elements from the arena to the host's pages: both are in one address space
+
+  tiered_layer() = default;
+  /// @param arena  as of a layer that lies there as a whole
+  /// @param host   slot 0 of KV head 0 in the host's memory
+  tiered_layer(const stored_layer<T>& arena, const T* host, index_t end) : stored_layer<T>(arena), arena_end(end) {
+    const auto from = reinterpret_cast<std::uintptr_t>(arena.keys);
+    to_host =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(host) - from) / static_cast<std::int64_t>(sizeof(T));
+  }
+  ZOOMR_HD std::int64_t offset(index_t slot, index_t kv_head) const {
+    const bool here = slot < arena_end;
+    return stored_layer<T>::offset(here ? slot : slot - arena_end, kv_head) + (here ? 0 : to_host);
+  }
+};
+
+/// Tokens in ranges of a sequence's slots, whose pages a table names.
+struct tokens_of_ranges {
+  view<const token_range> ranges;  // [ranges]  ascending
+  view<const index_t> before;      // [ranges]  tokens in the ranges before
+  view<const index_t> pages;       // [pages of the sequence]
+  index_t tokens = 0;
+  index_t page_bits = 4;
+
+  ZOOMR_HD index_t count() const { return tokens; }
+  /// The slot in the pool of the `i`-th token.
+  /// @cost  O(log ranges)
+  ZOOMR_HD index_t slot(index_t i) const { return slot_in(range_of(i), i); }
+  /// The same in the sequence.
+  ZOOMR_HD index_t sequence_slot(index_t i) const { return sequence_slot_in(range_of(i), i); }
+
+ protected:
+  ZOOMR_HD index_t slot_in(index_t at, index_t i) const {
+    const index_t of_sequence = sequence_slot_in(at, i);
+    return pages[of_sequence >> page_bits] << page_bits | (of_sequence & ((1 << page_bits) - 1));
+  }
+  ZOOMR_HD index_t sequence_slot_in(index_t at, index_t i) const { return ranges[at].first + i - before[at]; }
+  /// The range of the `i`-th token.
+  ZOOMR_HD index_t range_of(index_t i) const {
+    index_t first = 0;
+    index_t last = ranges.size();
+    while (last - first > 1) {
+      const index_t middle = (first + last) / 2;
+      if (before[middle] <= i) {
+        first = middle;
+      } else {
+        last = middle;
+      }
+    }
+    return first;
+  }
+};
+
+/// Tokens one by one, as slots of the pool; what comes after them, usually -1, is never looked at.
+struct tokens_of_slots {
+  view<const index_t> slots;
+  index_t tokens = 0;
+
+  ZOOMR_HD index_t count() const { return tokens; }
+  ZOOMR_HD index_t slot(index_t i) const { return slots[i]; }
+};
+
+/// A token that several query tokens read together.
+struct shared_token {
+  index_t slot = 0;
+  unsigned attending = 0;  // bit j: the j-th of them attends to it
+};
+
+/// A list that says of each token which query tokens attend to it.
+template <class Tokens>
+concept query_tile = requires(const Tokens& list, index_t i) {
+  { list.shared(i) } -> std::same_as<shared_token>;
+};
+
+/// Runs of which each is attended by some of the query tokens that read together: what one or more of them attend to.
+struct tile_of_ranges : tokens_of_ranges {
+  view<const unsigned> attending;  // [ranges]; empty: there is one query token
+
+  /// @cost  O(log ranges)
+  ZOOMR_HD shared_token shared(index_t i) const {
+    const index_t at = range_of(i);
+    return {slot_in(at, i), attending.size() == 0 ? 1u : attending[at]};
+  }
+};
+
+/// What one KV head reads for a query token, or, with `query_tile`, for a few that follow one another.
+template <class Tokens>
+struct attending_row {
+  Tokens tokens;
+  index_t token = 0;       // packed, of `queries` and `out`
+  index_t kv_head = 0;     // whose keys and values
+  index_t first_head = 0;  // query heads [first_head, first_head + heads)
+  index_t heads = 0;
+  index_t sharing = 1;  // query tokens [token, token + sharing) read together; more than one only with query_tile
+};
+
+}  // namespace v0
+}  // namespace zoomr

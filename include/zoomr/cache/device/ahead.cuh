@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the next layer of a tiered placement will read, as far as it is known while this one is attended. It comes
+// on a side stream; the next layer's own kernels then find it in the arena, so that nothing else changes.
+//
+// Known are prompts, tokens that attend to everything, and rows under an active choice, be it their layer's or one for
+// all. A row that chooses in the next layer itself is not guessed.
+#pragma once
+
+#include <zoomr/cache/device/fetching.cuh>
+#include <zoomr/cache/device/kernels.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// True if what a token reads in a layer does not depend on its queries there.
+template <class Policy>
+ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, index_t layer) {
+  if constexpr (!Policy::selects) return true;
+  return token.prompt || token.dense || token.chooses < 0 || policy.aggregate.per == scope::sequence ||
+         layer < policy.zone.dense_layers;
+}
+
+/// Asks for the pages that the next pass will read in its layer, before the layer's own kernel does. A block for each
+/// token and row.
+template <class Policy, class T>
+__global__ void expect_pages_kernel(Policy policy, device_arrays<Policy, T> a, index_t layer) {
+  const auto t = static_cast<index_t>(blockIdx.x);
+  if (t >= a.table.counts->tokens || !known_before(policy, a.table.tokens[t], layer)) return;
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, static_cast<index_t>(blockIdx.y), layer};
+  const auto thread = static_cast<index_t>(threadIdx.x);
+  const auto threads = static_cast<index_t>(blockDim.x);
+  const index_t first = row.token.sequence * a.sizes.sequence_pages;
+  const auto query = [&](token_range slots, index_t begin, index_t step) {
+    if (slots.size() <= 0) return;
+    for (index_t at = slots.first / page_tokens + begin; at * page_tokens < slots.last; at += step) {
+      ask_for_page(a, layer, first + at, true);
+    }
+  };
+  if (row.token.prompt || row.dense()) {
+    if (row.row == 0 && (!row.token.prompt || ends_chunk(a, t))) query({0, row.token.slot + 1}, thread, threads);
+    return;
+  }
+  const row_to_resolve to = row.to_resolve(row.token.reads);
+  query({0, to.zone.front}, thread, threads);
+  for (index_t id = thread; id < to.segments.size(); id += threads) {
+    const attended_parts parts = parts_attended(to.segments[id], id, to.row, to.zone, to.own_summary, to.slots);
+    query(parts.details, 0, 1);
+    query(parts.summary, 0, 1);
+  }
+  query({to.zone.back, to.zone.end}, thread, threads);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The host's half of a device cache: sequences, pages, where choices lie, and the tables that steps upload. Nothing
+// here waits for the device.
+#pragma once
+
+#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/sequence.cuh>
+#include <zoomr/cache/device/uploads.cuh>
+#include <zoomr/cache/state/page_eviction.hpp>
+#include <zoomr/cache/state/sequences.hpp>
+
+#include <optional>  // std::optional
+#include <vector>    // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Everything but the public calls.
+template <class Policy, class T>
+struct device_core {
+  Policy policy;
+  config limits;
+  device_sizes sizes;
+  device_arrays<Policy, T> arrays;
+  page_stock stock;
+  std::vector<device_sequence<Policy>> states;  // [sequences]
+  step_plan<device_item> step;                  // in progress
+  index_t prompt_tokens = 0;                    // of the step in progress
+  index_t decoding_tiles = 0;                   // of its first pass: those before the prompts'
+
+  static constexpr index_t tables = table_ring::of_step;  // first pass, second pass, choices after a prompt
+  device_table on_device[std::size_t{tables}];
+  table_ring uploads;
+  std::optional<side_stream> beside;  // for what the next layer will read
+
+  device_core(const shape& model, const Policy& with, const config& given, index_t splits, void* memory, stream on,
+              void* details)
+      : policy(with),
+        limits(given),
+        sizes(sized(model, with, given, splits)),
+        stock(sizes.pages),
+        step(model, given),
+        uploads(sizes) {
+    carver from(memory);
+    carve(arrays, from, sizes, on_device);
+    if constexpr (tiered_placement<decltype(Policy::placement)>) {
+      arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
+      if (policy.placement.prefetch && model.layers > 1) beside.emplace();
+    }
+    zero_on_device(arrays.arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
+    states.resize(static_cast<std::size_t>(given.max_sequences));
+    for (device_sequence<Policy>& state : states) {
+      state.classes.reserve(static_cast<std::size_t>(given.max_tokens));
+      state.pages.reserve(static_cast<std::size_t>(sizes.sequence_pages));
+      state.segments.reserve(static_cast<std::size_t>(sizes.segments));
+      state.after_close.reserve(static_cast<std::size_t>(sizes.segments));
+      state.choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
+    }
+  }
+
+  /// Device memory that such a cache needs.
+  static byte_count bytes_of(const device_sizes& of) {
+    carver count;
+    device_arrays<Policy, T> none;
+    device_table none_either[std::size_t{tables}];
+    carve(none, count, of, none_either);
+    return count.used();
+  }
+
+  /// The arena of a tiered placement has what is left of `config.tiers.device`.
+  static device_sizes sized(const shape& model, const Policy& with, const config& given, index_t splits) {
+    device_sizes made(model, with, given, splits);
+    if constexpr (tiered_placement<decltype(Policy::placement)>) {
+      const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
+      const byte_count others = bytes_of(made) + 5 * carver::alignment;  // of the arena and its four tables
+      ZOOMR_EXPECTS(given.tiers.device >= others + slot,
+                    "config: tiers.device is " + std::to_string(given.tiers.device) + " bytes; it must be at least " +
+                        std::to_string(others + slot) + ", for summaries, tables and a page of one layer");
+      made.arena_slots = static_cast<index_t>(
+          std::min<byte_count>((given.tiers.device - others) / slot, std::int64_t{model.layers} * made.pages));
+    }
+    return made;
+  }
+
+  /// Table `t` of the step in progress, pinned.
+  const device_table& on_host(index_t t) const { return uploads.at(t); }
+
+  device_sequence<Policy>& state(index_t id) { return states[static_cast<std::size_t>(id)]; }
+
+  /// Gives back the pages behind the committed tokens.
+  void trim(device_sequence<Policy>& trimmed) { trim_pages(trimmed.pages, trimmed.slots(), stock); }
+
+  /// The place where the next choice of a sequence that stays active goes.
+  index_t next_place(index_t id) {
+    if (!sizes.persists) return -1;
+    const device_sequence<Policy>& of = state(id);
+    const index_t last = of.choices.empty() ? sizes.ring - 1 : of.choices.back().place % sizes.ring;
+    return id * sizes.ring + (last + 1) % sizes.ring;
+  }
+
+  void activate(const device_item& item) {
+    device_sequence<Policy>& of = state(item.seq);
+    of.choices.push_back({item.last(), item.place});
+    if (static_cast<index_t>(of.choices.size()) < sizes.ring) return;
+    of.choices.erase(of.choices.begin());
+    of.dropped = true;
+  }
+
+  void roll_back(device_sequence<Policy>& going_back, index_t to) {
+    if (to < going_back.prompt_end) {
+      going_back.choices.clear();
+      going_back.dropped = false;
+      going_back.reopen_prompt(to, limits.rollback_depth());
+    }
+    going_back.go_back(policy.segment, to);
+    going_back.known_segments = std::min(going_back.known_segments, going_back.segment_count());
+    while (!going_back.choices.empty() && going_back.choices.back().position >= to) going_back.choices.pop_back();
+    trim(going_back);
+  }
+
+  /// Lists for table `t` the segments that the device does not know yet. It does once the step is committed.
+  void list_closings(index_t t, index_t id) {
+    const device_table& table = on_host(t);
+    const device_sequence<Policy>& of = state(id);
+    for (index_t known = of.known_segments; known < of.segment_count(); ++known) {
+      ZOOMR_ASSERT(table.counts->closings < sizes.most_closings(), "a table has too few entries for closed segments");
+      table.closings[table.counts->closings++] = {id, known, of.segments[static_cast<std::size_t>(known)], held(of)};
+    }
+  }
+
+  static held_slots held(const device_sequence<Policy>& of) { return {of.kept_each.committed, of.compacted_end}; }
+
+  /// Tokens that each lane will keep of the prompt that an item ends; 0: all of it.
+  index_t kept_of_prompt(const planned_item& item) const {
+    if constexpr (decltype(policy.evict)::observes) {
+      const index_t kept = policy.evict.kept(item.first + item.tokens);
+      if (sizes.kept > 0 && item.prompt_ends && !policy.zone.prompt && kept < item.first + item.tokens) return kept;
+    }
+    return 0;
+  }
+
+  /// The queries of this chunk of a prompt count: the policy adds up attention, or the prompt ends here.
+  bool observes(const planned_item& item) const {
+    return kept_of_prompt(item) > 0 || (item.prompt && sizes.carried > 0 && !policy.zone.prompt);
+  }
+
+  /// Lists for table `t` the pages of slots [first, last).
+  void list_pages(index_t t, index_t id, index_t first, index_t last) {
+    const device_table& table = on_host(t);
+    for (index_t at = first / page_tokens; at < pages_for(last); ++at) {
+      ZOOMR_ASSERT(table.counts->pages < sizes.most_pages(), "a table has too few entries for pages");
+      table.pages[table.counts->pages++] = {id, at, state(id).pages[static_cast<std::size_t>(at)]};
+    }
+  }
+
+  /// One token of an item.
+  device_token token_of(const device_item& item, const planned_token& known, index_t position, bool second_pass) {
+    const device_sequence<Policy>& of = state(item.seq);
+    const index_t prompt_end = of.in_prompt() ? position + 1 : of.prompt_end;
+    const bool last = position == item.last();
+    device_token made;
+    made.sequence = item.seq;
+    made.position = position;
+    made.slot = of.slot_end(position);
+    made.held = held(of);
+    made.segments = of.segment_count();
+    made.sums = position + 1 - std::max(known.asks_from, prompt_end);
+    made.reads = of.choices.empty() ? -1 : of.choices.back().place;
+    made.zone = {policy.zone.front(position, prompt_end), policy.zone.back(position, prompt_end, item.open_begin),
+                 position + 1};
+    made.prompt = item.prompt;
+    made.noted = item.prompt && item.chooses && last;
+    made.dense = item.prompt || position < limits.min_sparse_context || known.action == refresh_action::everything;
+    if (second_pass) made.reads = item.place;
+    if (!second_pass && !item.prompt && item.chooses && last) made.chooses = item.place;
+    made.if_drifted = known.action == refresh_action::choose_if_drifted;
+    return made;
+  }
+
+  void clear_table(index_t t) { *on_host(t).counts = {}; }
+
+  /// Adds a token to table `t`.
+  /// @param row  of the queries
+  void list_token(index_t t, const device_item& item, index_t position, index_t row, bool second_pass) {
+    const device_table& table = on_host(t);
+    const planned_token& known = step.token(item, position);
+    device_token made = token_of(item, known, position, second_pass);
+    made.row = row;
+    const bool for_itself = sizes.selects && !sizes.persists && known.action == refresh_action::choose;
+    if (for_itself && !made.dense) made.chooses = table.counts->tokens;
+    table.tokens[table.counts->tokens++] = made;
+  }
+  /// Says that the last `tokens` tokens of table `t` are of one sequence, and read together as far as that goes.
+  void list_tiles(index_t t, index_t tokens) {
+    const device_table& table = on_host(t);
+    for (index_t left = tokens; left > 0;) {
+      const index_t shared = std::min(left, sizes.sharing());
+      table.tiles[table.counts->tiles++] = {table.counts->tokens - left, shared};
+      left -= shared;
+    }
+  }
+
+  /// Fills the first pass's table: tokens after the prompt come first.
+  void list_step() {
+    clear_table(0);
+    prompt_tokens = 0;
+    for (const bool prompt : {false, true}) {
+      for (const device_item& item : step.items) {
+        if (item.prompt != prompt) continue;
+        for (index_t i = 0; i < item.tokens; ++i) {
+          list_token(0, item, item.first + i, item.packed + i, false);
+        }
+        list_tiles(0, item.tokens);
+        prompt_tokens += prompt ? item.tokens : 0;
+      }
+      if (!prompt) decoding_tiles = on_host(0).counts->tiles;
+    }
+    for (const device_item& item : step.items) {
+      list_closings(0, item.seq);
+      const device_sequence<Policy>& of = state(item.seq);
+      list_pages(0, item.seq, of.slot_end(item.first), of.slot_end(item.first + item.tokens));
+    }
+  }
+
+  /// Makes the first `accepted` tokens of an item part of its sequence. What a prompt has closed, and what the first
+  /// choice after it needs, is listed in the last table: a step after the prompt closes at most three segments, so that
+  /// the next one's table has room for all.
+  void commit_item(device_item& item, index_t accepted) {
+    device_sequence<Policy>& of = state(item.seq);
+    if (accepted == 0) return;
+    of.known_segments = of.segment_count();
+    commit_tokens(policy, of, step.first_tokens(item, accepted), item.prompt_ends, limits.rollback_depth());
+    if (item.prompt) of.queries_from = std::max(of.queries_from, of.tokens() - (item.observed ? sizes.remembered : 0));
+    if (policy.placement.frees_unreachable) free_unreachable_pages(policy, limits.rollback_depth(), of, stock);
+    item.due = due_eviction(policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, item.prompt);
+    if (item.prompt || item.due.kept > 0) {
+      list_closings(2, item.seq);
+      of.known_segments = of.segment_count();
+    }
+    if (!item.chooses || accepted < item.tokens) return;
+    activate(item);
+    if (item.prompt) list_first_choice(item);
+  }
+
+  /// Blocks that share the scoring of one row: enough to spread a long index, few enough for a short one.
+  index_t score_blocks() const { return std::min<index_t>(64, sizes.segments / 128 + 1); }
+
+ private:
+  void list_first_choice(const device_item& item) {
+    device_sequence<Policy>& of = state(item.seq);
+    const index_t position = of.tokens() - 1;
+    const index_t open_begin = policy.segment.open_begin(of.segmenting);
+    device_token asks;
+    asks.sequence = asks.row = item.seq;
+    asks.position = position;
+    asks.slot = of.slot_end(position);
+    asks.held = held(of);
+    asks.segments = of.segment_count();
+    asks.chooses = item.place;
+    asks.zone = {policy.zone.front(position, of.prompt_end), policy.zone.back(position, of.prompt_end, open_begin),
+                 position + 1};
+    asks.prompt = true;
+    const device_table& table = on_host(2);
+    table.tokens[table.counts->tokens++] = asks;
+  }
+
+  // The first table is that of the arrays; all lie one after the other.
+  static void carve(device_arrays<Policy, T>& made, carver& from, const device_sizes& of,
+                    device_table (&each)[std::size_t{tables}]) {
+    for (device_table& table : each) table = carve_table(from, of);
+    made.carve(from, of);
+    made.table = each[0];
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The kernels of eviction beside those of observation.cuh: queries are remembered, keys copied for evictors that
+// read them, importance updated by evictors that do so themselves, and what is kept moves together.
+#pragma once
+
+#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/core/vectors.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Remembers the queries of the tokens after the prompt in one layer, a token in each block.
+template <class T, class Number>
+__global__ void note_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> queries) {
+  const auto t = static_cast<index_t>(blockIdx.x);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].prompt) return;
+  const auto& token = a.table.tokens[t];
+  const view<float, 2> to = a.eviction.noted_of(token.sequence, layer)[token.position % a.eviction.noted_tokens];
+  for (auto i = static_cast<index_t>(threadIdx.x); i < to.extent(0) * to.extent(1);
+       i += static_cast<index_t>(blockDim.x)) {
+    const index_t head = i / to.extent(1);
+    const index_t d = i % to.extent(1);
+    to(head, d) = to_float(queries(token.row, head, d));
+  }
+}
+
+/// Remembers until commit the last queries of a chunk of a prompt in one layer, a query in each block.
+/// @param first_row  of `queries`
+/// @param first      of the queries that are remembered of this step
+template <class T, class Number>
+__global__ void remember_chunk_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> queries,
+                                      index_t first_row, index_t first) {
+  const auto query = static_cast<index_t>(blockIdx.x);
+  const index_t dims = a.eviction.model.head_dim;
+  const index_t numbers = a.eviction.model.heads * dims;
+  float* const to = a.eviction.chunk + (first + query) * a.eviction.query_numbers() + std::int64_t{layer} * numbers;
+  for (auto i = static_cast<index_t>(threadIdx.x); i < numbers; i += static_cast<index_t>(blockDim.x)) {
+    to[i] = to_float(queries(first_row + query, i / dims, i % dims));
+  }
+}
+
+/// Makes them part of a sequence, by position: a query in each block.
+template <class T>
+__global__ void commit_chunk_kernel(common_arrays<T> a, index_t sequence, index_t first, index_t position) {
+  const auto query = static_cast<index_t>(blockIdx.x);
+  const std::int64_t numbers = a.eviction.query_numbers();
+  const float* const from = a.eviction.chunk + (first + query) * numbers;
+  float* const to = a.eviction.prompted_of(sequence, 0)[(position + query) % a.eviction.prompt_tokens].data();
+  for (std::int64_t i = threadIdx.x; i < numbers; i += blockDim.x) to[i] = from[i];
+}
+
+/// Copies the keys of the first `slots` slots of the KV lanes of a layer; blockIdx.y is the KV head.
+template <index_t HeadDim, class T>
+__global__ void copy_keys_kernel(common_arrays<T> a, index_t sequence, index_t layer, index_t slots, float key_scale) {
+  const auto kv_head = static_cast<index_t>(blockIdx.y);
+  const auto d = static_cast<index_t>(threadIdx.x);
+  if (d >= HeadDim) return;
+  const view<const index_t> pages = a.pages_of(sequence);
+  const view<float, 2> to = a.eviction.keys_of(kv_head, slots);
+  for (auto slot = static_cast<index_t>(blockIdx.x); slot < slots; slot += static_cast<index_t>(gridDim.x)) {
+    const auto* key = a.key(layer, pages[slot / page_tokens], kv_head) + slot % page_tokens * HeadDim;
+    to(slot, d) = fused(to_float(key[d]), key_scale, -0.0f);
+  }
+}
+
+/// What the queries of a layer are observed with, beside their own.
+template <class T>
+struct lanes_to_update {
+  common_arrays<T> a;
+  index_t position = 0;  // of the first query
+  index_t pinned = 0;    // tokens at the front that are never evicted
+  index_t earlier = 0;   // slots before the first of the queries that are observed together
+
+  __device__ view<const float, 2> keys_of(index_t kv_head, index_t count) const {
+    return a.eviction.keys_of(kv_head, count);
+  }
+  __device__ view<float> work_of(index_t head, index_t count) const { return a.eviction.work_of(head, count); }
+};
+
+/// Observes queries one after the other, a block for each query head.
+template <class Evictor, class T, class Number, class Lanes>
+__global__ void __launch_bounds__(keep_threads)
+    update_importance_kernel(Evictor evict, observing_queries<T, Number> of, Lanes kv_lanes) {
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  const auto head = static_cast<index_t>(blockIdx.x);
+  const view<float> received = of.received[head];
+  for (index_t t = block.thread(); t < of.held(); t += block.size())
+    received[t] = t < of.known ? of.before(head, t) : 0.0f;
+  for (index_t q = 0; q < of.count; ++q) {
+    __syncthreads();
+    const view<float, 2> group = kv_lanes.a.eviction.asked_of(head);
+    for (index_t i = block.thread(); i < group.extent(0) * group.extent(1); i += block.size()) {
+      const index_t g = i / group.extent(1);
+      const index_t d = i % group.extent(1);
+      group(g, d) = to_float(of.queries(of.row_of(q), head / of.group * of.group + g, d));
+    }
+    __syncthreads();
+    const index_t seen = of.context + q;
+    observed_query observed;
+    observed.query = group[head % of.group];
+    observed.keys = kv_lanes.keys_of(head / of.group, seen);
+    observed.position = kv_lanes.position + q;
+    observed.pinned = kv_lanes.pinned;
+    observed.work = kv_lanes.work_of(head, seen);
+    observed.group = group;
+    observed.head = head % of.group;
+    observed.earlier = kv_lanes.earlier;
+    update_importance(evict, observed, received, block);
+  }
+}
+
+/// The KV lanes of one layer when tokens must be evicted.
+template <class T>
+struct kv_lanes_to_choose {
+  common_arrays<T> a;
+  view<const float, 2> received;  // [heads, slots]
+  index_t scored = 0;             // the first so many slots compete
+  index_t queries = 0;            // that were observed
+  index_t first = 0;              // slots at the front that are kept in any case
+  index_t* kept = nullptr;        // [kv_heads][stride]
+  std::int64_t stride = 0;
+  index_t kept_each = 0;
+
+  __device__ kv_lane_to_choose at(index_t kv_head) const {
+    const shape& model = a.sizes.model;
+    const index_t slots = received.extent(1);
+    kv_lane_to_choose kv_lane;
+    kv_lane.seen.received = received.slice(kv_head * model.group(), (kv_head + 1) * model.group());
+    if (a.eviction.keys != nullptr) kv_lane.seen.keys = a.eviction.keys_of(kv_head, slots);
+    kv_lane.seen.scored = scored;
+    kv_lane.seen.queries = queries;
+    kv_lane.first = first;
+    kv_lane.importance = {a.eviction.importance + std::int64_t{kv_head} * a.eviction.tokens, {slots}};
+    kv_lane.kept = {kept + kv_head * stride, {kept_each}};
+    return kv_lane;
+  }
+};
+
+/// What is left of some KV lanes of a sequence.
+struct compacting {
+  index_t sequence = 0;
+  index_t first_kv_lane = 0;
+  const index_t* slots = nullptr;  // [KV lanes][stride]  that are kept, ascending
+  std::int64_t stride = 0;
+  index_t kept = 0;
+  index_t half = 0;   // of the carried sums
+  held_slots before;  // what the KV lanes held
+};
+
+inline constexpr index_t compact_threads = 256;
+
+/// Moves numbers to the front of an array, tile by tile: what a tile of threads reads no earlier one has written, since
+/// nothing moves to the back: read(i) is what moves to place i, write(i, value) puts it there.
+template <class Read, class Write>
+__device__ void move_forward(std::int64_t count, Read read, Write write) {
+  for (std::int64_t first = 0; first < count; first += compact_threads) {
+    const std::int64_t at = first + static_cast<index_t>(threadIdx.x);
+    decltype(read(at)) value{};
+    if (at < count) value = read(at);
+    __syncthreads();
+    if (at < count) write(at, value);
+  }
+}
+
+/// Moves keys, values and carried sums of the slots that are kept to the front of each KV lane, a block for each, and
+/// makes positions of their slots.
+template <index_t HeadDim, class T>
+__global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<T> a, compacting of) {
+  constexpr index_t pieces = HeadDim * static_cast<index_t>(sizeof(T)) / 16;  // of a key
+  const auto kv_lane = of.first_kv_lane + static_cast<index_t>(blockIdx.x);
+  const shape& model = a.sizes.model;
+  const index_t layer = kv_lane / model.kv_heads;
+  const index_t kv_head = kv_lane % model.kv_heads;
+  const view<const index_t> pages = a.pages_of(of.sequence);
+  const view<const index_t> slots{of.slots + blockIdx.x * of.stride, {of.kept}};
+  const std::int64_t to_value = a.value_offset() / per_vector<T>;
+  struct both {
+    uint4 key;
+    uint4 value;
+  };
+  const auto key_of = [&](index_t slot) {
+    return a.key(layer, pages[slot / page_tokens], kv_head) + slot % page_tokens * HeadDim;
+  };
+  const auto place = [&](T* key, std::int64_t at) { return reinterpret_cast<uint4*>(key) + at % pieces; };
+  move_forward(
+      std::int64_t{of.kept} * pieces,
+      [&](std::int64_t at) {
+        const uint4* from = place(key_of(slots[static_cast<index_t>(at / pieces)]), at);
+        return both{from[0], from[to_value]};
+      },
+      [&](std::int64_t at, const both& moved) {
+        const auto slot = static_cast<index_t>(at / pieces);
+        const auto put = [&](T* key) {
+          uint4* to = place(key, at);
+          to[0] = moved.key;
+          to[to_value] = moved.value;
+        };
+        put(key_of(slot));
+        T* copy = a.in_arena(key_of(slot), layer, pages[slot / page_tokens]);
+        if (copy != nullptr) put(copy);
+      });
+  for (index_t g = 0; a.eviction.carried_tokens > 0 && g < model.group(); ++g) {
+    const view<float> sums =
+        a.eviction.sums_of(of.sequence, layer, of.half, a.eviction.carried_tokens)[kv_head * model.group() + g];
+    move_forward(
+        of.kept, [&](std::int64_t at) { return sums[slots[static_cast<index_t>(at)]]; },
+        [&](std::int64_t at, float sum) { sums[static_cast<index_t>(at)] = sum; });
+  }
+  const slot_map before = a.eviction.slots_of(of.sequence, kv_lane, of.before);
+  const view<index_t> positions = a.eviction.kept_of(of.sequence, kv_lane, of.kept);
+  move_forward(
+      of.kept, [&](std::int64_t at) { return before.position_of(slots[static_cast<index_t>(at)]); },
+      [&](std::int64_t at, index_t position) { positions[static_cast<index_t>(at)] = position; });
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a device cache keeps for eviction: which positions each KV lane holds, queries and sums that are needed when
+// tokens are evicted again, and working memory for one layer; and what the host knows of it.
+#pragma once
+
+#include <zoomr/cache/device/observation.cuh>
+#include <zoomr/cache/state/layout.hpp>
+#include <zoomr/cache/state/token_state.hpp>
+#include <zoomr/policy/slot_map.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// How many tokens each KV lane of a sequence has kept, as the host knows it; which ones, each KV lane's table says.
+struct held_slots {
+  index_t kept = 0;           // 0: everything
+  index_t compacted_end = 0;  // first position after what has been compacted
+};
+
+/// What a commit has made due of one sequence.
+struct eviction_due {
+  bool updates_importance = false;  // while decoding: the queries since the last time are observed
+  index_t kept = 0;                 // so many slots of each KV lane are kept; 0: all
+  held_slots before;                // what the KV lanes held
+  index_t slots = 0;                // how much
+  index_t summed = 0;               // slots that have carried sums
+};
+
+/// Sums that an evictor which accumulates carries over: how many slots of each KV lane have some, and where they are.
+struct carried_sums {
+  index_t slots = 0;
+  index_t half = 0;  // of the two; the other is written before a chunk of the prompt is committed
+};
+
+template <class Evictor>
+constexpr bool eviction_reads_keys() {
+  if constexpr (Evictor::observes) return Evictor::reads_keys;
+  return false;
+}
+
+/// What the tokens just committed make due; the state is that after it.
+/// @param most     layout::kept
+/// @param carries  sums are carried over
+template <class Policy>
+eviction_due due_eviction(const Policy& policy, const config& limits, index_t most, bool carries,
+                          token_state<Policy>& state, carried_sums& sums, bool prompt) {
+  eviction_due due;
+  if constexpr (decltype(policy.evict)::observes) {
+    const index_t pinned = state.in_prompt() ? state.tokens() : state.pinned(policy.zone);
+    const bool ended = prompt && !state.in_prompt();
+    const bool again = !prompt && evicts_after(policy, limits, state.prompt_end, state.tokens() - 1);
+    due.before = {state.kept_each.committed, state.compacted_end};
+    due.slots = state.slots();
+    due.summed = sums.slots;
+    const index_t kept = pinned + policy.evict.kept(due.slots - pinned);
+    if (most == 0 || (!ended && !again && !(prompt && carries))) return due;
+    due.updates_importance = again && (carries || kept < due.slots);
+    if ((ended || again) && kept < due.slots) {
+      due.kept = state.kept_each.committed = kept;
+      state.compacted_end = state.tokens();
+    }
+    if (due.updates_importance || (prompt && carries))
+      state.observed_end = prompt && policy.zone.prompt ? 0 : state.tokens();
+    if (carries) sums.slots = prompt && policy.zone.prompt ? 0 : state.slots();
+    if (prompt && carries && !policy.zone.prompt) sums.half = 1 - sums.half;
+  }
+  return due;
+}
+
+/// Empty unless the policy evicts tokens.
+struct eviction_arrays {
+  shape model;
+  index_t most_kept = 0;       // of each KV lane
+  index_t tokens = 0;          // of a sequence, at most
+  index_t noted_tokens = 0;    // of a sequence
+  index_t prompt_tokens = 0;   // of a sequence, whose queries are remembered for the prompt's end
+  index_t carried_tokens = 0;  // of a sequence, at most
+  index_t sequences = 0;
+  index_t* kept = nullptr;       // [sequences][KV lanes][most_kept]  ascending positions before `compacted_end`
+  float* noted = nullptr;        // [sequences][noted_tokens][layers][heads][head_dim]  queries, by position
+  float* prompted = nullptr;     // [sequences][prompt_tokens][layers][heads][head_dim]  the same, while a prompt comes
+  float* chunk = nullptr;        // [pending queries][layers][heads][head_dim]  of prompts, until commit
+  float* carried = nullptr;      // [2][sequences][layers][heads][carried_tokens]  sums, by slot
+  observed_sum* sums = nullptr;  // [heads][observed_at_once]
+  float* received = nullptr;     // [heads][tokens]
+  float* importance = nullptr;   // [kv_heads][tokens]
+  float* keys = nullptr;         // [kv_heads][tokens][head_dim]  if the evictor reads them
+  float* asked = nullptr;        // [heads][group][head_dim]  the queries that are observed with that of a head
+  float* work = nullptr;         // [heads][tokens]  if the evictor reads keys and carries no sums
+  index_t* slots = nullptr;      // [kv_heads][most_kept]  that a layer's KV lanes keep, while decoding
+
+  /// Takes the arrays from a block.
+  template <class Carver, class Sizes>
+  void carve(Carver& from, const Sizes& of) {
+    model = of.model;
+    most_kept = of.kept;
+    tokens = of.kept > 0 ? of.tokens : 0;
+    noted_tokens = of.noted, prompt_tokens = of.remembered, carried_tokens = of.carried, sequences = of.sequences;
+    const std::int64_t heads = model.heads;
+    kept = from.template take<index_t>(bounded_product({sequences, model.kv_lanes(), most_kept}));
+    noted = from.template take<float>(bounded_product({sequences, noted_tokens, model.layers, heads, model.head_dim}));
+    prompted = from.template take<float>(bounded_product({sequences, prompt_tokens, query_numbers()}));
+    chunk = from.template take<float>(bounded_product({of.pending_queries, query_numbers()}));
+    carried = from.template take<float>(bounded_product({2, sequences, model.layers, heads, carried_tokens}));
+    sums = from.template take<observed_sum>(tokens > 0 ? heads * observed_at_once : 0);
+    received = from.template take<float>(heads * tokens);
+    importance = from.template take<float>(std::int64_t{model.kv_heads} * tokens);
+    keys = from.template take<float>(of.reads_keys ? std::int64_t{model.kv_heads} * tokens * model.head_dim : 0);
+    asked = from.template take<float>(of.reads_keys ? heads * model.group() * model.head_dim : 0);
+    work = from.template take<float>(of.reads_keys && carried_tokens == 0 ? heads * tokens : 0);
+    slots = from.template take<index_t>(noted_tokens > 0 ? std::int64_t{model.kv_heads} * most_kept : 0);
+  }
+
+  /// The table of a KV lane, to be written.  [count]
+  ZOOMR_HD view<index_t> kept_of(index_t sequence, index_t kv_lane, index_t count) const {
+    return {kept + (std::int64_t{sequence} * model.kv_lanes() + kv_lane) * most_kept, {count}};
+  }
+  ZOOMR_HD slot_map slots_of(index_t sequence, index_t kv_lane, held_slots held) const {
+    if (held.kept == 0) return {};
+    return {kept_of(sequence, kv_lane, held.kept), held.compacted_end};
+  }
+  /// Numbers of one token's queries in all layers.
+  ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.layers} * model.heads * model.head_dim; }
+  /// Queries of one layer, by position modulo `noted_tokens`.  [noted_tokens, heads, head_dim]
+  ZOOMR_HD view<float, 3> noted_of(index_t sequence, index_t layer) const {
+    return queries_of(noted, noted_tokens, sequence, layer);
+  }
+  /// The same of a prompt, modulo `prompt_tokens`.  [prompt_tokens, heads, head_dim]
+  ZOOMR_HD view<float, 3> prompted_of(index_t sequence, index_t layer) const {
+    return queries_of(prompted, prompt_tokens, sequence, layer);
+  }
+  /// Sums of one layer; without carried ones working memory.  [heads, slots]
+  ZOOMR_HD view<float, 2> sums_of(index_t sequence, index_t layer, index_t half, index_t count) const {
+    if (carried_tokens == 0) return {received, {model.heads, count}, {tokens, 1}};
+    const std::int64_t place = (std::int64_t{half} * sequences + sequence) * model.layers + layer;
+    return {carried + place * model.heads * carried_tokens, {model.heads, count}, {carried_tokens, 1}};
+  }
+  ZOOMR_HD view<float, 2> asked_of(index_t head) const {
+    return {asked + std::int64_t{head} * model.group() * model.head_dim, {model.group(), model.head_dim}};
+  }
+  /// Working memory beside the sums of a layer: where these are carried, `received` is free.  [count]
+  ZOOMR_HD view<float> work_of(index_t head, index_t count) const {
+    return {(carried_tokens == 0 ? work : received) + std::int64_t{head} * tokens, {count}};
+  }
+  /// Keys of one KV head, to work in.  [count, head_dim]
+  ZOOMR_HD view<float, 2> keys_of(index_t kv_head, index_t count) const {
+    return {keys + std::int64_t{kv_head} * tokens * model.head_dim, {count, model.head_dim}};
+  }
+
+ private:
+  ZOOMR_HD view<float, 3> queries_of(float* rings, index_t records, index_t sequence, index_t layer) const {
+    const std::int64_t of_layer = std::int64_t{model.heads} * model.head_dim;
+    return {rings + (std::int64_t{sequence} * records * model.layers + layer) * of_layer,
+            {records, model.heads, model.head_dim},
+            {model.layers * of_layer, model.head_dim, 1}};
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Before a layer of a tiered placement is read: what of it is in the arena? What is not comes from the host, as far
+// as there is room, and what is left is read where it lies; so a pass reads the same numbers whatever the arena holds.
+// The host is never asked: steps can be replayed as a graph.
+//
+// Everything that is appended is written to the host's page, and to the arena's copy if there is one. So a copy is
+// never older than its page, and goes without being written back.
+#pragma once
+
+#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/core/block.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+inline constexpr index_t place_threads = 512;
+inline constexpr index_t fetch_threads = 256;
+
+/// Notes that the next pass reads a page of a sequence, the first time that it is asked for.
+/// @param entry   of the page tables
+/// @param ahead   while the pass before goes on: that pass's places stay as they are, and nothing is counted
+template <class T>
+__device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, index_t entry, bool ahead) {
+  const auto& arena = a.arena;
+  const unsigned pass = arena.counts->pass + 1;
+  const unsigned stamp = 2 * pass + (ahead ? 1 : 0);
+  if (atomicExch(&arena.asked[entry], stamp) == stamp) return;
+  const index_t page = a.page_table[entry];
+  const index_t slot = arena.slot_of[std::int64_t{layer} * a.sizes.pages + page] - 1;
+  if (slot >= 0) {
+    arena.used[slot] = pass;
+    if (ahead) return;
+    arena.places[entry] = slot;
+    atomicAdd(&arena.counts->found, 1u);
+    if (arena.came_for[slot] == pass) atomicAdd(&arena.counts->prefetched_hits, 1ull);
+  } else {
+    if (!ahead) arena.places[entry] = arena.slots + page;
+    arena.wishes[atomicAdd(&arena.counts->wishes, 1)] = {entry, page};
+  }
+}
+
+/// True of the last token of a sequence in a pass, which in a prompt reads what all of them read.
+template <class T>
+__device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
+  return t + 1 == a.table.counts->tokens || a.table.tokens[t + 1].sequence != a.table.tokens[t].sequence;
+}
+
+/// Asks for the pages that a pass reads in one layer: of each row after the prompt those of its ranges, of a prompt all
+/// up to its last token. A block for each token and row.
+template <class T>
+__global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {
+  const auto t = static_cast<index_t>(blockIdx.x);
+  const auto row = static_cast<index_t>(blockIdx.y);
+  if (t >= a.table.counts->tokens) return;
+  const device_token& token = a.table.tokens[t];
+  const index_t first = token.sequence * a.sizes.sequence_pages;
+  const auto thread = static_cast<index_t>(threadIdx.x);
+  const auto threads = static_cast<index_t>(blockDim.x);
+  if (token.prompt) {
+    if (!ends_chunk(a, t) || row > 0) return;
+    for (index_t at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, first + at, false);
+    return;
+  }
+  const tokens_of_ranges read = a.tokens_of(t, row);
+  for (index_t i = thread; i < read.tokens; i += threads) {
+    const index_t slot = read.sequence_slot(i);
+    const bool begins = slot % page_tokens == 0 || i == 0 || read.sequence_slot(i - 1) != slot - 1;
+    if (begins) ask_for_page(a, layer, first + slot / page_tokens, false);
+  }
+}
+
+/// In which order slots are given to others: first those that their layer has passed over, the longer ago the sooner;
+/// then those that were read in the layer before this, whose turn comes last; never those that this pass reads.
+/// As cyclic_mru does (paging/replacement.hpp).
+struct giving_order {
+  static constexpr index_t of_age = 16;
+  static constexpr index_t classes = 128;
+
+  /// @param age  passes since the slot was used, at least 1, and fewer than 2^31
+  __device__ static index_t class_of(unsigned age, index_t layers) {
+    const unsigned circles = age / static_cast<unsigned>(layers);
+    if (circles == 0) return age < classes - of_age ? of_age - 1 + static_cast<index_t>(age) : classes - 1;
+    index_t oldness = 0;
+    while (oldness < of_age - 1 && circles >> (oldness + 1) != 0) ++oldness;
+    return of_age - 1 - oldness;
+  }
+};
+
+/// Finds slots for what was asked for and is not there. One block.
+/// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
+///               that what nobody foresees finds room
+template <class T>
+__global__ void place_pages_kernel(common_arrays<T> a, index_t layer, bool ahead) {
+  __shared__ shared_array<index_t, giving_order::classes> of_class;
+  __shared__ shared_array<index_t, 2> cut;  // the class that is given in part, and how many of it
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  const auto& arena = a.arena;
+  const unsigned pass = arena.counts->pass + 1;
+  const index_t asked = arena.counts->wishes;
+  const index_t room = !arena.plan.fetches ? 0 : ahead ? arena.slots / 2 : arena.slots;
+  const index_t wishes = asked < room ? asked : room;
+  const auto class_of = [&](index_t slot) {
+    const unsigned age = pass - arena.used[slot];
+    return age <= (ahead ? 1u : 0u) ? giving_order::classes : giving_order::class_of(age, a.sizes.model.layers);
+  };
+  for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) of_class[c] = 0;
+  __syncthreads();
+  for (index_t slot = block.thread(); slot < arena.slots && wishes > 0; slot += block.size()) {
+    const index_t c = class_of(slot);
+    if (c < giving_order::classes) atomicAdd(&of_class[c], 1);
+  }
+  __syncthreads();
+  if (block.thread() == 0) {
+    index_t left = wishes;
+    index_t c = 0;
+    for (; c < giving_order::classes && of_class[c] <= left; ++c) left -= of_class[c];
+    cut[0] = c;
+    cut[1] = left;
+  }
+  __syncthreads();
+  index_t given = 0;
+  index_t of_cut = 0;
+  for (index_t begin = 0; begin < arena.slots && wishes > 0; begin += block.size()) {
+    const index_t slot = begin + block.thread();
+    const index_t c = slot < arena.slots ? class_of(slot) : giving_order::classes;
+    const bool at_cut = c == cut[0] && c < giving_order::classes;
+    const scanned<index_t> before = block.sum_before<index_t>(at_cut ? 1 : 0);
+    const bool goes = c < cut[0] || (at_cut && of_cut + before.before < cut[1]);
+    of_cut += before.all;
+    const scanned<index_t> going = block.sum_before<index_t>(goes ? 1 : 0);
+    if (goes) arena.given[given + going.before] = slot;
+    given += going.all;
+  }
+  __syncthreads();
+  for (index_t i = block.thread(); i < given; i += block.size()) {
+    const index_t slot = arena.given[i];
+    if (arena.block_in[slot] > 0) arena.slot_of[arena.block_in[slot] - 1] = 0;
+    const index_t wanted = layer * a.sizes.pages + arena.wishes[i].page;
+    arena.block_in[slot] = wanted + 1;
+    arena.slot_of[wanted] = slot + 1;
+    arena.used[slot] = pass;
+    if (ahead) {
+      arena.came_for[slot] = pass;
+    } else {
+      arena.places[arena.wishes[i].entry] = slot;
+    }
+  }
+  if (block.thread() > 0) return;  // the others have read the counts
+  arena_counts& counts = *arena.counts;
+  counts.fetched = given;
+  counts.wishes = 0;
+  if (ahead) {
+    counts.prefetched += static_cast<unsigned>(given);
+    return;
+  }
+  counts.hits += counts.found;
+  counts.misses += static_cast<unsigned>(asked);
+  counts.far += static_cast<unsigned>(asked - given);
+  counts.found = 0;
+  counts.pass = pass;
+}
+
+/// Copies a page in one layer; threads take 16 bytes. All threads of a block call it.
+template <class T>
+__device__ inline void copy_page(const T* page, T* copy, std::int64_t numbers) {
+  const auto* from = reinterpret_cast<const uint4*>(page);
+  auto* to = reinterpret_cast<uint4*>(copy);
+  const std::int64_t pieces = numbers * static_cast<std::int64_t>(sizeof(T)) / 16;
+  for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
+}
+
+/// Copies what has a slot now. Blocks take pages.
+template <class T>
+__global__ void fetch_pages_kernel(common_arrays<T> a, index_t layer) {
+  const std::int64_t numbers = a.sizes.page_numbers();
+  for (auto i = static_cast<index_t>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index_t>(gridDim.x)) {
+    copy_page(a.key(layer, a.arena.wishes[i].page, 0), a.arena.memory + a.arena.given[i] * numbers, numbers);
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a device cache keeps in memory. Plain data: host and device see the same.
+#pragma once
+
+#include <zoomr/attention/query_tile.cuh>
+#include <zoomr/cache/device/sizes.cuh>
+#include <zoomr/cache/device/table.cuh>
+#include <zoomr/paging/device_arena.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Takes the parts of a step's table from a block.
+inline device_table carve_table(carver& from, const device_sizes& sizes) {
+  device_table table;
+  table.counts = from.take<device_counts>(1);
+  table.tokens = from.take<device_token>(sizes.max_batched_tokens);
+  table.closings = from.take<device_closing>(sizes.most_closings());
+  table.pages = from.take<device_page>(sizes.most_pages());
+  table.tiles = from.take<device_query_tile>(sizes.max_batched_tokens);
+  return table;
+}
+
+/// How a query lies to the one that has chosen: their product, and that of each with itself.
+struct drift_products {
+  float along = 0.0f;
+  float now = 0.0f;
+  float then = 0.0f;
+};
+
+/// What a device cache keeps on the device, but for its summaries. Nothing here depends on the policy, so that a kernel
+/// which takes no more is compiled once for all policies.
+template <class T>
+struct common_arrays {
+  device_sizes sizes;
+  device_table table;
+  T* pool = nullptr;  // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered placement: the host's
+  index_t* page_table = nullptr;  // [sequences][sequence_pages]
+  segment* segments = nullptr;    // [sequences][segments]
+  float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
+  float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
+  drift_products* products = nullptr;  // [decode_tokens][layer_rows]
+  index_t* drifted = nullptr;          // [decode_tokens][layer_rows]  1: the row chooses anew
+  float* asking = nullptr;             // [sequences][layers][heads][head_dim]  queries of the prompt's last token
+  level* levels = nullptr;             // [places][place_rows][segments]
+  selection_row* rows = nullptr;       // [places][place_rows]
+  float* scores = nullptr;             // [decode_tokens][heads][segments]
+  votes_t* votes = nullptr;            // [decode_tokens][layer_rows][segments]
+  index_t* left = nullptr;             // [decode_tokens][layer_rows][segments]
+  token_range* ranges = nullptr;       // [decode_tokens][layer_rows][most_ranges]
+  index_t* before = nullptr;           // [decode_tokens][layer_rows][most_ranges]
+  attended_size* read = nullptr;       // [decode_tokens][layer_rows]
+  token_range* shared_ranges =
+      nullptr;                       // [layer_rows][decode_tokens][2 * most_ranges]  of the tokens that read together
+  index_t* shared_before = nullptr;  // [layer_rows][decode_tokens][2 * most_ranges]
+  unsigned* attending = nullptr;     // [layer_rows][decode_tokens][2 * most_ranges]
+  attended_size* shared_read = nullptr;  // [layer_rows][decode_tokens]
+  float* partial = nullptr;              // [attending_heads][splits][head_dim + 2]
+  unsigned* arrived = nullptr;           // [attending_heads]
+  eviction_arrays eviction;
+  device_arena<T> arena;
+  device_resummarize resummarize;
+
+  /// Takes what is declared here, but for the table, from a block.
+  void carve(carver& from, const device_sizes& of) {
+    sizes = of;
+    const shape& model = of.model;
+    if (of.tiered) {
+      arena.carve(from, of.arena_slots, model.layers, of.pages, std::int64_t{of.sequences} * of.sequence_pages,
+                  of.page_numbers());
+    } else {
+      pool = from.take<T>(of.pool_numbers());
+    }
+    page_table = from.take<index_t>(std::int64_t{of.sequences} * of.sequence_pages);
+    segments = from.take<segment>(std::int64_t{of.sequences} * of.segments);
+    const std::int64_t rows_of_tokens = std::int64_t{of.decode_tokens} * of.layer_rows;
+    ranges = from.take<token_range>(bounded_product({rows_of_tokens, of.most_ranges()}));
+    before = from.take<index_t>(bounded_product({rows_of_tokens, of.most_ranges()}));
+    read = from.take<attended_size>(rows_of_tokens);
+    const std::int64_t shared_room = of.shared_range_room();
+    shared_ranges = from.take<token_range>(shared_room);
+    shared_before = from.take<index_t>(shared_room);
+    attending = from.take<unsigned>(shared_room);
+    shared_read = from.take<attended_size>(of.decode_tiles > 0 ? rows_of_tokens : 0);
+    if (of.selects) {
+      const std::int64_t layer_queries = model.layers * of.query_numbers();
+      sums = from.take<float>(bounded_product({of.sequences, of.records, layer_queries}));
+      references = from.take<float>(of.drifts ? bounded_product({of.places, layer_queries}) : 0);
+      products = from.take<drift_products>(of.drifts ? rows_of_tokens : 0);
+      drifted = from.take<index_t>(of.drifts ? rows_of_tokens : 0);
+      asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
+      levels = from.take<level>(bounded_product({of.places, of.place_rows, of.segments}));
+      rows = from.take<selection_row>(std::int64_t{of.places} * of.place_rows);
+      scores = from.take<float>(bounded_product({of.decode_tokens, model.heads, of.segments}));
+      votes = from.take<votes_t>(bounded_product({rows_of_tokens, of.segments}));
+      left = from.take<index_t>(bounded_product({rows_of_tokens, of.segments}));
+    }
+    partial =
+        from.take<float>(of.splits > 1 ? bounded_product({of.attending_heads(), of.splits, model.head_dim + 2}) : 0);
+    arrived = from.take<unsigned>(of.attending_heads());
+    eviction.carve(from, of);
+  }
+
+  // Where things lie.
+
+  ZOOMR_HD view<const index_t> pages_of(index_t sequence) const {
+    return {page_table + std::int64_t{sequence} * sizes.sequence_pages, {sizes.sequence_pages}};
+  }
+  ZOOMR_HD view<const segment> segments_of(index_t sequence, index_t count) const {
+    return {segments + std::int64_t{sequence} * sizes.segments, {count}};
+  }
+  /// What is to be summarised: what the table lists, or all segments of one sequence resummarize.
+  ZOOMR_HD index_t closing_count() const {
+    return resummarize.sequence < 0 ? table.counts->closings : resummarize.segments;
+  }
+  ZOOMR_HD device_closing closing(index_t i) const {
+    if (resummarize.sequence < 0) return table.closings[i];
+    return {resummarize.sequence, i, segments_of(resummarize.sequence, resummarize.segments)[i], resummarize.held};
+  }
+  ZOOMR_HD T* key(index_t layer, index_t page, index_t kv_head) const {
+    return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers() +
+           std::int64_t{kv_head} * page_tokens * sizes.model.head_dim;
+  }
+  /// Where the arena, if there is one, has a copy of a key of this page; nullptr if it has none. What is written to the
+  /// page must be written there too.
+  __device__ T* in_arena(const T* key, index_t layer, index_t page) const {
+    if (!sizes.tiered) return nullptr;
+    const index_t slot = arena.slot_of[std::int64_t{layer} * sizes.pages + page] - 1;
+    return slot < 0 ? nullptr : arena.memory + slot * sizes.page_numbers() + (key - this->key(layer, page, 0));
+  }
+  ZOOMR_HD std::int64_t value_offset() const { return sizes.page_numbers() / 2; }
+  /// Where the summaries of a KV lane begin.
+  ZOOMR_HD std::int64_t summaries_at(index_t sequence, index_t kv_lane) const {
+    return (std::int64_t{sequence} * sizes.model.kv_lanes() + kv_lane) * sizes.segments *
+           std::int64_t{sizes.summary_numbers};
+  }
+  ZOOMR_HD view<float, 2> sums_of(index_t sequence, index_t position, index_t layer) const {
+    const std::int64_t record = std::int64_t{sequence} * sizes.records + position % sizes.records;
+    return {sums + (record * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  ZOOMR_HD view<float, 2> asking_of(index_t sequence, index_t layer) const {
+    return {asking + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  ZOOMR_HD view<float, 2> reference_of(index_t place, index_t layer) const {
+    return {references + (std::int64_t{place} * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  /// False if row `row` of a token that chooses keeps what is active.
+  ZOOMR_HD bool chooses_anew(index_t token, index_t row) const {
+    return !sizes.drifts || drifted[token_row(token, row)] != 0;
+  }
+  /// Row `row` of layer `layer` of the selection at `place`.
+  ZOOMR_HD std::int64_t place_row(index_t place, index_t layer, index_t row) const {
+    const index_t in_place = sizes.place_rows > sizes.layer_rows ? layer * sizes.layer_rows + row : row;
+    return std::int64_t{place} * sizes.place_rows + in_place;
+  }
+  ZOOMR_HD view<level> levels_of(std::int64_t of_place, index_t count) const {
+    return {levels + of_place * sizes.segments, {count}};
+  }
+  ZOOMR_HD std::int64_t token_row(index_t token, index_t row) const {
+    return std::int64_t{token} * sizes.layer_rows + row;
+  }
+  /// What a token attends to under row `row`.
+  ZOOMR_HD tokens_of_ranges tokens_of(index_t token, index_t row) const {
+    const std::int64_t at = token_row(token, row);
+    const index_t size = read[at].ranges;
+    return {{ranges + at * sizes.most_ranges(), {size}},
+            {before + at * sizes.most_ranges(), {size}},
+            pages_of(table.tokens[token].sequence),
+            read[at].tokens,
+            4};
+  }
+  /// Where `shared_read` has what a share reads under row `row`; its lists begin at 2 * most_ranges times as much.
+  ZOOMR_HD std::int64_t tile_row(const device_query_tile& tile, index_t row) const {
+    return std::int64_t{row} * sizes.decode_tokens + tile.first;
+  }
+};
+
+/// Everything that a device cache keeps on the device.
+template <class Policy, class T>
+struct device_arrays : common_arrays<T> {
+  using number = typename layout<Policy>::number;  // of summaries
+
+  number* summaries = nullptr;  // [sequences][KV lanes][segments][head_dim][rows]
+
+  /// Takes everything but the table from a block.
+  void carve(carver& from, const device_sizes& of) {
+    common_arrays<T>::carve(from, of);
+    summaries =
+        from.take<number>(bounded_product({of.sequences, of.model.kv_lanes(), of.segments, of.summary_numbers}));
+  }
+  /// Where the tokens of a KV lane lie; a policy that gives none up pays nothing for it.
+  ZOOMR_HD slot_map slots_of(index_t sequence, index_t kv_lane, held_slots held) const {
+    if constexpr (decltype(Policy::evict)::observes) {
+      return this->eviction.slots_of(sequence, kv_lane, held);
+    } else {
+      return {};
+    }
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The rows of a step's attention, as device functors.
+#pragma once
+
+#include <zoomr/attention/gather.cuh>
+#include <zoomr/attention/query_tile.cuh>
+#include <zoomr/cache/device/layout.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Makes a row that of one of a token's readers.
+template <class Row>
+__device__ inline void read_by(Row& row, const device_sizes& sizes, const device_token& token, index_t reader) {
+  row.token = token.row;
+  row.heads = sizes.model.heads / sizes.readers();
+  row.first_head = reader * row.heads;
+  row.kv_head = row.first_head / sizes.model.group();
+}
+
+/// Rows of attention after the prompt, where each token reads alone: the ranges that select_kernel has found.
+template <class T>
+struct chosen_rows {
+  common_arrays<T> a;
+  index_t count = 0;
+
+  __device__ attending_row<tokens_of_ranges> at(index_t i) const {
+    const index_t readers = a.sizes.readers();
+    const index_t t = i / readers;
+    attending_row<tokens_of_ranges> row;
+    if (t >= a.table.counts->tokens || a.table.tokens[t].prompt) return row;
+    row.tokens = a.tokens_of(t, a.sizes.layer_rows == 1 ? 0 : i % readers);
+    read_by(row, a.sizes, a.table.tokens[t], i % readers);
+    return row;
+  }
+};
+
+/// Finds what the tokens of each share of a draft attend to together; a block for each share and row of its layer.
+template <class T>
+__global__ void __launch_bounds__(resolve_threads) query_tile_kernel(common_arrays<T> a) {
+  __shared__ block_scratch scratch;
+  const auto s = static_cast<index_t>(blockIdx.x);
+  const auto row = static_cast<index_t>(blockIdx.y);
+  if (s >= a.table.counts->tiles) return;
+  const device_query_tile tile = a.table.tiles[s];
+  if (tile.tokens == 1 || a.table.tokens[tile.first].prompt) return;
+  block_threads block(scratch);
+  const auto list = [&](index_t j) { return range_edges{a.tokens_of(tile.first + j, row).ranges}; };
+  const std::int64_t at = a.tile_row(tile, row);
+  const index_t room = 2 * a.sizes.most_ranges();
+  const extents<1> all{{tile.tokens * room}};
+  const attended_size size = join_ranges(
+      block, list, tile.tokens,
+      {{a.shared_ranges + at * room, all}, {a.shared_before + at * room, all}, {a.attending + at * room, all}});
+  if (block.thread() == 0) a.shared_read[at] = size;
+}
+
+/// Rows of attention after the prompt, where the tokens of a share read together.
+template <class T>
+struct shared_rows {
+  common_arrays<T> a;
+  index_t count = 0;
+
+  __device__ attending_row<tile_of_ranges> at(index_t i) const {
+    const index_t readers = a.sizes.readers();
+    const index_t s = i / readers;
+    attending_row<tile_of_ranges> row;
+    if (s >= a.table.counts->tiles) return row;
+    const device_query_tile tile = a.table.tiles[s];
+    const device_token& token = a.table.tokens[tile.first];
+    if (token.prompt) return row;
+    const index_t of_layer = a.sizes.layer_rows == 1 ? 0 : i % readers;
+    static_cast<tokens_of_ranges&>(row.tokens) = a.tokens_of(tile.first, of_layer);
+    if (tile.tokens > 1) {
+      const std::int64_t at = a.tile_row(tile, of_layer);
+      const std::int64_t first = at * 2 * a.sizes.most_ranges();
+      const extents<1> ranges{{a.shared_read[at].ranges}};
+      row.tokens.ranges = {a.shared_ranges + first, ranges};
+      row.tokens.before = {a.shared_before + first, ranges};
+      row.tokens.attending = {a.attending + first, ranges};
+      row.tokens.tokens = a.shared_read[at].tokens;
+    }
+    row.sharing = tile.tokens;
+    read_by(row, a.sizes, token, i % readers);
+    return row;
+  }
+};
+
+/// The first tokens of a sequence, as some tokens of its prompt read them: each up to itself.
+struct first_tokens {
+  view<const index_t> pages;
+  index_t tokens = 0;
+  index_t first_asking = 0;  // the slot of the first of them
+
+  ZOOMR_HD index_t count() const { return tokens; }
+  ZOOMR_HD shared_token shared(index_t i) const {
+    const index_t slot = pages[i / page_tokens] * page_tokens + i % page_tokens;
+    return {slot, i <= first_asking ? ~0u : ~0u << (i - first_asking)};
+  }
+};
+
+/// Rows of attention within prompts.
+template <class T>
+struct prompt_rows {
+  common_arrays<T> a;
+  index_t count = 0;
+  index_t first_tile = 0;
+
+  __device__ attending_row<first_tokens> at(index_t i) const {
+    const index_t kv_heads = a.sizes.model.kv_heads;
+    attending_row<first_tokens> row;
+    const device_query_tile tile = a.table.tiles[first_tile + i / kv_heads];
+    const device_token& token = a.table.tokens[tile.first];
+    row.tokens = {a.pages_of(token.sequence), token.slot + tile.tokens, token.slot};
+    row.sharing = tile.tokens;
+    row.token = token.row;
+    row.kv_head = i % kv_heads;
+    row.heads = a.sizes.model.group();
+    row.first_head = row.kv_head * row.heads;
+    return row;
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

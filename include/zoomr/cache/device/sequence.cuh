@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the host's half of a device cache knows of a sequence, and of its part of a step.
+#pragma once
+
+#include <zoomr/cache/device/eviction_state.cuh>
+#include <zoomr/cache/state/step_items.hpp>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// A choice that stays active, or has been.
+struct placed_choice {
+  index_t position = -1;  // of the token that made it
+  index_t place = -1;     // in the ring of its sequence
+};
+
+/// What the host knows of a sequence.
+template <class Policy>
+struct device_sequence : token_state<Policy> {
+  std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
+  bool dropped = false;                // an older one was dropped
+  index_t known_segments = 0;          // in the device's table, and summarised
+  carried_sums sums;
+
+  index_t last_choice() const { return choices.empty() ? -1 : choices.back().position; }
+  /// True if what was active before the token at `position` is still there.
+  bool reaches(index_t position) const { return !dropped || choices.front().position < position; }
+};
+
+/// One sequence's part of a step, as the device cache needs it.
+struct device_item : planned_item {
+  index_t place = -1;  // of the choice that its last token makes and that stays active
+  eviction_due due;    // by its commit
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. How many of everything a device cache has, by its policy and limits. Plain data: host and device see the same.
+#pragma once
+
+#include <zoomr/cache/config.hpp>
+#include <zoomr/cache/device/eviction_state.cuh>
+#include <zoomr/cache/state/layout.hpp>
+#include <zoomr/cache/state/plan.hpp>
+#include <zoomr/cache/state/token_state.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Heads of all query tokens that read together, at most: the rows of a tensor core's tile.
+inline constexpr index_t most_sharing = 16;
+
+/// How many of everything a device cache has.
+struct device_sizes {
+  shape model;
+  index_t sequences = 0;
+  index_t max_batched_tokens = 0;
+  index_t decode_tokens = 0;    // of a step, after the prompt
+  index_t decode_tiles = 0;     // of these; 0: there are no drafts, each token reads alone
+  index_t pages = 0;            // of the pool
+  index_t arena_slots = 0;      // blocks that the device holds of a tiered placement
+  index_t sequence_pages = 0;   // of one sequence
+  index_t segments = 0;         // of one sequence
+  index_t summary_numbers = 0;  // of one segment in one KV lane
+  index_t layer_rows = 0;       // rows of a selection in one layer
+  index_t place_rows = 0;       // rows of one place
+  index_t ring = 0;             // places of one sequence, where choices stay active
+  index_t places = 0;
+  index_t records = 0;          // of query sums, of one sequence
+  index_t splits = 1;           // blocks that may share one row's tokens
+  index_t tokens = 0;           // of one sequence
+  index_t kept = 0;             // tokens that a KV lane may keep; 0: none is ever evicted
+  index_t noted = 0;            // queries remembered until tokens are evicted again
+  index_t remembered = 0;       // of the last queries of a prompt that is still coming
+  index_t pending_queries = 0;  // of the prompts' chunks in one step
+  index_t carried = 0;          // tokens whose attention adds up, of each query head; 0: it does not
+  bool selects = false;
+  bool tiered = false;      // pages lie in the host's memory, and in an arena
+  bool reads_keys = false;  // to evict tokens
+  bool persists = false;
+  bool drifts = false;         // choices depend on drift
+  bool drifts_as_one = false;  // that of all layers together
+
+  device_sizes() = default;
+  template <class Policy>
+  device_sizes(const shape& with, const Policy& policy, const config& limits, index_t with_splits) : model(with) {
+    sequences = limits.max_sequences;
+    max_batched_tokens = limits.max_batched_tokens;
+    decode_tokens = static_cast<index_t>(std::min<std::int64_t>(
+        limits.max_batched_tokens, std::int64_t{limits.max_sequences} * limits.max_draft_tokens));
+    if (limits.max_draft_tokens > 1 && sharing() > 1) {
+      const index_t of_draft = (limits.max_draft_tokens + sharing() - 1) / sharing();
+      decode_tiles = static_cast<index_t>(std::min<std::int64_t>(decode_tokens, std::int64_t{sequences} * of_draft));
+    }
+    pages = pages_for(limits.pool());
+    sequence_pages = pages_for(limits.max_tokens);
+    splits = with_splits;
+    const layout<Policy> host(with, policy, limits);
+    segments = host.most_segments;
+    tokens = limits.max_tokens;
+    kept = host.kept, noted = host.noted, carried = host.carried;
+    remembered = host.remembered, pending_queries = host.pending_queries(limits);
+    layer_rows = decltype(policy.evict)::observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
+    selects = Policy::selects, tiered = tiered_placement<decltype(policy.placement)>;
+    reads_keys = eviction_reads_keys<decltype(policy.evict)>();
+    if constexpr (Policy::selects) {
+      summary_numbers = static_cast<index_t>(host.segment_summary());
+      layer_rows = rows_in_layer(policy.aggregate.per);
+      persists = layout<Policy>::persists(policy);
+      drifts = layout<Policy>::drifts(policy);
+      drifts_as_one = drifts && policy.aggregate.per == scope::sequence;
+      place_rows = persists ? host.selection_rows : layer_rows;
+      ring = persists ? limits.rollback_depth() + 2 : 0;
+      places = persists ? sequences * ring : decode_tokens;
+      records = decltype(policy.query)::sums ? limits.rollback_depth() + 1 + limits.max_draft_tokens : 0;
+    }
+  }
+
+  /// nullptr, or the sentence that says which of these numbers would be none.
+  template <class Policy>
+  static const char* problem(const Policy& policy, const config& limits) {
+    const std::int64_t sequences = limits.max_sequences;
+    bool fits = limits.max_batched_tokens + 3 * sequences <= unlimited &&
+                std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_sharing &&
+                std::int64_t{4} * limits.most_segments() + 4 <= unlimited;
+    if constexpr (Policy::selects) {
+      fits = fits && (!layout<Policy>::persists(policy) || sequences * (limits.rollback_depth() + 2) <= unlimited);
+    }
+    return fits ? nullptr
+                : "device_cache: max_batched_tokens + 3 sequences, rollback_tokens + max_draft_tokens, 4 segments and "
+                  "sequences * "
+                  "(rollback_tokens + 2) must be less than 2^31";
+  }
+
+  index_t rows_in_layer(scope per) const {
+    return per == scope::head ? model.heads : per == scope::kv_head ? model.kv_heads : 1;
+  }
+  /// Rows of attention for each token: one for each KV head, or for each head where each chooses alone.
+  ZOOMR_HD index_t readers() const { return layer_rows == model.heads ? model.heads : model.kv_heads; }
+  /// Query tokens that may share a load: as many as a block of gather_attend has room for heads.
+  ZOOMR_HD index_t sharing() const { return model.group() < most_sharing ? most_sharing / model.group() : 1; }
+  /// Heads for which rows have room, present or not.
+  std::int64_t attending_heads() const {
+    if (decode_tiles > 0) return std::int64_t{decode_tiles} * readers() * most_sharing;
+    return std::int64_t{decode_tokens} * readers() * model.group();
+  }
+  /// Lists that shares read have room for so many ranges, for each token and row.
+  std::int64_t shared_range_room() const {
+    return decode_tiles > 0 ? bounded_product({decode_tokens, layer_rows, 2, most_ranges()}) : 0;
+  }
+  ZOOMR_HD index_t most_ranges() const { return 2 * segments + 2; }
+  index_t most_closings() const { return max_batched_tokens + 3 * sequences; }
+  index_t most_pages() const { return pages_for(max_batched_tokens) + 2 * sequences; }
+  ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.heads} * model.head_dim; }
+  std::int64_t pool_numbers() const { return bounded_product({model.layers, pages, page_numbers()}); }
+  ZOOMR_HD std::int64_t page_numbers() const { return std::int64_t{2} * model.kv_heads * page_tokens * model.head_dim; }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Summaries of closed segments, from keys as they are stored.
+#pragma once
+
+#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/policy/summarize/key_cuboid.cuh>
+#include <zoomr/policy/summarize/typical_keys.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// The keys of a segment's cue in one KV lane, as they are stored.
+template <class T>
+struct stored_cue {
+  const common_arrays<T>& a;
+  view<const index_t> pages;
+  index_t kv_lane;
+  token_range slots;
+  float scale;
+
+  __device__ index_t count() const { return slots.size(); }
+  __device__ float key(index_t t, index_t d) const {
+    const index_t slot = slots.first + t;
+    const index_t kv_heads = a.sizes.model.kv_heads;
+    const T* keys = a.key(kv_lane / kv_heads, pages[slot / page_tokens], kv_lane % kv_heads);
+    return fused(to_float(keys[slot % page_tokens * a.sizes.model.head_dim + d]), scale, -0.0f);
+  }
+};
+
+/// Summarises the closed segments of the table, or those of one sequence again, one KV lane in each block: keys in
+/// ascending order, as on the host.
+template <class Policy, class T>
+__global__ void __launch_bounds__(summarize_threads)
+    summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
+  using summary = typename decltype(Policy::summarize)::summary;
+  using number = typename layout<Policy>::number;
+  __shared__ block_scratch scratch;
+  __shared__ summary_scratch<decltype(Policy::summarize)> own_scratch;
+  block_threads block(scratch);
+  const auto kv_lane = static_cast<index_t>(blockIdx.y);
+  for (auto i = static_cast<index_t>(blockIdx.x); i < a.closing_count(); i += static_cast<index_t>(gridDim.x)) {
+    const device_closing closing = a.closing(i);
+    const slot_map slots = a.slots_of(closing.sequence, kv_lane, closing.held);
+    const stored_cue<T> cue{a, a.pages_of(closing.sequence), kv_lane,
+                            token_range{slots.slot_of(closing.closed.cue_begin), slots.slot_of(closing.closed.cue_end)},
+                            key_scale};
+    number* out =
+        a.summaries + a.summaries_at(closing.sequence, kv_lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
+    make_summary(policy.summarize, cue, a.sizes.model.head_dim, block, own_scratch,
+                 [&](index_t d, index_t r, float value) {
+                   out[d * summary::rows + r] = stored_number<summary, number>(r, value);
+                 });
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

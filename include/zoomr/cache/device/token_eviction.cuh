@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Device twin of cache/host/token_eviction.hpp. How many tokens a KV lane keeps follows from counts, so that the
+// host plans pages and slots; which ones, the device finds: at the end of the prompt while the queries of its last
+// chunk pass, layer by layer, and writes them where nobody looks before commit; while decoding at the commit itself,
+// from queries that were remembered. Then keys, values and sums move together.
+#pragma once
+
+#include <zoomr/cache/device/core.cuh>
+#include <zoomr/cache/device/eviction_kernels.cuh>
+#include <zoomr/policy/evict/accumulated_attention.cuh>
+#include <zoomr/policy/evict/observation_window.cuh>
+#include <zoomr/policy/evict/recently_attended_pages.cuh>
+#include <zoomr/policy/evict/redundancy_aware.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// One sequence in one layer, whose tokens are to be rated.
+template <index_t HeadDim, class Policy, class T>
+struct observing_layer {
+  device_core<Policy, T>& core;
+  const common_arrays<T>& arrays;
+  index_t sequence;
+  index_t layer;
+  held_slots held;  // what its KV lanes hold now
+
+  const shape& model() const { return core.sizes.model; }
+  index_t slot_end(index_t position) const {
+    return held.kept == 0 ? position : held.kept + position - held.compacted_end;
+  }
+
+  /// Keys of the KV lanes' first slots, for an evictor that reads them.
+  void copy_keys(index_t slots, stream on) const {
+    if constexpr (decltype(core.policy.evict)::reads_keys) {
+      const dim3 grid(static_cast<unsigned>(std::min<index_t>(slots, 256)), static_cast<unsigned>(model().kv_heads));
+      launch({grid, dim3(static_cast<unsigned>(HeadDim))}, on, &copy_keys_kernel<HeadDim, T>, arrays, sequence, layer,
+             slots, core.limits.key_scale);
+    }
+  }
+
+  /// Lets the queries of the tokens in `asking` update importance, on top of the first `summed` sums in half `from`;
+  /// the result lies in half `to`.
+  /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
+  /// @param together   first token of those that are observed together, of which some may have been already
+  template <class Number>
+  void update_importance(view<const Number, 3> queries, index_t first_row, token_range asking, index_t together,
+                         index_t summed, index_t from, index_t to, stream on) const {
+    using evictor_type = decltype(core.policy.evict);
+    observing_queries<T, Number> of;
+    of.queries = queries;
+    of.group = model().group();
+    const index_t slots = slot_end(asking.last);
+    of.before = arrays.eviction.sums_of(sequence, layer, from, slots);
+    of.received = arrays.eviction.sums_of(sequence, layer, to, slots);
+    of.known = std::min(summed, slot_end(asking.first));
+    of.first_row = first_row;
+    of.count = asking.size();
+    of.context = slot_end(asking.first + 1);
+    if constexpr (importance_updater<evictor_type>) {
+      using kv_lanes_type = lanes_to_update<T>;
+      const kv_lanes_type kv_lanes{arrays, asking.first, pinned(), slot_end(together)};
+      launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, on,
+             &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, of, kv_lanes);
+    } else {
+      observe(of, on);
+    }
+  }
+
+  /// Writes which of the first `slots` slots each KV lane keeps.
+  /// @param kept     of kept[kv_head], with this stride
+  void choose(index_t slots, index_t kept_each, index_t queries, index_t half, index_t* kept, std::int64_t stride,
+              stream on) const {
+    kv_lanes_to_choose<T> kv_lanes;
+    kv_lanes.a = arrays;
+    kv_lanes.received = arrays.eviction.sums_of(sequence, layer, half, slots);
+    kv_lanes.scored = slots - core.policy.evict.safe(slots);
+    kv_lanes.queries = queries;
+    kv_lanes.first = std::max(pinned(), core.policy.zone.sinks);
+    kv_lanes.kept = kept;
+    kv_lanes.stride = stride;
+    kv_lanes.kept_each = kept_each;
+    launch({dim3(static_cast<unsigned>(model().kv_heads)), dim3(keep_threads)}, on,
+           &choose_kept_kernel<decltype(core.policy.evict), decltype(kv_lanes)>, core.policy.evict, kv_lanes);
+  }
+
+  /// Moves together what the KV lanes of `layers` layers from this one on keep.
+  void compact(index_t layers, const index_t* slots, std::int64_t stride, index_t kept, index_t half, stream on) const {
+    launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, on,
+           &compact_kernel<HeadDim, T>, arrays,
+           compacting{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
+  }
+
+  /// 32 queries at a time.
+  template <class Number>
+  void observe(observing_queries<T, Number> of, stream on) const {
+    of.layer = {
+        arrays.key(layer, 0, 0), nullptr, arrays.sizes.page_numbers(), std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
+    of.pages = arrays.pages_of(sequence);
+    of.scale = core.limits.logit_scale(HeadDim);
+    of.sums = arrays.eviction.sums;
+    for (index_t left = of.count; left > 0; left -= of.count) {
+      of.count = std::min(observed_at_once, left);
+      observe_queries<HeadDim>(of, on);
+      of.first_row = of.row_of(of.count);
+      of.context += of.count;
+      of.before = of.received;
+      of.known = of.context - 1;
+    }
+  }
+
+  index_t pinned() const {
+    const auto& of = core.state(sequence);
+    return of.in_prompt() ? 0 : of.pinned(core.policy.zone);
+  }
+};
+
+/// Remembers, until commit, the last queries of a chunk of a prompt in one layer: eviction may observe them at the
+/// prompt's end, which is not known yet.
+/// @cost  1 launch
+template <class Policy, class T, class Number>
+void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const planned_item& item,
+                      index_t layer, view<const Number, 3> queries, stream on) {
+  const index_t count = std::min(item.tokens, core.sizes.remembered);
+  if (count == 0 || !item.prompt) return;
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &remember_chunk_kernel<T, Number>, arrays, layer,
+         queries, item.packed + item.tokens - count, item.remembered);
+}
+
+/// Makes them part of a sequence whose tokens are committed, unless nobody can ask for them any more.
+/// @cost  1 launch
+template <class Policy, class T>
+void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
+                    stream on) {
+  const index_t count = std::min(item.tokens, core.sizes.remembered);
+  if (count == 0 || !item.observed || item.due.kept > 0) return;
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &commit_chunk_kernel<T>, arrays, item.seq,
+         item.remembered, item.first + item.tokens - count);
+}
+
+/// Lets the queries of a chunk of a prompt that count update one layer, after those that are remembered of chunks
+/// before it; where it ends the prompt, says what each KV lane will keep.
+/// @param queries  [tokens of the step, heads, head_dim]
+/// @cost  for each such item 4 launches for each 32 queries, 1 or 2 more at the end of the prompt; before that 1 to
+///        remember queries
+template <index_t HeadDim, class Policy, class T, class Number>
+void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& arrays, index_t layer,
+                     view<const Number, 3> queries, stream on) {
+  for (device_item& item : core.step.items) {
+    remember_queries(core, arrays, item, layer, queries, on);
+    if (!core.observes(item)) continue;
+    const index_t end = item.first + item.tokens;
+    const index_t first = core.sizes.carried > 0 ? item.first : end - core.policy.evict.observed(end);
+    const index_t here = std::max(first, item.first);
+    const carried_sums& sums = core.state(item.seq).sums;
+    const observing_layer<HeadDim, Policy, T> of{core, arrays, item.seq, layer, {}};
+    if (importance_updater<decltype(core.policy.evict)>) of.copy_keys(end, on);
+    if (first < here) {
+      of.update_importance(view<const float, 3>(arrays.eviction.prompted_of(item.seq, layer)),
+                           first % core.sizes.remembered, {first, here}, first, 0, sums.half, 1 - sums.half, on);
+    }
+    of.update_importance(queries, item.packed + here - item.first, {here, end}, first, first < here ? here : sums.slots,
+                         sums.half, 1 - sums.half, on);
+    const index_t kept = core.kept_of_prompt(item);
+    if (kept == 0) continue;
+    if (!importance_updater<decltype(core.policy.evict)>) of.copy_keys(end, on);
+    of.choose(end, kept, end - first, 1 - sums.half,
+              arrays.eviction.kept_of(item.seq, layer * core.sizes.model.kv_heads, kept).data(), core.sizes.kept, on);
+  }
+}
+
+/// Does what the commit of an item has made due.
+/// @return  true if its KV lanes hold other tokens than before
+/// @cost    at the end of a prompt 1 launch; while decoding, for each layer, 1 to 6
+template <index_t HeadDim, class Policy, class T>
+bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item, stream on) {
+  const eviction_due& due = item.due;
+  const eviction_arrays& retained = arrays.eviction;
+  const index_t sequence = item.seq;
+  const auto& state = core.state(sequence);
+  if (!due.updates_importance) {
+    if (due.kept == 0) return false;
+    const observing_layer<HeadDim, Policy, T> all{core, arrays, sequence, 0, due.before};
+    all.compact(core.sizes.model.layers, retained.kept_of(sequence, 0, due.kept).data(), core.sizes.kept, due.kept,
+                state.sums.half, on);
+    return true;
+  }
+  const token_range asking{state.tokens() - core.sizes.noted, state.tokens()};
+  for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
+    const observing_layer<HeadDim, Policy, T> of{core, arrays, sequence, layer, due.before};
+    of.copy_keys(due.slots, on);
+    of.update_importance(view<const float, 3>(retained.noted_of(sequence, layer)), asking.first % core.sizes.noted,
+                         asking, asking.first, due.summed, state.sums.half, state.sums.half, on);
+    if (due.kept == 0) continue;
+    of.choose(due.slots, due.kept, core.sizes.noted, state.sums.half, retained.slots, core.sizes.kept, on);
+    of.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, on);
+  }
+  return due.kept > 0;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

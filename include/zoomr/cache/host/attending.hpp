@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. One item's attention in one layer: a chunk of a prompt page by page, a generated token by what is chosen.
+#pragma once
+
+#include <zoomr/attention/gather.hpp>
+#include <zoomr/cache/host/audit.hpp>
+#include <zoomr/cache/host/choosing.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// @param queries, out  [packed tokens, heads, head_dim]
+/// @param lse           [packed tokens, heads], or empty
+template <class Policy, class T>
+class attending {
+ public:
+  attending(cache_core<Policy, T>& core, planned_item& item, index_t layer, bool second_pass,
+            view<const float, 3> queries, view<float, 3> out, view<float, 2> lse)
+      : core_(core), item_(item), layer_(layer), second_(second_pass), queries_(queries), out_(out), lse_(lse) {}
+
+  void attend() {
+    core_.pool.begin_layer(layer_);
+    item_.prompt ? attend_prompt() : attend_chosen();
+  }
+
+ private:
+  // out: [head_dim]
+  static void begin(attention_state& made, view<float> out) {
+    made = attention_state{};
+    made.out = out.data();
+    std::fill(out.begin(), out.end(), 0.0f);
+  }
+  // Normalises, under the scale of values; ln of the sum of exp(logit).
+  float finish(attention_state& made) const {
+    const index_t dims = core_.sizes.model.head_dim;
+    const float log_sum = made.finish(dims);
+    for (index_t d = 0; d < dims; ++d) made.out[d] *= core_.limits.value_scale;
+    return log_sum;
+  }
+
+  // Each page is read once for all tokens and heads: a chunk of a prompt costs its context one visit.
+  void attend_prompt() {
+    const shape& model = core_.sizes.model;
+    const auto& state = core_.state_of(item_);
+    const float scale = core_.limits.logit_scale(model.head_dim);
+    const auto state_at = [&](index_t t, index_t head) -> attention_state& {
+      return core_
+          .heads[static_cast<std::size_t>(t) * static_cast<std::size_t>(model.heads) + static_cast<std::size_t>(head)];
+    };
+    for (index_t t = 0; t < item_.tokens; ++t) {
+      for (index_t head = 0; head < model.heads; ++head) {
+        begin(state_at(t, head), out_[item_.packed + t][head]);
+      }
+    }
+    for (index_t first = 0; first < item_.first + item_.tokens; first += page_tokens) {
+      core_.pool.prefetch(layer_, {0, model.kv_heads}, view<const index_t>(state.pages),
+                          {first + page_tokens, std::min(first + 3 * page_tokens, item_.first)});
+      for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+        const auto kv_lane = core_.kv_lane(state, layer_, kv_head);
+        const index_t head = kv_head * model.group();
+        for (index_t t = std::max(0, first - item_.first); t < item_.tokens; ++t) {
+          const token_range seen{first, std::min(first + page_tokens, item_.first + t + 1)};
+          gather_attend(view<const token_range>(&seen, {1}), kv_lane,
+                        queries_[item_.packed + t].slice(head, head + model.group()), scale,
+                        view<attention_state>(&state_at(t, head), {model.group()}));
+        }
+      }
+    }
+    for (index_t t = 0; t < item_.tokens; ++t) {
+      for (index_t head = 0; head < model.heads; ++head) {
+        const float log_sum = finish(state_at(t, head));
+        if (lse_.data() != nullptr) lse_(item_.packed + t, head) = log_sum;
+      }
+    }
+  }
+
+  void attend_chosen() {
+    const shape& model = core_.sizes.model;
+    const auto attend_heads = [&](index_t t, index_t first_kv_head, index_t last_kv_head) {
+      const index_t packed = item_.packed + (second_ ? 0 : t);
+      choosing<Policy, T> now{core_, item_, item_.first + t, layer_, second_};
+      now.see(queries_[packed]);
+      for (index_t kv_head = first_kv_head; kv_head < last_kv_head; ++kv_head) {
+        attend_kv_lane(now, kv_head, queries_[packed], out_[packed], lse_.data() ? lse_[packed] : view<float>());
+      }
+    };
+    // Where nothing is chosen, a KV lane's keys and values stay near the processor from token to token.
+    for (index_t kv_head = 0; core_.sizes.selection_rows == 0 && kv_head < model.kv_heads; ++kv_head) {
+      for (index_t t = 0; t < item_.tokens; ++t) attend_heads(t, kv_head, kv_head + 1);
+    }
+    for (index_t t = second_ ? item_.tokens - 1 : 0; core_.sizes.selection_rows > 0 && t < item_.tokens; ++t) {
+      attend_heads(t, 0, model.kv_heads);
+    }
+  }
+
+  void attend_kv_lane(choosing<Policy, T>& now, index_t kv_head, view<const float, 2> queries, view<float, 2> out,
+                      view<float> lse) {
+    const shape& model = core_.sizes.model;
+    const float scale = core_.limits.logit_scale(model.head_dim);
+    const auto kv_lane = core_.kv_lane(now.state(), now.layer(), kv_head);
+    const index_t together = now.heads_together();  // query heads that share their ranges
+    const index_t first_head = kv_head * model.group();
+    for (index_t first = first_head; first < first_head + model.group(); first += together) {
+      const view<const token_range> ranges = now.ranges_of(kv_head, first);
+      const token_range reads{kv_head, kv_head + 1};
+      const view<const index_t> pages(now.state().pages);
+      for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, r);
+      for (const token_range& r : ranges) core_.pool.prefetch(layer_, reads, pages, r);
+      const view<attention_state> states(core_.heads.data(), {together});
+      for (index_t g = 0; g < together; ++g) begin(states[g], out[first + g]);
+      gather_attend(ranges, kv_lane, queries.slice(first, first + together), scale, states);
+      for (index_t g = 0; g < together; ++g) {
+        const float log_sum = finish(states[g]);
+        if (core_.limits.audit) {
+          now.audit(log_sum - log_sum_of_held(kv_lane, now.slots(), queries[first + g].data(), scale));
+        }
+        if (lse.data() != nullptr) lse[first + g] = log_sum;
+      }
+    }
+    now.count();
+  }
+
+  cache_core<Policy, T>& core_;
+  planned_item& item_;
+  index_t layer_;
+  bool second_;
+  view<const float, 3> queries_;
+  view<float, 3> out_;
+  view<float, 2> lse_;
+};
+
+/// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
+/// token will read in the first. Nothing, where no page can be missing.
+template <class Policy, class T>
+void prefetch_layer(cache_core<Policy, T>& core, planned_item& item, index_t layer, bool second_pass) {
+  if (!core.policy.placement.prefetch || item.prompt || item.failed) return;
+  choosing<Policy, T> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
+  core.may_fail(item, [&] { next.prefetch(); });
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

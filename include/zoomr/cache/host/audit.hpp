@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What full attention would have got: for audits, at the cost of full attention's keys.
+#pragma once
+
+#include <zoomr/math/attention_state.hpp>
+#include <zoomr/math/dot.hpp>
+#include <zoomr/paging/paged_kv_lane.hpp>
+
+#include <algorithm>  // std::max, std::min
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// ln of the sum of exp(logit) of one query [head_dim] over the first `slots` slots of a KV lane, as far as their pages
+/// are still held.
+/// @param scale  of the logits
+/// @cost  reads the keys of all these slots
+template <class Lane>
+float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, float scale) {
+  attention_state all;  // of weights alone: values of no dimensions
+  float logits[page_tokens];
+  for (index_t first = 0; first < slots; first += page_tokens) {
+    if (kv_lane.pages[first / page_tokens] < 0) continue;
+    const index_t count = std::min(page_tokens, slots - first);
+    float largest = -infinity;
+    for (index_t t = 0; t < count; ++t) {
+      logits[t] = scale * dot(query, kv_lane.key(first + t), kv_lane.head_dim);
+      largest = std::max(largest, logits[t]);
+    }
+    all.raise(largest, 0);
+    all.add(logits, kv_lane.key(first), count, 0);
+  }
+  return all.finish(0);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. One choice: query, score, aggregate, select. It reads summaries only, never keys.
+#pragma once
+
+#include <zoomr/cache/host/sequence_state.hpp>
+#include <zoomr/cache/trace.hpp>
+#include <zoomr/math/dot.hpp>
+
+#include <utility>  // std::move
+#include <vector>   // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// The heads and the row of one choice.
+struct choice_row {
+  index_t row = 0;
+  index_t kv_lane = 0;  // whose kept tokens count
+  index_t first_layer = 0;
+  index_t last_layer = 0;  // exclusive
+  index_t first_head = 0;
+  index_t last_head = 0;  // exclusive
+};
+
+/// The row that query head `head` of `layer` reads.
+inline choice_row row_for(const shape& model, scope per, index_t layer, index_t head) {
+  const index_t kv_head = head / model.group();
+  const index_t kv_lane = layer * model.kv_heads + kv_head;
+  switch (per) {
+    case scope::sequence:
+      return {0, 0, 0, model.layers, 0, model.heads};
+    case scope::layer:
+      return {layer, kv_lane, layer, layer + 1, 0, model.heads};
+    case scope::kv_head:
+      return {kv_lane, kv_lane, layer, layer + 1, kv_head * model.group(), (kv_head + 1) * model.group()};
+    case scope::head:
+      break;
+  }
+  return {layer * model.heads + head, kv_lane, layer, layer + 1, head, head + 1};
+}
+
+/// The heads [first, last) of one layer ask, with their queries of one token.
+struct asking_heads {
+  index_t layer = 0;
+  index_t first = 0;
+  index_t last = 0;
+  view<const float, 2> queries;  // [heads, head_dim]
+  view<const float, 2> sums;     // [heads, head_dim]  over the open segment; unused if the query source does not sum
+  index_t count = 1;             // queries in the sums
+};
+
+/// Working memory for choices, shared by all sequences, and the steps of a choice in their order:
+/// `begin`, then `add` for each layer that has a say, then `finish`.
+template <class Policy>
+class chooser {
+ public:
+  chooser() = default;
+  chooser(const layout<Policy>& sizes, const Policy& with) : policy_(with), sizes_(sizes) {
+    const auto segments = static_cast<std::size_t>(sizes.most_segments);
+    tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
+    scores_.resize(segments * static_cast<std::size_t>(sizes.model.heads));
+    asked_.resize(static_cast<std::size_t>(sizes.model.head_dim));
+    levels_.resize(segments);
+    if (const byte_count bytes = work_bytes_of(with.select, sizes.most_segments); bytes > 0) {
+      work_ = buffer<std::byte>(bytes);
+    }
+  }
+
+  static byte_count bytes(const layout<Policy>& sizes, const Policy& with) {
+    constexpr byte_count fixed = sizeof(level) + sizeof(votes_t) + 2 * sizeof(index_t);
+    const byte_count for_each = fixed + sizes.model.heads * static_cast<byte_count>(sizeof(float));
+    return sizes.most_segments * for_each + sizes.model.head_dim * static_cast<byte_count>(sizeof(float)) +
+           work_bytes_of(with.select, sizes.most_segments);
+  }
+
+  /// Counts what each segment has left between the zones; nothing left, no say.
+  void begin(const sequence_state<Policy>& state, zone_bounds zone, const slot_map& slots) {
+    segments_ = static_cast<index_t>(state.segments.size());
+    room_used_ = slots.slot_of(zone.front) + slots.slot_of(zone.end) - slots.slot_of(zone.back);
+    for (index_t id = 0; id < segments_; ++id) {
+      const segment& s = state.segments[static_cast<std::size_t>(id)];
+      const index_t left = between_zones(s.begin, s.split, zone, slots).size();
+      room_used_ += between_zones(s.split, s.end, zone, slots).size();
+      tokens()[id] = left;
+      votes()[id] = left > 0 ? 0 : not_eligible;
+    }
+  }
+
+  /// Scores the segments for some heads of one layer, and adds what they agree on.
+  void add(const sequence_state<Policy>& state, const asking_heads& who) {
+    const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
+    for (index_t head = who.first; head < who.last; ++head) {
+      query(who, head);
+      const index_t kv_lane = who.layer * sizes_.model.kv_heads + head / sizes_.model.group();
+      const number* summaries =
+          state.summaries.data() + std::int64_t{kv_lane} * sizes_.most_segments * sizes_.segment_summary();
+      for (index_t id = 0; id < segments_; ++id) {
+        if (votes()[id] == not_eligible) continue;
+        scores(head - who.first, id) = score(summaries + id * sizes_.segment_summary());
+      }
+    }
+    policy_.aggregate.add(scores, tokens(), sizes_.model.head_dim, votes(), order());
+  }
+
+  /// Makes `row` of `into` from the votes.
+  /// @param before  the row that was active, for the statistics
+  void finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before,
+              statistics& stats) {
+    const votes_t least = decltype(policy_.aggregate)::least;
+    const votes_t least_of_candidates = decltype(policy_.aggregate)::counts ? 1 : least;  // some vote, some mass
+    selection_row made{{levels_.data(), {segments_}}};
+    for (index_t id = 0; id < segments_; ++id) {
+      const bool unwanted = votes()[id] != not_eligible && votes()[id] < least_of_candidates;
+      const bool only_candidates = policy_.zone.summaries == summaries_attended::candidates;
+      made.levels[id] = only_candidates && unwanted ? level::dropped : level::summary;
+    }
+    best_first best(segments_, by_votes{votes()}, order());
+    policy_.select.choose(best, selection_input{tokens(), room_used_, least, position, sequence, work_.data()}, made);
+    if (trace != nullptr) record({sequence, position, row, {}, {}}, made);
+    count(made, before, stats);
+    into.assign(row, made);
+  }
+
+  choice_trace* trace = nullptr;  // the caller's, if choices are to be recorded
+
+  /// The query that asks, one dimension after the other.
+  static float asked(const Policy& policy, const asking_heads& who, index_t head, index_t d) {
+    if constexpr (decltype(policy.query)::sums) {
+      return policy.query.query(who.queries(head, d), who.sums(head, d), who.count);
+    } else {
+      return policy.query.query(who.queries(head, d), 0.0f, 1);
+    }
+  }
+
+ private:
+  using number = typename layout<Policy>::number;
+
+  view<index_t> tokens() { return {tokens_.data(), {segments_}}; }
+  view<votes_t> votes() { return {votes_.data(), {segments_}}; }
+  view<index_t> order() { return {order_.data(), {segments_}}; }
+
+  void query(const asking_heads& who, index_t head) {
+    for (index_t d = 0; d < sizes_.model.head_dim; ++d)
+      asked_[static_cast<std::size_t>(d)] = asked(policy_, who, head, d);
+  }
+
+  // summary: [head_dim, rows]
+  float score(const number* summary) const {
+    using scorer_type = decltype(Policy::score);
+    constexpr index_t rows = decltype(Policy::summarize)::summary::rows;
+    const auto term = [&](auto acc, index_t d) {
+      cells<rows> c;
+      for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
+      return policy_.score.term(acc, asked_[static_cast<std::size_t>(d)], c);
+    };
+    if constexpr (several_sums_scorer<scorer_type>) {
+      return policy_.score.finish(several_sums_over_dims<score_sums<scorer_type::sums>>(sizes_.model.head_dim, term));
+    } else {
+      return sum_over_dims(sizes_.model.head_dim, term);
+    }
+  }
+
+  void record(choice_record of, const selection_row& made) {
+    best_first best(segments_, by_votes{votes()}, order());
+    for (index_t id = best.next(); id >= 0; id = best.next()) {
+      (made.of(id) == level::details ? of.chosen : of.runners_up).push_back(id);
+    }
+    trace->push_back(std::move(of));
+  }
+
+  void count(const selection_row& row, const selection_row& before, statistics& stats) {
+    votes_t all = 0;
+    votes_t agreed = 0;
+    for (index_t id = 0; id < segments_; ++id) {
+      const bool taken = row.of(id) == level::details;
+      if (taken) ++stats.chosen;
+      if (taken && before.of(id) != level::details) ++stats.zooms;
+      if (!decltype(policy_.aggregate)::counts || votes()[id] == not_eligible) continue;
+      all += votes()[id];
+      if (taken) agreed += votes()[id];
+    }
+    ++stats.refreshes;
+    if (all > 0) {
+      stats.agreeability_sum += static_cast<double>(agreed) / static_cast<double>(all);
+      ++stats.agreeability_count;
+    }
+  }
+
+  Policy policy_{};
+  layout<Policy> sizes_;
+  index_t segments_ = 0;
+  index_t room_used_ = 0;
+  std::vector<index_t> tokens_;  // [segments]  details between the zones
+  std::vector<votes_t> votes_;   // [segments]
+  std::vector<index_t> order_;   // [segments]  for rankings
+  std::vector<float> scores_;    // [heads, segments]
+  std::vector<float> asked_;     // [head_dim]
+  std::vector<level> levels_;    // [segments]  the row that is being made
+  buffer<std::byte> work_;       // of the selector
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

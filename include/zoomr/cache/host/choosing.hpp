@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Which tokens does each head read? Choices that are due in a layer are made on the way.
+#pragma once
+
+#include <zoomr/attention/resolve.hpp>
+#include <zoomr/cache/host/asking_token.hpp>
+
+#include <algorithm>  // std::copy, std::max, std::sort
+#include <cmath>      // std::exp
+#include <utility>    // std::move
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// One token in one layer: which ranges does each of its heads read?
+template <class Policy, class T>
+class choosing {
+ public:
+  choosing(cache_core<Policy, T>& core, planned_item& item, index_t position, index_t layer, bool second_pass)
+      : core_(core),
+        item_(item),
+        token_(core, item, position),
+        position_(position),
+        layer_(layer),
+        second_(second_pass) {
+    const planned_token& planned = token_.planned();
+    const bool short_context = position < core.limits.min_sparse_context;
+    dense_ = item.prompt || short_context || layer < core.policy.zone.dense_layers ||
+             planned.action == refresh_action::everything;
+    per_ = core.policy.aggregate.per;
+  }
+
+  sequence_state<Policy>& state() const { return token_.state(); }
+  index_t layer() const { return layer_; }
+
+  /// Query heads of one KV head that read the same ranges.
+  index_t heads_together() const {
+    return Policy::selects && !dense_ && per_ == scope::head ? 1 : core_.sizes.model.group();
+  }
+
+  /// Sees the token's queries [heads, head_dim] before any of its ranges is asked for.
+  void see(view<const float, 2> queries) {
+    queries_ = queries;
+    token_.remember(layer_, queries);
+    if (!item_.prompt && core_.sizes.noted > 0) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
+  }
+
+  /// The ranges, in slots, that query head `head` and those together with it read; valid until the next call.
+  view<const token_range> ranges_of(index_t kv_head, index_t head) {
+    choose_row(head);
+    if (list_.tokens() == 0 || !same_for_all()) list_ = resolved(kv_head, head);
+    count_.attended += std::int64_t{list_.tokens()} * heads_together();
+    add_to_union(list_);
+    record(kv_head, head);
+    return list_.ranges();
+  }
+
+  /// Starts bringing what will be read, if the active selection says it: for tiered placements.
+  void prefetch() {
+    const bool open = Policy::selects && !second_ && per_ != scope::sequence &&
+                      (!core_.persists() || (item_.chooses && position_ == item_.last()));
+    if (open && !dense_) return;  // it is chosen when the queries are there
+    const index_t group = core_.sizes.model.group();
+    const index_t together = same_for_all() ? core_.sizes.model.heads : heads_together();
+    for (index_t head = 0; head < core_.sizes.model.heads; head += together) {
+      const token_range heads{head / group, (head + together - 1) / group + 1};
+      for (const token_range& r : resolved(heads.first, head).ranges())
+        core_.pool.prefetch(layer_, heads, view<const index_t>(state().pages), r);
+    }
+  }
+
+  /// Slots that full attention would read.
+  index_t slots() const { return state().slot_end(position_ + 1); }
+
+  /// Counts what one query head has captured: ln of its share of full attention's mass.
+  void audit(float log_share) {
+    if (item_.prompt) return;
+    state().stats.captured_sum += std::exp(static_cast<double>(log_share));
+    ++state().stats.captured_count;
+  }
+
+  /// After all heads of one KV head: counts what was read.
+  void count() {
+    if (!item_.prompt) {
+      state().stats.attended += count_.attended;
+      token_.planned().kv_lane_tokens += union_tokens();
+    }
+    count_ = {};
+  }
+
+ private:
+  struct counts {
+    std::int64_t attended = 0;
+    std::size_t joined = 0;
+  };
+
+  // All heads read the same slots.
+  bool same_for_all() const { return dense_ || core_.sizes.heads_together(core_.policy); }
+  // Makes the choice of the row that `head` reads, if one is due and has not been made.
+  void choose_row(index_t head) {
+    if constexpr (Policy::selects) {
+      if (item_.prompt || second_ || layer_ < core_.policy.zone.dense_layers) return;
+      const choice_row of = row_for(core_.sizes.model, per_, layer_, head);
+      if (per_ == scope::sequence || head != of.first_head) return;
+      const refresh_action action = token_.planned().action;
+      if (!core_.persists()) {
+        if (action == refresh_action::choose && !dense_) token_.choose(of, queries_, state().active_selection);
+        return;
+      }
+      if (!item_.chooses || position_ != item_.last()) return;
+      selection& pending = core_.pending[static_cast<std::size_t>(item_.seq)];
+      if (action == refresh_action::choose || token_.drifted(of, queries_)) {
+        token_.choose(of, queries_, pending);
+        item_.chosen = true;
+      } else {
+        pending.assign(of.row, state().active_selection.row(of.row));
+      }
+    }
+  }
+
+  const selection_row& row_of(index_t head) const {
+    const index_t row = row_for(core_.sizes.model, per_, layer_, head).row;
+    const bool same_pass = per_ != scope::sequence && core_.persists() && item_.chooses && position_ == item_.last();
+    return same_pass || second_ ? core_.pending[static_cast<std::size_t>(item_.seq)].row(row)
+                                : state().active_selection.row(row);
+  }
+
+  range_list resolved(index_t kv_head, index_t head) {
+    range_list list{view<token_range>(core_.ranges)};
+    if (dense_) {
+      list.add({0, slots()});
+      return list;
+    }
+    const zone_bounds zone = core_.zone_at(state(), position_, item_.open_begin);
+    const slot_map slots = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
+    const selection_row all_summaries{};
+    if constexpr (Policy::selects) {
+      resolve(state().segments, row_of(head), zone, core_.policy.zone.own_summary, slots, list);
+    } else {
+      resolve(state().segments, all_summaries, zone, true, slots, list);
+    }
+    return list;
+  }
+
+  void add_to_union(const range_list& list) {
+    std::copy(list.ranges().begin(), list.ranges().end(),
+              core_.joined.begin() + static_cast<std::ptrdiff_t>(count_.joined));
+    count_.joined += static_cast<std::size_t>(list.ranges().size());
+  }
+
+  // Different tokens that the KV head's query heads have read.
+  std::int64_t union_tokens() {
+    const auto first = core_.joined.begin();
+    const auto last = first + static_cast<std::ptrdiff_t>(count_.joined);
+    if (heads_together() == 1) std::sort(first, last, [](token_range a, token_range b) { return a.first < b.first; });
+    std::int64_t tokens = 0;
+    index_t reached = 0;
+    for (auto r = first; r != last; ++r) {
+      tokens += std::max(0, r->last - std::max(r->first, reached));
+      reached = std::max(reached, r->last);
+    }
+    return tokens;
+  }
+
+  void record(index_t kv_head, index_t head) {
+    if (core_.trace == nullptr || item_.prompt) return;
+    const slot_map slots = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
+    for (index_t h = head; h < head + heads_together(); ++h) {
+      attended_record made{item_.seq, position_, layer_, h, second_, {}};
+      for (const token_range& r : list_.ranges()) {
+        for (index_t slot = r.first; slot < r.last; ++slot) made.positions.push_back(slots.position_of(slot));
+      }
+      core_.trace->push_back(std::move(made));
+    }
+  }
+
+  cache_core<Policy, T>& core_;
+  planned_item& item_;
+  asking_token<Policy, T> token_;
+  index_t position_;
+  index_t layer_;
+  bool second_;
+  bool dense_ = false;
+  scope per_ = scope::sequence;
+  view<const float, 2> queries_;
+  range_list list_;
+  counts count_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Evicting tokens when pages may fail to come: what is kept moves to pages that belong to nobody, and what was
+// before stays until the commit cannot fail any more.
+#pragma once
+
+#include <zoomr/cache/host/sequence_state.hpp>
+#include <zoomr/policy/placement/placement.hpp>
+
+#include <utility>  // std::swap
+#include <vector>   // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Whether a commit that evicts tokens can fail on the way. Elsewhere tokens move in place.
+template <class Policy>
+inline constexpr bool eviction_may_fail =
+    decltype(Policy::evict)::observes&& pool_of<decltype(Policy::placement), float>::may_fail;
+
+/// Pages and tables for the one commit that is being made; empty where none can fail.
+template <class Policy>
+class eviction_room {
+ public:
+  using state_type = sequence_state<Policy>;
+
+  eviction_room(const layout<Policy>& sizes, const config& given) {
+    spare_.reserve(static_cast<std::size_t>(spare_pages(sizes)));
+    if (!eviction_may_fail<Policy>) return;
+    replaced_.reserve(static_cast<std::size_t>(pages_for(given.max_tokens)));
+    kept_.reserve(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept));
+  }
+  static byte_count bytes(const layout<Policy>& sizes, const config& given) {
+    if (!eviction_may_fail<Policy>) return 0;
+    const byte_count indices =
+        std::int64_t{sizes.model.kv_lanes()} * sizes.kept + spare_pages(sizes) + pages_for(given.max_tokens);
+    return indices * static_cast<byte_count>(sizeof(index_t));
+  }
+  /// Pages that a pool has beyond those of sequences.
+  static index_t spare_pages(const layout<Policy>& sizes) {
+    return eviction_may_fail<Policy> ? pages_for(sizes.kept) : 0;
+  }
+  static index_t pool_pages(const layout<Policy>& sizes, const config& given) {
+    return pages_for(given.pool()) + spare_pages(sizes);
+  }
+  template <class Stock>
+  void take_spare(const layout<Policy>& sizes, Stock& stock) {
+    for (index_t count = spare_pages(sizes); count > 0; --count) spare_.push_back(stock.take());
+  }
+
+  /// Where a KV lane's tokens move to.
+  view<const index_t> pages() const { return view<const index_t>(spare_); }
+
+  /// Before anything changes.
+  void begin(const state_type& state) {
+    if (!eviction_may_fail<Policy>) return;
+    begun_ = true;
+    kept_.assign(state.kept.begin(), state.kept.end());
+    kept_each_ = state.kept_each.committed, compacted_end_ = state.compacted_end, observed_end_ = state.observed_end;
+  }
+  /// The sums that were received in this commit are the sequence's from now on.
+  void swap_sums(state_type& state) {
+    state.received.commit();
+    swapped_ = !swapped_;
+  }
+  /// The sequence has the first `count` spare pages from now on.
+  void give_pages(state_type& state, index_t count) {
+    if (!eviction_may_fail<Policy>) return;
+    replaced_.assign(state.pages.begin(), state.pages.end());
+    state.pages.assign(spare_.begin(), spare_.begin() + count);
+    given_ = static_cast<std::size_t>(count);
+  }
+
+  /// After a commit: what was replaced goes back to the stock.
+  template <class Stock>
+  void finish(Stock& stock) {
+    for (const index_t page : replaced_) stock.give_back(page);
+    for (std::size_t i = 0; i < given_; ++i) spare_[i] = stock.take();
+    forget();
+  }
+  /// After a commit that has failed: the sequence is what it was.
+  template <class Stock>
+  void undo(state_type& state, Stock& stock) {
+    if (!begun_) return;
+    if (swapped_) state.received.commit();
+    if (!replaced_.empty()) state.pages.assign(replaced_.begin(), replaced_.end());
+    std::copy(kept_.begin(), kept_.end(), state.kept.begin());
+    state.kept_each.committed = kept_each_, state.compacted_end = compacted_end_, state.observed_end = observed_end_;
+    for (index_t& page : spare_) stock.give_back(page), page = stock.take();  // nothing is known of them
+    forget();
+  }
+
+ private:
+  void forget() {
+    replaced_.clear();
+    given_ = 0;
+    begun_ = swapped_ = false;
+  }
+
+  std::vector<index_t> spare_;     // [spare_pages]
+  std::vector<index_t> replaced_;  // pages of the sequence before
+  std::vector<index_t> kept_;      // [KV lanes, most_kept]  its positions before
+  std::size_t given_ = 0;          // spare pages that the sequence has now
+  index_t kept_each_ = 0;
+  index_t compacted_end_ = 0;
+  index_t observed_end_ = 0;
+  bool begun_ = false;
+  bool swapped_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What tokens have received of later queries' attention, and which of them a KV lane keeps for it.
+#pragma once
+
+#include <zoomr/cache/config.hpp>
+#include <zoomr/core/shape.hpp>
+#include <zoomr/math/dot.hpp>
+#include <zoomr/math/softmax.hpp>
+#include <zoomr/paging/paged_kv_lane.hpp>
+#include <zoomr/policy/concepts.hpp>
+
+#include <algorithm>  // std::fill, std::max, std::min, std::sort
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot.
+class observation {
+ public:
+  observation() = default;
+  observation(const shape& model, index_t tokens, bool reads_keys, const config& given = {})
+      : tokens_(tokens), head_dim_(model.head_dim), given_(given) {
+    const auto size = static_cast<std::size_t>(tokens);
+    weights_.resize(size), importance_.resize(size), order_.resize(size), kept_.resize(size);
+    sums_.resize(size * static_cast<std::size_t>(model.group()));
+    if (reads_keys) keys_.resize(size * static_cast<std::size_t>(model.head_dim));
+  }
+  static byte_count bytes(const shape& model, index_t tokens, bool reads_keys) {
+    const index_t floats = 2 + model.group() + (reads_keys ? model.head_dim : 0);
+    return tokens * static_cast<byte_count>(static_cast<std::size_t>(floats) * sizeof(float) + 2 * sizeof(index_t));
+  }
+
+  /// Working memory for the sums of one query head of the group.  [tokens]
+  view<float> sums(index_t head, index_t tokens) { return {sums_.data() + std::int64_t{head} * tokens_, {tokens}}; }
+  /// Those of the whole group.  [group, tokens]
+  view<const float, 2> all_sums(index_t group, index_t tokens) const {
+    return {sums_.data(), {group, tokens}, {tokens_, 1}};
+  }
+  /// Working memory for the slots that a KV lane keeps.
+  view<index_t> kept(index_t count) { return {kept_.data(), {count}}; }
+
+  /// Lets one query update the importance of tokens as the evictor says, or adds the attention that it pays, over the
+  /// slots [0, context).
+  /// @param observed  all but its keys and working memory; its own slot is the last
+  template <class Lane, class Evictor>
+  void update_importance(const Evictor& evict, const Lane& kv_lane, observed_query observed, index_t context,
+                         view<float> sums) {
+    if constexpr (importance_updater<Evictor>) {
+      observed.keys = {keys_.data(), {context, kv_lane.head_dim}};
+      observed.work = view<float>(weights_).slice(0, context);
+      evict.update_importance(observed, sums);
+    } else {
+      add(kv_lane, observed.query.data(), context, sums);
+    }
+  }
+
+  /// Must come before `update_importance` for each KV lane, and before `choose`: an evictor that reads keys is given a
+  /// copy.
+  template <class Lane>
+  void copy_keys(const Lane& kv_lane, index_t tokens) {
+    if (keys_.empty()) return;
+    for (index_t t = 0; t < tokens; ++t) {
+      for (index_t d = 0; d < kv_lane.head_dim; ++d)
+        keys_[static_cast<std::size_t>(t) * static_cast<std::size_t>(kv_lane.head_dim) + static_cast<std::size_t>(d)] =
+            given_.key_of(kv_lane.key(t)[d]);
+    }
+  }
+
+  /// Adds the attention probabilities of one query over the slots [0, context) to `sums`: all NaN if a logit is, or if
+  /// the largest is infinite. Weights are summed as integers, so that a device gets the same.
+  /// @pre   context <= 2^22
+  /// @cost  reads the keys of the context once
+  template <class Lane>
+  void add(const Lane& kv_lane, const float* query, index_t context, view<float> sums) {
+    const float scale = given_.logit_scale(kv_lane.head_dim);
+    float largest = -infinity;
+    for (index_t t = 0; t < context; ++t) {
+      at(weights_, t) = fused(scale, dot(query, kv_lane.key(t), kv_lane.head_dim), -0.0f);
+      largest = std::max(largest, at(weights_, t));
+    }
+    votes_t units = 0;
+    bool odd = false;
+    for (index_t t = 0; t < context; ++t) {
+      const float weight = exponential(at(weights_, t) - largest);
+      odd = odd || is_nan(weight);
+      units += is_nan(weight) ? 0 : units_of(weight);
+      at(weights_, t) = weight;
+    }
+    const float sum = odd ? not_a_number : sum_of_units(units);
+    for (index_t t = 0; t < context; ++t) sums[t] += quotient(at(weights_, t), sum);
+  }
+
+  /// Slots that the KV lane keeps, ascending: sinks and last tokens in any case, the rest by what the evictor rates
+  /// highest.
+  ///
+  /// @param received  [group, tokens]  attention probability, summed over the observed queries
+  /// @param queries   how many those were
+  /// @param first     tokens at the front that are kept in any case: sinks, and a prompt that is pinned
+  /// @param kept      [how many to keep]  out; fewer than tokens, at least the last ones that are safe
+  template <class Evictor>
+  void choose(const Evictor& evict, view<const float, 2> received, index_t queries, index_t first, view<index_t> kept) {
+    const index_t tokens = received.extent(1);
+    const index_t last = evict.safe(tokens);
+    kv_lane_attention seen{received, {}, tokens - last, queries};
+    if constexpr (Evictor::reads_keys) seen.keys = {keys_.data(), {tokens, head_dim_}};
+    evict.rate(seen, view<float>(importance_).slice(0, tokens));
+    const index_t rated_end = kept.size() - last;
+    const index_t safe = std::min({first, seen.scored, rated_end});
+    const auto key = [&](index_t t) { return t < safe ? not_eligible : sortable(at(importance_, t)); };
+    ranking best(seen.scored, key, view<index_t>(order_));
+    index_t count = 0;
+    while (count < safe) kept[count] = count, ++count;
+    while (count < rated_end) kept[count++] = best.next();
+    for (index_t t = seen.scored; count < kept.size(); ++t) kept[count++] = t;
+    std::sort(kept.begin(), kept.end());
+  }
+
+ private:
+  float& at(std::vector<float>& of, index_t t) { return of[static_cast<std::size_t>(t)]; }
+
+  index_t tokens_ = 0;
+  index_t head_dim_ = 0;
+  config given_;                   // for its scales
+  std::vector<float> weights_;     // [tokens]  one query's attention
+  std::vector<float> sums_;        // [group, tokens]  summed over the observed queries
+  std::vector<float> importance_;  // [tokens]  as the evictor rates them
+  std::vector<float> keys_;        // [tokens, head_dim]  if the evictor reads keys
+  std::vector<index_t> order_;     // [tokens]
+  std::vector<index_t> kept_;      // [tokens]
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

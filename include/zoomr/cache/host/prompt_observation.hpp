@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What is done with the queries of a prompt: eviction observes them, its last ones are remembered for the prompt's
+// end, and the very last makes the first choice.
+#pragma once
+
+#include <zoomr/cache/host/choosing.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// The sums of one query head's attention that an evictor which accumulates has carried over.  [slots in use]
+template <class Policy>
+view<float> carried(const layout<Policy>& sizes, buffer<float>& of, index_t layer, index_t head, index_t tokens) {
+  return {of.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
+}
+
+/// Lets the queries of the tokens in `asking` update one KV lane, on top of the sums that are carried. The result
+/// lies in `core.observed`, and in `into` if sums are carried.
+/// @param queries  queries(position) is [heads, head_dim]
+template <class Policy, class T, class Queries>
+void observe_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, index_t layer, index_t kv_head,
+                     token_range asking, buffer<float>& into, Queries queries) {
+  const shape& model = core.sizes.model;
+  const auto kv_lane = core.kv_lane(state, layer, kv_head);
+  const index_t before = state.slot_end(asking.first);
+  const index_t held = state.slot_end(asking.last);
+  core.observed.copy_keys(kv_lane, held);
+  for (index_t g = 0; g < model.group(); ++g) {
+    const index_t head = kv_head * model.group() + g;
+    const view<float> sums = core.observed.sums(g, held);
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    if (core.sizes.carried > 0)
+      std::copy_n(carried(core.sizes, state.received.committed, layer, head, before).data(), before, sums.data());
+    observed_query observed;
+    observed.head = g;
+    observed.pinned = state.pinned(core.policy.zone);
+    observed.earlier = before;
+    for (index_t t = asking.first; t < asking.last; ++t) {
+      observed.group = queries(t).slice(kv_head * model.group(), (kv_head + 1) * model.group());
+      observed.query = observed.group[g];
+      observed.position = t;
+      core.observed.update_importance(core.policy.evict, kv_lane, observed, state.slot_end(t + 1), sums);
+    }
+    if (core.sizes.carried > 0) std::copy_n(sums.data(), held, carried(core.sizes, into, layer, head, held).data());
+  }
+}
+
+/// Remembers, until commit, the last queries [tokens of the item, heads, head_dim] of a chunk of a prompt in one layer:
+/// eviction may observe them at the prompt's end, which is not known yet.
+template <class Policy, class T>
+void remember_queries(cache_core<Policy, T>& core, const planned_item& item, index_t layer,
+                      view<const float, 3> queries) {
+  const index_t count = std::min(item.tokens, core.sizes.remembered);
+  for (index_t i = 0; i < count; ++i) {
+    copy_queries(queries[item.tokens - count + i], core.remembering.at(item.remembered + i, 0, layer));
+  }
+}
+
+/// Makes them part of the sequence, whose tokens are committed. Nothing of it can fail.
+template <class Policy, class T>
+void commit_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, const planned_item& item) {
+  if (core.sizes.remembered == 0 || !item.prompt) return;
+  const index_t count = std::min(item.tokens, core.sizes.remembered);
+  for (index_t i = 0; item.observed && i < count; ++i) {
+    state.prompted.copy_from(core.remembering, item.remembered + i, item.first + item.tokens - count + i);
+  }
+  state.queries_from = std::max(state.queries_from, state.tokens() - (item.observed ? core.sizes.remembered : 0));
+}
+
+/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt update one layer, after those
+/// that are remembered of chunks before it, as pending, and after the last chunk says which positions each KV lane
+/// keeps.
+template <class Policy, class T>
+void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
+  constexpr bool accumulates = decltype(core.policy.evict)::accumulates;
+  const shape& model = core.sizes.model;
+  auto& state = core.state_of(item);
+  const index_t end = item.first + item.tokens;
+  const index_t kept = core.policy.evict.kept(end);
+  if (core.policy.zone.prompt || (!accumulates && kept >= end)) return;  // nothing of a pinned prompt can go
+  const index_t first = accumulates ? item.first : end - core.policy.evict.observed(end);
+  for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+    observe_queries(core, state, layer, kv_head, {first, end}, state.received.pending, [&](index_t t) {
+      if (t >= item.first) return queries[t - item.first];
+      return view<const float, 2>(state.prompted.at(t, 0, layer));
+    });
+    if (!item.prompt_ends || kept >= end) continue;
+    core.observed.choose(core.policy.evict, core.observed.all_sums(model.group(), end), end - first,
+                         core.policy.zone.sinks, state.kept_positions(layer * model.kv_heads + kv_head, kept));
+    state.kept_each.pending = kept;
+  }
+}
+
+/// What the queries [tokens of the item, heads, head_dim] of a chunk of the prompt are needed for: eviction observes
+/// them, and the very last makes the first choice.
+template <class Policy, class T>
+void observe_prompt(cache_core<Policy, T>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
+  if (item.chooses) asking_token<Policy, T>(core, item, item.last()).note(layer, queries[item.tokens - 1]);
+  if constexpr (decltype(core.policy.evict)::observes) {
+    if (core.sizes.kept > 0) observe_chunk(core, item, layer, queries);
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Everything that is committed of one sequence: tokens and index change together, here and nowhere else.
+#pragma once
+
+#include <zoomr/attention/resolve.hpp>
+#include <zoomr/cache/state/layout.hpp>
+#include <zoomr/cache/state/token_state.hpp>
+#include <zoomr/cache/statistics.hpp>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Attention that tokens have received, by slot: what is committed, and what is if the step in progress is.
+struct attention_sums {
+  buffer<float> committed;  // [layers, heads, layout::carried]
+  buffer<float> pending;    // the same
+
+  explicit attention_sums(std::int64_t size) : committed(size), pending(size) {}
+  void commit() { std::swap(committed, pending); }
+};
+
+/// The committed state of one sequence.
+template <class Policy>
+struct sequence_state : token_state<Policy> {
+  using tokens_type = token_state<Policy>;
+  using tokens_type::after_close, tokens_type::classes, tokens_type::compacted_end, tokens_type::kept_each,
+      tokens_type::pages, tokens_type::segments;
+  using typename tokens_type::segmenter_state;
+
+  using number = typename layout<Policy>::number;
+
+  buffer<number> summaries;  // [KV lanes, most_segments, head_dim, rows]
+  std::int64_t most_kept;    // of each KV lane
+  std::vector<index_t>
+      kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
+  attention_sums received;
+  query_memory noted;     // of the tokens before tokens are evicted again
+  query_memory prompted;  // of the last tokens of a prompt that is still coming, in case they are observed at its end
+  selection active_selection;
+  selection_log log;
+  query_memory queries;
+  statistics stats;
+
+  sequence_state(const layout<Policy>& sizes, const config& limits)
+      : summaries(std::int64_t{sizes.model.kv_lanes()} * sizes.most_segments * sizes.segment_summary()),
+        most_kept(sizes.kept),
+        kept(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),
+        received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
+        noted(sizes.model, sizes.noted > 0 ? 1 : 0, std::max(1, sizes.noted)),
+        prompted(sizes.model, 1, sizes.remembered),
+        active_selection(sizes.selection_rows, sizes.most_segments),
+        log(sizes.log_words),
+        queries(sizes.model, sizes.query_parts, sizes.records) {
+    classes.reserve(static_cast<std::size_t>(limits.max_tokens));
+    pages.reserve(static_cast<std::size_t>(pages_for(limits.max_tokens)));
+    segments.reserve(static_cast<std::size_t>(sizes.most_segments));
+    after_close.reserve(static_cast<std::size_t>(sizes.most_segments));
+  }
+
+  slot_map slots_of(index_t kv_lane) const {
+    if (kept_each.committed == 0) return {};
+    return {view<const index_t>(kept.data() + kv_lane * most_kept, {kept_each.committed}), compacted_end};
+  }
+  /// The table of the positions that a KV lane keeps, to be written.  [count]
+  view<index_t> kept_positions(index_t kv_lane, index_t count) { return {kept.data() + kv_lane * most_kept, {count}}; }
+
+  /// Bytes in use, tables at their present length.
+  byte_count metadata_bytes(const layout<Policy>& sizes) const {
+    const auto table = sizeof(segment) + sizeof(segmenter_state);
+    return static_cast<byte_count>(classes.size() * sizeof(token_class) + pages.size() * sizeof(index_t) +
+                                   segments.size() * table) +
+           std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
+           sizes.observing_bytes(this->in_prompt()) +
+           std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
+           log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
+  }
+
+  /// Bytes that one sequence may come to use; its counterpart for `kv_cache::bytes`.
+  static byte_count metadata_capacity(const layout<Policy>& sizes, const config& limits) {
+    const auto table = static_cast<byte_count>(sizeof(segment) + sizeof(segmenter_state));
+    return limits.max_tokens * static_cast<byte_count>(sizeof(token_class)) +
+           (pages_for(limits.max_tokens) + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
+               static_cast<byte_count>(sizeof(index_t)) +
+           bounded_product({sizes.log_words, sizeof(index_t)}) + sizes.most_segments * table +
+           sizes.observing_bytes(true) +
+           std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + sizes.most_segments) +
+           query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
+  }
+
+  void forget_everything() {
+    tokens_type::forget_tokens();
+    active_selection.clear(), log.clear();
+    stats = {};
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

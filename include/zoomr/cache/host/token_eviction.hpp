@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Eviction at work: at the end of the prompt and, for an evictor that works while decoding, every so many tokens
+// from there, each KV lane evicts what its queries do not look at. What is left moves together in the order of
+// positions, and the pages behind it go back to the pool.
+//
+// Nothing is added up in between: the queries since the last time are remembered, and the attention that they pay is
+// measured when it is needed. So a draft that is rejected or a step that is dropped leaves nothing to be rolled back.
+#pragma once
+
+#include <zoomr/cache/host/prompt_observation.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Moves the keys and values of the slots in `kept` to the front of one KV lane: in place, or to spare pages.
+template <class Policy, class T>
+void move_kv_lane(cache_core<Policy, T>& core, const sequence_state<Policy>& state, index_t layer, index_t kv_head,
+                  view<const index_t> kept) {
+  const auto from = core.kv_lane(state, layer, kv_head);
+  auto to = from;
+  if constexpr (eviction_may_fail<Policy>) to = core.pool.kv_lane(layer, kv_head, core.room.pages());
+  for (index_t slot = 0; slot < kept.size(); ++slot) {
+    const auto* key = from.key(kept[slot]);
+    auto* goal = to.writable_key(slot);
+    std::copy_n(key, core.sizes.model.head_dim, goal);
+    std::copy_n(key + from.value_offset, core.sizes.model.head_dim, goal + to.value_offset);
+  }
+}
+
+/// Moves the sums of the slots in `kept` to the front, for each query head of one KV lane.
+template <class Policy>
+void move_sums(const layout<Policy>& sizes, buffer<float>& of, index_t layer, index_t kv_head,
+               view<const index_t> kept) {
+  if (sizes.carried == 0) return;
+  const index_t group = sizes.model.group();
+  for (index_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const view<float> sums = carried(sizes, of, layer, head, sizes.carried);
+    for (index_t slot = 0; slot < kept.size(); ++slot) sums[slot] = sums[kept[slot]];
+  }
+}
+
+/// Each KV lane now holds `kept` tokens, which its table of positions names, and nothing else.
+template <class Policy, class T>
+void compacted(cache_core<Policy, T>& core, sequence_state<Policy>& state, index_t kept) {
+  core.room.give_pages(state, pages_for(kept));
+  state.kept_each.committed = kept;
+  state.compacted_end = state.tokens();
+  core.trim_pages(state);
+}
+
+/// Commits what the queries of a chunk of the prompt have led to. Nothing has changed if pages do not come.
+template <class Policy, class T>
+void evict_after_prefill(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
+  const shape& model = core.sizes.model;
+  const auto each_kv_lane = [&](auto visit) {
+    for (index_t kv_lane = 0; state.kept_each.pending > 0 && kv_lane < model.kv_lanes(); ++kv_lane) {
+      visit(kv_lane / model.kv_heads, kv_lane % model.kv_heads, state.kept_positions(kv_lane, state.kept_each.pending));
+    }
+  };
+  core.room.begin(state);
+  each_kv_lane([&](index_t layer, index_t kv_head, view<const index_t> kept) {
+    move_kv_lane(core, state, layer, kv_head, kept);
+  });
+  if (core.sizes.carried > 0) {
+    core.room.swap_sums(state);
+    if (core.policy.zone.prompt) std::fill_n(state.received.committed.data(), state.received.committed.size(), 0.0f);
+    state.observed_end = core.policy.zone.prompt ? 0 : state.tokens();
+  }
+  each_kv_lane([&](index_t layer, index_t kv_head, view<const index_t> kept) {
+    move_sums(core.sizes, state.received.committed, layer, kv_head, kept);
+  });
+  if (state.kept_each.pending > 0) compacted(core, state, state.kept_each.pending);
+}
+
+/// One KV lane evicts what the queries just observed do not look at; `kept` slots are left.
+template <class Policy, class T>
+void evict_tokens(cache_core<Policy, T>& core, sequence_state<Policy>& state, index_t layer, index_t kv_head,
+                  index_t kept) {
+  const shape& model = core.sizes.model;
+  const view<index_t> slots = core.observed.kept(kept);
+  core.observed.choose(core.policy.evict, core.observed.all_sums(model.group(), state.slots()), core.sizes.noted,
+                       std::max(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
+  move_kv_lane(core, state, layer, kv_head, slots);
+  move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
+  const index_t kv_lane = layer * model.kv_heads + kv_head;
+  const slot_map before = state.slots_of(kv_lane);
+  const view<index_t> positions = state.kept_positions(kv_lane, kept);  // in place: no slot moves to the back
+  for (index_t slot = 0; slot < kept; ++slot) positions[slot] = before.position_of(slots[slot]);
+}
+
+/// After every so many tokens: observes the queries since the last time, and evicts what is too much.
+/// @return true if tokens were evicted
+template <class Policy, class T>
+bool evict_while_decoding(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
+  const shape& model = core.sizes.model;
+  const index_t held = state.slots();
+  const index_t pinned = state.pinned(core.policy.zone);
+  const index_t kept = pinned + core.policy.evict.kept(held - pinned);
+  if (core.sizes.carried == 0 && kept >= held) return false;
+  const token_range asking{state.tokens() - core.sizes.noted, state.tokens()};
+  core.room.begin(state);
+  for (index_t layer = 0; layer < model.layers; ++layer) {
+    for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+      observe_queries(core, state, layer, kv_head, asking, state.received.pending,
+                      [&](index_t t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
+      if (kept < held) evict_tokens(core, state, layer, kv_head, kept);
+    }
+  }
+  if (core.sizes.carried > 0) core.room.swap_sums(state);
+  state.observed_end = state.tokens();
+  if (kept < held) compacted(core, state, kept);
+  return kept < held;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

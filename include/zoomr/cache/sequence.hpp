@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What an engine says of sequences: their handles, and their parts of a step.
+#pragma once
+
+#include <zoomr/core/view.hpp>
+
+#include <cstdint>  // std::uint32_t
+
+namespace zoomr {
+inline namespace v0 {
+
+/// A sequence of a cache, from `kv_cache::open`. After `close` it is refused, also where its id is another's by then.
+struct sequence {
+  index_t id = -1;
+  std::uint32_t generation = 0;  // of the sequences with this id
+  friend constexpr bool operator==(sequence, sequence) = default;
+};
+
+/// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag says that the
+/// prompt ends with them; afterwards they are one token, or a draft of which a prefix may be accepted.
+struct step_item {
+  sequence seq;
+  view<const token_id> ids;
+  bool prompt_ends = false;
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. How many of everything a cache keeps, computed once.
+#pragma once
+
+#include <zoomr/cache/config.hpp>
+#include <zoomr/cache/state/query_memory.hpp>
+#include <zoomr/cache/state/selection.hpp>
+#include <zoomr/paging/block_shape.hpp>
+#include <zoomr/policy/compose.hpp>
+
+#include <algorithm>  // std::min
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Sizes that follow from a model, a policy and a config: computed once, so that `bytes` and the allocations
+/// cannot disagree.
+template <class Policy>
+struct layout {
+  using number = summary_number<decltype(Policy::summarize)>;
+
+  shape model;
+  index_t most_segments = 0;
+  index_t summary_rows = 0;
+  index_t selection_rows = 0;  // of a selection
+  index_t query_parts = 0;     // 1 for sums, 1 for the query of the last choice
+  index_t records = 1;         // of query memory
+  index_t kept = 0;            // tokens that a KV lane keeps, at most; 0: none is ever evicted
+  index_t noted = 0;           // queries remembered until tokens are evicted again; 0: that is only after the prompt
+  index_t remembered = 0;      // last queries of a prompt that is still coming, for eviction at its end; 0: none
+  index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
+  std::int64_t log_words = 0;
+  block_shape blocks;  // of tiers
+
+  layout() = default;
+  layout(const shape& with, const Policy& policy, const config& sizes) : model(with) {
+    if constexpr (!std::same_as<decltype(policy.segment), unsegmented>) most_segments = sizes.most_segments();
+    if constexpr (decltype(policy.evict)::observes) {
+      const index_t most = policy.evict.kept(sizes.max_tokens);
+      kept = most >= sizes.max_tokens ? 0 : policy.zone.prompt ? sizes.max_tokens : most;
+      if constexpr (decltype(policy.evict)::while_decoding) {
+        if (kept > 0) noted = policy.evict.observed(std::min<index_t>(policy.evict.every, sizes.max_tokens));
+      }
+      constexpr bool accumulates = decltype(policy.evict)::accumulates;
+      if (kept > 0 && accumulates) carried = sizes.max_tokens;
+      if (kept > 0 && !accumulates && !policy.zone.prompt) {
+        const auto window = std::int64_t{policy.evict.observed(sizes.max_tokens)} + sizes.rollback_depth();
+        remembered = static_cast<index_t>(std::min<std::int64_t>(window, sizes.max_tokens));
+      }
+    }
+    if constexpr (Policy::selects) {
+      summary_rows = decltype(policy.summarize)::summary::rows;
+      selection_rows = rows_of(policy.aggregate.per);
+      query_parts = (decltype(policy.query)::sums ? 1 : 0) + (drifts(policy) ? 1 : 0);
+      records = sizes.rollback_depth() + 1;
+      if (persists(policy)) {
+        const std::int64_t entry = selection_log::entry_words(selection_rows, most_exceptions(policy));
+        log_words =
+            bounded_product({2, std::int64_t{sizes.rollback_depth()} + 2, entry}) + std::int64_t{4} * sizes.max_tokens;
+      }
+    }
+    blocks = {model, heads_together(policy) ? model.kv_heads : 1};
+  }
+
+  static constexpr bool drifts(const Policy& policy) { return policy.refresh.drift() >= -1.0f; }
+
+  /// Segments of a row, at most, that are not at the level of a summary.
+  index_t most_exceptions(const Policy& policy) const {
+    if constexpr (requires { policy.select.most_segments(); }) {
+      const bool others_too = policy.zone.summaries == summaries_attended::candidates;
+      if (!others_too) return std::min(most_segments, policy.select.most_segments());
+    }
+    return most_segments;
+  }
+
+  /// All KV heads of a layer read the same slots: none chooses alone, and none keeps tokens of its own.
+  bool heads_together(const Policy& policy) const {
+    const bool choose_together = policy.aggregate.per == scope::sequence || policy.aggregate.per == scope::layer;
+    return kept == 0 && (!Policy::selects || choose_together);
+  }
+
+  /// A choice stays active for the following tokens, rather than for its own token only.
+  static constexpr bool persists(const Policy& policy) {
+    return Policy::selects && (!decltype(policy.refresh)::each_token || policy.aggregate.per == scope::sequence);
+  }
+
+  index_t rows_of(scope per) const {
+    switch (per) {
+      case scope::sequence:
+        return 1;
+      case scope::layer:
+        return model.layers;
+      case scope::kv_head:
+        return model.kv_lanes();
+      case scope::head:
+        return model.layers * model.heads;
+    }
+    return 0;
+  }
+
+  /// Records of query memory for the tokens of one step after their prompts.
+  static index_t draft_records(const config& sizes) {
+    return static_cast<index_t>(
+        std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * sizes.max_draft_tokens));
+  }
+  /// Of the token that makes a choice which stays active.
+  index_t asking_parts(const Policy& policy) const { return persists(policy) ? 1 : 0; }
+  /// Those of the prompts' chunks in one step, until it is committed.
+  index_t pending_queries(const config& sizes) const {
+    return static_cast<index_t>(
+        std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * remembered));
+  }
+  /// Of one sequence, whose prompt may still be coming.
+  byte_count observing_bytes(bool in_prompt) const {
+    const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
+    return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
+           query_memory::bytes(model, 1, in_prompt ? remembered : 0);
+  }
+
+  std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane
+  byte_count summary_bytes(index_t segments) const {
+    return bounded_product({segments, model.kv_lanes(), segment_summary(), sizeof(number)});
+  }
+};
+
+/// True if tokens are evicted after the token at `position`, which is not of the prompt.
+template <class Policy>
+bool evicts_after(const Policy& policy, const config& limits, index_t prompt_end, index_t position) {
+  if constexpr (decltype(policy.evict)::observes) {
+    if constexpr (decltype(policy.evict)::while_decoding) {
+      const bool evicts = policy.evict.kept(limits.max_tokens) < limits.max_tokens;
+      return evicts && (position + 1 - prompt_end) % policy.evict.every == 0;
+    }
+  }
+  return false;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Giving up, for good, what no query can reach any more.
+#pragma once
+
+#include <zoomr/cache/state/token_state.hpp>
+#include <zoomr/paging/page_pool.hpp>
+#include <zoomr/policy/compose.hpp>
+
+#include <algorithm>  // std::lower_bound, std::max, std::min
+#include <concepts>   // std::same_as
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// No query from now on, nor after any rollback that `rollback_depth` allows, has its back zone begin before this; nor
+/// has any segment a summary there that it has not yet: the open one may still be given one.
+template <class Policy>
+index_t unreachable_end(const Policy& policy, index_t rollback_depth, const token_state<Policy>& state) {
+  const index_t tokens = std::max(state.prompt_end, state.tokens() - rollback_depth);
+  index_t open_begin = policy.segment.open_begin(state.segmenting);
+  for (auto s = state.segments.rbegin(); s != state.segments.rend() && s->closed_at >= tokens; ++s)
+    open_begin = s->begin;
+  open_begin = std::min(open_begin, tokens);
+  const index_t back = policy.zone.back(tokens, state.prompt_end, open_begin);
+  return std::same_as<decltype(policy.segment), unsegmented> ? back : std::min(back, open_begin);
+}
+
+/// Gives back the pages of tokens that no query can reach any more: for policies that never choose details.
+/// @cost  O(1) for each token, over a sequence
+template <class Policy>
+void free_unreachable_pages(const Policy& policy, index_t rollback_depth, token_state<Policy>& state,
+                            page_stock& stock) {
+  if (state.in_prompt()) return;
+  const index_t end = unreachable_end(policy, rollback_depth, state);
+  const index_t front = policy.zone.front(end, state.prompt_end);
+  auto s = std::lower_bound(state.segments.begin(), state.segments.end(), state.freed_pages * page_tokens,
+                            [](const segment& a, index_t position) { return a.end <= position; });
+  for (; (state.freed_pages + 1) * page_tokens <= end; ++state.freed_pages) {
+    const token_range page{state.freed_pages * page_tokens, (state.freed_pages + 1) * page_tokens};
+    while (s != state.segments.end() && s->end <= page.first) ++s;
+    bool reachable = page.first < front;
+    for (auto in = s; in != state.segments.end() && in->begin < page.last; ++in) {
+      reachable = reachable || (in->split < in->end && in->split < page.last && in->end > page.first);
+    }
+    index_t& id = state.pages[static_cast<std::size_t>(state.freed_pages)];
+    if (reachable || id < 0) continue;
+    stock.give_back(id);
+    id = -1;
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

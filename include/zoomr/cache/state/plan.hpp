@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a step will do, decided before it starts, on the host, from token ids and counts alone.
+#pragma once
+
+#include <zoomr/cache/sequence.hpp>
+#include <zoomr/cache/state/layout.hpp>
+#include <zoomr/cache/state/token_state.hpp>
+
+#include <string>  // std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// What is known of one token of a step.
+struct planned_token {
+  token_class classes = token_class::plain;
+  refresh_action action = refresh_action::keep;
+  index_t asks_from = 0;            // first position of the segment that the token belongs to
+  std::int64_t kv_lane_tokens = 0;  // attended in this pass so far, summed over KV lanes
+};
+
+/// What is known of one sequence's part of a step.
+struct planned_item {
+  index_t seq = -1;
+  index_t first = 0;       // position of its first token
+  index_t tokens = 0;      // taken of the ids that were given
+  index_t packed = 0;      // of its first token, in the present pass
+  index_t planned = 0;     // of its first token, in the step's table of tokens
+  index_t draft = 0;       // of its first token, in the step's query memory
+  index_t open_begin = 0;  // of the open segment, before the step
+  bool prompt = false;
+  bool prompt_ends = false;
+  bool chooses = false;      // its last token makes a choice that stays active
+  bool chosen = false;       // and some row of it has been made
+  bool observed = false;     // of a prompt: the queries of all its tokens were seen, in each layer
+  index_t remembered = 0;    // of a prompt: where its queries are remembered until commit
+  bool second_pass = false;  // its last token is in the second pass
+  bool failed = false;       // pages that it needs did not come
+  index_t announced = -1;    // how many tokens `needs_second_pass` was told will be accepted
+
+  index_t last() const { return first + tokens - 1; }
+};
+
+/// Checks that `call` is told of each item how many of its tokens are accepted.
+inline void expect_counts(const char* call, index_t items, view<const index_t> accepted) {
+  ZOOMR_EXPECTS(accepted.size() == items, std::string(call) + ": accepted has " + std::to_string(accepted.size()) +
+                                              " numbers, wanted one for each of the " + std::to_string(items) +
+                                              " items");
+}
+/// Checks the one of `item`.
+inline void expect_count(const char* call, index_t item, const planned_item& plan, index_t accepted) {
+  if (accepted == 0 || accepted == plan.tokens || (!plan.prompt && accepted > 0 && accepted < plan.tokens)) return;
+  const std::string of =
+      std::string(call) + ": " + std::to_string(accepted) + " tokens of item " + std::to_string(item) + " are accepted";
+  const std::string all = std::to_string(plan.tokens);
+  const bool part = plan.prompt && accepted > 0 && accepted < plan.tokens;
+  throw precondition_error("zoomr: " + of +
+                           (part
+                                ? ", but of a prompt all " + all + " or none can be; `prompt_ends` has not been set yet"
+                                : ", wanted 0 ... " + all));
+}
+
+/// Plans one item: how many of its tokens the step takes, and what each of them makes due.
+///
+/// After the prompt an item ends at the first token that closes a segment, makes a choice that stays active, or has
+/// tokens evicted, so that everything is the same as token by token.
+/// @param last_choice  position of the last choice that stays active, or -1
+/// @param table        [tokens that the step has room for]  out
+/// @param made         out: what is planned of the item; where it lies among the others is the caller's
+/// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
+template <class Policy>
+void plan(planned_item& made, const Policy& policy, const token_state<Policy>& state, index_t last_choice,
+          const step_item& item, const config& limits, index_t most_segments, view<planned_token> table) {
+  made.seq = item.seq.id;
+  made.first = state.tokens();
+  made.prompt = state.in_prompt();
+  made.prompt_ends = item.prompt_ends;
+  made.open_begin = policy.segment.open_begin(state.segmenting);
+  const index_t wanted = made.prompt ? item.ids.size() : std::min(item.ids.size(), limits.max_draft_tokens);
+  ZOOMR_EXPECTS(wanted <= table.size(), "begin: more tokens than config.max_batched_tokens in one step");
+  if (wanted > limits.max_tokens - made.first) {
+    throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " +
+                                    std::to_string(std::int64_t{made.first} + wanted) +
+                                    " tokens, config.max_tokens is " + std::to_string(limits.max_tokens) +
+                                    (made.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
+  }
+  auto segmenting = state.segmenting;
+  index_t segments = state.segment_count();
+  last_choice = std::max(last_choice, state.prompt_end - 1);
+  while (made.tokens < wanted) {
+    const index_t position = made.first + made.tokens;
+    planned_token& token = table[made.tokens++] = {};
+    const token_id id = item.ids[made.tokens - 1];
+    token.classes = id < limits.classes.size() ? limits.classes[id] : token_class::plain;
+    closings closed;
+    policy.segment.feed(segmenting, token.classes, position, closed);
+    const bool ended_by_it = closed.count > 0 && closed.at[closed.count - 1].end == position + 1;
+    token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(segmenting);
+    if (made.prompt && item.prompt_ends && made.tokens == wanted) {
+      policy.segment.end_of_prompt(segmenting, position, closed);
+      made.chooses = layout<Policy>::persists(policy);
+    }
+    segments += closed.count;
+    token.action = refresh_action::keep;
+    if (made.prompt) continue;
+    token.action =
+        policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
+    const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
+    made.chooses = chooses && layout<Policy>::persists(policy);
+    if (closed.count > 0 || made.chooses || evicts_after(policy, limits, state.prompt_end, position)) break;
+  }
+  if (segments > most_segments) {
+    throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " + std::to_string(segments) +
+                                    " segments, config.max_segments is " + std::to_string(most_segments));
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the cache remembers of queries: the sum over the open segment, and the query of the last choice.
+//
+// One record for each of the last `rollback_tokens` + 1 committed tokens, so that a rollback finds the sums as they
+// were: floats added in another order, or subtracted, would not give the same bits.
+#pragma once
+
+#include <zoomr/core/buffer.hpp>
+#include <zoomr/core/shape.hpp>
+#include <zoomr/core/view.hpp>
+
+#include <algorithm>  // std::copy_n
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Records of `parts` arrays [layers, heads, head_dim] each, by position, in a ring.
+class query_memory {
+ public:
+  query_memory() = default;
+  query_memory(const shape& model, index_t parts, index_t records)
+      : shape_(model), parts_(parts), records_(records), memory_(elements(model, parts) * records) {}
+
+  static std::int64_t elements(const shape& model, index_t parts) {
+    return std::int64_t{parts} * model.layers * model.heads * model.head_dim;
+  }
+  static byte_count bytes(const shape& model, index_t parts, index_t records) {
+    return bounded_product({elements(model, parts), records, sizeof(float)});
+  }
+
+  /// Part `part` of one layer in the record of `position`.  [heads, head_dim]
+  view<float, 2> at(index_t position, index_t part, index_t layer) {
+    const std::int64_t layer_elements = std::int64_t{shape_.heads} * shape_.head_dim;
+    float* record = memory_.data() + (position % records_) * elements(shape_, parts_);
+    return {record + (part * shape_.layers + layer) * layer_elements, {shape_.heads, shape_.head_dim}};
+  }
+
+  /// Copies one whole record from another memory of the same shape.
+  void copy_from(query_memory& other, index_t from, index_t to) {
+    if (parts_ == 0) return;
+    std::copy_n(other.at(from, 0, 0).data(), elements(shape_, parts_), at(to, 0, 0).data());
+  }
+
+ private:
+  shape shape_;
+  index_t parts_ = 0;
+  index_t records_ = 1;
+  buffer<float> memory_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

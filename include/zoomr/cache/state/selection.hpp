@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The active selection of one sequence, and the log that a rollback reads it back from.
+#pragma once
+
+#include <zoomr/core/error.hpp>
+#include <zoomr/policy/segment.hpp>
+
+#include <algorithm>  // std::fill, std::copy
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+struct inspection;  // of tests: it is defined nowhere else
+
+namespace detail {
+
+/// Rows of levels that stay active until the next choice.
+class selection {
+ public:
+  selection() = default;
+  selection(index_t rows, index_t most_segments)
+      : most_segments_(most_segments),
+        levels_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(most_segments)),
+        rows_(static_cast<std::size_t>(rows)) {}
+
+  index_t rows() const { return static_cast<index_t>(rows_.size()); }
+  const selection_row& row(index_t r) const { return rows_[static_cast<std::size_t>(r)]; }
+
+  /// Begins a new choice in row `r` over `segments` segments; the caller fills in the levels.
+  selection_row& renew(index_t r, index_t segments) {
+    selection_row& made = rows_[static_cast<std::size_t>(r)];
+    const auto offset = static_cast<std::int64_t>(r) * most_segments_;
+    made = {view<level>(levels_.data() + offset, {segments}), -1, 0};
+    return made;
+  }
+
+  /// Row `r` becomes a copy of `made`, whose levels may lie anywhere.
+  void assign(index_t r, const selection_row& made) {
+    selection_row& copy = renew(r, made.levels.size());
+    std::copy(made.levels.begin(), made.levels.end(), copy.levels.begin());
+    copy.cut_segment = made.cut_segment;
+    copy.cut_tokens = made.cut_tokens;
+  }
+
+  void clear() { std::fill(rows_.begin(), rows_.end(), selection_row{}); }
+
+ private:
+  index_t most_segments_ = 0;
+  std::vector<level> levels_;  // [rows, most_segments]
+  std::vector<selection_row> rows_;
+};
+
+/// The choices made so far, newest last, in a bounded number of words: when it is full the oldest are dropped,
+/// and a rollback cannot go behind them.
+class selection_log {
+ public:
+  selection_log() = default;
+  explicit selection_log(std::int64_t words) : capacity_(words) { words_.reserve(static_cast<std::size_t>(words)); }
+
+  static std::int64_t entry_words(index_t rows, index_t most_segments) {
+    return 3 + std::int64_t{rows} * (4 + most_segments);
+  }
+
+  index_t last_position() const { return words_.empty() ? -1 : words_[words_.size() - entry_end]; }
+
+  /// Remembers `made`, chosen at `position`. Levels equal to `usual` take no space.
+  void push(index_t position, const selection& made, level usual) {
+    std::int64_t needed = entry_end;
+    for (index_t r = 0; r < made.rows(); ++r) needed += row_words(made.row(r), usual);
+    make_room(needed);
+    const std::size_t entry = words_.size();
+    for (index_t r = 0; r < made.rows(); ++r) push_row(made.row(r), usual);
+    words_.push_back(position);
+    words_.push_back(static_cast<index_t>(words_.size() - entry + 1));
+  }
+
+  /// True if what was active before the token at `position` can be restored.
+  bool reaches(index_t position) const { return !dropped_ || find(position) > 0; }
+
+  /// Forgets choices made at or after `position`, and puts the last one left into `made`.
+  void restore(index_t position, selection& made, level usual) {
+    words_.resize(find(position));
+    made.clear();
+    if (words_.empty()) return;
+    std::size_t word = words_.size() - static_cast<std::size_t>(words_.back());
+    for (index_t r = 0; r < made.rows(); ++r) {
+      selection_row& row = made.renew(r, words_[word]);
+      row.cut_segment = words_[word + 1];
+      row.cut_tokens = words_[word + 2];
+      std::fill(row.levels.begin(), row.levels.end(), usual);
+      const auto count = static_cast<std::size_t>(words_[word + 3]);
+      word += 4;
+      for (const std::size_t last = word + count; word < last; ++word) {
+        row.levels[words_[word] / 4] = static_cast<level>(words_[word] % 4);
+      }
+    }
+  }
+
+  byte_count bytes() const { return static_cast<byte_count>(words_.size() * sizeof(index_t)); }
+  void clear() {
+    words_.clear();
+    dropped_ = false;
+  }
+
+ private:
+  // An entry: for each row {segments, cut_segment, cut_tokens, count, count times id * 4 + level}; then the
+  // position and the number of words of the entry.
+  static constexpr std::size_t entry_end = 2;
+
+  static std::int64_t row_words(const selection_row& row, level usual) {
+    std::int64_t words = 4;
+    for (const level at : row.levels) words += at != usual ? 1 : 0;
+    return words;
+  }
+
+  void push_row(const selection_row& row, level usual) {
+    words_.push_back(row.levels.size());
+    words_.push_back(row.cut_segment);
+    words_.push_back(row.cut_tokens);
+    const std::size_t count = words_.size();
+    words_.push_back(0);
+    for (index_t id = 0; id < row.levels.size(); ++id) {
+      if (row.levels[id] == usual) continue;
+      words_.push_back(id * 4 + static_cast<index_t>(row.levels[id]));
+      ++words_[count];
+    }
+  }
+
+  // Drops the older half when it is full, so that the cost of moving the rest is spread over many choices.
+  void make_room(std::int64_t needed) {
+    if (static_cast<std::int64_t>(words_.size()) + needed <= capacity_) return;
+    std::size_t keep_from = words_.size();
+    while (keep_from > words_.size() / 2) keep_from -= static_cast<std::size_t>(words_[keep_from - 1]);
+    if (keep_from == 0) keep_from = static_cast<std::size_t>(first_entry_words());
+    words_.erase(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(keep_from));
+    dropped_ = true;
+  }
+
+  index_t first_entry_words() const {
+    std::size_t end = words_.size();
+    while (end > static_cast<std::size_t>(words_[end - 1])) end -= static_cast<std::size_t>(words_[end - 1]);
+    return static_cast<index_t>(end);
+  }
+
+  // The words of all entries made before `position`.
+  std::size_t find(index_t position) const {
+    std::size_t end = words_.size();
+    while (end > 0 && words_[end - entry_end] >= position) end -= static_cast<std::size_t>(words_[end - 1]);
+    return end;
+  }
+
+  friend struct zoomr::inspection;
+
+  std::int64_t capacity_ = 0;
+  std::vector<index_t> words_;
+  bool dropped_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

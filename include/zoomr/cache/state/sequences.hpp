@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the caches of host and device do alike with their sequences, on the host: check, open, take and give back
+// pages, commit tokens. A state is a `token_state`, with whatever else its cache keeps.
+#pragma once
+
+#include <zoomr/cache/state/plan.hpp>
+#include <zoomr/paging/page_pool.hpp>
+
+#include <algorithm>  // std::min
+#include <string>     // std::to_string
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// nullptr, or the sentence that says why there can be no such cache.
+template <class Policy>
+const char* cache_problem(const shape& model, const Policy& policy, const config& limits) {
+  if (const char* problem = model.problem()) return problem;
+  if (const char* problem = policy.problem()) return problem;
+  if (const char* problem = limits.problem()) return problem;
+  return policy.placement.frees_unreachable && limits.min_sparse_context > 0
+             ? "config: min_sparse_context cannot be used with a placement that frees what is unreachable"
+             : nullptr;
+}
+
+/// nullptr, or the sentence that says why no cache can be made although its size is known: without a table of classes
+/// segments would not end where the policy means them to.
+template <class Policy>
+const char* classes_problem(const Policy& policy, const config& limits) {
+  const char* problem = nullptr;
+  Policy::each_component(policy, [&](const auto& part) {
+    if (class_reader<std::remove_cvref_t<decltype(part)>> && limits.classes.size() == 0) {
+      problem =
+          "config: classes is empty, but the policy's segments or choices depend on classes of tokens: give the "
+          "token_class of each token id, or as many plain ones";
+    }
+  });
+  return problem;
+}
+
+/// Opens the first sequence that is not open.
+/// @throws error(capacity) if all are
+template <class State>
+sequence open_sequence(std::vector<State>& states) {
+  for (std::size_t id = 0; id < states.size(); ++id) {
+    if (states[id].open) continue;
+    states[id].open = true;
+    return {static_cast<index_t>(id), states[id].generation};
+  }
+  throw error(errc::capacity,
+              "all " + std::to_string(states.size()) + " sequences are open; close one or raise config.max_sequences");
+}
+
+template <class State>
+State& expect_open(std::vector<State>& states, sequence seq) {
+  const auto sequences = static_cast<index_t>(states.size());
+  ZOOMR_EXPECTS(
+      seq.id >= 0 && seq.id < sequences,
+      "sequence " + std::to_string(seq.id) + " is not open: config.max_sequences is " + std::to_string(sequences));
+  State& of = states[static_cast<std::size_t>(seq.id)];
+  const bool stale = seq.generation != of.generation;
+  ZOOMR_EXPECTS(of.open && !stale, "sequence " + std::to_string(seq.id) + " is not open" +
+                                       (stale ? ": it was closed, and another may have its id since" : ""));
+  return of;
+}
+
+/// Checks item `i` of a step against the others and its sequence.
+/// @return the state of its sequence
+template <class State>
+State& expect_item(std::vector<State>& states, view<const step_item> items, index_t i, const config& limits) {
+  const step_item& item = items[i];
+  State& stepped = expect_open(states, item.seq);
+  ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
+  const index_t classes = limits.classes.size();
+  for (const token_id id : item.ids) {
+    ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative, but one is " + std::to_string(id));
+    ZOOMR_EXPECTS(classes == 0 || id < classes, "begin: token id " + std::to_string(id) +
+                                                    " has no class: config.classes has " + std::to_string(classes) +
+                                                    " entries, one for each id from 0 on");
+  }
+  for (index_t before = 0; before < i; ++before) {
+    ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
+  }
+  ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
+  return stepped;
+}
+
+/// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
+template <class Policy>
+void expect_observed(const Policy& policy, const token_state<Policy>& state, const step_item& item) {
+  if constexpr (decltype(policy.evict)::observes) {
+    const auto prompt =
+        static_cast<index_t>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
+    const bool decides = item.prompt_ends && !policy.zone.prompt && policy.evict.kept(prompt) < prompt;
+    if (!decides || decltype(policy.evict)::accumulates) return;
+    const index_t from = prompt - policy.evict.observed(prompt);
+    const index_t known = std::min(state.queries_from, state.tokens());
+    ZOOMR_EXPECTS(known <= from || state.tokens() <= from,
+                  "begin: at the end of the prompt eviction observes the queries from token " + std::to_string(from) +
+                      " on, but those before token " + std::to_string(known) +
+                      " are not known any more: attend or observe each chunk that holds some, or roll back to token " +
+                      std::to_string(from) + " and pass the rest again");
+  }
+}
+
+/// Checks that a sequence can be rolled back to `to` tokens.
+/// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
+/// @param has_choice   what was active then is known
+/// @throws error(rollback_depth) if not
+template <class Policy>
+void expect_rollback(const Policy& policy, const token_state<Policy>& state, index_t to, const config& limits,
+                     bool has_records, bool has_choice) {
+  const bool generated = !state.in_prompt() && to >= state.prompt_end;
+  const bool deep = to < state.rollback_floor && (has_records || policy.placement.frees_unreachable);
+  const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || state.freed_pages > 0);
+  const bool observed = to < state.observed_end && (to > 0 || state.kept_each.committed > 0);
+  if (!evicted && !observed && !(generated && (deep || !has_choice))) return;
+  const std::string why = evicted ? "the policy has evicted tokens of the prompt"
+                          : observed
+                              ? "at " + std::to_string(state.observed_end) +
+                                    " tokens the policy has evicted some, or added up the attention that they got"
+                              : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
+                                    ", counted from the longest that the sequence ever was";
+  throw error(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
+                                        std::to_string(to) + " tokens: " + why);
+}
+
+/// Takes the pages that a step needs.
+/// @throws error(capacity) if they are not there; nothing has changed
+template <class Stock, class Item, class State>
+void take_pages(Stock& stock, const std::vector<Item>& items, std::vector<State>& states) {
+  const auto missing = [&](const planned_item& item) {
+    const State& of = states[static_cast<std::size_t>(item.seq)];
+    return pages_for(of.slot_end(item.first + item.tokens)) - static_cast<index_t>(of.pages.size());
+  };
+  std::int64_t needed = 0;
+  for (const planned_item& item : items) needed += missing(item);
+  if (needed > stock.free_pages()) {
+    throw error(errc::capacity, "the step needs " + std::to_string(needed) + " pages of " +
+                                    std::to_string(page_tokens) + " tokens, " + std::to_string(stock.free_pages()) +
+                                    " are free; raise config.pool_tokens");
+  }
+  for (const planned_item& item : items) {
+    auto& pages = states[static_cast<std::size_t>(item.seq)].pages;
+    for (index_t count = missing(item); count > 0; --count) pages.push_back(stock.take());
+  }
+}
+
+/// Gives back the pages behind the first `slots` slots.
+template <class Stock>
+void trim_pages(std::vector<index_t>& pages, index_t slots, Stock& stock) {
+  const auto needed = static_cast<std::size_t>(pages_for(slots));
+  while (pages.size() > needed) {
+    if (pages.back() >= 0) stock.give_back(pages.back());
+    pages.pop_back();
+  }
+}
+
+/// Commits tokens to segments and segmenter.
+/// @param planned      [tokens that are accepted]
+/// @param prompt_ends  with the last of them
+template <class Policy>
+void commit_tokens(const Policy& policy, token_state<Policy>& state, view<const planned_token> planned,
+                   bool prompt_ends, index_t rollback_depth) {
+  for (index_t t = 0; t < planned.size(); ++t) {
+    state.add(policy.segment, planned[t].classes, prompt_ends && t + 1 == planned.size());
+  }
+  state.rollback_floor = std::max(state.rollback_floor, state.tokens() - rollback_depth);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The bookkeeping of a step, once for host and device: its items, its passes, and which calls have come.
+#pragma once
+
+#include <zoomr/cache/state/sequences.hpp>
+#include <zoomr/cache/state/step_layers.hpp>
+
+#include <algorithm>  // std::min
+#include <string>     // std::to_string
+#include <utility>    // std::exchange
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// What a cache keeps of the step in progress.
+/// @tparam Item  a planned_item, with whatever else its cache needs of it
+template <class Item>
+struct step_plan {
+  std::vector<Item> items;            // [sequences]
+  std::vector<planned_token> tokens;  // [max_batched_tokens]
+  step_layers layers;                 // of the pass in progress
+  bool active = false;
+
+  step_plan(const shape& model, const config& limits)
+      : tokens(static_cast<std::size_t>(limits.max_batched_tokens)), layers(model.layers) {
+    items.reserve(static_cast<std::size_t>(limits.max_sequences));
+  }
+  static byte_count bytes(const shape& model, const config& limits) {
+    return step_layers::bytes(model.layers) +
+           limits.max_batched_tokens * static_cast<byte_count>(sizeof(planned_token));
+  }
+
+  planned_token& token(const planned_item& item, index_t position) {
+    return tokens[static_cast<std::size_t>(item.planned + position - item.first)];
+  }
+  view<const planned_token> first_tokens(const planned_item& item, index_t count) const {
+    return view<const planned_token>(tokens).slice(item.planned, item.planned + count);
+  }
+  void expect_idle() const { ZOOMR_EXPECTS(!active, "a step is in progress: commit or drop it first"); }
+
+  /// Plans the next item, behind those that are planned already.
+  /// @param remembered  queries that eviction may observe at the end of a prompt
+  /// @throws error(capacity) as `plan`
+  template <class Policy>
+  Item& add(const Policy& policy, const token_state<Policy>& state, index_t last_choice, const step_item& item,
+            const config& limits, index_t most_segments, index_t remembered) {
+    Item next;
+    for (const planned_item& before : items) {
+      next.planned += before.tokens;
+      next.draft += before.prompt ? 0 : before.tokens;
+      next.remembered += before.prompt ? std::min(before.tokens, remembered) : 0;
+    }
+    next.packed = next.planned;
+    plan(next, policy, state, last_choice, item, limits, most_segments,
+         view<planned_token>(tokens).slice(next.planned, limits.max_batched_tokens));
+    items.push_back(next);
+    return items.back();
+  }
+};
+
+/// What a step says of itself. `step` and `device_step` are made of it.
+/// @tparam Core  the cache: `step`, a step_plan; `policy`; `sizes.model`
+template <class Core>
+class step_items {
+ public:
+  /// Tokens of one item that the step takes: all of a prompt's, and of a draft those up to the first that
+  /// closes a segment or makes a choice that stays active.
+  index_t taken(index_t item) const { return at(item).tokens; }
+  /// Position of an item's first token in this pass.
+  index_t position(index_t item) const { return pass_ == 0 ? at(item).first : at(item).last(); }
+  /// True if the item takes part in this pass; its packed tokens begin at `packed(item)`.
+  bool active(index_t item) const { return in_pass(at(item)); }
+  index_t packed(index_t item) const { return at(item).packed; }
+  index_t items() const {
+    expect_open();
+    return static_cast<index_t>(core_->step.items.size());
+  }
+  /// 2 if some item's last token will be passed again, provided that it is accepted; known from the start.
+  index_t passes() const {
+    for (index_t i = 0; i < items(); ++i) {
+      if (may_pass_twice(at(i))) return 2;
+    }
+    return 1;
+  }
+
+ protected:
+  explicit step_items(Core& core) : core_(&core) {}
+  step_items(step_items&& other) noexcept : core_(std::exchange(other.core_, nullptr)), pass_(other.pass_) {}
+
+  void expect_open() const { ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one"); }
+  const shape& expect_layer(const char* call, index_t layer) const {
+    expect_open();
+    core_->step.layers.expect_layer(call, layer);
+    return core_->sizes.model;
+  }
+  auto& at(index_t item) const {
+    ZOOMR_EXPECTS(item >= 0 && item < items(),
+                  "the step has no item " + std::to_string(item) + ", it has " + std::to_string(items()));
+    return core_->step.items[static_cast<std::size_t>(item)];
+  }
+  bool in_pass(const planned_item& item) const { return pass_ == 0 || item.second_pass; }
+
+  // Before `call`: so many tokens can be accepted.
+  void expect_possible(const char* call, view<const index_t> accepted) const {
+    expect_open();
+    expect_counts(call, items(), accepted);
+    for (index_t i = 0; i < items(); ++i) expect_count(call, i, at(i), accepted[i]);
+  }
+  // Before `call`: whatever the accepted tokens need of this pass has been done.
+  // @param needs  needs(item): the queries of its tokens must have been seen
+  template <class Needs>
+  void expect_complete(const char* call, view<const index_t> accepted, Needs needs) {
+    const step_layers& layers = core_->step.layers;
+    for (index_t i = 0; i < items(); ++i) {
+      planned_item& item = at(i);
+      if (pass_ == 0) item.observed = item.prompt && layers.all_seen();
+      if (accepted[i] == 0 || item.failed || !in_pass(item)) continue;
+      layers.expect_complete(call, i, needs(item));
+    }
+  }
+  // Before `commit`: these are the counts that `needs_second_pass` was told.
+  void expect_announced(view<const index_t> accepted) const {
+    for (index_t i = 0; i < items(); ++i) {
+      const index_t announced = at(i).announced;
+      ZOOMR_EXPECTS(announced < 0 || announced == accepted[i] || at(i).failed,
+                    "commit: `needs_second_pass` was told that " + std::to_string(announced) + " tokens of item " +
+                        std::to_string(i) + " are accepted, not " + std::to_string(accepted[i]));
+    }
+  }
+
+  // Begins the second pass, if there is one.
+  // @param visit  visit(item) for each that is in it, before its place among the packed tokens changes
+  // @return       tokens of the second pass
+  template <class Visit>
+  index_t begin_second_pass(view<const index_t> accepted, Visit visit) {
+    index_t packed = 0;
+    for (index_t i = 0; i < items(); ++i) {
+      auto& item = at(i);
+      item.announced = accepted[i];
+      item.second_pass = may_pass_twice(item) && accepted[i] == item.tokens;
+      if (!item.second_pass) continue;
+      visit(item, packed);
+      item.packed = packed++;
+    }
+    if (packed == 0) return 0;
+    pass_ = 1;
+    core_->step.layers.clear();
+    return packed;
+  }
+
+  // The step is over.
+  // @param visit  visit(item) for each
+  template <class Visit>
+  void close(Visit visit) {
+    for (const auto& item : core_->step.items) visit(item);
+    core_->step.items.clear();
+    core_->step.active = false;
+    core_ = nullptr;
+  }
+
+  Core* core_;
+  index_t pass_ = 0;
+
+ private:
+  bool may_pass_twice(const planned_item& item) const {
+    return !item.failed && item.chooses && !item.prompt && core_->policy.aggregate.per == scope::sequence &&
+           core_->policy.refresh.second_pass;
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

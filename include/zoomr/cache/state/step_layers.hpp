@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What has been called so far in a pass, one bit for each layer: so that nothing is forgotten, and nothing comes
+// out of its order. The steps of host and device share it.
+#pragma once
+
+#include <zoomr/core/error.hpp>
+#include <zoomr/core/types.hpp>
+
+#include <algorithm>  // std::any_of, std::fill
+#include <bit>        // std::countr_one
+#include <string>     // std::to_string
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Layers whose keys were appended, and whose queries were seen (attended or observed), in the present pass. Each call
+/// is for all items of the pass, so that one bit for each layer says it of all.
+///
+/// The keys of a layer may be appended again, which overwrites them, until its queries are seen: what has been attended
+/// is what is committed. The queries of a layer are seen once, since choices and statistics count them.
+/// @cost  a few instructions a call, one word for 64 layers at the end of a pass; no allocation after construction
+class step_layers {
+ public:
+  step_layers() = default;
+  explicit step_layers(index_t layers) : layers_(layers), appended_(words(layers)), seen_(words(layers)) {}
+  static byte_count bytes(index_t layers) { return static_cast<byte_count>(2 * words(layers) * sizeof(std::uint64_t)); }
+
+  /// A new pass begins.
+  void clear() {
+    std::fill(appended_.begin(), appended_.end(), 0u), std::fill(seen_.begin(), seen_.end(), 0u);
+    any_ = started_ = false;
+  }
+  /// False if neither `append` nor `attend` nor `observe` was called in this pass: a replayed graph may have done so.
+  bool any() const { return any_; }
+
+  /// @throws precondition_error if there is no such layer
+  void expect_layer(const char* call, index_t layer) const {
+    ZOOMR_EXPECTS(layer >= 0 && layer < layers_, std::string(call) + ": there is no layer " + std::to_string(layer) +
+                                                     ", the model has " + std::to_string(layers_));
+  }
+  /// Before `append`: the queries of the layer have not been seen.
+  void expect_append(index_t layer) const {
+    ZOOMR_EXPECTS(!has(seen_, layer), "append: layer " + std::to_string(layer) +
+                                          " was attended or observed in this pass, so that its keys cannot change");
+  }
+  /// Before `attend` or `observe`, which is `call`: the layer has keys, and its queries have not been seen.
+  void expect_queries(const char* call, index_t layer) const {
+    ZOOMR_EXPECTS(has(appended_, layer), std::string(call) + ": append the keys of layer " + std::to_string(layer) +
+                                             " before, in the same pass");
+    ZOOMR_EXPECTS(!has(seen_, layer), std::string(call) + ": layer " + std::to_string(layer) +
+                                          " was attended or observed in this pass already");
+  }
+  /// On a device: the pass's table is uploaded.
+  void start() { started_ = true; }
+  /// On a device, before `call`: so it is, and layers come in ascending order.
+  void expect_next(const char* call, index_t layer) const {
+    ZOOMR_EXPECTS(started_, std::string(call) + ": enqueue `start` before, and `restart` before the second pass");
+    const index_t next = first_missing(appended_);
+    ZOOMR_EXPECTS(next >= layer, std::string(call) + ": layers ascend on a device, so that layer " +
+                                     std::to_string(next) + " comes before layer " + std::to_string(layer));
+  }
+  void append(index_t layer) { set(appended_, layer); }
+  void see(index_t layer) { set(seen_, layer); }
+
+  /// True if the queries of some layer were seen.
+  bool any_seen() const {
+    return std::any_of(seen_.begin(), seen_.end(), [](std::uint64_t word) { return word != 0; });
+  }
+  /// True if the queries of all layers were seen.
+  bool all_seen() const { return first_missing(seen_) == layers_; }
+  /// Before tokens of an item are accepted: each layer was appended and, where its queries are `needed`, seen.
+  void expect_complete(const char* call, index_t item, bool needed) const {
+    const index_t not_appended = first_missing(appended_);
+    ZOOMR_EXPECTS(not_appended == layers_, missing(call, item, not_appended) + " was not appended");
+    const index_t not_seen = needed ? first_missing(seen_) : layers_;
+    ZOOMR_EXPECTS(not_seen == layers_,
+                  missing(call, item, not_seen) + " was not attended (or, in the prompt, observed)");
+  }
+
+ private:
+  using bits = std::vector<std::uint64_t>;
+
+  static std::size_t words(index_t layers) { return static_cast<std::size_t>(layers + 63) / 64; }
+  static bool has(const bits& of, index_t layer) {
+    return (of[static_cast<std::size_t>(layer) / 64] >> (layer % 64)) & 1u;
+  }
+  void set(bits& of, index_t layer) {
+    of[static_cast<std::size_t>(layer) / 64] |= std::uint64_t{1} << (layer % 64);
+    any_ = true;
+  }
+  // `layers_` if none is.
+  index_t first_missing(const bits& of) const {
+    index_t first = 0;
+    for (const std::uint64_t word : of) {
+      const int ones = std::countr_one(word);
+      first += ones;
+      if (ones < 64) break;
+    }
+    return first;
+  }
+  std::string missing(const char* call, index_t item, index_t layer) const {
+    return std::string(call) + ": tokens of item " + std::to_string(item) + " are accepted, but layer " +
+           std::to_string(layer) + " of " + std::to_string(layers_);
+  }
+
+  index_t layers_ = 0;
+  bits appended_;  // one bit for each layer
+  bits seen_;
+  bool any_ = false;
+  bool started_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

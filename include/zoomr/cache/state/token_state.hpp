@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The tokens of one sequence, its segments and its pages: what the caches of host and device keep alike.
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+#include <algorithm>  // std::max, std::min
+#include <cstdint>    // std::uint32_t
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// How many of the tokens before `compacted_end` each KV lane holds; 0: all of them.
+struct kept_tokens {
+  index_t committed = 0;
+  index_t pending = 0;  // if the step that ends the prompt is committed
+};
+
+/// What is committed of a sequence, as the host must know it to plan the next step.
+template <class Policy>
+struct token_state {
+  using segmenter_type = decltype(Policy::segment);
+  using segmenter_state = typename segmenter_type::state;
+
+  bool open = false;
+  std::uint32_t generation = 0;              // of the sequences that have had this place
+  bool stale_summaries = false;              // some were made for a commit that has failed
+  index_t prompt_end = -1;                   // first position after the prompt; -1 while it is still coming
+  std::vector<token_class> classes;          // [tokens]
+  std::vector<index_t> pages;                // [pages]  -1: given back, unreachable
+  std::vector<segment> segments;             // [segments]
+  std::vector<segmenter_state> after_close;  // [segments]  the segmenter's state after each close
+  segmenter_state segmenting{};
+  index_t freed_pages = 0;     // pages before this one were looked at for eviction
+  index_t rollback_floor = 0;  // rollback_tokens behind the longest that it ever was: no deeper can it be rolled back
+  kept_tokens kept_each;
+  index_t compacted_end = 0;  // first position after what has been compacted
+  index_t observed_end = 0;   // tokens when some were last evicted, or when attention was last added up
+  index_t queries_from = 0;   // the prompt's queries from this position on are remembered for its end
+
+  index_t tokens() const { return static_cast<index_t>(classes.size()); }
+  index_t segment_count() const { return static_cast<index_t>(segments.size()); }
+  bool in_prompt() const { return prompt_end < 0; }
+  /// Slots of each KV lane that hold committed tokens, or those before `position`.
+  index_t slots() const { return slot_end(tokens()); }
+  index_t slot_end(index_t position) const {
+    return kept_each.committed == 0 ? position : kept_each.committed + position - compacted_end;
+  }
+  /// Tokens at the front of each KV lane that are never evicted: the prompt, if the zones pin it.
+  template <class Zones>
+  index_t pinned(const Zones& zone) const {
+    return zone.prompt ? std::max(prompt_end, 0) : 0;
+  }
+
+  /// Makes the next token part of the sequence, with the segments that it closes.
+  void add(const segmenter_type& segmenter, token_class of_token, bool prompt_ends) {
+    closings closed;
+    segmenter.feed(segmenting, of_token, tokens(), closed);
+    if (prompt_ends) segmenter.end_of_prompt(segmenting, tokens(), closed);
+    classes.push_back(of_token);
+    for (index_t c = 0; c < closed.count; ++c) {
+      segments.push_back(closed.at[c]);
+      after_close.push_back(segmenting);
+    }
+    if (prompt_ends) prompt_end = tokens();
+  }
+
+  /// Before a rollback into the prompt: what was known after its end is forgotten.
+  void reopen_prompt(index_t to, index_t rollback_depth) {
+    rollback_floor = std::max(0, to - rollback_depth);
+    observed_end = std::min(observed_end, to);
+  }
+
+  /// Tokens and segments as they were when `to` tokens were committed: the table holds the segmenter's state after the
+  /// last close, the tokens since are fed again.
+  void go_back(const segmenter_type& segmenter, index_t to) {
+    if (to < prompt_end) prompt_end = -1;  // the prompt is open again
+    queries_from = std::min(queries_from, to);
+    classes.resize(static_cast<std::size_t>(to));
+    while (!segments.empty() && segments.back().closed_at >= to) {
+      segments.pop_back();
+      after_close.pop_back();
+    }
+    segmenting = after_close.empty() ? segmenter_state{} : after_close.back();
+    const index_t last_close = segments.empty() ? -1 : segments.back().closed_at;
+    closings none;  // by construction: every close before `to` is in the table
+    for (index_t position = last_close + 1; position < to; ++position) {
+      segmenter.feed(segmenting, classes[static_cast<std::size_t>(position)], position, none);
+      if (position + 1 == prompt_end) segmenter.end_of_prompt(segmenting, position, none);
+    }
+  }
+
+  /// As a new sequence, which whoever knew the old one cannot name; pages are the caller's to give back.
+  void forget_tokens() {
+    open = stale_summaries = false;
+    ++generation;
+    prompt_end = -1;
+    classes.clear(), segments.clear(), after_close.clear();
+    segmenting = {};
+    freed_pages = rollback_floor = 0;
+    kept_each = {};
+    compacted_end = observed_end = queries_from = 0;
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

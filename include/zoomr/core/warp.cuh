@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. What the lanes of a warp do together: CUB's reductions and scans. CUB does not run where kernels run without a
+// device; there a stand-in beside the SIMT shim takes its place (tests/support/simt/warp.hpp).
+#pragma once
+
+#include <zoomr/core/device.cuh>
+
+#if !defined(ZOOMR_SIMT)
+#include <cub/warp/warp_reduce.cuh>
+#include <cub/warp/warp_scan.cuh>
+#endif
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The values of all 32 lanes, joined, to all of them. All lanes call it.
+/// @param join  associative and commutative
+template <class T, class Join>
+__device__ inline T warp_reduce(T value, Join join) {
+#if defined(ZOOMR_SIMT)
+  return simt::warp_reduce(value, join);
+#else
+  using reduction = cub::WarpReduce<T>;
+  typename reduction::TempStorage none;  // shuffles need no memory
+  return __shfl_sync(all_lanes, reduction(none).Reduce(value, join), 0);
+#endif
+}
+
+/// The values of the lanes up to this one, joined. All 32 lanes call it.
+template <class T, class Join>
+__device__ inline T warp_scan(T value, Join join) {
+#if defined(ZOOMR_SIMT)
+  return simt::warp_scan(value, join);
+#else
+  using scan = cub::WarpScan<T>;
+  typename scan::TempStorage none;
+  scan(none).InclusiveScan(value, value, join);
+  return value;
+#endif
+}
+
+}  // namespace v0
+}  // namespace zoomr

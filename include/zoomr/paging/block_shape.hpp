@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. What moves between tiers: blocks. A page has one in each layer, or one in each layer for each KV head.
+#pragma once
+
+#include <zoomr/core/shape.hpp>
+#include <zoomr/paging/paged_kv_lane.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// A block holds [key | value][heads][16][head_dim]: all KV heads of a layer where they read the same tokens, so that
+/// these come as one piece of memory; one KV head where each reads tokens of its own, so that nothing else comes.
+struct block_shape {
+  shape model;
+  index_t heads = 0;  // KV heads of a block: model.kv_heads, or 1
+
+  /// Blocks of a page: its pieces, by layers and then KV heads.
+  index_t pieces() const { return model.kv_lanes() / heads; }
+  /// The piece that holds a KV lane.
+  index_t piece_of(index_t layer, index_t kv_head) const { return (layer * model.kv_heads + kv_head) / heads; }
+  std::int64_t head_numbers() const { return std::int64_t{page_tokens} * model.head_dim; }
+  std::int64_t numbers() const { return 2 * heads * head_numbers(); }
+  template <class T>
+  byte_count bytes() const {
+    return numbers() * static_cast<byte_count>(sizeof(T));
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr

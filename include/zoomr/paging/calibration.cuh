@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a page costs on this device and this bus: copied by a kernel, read on the device, read where it lies. An
+// engine measures it once, before it makes its caches, and gives them the plan.
+//
+// Copy engines are not among the ways: a copy is enqueued by the host, and within a step only the device knows what is
+// missing. bench/device_transfers.cu times them beside.
+#pragma once
+
+#include <zoomr/attention/gather.cuh>
+#include <zoomr/cache/device/fetching.cuh>
+
+#include <algorithm>  // std::min_element, std::nth_element
+#include <array>      // std::array
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Seconds for one page of all KV heads in one layer, in the company of others.
+struct page_times {
+  double fetch = 0;  // copied to the device by a kernel
+  double near = 0;   // read by attention on the device
+  double far = 0;    // and where it lies
+
+  /// True if a page that is read `reads` times until it goes is better copied first.
+  constexpr bool fetching_pays(double reads) const { return fetch + reads * near < reads * far; }
+};
+
+/// What calibrate_transfers has found.
+struct calibrated_transfers {
+  transfer_plan plan;
+  page_times times;
+};
+
+namespace calibration {
+
+inline constexpr index_t pages = 256;
+inline constexpr index_t rounds = 5;
+inline constexpr std::array<index_t, 6> block_counts = {8, 16, 32, 64, 128, 256};
+
+/// The fewest blocks that take at most 5 % longer than the best: what they leave goes on beside.
+inline index_t few_blocks(const std::array<double, block_counts.size()>& seconds) {
+  const double best = *std::min_element(seconds.begin(), seconds.end());
+  std::size_t i = 0;
+  while (seconds[i] > 1.05 * best) ++i;
+  return block_counts[i];
+}
+
+/// Adjacent tokens.
+struct stretch_of_tokens {
+  index_t first = 0;
+  index_t tokens = 0;
+
+  ZOOMR_HD index_t count() const { return tokens; }
+  ZOOMR_HD index_t slot(index_t i) const { return first + i; }
+};
+
+/// One token that reads all pages in each KV head.
+struct rows_of_stretch {
+  stretch_of_tokens tokens;
+  index_t group = 1;
+  index_t count = 0;
+
+  ZOOMR_HD attending_row<stretch_of_tokens> at(index_t i) const { return {tokens, 0, i, i * group, group}; }
+};
+
+template <class T>
+__global__ void copy_pages_kernel(const T* from, T* to, index_t count, std::int64_t numbers) {
+  for (auto i = static_cast<index_t>(blockIdx.x); i < count; i += static_cast<index_t>(gridDim.x)) {
+    detail::copy_page(from + i * numbers, to + i * numbers, numbers);
+  }
+}
+
+/// Memory on the device.
+template <class T, class Number>
+struct scratch {
+  T* copies = nullptr;      // [pages][key | value][kv_heads][16][head_dim]
+  Number* query = nullptr;  // [1, heads, head_dim]
+  Number* out = nullptr;    // [1, heads, head_dim]
+  float* partial = nullptr;
+  unsigned* arrived = nullptr;
+
+  static std::int64_t page_numbers(index_t kv_heads, index_t head_dim) {
+    return std::int64_t{2} * kv_heads * page_tokens * head_dim;
+  }
+  void carve(carver& from, index_t kv_heads, index_t head_dim, index_t group, index_t splits) {
+    const std::int64_t heads = std::int64_t{kv_heads} * group;
+    copies = from.take<T>(pages * page_numbers(kv_heads, head_dim));
+    query = from.take<Number>(heads * head_dim);
+    out = from.take<Number>(heads * head_dim);
+    partial = from.take<float>(heads * splits * (head_dim + 2));
+    arrived = from.take<unsigned>(heads);
+  }
+};
+
+/// The median of some rounds of what `enqueue` enqueues, after one that is not counted.
+template <class Enqueue>
+double seconds_of(stream on, Enqueue enqueue) {
+  stream_timer clock;
+  std::vector<double> taken;
+  for (index_t round = 0; round <= rounds; ++round) {
+    clock.start(on);
+    enqueue();
+    clock.stop(on);
+    const double seconds = clock.seconds();
+    if (round > 0) taken.push_back(seconds);
+  }
+  std::nth_element(taken.begin(), taken.begin() + rounds / 2, taken.end());
+  return taken[rounds / 2];
+}
+
+}  // namespace calibration
+
+/// Device memory that calibrate_transfers works in, for as long as it runs.
+template <class T, index_t HeadDim, index_t Group, class Number = bfloat16>
+byte_count calibration_bytes(index_t kv_heads, index_t splits = 8) {
+  carver count;
+  calibration::scratch<T, Number>{}.carve(count, kv_heads, HeadDim, Group, splits);
+  return count.used();
+}
+/// Pinned memory of the host that it reads.
+template <class T, index_t HeadDim>
+byte_count calibration_host_bytes(index_t kv_heads) {
+  return calibration::pages * calibration::scratch<T, T>::page_numbers(kv_heads, HeadDim) *
+         static_cast<byte_count>(sizeof(T));
+}
+
+/// Times the ways of a page, with the kernels and the layout of a cache, and says how its pages should come. Meant for
+/// the start of a program, on a device that does nothing else: it waits for `on`.
+///
+/// Whether a page is worth its way depends on how often it is read until it goes, which is a matter of policy, text and
+/// room: the caller says what it expects. What a cache has seen is (hits + misses) / (misses - far + prefetched) of its
+/// `tiers()`.
+/// @tparam Number   of queries
+/// @param reads     times that a page which has come is read until it goes, at least 1
+/// @param memory    calibration_bytes(...) bytes on the device, aligned to 256; the caller's, contents lost
+/// @param details   calibration_host_bytes(...) bytes of pinned memory, aligned to 256; the caller's, contents lost
+/// @throws error(device) with what CUDA says
+/// @cost  some 50 launches over 256 pages of one layer, waited for; nothing stays allocated
+template <class T, index_t HeadDim, index_t Group, class Number = bfloat16>
+calibrated_transfers calibrate_transfers(index_t kv_heads, double reads, void* memory, void* details, stream on,
+                                         index_t splits = 8) {
+  ZOOMR_EXPECTS(kv_heads >= 1 && splits >= 1 && reads >= 1 && memory != nullptr && details != nullptr,
+                "calibrate_transfers: KV heads, splits and reads must be at least 1, and there must be memory");
+  using namespace calibration;
+  const std::int64_t numbers = scratch<T, Number>::page_numbers(kv_heads, HeadDim);
+  carver from(memory);
+  scratch<T, Number> in;
+  in.carve(from, kv_heads, HeadDim, Group, splits);
+  zero_on_device(memory, calibration_bytes<T, HeadDim, Group, Number>(kv_heads, splits), on);
+  auto* pages_of_host = static_cast<T*>(details);
+  std::memset(details, 0, static_cast<std::size_t>(calibration_host_bytes<T, HeadDim>(kv_heads)));
+
+  std::array<double, block_counts.size()> fetching{};
+  for (std::size_t i = 0; i < block_counts.size(); ++i) {
+    fetching[i] = seconds_of(on, [&] {
+      launch({dim3(static_cast<unsigned>(block_counts[i])), dim3(detail::fetch_threads)}, on, copy_pages_kernel<T>,
+             static_cast<const T*>(pages_of_host), in.copies, pages, numbers);
+    });
+  }
+  const auto attending = [&](index_t first) {
+    gather_task<T, Number, rows_of_stretch, scaled_logits, tiered_layer<T>> task;
+    const stored_layer<T> arena{
+        in.copies, in.copies + numbers / 2, numbers, std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
+    task.layer = tiered_layer<T>(arena, pages_of_host, pages * page_tokens);
+    task.rows = {{first, pages * page_tokens}, Group, kv_heads};
+    task.logits = {1.0f};
+    task.queries = view<const Number, 3>(in.query, {1, kv_heads * Group, HeadDim});
+    task.out = view<Number, 3>(in.out, {1, kv_heads * Group, HeadDim});
+    task.partial = in.partial;
+    task.arrived = in.arrived;
+    return seconds_of(on, [&] { gather_attend<T, HeadDim, Group>(task, splits, on); });
+  };
+  calibrated_transfers made;
+  made.plan.fetch_blocks = few_blocks(fetching);
+  made.times.fetch = *std::min_element(fetching.begin(), fetching.end()) / pages;
+  made.times.near = attending(0) / pages;
+  made.times.far = attending(pages * page_tokens) / pages;
+  made.plan.fetches = made.times.fetching_pays(reads);
+  return made;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The device's part of a tiered placement: an arena of blocks, and which pages of which layer lie there. Plain
+// data.
+#pragma once
+
+#include <zoomr/core/carver.hpp>
+#include <zoomr/core/streams.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// A page of a sequence that a pass reads, and that is not in the arena.
+struct arena_wish {
+  index_t entry = 0;  // of the sequences' page tables
+  index_t page = 0;
+};
+
+/// What an arena has done since the cache was made; the device counts.
+struct arena_counts {
+  unsigned pass = 0;    // layers that have been read
+  index_t wishes = 0;   // of this pass
+  index_t fetched = 0;  // of the last one
+  unsigned found = 0;
+  unsigned long long hits = 0;             // pages that a pass has found in the arena
+  unsigned long long misses = 0;           // that it has not
+  unsigned long long far = 0;              // of these, read where they lie, since all of the arena was being read
+  unsigned long long prefetched = 0;       // pages that have come while the layer before was attended
+  unsigned long long prefetched_hits = 0;  // hits among them
+};
+
+/// How pages come to the arena. The default presumes nothing; `calibrate_transfers` measures (device_calibration.cuh).
+struct transfer_plan {
+  index_t fetch_blocks = 128;  // of a kernel, that copy pages at the same time
+  bool fetches = true;         // false: every page is read where it lies, and the arena stays empty
+
+  friend constexpr bool operator==(const transfer_plan&, const transfer_plan&) = default;
+};
+
+/// Which blocks, pages in one layer, are on the device. Zeros are an empty arena.
+template <class T>
+struct device_arena {
+  static constexpr byte_count slot_bytes = 4 * sizeof(index_t);  // in the tables
+
+  T* memory = nullptr;           // [slots][key | value][kv_heads][16][head_dim]
+  index_t* slot_of = nullptr;    // [layers][pages]  the block's slot + 1
+  index_t* block_in = nullptr;   // [slots]  its block + 1
+  unsigned* used = nullptr;      // [slots]  pass of the last use, or of the next, if that is expected
+  unsigned* came_for = nullptr;  // [slots]  pass for which the block was prefetched
+  index_t* given = nullptr;      // [slots]  those that this pass's wishes get
+  unsigned* asked = nullptr;     // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
+  index_t* places = nullptr;     // [entries]  slot, or slots + page: what this pass reads
+  arena_wish* wishes = nullptr;  // [entries]
+  arena_counts* counts = nullptr;
+  index_t slots = 0;
+  transfer_plan plan;
+
+  /// @param entries  of the sequences' page tables
+  void carve(carver& from, index_t with_slots, index_t layers, index_t pages, std::int64_t entries,
+             std::int64_t block_numbers) {
+    slots = with_slots;
+    memory = from.take<T>(slots * block_numbers);
+    slot_of = from.take<index_t>(std::int64_t{layers} * pages);
+    block_in = from.take<index_t>(slots);
+    used = from.take<unsigned>(slots);
+    came_for = from.take<unsigned>(slots);
+    given = from.take<index_t>(slots);
+    asked = from.take<unsigned>(entries);
+    places = from.take<index_t>(entries);
+    wishes = from.take<arena_wish>(entries);
+    counts = from.take<arena_counts>(1);
+    blocks_ = std::int64_t{layers} * pages;
+    entries_ = entries;
+  }
+  /// Makes it empty.
+  void clear(stream on) const {
+    const auto zero = [&](auto* table, std::int64_t count) {
+      zero_on_device(table, count * static_cast<byte_count>(sizeof *table), on);
+    };
+    zero(slot_of, blocks_);
+    zero(block_in, slots);
+    zero(used, slots);
+    zero(came_for, slots);
+    zero(asked, entries_);
+    zero(counts, 1);
+  }
+
+ private:
+  std::int64_t blocks_ = 0;
+  std::int64_t entries_ = 0;
+};
+
+}  // namespace v0
+}  // namespace zoomr

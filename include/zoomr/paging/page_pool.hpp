@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. Keys and values in pages of 16 tokens, taken from one pool that never moves them.
+//
+// A page has a part in each layer, and in it keys then values of all KV heads, side by side:
+//   [layer][page][key | value][kv_head][token][head_dim]
+// so that a segment of all heads is one piece of memory for each page.
+#pragma once
+
+#include <zoomr/core/buffer.hpp>
+#include <zoomr/core/shape.hpp>
+#include <zoomr/core/token_range.hpp>
+#include <zoomr/paging/block_shape.hpp>
+#include <zoomr/paging/paged_kv_lane.hpp>
+#include <zoomr/paging/tier_slots.hpp>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The numbers of a fixed number of pages, handed out and taken back one by one.
+class page_stock {
+ public:
+  explicit page_stock(index_t pages) : pages_(pages) {
+    free_.reserve(static_cast<std::size_t>(pages));
+    for (index_t page = pages; page-- > 0;) free_.push_back(page);
+  }
+
+  index_t pages() const { return pages_; }
+  index_t free_pages() const { return static_cast<index_t>(free_.size()); }
+  index_t used_pages() const { return pages_ - free_pages(); }
+
+  /// @pre free_pages() > 0
+  index_t take() {
+    const index_t page = free_.back();
+    free_.pop_back();
+    return page;
+  }
+  void give_back(index_t page) { free_.push_back(page); }
+
+ private:
+  index_t pages_;
+  std::vector<index_t> free_;
+};
+
+/// Pages with their memory, on the host. Nothing moves: what a tiered pool does then is nothing here.
+template <class T>
+class page_pool : public page_stock {
+ public:
+  using kv_lane_type = paged_kv_lane<T>;
+
+  static constexpr bool may_fail = false;  // pages may fail to come
+
+  page_pool(const shape& model, index_t pages) : page_stock(pages), shape_(model), memory_(elements(model, pages)) {}
+
+  /// As a config says.
+  /// @param others  bytes of the device that summaries, tables and working memory take
+  static page_pool make(const block_shape& block, index_t pages, const tier_bytes&, byte_count) {
+    return page_pool(block.model, pages);
+  }
+  /// Where its pages lie.
+  static pool_bytes bytes(const block_shape& block, index_t pages, const tier_bytes&, byte_count) {
+    return {bounded_product({pages, page_bytes(block.model)}), 0, 0};
+  }
+
+  static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }
+
+  paged_kv_lane<T> kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
+    const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
+    const std::int64_t stride = 2 * shape_.kv_heads * head;
+    T* base = memory_.data() + std::int64_t{layer} * this->pages() * stride + kv_head * head;
+    return {base, stride, shape_.kv_heads * head, shape_.head_dim, pages};
+  }
+
+  /// Says that a layer is being read from now on.
+  void begin_layer(index_t) {}
+  /// Starts bringing what some KV heads of a layer hold in some slots to the device, as much as half of it can hold.
+  /// @param pages  [pages of the sequence]
+  void prefetch(index_t, token_range, view<const index_t>, token_range) {}
+  /// Says that what is on the device of it will be read soon, so that others go first.
+  void touch(index_t, token_range, view<const index_t>, token_range) {}
+  /// Starts writing a page, which is full, to the tier below.
+  void write_back(index_t) {}
+
+ private:
+  static std::int64_t elements(const shape& model, index_t pages) {
+    return std::int64_t{2} * model.kv_lanes() * pages * page_tokens * model.head_dim;
+  }
+
+  shape shape_;
+  buffer<T> memory_;
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. Where keys and values lie: pages of 16 tokens. It owns nothing.
+#pragma once
+
+#include <zoomr/core/view.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+inline constexpr index_t page_tokens = 16;
+
+/// Pages that hold `tokens` tokens.
+constexpr index_t pages_for(index_t tokens) { return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0); }
+
+/// One KV lane's keys and values, by slot.
+template <class T>
+struct paged_kv_lane {
+  using number = T;
+
+  T* base = nullptr;              // the KV lane's keys in page 0 of its layer
+  std::int64_t page_stride = 0;   // elements from page to page
+  std::int64_t value_offset = 0;  // elements from a key to its value
+  index_t head_dim = 0;
+  view<const index_t> pages;  // [pages of the sequence] ids in the pool
+
+  T* key(index_t slot) const {
+    return base + pages[slot / page_tokens] * page_stride + static_cast<std::int64_t>(slot % page_tokens) * head_dim;
+  }
+  T* writable_key(index_t slot) const { return key(slot); }
+  T* value(index_t slot) const { return key(slot) + value_offset; }
+};
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. Which block makes room when a tier is full.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+#include <concepts>  // std::same_as
+#include <vector>    // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Watches the slots of a tier. A pass is the reading of one layer; a step is a circle of them.
+template <class T>
+concept replacement = std::constructible_from<T, index_t, index_t> &&
+    requires(T& order, index_t slot, bool (*may_go)(index_t)) {
+  { T::slot_bytes } -> std::convertible_to<byte_count>;  // of its tables
+  order.begin_pass();
+  order.touch(slot);                                  // it is used in this pass, perhaps for the first time
+  order.expect(slot);                                 // it was touched for the next pass
+  order.forget(slot);                                 // it is empty again
+  { order.victim(may_go) } -> std::same_as<index_t>;  // a slot in use for which may_go(slot), or -1 if there is none
+};
+
+/// Slots in the order of their last uses.
+/// @cost  O(1) for each use; a search as much for each slot that it passes
+class use_order {
+ public:
+  static constexpr byte_count slot_bytes = 2 * sizeof(index_t);
+
+  explicit use_order(index_t slots) : next_(static_cast<std::size_t>(slots) + 1), before_(next_.size()), end_(slots) {
+    for (index_t slot = 0; slot <= slots; ++slot) at(next_, slot) = at(before_, slot) = slot;  // alone
+  }
+
+  void append(index_t slot) {
+    remove(slot);
+    const index_t last = at(before_, end_);
+    at(next_, last) = slot, at(before_, slot) = last;
+    at(next_, slot) = end_, at(before_, end_) = slot;
+  }
+  void remove(index_t slot) {
+    at(next_, at(before_, slot)) = at(next_, slot);
+    at(before_, at(next_, slot)) = at(before_, slot);
+    at(next_, slot) = at(before_, slot) = slot;
+  }
+  index_t newest() const { return before(end_); }
+  /// The one that was used just before it; `end()` if there is none.
+  index_t before(index_t slot) const { return before_[static_cast<std::size_t>(slot)]; }
+  index_t end() const { return end_; }
+  /// The first from the oldest on for which may_go(slot), or -1.
+  template <class MayGo>
+  index_t oldest(MayGo may_go) const {
+    index_t slot = next_[static_cast<std::size_t>(end_)];
+    while (slot != end_ && !may_go(slot)) slot = next_[static_cast<std::size_t>(slot)];
+    return slot == end_ ? -1 : slot;
+  }
+
+ private:
+  static index_t& at(std::vector<index_t>& of, index_t slot) { return of[static_cast<std::size_t>(slot)]; }
+
+  // A ring, oldest first; the last place is its end.
+  std::vector<index_t> next_;
+  std::vector<index_t> before_;
+  index_t end_;
+};
+
+/// The one that is used again last, if each layer reads next time what it has read last time: what its layer has passed
+/// over, the oldest first; then what was read just before this pass, whose layer comes again last; then what this pass
+/// has read. Steps that read a little more than there is room for then find most of it again, where by age they would
+/// find nothing.
+/// @cost  O(1) for each use; for a victim as much for each that may not go, or waits for the next pass
+class cyclic_mru {
+ public:
+  static constexpr byte_count slot_bytes = use_order::slot_bytes + sizeof(std::int64_t);
+
+  cyclic_mru(index_t slots, index_t layers)
+      : order_(slots), passes_(static_cast<std::size_t>(slots)), layers_(layers), before_pass_(order_.end()) {}
+
+  void begin_pass() {
+    ++pass_;
+    before_pass_ = order_.newest();
+  }
+  void touch(index_t slot) { use(slot, pass_); }
+  void expect(index_t slot) { use(slot, pass_ + 1); }
+  void forget(index_t slot) {
+    if (slot == before_pass_) before_pass_ = order_.before(slot);
+    order_.remove(slot);
+  }
+  template <class MayGo>
+  index_t victim(MayGo may_go) const {
+    const index_t oldest = order_.oldest(may_go);
+    if (oldest < 0 || pass_of(oldest) + layers_ < pass_) return oldest;
+    for (index_t slot = before_pass_; slot != order_.end(); slot = order_.before(slot)) {
+      if (pass_of(slot) < pass_ && pass_of(slot) + layers_ > pass_ && may_go(slot)) return slot;
+      if (pass_of(slot) + layers_ <= pass_) break;  // of this layer: it comes now
+    }
+    for (index_t slot = order_.newest(); slot != order_.end() && pass_of(slot) >= pass_; slot = order_.before(slot)) {
+      if (pass_of(slot) == pass_ && may_go(slot)) return slot;
+    }
+    return oldest;
+  }
+
+ private:
+  std::int64_t pass_of(index_t slot) const { return passes_[static_cast<std::size_t>(slot)]; }
+  void use(index_t slot, std::int64_t pass) {
+    forget(slot);
+    order_.append(slot);
+    passes_[static_cast<std::size_t>(slot)] = pass;
+  }
+
+  use_order order_;
+  std::vector<std::int64_t> passes_;  // [slots]  of the last use
+  std::int64_t pass_ = 0;
+  index_t layers_;
+  index_t before_pass_;  // the newest use before this pass
+};
+
+/// The one that was used longest ago.
+/// @cost  O(1) for each use; for a victim as much for each that may not go
+class lru {
+ public:
+  static constexpr byte_count slot_bytes = use_order::slot_bytes;
+
+  lru(index_t slots, index_t) : order_(slots) {}
+
+  void begin_pass() {}
+  void touch(index_t slot) { order_.append(slot); }
+  void expect(index_t) {}
+  void forget(index_t slot) { order_.remove(slot); }
+  template <class MayGo>
+  index_t victim(MayGo may_go) const {
+    return order_.oldest(may_go);
+  }
+
+ private:
+  use_order order_;
+};
+
+/// One that is used seldom: a hand goes round and takes one off the count of each slot that it passes, until it finds
+/// one that has none left. Old uses are forgotten as fast as room is needed.
+/// @cost  O(1) for each use; for a victim as many slots as the hand passes, at most `most` rounds
+class lfu {
+ public:
+  static constexpr index_t most = 7;  // uses that count
+  static constexpr byte_count slot_bytes = sizeof(index_t);
+
+  lfu(index_t slots, index_t) : uses_(static_cast<std::size_t>(slots), -1) {}
+
+  void begin_pass() {}
+  void expect(index_t) {}
+  void touch(index_t slot) {
+    index_t& uses = uses_[static_cast<std::size_t>(slot)];
+    uses = uses < most ? uses + 1 : most;
+  }
+  void forget(index_t slot) { uses_[static_cast<std::size_t>(slot)] = -1; }
+  template <class MayGo>
+  index_t victim(MayGo may_go) {
+    const auto slots = static_cast<index_t>(uses_.size());
+    for (index_t idle = 0; idle < slots; ++idle) {  // a round in which nothing may go is the last one
+      hand_ = (hand_ + 1) % slots;
+      index_t& uses = uses_[static_cast<std::size_t>(hand_)];
+      if (uses < 0 || !may_go(hand_)) continue;
+      if (uses == 0) return hand_;
+      --uses;
+      idle = -1;
+    }
+    return -1;
+  }
+
+ private:
+  std::vector<index_t> uses_;  // [slots]  since it came; -1: empty
+  index_t hand_ = -1;
+};
+
+static_assert(replacement<cyclic_mru> && replacement<lru> && replacement<lfu>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. From bytes of tiers to slots for blocks; what is too small is refused with the number that would do.
+#pragma once
+
+#include <zoomr/core/error.hpp>
+#include <zoomr/paging/block_shape.hpp>
+
+#include <algorithm>  // std::min
+#include <string>     // std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Bytes of each tier, for a placement that has tiers.
+struct tier_bytes {
+  byte_count device = 0;       // summaries, tables and pages of details together
+  byte_count host = 0;         // pages of details, and where all lie; 0 without a file: all of them
+  byte_count file = 0;         // 0: there is no file
+  const char* path = nullptr;  // a folder, or a name in one: where the file is made, without a name (block_file); any
+                               // caches and processes may share it
+};
+
+/// Where the pages of a pool lie.
+struct pool_bytes {
+  byte_count device = 0;
+  byte_count host = 0;
+  byte_count file = 0;
+};
+
+/// Blocks that fit into a device's memory and a host's, and bytes of the host's tables.
+struct tier_slots {
+  index_t device = 0;
+  index_t host = 0;
+  byte_count tables = 0;
+};
+
+/// @param others  bytes of the device that summaries, tables and working memory take
+/// @throws precondition_error if a tier is too small
+template <class Pool>
+tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_bytes& given, byte_count others) {
+  const byte_count block = shape.template bytes<typename Pool::number>();
+  using tier_type = typename Pool::tier_type;
+  const byte_count slot = tier_type::slot_table_bytes;
+  const byte_count blocks = std::int64_t{pages} * shape.pieces();
+  const char* const six = shape.heads == shape.model.kv_heads ? "six pages of one layer" : "six pages of one KV head";
+  const auto expect = [&](byte_count has, byte_count needs, const char* tier, auto... for_what) {
+    ZOOMR_EXPECTS(has >= needs, "config: tiers." + std::string(tier) + " is " + std::to_string(has) +
+                                    " bytes; it must be at least " + std::to_string(needs) + ", for " +
+                                    (std::string() + ... + for_what));
+  };
+  ZOOMR_EXPECTS(blocks <= unlimited, "config: the pool has more than 2^31 blocks");
+  const byte_count least = std::min<byte_count>(Pool::least_slots, blocks);
+  expect(given.device, others + least * block, "device", "summaries, tables and ", six);
+  tier_slots made;
+  made.device = static_cast<index_t>(std::min(blocks, (given.device - others) / block));
+  const byte_count sum = given.file > 0 ? sizeof(std::uint64_t) : 0;  // of a block in the file
+  made.tables = blocks * (2 * tier_type::block_table_bytes + 1 + sum) + made.device * slot;
+  if (given.file == 0) {
+    const byte_count all = made.tables + blocks * (block + slot);
+    if (given.host != 0) expect(given.host, all, "host", "all pages of the pool, and tables");
+    made.host = static_cast<index_t>(blocks);
+  } else {
+    ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
+    expect(given.file, blocks * block, "file", "all pages of the pool");
+    expect(given.host, made.tables + least * (block + slot), "host", six, ", and tables");
+    made.host = static_cast<index_t>(std::min(blocks, (given.host - made.tables) / (block + slot)));
+  }
+  made.tables += made.host * slot;
+  return made;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. Blocks in tiers: a bounded device arena, host memory under it, perhaps a file under that.
+//
+// A tier keeps what was used there; a block that must go is written to the tier below, once, if it has changed; what is
+// already there never moves again. Transfers are made in the order in which they were started, so that only three
+// things must be waited for: a block that is read and has not arrived, a block that is written and has not left, and a
+// changed block whose slot is wanted for another.
+#pragma once
+
+#include <zoomr/paging/block_shape.hpp>
+#include <zoomr/paging/tier.hpp>
+#include <zoomr/paging/tiered_kv_lane.hpp>
+#include <zoomr/paging/transfers.hpp>
+
+#include <algorithm>  // std::find, std::min
+#include <memory>     // std::unique_ptr
+#include <utility>    // std::exchange
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Blocks of which some lie on the device.
+///
+/// One thread at a time. A transfer that fails is an error of the call that needs its block; a block that could not be
+/// written below stays where it is.
+template <class T, replacement Replacement, transfer_engine Engine>
+class tiered_blocks {
+ public:
+  using tier_type = tier<T, Replacement>;
+
+  /// Blocks that were reached last and stay: so many pointers are valid at a time.
+  static constexpr index_t guarded = 4;
+
+  /// @param device_slots  blocks on the device
+  /// @param host_slots    blocks in host memory; all of them, if there is no file
+  /// @param path          of the file (block_file); empty: there is none
+  /// @throws error(capacity) without memory, error(storage) without a file
+  tiered_blocks(const block_shape& block, index_t count, index_t device_slots, index_t host_slots,
+                const std::string& path)
+      : layers_(block.model.layers), bytes_(block.template bytes<T>()), written_(index_of(count)) {
+    tiers_.reserve(2);
+    for (const index_t slots : {device_slots, path.empty() ? count : host_slots}) {
+      tiers_.emplace_back(std::min(slots, count), layers_, count, block.numbers());
+    }
+    if (!path.empty()) file_ = std::make_unique<block_file>(path, bytes_, count);
+  }
+
+  /// Says that a layer is being read from now on.
+  void begin_layer(index_t layer) {
+    if (std::exchange(layer_, layer) == layer && layers_ > 1) return;
+    for (tier_type& each : tiers_) each.order.begin_pass();
+  }
+
+  /// A block on the device; valid until `guarded` other blocks have been asked for.
+  /// @throws error(storage) if it cannot be brought there
+  T* reach(index_t block) { return block == last_block_ ? last_ : reach_block(block); }
+  /// The same, to be changed.
+  T* reach_to_write(index_t block) {
+    T* numbers = reach(block);
+    tier_slot& at = tiers_[0].slots[index_of(tiers_[0].slot_of[index_of(block)])];
+    if (at.leaving != 0) finish_write(0, at);  // what is on its way must not change
+    at.dirty = true;
+    written_[index_of(block)] = true;
+    return numbers;
+  }
+
+  /// Starts bringing a block to the device, if something is known of it, it is not there, and fewer than half of the
+  /// slots wait for others.
+  void prefetch(index_t block) {
+    if (!written_[index_of(block)] || tiers_[0].slot_of[index_of(block)] >= 0) return;
+    if (coming_ >= static_cast<index_t>(tiers_[0].slots.size()) / 2) return;
+    tiers_[0].order.expect(bring(0, block));
+    ++counts_.prefetched;
+  }
+  /// Makes a block on the device one that was used just now.
+  void touch(index_t block) {
+    const index_t at = tiers_[0].slot_of[index_of(block)];
+    if (at >= 0) tiers_[0].order.touch(at);
+  }
+  /// Starts writing a block on the device to the tier below, if it has changed.
+  /// @throws error(storage) if another block that must make room cannot be written
+  void write_back(index_t block) {
+    const index_t at = tiers_[0].slot_of[index_of(block)];
+    if (at < 0) return;
+    const tier_slot& of = tiers_[0].slots[index_of(at)];
+    if (of.dirty && of.leaving == 0) start_write(0, at);
+  }
+  /// Nobody needs what the block holds any more.
+  void forget(index_t block) {
+    written_[index_of(block)] = false;
+    for (index_t t = 0; t < 2; ++t) {
+      const index_t at = tiers_[index_of(t)].slot_of[index_of(block)];
+      if (at < 0) continue;
+      tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
+      if (t == 0 && of.arriving != 0) --coming_;
+      settle(of);
+      empty(tiers_[index_of(t)], at);
+    }
+  }
+
+  tier_statistics stats() const { return counts_.with(engine_.times()); }
+
+ private:
+  static std::size_t index_of(index_t i) { return static_cast<std::size_t>(i); }
+
+  T* reach_block(index_t block) {
+    const bool here = tiers_[0].slot_of[index_of(block)] >= 0;
+    const index_t at = bring(0, block);
+    tier_slot& of = tiers_[0].slots[index_of(at)];
+    ++(here && of.arriving == 0 ? counts_.hits : counts_.misses);
+    if (of.arriving != 0) {
+      counts_.stalls += engine_.done(of.arriving) ? 0 : 1;
+      if (const ticket came = of.arriving; !arrived(0, at)) fail("brought to the device", came);
+    }
+    recent_[turn_++ % guarded] = at;
+    last_block_ = block;
+    last_ = tiers_[0].numbers(at);
+    return last_;
+  }
+
+  // Waits for what comes into a slot. If that has failed, neither this slot nor the one below holds the block.
+  bool arrived(index_t t, index_t at) {
+    tier_type& here = tiers_[index_of(t)];
+    tier_slot& of = here.slots[index_of(at)];
+    const bool good = engine_.wait(std::exchange(of.arriving, 0));
+    if (t == 0) --coming_;
+    if (good) return true;
+    const index_t block = of.block;
+    empty(here, at);
+    const index_t below = t > 0 ? -1 : tiers_[1].slot_of[index_of(block)];
+    if (below >= 0 && tiers_[1].slots[index_of(below)].arriving != 0) arrived(1, below);
+    return false;
+  }
+
+  // Finds the block's slot in a tier, or makes one and starts filling it.
+  index_t bring(index_t t, index_t block) {
+    tier_type& here = tiers_[index_of(t)];
+    index_t at = here.slot_of[index_of(block)];
+    if (at < 0) {
+      at = claim(t);
+      if (written_[index_of(block)]) {
+        try {
+          fetch(t, at, block);
+        } catch (...) {
+          here.free.push_back(at);
+          throw;
+        }
+      }
+      here.enter(at, block);
+    }
+    here.order.touch(at);
+    return at;
+  }
+
+  void fetch(index_t t, index_t at, index_t block) {
+    tier_type& here = tiers_[index_of(t)];
+    transfer one{.to = here.numbers(at), .bytes = bytes_};
+    if (t == 0) {
+      const index_t below = bring(1, block);
+      one.from = tiers_[1].numbers(below);
+      one.after = tiers_[1].slots[index_of(below)].arriving;
+    } else {
+      one.file = file_.get();
+      one.block = block;
+    }
+    (t == 0 ? counts_.device_in : counts_.file_in) += one.bytes;
+    here.slots[index_of(at)].arriving = engine_.start(one);
+    if (t == 0) ++coming_;
+  }
+
+  // An empty slot. If none is left, a block goes.
+  index_t claim(index_t t) {
+    tier_type& here = tiers_[index_of(t)];
+    if (here.free.empty()) {
+      const auto may_go = [&](index_t at) {
+        return t > 0 || std::find(recent_, recent_ + guarded, at) == recent_ + guarded;
+      };
+      const auto goes_at_once = [&](index_t at) {  // a page of the device that is being filled stays if it can
+        const tier_slot& of = here.slots[index_of(at)];
+        return may_go(at) && (of.leaving == 0 ? t > 0 || !of.dirty : engine_.done(of.leaving));
+      };
+      index_t victim = here.order.victim(goes_at_once);
+      if (victim < 0) victim = here.order.victim(may_go);
+      ZOOMR_ASSERT(victim >= 0, "a tier has fewer slots than it needs");
+      release(t, victim);
+    }
+    const index_t at = here.free.back();
+    here.free.pop_back();
+    return at;
+  }
+
+  // Empties a slot; what has changed is written to the tier below first.
+  void release(index_t t, index_t at) {
+    tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
+    if (of.arriving != 0 && !arrived(t, at)) return;
+    if (of.leaving != 0) finish_write(t, of);
+    if (of.dirty) {
+      start_write(t, at);
+      const ticket left = of.leaving;
+      finish_write(t, of);
+      if (of.dirty) fail("written to the tier below", left);
+    }
+    empty(tiers_[index_of(t)], at);
+  }
+
+  void empty(tier_type& here, index_t at) {
+    if (&here == &tiers_[0] && here.slots[index_of(at)].block == last_block_) last_block_ = -1;
+    here.empty(at);
+  }
+
+  void start_write(index_t t, index_t at) {
+    tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
+    transfer one{.from = tiers_[index_of(t)].numbers(at), .bytes = bytes_};
+    if (t == 0) {
+      index_t below = tiers_[1].slot_of[index_of(of.block)];
+      if (below < 0) {  // nothing is fetched into it
+        below = claim(1);
+        tiers_[1].enter(below, of.block);
+      }
+      tiers_[1].order.touch(below);
+      tier_slot& target = tiers_[1].slots[index_of(below)];
+      settle(target);
+      one.to = tiers_[1].numbers(below);
+      target.dirty = file_ != nullptr;
+      counts_.device_out += one.bytes;
+      of.leaving = target.arriving = engine_.start(one);
+    } else {
+      one.file = file_.get();
+      one.block = of.block;
+      counts_.file_out += one.bytes;
+      of.leaving = engine_.start(one);
+    }
+  }
+
+  // Waits for a write. If it has failed, the block below is worth nothing, and this one is still to be written.
+  void finish_write(index_t t, tier_slot& of) {
+    const bool good = engine_.wait(std::exchange(of.leaving, 0));
+    if (good) of.dirty = false;
+    const index_t below = t > 0 ? -1 : tiers_[1].slot_of[index_of(of.block)];
+    if (below < 0) return;
+    tiers_[1].slots[index_of(below)].arriving = 0;
+    if (!good) empty(tiers_[1], below);
+  }
+
+  // Waits for everything that goes on in a slot, whatever comes of it.
+  void settle(tier_slot& of) {
+    if (of.arriving != 0) engine_.wait(std::exchange(of.arriving, 0));
+    if (of.leaving != 0) engine_.wait(std::exchange(of.leaving, 0));
+  }
+
+  [[noreturn]] void fail(const char* what, ticket of) {
+    throw error(errc::storage, std::string("a page of details cannot be ") + what + ": " + engine_.why(of).sentence());
+  }
+
+  index_t layers_;
+  byte_count bytes_;              // of a block
+  std::vector<char> written_;     // [blocks]  something is known of it
+  std::vector<tier_type> tiers_;  // device, host
+  std::unique_ptr<block_file> file_;
+  tier_statistics counts_;
+  index_t recent_[guarded] = {-1, -1, -1, -1};
+  index_t turn_ = 0;
+  index_t coming_ = 0;  // slots of the device with a transfer that has not been waited for
+  index_t layer_ = -1;  // that is being read
+  index_t last_block_ = -1;
+  T* last_ = nullptr;
+  Engine engine_;  // last: it ends before what it works on
+};
+
+}  // namespace v0
+}  // namespace zoomr

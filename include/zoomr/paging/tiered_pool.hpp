@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. Pages in tiers. What moves is a block (block_shape): a piece of a page.
+#pragma once
+
+#include <zoomr/paging/page_pool.hpp>
+#include <zoomr/paging/tiered_blocks.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Pages of which some lie on the device; otherwise as page_pool.
+template <class T, replacement Replacement, transfer_engine Engine>
+class tiered_pool : public page_stock {
+ public:
+  using number = T;
+  using kv_lane_type = tiered_kv_lane<tiered_pool>;
+  using blocks_type = tiered_blocks<T, Replacement, Engine>;
+  using tier_type = typename blocks_type::tier_type;
+
+  static constexpr bool may_fail = true;
+  static constexpr index_t guarded = blocks_type::guarded;
+  /// The least that a tier of memory can work with.
+  static constexpr index_t least_slots = guarded + 2;
+
+  /// Arguments as of tiered_blocks.
+  tiered_pool(const block_shape& block, index_t pages, index_t device_slots, index_t host_slots,
+              const std::string& path)
+      : page_stock(pages), shape_(block), blocks_(block, block.pieces() * pages, device_slots, host_slots, path) {}
+
+  /// As a config says.
+  static tiered_pool make(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
+    const tier_slots slots = slots_of_tiers<tiered_pool>(block, pages, tiers, others);
+    return tiered_pool(block, pages, slots.device, slots.host, tiers.file > 0 ? tiers.path : "");
+  }
+  static pool_bytes bytes(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
+    const tier_slots slots = slots_of_tiers<tiered_pool>(block, pages, tiers, others);
+    const byte_count each = block.template bytes<T>();
+    return {slots.device * each, slots.host * each + slots.tables,
+            tiers.file > 0 ? bounded_product({pages, page_bytes(block.model)}) : 0};
+  }
+  static byte_count page_bytes(const shape& model) { return page_pool<T>::page_bytes(model); }
+
+  kv_lane_type kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
+    const std::int64_t head = shape_.head_numbers();
+    return {this, piece_of(layer, kv_head), kv_head % shape_.heads * head, shape_.heads * head, shape_.model.head_dim,
+            pages};
+  }
+  index_t piece_of(index_t layer, index_t kv_head) const { return shape_.piece_of(layer, kv_head); }
+
+  void begin_layer(index_t layer) { blocks_.begin_layer(layer); }
+
+  /// A piece of a page on the device; valid until four other blocks have been asked for.
+  /// @throws error(storage) if it cannot be brought there
+  const T* reach(index_t piece, index_t page) { return blocks_.reach(block_of(piece, page)); }
+  T* reach_to_write(index_t piece, index_t page) { return blocks_.reach_to_write(block_of(piece, page)); }
+  void prefetch(index_t piece, index_t page) { blocks_.prefetch(block_of(piece, page)); }
+  void touch(index_t piece, index_t page) { blocks_.touch(block_of(piece, page)); }
+
+  void prefetch(index_t layer, token_range kv_heads, view<const index_t> pages, token_range slots) {
+    each_piece(layer, kv_heads, pages, slots, [&](index_t piece, index_t page) { prefetch(piece, page); });
+  }
+  void touch(index_t layer, token_range kv_heads, view<const index_t> pages, token_range slots) {
+    each_piece(layer, kv_heads, pages, slots, [&](index_t piece, index_t page) { touch(piece, page); });
+  }
+
+  /// Starts writing a page, which is full, to the tier below, all pieces that have changed. What cannot be written now
+  /// will be when its room is wanted.
+  void write_back(index_t page) try {
+    for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.write_back(block_of(piece, page));
+  } catch (const error&) {
+  }
+
+  /// Nobody needs what the page holds any more.
+  void give_back(index_t page) {
+    for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.forget(block_of(piece, page));
+    page_stock::give_back(page);
+  }
+
+  tier_statistics stats() const { return blocks_.stats(); }
+
+ private:
+  index_t block_of(index_t piece, index_t page) const { return piece * pages() + page; }
+
+  template <class Visit>
+  void each_piece(index_t layer, token_range kv_heads, view<const index_t> pages, token_range slots, Visit visit) {
+    const index_t last = piece_of(layer, kv_heads.last - 1);
+    for (index_t at = slots.first / page_tokens; at * page_tokens < slots.last; ++at) {
+      for (index_t piece = piece_of(layer, kv_heads.first); piece <= last; ++piece) visit(piece, pages[at]);
+    }
+  }
+
+  block_shape shape_;
+  blocks_type blocks_;
+};
+
+}  // namespace v0
+}  // namespace zoomr

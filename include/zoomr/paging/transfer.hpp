@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. One transfer of a block, and which ones have failed.
+#pragma once
+
+#include <zoomr/paging/block_file.hpp>
+
+#include <algorithm>  // std::lower_bound
+
+namespace zoomr {
+inline namespace v0 {
+
+/// A transfer that was started, counted from 1; 0: none.
+using ticket = std::uint64_t;
+
+/// One block from memory or a file to memory or a file.
+struct transfer {
+  const void* from = nullptr;  // nullptr: block `block` of the file
+  void* to = nullptr;          // nullptr: block `block` of the file
+  byte_count bytes = 0;
+  block_file* file = nullptr;
+  std::int64_t block = 0;
+  ticket after = 0;  // if that one has failed, this one fails too
+};
+
+/// @return  what went wrong, or nothing
+inline block_fault move_one(const transfer& one) {
+  if (one.from == nullptr) return one.file->try_read(one.block, one.to);
+  if (one.to == nullptr) return one.file->try_write(one.block, one.from);
+  std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
+  return {};
+}
+
+/// The failures so far, and why. When there are very many, older transfers count as failed too, for the reason of the
+/// last of them: whoever asks makes them again.
+class failed_tickets {
+ public:
+  failed_tickets() { failed_.reserve(1024); }
+  void add(ticket of, const block_fault& why = {}) {  // later ones have higher numbers
+    if (failed_.size() == failed_.capacity()) {
+      until_ = {of, why};
+      failed_.clear();
+    } else {
+      failed_.push_back({of, why});
+    }
+  }
+  /// Of a ticket that is done; 0 has not failed.
+  bool has(ticket of) const { return of != 0 && (of <= until_.of || find(of) != failed_.end()); }
+  /// Of one that has failed.
+  block_fault why(ticket of) const {
+    if (of <= until_.of) return until_.why;
+    const auto at = find(of);
+    return at == failed_.end() ? block_fault{} : at->why;
+  }
+
+ private:
+  struct failure {
+    ticket of = 0;
+    block_fault why;
+  };
+  std::vector<failure>::const_iterator find(ticket of) const {
+    const auto at = std::lower_bound(failed_.begin(), failed_.end(), of,
+                                     [](const failure& each, ticket wanted) { return each.of < wanted; });
+    return at != failed_.end() && at->of == of ? at : failed_.end();
+  }
+
+  std::vector<failure> failed_;
+  failure until_;  // this one and all before it
+};
+
+}  // namespace v0
+}  // namespace zoomr

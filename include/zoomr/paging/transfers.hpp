@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. Who moves blocks between tiers: in the caller's thread, or a thread beside it. Transfers are made in the order in
+// which they were started, so that whoever starts them need not wait for one to start the next. (Reads of a file may be
+// under way before their turn; nobody can tell.)
+#pragma once
+
+#include <zoomr/paging/early_reads.hpp>
+
+#include <atomic>        // std::atomic
+#include <chrono>        // std::chrono::steady_clock
+#include <mutex>         // std::mutex
+#include <system_error>  // std::system_error
+#include <thread>        // std::thread
+
+namespace zoomr {
+inline namespace v0 {
+
+/// How long bytes were on their way, and how long somebody waited for them.
+struct transfer_times {
+  std::int64_t moving_ns = 0;
+  std::int64_t waited_ns = 0;
+};
+
+/// Makes transfers one after the other. Failures are remembered.
+template <class T>
+concept transfer_engine = requires(T& engine, const transfer& one, ticket of) {
+  { engine.start(one) } -> std::same_as<ticket>;
+  { engine.done(of) } -> std::same_as<bool>;        // whether it was made or has failed
+  { engine.wait(of) } -> std::same_as<bool>;        // until it is done; false if it has failed
+  { engine.why(of) } -> std::same_as<block_fault>;  // of one that has failed
+  { engine.times() } -> std::same_as<transfer_times>;
+};
+
+/// From its construction to a call.
+class stopwatch {
+ public:
+  std::int64_t ns() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+/// Makes each transfer when it is started.
+class sync_transfers {
+ public:
+  ticket start(const transfer& one) {
+    ++last_;
+    const stopwatch watch;
+    const bool goes = !failed_.has(one.after);
+    const block_fault fault = goes ? move_one(one) : failed_.why(one.after);
+    if (!goes || fault) failed_.add(last_, fault);
+    ns_ += watch.ns();
+    return last_;
+  }
+  bool done(ticket) const { return true; }
+  bool wait(ticket of) { return !failed_.has(of); }
+  block_fault why(ticket of) const { return failed_.why(of); }
+  transfer_times times() const { return {ns_, ns_}; }
+
+ private:
+  ticket last_ = 0;
+  std::int64_t ns_ = 0;
+  failed_tickets failed_;
+};
+
+/// Makes transfers in a thread of its own, while the caller goes on. All calls come from one thread.
+///
+/// Blocks are small, and waking a thread takes longer than copying one. So the thread looks for work for a while before
+/// it sleeps, and a caller that has to wait makes what comes before itself. While a disk is waited for, the reads
+/// behind are begun.
+class async_transfers {
+ public:
+  /// @throws error(capacity) if no thread can be started
+  async_transfers() try : worker_([this] { work(); }) {
+  } catch (const std::system_error& refused) {
+    throw error(errc::capacity, std::string("a thread for transfers cannot be started: ") + refused.what());
+  }
+  ~async_transfers() {
+    started_ += end_mark;
+    started_.notify_one();
+    worker_.join();
+  }
+  async_transfers(const async_transfers&) = delete;
+  async_transfers& operator=(const async_transfers&) = delete;
+
+  ticket start(const transfer& one) {
+    const ticket before = started_.load(std::memory_order_relaxed);
+    if (before >= most_waiting) make_until(before - most_waiting + 1);
+    waiting_[before % most_waiting] = one;
+    started_.store(before + 1, std::memory_order_release);
+    started_.notify_one();
+    return before + 1;
+  }
+  bool done(ticket of) const { return made_.load(std::memory_order_acquire) >= of; }
+  bool wait(ticket of) {
+    make_until(of);
+    if (!any_failed_) return true;
+    const std::lock_guard lock(making_);
+    return !failed_.has(of);
+  }
+  block_fault why(ticket of) {
+    const std::lock_guard lock(making_);
+    return failed_.why(of);
+  }
+  transfer_times times() const { return {moving_ns_.load(std::memory_order_relaxed), waited_ns_}; }
+
+ private:
+  static constexpr ticket most_waiting = 256;
+  static constexpr ticket end_mark = ticket{1} << 63;
+  static constexpr int looks = 1000;  // before the thread sleeps: some 100 us
+
+  void make_until(ticket of) {
+    if (done(of)) return;
+    const stopwatch watch;
+    while (!done(of)) make_one();
+    waited_ns_ += watch.ns();
+  }
+
+  void work() {
+    for (int look = 0;; ++look) {
+      const ticket started = started_.load(std::memory_order_acquire);
+      if (!done(started & ~end_mark)) {
+        make_one();
+        look = 0;
+      } else if (started >= end_mark) {
+        return;  // what was started is made before the end
+      } else if (look < looks) {
+        std::this_thread::yield();
+      } else {
+        started_.wait(started);
+      }
+    }
+  }
+
+  // The next one, if the other thread has not been faster.
+  void make_one() {
+    const std::lock_guard lock(making_);
+    const ticket next = made_.load(std::memory_order_relaxed);
+    const ticket started = started_.load(std::memory_order_acquire) & ~end_mark;
+    if (started == next) return;
+    const transfer& one = waiting_[next % most_waiting];
+    const stopwatch watch;
+    early_.begin(next, started, failed_,
+                 [this](ticket of) -> const transfer& { return waiting_[(of - 1) % most_waiting]; });
+    if (!early_.make(next + 1, one, failed_)) any_failed_ = true;
+    moving_ns_.store(moving_ns_.load(std::memory_order_relaxed) + watch.ns(), std::memory_order_relaxed);
+    made_.store(next + 1, std::memory_order_release);
+  }
+
+  transfer waiting_[most_waiting];
+  std::atomic<ticket> started_ = 0;  // and the mark of the end
+  std::atomic<ticket> made_ = 0;
+  std::atomic<std::int64_t> moving_ns_ = 0;
+  std::int64_t waited_ns_ = 0;
+  std::atomic<bool> any_failed_ = false;
+  std::mutex making_;      // by one thread at a time, in order
+  failed_tickets failed_;  // under it
+  early_reads early_;      // under it
+  std::thread worker_;     // last: it uses the rest
+};
+
+static_assert(transfer_engine<sync_transfers> && transfer_engine<async_transfers>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. What a block is given to make votes of: the device's form of `aggregator::add`. Each rule's device twin is an
+// overload of `aggregate`, which all threads of a block call; thread t alone looks after the segments t, t + threads,
+// ...
+#pragma once
+
+#include <zoomr/core/block.cuh>
+#include <zoomr/math/order.hpp>
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Scores of some heads, and the votes that they add to.
+struct aggregation {
+  view<const float, 2> scores;  // [heads, segments]
+  view<const index_t> tokens;   // [segments]  attendable details
+  index_t head_dim = 0;
+  view<votes_t> votes;  // [segments]  not_eligible: left alone
+};
+
+}  // namespace v0
+}  // namespace zoomr

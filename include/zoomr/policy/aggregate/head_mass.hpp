@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Heads weigh as much as they care.
+#pragma once
+
+#include <zoomr/math/softmax.hpp>
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Each query head spreads a mass of 1 over the segments: the softmax of q . summary / sqrt(head_dim) +
+/// ln(tokens), an estimate of the attention that each would get. Masses add up in units of 2^-24.
+///
+/// A head that looks at one thought decides more than ten that look at none. NaN scores count as nothing.
+/// @source  zoomr
+struct head_mass {
+  using role = role::aggregator;
+  static constexpr const char* name = "head_mass";
+  static constexpr votes_t least = 0;  // even without mass: if there is room, nothing is left out
+  static constexpr bool counts = true;
+  static constexpr float unit = 16777216.0f;  // 2^24
+
+  scope per = scope::sequence;
+
+  void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
+           view<index_t>) const {
+    const float by_dim = scale(head_dim);
+    for (index_t head = 0; head < scores.extent(0); ++head) {
+      const softmax mass(votes.size(), [&](index_t id) -> softmax_logit {
+        if (votes[id] == not_eligible) return {};
+        return logit(scores(head, id), by_dim, tokens[id]);
+      });
+      if (mass.sum() == 0.0f) continue;
+      for (index_t id = 0; id < votes.size(); ++id) {
+        if (votes[id] != not_eligible) votes[id] += counted(mass.share(id));
+      }
+    }
+  }
+
+  // One segment of one head, for the device's twin too.
+  ZOOMR_HD static float scale(index_t head_dim) { return quotient(1.0f, square_root(static_cast<float>(head_dim))); }
+  ZOOMR_HD static float logit(float score, float by_dim, index_t tokens) {
+    return fused(score, by_dim, logarithm(static_cast<float>(tokens)));
+  }
+  ZOOMR_HD static votes_t counted(float share) { return static_cast<votes_t>(share * unit + 0.5f); }
+
+  static constexpr void each_field(auto& self, auto visit) { visit("per", self.per); }
+  friend constexpr bool operator==(const head_mass&, const head_mass&) = default;
+};
+
+static_assert(aggregator<head_mass>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. The heads that share a selection pool their scores.
+#pragma once
+
+#include <zoomr/math/functions.hpp>
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The mean or the maximum, over the query heads that share `per`, of their scores. With `scope::head` each
+/// query head decides alone.
+///
+/// For the mean, scores are added in ascending order of heads; NaN stays NaN, and ranks last.
+/// @source  SentenceKV and Quest decide per head; the pooling over a GQA group is undescribed there
+struct pooled_score {
+  using role = role::aggregator;
+  static constexpr const char* name = "pooled_score";
+  static constexpr votes_t least = not_eligible + 1;  // any score will do
+  static constexpr bool counts = false;
+
+  scope per = scope::kv_head;
+  pool over_group = pool::mean;
+
+  void add(view<const float, 2> scores, view<const index_t>, index_t, view<votes_t> votes, view<index_t>) const {
+    for (index_t id = 0; id < votes.size(); ++id) {
+      if (votes[id] != not_eligible) votes[id] = pooled(scores, id);
+    }
+  }
+
+  /// One segment, for the device's twin too.
+  /// @param scores  [heads, segments]
+  ZOOMR_HD votes_t pooled(view<const float, 2> scores, index_t id) const {
+    float all = scores(0, id);
+    for (index_t head = 1; head < scores.extent(0); ++head) {
+      const float score = scores(head, id);
+      if (over_group == pool::mean) all += score;
+      if (over_group == pool::max && (score > all || is_nan(score))) all = score;
+    }
+    return sortable(over_group == pool::mean ? quotient(all, static_cast<float>(scores.extent(0))) : all);
+  }
+
+  constexpr const char* problem() const {
+    return per == scope::sequence ? "pooled_score: scores of different layers cannot be pooled; use votes or mass"
+                                  : nullptr;
+  }
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("per", self.per);
+    visit("over_group", self.over_group);
+  }
+  friend constexpr bool operator==(const pooled_score&, const pooled_score&) = default;
+};
+
+static_assert(aggregator<pooled_score>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. The roles of a policy: one question each. A component is a small regular value that answers one of
+// them; `using role = ...` says which, so that compose() takes components in any order.
+#pragma once
+
+#include <zoomr/math/order.hpp>
+#include <zoomr/policy/kv_lane_attention.hpp>
+#include <zoomr/policy/segment.hpp>
+#include <zoomr/policy/summary.hpp>
+
+#include <concepts>     // std::regular, std::same_as
+#include <cstddef>      // std::byte
+#include <type_traits>  // std::is_trivially_copyable_v
+
+namespace zoomr {
+inline namespace v0 {
+
+namespace role {
+struct segmenter {};     ///< where does a segment end?
+struct evictor {};       ///< which of its tokens are kept after the prompt?
+struct summarizer {};    ///< what stands for it?
+struct query_source {};  ///< which query asks?
+struct scorer {};        ///< how well does it match?
+struct aggregator {};    ///< who must agree?
+struct selector {};      ///< what is taken?
+struct refresh {};       ///< when is that redone?
+struct zones {};         ///< what else is attended?
+struct placement {};     ///< where does it live?
+}  // namespace role
+
+/// A value: copied to a kernel, compared, printed. State lives in the cache, never here.
+///
+/// Optional members, and what holds without them:
+///   static constexpr const char* name            "component"; what a report calls it
+///   constexpr const char* problem() const        nullptr; otherwise the sentence that says which option cannot work
+///   static constexpr void each_field(auto& self, auto visit)
+///                                                no options; otherwise visit("option", self.option) for each
+///   static constexpr bool reads_classes          false; true if it looks at the classes of tokens: a cache of such a
+///                                                policy needs config.classes
+///
+/// The concepts below take `Value`, the type of the object that they ask: `const T`, so that members must be const.
+template <class T>
+concept component = std::regular<T> && std::is_trivially_copyable_v<T> && requires {
+  typename T::role;
+};
+
+template <class T>
+concept class_reader = requires {
+  requires T::reads_classes;
+};
+
+/// A component's name, or "component".
+template <class T>
+constexpr const char* name_of() {
+  if constexpr (requires { T::name; }) return T::name;
+  return "component";
+}
+
+/// nullptr, or the sentence that says which option of a component cannot work.
+template <class T>
+constexpr const char* problem_of(const T& part) {
+  if constexpr (requires { part.problem(); }) return part.problem();
+  return nullptr;
+}
+
+/// visit(name, option) for each option of a component.
+template <class T, class Visit>
+constexpr void each_field_of(T& part, Visit visit) {
+  using component_type = std::remove_const_t<T>;
+  if constexpr (requires { component_type::each_field(part, visit); }) component_type::each_field(part, visit);
+}
+
+/// Splits the stream. `feed` sees each committed token once; what it remembers between tokens is `state`,
+/// which after a close depends only on the tokens since. `longest` bounds every segment.
+template <class T, class Value = const T>
+concept segmenter = component<T> && std::same_as<typename T::role, role::segmenter> &&
+    std::regular<typename T::state> && std::is_trivially_copyable_v<typename T::state> &&
+    requires(Value t, typename T::state state, token_class classes, index_t position, closings out) {
+  { t.longest } -> std::convertible_to<index_t>;
+  { t.feed(state, classes, position, out) } -> std::same_as<void>;
+  { t.end_of_prompt(state, position, out) } -> std::same_as<void>;
+  { t.open_begin(state) } -> std::same_as<index_t>;
+};
+
+/// What an evictor that `observes` needs beside the rest. Of the last tokens, the queries of `observed(tokens)` count
+/// and `safe(tokens)` are kept in any case; `rate` writes the importance of the scored ones to the front of [tokens].
+/// If it `accumulates`, attention adds up since the first token, rather than over the last `observed` ones; `observed`
+/// must then be all of them. If it `reads_keys`, it is shown them.
+template <class T, class Value = const T>
+concept observer = requires(Value t, index_t tokens, const kv_lane_attention& seen, view<float> importance) {
+  { T::accumulates } -> std::convertible_to<bool>;
+  { T::reads_keys } -> std::convertible_to<bool>;
+  { T::while_decoding } -> std::convertible_to<bool>;
+  { t.observed(tokens) } -> std::same_as<index_t>;
+  { t.safe(tokens) } -> std::same_as<index_t>;
+  { t.rate(seen, importance) } -> std::same_as<void>;
+};
+
+/// An observer that goes on after the prompt: every `every` tokens.
+template <class T>
+concept decoding_observer = observer<T> && requires(const T t) {
+  { t.every } -> std::convertible_to<index_t>;
+};
+
+/// An observer that makes more, or less, of a query than the attention that it pays: `update_importance` changes what
+/// the tokens have received so far from that query head [tokens]. It must read keys. One that looks at a group as a
+/// whole does so when its first head comes, and leaves the others alone.
+template <class T>
+concept importance_updater = observer<T> && requires(const T t, const observed_query& observed, view<float> received) {
+  { t.update_importance(observed, received) } -> std::same_as<void>;
+};
+
+/// Says how many of so many tokens each KV lane keeps, not counting a prompt that the zones pin. If it `observes`, the
+/// cache measures the attention that each token gets from later queries, at the end of the prompt and, if it works
+/// `while_decoding`, after every `every` tokens from there; each KV lane keeps its sinks, its last tokens, and those
+/// that are rated highest.
+template <class T, class Value = const T>
+concept evictor = component<T> && std::same_as<typename T::role, role::evictor> && requires(Value t, index_t tokens) {
+  { T::observes } -> std::convertible_to<bool>;
+  { t.kept(tokens) } -> std::same_as<index_t>;
+};
+
+/// Makes a segment's summary, dimension by dimension, from the keys of its cue in ascending order.
+template <class T, class Value = const T>
+concept dimension_summarizer = component<T> && std::same_as<typename T::role, role::summarizer> &&
+    requires(Value t, cells<T::summary::rows> c, float key, index_t count) {
+  { t.open() } -> std::same_as<cells<T::summary::rows>>;
+  { t.fold(c, key) } -> std::same_as<void>;
+  { t.close(c, count) } -> std::same_as<void>;
+};
+
+/// Makes a segment's summary from all keys of its cue at once: keys [count, head_dim], at least one, in ascending
+/// order; order [count] and work [count] working memory; out [head_dim, rows].
+template <class T, class Value = const T>
+concept block_summarizer = component<T> && std::same_as<typename T::role, role::summarizer> &&
+    requires(Value t, view<const float, 2> keys, view<index_t> order, view<float> work, view<float, 2> out) {
+  T::summary::rows;
+  { t.make(keys, order, work, out) } -> std::same_as<void>;
+};
+
+/// Optional: `using number = bfloat16`, the type in which the index keeps what it makes; without it, float.
+template <class T, class Value = const T>
+concept summarizer = dimension_summarizer<T, Value> || block_summarizer<T, Value>;
+
+namespace detail {
+template <class Summarizer>
+struct number_of_summaries {
+  using type = float;
+};
+template <class Summarizer>
+requires requires { typename Summarizer::number; }
+struct number_of_summaries<Summarizer> {
+  using type = typename Summarizer::number;
+};
+}  // namespace detail
+
+template <class Summarizer>
+using summary_number = typename detail::number_of_summaries<Summarizer>::type;
+
+/// Makes the query that asks from the token's own query and the sum over the open segment's queries.
+template <class T, class Value = const T>
+concept query_source = component<T> && std::same_as<typename T::role, role::query_source> &&
+    requires(Value t, float value, index_t count) {
+  { T::sums } -> std::convertible_to<bool>;
+  { t.query(value, value, count) } -> std::same_as<float>;
+};
+
+/// A scorer whose score is one sum: `term` adds one dimension of the match between a query and a summary to `acc`.
+template <class T, class Value = const T>
+concept one_sum_scorer = component<T> && std::same_as<typename T::role, role::scorer> &&
+    requires(Value t, float acc, float query, cells<T::summary::rows> c) {
+  { t.term(acc, query, c) } -> std::same_as<float>;
+};
+
+/// Sums over dimensions that one score is made of.
+template <index_t Count>
+struct score_sums {
+  float at[std::size_t{Count}] = {};
+};
+
+/// A scorer whose score is made of `sums` sums: `term` adds one dimension to each, none of which may depend on another;
+/// `finish` makes the score of them. So the largest of several products can be said, or a mean and its deviation.
+template <class T, class Value = const T>
+concept several_sums_scorer = component<T> && std::same_as<typename T::role, role::scorer> &&
+    requires(Value t, score_sums<T::sums> acc, float query, cells<T::summary::rows> c) {
+  requires T::sums >= 1;
+  { t.term(acc, query, c) } -> std::same_as<score_sums<T::sums>>;
+  { t.finish(acc) } -> std::same_as<float>;
+};
+
+/// Says how well a query matches a summary; the highest score is best.
+template <class T, class Value = const T>
+concept scorer = one_sum_scorer<T, Value> || several_sums_scorer<T, Value>;
+
+/// Sums of a scorer.
+template <class T>
+ZOOMR_HD constexpr index_t sums_of() {
+  if constexpr (several_sums_scorer<T>) return T::sums;
+  return 1;
+}
+
+/// A scorer that reads what this summarizer makes.
+template <class Scorer, class Summarizer>
+concept scorer_for =
+    scorer<Scorer> && summarizer<Summarizer> && std::same_as<typename Scorer::summary, typename Summarizer::summary>;
+
+/// How the numbers of several query heads become one.
+enum class pool : std::uint8_t { mean, max };
+
+/// Turns the scores of some heads into votes, shared by everyone in `per`.
+///
+/// scores [heads, segments] in logits times sqrt(head_dim); tokens [segments] attendable details;
+/// votes [segments] (not_eligible: leave alone); order [segments] working memory.
+template <class T, class Value = const T>
+concept aggregator = component<T> && std::same_as<typename T::role, role::aggregator> &&
+    requires(Value t, view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
+             view<index_t> order) {
+  { t.per } -> std::convertible_to<scope>;
+  { T::least } -> std::convertible_to<votes_t>;  // below this a segment is not wanted
+  { T::counts } -> std::convertible_to<bool>;    // votes add up over heads and layers
+  { t.add(scores, tokens, head_dim, votes, order) } -> std::same_as<void>;
+};
+
+/// Takes segments, best first. `tokens` [segments] counts what of each can be attended; `room_used` is what
+/// is attended already, zones and summaries; `least` is the smallest number of votes that counts; `position` and
+/// `sequence` are the asking token's; `work` is the selector's own memory, or nullptr.
+struct selection_input {
+  view<const index_t> tokens;
+  index_t room_used = 0;
+  votes_t least = 0;
+  index_t position = 0;
+  index_t sequence = 0;
+  std::byte* work = nullptr;
+};
+
+/// Optional:
+///   constexpr byte_count work_bytes(index_t segments) const   working memory for that many segments; without it, none.
+///       It is allocated with the cache, aligned to 64 bytes, and counted in `kv_cache::bytes`; nothing of it is kept
+///       from one choice to the next. Host only: on a device a selector is a walk with limits (`limited_selector`).
+///   constexpr index_t most_segments() const                   most segments that it takes; without it, all
+///   static constexpr bool needs_counts                        true if votes must add up
+///   constexpr const char* problem_with(const Zones&) const    what cannot work with these zones
+template <class T, class Value = const T>
+concept selector = component<T> && std::same_as<typename T::role, role::selector> &&
+    requires(Value t, best_first& order, const selection_input input, selection_row row) {
+  { t.choose(order, input, row) } -> std::same_as<void>;
+};
+
+/// Bytes that a selector works in.
+template <class T>
+constexpr byte_count work_bytes_of(const T& select, index_t segments) {
+  if constexpr (requires { select.work_bytes(segments); }) return select.work_bytes(segments);
+  return 0;
+}
+
+/// Decides from counts and classes alone when the selection is made again.
+template <class T, class Value = const T>
+concept refresh_rule = component<T> && std::same_as<typename T::role, role::refresh> &&
+    requires(Value t, token_event event) {
+  { t.due(event) } -> std::same_as<refresh_action>;
+  { t.second_pass } -> std::convertible_to<bool>;  // one selection for all layers: pass the token once more
+  { T::each_token } -> std::convertible_to<bool>;  // a choice serves its own token only
+  { t.drift() } -> std::convertible_to<float>;     // cosine below which choose_if_drifted chooses; -2: unused
+};
+
+}  // namespace v0
+}  // namespace zoomr

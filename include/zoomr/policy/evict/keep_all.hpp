@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Nothing is evicted.
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keeps each token.
+struct keep_all {
+  using role = role::evictor;
+  static constexpr const char* name = "keep_all";
+  static constexpr bool observes = false;
+
+  ZOOMR_HD constexpr index_t kept(index_t tokens) const { return tokens; }
+  friend constexpr bool operator==(const keep_all&, const keep_all&) = default;
+};
+
+static_assert(evictor<keep_all>);
+
+}  // namespace v0
+}  // namespace zoomr

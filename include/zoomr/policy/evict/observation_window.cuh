@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Device twin of observation_window.hpp.
+#pragma once
+
+#include <zoomr/policy/evict/observation_window.hpp>
+#include <zoomr/policy/evict/rating.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Thread t rates the tokens t, t + threads, ...
+/// @cost  reads what `pooling` tokens have received for each token and query head
+__device__ inline void rate(const observation_window& by, const kv_lane_attention& seen, view<float> importance,
+                            block_threads& block) {
+  for (index_t t = block.thread(); t < seen.scored; t += block.size()) {
+    importance[t] = seen.pooled(t, by.pooling, by.mean_of_group);
+  }
+}
+
+static_assert(device_observer<observation_window>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. What an evictor must offer for a device: its rating, by a block, and if it updates importance itself, that. Each
+// evictor's device twin are overloads of `rate` and `update_importance`, found by the evictor's namespace.
+#pragma once
+
+#include <zoomr/core/block.cuh>
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// An observer that can rate on a device: `rate(evictor, seen, importance, block)`, a `__device__` function beside it.
+/// All threads of the block call it; it writes the importance of the scored tokens [scored] with the same bits as the
+/// host's `rate`, and may use collectives of the block. `seen` and `importance` lie in global memory.
+template <class T>
+concept device_observer = observer<T> &&
+    requires(const T& evict, const kv_lane_attention& seen, view<float> importance, block_threads& block) {
+  rate(evict, seen, importance, block);
+};
+
+/// An importance_updater that can do that on a device: `update_importance(evictor, observed, received, block)`, a
+/// `__device__` function beside it. All threads of the block call it, and nothing after it before their next barrier.
+template <class T>
+concept device_importance_updater = importance_updater<T> && device_observer<T> &&
+    requires(const T& evict, const observed_query& observed, view<float> received, block_threads& block) {
+  update_importance(evict, observed, received, block);
+};
+
+}  // namespace v0
+}  // namespace zoomr

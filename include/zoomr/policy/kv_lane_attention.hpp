@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. What an evictor is shown of one KV lane when tokens must be evicted, and of a query if it updates importance
+// itself.
+#pragma once
+
+#include <zoomr/core/view.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The tokens that a KV lane holds, in ascending order, and what the observed queries made of them. The first `scored`
+/// compete for the room that there is; the others are kept in any case.
+struct kv_lane_attention {
+  view<const float, 2> received;  // [group, tokens]  attention probability, summed over the observed queries, or
+                                  // what an evictor that updates importance itself has made of them
+  view<float, 2> keys;            // [tokens, head_dim]  rotated, a copy to work in; empty unless the evictor reads keys
+  index_t scored = 0;
+  index_t queries = 0;  // that were observed
+
+  ZOOMR_HD index_t tokens() const { return received.extent(1); }
+
+  /// What token `t` has received: for each query head the largest within `width` scored tokens around it, then over the
+  /// group their sum (as good as the mean) or the largest.
+  /// @pre  t < scored
+  ZOOMR_HD float pooled(index_t t, index_t width, bool sum_of_group) const {
+    const index_t half = width / 2;
+    const index_t first = t < half ? 0 : t - half;
+    const index_t last = scored - 1 - t < half ? scored - 1 : t + half;
+    float all = 0.0f;
+    for (index_t head = 0; head < received.extent(0); ++head) {
+      float most = received(head, t);
+      for (index_t u = first; u <= last; ++u) {
+        const float other = received(head, u);
+        most = most < other ? other : most;
+      }
+      all = sum_of_group || head == 0 ? all + most : all < most ? most : all;
+    }
+    return all;
+  }
+};
+
+/// One query of one head, the queries that the other heads of its KV head ask at the same token, and the tokens of the
+/// KV lane that they can see, their own the last.
+struct observed_query {
+  view<const float> query;          // [head_dim]  rotated: group[head]
+  view<const float, 2> keys;        // [tokens, head_dim]  rotated
+  index_t position = 0;             // of the query
+  index_t pinned = 0;               // the first so many tokens are never evicted
+  view<float> work;                 // [tokens]
+  view<const float, 2> group = {};  // [query heads of the KV head, head_dim]  rotated
+  index_t head = 0;                 // of the group, whose query this is
+  index_t earlier = 0;              // tokens before the first of the queries that are observed together
+};
+
+}  // namespace v0
+}  // namespace zoomr

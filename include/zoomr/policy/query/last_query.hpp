@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. The token's own query asks.
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The query of the token that is being decoded.
+struct last_query {
+  using role = role::query_source;
+  static constexpr const char* name = "last_query";
+  static constexpr bool sums = false;
+
+  ZOOMR_HD constexpr float query(float query, float, index_t) const { return query; }
+  friend constexpr bool operator==(const last_query&, const last_query&) = default;
+};
+
+static_assert(query_source<last_query>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. The sentence that is being written asks.
+#pragma once
+
+#include <zoomr/math/functions.hpp>
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The mean of the queries of the open segment so far, this token's included; of its first token, that one.
+/// Only generated tokens count.
+/// @source  SentenceKV, arXiv:2504.00970: as published
+struct running_mean {
+  using role = role::query_source;
+  static constexpr const char* name = "running_mean";
+  static constexpr bool sums = true;
+
+  /// One dimension: the sum over the open segment, and how many queries are in it.
+  ZOOMR_HD constexpr float query(float, float sum, index_t count) const {
+    return quotient(sum, static_cast<float>(count));
+  }
+  friend constexpr bool operator==(const running_mean&, const running_mean&) = default;
+};
+
+static_assert(query_source<running_mean>);
+
+}  // namespace v0
+}  // namespace zoomr

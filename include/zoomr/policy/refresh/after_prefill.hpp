@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Never.
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keeps the choice that is made at the end of the prompt.
+struct after_prefill {
+  using role = role::refresh;
+  static constexpr const char* name = "after_prefill";
+  static constexpr bool each_token = false;
+  static constexpr bool second_pass = false;
+
+  ZOOMR_HD constexpr refresh_action due(const token_event&) const { return refresh_action::keep; }
+  ZOOMR_HD constexpr float drift() const { return -2.0f; }
+  friend constexpr bool operator==(const after_prefill&, const after_prefill&) = default;
+};
+
+static_assert(refresh_rule<after_prefill>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. At the ends of sentences.
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Chooses anew at each delimiter, and at the latest after `at_most` tokens.
+///
+/// A choice for all layers is known only after the delimiter's whole pass: it serves the following tokens
+/// (stale), or with `second_pass` the delimiter is passed once more under it.
+/// @source  ZoomR, arXiv:2604.10898: which of the two is meant, the paper leaves open. Differs: `at_most` is ours
+struct boundaries {
+  using role = role::refresh;
+  static constexpr const char* name = "boundaries";
+  static constexpr bool reads_classes = true;
+  static constexpr bool each_token = false;
+
+  bool second_pass = false;
+  index_t at_most = unlimited;  // tokens
+
+  ZOOMR_HD constexpr refresh_action due(const token_event& event) const {
+    const bool now = has(event.classes, token_class::delimiter) || event.since_choice >= at_most;
+    return now ? refresh_action::choose : refresh_action::keep;
+  }
+  ZOOMR_HD constexpr float drift() const { return -2.0f; }
+  constexpr const char* problem() const { return at_most < 1 ? "boundaries: at_most must be at least 1" : nullptr; }
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("second_pass", self.second_pass);
+    visit("at_most", self.at_most);
+  }
+  friend constexpr bool operator==(const boundaries&, const boundaries&) = default;
+};
+
+static_assert(refresh_rule<boundaries>);
+
+}  // namespace v0
+}  // namespace zoomr

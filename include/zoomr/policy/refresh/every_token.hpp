@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. At every token.
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Chooses anew at each token. A choice for one layer or less serves its own token; one for all layers serves
+/// the next token, or with `second_pass` its own, which is then passed twice.
+///
+/// With `everything_until` > 0, everything kept is attended while the open segment has at most so many tokens; at a
+/// delimiter it counts as empty, since the next one begins behind it.
+/// @source  SentenceKV, arXiv:2504.00970; everything_until = 1 in its released code: the delimiter's own pass and that
+///          of the token after it
+struct every_token {
+  using role = role::refresh;
+  static constexpr const char* name = "every_token";
+  static constexpr bool each_token = true;
+
+  bool second_pass = false;
+  index_t everything_until = 0;  // tokens; 0: off
+
+  ZOOMR_HD constexpr refresh_action due(const token_event& event) const {
+    const index_t open = has(event.classes, token_class::delimiter) ? 0 : event.open_tokens;
+    const bool all = everything_until > 0 && open <= everything_until;
+    return all ? refresh_action::everything : refresh_action::choose;
+  }
+  ZOOMR_HD constexpr float drift() const { return -2.0f; }
+  constexpr const char* problem() const {
+    return everything_until < 0 ? "every_token: everything_until cannot be negative" : nullptr;
+  }
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("second_pass", self.second_pass);
+    visit("everything_until", self.everything_until);
+  }
+  friend constexpr bool operator==(const every_token&, const every_token&) = default;
+};
+
+static_assert(refresh_rule<every_token>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. When the query has turned away.
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Chooses anew when the asking query has turned away from that of the last choice: when their cosine falls
+/// below `cosine`. The queries of all heads that share a row of the selection are taken as one vector; one
+/// selection for all layers serves the following tokens. Drafts are one token long.
+/// @source  zoomr
+struct on_drift {
+  using role = role::refresh;
+  static constexpr const char* name = "on_drift";
+  static constexpr bool each_token = false;
+  static constexpr bool second_pass = false;
+
+  float cosine = 0.8f;
+
+  ZOOMR_HD constexpr refresh_action due(const token_event&) const { return refresh_action::choose_if_drifted; }
+  ZOOMR_HD constexpr float drift() const { return cosine; }
+  constexpr const char* problem() const {
+    return !(cosine >= -1.0f && cosine <= 1.0f) ? "on_drift: cosine must lie in [-1, 1]" : nullptr;
+  }
+  static constexpr void each_field(auto& self, auto visit) { visit("cosine", self.cosine); }
+  friend constexpr bool operator==(const on_drift&, const on_drift&) = default;
+};
+
+static_assert(refresh_rule<on_drift>);
+
+}  // namespace v0
+}  // namespace zoomr

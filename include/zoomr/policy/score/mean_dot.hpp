@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Query times mean key.
+#pragma once
+
+#include <zoomr/math/functions.hpp>
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// q . mean key: the mean of the logits, times sqrt(head_dim).
+/// @cost  1 fma for each dimension
+struct mean_dot {
+  using role = role::scorer;
+  static constexpr const char* name = "mean_dot";
+  using summary = summary::mean;
+
+  ZOOMR_HD float term(float acc, float query, const cells<1>& mean) const { return fused(query, mean.row[0], acc); }
+  friend constexpr bool operator==(const mean_dot&, const mean_dot&) = default;
+};
+
+static_assert(scorer<mean_dot>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. No segments: everything lies in one open stretch (for policies that only have zones).
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Never closes a segment.
+struct unsegmented {
+  using role = role::segmenter;
+  static constexpr const char* name = "unsegmented";
+  struct state {
+    friend constexpr bool operator==(const state&, const state&) = default;
+  };
+
+  static constexpr index_t longest = unlimited;
+
+  ZOOMR_HD constexpr void feed(state&, token_class, index_t, closings&) const {}
+  ZOOMR_HD constexpr void end_of_prompt(state&, index_t, closings&) const {}
+  ZOOMR_HD constexpr index_t open_begin(const state&) const { return 0; }
+  friend constexpr bool operator==(const unsegmented&, const unsegmented&) = default;
+};
+
+static_assert(segmenter<unsegmented>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Device twin of what the host's chooser does before and after scoring (cache/host/chooser.hpp): counts what can be
+// attended of each segment, then takes the best of them with any selector that is a walk with limits.
+#pragma once
+
+#include <zoomr/math/best.cuh>
+#include <zoomr/policy/slot_map.hpp>
+#include <zoomr/policy/take_best.hpp>
+#include <zoomr/policy/zones.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// One row of a selection that is to be made, of what, and where it goes.
+struct row_to_choose {
+  bool due = false;                       // false: there is nothing to do
+  view<const segment> segments;           // [segments]
+  zone_bounds zone;                       // of the asking token
+  slot_map slots;                         // of the KV lane whose tokens count
+  view<const votes_t> votes;              // [segments]
+  votes_t least = 0;                      // below it a segment is not wanted
+  votes_t least_attended = not_eligible;  // below it the summary of an eligible segment is not attended either
+  view<index_t> tokens;                   // [segments]  working memory
+  view<level> levels;                     // [segments]  out
+  selection_row* made = nullptr;          // out: `levels` and the cut
+};
+
+/// The least votes with which the summary of an eligible segment is attended.
+template <class Aggregator>
+ZOOMR_HD constexpr votes_t least_attended(summaries_attended which) {
+  if (which == summaries_attended::all) return not_eligible;
+  return Aggregator::counts ? 1 : Aggregator::least;  // some vote, some mass
+}
+
+/// Counts what each segment has left between the zones: visit(id, tokens) on one thread for each segment.
+///
+/// Segment `id` is visited by thread `id % threads`. All threads call it.
+/// @return  the tokens attended whatever is chosen, zones and summaries, to all threads
+/// @cost    O(segments / threads), or times O(log kept) where a KV lane has been compacted; 1 barrier
+template <class Visit>
+__device__ index_t count_left(block_threads& block, view<const segment> segments, zone_bounds zone,
+                              const slot_map& slots, Visit visit) {
+  index_t of_summaries = 0;
+  for (index_t id = block.thread(); id < segments.size(); id += block.size()) {
+    const segment s = segments[id];
+    visit(id, between_zones(s.begin, s.split, zone, slots).size());
+    of_summaries += between_zones(s.split, s.end, zone, slots).size();
+  }
+  return zone.tokens(slots) + block.sum(of_summaries);
+}
+
+/// Begins a choice: writes what each segment has left, and the votes that scoring adds to.
+/// @param tokens   [segments]  out
+/// @param votes  [segments]  out: 0, or `not_eligible` where nothing is left
+/// @return         as `count_left`
+__device__ inline index_t begin_choice(block_threads& block, view<const segment> segments, zone_bounds zone,
+                                       const slot_map& slots, view<index_t> tokens, view<votes_t> votes) {
+  return count_left(block, segments, zone, slots, [&](index_t id, index_t left) {
+    tokens[id] = left;
+    votes[id] = left > 0 ? 0 : not_eligible;
+  });
+}
+
+/// The segments of a row as a walk sees them.
+struct segments_to_choose {
+  view<const votes_t> votes;
+  view<const index_t> left;
+  __device__ index_t size() const { return votes.size(); }
+  __device__ votes_t key(index_t id) const { return votes[id]; }
+  __device__ index_t tokens(index_t id) const { return left[id]; }
+};
+
+/// Makes one row from its votes. All `Threads` threads of a block call it; thread `id % Threads` alone reads what
+/// belongs to segment `id`, and writes its level. The block sees levels and cut after its next barrier.
+template <index_t Threads, limited_selector Selector>
+__device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch, const Selector& select,
+                           const row_to_choose& row) {
+  if (block.thread() == 0) *row.made = {row.levels};
+  index_t room_used = 0;
+  if (select.limits(0).room < unlimited) {  // each thread reads only what it writes itself: no barrier is needed
+    room_used =
+        count_left(block, row.segments, row.zone, row.slots, [&](index_t id, index_t left) { row.tokens[id] = left; });
+  }
+  const segments_to_choose items{row.votes, row.tokens};
+  best_walk<Threads, segments_to_choose> walk(block, scratch, items, select.limits(room_used), row.least);
+  walk.each([&](index_t id, index_t part) {
+    if (id >= row.levels.size()) return;
+    const bool unwanted = row.votes[id] != not_eligible && row.votes[id] < row.least_attended;
+    row.levels[id] = part > 0 ? level::details : unwanted ? level::dropped : level::summary;
+    if (part == 0 || part == unlimited) return;
+    row.made->cut_segment = id;
+    row.made->cut_tokens = part;
+  });
+}
+
+inline constexpr index_t choose_threads = 256;
+
+/// @see launch_choose
+template <class Selector, class Rows>
+__global__ void __launch_bounds__(choose_threads) choose_kernel(Selector select, Rows rows) {
+  __shared__ block_scratch scratch;
+  __shared__ best_scratch<choose_threads> walk_scratch;
+  const row_to_choose row = rows.at(static_cast<index_t>(blockIdx.x));
+  if (!row.due) return;
+  block_threads block(scratch);
+  choose_row(block, walk_scratch, select, row);
+}
+
+/// Makes `count` rows of a selection, each in a block of its own: the same levels and cuts as the host's.
+///
+/// @param rows  a kernel argument; `rows.at(i)` gives, on the device, the i-th `row_to_choose`
+/// @throws error(device) if the kernel cannot be started
+/// @cost   as `best_walk` and `count_left`; up to 65,536 segments
+template <limited_selector Selector, class Rows>
+void launch_choose(const Selector& select, const Rows& rows, index_t count, stream on) {
+  if (count == 0) return;
+  launch({dim3(static_cast<unsigned>(count)), dim3(choose_threads)}, on, &choose_kernel<Selector, Rows>, select, rows);
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Summaries on the device, dimension by dimension; and what a summarizer that needs all keys at once is asked.
+#pragma once
+
+#include <zoomr/core/block.cuh>
+#include <zoomr/policy/summarize/stored_as.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+inline constexpr index_t summarize_threads = 128;
+
+/// Shared memory of a summarizer that needs some: a specialisation beside its `make_summary`.
+template <class Summarizer>
+struct summary_scratch {};
+template <class Number, class Made>
+struct summary_scratch<stored_summaries<Number, Made>> : summary_scratch<Made> {};
+
+/// The summary of one cue in one lane, by a whole block, with the host's bits.
+/// @param cue   `count()` tokens, `key(t, d)` the key of the t-th in ascending order, times its scale
+/// @param keep  keep(d, row, value) takes each number once, from any thread
+template <dimension_summarizer Summarizer, class Cue, class Keep>
+__device__ void make_summary(const Summarizer& summarize, const Cue& cue, index_t head_dim, block_threads& block,
+                             summary_scratch<Summarizer>&, Keep keep) {
+  for (index_t d = block.thread(); d < head_dim; d += block.size()) {
+    auto c = summarize.open();
+    for (index_t t = 0; t < cue.count(); ++t) summarize.fold(c, cue.key(t, d));
+    summarize.close(c, cue.count());
+    for (index_t r = 0; r < Summarizer::summary::rows; ++r) keep(d, r, c.row[r]);
+  }
+}
+
+namespace detail {
+struct any_cue {
+  __device__ index_t count() const;
+  __device__ float key(index_t t, index_t d) const;
+};
+struct any_keep {
+  __device__ void operator()(index_t d, index_t row, float value) const;
+};
+}  // namespace detail
+
+/// A summarizer that works on a device: dimension by dimension, or by an overload of `make_summary` in its namespace.
+/// Limits that its shared memory sets are `most_tokens` and `most_dims` of its `summary_scratch`.
+template <class T>
+concept device_summarizer = summarizer<T> &&
+    requires(const T& summarize, const detail::any_cue& cue, block_threads& block, summary_scratch<T>& scratch,
+             detail::any_keep keep) {
+  make_summary(summarize, cue, index_t{}, block, scratch, keep);
+};
+
+/// Whether its shared memory holds cues of so many tokens, of keys of so many dimensions.
+template <device_summarizer T>
+constexpr bool fits_scratch(index_t tokens, index_t dims) {
+  using scratch = summary_scratch<T>;
+  bool fits = true;
+  if constexpr (requires { scratch::most_tokens; }) fits = tokens <= scratch::most_tokens;
+  if constexpr (requires { scratch::most_dims; }) fits = fits && dims <= scratch::most_dims;
+  return fits;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// L3. What is attended without being chosen. The zones are [0, front) and [back, end); segments are clipped
+// to what lies between, so nothing is ever counted twice.
+#pragma once
+
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Which summaries are attended beside the chosen segments.
+enum class summaries_attended : std::uint8_t { all, candidates };
+
+/// Sinks, prompt, open segment, window, and how summaries and first layers are treated.
+struct zones {
+  using role = zoomr::role::zones;
+  static constexpr const char* name = "zones";
+
+  index_t sinks = 0;    // first tokens
+  index_t recent = 1;   // last tokens, the asking one included
+  index_t align = 1;    // these begin at a multiple of so many tokens, so that there may be fewer: whole pages
+  bool prompt = false;  // the whole prompt, or let it be segments like the rest
+  index_t open = 0;     // last tokens of the open segment, at most; `unlimited`: all of it
+  summaries_attended summaries = summaries_attended::all;  // or only those with a vote or some mass
+  bool own_summary = true;                                 // the summary of a chosen segment is attended too
+  index_t dense_layers = 0;                                // first layers that attend everything
+
+  /// End of the front zone for a query at `position`.
+  ZOOMR_HD constexpr index_t front(index_t position, index_t prompt_end) const {
+    const index_t pinned = prompt && prompt_end > sinks ? prompt_end : sinks;
+    return pinned < position + 1 ? pinned : position + 1;
+  }
+
+  /// Begin of the back zone for a query at `position` whose open segment begins at `open_begin`; never before
+  /// the end of the front zone.
+  ZOOMR_HD constexpr index_t back(index_t position, index_t prompt_end, index_t open_begin) const {
+    const index_t end = position + 1;
+    index_t begin = end - (recent < end ? recent : end);
+    begin += (align - begin % align) % align;
+    const index_t of_open = end - (open < end ? open : end);
+    const index_t open_first = open_begin > of_open ? open_begin : of_open;
+    if (open_first < begin) begin = open_first;
+    const index_t least = front(position, prompt_end);
+    return begin > least ? begin : least;
+  }
+
+  constexpr const char* problem() const {
+    if (sinks < 0 || open < 0 || dense_layers < 0) return "zones: no field can be negative";
+    if (recent < 1) return "zones: recent must be at least 1, the token itself";
+    if (align < 1 || align > recent)
+      return "zones: align must lie in [1, recent], so that the token itself is attended";
+    return nullptr;
+  }
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("sinks", self.sinks);
+    visit("recent", self.recent);
+    visit("align", self.align);
+    visit("prompt", self.prompt);
+    visit("open", self.open);
+    visit("summaries", self.summaries);
+    visit("own_summary", self.own_summary);
+    visit("dense_layers", self.dense_layers);
+  }
+  friend constexpr bool operator==(const zones&, const zones&) = default;
+};
+
+static_assert(component<zones>);
+
+/// Tokens of a budget that may be taken in any case, unchosen: two thirds, rounded up; at least one.
+constexpr index_t unchosen_share(index_t budget) { return budget > 1 ? budget - budget / 3 : 1; }
+
+/// The zones of a preset under a budget of attended tokens: sinks and window as they are, if they leave a third of it
+/// to what is chosen; otherwise both are smaller in the same proportion, so that they do.
+constexpr zones within_budget(zones wanted, index_t budget) {
+  const index_t most = unchosen_share(budget);
+  const std::int64_t named = std::int64_t{wanted.sinks} + wanted.recent;
+  if (named <= most && wanted.recent >= 1) return wanted;
+  wanted.sinks = named > most ? static_cast<index_t>(wanted.sinks * std::int64_t{most} / named) : wanted.sinks;
+  wanted.recent = most - wanted.sinks;
+  if (wanted.recent < 1) wanted.recent = 1, wanted.sinks = most - 1;
+  return wanted;
+}
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <core/random.hpp>
+#include <zoomr/attention/gather.hpp>
+
+#include <cmath>    // std::exp, std::log, std::sqrt
+#include <numeric>  // std::iota
+
+namespace zoomr {
+
+namespace {
+
+/// One KV lane in shuffled pages, and queries of one group. What is in no run is NaN, so that reading it shows.
+template <class T>
+struct scene {
+  index_t head_dim;
+  index_t group;
+  index_t tokens;
+  std::vector<index_t> pages;
+  std::vector<T> memory;       // [pages][key | value][16][head_dim]
+  std::vector<float> queries;  // [group, head_dim]
+  std::vector<token_range> ranges;
+  float scale;
+
+  scene(unit::random& random, index_t dims, index_t heads, index_t count, std::vector<token_range> read)
+      : head_dim(dims),
+        group(heads),
+        tokens(count),
+        pages(unit::size(pages_for(count))),
+        memory(pages.size() * 2 * page_tokens * unit::size(dims), from_float<T>(not_a_number)),
+        queries(random.floats(unit::size(heads * dims), -3.0f, 3.0f)),
+        ranges(std::move(read)),
+        scale(1.0f / std::sqrt(static_cast<float>(dims))) {
+    std::iota(pages.begin(), pages.end(), 0);
+    for (std::size_t p = pages.size(); p > 1; --p) {
+      std::swap(pages[p - 1], pages[unit::size(random.below(static_cast<index_t>(p)))]);
+    }
+    for (const token_range& r : ranges) {
+      for (index_t slot = r.first; slot < r.last; ++slot) {
+        for (index_t d = 0; d < head_dim; ++d) {
+          kv_lane().key(slot)[d] = from_float<T>(random.uniform(-3.0f, 3.0f));
+          kv_lane().value(slot)[d] = from_float<T>(random.uniform(-1.0f, 1.0f));
+        }
+      }
+    }
+  }
+
+  paged_kv_lane<T> kv_lane() {
+    const std::int64_t half = std::int64_t{page_tokens} * head_dim;
+    return {memory.data(), 2 * half, half, head_dim, pages};
+  }
+  const float* query(index_t head) const { return queries.data() + head * head_dim; }
+};
+
+/// One attention state for each head of a group, with its memory.
+struct group_states {
+  std::vector<float> out;
+  std::vector<attention_state> states;
+
+  group_states(index_t group, index_t head_dim) : out(unit::size(group * head_dim), 0.0f), states(unit::size(group)) {
+    for (index_t head = 0; head < group; ++head) states[unit::size(head)].out = out.data() + head * head_dim;
+  }
+};
+
+template <class T>
+void gather(scene<T>& of, const std::vector<token_range>& ranges, group_states& into) {
+  gather_attend(view<const token_range>(ranges), of.kv_lane(),
+                view<const float, 2>(of.queries.data(), {of.group, of.head_dim}), of.scale,
+                view<attention_state>(into.states));
+}
+
+/// The softmax in double. Weights are off by the error of a logit, which is a sum of head_dim products of at most
+/// 9 times scale: below 2e-5 for all head_dim here; values lie in [-1, 1].
+constexpr double tolerance = 4e-5;
+
+template <class T>
+void check_softmax(scene<T>& of, group_states& made) {
+  for (index_t head = 0; head < of.group; ++head) {
+    std::vector<double> logits;
+    std::vector<index_t> slots;
+    for (const token_range& r : of.ranges) {
+      for (index_t slot = r.first; slot < r.last; ++slot) {
+        double logit = 0.0;
+        for (index_t d = 0; d < of.head_dim; ++d) {
+          logit += static_cast<double>(of.query(head)[d]) * static_cast<double>(to_float(of.kv_lane().key(slot)[d]));
+        }
+        logits.push_back(logit / std::sqrt(static_cast<double>(of.head_dim)));
+        slots.push_back(slot);
+      }
+    }
+    double sum = 0.0;
+    std::vector<double> out(unit::size(of.head_dim), 0.0);
+    for (std::size_t t = 0; t < logits.size(); ++t) {
+      sum += std::exp(logits[t]);
+      for (index_t d = 0; d < of.head_dim; ++d) {
+        out[unit::size(d)] += std::exp(logits[t]) * static_cast<double>(to_float(of.kv_lane().value(slots[t])[d]));
+      }
+    }
+    const float lse = made.states[unit::size(head)].finish(of.head_dim);
+    REQUIRE(std::fabs(static_cast<double>(lse) - std::log(sum)) < tolerance);
+    for (index_t d = 0; d < of.head_dim; ++d) {
+      const auto value = static_cast<double>(made.out[unit::size(head * of.head_dim + d)]);
+      REQUIRE(std::fabs(value - out[unit::size(d)] / sum) < tolerance);
+    }
+  }
+}
+
+std::vector<token_range> random_ranges(unit::random& random, index_t tokens) {
+  std::vector<token_range> ranges;
+  for (index_t first = random.below(20); first < tokens;) {
+    const index_t last = std::min(tokens, first + random.between(1, 45));
+    ranges.push_back({first, last});
+    first = last + random.between(1, 20);
+  }
+  if (ranges.empty()) ranges.push_back({0, 1});
+  return ranges;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing else", T, float, bfloat16) {
+  unit::random random(70);
+  for (const index_t head_dim : {8, 16, 24, 40, 64, 96, 128, 256}) {
+    for (const index_t group : {1, 2, 3, 4, 7, 8}) {
+      const index_t tokens = random.between(1, 150);
+      scene<T> of(random, head_dim, group, tokens, random_ranges(random, tokens));
+      group_states made(group, head_dim);
+      gather(of, of.ranges, made);
+      CAPTURE(head_dim);
+      CAPTURE(group);
+      CAPTURE(tokens);
+      check_softmax(of, made);
+    }
+  }
+}
+
+TEST_CASE("runs that begin and end anywhere in a page are read whole") {
+  unit::random random(71);
+  for (const token_range only : {token_range{0, 1}, token_range{15, 16}, token_range{15, 17}, token_range{16, 32},
+                                 token_range{1, 16}, token_range{0, 48}, token_range{7, 42}}) {
+    scene<float> of(random, 16, 2, 50, {only});
+    group_states made(2, 16);
+    gather(of, of.ranges, made);
+    CAPTURE(only.first);
+    CAPTURE(only.last);
+    check_softmax(of, made);
+  }
+}
+
+TEST_CASE("no run gives the empty state") {
+  unit::random random(72);
+  scene<float> of(random, 8, 2, 20, {});
+  group_states made(2, 8);
+  gather(of, {}, made);
+  CHECK(made.states[0].finish(8) == -infinity);
+  CHECK(made.out == std::vector<float>(16, 0.0f));
+}
+
+TEST_CASE("runs may come in several calls, or in several states that are merged") {
+  unit::random random(73);
+  scene<float> of(random, 24, 3, 140, {{2, 30}, {33, 34}, {40, 99}, {120, 140}});
+  const std::vector<token_range> front(of.ranges.begin(), of.ranges.begin() + 2);
+  const std::vector<token_range> back(of.ranges.begin() + 2, of.ranges.end());
+  group_states in_turn(3, 24);
+  gather(of, front, in_turn);
+  gather(of, back, in_turn);
+  check_softmax(of, in_turn);
+  group_states first(3, 24);
+  group_states second(3, 24);
+  gather(of, front, first);
+  gather(of, back, second);
+  for (std::size_t head = 0; head < 3; ++head) second.states[head].merge(first.states[head], 24);
+  check_softmax(of, second);
+}
+
+TEST_CASE("large logits do not overflow") {
+  unit::random random(74);
+  scene<float> of(random, 8, 1, 40, {{0, 40}});
+  for (float& q : of.queries) q *= 1e20f;
+  group_states made(1, 8);
+  gather(of, of.ranges, made);
+  const float lse = made.states[0].finish(8);
+  CHECK(std::isfinite(lse));
+  for (const float o : made.out) CHECK((o >= -1.0f && o <= 1.0f));
+}
+
+TEST_CASE("a key that is NaN shows, even where all other logits are -inf") {
+  unit::random random(75);
+  for (const index_t where : {0, 1, 15, 16, 17}) {
+    scene<float> of(random, 8, 1, 18, {{0, 18}});
+    of.queries = {1, 0, 0, 0, 0, 0, 0, 0};
+    for (index_t slot = 0; slot < 18; ++slot) of.kv_lane().key(slot)[0] = -infinity;
+    for (index_t slot = 0; slot < 18; ++slot) {
+      for (index_t d = 1; d < 8; ++d) of.kv_lane().key(slot)[d] = 0.0f;
+    }
+    of.kv_lane().key(where)[0] = not_a_number;
+    group_states made(1, 8);
+    gather(of, of.ranges, made);
+    CAPTURE(where);
+    CHECK(std::isnan(made.states[0].finish(8)));
+    CHECK(std::isnan(made.out[0]));
+  }
+}
+
+}  // namespace zoomr

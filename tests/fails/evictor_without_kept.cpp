@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: an evictor needs `observes` and `kept(prompt_tokens)`
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+
+struct forgetful {
+  using role = role::evictor;
+  static constexpr bool observes = false;
+  friend constexpr bool operator==(const forgetful&, const forgetful&) = default;
+};
+
+constexpr auto mine = compose(forgetful{});
+
+}  // namespace foreign

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: compose: a query source needs `sums` and `query(query, sum, count)`
+#include <zoomr/zoomr.hpp>
+
+namespace foreign {
+
+using namespace zoomr;
+
+struct undecided {
+  using role = role::query_source;
+  constexpr float query(float query, float, index_t) const { return query; }
+  friend constexpr bool operator==(const undecided&, const undecided&) = default;
+};
+
+constexpr auto mine = compose(undecided{});
+
+}  // namespace foreign

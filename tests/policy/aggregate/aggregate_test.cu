@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every aggregator on the device gives the votes of its host twin, bit for bit.
+#include <zoomr/policy/aggregate/head_mass.cuh>
+#include <zoomr/policy/aggregate/head_votes.cuh>
+#include <zoomr/policy/aggregate/pooled_mass.cuh>
+#include <zoomr/policy/aggregate/pooled_score.cuh>
+
+#include <doctest/doctest.h>
+
+#include <vector>  // std::vector
+
+#include "support/device_memory.hpp"
+#include "support/inputs.hpp"
+#include "support/mutations.hpp"
+
+namespace {
+
+using namespace zoomr;
+using zoomr::index_t;
+using zoomr_test::device_array;
+using zoomr_test::dice;
+
+template <class Aggregator>
+__global__ void aggregate_kernel(Aggregator rule, aggregation in) {
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  aggregate(rule, in, block);
+}
+
+struct inputs {
+  std::vector<float> scores;
+  std::vector<index_t> tokens;
+  std::vector<votes_t> votes;
+};
+
+// Scores of every kind; some segments have nothing left, some votes are not zero before.
+inputs made(index_t heads, index_t segments, dice& random) {
+  inputs in;
+  const float odd[] = {not_a_number, infinity, -infinity, 0.0f, -0.0f, 1e30f, -1e30f};
+  const bool ties = random.chance(30);
+  const bool peaked = random.chance(30);
+  for (index_t i = 0; i < heads * segments; ++i) {
+    float score = static_cast<float>(random.between(-4000, 4000)) / (peaked ? 10.0f : 500.0f);
+    if (ties) score = static_cast<float>(random.between(-2, 2));
+    if (random.chance(2)) score = random.one_of(odd);
+    in.scores.push_back(score);
+  }
+  const bool none = random.chance(5);
+  for (index_t id = 0; id < segments; ++id) {
+    in.tokens.push_back(random.between(1, 900));
+    in.votes.push_back(none || random.chance(15) ? not_eligible : random.chance(50) ? 0 : random.between(0, 99));
+  }
+  return in;
+}
+
+template <class Aggregator>
+bool right(Aggregator rule, index_t heads, index_t segments, index_t threads, std::uint64_t seed) {
+  dice random(seed);
+  inputs in = made(heads, segments, random);
+  device_array<float> scores(in.scores);
+  device_array<index_t> tokens(in.tokens);
+  device_array<votes_t> votes(in.votes);
+  const index_t head_dim = 64;
+  const aggregation given{view<const float, 2>(scores.data(), {heads, segments}), view<const index_t>(tokens.view()),
+                          head_dim, votes.view()};
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream{}, aggregate_kernel<Aggregator>, rule, given);
+  std::vector<index_t> order(in.tokens.size());
+  rule.add(view<const float, 2>(in.scores.data(), {heads, segments}), view<const index_t>(in.tokens), head_dim,
+           view<votes_t>(in.votes), view<index_t>(order));
+  return votes.values() == in.votes;
+}
+
+template <class Aggregator>
+void check_sizes(Aggregator rule) {
+  std::uint64_t seed = 1;
+  for (const zoomr::index_t segments : {1, 2, 31, 32, 33, 64, 65, 257, 1031}) {
+    for (const zoomr::index_t heads : {1, 4, 7}) {
+      for (const zoomr::index_t threads : {32, 128, 256}) CHECK(right(rule, heads, segments, threads, ++seed));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("votes") {
+  check_sizes(head_votes{});
+  check_sizes(head_votes{.k = 1});
+  check_sizes(head_votes{.k = 40});
+}
+TEST_CASE("mass") { check_sizes(head_mass{}); }
+TEST_CASE("pooled mass") {
+  check_sizes(pooled_mass{});
+  check_sizes(pooled_mass{.over_group = pool::mean});
+}
+TEST_CASE("pooled scores") {
+  check_sizes(pooled_score{});
+  check_sizes(pooled_score{.over_group = pool::max});
+}
+
+TEST_CASE("in any order of threads, and no barrier can be left out") {
+  const auto body = [] { return right(head_votes{}, 3, 65, 128, 7) && right(head_mass{}, 3, 65, 128, 8); };
+  zoomr_test::in_all_orders([&](const std::string&) { CHECK(body()); });
+  CHECK(zoomr_test::barriers_not_missed(body) == std::vector<std::string>{});
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <zoomr/policy/refresh/after_prefill.hpp>
+#include <zoomr/policy/refresh/boundaries.hpp>
+#include <zoomr/policy/refresh/every_token.hpp>
+#include <zoomr/policy/refresh/on_drift.hpp>
+
+#include <string>  // std::string
+
+namespace zoomr {
+using enum refresh_action;
+
+namespace {
+
+constexpr token_event word{.position = 40, .open_tokens = 5, .since_choice = 7};
+constexpr token_event stop{token_class::delimiter, 40, 5, 7};
+
+}  // namespace
+
+TEST_CASE("boundaries chooses at delimiters only") {
+  CHECK(boundaries{}.due(word) == keep);
+  CHECK(boundaries{}.due(stop) == choose);
+  CHECK(boundaries{}.due({token_class::delimiter | token_class::summary_end, 0, 1, 1}) == choose);
+  CHECK(boundaries{}.due({token_class::summary_end, 0, 1, 1}) == keep);
+  CHECK_FALSE(boundaries::each_token);
+}
+
+TEST_CASE("boundaries chooses at the latest after `at_most` tokens") {
+  CHECK(boundaries{.at_most = 8}.due(word) == keep);
+  CHECK(boundaries{.at_most = 7}.due(word) == choose);
+  CHECK(boundaries{.at_most = 6}.due(word) == choose);
+  CHECK(boundaries{.at_most = 1}.due({.since_choice = 1}) == choose);
+}
+
+TEST_CASE("every_token chooses at each token, or takes everything while the open segment is young") {
+  CHECK(every_token{}.due(word) == choose);
+  CHECK(every_token{}.due(stop) == choose);
+  CHECK(every_token{}.due({.open_tokens = 1}) == choose);
+  CHECK(every_token{.everything_until = 1}.due({.open_tokens = 1}) == everything);
+  CHECK(every_token{.everything_until = 1}.due({.open_tokens = 2}) == choose);
+  const token_event delimiter{.classes = token_class::delimiter, .open_tokens = 20};  // the open one is empty behind it
+  CHECK(every_token{.everything_until = 1}.due(delimiter) == everything);
+  CHECK(every_token{}.due(delimiter) == choose);
+  CHECK(every_token{.everything_until = 1}.problem() == nullptr);
+  CHECK(every_token{.everything_until = -1}.problem() != nullptr);
+  CHECK(every_token{.everything_until = 5}.due(word) == everything);
+  CHECK(every_token::each_token);
+}
+
+TEST_CASE("never keeps") {
+  CHECK(after_prefill{}.due(stop) == keep);
+  CHECK_FALSE(after_prefill::each_token);
+  CHECK_FALSE(after_prefill::second_pass);
+}
+
+TEST_CASE("on_drift leaves it to the queries, at each token") {
+  CHECK(on_drift{}.due(word) == choose_if_drifted);
+  CHECK(on_drift{}.due(stop) == choose_if_drifted);
+  CHECK(on_drift{.cosine = 0.5f}.drift() == 0.5f);
+  CHECK_FALSE(on_drift::each_token);
+}
+
+TEST_CASE("only on_drift has a cosine that queries can fall below") {
+  CHECK(boundaries{}.drift() < -1.0f);
+  CHECK(every_token{}.drift() < -1.0f);
+  CHECK(after_prefill{}.drift() < -1.0f);
+}
+
+TEST_CASE("each problem of a refresh rule has its sentence") {
+  CHECK(boundaries{}.problem() == nullptr);
+  CHECK(boundaries{.at_most = 0}.problem() == std::string("boundaries: at_most must be at least 1"));
+  CHECK(every_token{}.problem() == nullptr);
+  CHECK(problem_of(after_prefill{}) == nullptr);
+  for (const float cosine : {-1.0f, 0.8f, 1.0f}) CHECK(on_drift{cosine}.problem() == nullptr);
+  for (const float cosine : {-1.01f, 1.01f, std::numeric_limits<float>::quiet_NaN()}) {
+    CHECK(on_drift{cosine}.problem() == std::string("on_drift: cosine must lie in [-1, 1]"));
+  }
+}
+
+}  // namespace zoomr

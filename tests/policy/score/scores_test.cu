@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <zoomr/policy/query/last_query.hpp>
+#include <zoomr/policy/query/running_mean.hpp>
+#include <zoomr/policy/score/box_bound.hpp>
+#include <zoomr/policy/score/mean_dot.hpp>
+#include <zoomr/policy/score/scores.cuh>
+
+#include <doctest/doctest.h>
+
+#include <cstring>  // std::memcmp
+#include <vector>   // std::vector
+
+#include "support/device_memory.hpp"
+#include "support/inputs.hpp"
+#include "support/mutations.hpp"
+
+namespace {
+
+using namespace zoomr;
+using zoomr::index_t;
+using zoomr_test::device_array;
+using zoomr_test::dice;
+
+template <class Summary>
+struct listed_rows {
+  view<const asking_row<float, Summary>> rows;
+  index_t count = 0;
+  ZOOMR_HD asking_row<float, Summary> at(index_t i) const { return rows[i]; }
+};
+
+template <class T>
+std::vector<T> stored(const std::vector<float>& numbers) {
+  std::vector<T> made;
+  for (const float x : numbers) made.push_back(from_float<T>(x));
+  return made;
+}
+
+std::vector<float> floats(std::int64_t count, dice& random) {
+  std::vector<float> made(static_cast<std::size_t>(count));
+  for (float& x : made) x = static_cast<float>(random.between(-1000000, 1000000)) / 300000.0f;
+  for (std::size_t i = 0; i < made.size(); i += 97) made[i] = i % 2 == 0 ? 0.0f : -0.0f;
+  if (made.size() > 700) made[601] = not_a_number, made[602] = infinity, made[643] = -infinity;
+  return made;
+}
+
+// The order of summation as math/dot.hpp describes it, written out.
+template <class Scorer, class Summary>
+float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t head, const Summary* summary,
+              index_t head_dim) {
+  constexpr index_t rows = Scorer::summary::rows;
+  std::vector<float> partial(32, 0.0f);
+  for (index_t d = 0; d < head_dim; ++d) {
+    cells<rows> c;
+    for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
+    float& sum = partial[static_cast<std::size_t>(d % 32)];
+    sum = scorer.term(sum, asked[head * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(d)], c);
+  }
+  for (std::size_t half = 16; half > 0; half /= 2) {
+    for (std::size_t l = 0; l < half; ++l) partial[l] += partial[l + half];
+  }
+  return partial[0];
+}
+
+bool same_bits(float a, float b) { return (a != a && b != b) || std::memcmp(&a, &b, sizeof a) == 0; }
+
+// False if a score differs.
+template <index_t Group, class Summary = float, class QuerySource, class Scorer>
+bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t head_dim, index_t segments, index_t blocks) {
+  constexpr index_t rows = Scorer::summary::rows;
+  dice random(static_cast<std::uint64_t>(heads * 1000 + segments));
+  const std::int64_t numbers = std::int64_t{heads} * head_dim;
+  device_array<float> queries(floats(2 * numbers, random));
+  device_array<float> sums(floats(2 * numbers, random));
+  device_array<Summary> summaries(stored<Summary>(floats(2 * std::int64_t{segments} * head_dim * rows, random)));
+  device_array<float> scores(2 * std::int64_t{heads} * segments, 77.0f);
+  std::vector<asking_row<float, Summary>> made;
+  for (index_t r = 0; r < 2; ++r) {
+    made.push_back({view<const float, 2>(queries.data() + r * numbers, {heads, head_dim}),
+                    view<const float, 2>(sums.data() + r * numbers, {heads, head_dim}), 3 + r,
+                    summaries.data() + std::int64_t{r} * segments * head_dim * rows, segments,
+                    view<float, 2>(scores.data() + std::int64_t{r} * heads * segments, {heads, segments})});
+  }
+  device_array<asking_row<float, Summary>> listed(made);
+  score_segments<Group>(query_source, scorer, head_dim, listed_rows<Summary>{listed.view(), 2}, blocks,
+                        zoomr::stream{});
+  const auto got = scores.values();
+  const auto held = summaries.values();
+  const auto own = queries.values();
+  const auto summed = sums.values();
+  for (index_t r = 0; r < 2; ++r) {
+    std::vector<float> asked;
+    for (std::int64_t i = 0; i < numbers; ++i) {
+      const auto at = static_cast<std::size_t>(r * numbers + i);
+      asked.push_back(query_source.query(own[at], QuerySource::sums ? summed[at] : 0.0f, 3 + r));
+    }
+    for (index_t h = 0; h < heads; ++h) {
+      for (index_t s = 0; s < segments; ++s) {
+        const Summary* summary = held.data() + (std::int64_t{r} * segments + s) * head_dim * rows;
+        const float expected = by_hand(scorer, asked, static_cast<std::size_t>(h), summary, head_dim);
+        if (!same_bits(got[static_cast<std::size_t>((r * heads + h) * segments + s)], expected)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+template <index_t Group, class Summary = float, class QuerySource, class Scorer>
+void check(QuerySource query_source, Scorer scorer, index_t heads, index_t head_dim, index_t segments, index_t blocks) {
+  INFO("heads ", heads, ", head_dim ", head_dim, ", segments ", segments, ", blocks ", blocks);
+  CHECK(right<Group, Summary>(query_source, scorer, heads, head_dim, segments, blocks));
+}
+
+}  // namespace
+
+TEST_CASE("scores have the bits of the contract's order, for each number of heads, dimensions and segments") {
+  for (const zoomr::index_t segments : {0, 1, 2, 7, 31, 32, 33, 130}) {
+    check<1>(last_query{}, mean_dot{}, 1, 64, segments, 1);
+    check<2>(last_query{}, box_bound{}, 2, 8, segments, 2);
+    check<4>(running_mean{}, mean_dot{}, 3, 96, segments, 1);
+    check<4>(last_query{}, mean_dot{}, 4, 128, segments, 3);
+    check<8>(running_mean{}, box_bound{}, 8, 40, segments, 2);
+    check<16>(last_query{}, mean_dot{}, 16, 256, segments, 1);
+    check<4, bfloat16>(running_mean{}, mean_dot{}, 4, 128, segments, 2);
+    check<4, float16>(last_query{}, box_bound{}, 3, 96, segments, 1);
+    check<32>(last_query{}, mean_dot{}, 29, 72, segments, 2);
+  }
+}
+
+TEST_CASE("a row that is too wide is refused") {
+  device_array<asking_row<float>> none(std::vector<asking_row<float>>(1));
+  const listed_rows<float> rows{none.view(), 1};
+  CHECK_THROWS_AS(score_segments<32>(last_query{}, mean_dot{}, 256, rows, 1, zoomr::stream{}), precondition_error);
+  CHECK_THROWS_AS(score_segments<4>(last_query{}, mean_dot{}, 64, rows, 0, zoomr::stream{}), precondition_error);
+}
+
+TEST_CASE("in any order of threads, and no barrier can be left out") {
+  const auto body = [] { return right<4>(running_mean{}, box_bound{}, 4, 96, 33, 2); };
+  zoomr_test::in_all_orders([&](const std::string&) { CHECK(body()); });
+  CHECK(zoomr_test::barriers_not_missed(body) == std::vector<std::string>{});
+}
