@@ -28,9 +28,8 @@ class device_scene {
         lse_(std::int64_t{batch} * model_.heads),
         cache_(model_, policy, limits_, memory_.data(), the_stream(), splits_, tiered ? details_.data() : nullptr) {
     for (index_t s = 0; s < batch; ++s) sequences_.push_back(cache_.open());
-    write_prompt();
-    while (position_ < says_.timed_from) write_token();
-    wait();
+    while (position_ < says_.prompt) write(std::min(says_.prompt, position_ + device_inputs::chunk));
+    while (position_ < says_.timed_from) write(position_ + 1);
   }
 
   /// The next token of each sequence.
@@ -84,30 +83,20 @@ class device_scene {
     return items_;
   }
 
-  void write_prompt() {
-    while (position_ < says_.prompt) {
-      const index_t last = std::min(says_.prompt, position_ + device_inputs::chunk);
-      inputs_.fill(position_, last);
-      auto step = cache_.begin(items(position_, last, last == says_.prompt));
-      step.start(the_stream());
-      for (index_t layer = 0; layer < model_.layers; ++layer) {
-        append(step, layer);
-        if (last == says_.prompt) step.observe(layer, view<const bfloat16, 3>(inputs_.queries()), the_stream());
-      }
-      step.commit(accepted(last - position_), the_stream());
-      wait();
-      position_ = last;
-    }
-  }
-
-  // A token whose attention nobody asks for: it makes no choice, and leaves nothing but its keys and values.
-  void write_token() {
-    inputs_.fill(position_, position_ + 1);
-    auto step = cache_.begin(items(position_, position_ + 1, false));
+  // The tokens before `last`, whose attention nobody asks for: but for the end of the prompt they make no choice, and
+  // leave nothing but their keys and values.
+  void write(index_t last) {
+    const bool ends_prompt = last == says_.prompt;
+    inputs_.fill(position_, last);
+    auto step = cache_.begin(items(position_, last, ends_prompt));
     step.start(the_stream());
-    for (index_t layer = 0; layer < model_.layers; ++layer) append(step, layer);
+    for (index_t layer = 0; layer < model_.layers; ++layer) {
+      append(step, layer);
+      if (ends_prompt) step.observe(layer, view<const bfloat16, 3>(inputs_.queries()), the_stream());
+    }
+    step.commit(accepted(last - position_), the_stream());
     wait();
-    commit(step);
+    position_ = last;
   }
 
   text says_;
