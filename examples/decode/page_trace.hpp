@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which pages of details are read, pass by pass, and what each choice found best: what bench/tier_hits.cpp and
-// bench/tier_ahead.cpp replay.
+// Which pages of details are read, pass by pass, and what each choice found best: what bench/analysis/tier_hits.cpp and
+// bench/analysis/tier_ahead.cpp replay.
 #pragma once
 
 #include <zoomr/cache/host/chooser.hpp>

@@ -5,7 +5,7 @@
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
-#include "device/decoder.hpp"
+#include "../device_engine/decoder.hpp"
 #include "input_error.hpp"
 #include "numbers.hpp"
 #include "report.hpp"

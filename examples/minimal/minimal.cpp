@@ -94,7 +94,7 @@ void print(const vocabulary& words, std::size_t given, const outcome& full, cons
 int main(int count, char** arguments) {
   try {
     require(count <= 2, "usage: zoomr-minimal [DIRECTORY OF A CHECKPOINT]");
-    const std::string directory = count == 2 ? arguments[1] : "examples/decode/ledger/checkpoints/indexed";
+    const std::string directory = count == 2 ? arguments[1] : "examples/studies/ledger/checkpoints/indexed";
     const vocabulary words = read_vocabulary(directory + "/tokenizer.json");
     const model net = read_model(directory, static_cast<index_t>(words.words.size()));
     const std::vector<token_id> prompt = make_prompt(words);

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "device/session.cuh"
 #include "ledger/task.hpp"
 #include "sampler.hpp"
+#include "session.cuh"
 #include "session.hpp"
 #include "support/tolerance.hpp"
 #include "token_classes.hpp"

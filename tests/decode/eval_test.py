@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program zoomr-eval: what it measures must not get worse, what it prints, what it refuses, how it goes on.
 
-    python3 eval_test.py PROGRAM EXAMPLES RESULTS
+    python3 eval_test.py PROGRAM STUDIES RESULTS
 """
 import csv
 import json
@@ -11,9 +11,9 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, EXAMPLES, RESULTS = sys.argv[1:4]
-INDEXED = os.path.join(EXAMPLES, "ledger", "checkpoints", "indexed")
-BYTES = os.path.join(EXAMPLES, "bytes", "checkpoint")
+PROGRAM, STUDIES, RESULTS = sys.argv[1:4]
+INDEXED = os.path.join(STUDIES, "ledger", "checkpoints", "indexed")
+BYTES = os.path.join(STUDIES, "bytes", "checkpoint")
 
 
 def started(*arguments):

@@ -2,7 +2,7 @@
 """What strangers' files may cost, and what numbers, folders and prompts of a command line may be: each refusal is one
 sentence on standard error and exit code 2.
 
-    python3 limits_test.py ZOOMR_DECODE ZOOMR_EVAL FIXTURES EXAMPLES
+    python3 limits_test.py ZOOMR_DECODE ZOOMR_EVAL FIXTURES STUDIES
 """
 import json
 import os
@@ -13,10 +13,10 @@ import sys
 import tempfile
 import unittest
 
-DECODE, EVAL, FIXTURES, EXAMPLES = sys.argv[1:5]
+DECODE, EVAL, FIXTURES, STUDIES = sys.argv[1:5]
 LLAMA = os.path.join(FIXTURES, "llama")
-INDEXED = os.path.join(EXAMPLES, "ledger", "checkpoints", "indexed")
-BYTES = os.path.join(EXAMPLES, "bytes", "checkpoint")
+INDEXED = os.path.join(STUDIES, "ledger", "checkpoints", "indexed")
+BYTES = os.path.join(STUDIES, "bytes", "checkpoint")
 PROMPT = ("--model", LLAMA, "--prompt", "= ;")
 BOUNDED = 512 << 20  # bytes of address space beyond what the program needs for an ordinary text
 

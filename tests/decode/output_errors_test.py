@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the programs write is whole, or they say that it is not: one sentence on standard error and exit code 2.
 
-    python3 output_errors_test.py ZOOMR_DECODE ZOOMR_EVAL FAILING_DISK FIXTURES EXAMPLES
+    python3 output_errors_test.py ZOOMR_DECODE ZOOMR_EVAL FAILING_DISK FIXTURES STUDIES
 """
 import json
 import os
@@ -13,10 +13,10 @@ import sys
 import tempfile
 import unittest
 
-DECODE, EVAL, FAILING_DISK, FIXTURES, EXAMPLES = sys.argv[1:6]
+DECODE, EVAL, FAILING_DISK, FIXTURES, STUDIES = sys.argv[1:6]
 LLAMA = os.path.join(FIXTURES, "llama")
-INDEXED = os.path.join(EXAMPLES, "ledger", "checkpoints", "indexed")
-BYTES = os.path.join(EXAMPLES, "bytes", "checkpoint")
+INDEXED = os.path.join(STUDIES, "ledger", "checkpoints", "indexed")
+BYTES = os.path.join(STUDIES, "bytes", "checkpoint")
 SHORT = (DECODE, "--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 12)
 STUDY = (EVAL, "ledger", "--model", INDEXED, "--problems", 1, "--free-problems", 0, "--registers", 3, "--lines", 6,
          "--policies", "full")

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 PROGRAM, REPOSITORY = sys.argv[1:3]
-CHECKPOINT = os.path.join(REPOSITORY, "examples", "decode", "ledger", "checkpoints", "indexed")
+CHECKPOINT = os.path.join(REPOSITORY, "examples", "studies", "ledger", "checkpoints", "indexed")
 EXPECTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "expected.txt")
 
 

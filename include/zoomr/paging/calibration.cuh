@@ -3,7 +3,7 @@
 // engine measures it once, before it makes its caches, and gives them the plan.
 //
 // Copy engines are not among the ways: a copy is enqueued by the host, and within a step only the device knows what is
-// missing. bench/device_transfers.cu times them beside.
+// missing. bench/device/transfer.cu times them beside.
 #pragma once
 
 #include <zoomr/attention/gather.cuh>

@@ -6,7 +6,7 @@
 #include <string>  // std::string
 #include <vector>  // std::vector
 
-#include "../eval/line_file.hpp"
+#include "../evaluate/line_file.hpp"
 #include "score.hpp"
 
 namespace decode::perplexity {

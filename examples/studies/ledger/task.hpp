@@ -17,7 +17,7 @@
 #include <string>      // std::string
 #include <vector>      // std::vector
 
-#include "../json_file.hpp"
+#include "../../decode/json_file.hpp"
 
 namespace decode::ledger {
 

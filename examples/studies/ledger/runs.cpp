@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runs.hpp"
 
-#include "../policies.hpp"
+#include "../../decode/policies.hpp"
 
 namespace decode::ledger {
 namespace {

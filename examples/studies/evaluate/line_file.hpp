@@ -8,8 +8,8 @@
 #include <sstream>  // std::istringstream
 #include <string>   // std::string
 
-#include "../json_file.hpp"
-#include "../output.hpp"
+#include "../../decode/json_file.hpp"
+#include "../../decode/output.hpp"
 
 namespace decode {
 

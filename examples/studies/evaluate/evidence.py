@@ -105,7 +105,7 @@ def begins(policy, rows):
 
 def command(name, options, resume):
     _, checkpoints, problems, free, policies, more = STUDIES[name]
-    models = ",".join(f"examples/decode/ledger/checkpoints/{checkpoint}" for checkpoint in checkpoints.split(","))
+    models = ",".join(f"examples/studies/ledger/checkpoints/{checkpoint}" for checkpoint in checkpoints.split(","))
     chosen = [policy for policy in policies if begins(policy, options.rows)]
     return ["ledger", "--model", models, "--problems", str(problems), "--free-problems", str(free), "--policies",
             ",".join(chosen), "--jobs", str(options.jobs), "--resume", resume, "--json", *more]
@@ -136,7 +136,7 @@ def run_perplexity(options):
     chosen = [policy for policy in TEXT_POLICIES if begins(policy, options.rows)]
     windows = {"window@" + policy.split("@")[1].split("+")[0] for policy in chosen if "@" in policy}
     policies = [policy for policy in TEXT_POLICIES if policy in chosen or policy == "full" or policy in windows]
-    command = ["perplexity", "--model", "examples/decode/bytes/checkpoint", "--text", texts, "--contexts", "4096,16384",
+    command = ["perplexity", "--model", "examples/studies/bytes/checkpoint", "--text", texts, "--contexts", "4096,16384",
                "--passages", str(PASSAGES), "--seed", "2", "--policies",
                ",".join(policies), "--resume", resume, "--json"]
     done = subprocess.run([os.path.join(options.build, "bin/zoomr-eval"), *command], cwd=ROOT, check=True,

@@ -8,7 +8,7 @@
 #include <string>  // std::string
 #include <vector>  // std::vector
 
-#include "../eval/line_file.hpp"
+#include "../evaluate/line_file.hpp"
 #include "evaluate.hpp"
 
 namespace decode::ledger {

@@ -3,12 +3,12 @@
 
 #include <iostream>  // std::cerr, std::cout
 
-#include "../eval/policy_spec.hpp"
-#include "../number_option.hpp"
-#include "../output.hpp"
-#include "../progress.hpp"
-#include "../report.hpp"
-#include "../token_classes.hpp"
+#include "../../decode/number_option.hpp"
+#include "../../decode/output.hpp"
+#include "../../decode/progress.hpp"
+#include "../../decode/report.hpp"
+#include "../../decode/token_classes.hpp"
+#include "../evaluate/policy_spec.hpp"
 #include "passages.hpp"
 #include "summary.hpp"
 

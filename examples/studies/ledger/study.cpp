@@ -6,11 +6,11 @@
 #include <iostream>   // std::cout
 #include <thread>     // std::jthread
 
-#include "../eval/policy_spec.hpp"
-#include "../number_option.hpp"
-#include "../output.hpp"
-#include "../progress.hpp"
-#include "../report.hpp"
+#include "../../decode/number_option.hpp"
+#include "../../decode/output.hpp"
+#include "../../decode/progress.hpp"
+#include "../../decode/report.hpp"
+#include "../evaluate/policy_spec.hpp"
 #include "runs.hpp"
 #include "study_units.hpp"
 

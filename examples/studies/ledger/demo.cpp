@@ -3,9 +3,9 @@
 
 #include <iostream>  // std::cout
 
-#include "../number_option.hpp"
-#include "../progress.hpp"
-#include "../report.hpp"
+#include "../../decode/number_option.hpp"
+#include "../../decode/progress.hpp"
+#include "../../decode/report.hpp"
 #include "runs.hpp"
 
 namespace decode::ledger {

@@ -15,8 +15,8 @@
 #include <optional>    // std::optional
 #include <span>        // std::span
 
-#include "../config.hpp"
-#include "../policies.hpp"
+#include "../decode/config.hpp"
+#include "../decode/policies.hpp"
 
 namespace decode::device {
 

@@ -5,7 +5,7 @@
 // T = tokens of this pass, V = vocab, H = hidden, F = intermediate, N = heads, G = kv_heads, D = head_dim
 #pragma once
 
-#include "../model.hpp"
+#include "../decode/model.hpp"
 #include "kernels.cuh"
 #include "product.cuh"
 

@@ -12,8 +12,8 @@
 #include <string>      // std::string
 #include <vector>      // std::vector
 
-#include "../json_file.hpp"
-#include "../tokenizer.hpp"
+#include "../../decode/json_file.hpp"
+#include "../../decode/tokenizer.hpp"
 
 namespace decode::perplexity {
 

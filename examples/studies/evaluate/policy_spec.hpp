@@ -4,8 +4,8 @@
 
 #include <string>  // std::string
 
-#include "../numbers.hpp"
-#include "../policies.hpp"
+#include "../../decode/numbers.hpp"
+#include "../../decode/policies.hpp"
 
 namespace decode {
 

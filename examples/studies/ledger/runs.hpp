@@ -6,8 +6,8 @@
 #include <string>      // std::string
 #include <vector>      // std::vector
 
-#include "../model.hpp"
-#include "../token_classes.hpp"
+#include "../../decode/model.hpp"
+#include "../../decode/token_classes.hpp"
 #include "evaluate.hpp"
 
 namespace decode::ledger {

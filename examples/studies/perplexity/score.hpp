@@ -6,7 +6,7 @@
 #include <cmath>   // std::exp, std::log
 #include <span>    // std::span
 
-#include "../sessions.hpp"
+#include "../../decode/sessions.hpp"
 #include "prefill.hpp"
 
 namespace decode::perplexity {

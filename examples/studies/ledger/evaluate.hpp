@@ -10,9 +10,9 @@
 #include <string>      // std::string
 #include <vector>      // std::vector
 
-#include "../sampler.hpp"
-#include "../sessions.hpp"
-#include "../tokenizer.hpp"
+#include "../../decode/sampler.hpp"
+#include "../../decode/sessions.hpp"
+#include "../../decode/tokenizer.hpp"
 #include "controls.hpp"
 #include "task.hpp"
 

@@ -16,7 +16,7 @@
 
 #include <cblas.h>
 
-#include "../session.hpp"
+#include "../../decode/session.hpp"
 
 namespace decode::perplexity {
 

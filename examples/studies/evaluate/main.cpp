@@ -2,10 +2,10 @@
 // zoomr-eval: what policies keep, measured. Bad input ends with exit code 2 and one sentence.
 #include <CLI/CLI.hpp>
 
-#include "input_error.hpp"
-#include "ledger/study.hpp"
-#include "output.hpp"
-#include "perplexity/perplexity.hpp"
+#include "../../decode/input_error.hpp"
+#include "../../decode/output.hpp"
+#include "../ledger/study.hpp"
+#include "../perplexity/perplexity.hpp"
 
 namespace decode {
 namespace {

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run of zoomr-decode: a text is continued under one policy, on the host or on a device, and what it has cost is
+// put down.
+#pragma once
+
+#include <algorithm>  // std::find, std::min
+#include <chrono>     // std::chrono::steady_clock
+#include <iostream>   // std::cout, std::cerr
+#include <memory>     // std::make_unique
+#include <optional>   // std::optional
+#include <utility>    // std::exchange
+
+#include "output.hpp"
+#include "page_trace.hpp"
+#include "policies.hpp"
+#include "progress.hpp"
+#include "report.hpp"
+#include "sampler.hpp"
+#include "sessions.hpp"
+#include "tiers.hpp"
+#include "tokenizer.hpp"
+
+namespace decode {
+
+/// What the command line says.
+struct options {
+  std::string directory;
+  std::string prompt;
+  std::string prompt_file;
+  std::vector<std::string> policies = {"full"};
+  std::vector<index_t> budgets;
+  std::vector<std::string> settings;
+  std::vector<std::string> delimiters;
+  std::string device = "host";
+  std::string tiers_text;
+  tier_options tiers;
+  index_t max_tokens = 256;
+  sampler_options sampling;
+  std::string logits_file;
+  std::string pages_file;
+  bool json = false;
+
+  bool on_device() const { return device != "host"; }
+};
+
+/// Everything that the runs have in common.
+struct job {
+  const options& given;
+  const model_config& config;
+  const tokenizer& words;
+  std::vector<zoomr::token_class> classes;  // [V]
+  std::vector<token_id> prompt;
+  std::size_t runs = 1;
+  std::vector<std::string> notes;  // told once a run goes on: an error stays one sentence
+
+  bool ends(token_id id) const {
+    const auto& eos = config.eos;
+    return id == words.eos() || std::find(eos.begin(), eos.end(), id) != eos.end();
+  }
+  index_t most_tokens() const {
+    const auto room = config.context - prompt.size();
+    return static_cast<index_t>(std::min(room, static_cast<std::size_t>(given.max_tokens)));
+  }
+  /// Of the longest text: the prompt and all that is written.
+  index_t tokens() const { return static_cast<index_t>(prompt.size()) + most_tokens(); }
+};
+
+/// A file of one run: FILE, or FILE.policy-budget of several runs; nullptr if none is wanted.
+inline std::unique_ptr<output_file> for_run(const job& work, std::string path, const policy_choice& choice) {
+  if (path.empty()) return nullptr;
+  if (work.runs > 1) path += "." + choice.name + "-" + std::to_string(choice.budget);
+  return std::make_unique<output_file>(path);
+}
+
+/// Writes on after the prompt, with a session of the host or of a device. Text streams as it comes unless JSON is
+/// wanted.
+/// @param passed  called after each token that was passed
+template <class Session, class Passed>
+run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out, Passed passed) {
+  const index_t most = work.most_tokens();
+  run_report report;
+  report.policy = choice.name;
+  report.budget = choice.budget;
+  {
+    progress bar("prompt", work.prompt.size());
+    run.prompt(work.prompt, [&](std::size_t count) { bar.at(count); });
+  }
+  for (const std::string& note : std::exchange(work.notes, {})) std::cerr << "note: " << note << '\n';
+  progress bar(choice.name, work.given.json ? static_cast<std::size_t>(most) : 0);
+  sampler sample(work.given.sampling);
+  text_stream stream(work.words, false);  // markers of thoughts and summaries are worth seeing
+  const auto begin = std::chrono::steady_clock::now();
+  while (static_cast<index_t>(report.tokens.size()) < most) {
+    const auto logits = run.logits();
+    if (logits_out != nullptr)
+      logits_out->write(reinterpret_cast<const char*>(logits.data()),
+                        static_cast<std::streamsize>(logits.size_bytes()));
+    const token_id next = sample(logits);
+    report.tokens.push_back(next);
+    const std::string piece = work.ends(next) ? "" : stream.push(next);
+    report.text += piece;
+    if (!work.given.json) std::cout << piece << std::flush;
+    bar.at(report.tokens.size());
+    if (work.ends(next)) break;
+    run.advance({&next, 1});
+    passed();
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.text += stream.finish();
+  return report;
+}
+
+/// On the host, under one policy.
+template <class Policy>
+run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
+                    std::ostream* logits_out) {
+  session<Policy> run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits(),
+                      work.given.tiers.segments);
+  const auto file = for_run(work, work.given.pages_file, choice);
+  std::optional<page_trace> pages;
+  if (file) {
+    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()},
+                  policy.aggregate.per);
+    run.cache().trace(&pages->records);
+    run.cache().trace_choices(&pages->choices);
+  }
+  run_report report = write(work, choice, run, logits_out, [&] {
+    if (pages) pages->flush(run.cache().segments(run.at(0)));
+  });
+  if (file) file->finish();
+  const zoomr::sequence seq = run.at(0);
+  report.options = describe(policy);
+  report.stats = run.cache().stats(seq);
+  report.steps = report.stats.tokens;
+  report.passes = report.stats.passes;
+  report.attended_mean = report.stats.attended_mean(run.cache().model());
+  report.device_peak = report.stats.device_peak;
+  report.bytes = run.cache().bytes(seq);
+  if constexpr (zoomr::tiered_placement<decltype(policy.placement)>) {
+    const zoomr::memory_use capacity = run.cache().capacity();
+    report.device_peak = capacity.total();  // what the arena has taken, not what a step needs of it
+    report.more["tiers"] = to_json(run.cache().tiers(), capacity);
+    if (!work.given.json) std::cerr << '\n' << in_words(run.cache().tiers(), capacity);
+  }
+  return report;
+}
+
+/// On a device. Choices stay there: what needs to see them is not counted.
+template <class Policy>
+run_report generate(job& work, const policy_choice& choice, const Policy& policy, device::engine& on,
+                    std::ostream* logits_out) {
+  const auto run = on.open(choice, work.classes, {work.given.tiers.bytes, work.given.tiers.segments});
+  run_report report = write(work, choice, *run, logits_out, [] {});
+  const device::run_cost cost = run->cost();
+  report.options = describe(policy);
+  report.steps = cost.tokens;
+  report.passes = cost.passes;
+  report.attended_mean = cost.attended_mean;
+  report.device_peak = cost.reserved.total();
+  report.bytes = cost.reserved;
+  report.more = {
+      {"device", "cuda"},
+      {"stats", {{"prompt_tokens", cost.prompt_tokens}, {"tokens", cost.tokens}, {"options", report.options}}}};
+  if (cost.arena) {
+    report.more["tiers"] = to_json(*cost.arena, cost.reserved);
+    if (!work.given.json) std::cerr << '\n' << in_words(*cost.arena, cost.reserved);
+  }
+  return report;
+}
+
+}  // namespace decode
