@@ -17,7 +17,6 @@
 namespace {
 
 using namespace zoomr;
-using zoomr::index_t;
 using zoomr_test::device_array;
 using zoomr_test::dice;
 
@@ -43,6 +42,28 @@ std::vector<float> floats(std::int64_t count, dice& random) {
   return made;
 }
 
+// The larger of the products with the two sides of a box.
+struct larger_side {
+  using role = zoomr::role::scorer;
+  using summary = zoomr::summary::box;
+  static constexpr index_t sums = 2;
+
+  ZOOMR_HD score_sums<2> term(const score_sums<2>& acc, float query, const cells<2>& box) const {
+    return {{fused(query, box.row[0], acc.at[0]), fused(query, box.row[1], acc.at[1])}};
+  }
+  ZOOMR_HD float finish(const score_sums<2>& of) const { return of.at[0] < of.at[1] ? of.at[1] : of.at[0]; }
+  friend constexpr bool operator==(const larger_side&, const larger_side&) = default;
+};
+
+static_assert(scorer<larger_side> && larger_side{} == larger_side{});
+
+// The product with one side.
+template <index_t Side>
+struct one_side {
+  using summary = zoomr::summary::box;
+  float term(float acc, float query, const cells<2>& box) const { return fused(query, box.row[Side], acc); }
+};
+
 // The order of summation as math/dot.hpp describes it, written out.
 template <class Scorer, class Summary>
 float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t head, const Summary* summary,
@@ -59,6 +80,13 @@ float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t
     for (std::size_t l = 0; l < half; ++l) partial[l] += partial[l + half];
   }
   return partial[0];
+}
+
+template <class Summary>
+float by_hand(const larger_side& scorer, const std::vector<float>& asked, std::size_t head, const Summary* summary,
+              index_t head_dim) {
+  return scorer.finish({{by_hand(one_side<0>{}, asked, head, summary, head_dim),
+                         by_hand(one_side<1>{}, asked, head, summary, head_dim)}});
 }
 
 bool same_bits(float a, float b) { return (a != a && b != b) || std::memcmp(&a, &b, sizeof a) == 0; }
@@ -123,6 +151,15 @@ TEST_CASE("scores have the bits of the contract's order, for each number of head
     check<4, bfloat16>(running_mean{}, mean_dot{}, 4, 128, segments, 2);
     check<4, float16>(last_query{}, box_bound{}, 3, 96, segments, 1);
     check<32>(last_query{}, mean_dot{}, 29, 72, segments, 2);
+  }
+}
+
+TEST_CASE("a score may be made of several sums, each in the contract's order") {
+  for (const zoomr::index_t segments : {0, 1, 7, 32, 33, 130}) {
+    check<1>(last_query{}, larger_side{}, 1, 64, segments, 1);
+    check<4>(running_mean{}, larger_side{}, 3, 96, segments, 2);
+    check<8, float16>(last_query{}, larger_side{}, 8, 40, segments, 1);
+    check<32>(last_query{}, larger_side{}, 29, 72, segments, 2);
   }
 }
 
