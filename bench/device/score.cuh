@@ -23,8 +23,8 @@ struct score {
     const auto& a = made.arrays();
     const zoomr::detail::rows_to_score<zoomr::bfloat16, zoomr::bfloat16, summary> rows{
         a, a.summaries, 0, made.queries(), Choosing::batch * Choosing::kv_heads};
-    const index_t blocks = std::min<index_t>(64, a.sizes.segments / 128 + 1);  // as the cache does
-    zoomr::score_segments<Choosing::group>(made.policy.query, made.policy.score, head_dim, rows, blocks, the_stream());
+    zoomr::score_segments<Choosing::group>(made.policy.query, made.policy.score, head_dim, rows, a.sizes.score_blocks(),
+                                           the_stream());
   }
 
   template <class Choosing>

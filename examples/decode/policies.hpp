@@ -93,24 +93,13 @@ void print_field(std::ostream& out, const Field& field) {
   }
 }
 
-/// visit("component.field", field) for all fields of all components.
-template <class Policy>
-void each_field(Policy& policy, auto visit) {
-  std::remove_const_t<Policy>::each_component(policy, [&](auto& part) {
-    using component = std::remove_cvref_t<decltype(part)>;
-    zoomr::each_field_of(part, [&](const char* field, auto& value) {
-      visit(std::string(zoomr::name_of<component>()) + "." + field, value);
-    });
-  });
-}
-
 }  // namespace detail
 
 /// "zones.sinks=4 zones.recent=64 ..."
 template <class Policy>
 std::string describe(const Policy& policy) {
   std::ostringstream out;
-  detail::each_field(policy, [&](const std::string& name, const auto& value) {
+  zoomr::each_option(policy, [&](const std::string& name, const auto& value) {
     out << (out.tellp() > 0 ? " " : "") << name << '=';
     detail::print_field(out, value);
   });
@@ -125,7 +114,7 @@ int apply(Policy& policy, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
     const auto equals = setting.find('=');
     if (equals == std::string::npos) fail("--set ", setting, ": it must be component.field=value");
-    detail::each_field(policy, [&](const std::string& name, auto& field) {
+    zoomr::each_option(policy, [&](const std::string& name, auto& field) {
       if (name != setting.substr(0, equals)) return;
       detail::parse_field(field, std::string_view(setting).substr(equals + 1), setting);
       ++applied;
@@ -138,7 +127,7 @@ int apply(Policy& policy, const std::vector<std::string>& settings) {
 template <class Policy>
 std::string option_names(const Policy& policy) {
   std::string out;
-  detail::each_field(policy, [&](const std::string& name, const auto&) { out += (out.empty() ? "" : ", ") + name; });
+  zoomr::each_option(policy, [&](const std::string& name, const auto&) { out += (out.empty() ? "" : ", ") + name; });
   return out;
 }
 

@@ -37,6 +37,7 @@ class step : public detail::step_items<detail::cache_core<Policy, T>> {
   const char* failure(index_t item) const {
     return at(item).failed ? core_->failures[static_cast<std::size_t>(at(item).seq)].c_str() : nullptr;
   }
+
   /// Stores keys and values of one layer, as pending, divided by their scales.
   /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
   /// @pre   the layer has not been attended or observed in this pass; until then `append` may come again, and

@@ -46,24 +46,13 @@ class results_file {
 /// Ends the program with a sentence and exit code 2.
 [[noreturn]] void fail(const std::string& sentence);
 
-/// Each "component.field" of a policy, by name.
-template <class Policy, class Visit>
-void each_field(Policy& policy, Visit visit) {
-  std::remove_const_t<Policy>::each_component(policy, [&](auto& part) {
-    using component = std::remove_cvref_t<decltype(part)>;
-    zoomr::each_field_of(part, [&](const char* field, auto& value) {
-      visit(std::string(zoomr::name_of<component>()) + "." + field, value);
-    });
-  });
-}
-
 /// "component.field=number" for each of `settings`; names of enumerators are their numbers.
 template <class Policy>
 void set_fields(Policy& policy, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
     const auto equals = setting.find('=');
     bool found = false;
-    each_field(policy, [&](const std::string& name, auto& field) {
+    zoomr::each_option(policy, [&](const std::string& name, auto& field) {
       using type = std::remove_cvref_t<decltype(field)>;
       if (name != setting.substr(0, equals)) return;
       found = true;
@@ -84,7 +73,7 @@ void set_fields(Policy& policy, const std::vector<std::string>& settings) {
 template <class Policy>
 std::string fields_of(const Policy& policy) {
   std::string lines;
-  each_field(policy, [&](const std::string& name, const auto& field) {
+  zoomr::each_option(policy, [&](const std::string& name, const auto& field) {
     lines += name + "=" + std::to_string(static_cast<double>(field)) + "\n";
   });
   return lines;

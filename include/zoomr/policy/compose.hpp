@@ -14,6 +14,8 @@
 #include <zoomr/policy/summarize/no_summary.hpp>
 #include <zoomr/policy/zones.hpp>
 
+#include <string>  // std::string
+
 namespace zoomr {
 inline namespace v0 {
 
@@ -217,6 +219,15 @@ constexpr const char* policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer
 /// The type of a policy that is a constant: policy_of<presets::quest>.
 template <const auto& Policy>
 using policy_of = std::remove_cvref_t<decltype(Policy)>;
+
+/// visit("component.option", value) for each option of each component, which may be changed.
+template <class Policy, class Visit>
+void each_option(Policy& policy, Visit visit) {
+  std::remove_const_t<Policy>::each_component(policy, [&](auto& part) {
+    const std::string component = name_of<std::remove_cvref_t<decltype(part)>>();
+    each_field_of(part, [&](const char* option, auto& value) { visit(component + "." + option, value); });
+  });
+}
 
 /// The same policy with another placement.
 template <component Placement, class Segmenter, class Evictor, class Summarizer, class QuerySource, class Scorer,

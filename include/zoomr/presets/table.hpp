@@ -33,7 +33,7 @@ struct preset {
   Budget budget;       // a function without state: budget(policy, tokens) -> Policy; tokens 0: its own
 
   /// The preset with a budget of `tokens` tokens, at least `least_budget(policy)`; 0: its own.
-  constexpr Policy with_budget(index_t tokens) const { return Budget{}(policy, tokens); }
+  constexpr Policy with_budget(index_t tokens) const { return with_budget(policy, tokens); }
   /// The same of `changed`, whose other fields were set before: pages, for example, of another size.
   constexpr Policy with_budget(const Policy& changed, index_t tokens) const { return Budget{}(changed, tokens); }
   /// The smallest budget that can work, of such a policy.

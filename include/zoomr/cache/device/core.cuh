@@ -243,9 +243,6 @@ struct device_core {
     if (item.prompt) list_first_choice(item);
   }
 
-  /// Blocks that share the scoring of one row: enough to spread a long index, few enough for a short one.
-  index_t score_blocks() const { return std::min<index_t>(64, sizes.segments / 128 + 1); }
-
  private:
   void list_first_choice(const device_item& item) {
     device_sequence<Policy>& of = state(item.seq);

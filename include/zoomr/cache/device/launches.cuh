@@ -87,7 +87,7 @@ struct device_launches {
     using summary = typename device_arrays<Policy, T>::number;
     const rows_to_score<T, Number, summary> rows{all, all.summaries, layer, queries,
                                                  deciding * core.sizes.model.kv_heads};
-    score_segments<Group>(core.policy.query, core.policy.score, HeadDim, rows, core.score_blocks(), on);
+    score_segments<Group>(core.policy.query, core.policy.score, HeadDim, rows, core.sizes.score_blocks(), on);
     if constexpr (decltype(Policy::aggregate)::counts) {
       if (!for_all(core.policy)) return;
       launch({grid(deciding), dim3(choose_threads)}, on, votes_kernel<Policy, T>, core.policy, arrays(), layer);

@@ -113,6 +113,8 @@ struct device_sizes {
   std::int64_t shared_range_room() const {
     return decode_tiles > 0 ? bounded_product({decode_tokens, layer_rows, 2, most_ranges()}) : 0;
   }
+  /// Blocks that share the scoring of one row: enough to spread a long index, few enough for a short one.
+  index_t score_blocks() const { return std::min<index_t>(64, segments / 128 + 1); }
   ZOOMR_HD index_t most_ranges() const { return 2 * segments + 2; }
   index_t most_closings() const { return max_batched_tokens + 3 * sequences; }
   index_t most_pages() const { return pages_for(max_batched_tokens) + 2 * sequences; }
