@@ -16,7 +16,7 @@
 #include "progress.hpp"
 #include "report.hpp"
 #include "sampler.hpp"
-#include "sessions.hpp"
+#include "session.hpp"
 #include "tiers.hpp"
 #include "tokenizer.hpp"
 
@@ -110,17 +110,15 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
   return report;
 }
 
-/// On the host, under one policy.
-template <class Policy>
-run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
+/// On the host.
+/// @param per  who shares one selection
+template <class Placement>
+run_report generate(job& work, const policy_choice& choice, session<Placement>& run, zoomr::scope per,
                     std::ostream* logits_out) {
-  session<Policy> run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits(),
-                      work.given.tiers.segments);
   const auto file = for_run(work, work.given.pages_file, choice);
   std::optional<page_trace> pages;
   if (file) {
-    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()},
-                  policy.aggregate.per);
+    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, per);
     run.cache().trace(&pages->records);
     run.cache().trace_choices(&pages->choices);
   }
@@ -129,19 +127,29 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   });
   if (file) file->finish();
   const zoomr::sequence seq = run.at(0);
-  report.options = describe(policy);
   report.stats = run.cache().stats(seq);
   report.steps = report.stats.tokens;
   report.passes = report.stats.passes;
   report.attended_mean = report.stats.attended_mean(run.cache().model());
   report.device_peak = report.stats.device_peak;
   report.bytes = run.cache().bytes(seq);
-  if constexpr (zoomr::tiered_placement<decltype(policy.placement)>) {
+  if constexpr (zoomr::tiered_placement<Placement>) {
     const zoomr::memory_use capacity = run.cache().capacity();
     report.device_peak = capacity.total();  // what the arena has taken, not what a step needs of it
     report.more["tiers"] = to_json(run.cache().tiers(), capacity);
     if (!work.given.json) std::cerr << '\n' << in_words(run.cache().tiers(), capacity);
   }
+  return report;
+}
+
+/// On the host, under one policy.
+template <class Policy>
+run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
+                    std::ostream* logits_out) {
+  session run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits(),
+              work.given.tiers.segments);
+  run_report report = generate(work, choice, run, policy.aggregate.per, logits_out);
+  report.options = describe(policy);
   return report;
 }
 

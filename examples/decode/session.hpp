@@ -6,10 +6,12 @@
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <algorithm>  // std::max, std::min
 #include <span>       // std::span
 #include <string>     // std::string
+#include <utility>    // std::move
 #include <vector>     // std::vector
 
 #include "model.hpp"
@@ -18,26 +20,41 @@ namespace decode {
 
 using zoomr::index_t;
 
-template <class Policy>
+inline zoomr::shape shape_of(const model& net) {
+  const auto& c = net.config();
+  return {static_cast<index_t>(c.layers), static_cast<index_t>(c.heads), static_cast<index_t>(c.kv_heads),
+          static_cast<index_t>(c.head_dim)};
+}
+
+/// One for all policies of a placement: it is compiled once for each, in session.cpp.
+template <class Placement>
 class session {
  public:
+  using cache_type = zoomr::any_kv_cache<float, Placement>;
+
   /// @param tokens   of the longest sequence
   /// @param draft    tokens that `follow` passes at once
   /// @param audit    measure what share of its attention each query captures: slow
   /// @param classes  [vocab]  must outlive the session
-  /// @param tiers    of a policy whose store is tiered
+  /// @param tiers    of a policy whose placement is tiered
   /// @param segments  of the longest sequence; 0: as many as it has tokens
+  template <class Policy>
   session(model& net, const Policy& policy, index_t sequences, index_t tokens,
           std::span<const zoomr::token_class> classes, index_t draft = 1, bool audit = false,
-          zoomr::tier_bytes tiers = {}, index_t segments = 0);
+          zoomr::tier_bytes tiers = {}, index_t segments = 0)
+      : session(
+            net, chunk_for(policy), draft, sequences,
+            zoomr::kv_cache(shape_of(net), policy,
+                            {.max_sequences = sequences,
+                             .max_tokens = tokens,
+                             .max_segments = segments > 0 ? segments : tokens,
+                             .max_batched_tokens = std::max(static_cast<index_t>(chunk_for(policy)), sequences * draft),
+                             .max_draft_tokens = draft,
+                             .tiers = tiers,
+                             .audit = audit,
+                             .classes = classes})) {}
   session(const session&) = delete;
   ~session();
-
-  static zoomr::shape shape_of(const model& net) {
-    const auto& c = net.config();
-    return {static_cast<index_t>(c.layers), static_cast<index_t>(c.heads), static_cast<index_t>(c.kv_heads),
-            static_cast<index_t>(c.head_dim)};
-  }
 
   /// Passes the prompt of sequence `s`, chunk by chunk; then `logits(s)` are those of its last token.
   /// @param passed  called with the number of tokens passed so far
@@ -87,10 +104,13 @@ class session {
     return std::span(logits_).subspan(static_cast<std::size_t>(s * draft_ + t) * vocab, vocab);
   }
 
-  zoomr::kv_cache<Policy>& cache() { return cache_; }
+  cache_type& cache() { return cache_; }
   zoomr::sequence at(index_t s) const { return sequences_[static_cast<std::size_t>(s)]; }
 
  private:
+  session(model& net, std::size_t chunk, index_t draft, index_t sequences, cache_type cache);
+
+  template <class Policy>
   static std::size_t chunk_for(const Policy& policy) {
     if constexpr (requires { policy.evict.queries; }) {
       return std::max<std::size_t>(256, 2 * static_cast<std::size_t>(policy.evict.queries));
@@ -98,49 +118,31 @@ class session {
     return 256;
   }
 
-  zoomr::config limits(index_t sequences, index_t tokens, std::span<const zoomr::token_class> classes,
-                       zoomr::tier_bytes tiers, index_t segments) const {
-    const auto max_batched_tokens = std::max(static_cast<index_t>(chunk_), sequences * draft_);
-    return {.max_sequences = sequences,
-            .max_tokens = tokens,
-            .max_segments = segments > 0 ? segments : tokens,
-            .max_batched_tokens = max_batched_tokens,
-            .max_draft_tokens = draft_,
-            .tiers = tiers,
-            .audit = audit_,
-            .classes = classes};
-  }
-
   index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every);
 
   model& net_;
   std::size_t chunk_;  // tokens of a prompt that pass together
   index_t draft_;      // tokens that `follow` passes at once
-  bool audit_;
-  zoomr::kv_cache<Policy> cache_;
+  cache_type cache_;
   std::vector<zoomr::sequence> sequences_;         // [B]
   std::vector<float> logits_, rows_logits_;        // [B, T, V]; [rows of a pass, V]
   std::vector<token_id> ids_;                      // [tokens of a pass]
   std::vector<index_t> positions_, rows_, goals_;  // [tokens of a pass]; [rows]; [rows] into logits_
 };
 
-// What makes a cache and what steps it are defined outside of the class, so that sessions.hpp can have them compiled
-// once.
 template <class Policy>
-session<Policy>::session(model& net, const Policy& policy, index_t sequences, index_t tokens,
-                         std::span<const zoomr::token_class> classes, index_t draft, bool audit,
-                         zoomr::tier_bytes tiers, index_t segments)
-    : net_(net),
-      chunk_(chunk_for(policy)),
-      draft_(draft),
-      audit_(audit),
-      cache_(shape_of(net), policy, limits(sequences, tokens, classes, tiers, segments)) {
+session(model&, const Policy&, index_t, index_t, std::span<const zoomr::token_class>, index_t = 1, bool = false,
+        zoomr::tier_bytes = {}, index_t = 0) -> session<decltype(Policy::placement)>;
+
+template <class Placement>
+session<Placement>::session(model& net, std::size_t chunk, index_t draft, index_t sequences, cache_type cache)
+    : net_(net), chunk_(chunk), draft_(draft), cache_(std::move(cache)) {
   for (index_t s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
   logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
 }
 
-template <class Policy>
-session<Policy>::~session() = default;
+template <class Placement>
+session<Placement>::~session() = default;
 
 // One step: a first pass for all items, a second for those whose selection has just changed, then commit. The logits
 // of item i, of its last token or of every one, become those of sequence first + i.
@@ -149,8 +151,8 @@ session<Policy>::~session() = default;
 // for after each pass, and none of its tokens are accepted; the others are committed (docs/errors.md). Then the reason
 // is thrown: the sequence is what it was before the step, which may be tried again. Pages that fail in
 // `needs_second_pass` or `commit` throw there.
-template <class Policy>
-index_t session<Policy>::pass(std::span<const zoomr::step_item> items, index_t first, bool every) {
+template <class Placement>
+index_t session<Placement>::pass(std::span<const zoomr::step_item> items, index_t first, bool every) {
   auto step = cache_.begin(zoomr::view<const zoomr::step_item>(items));
   index_t fewest = step.taken(0);
   for (index_t i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.taken(i));
@@ -191,5 +193,8 @@ index_t session<Policy>::pass(std::span<const zoomr::step_item> items, index_t f
   if (!failed.empty()) throw zoomr::error(zoomr::errc::storage, failed);
   return fewest;
 }
+
+extern template class session<zoomr::placement>;
+extern template class session<zoomr::tiered<>>;
 
 }  // namespace decode

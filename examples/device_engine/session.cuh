@@ -61,7 +61,7 @@ class device_session : public decoder {
     }
     const auto& sizes = cache_.arrays().sizes;
     const auto four = static_cast<byte_count>(sizeof(float));
-    const auto number_bytes = static_cast<byte_count>(sizeof(typename zoomr::detail::layout<Policy>::number));
+    const auto number_bytes = static_cast<byte_count>(sizeof(zoomr::summary_number<decltype(Policy::summarize)>));
     const byte_count block = sizes.page_numbers() * four;
     made.reserved.details =
         (tiered ? std::int64_t{sizes.arena_slots} : std::int64_t{model.layers} * sizes.pages) * block;

@@ -44,6 +44,7 @@ template <class Policy, class T, index_t HeadDim, index_t Group>
 class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   using base = detail::cache_base<detail::device_core<Policy, T>>;
   using placement_type = decltype(Policy::placement);
+  using policy_type = detail::any_policy_of<Policy>;
   static constexpr bool evicts_tokens = decltype(Policy::evict)::observes;
   static_assert(!evicts_tokens || device_observer<decltype(Policy::evict)>,
                 "device_cache: an evictor that observes needs `rate(evictor, seen, importance, block)` for the device "
@@ -75,7 +76,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
 
   /// Pinned memory of the host that a cache with a tiered placement needs: all pages of its pool; 0 for others.
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
-    const char* const problem = detail::cache_problem(model, policy, limits);
+    const char* const problem = detail::cache_problem(model, policy_type(policy), limits);
     ZOOMR_EXPECTS(problem == nullptr, problem);
     if (!tiered_placement<placement_type>) return 0;
     return bounded_product({pages_for(limits.pool()), model.kv_lanes(), 2 * page_tokens, model.head_dim, sizeof(T)});
@@ -90,7 +91,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
                index_t splits = 8, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
-    const char* problem = detail::classes_problem(policy, limits);
+    const char* problem = detail::classes_problem(policy_type(policy), limits);
     ZOOMR_EXPECTS(problem == nullptr, problem);
     const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
     ZOOMR_EXPECTS(aligned(memory), "device_cache: memory must be aligned to 256 bytes");
@@ -107,7 +108,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   void close(sequence seq) {
     expect_idle();
     auto& closing = expect_open(seq);
-    closing.forget_tokens();
+    closing.forget_tokens(core_->host_policy.segment);
     closing.choices.clear();
     closing.dropped = false;
     closing.known_segments = 0;
@@ -134,7 +135,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
     for (index_t i = 0; i < items.size(); ++i) {
       const auto& stepped = expect_item(core_->states, items, i, core_->limits);
       ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
-      expect_observed(core_->policy, stepped, items[i]);
+      expect_observed(core_->host_policy, stepped, items[i]);
     }
     if (!ready()) {
       throw error(errc::busy, "the device has yet to copy the tables of a step " +
@@ -164,7 +165,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
     expect_idle();
     auto& going_back = expect_open(seq);
     ZOOMR_EXPECTS(position >= 0 && position <= going_back.tokens(), "rollback: position must lie within the sequence");
-    expect_rollback(core_->policy, going_back, position, core_->limits, core_->sizes.records > 0,
+    expect_rollback(core_->host_policy, going_back, position, core_->limits, core_->sizes.records > 0,
                     !core_->sizes.persists || going_back.reaches(position));
     core_->roll_back(going_back, position);
   }
@@ -179,8 +180,8 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   using base::core_, base::expect_idle, base::expect_open;
 
   static void check(const shape& model, const Policy& policy, const config& limits, index_t splits) {
-    const char* problem = detail::cache_problem(model, policy, limits);
-    if (problem == nullptr) problem = detail::device_sizes::problem(policy, limits);
+    const char* problem = detail::cache_problem(model, policy_type(policy), limits);
+    if (problem == nullptr) problem = detail::device_sizes::problem(policy_type(policy), limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }
@@ -203,7 +204,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
 
   static byte_count capacity(const shape& model, const Policy& policy, const config& limits, index_t splits) {
     using core = detail::device_core<Policy, T>;
-    const byte_count made = core::bytes_of(core::sized(model, policy, limits, splits));
+    const byte_count made = core::bytes_of(core::sized(model, policy_type(policy), limits, splits));
     ZOOMR_EXPECTS(made < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
     return made;
   }
@@ -211,7 +212,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   void plan_item(const step_item& item) {
     const auto& stepped = core_->state(item.seq.id);
     const detail::device_sizes& sizes = core_->sizes;
-    detail::device_item& made = core_->step.add(core_->policy, stepped, stepped.last_choice(), item, core_->limits,
+    detail::device_item& made = core_->step.add(core_->host_policy, stepped, stepped.last_choice(), item, core_->limits,
                                                 sizes.segments, sizes.remembered);
     made.place = core_->next_place(item.seq.id);
   }

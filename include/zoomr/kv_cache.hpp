@@ -4,59 +4,45 @@
 
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/paging/tiered_kv_lane.hpp>
+#include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/step.hpp>
 
-#include <memory>  // std::make_unique
+#include <memory>   // std::make_unique
+#include <utility>  // std::move
 
 namespace zoomr {
 inline namespace v0 {
 
-/// Keys, values and their index for some sequences under one policy.
+/// Keys, values and their index for some sequences under any policy: what every `kv_cache` of one storage type and
+/// one placement is, so that code which drives a cache is compiled once for all policies.
 ///
-/// All memory is allocated by the constructor; `bytes` says how much before. Not thread-safe: one thread at a
-/// time. Results do not depend on how sequences are batched, nor on how a text was cut into steps.
+/// It is made as a `kv_cache`, which may be moved into one: `any_kv_cache<> cache = kv_cache(model, policy, limits);`.
+/// What it asks the policy, a few times for each token and head, are virtual calls.
 ///
-/// @tparam Policy  what compose() makes
-/// @tparam T       storage type of keys and values: float, bfloat16, float16, float8, int8; the last two with scales
-///                 (config.key_scale, config.value_scale)
-template <class Policy, class T = float>
-class kv_cache : public detail::cache_base<detail::cache_core<Policy, T>> {
-  using core_type = detail::cache_core<Policy, T>;
+/// Not thread-safe: one thread at a time. Results do not depend on how sequences are batched, nor on how a text was cut
+/// into steps.
+///
+/// @tparam T          storage type of keys and values
+/// @tparam Placement  that of the policy
+template <class T = float, class Placement = placement>
+class any_kv_cache : public detail::cache_base<detail::cache_core<pool_of<Placement, T>>> {
+ protected:
+  using core_type = detail::cache_core<pool_of<Placement, T>>;
   using base = detail::cache_base<core_type>;
+  using base::core_, base::expect_idle, base::expect_open;
 
  public:
-  using step_type = step<Policy, T>;
-  using placement_type = decltype(Policy::placement);
+  using step_type = step<T, Placement>;
+  using placement_type = Placement;
 
-  /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory
-  kv_cache(const shape& model, const Policy& policy, const config& limits) {
-    const memory_use use = bytes(model, policy, limits);
-    core_ = allocated(use.total() + use.host, [&] {
-      const char* problem = detail::classes_problem(policy, limits);
-      ZOOMR_EXPECTS(problem == nullptr, problem);
-      return std::make_unique<core_type>(model, policy, limits);
-    });
-  }
-
-  /// What a cache of this kind will hold at most, by tier, before anything is allocated.
-  /// @throws precondition_error as the constructor, also for 2^60 bytes or more
-  static memory_use bytes(const shape& model, const Policy& policy, const config& limits) {
-    return allocated(0, [&] {
-      check(model, policy, limits);
-      return core_type::bytes(model, policy, limits);
-    });
-  }
-
-  /// The same of this cache.
+  /// What the cache holds at most, by tier.
   memory_use capacity() const { return core_type::bytes(core_->sizes.model, core_->policy, core_->limits); }
-
-  const Policy& policy() const { return core_->policy; }
 
   /// Gives the sequence's memory back to the pool.
   void close(sequence seq) {
     expect_idle();
     auto& closing = expect_open(seq);
-    closing.forget_everything();
+    closing.forget_everything(core_->policy.segment);
     core_->trim_pages(closing);
   }
 
@@ -95,7 +81,7 @@ class kv_cache : public detail::cache_base<detail::cache_core<Policy, T>> {
     ZOOMR_EXPECTS(tokens >= 0 && tokens <= going_back.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
     if (tokens == going_back.tokens()) return;
     expect_rollback(core_->policy, going_back, tokens, core_->limits, core_->sizes.query_parts > 0,
-                    !core_->persists() || going_back.log.reaches(tokens));
+                    !core_->policy.persists() || going_back.log.reaches(tokens));
     core_->roll_back(going_back, tokens);
   }
 
@@ -123,25 +109,65 @@ class kv_cache : public detail::cache_base<detail::cache_core<Policy, T>> {
   /// Records each choice into `into`, or stops doing so with nullptr; memory as with `trace`.
   void trace_choices(choice_trace* into) { core_->choice.trace = into; }
 
- private:
-  using base::core_, base::expect_idle, base::expect_open;
+ protected:
+  any_kv_cache() = default;
 
-  static void check(const shape& model, const Policy& policy, const config& limits) {
-    const char* problem = detail::cache_problem(model, policy, limits);
-    ZOOMR_EXPECTS(problem == nullptr, problem);
+  static memory_use bytes_of(const shape& model, const detail::any_policy& policy, const config& limits) {
+    return allocated(0, [&] {
+      const char* problem = detail::cache_problem(model, policy, limits);
+      ZOOMR_EXPECTS(problem == nullptr, problem);
+      return core_type::bytes(model, policy, limits);
+    });
   }
 
-  detail::sequence_state<Policy>& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }
+ private:
+  detail::sequence_state& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
   void plan_item(const step_item& item) {
     const auto& stepped = state(item.seq.id);
-    const detail::layout<Policy>& sizes = core_->sizes;
+    const detail::layout& sizes = core_->sizes;
     const detail::planned_item& made = core_->step.add(core_->policy, stepped, stepped.log.last_position(), item,
                                                        core_->limits, sizes.most_segments, sizes.remembered);
     if (made.chooses) core_->pending[static_cast<std::size_t>(made.seq)].clear();
   }
 
   friend struct inspection;  // of tests: it is defined nowhere else
+};
+
+/// Keys, values and their index for some sequences under one policy.
+///
+/// All memory is allocated by the constructor; `bytes` says how much before. Everything else is `any_kv_cache`.
+///
+/// @tparam Policy  what compose() makes
+/// @tparam T       storage type of keys and values: float, bfloat16, float16, float8, int8; the last two with scales
+///                 (config.key_scale, config.value_scale)
+template <class Policy, class T = float>
+class kv_cache : public any_kv_cache<T, decltype(Policy::placement)> {
+  using base = any_kv_cache<T, decltype(Policy::placement)>;
+  using policy_type = detail::any_policy_of<Policy>;
+  using typename base::core_type;
+
+ public:
+  /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory
+  kv_cache(const shape& model, const Policy& policy, const config& limits) {
+    const memory_use use = bytes(model, policy, limits);
+    this->core_ = allocated(use.total() + use.host, [&] {
+      auto made = std::make_unique<const policy_type>(policy);
+      const char* problem = detail::classes_problem(*made, limits);
+      ZOOMR_EXPECTS(problem == nullptr, problem);
+      return std::make_unique<core_type>(model, std::move(made), limits);
+    });
+  }
+
+  using base::bytes;
+  /// What a cache of this kind will hold at most, by tier, before anything is allocated.
+  /// @throws precondition_error as the constructor, also for 2^60 bytes or more
+  static memory_use bytes(const shape& model, const Policy& policy, const config& limits) {
+    const policy_type made(policy);
+    return base::bytes_of(model, made, limits);
+  }
+
+  const Policy& policy() const { return static_cast<const policy_type&>(this->core_->policy).of; }
 };
 
 template <class Policy>

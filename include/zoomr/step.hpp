@@ -6,6 +6,7 @@
 #include <zoomr/cache/host/attending.hpp>
 #include <zoomr/cache/host/commit.hpp>
 #include <zoomr/cache/state/step_items.hpp>
+#include <zoomr/policy/placement/placement.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -16,9 +17,10 @@ inline namespace v0 {
 /// layers, call `append` and then `attend` (or, before the end of the prompt, `observe`); then `needs_second_pass`, and
 /// if it says so the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice or
 /// too early is a `precondition_error` (cache/state/step_layers.hpp); items of which no token is accepted need none.
-template <class Policy, class T>
-class step : public detail::step_items<detail::cache_core<Policy, T>> {
-  using base = detail::step_items<detail::cache_core<Policy, T>>;
+template <class T, class Placement>
+class step : public detail::step_items<detail::cache_core<pool_of<Placement, T>>> {
+  using core_type = detail::cache_core<pool_of<Placement, T>>;
+  using base = detail::step_items<core_type>;
 
  public:
   step(step&& other) noexcept = default;
@@ -81,7 +83,7 @@ class step : public detail::step_items<detail::cache_core<Policy, T>> {
     for (detail::planned_item& item : core_->step.items) {
       if (!in_pass(item)) continue;
       const bool done = core_->may_fail(
-          item, [&] { detail::attending<Policy, T>(*core_, item, layer, pass_ == 1, queries, out, lse).attend(); });
+          item, [&] { detail::attending(*core_, item, layer, pass_ == 1, queries, out, lse).attend(); });
       const index_t first = item.packed;
       const index_t tokens = pass_ == 1 ? 1 : item.tokens;
       for (index_t t = first; !done && t < first + tokens; ++t) {
@@ -156,12 +158,12 @@ class step : public detail::step_items<detail::cache_core<Policy, T>> {
 
  private:
   template <class, class>
-  friend class kv_cache;
+  friend class any_kv_cache;
 
   using base::at, base::begin_second_pass, base::core_, base::expect_announced, base::expect_layer,
       base::expect_possible, base::in_pass, base::pass_;
 
-  explicit step(detail::cache_core<Policy, T>& core) : base(core) {
+  explicit step(core_type& core) : base(core) {
     for (const detail::planned_item& item : core.step.items) tokens_ += item.tokens;
   }
 
@@ -183,7 +185,7 @@ class step : public detail::step_items<detail::cache_core<Policy, T>> {
   // attends from, in any layer, if they make no choice and the policy remembers no queries.
   bool must_be_seen(const detail::planned_item& item) const {
     if (!item.prompt) {
-      const detail::layout<Policy>& sizes = core_->sizes;
+      const detail::layout& sizes = core_->sizes;
       return item.chooses || sizes.query_parts > 0 || sizes.noted > 0 || pass_ == 1 || core_->step.layers.any_seen();
     }
     return item.prompt_ends || (item.prompt && core_->sizes.carried > 0 && !core_->policy.zone.prompt);

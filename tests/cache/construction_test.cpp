@@ -173,9 +173,13 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real drafts = std::min(real{1} * c.max_batched_tokens, sequences * c.max_draft_tokens);
   const real ranges = 2 * segments + 2;
   real cue = 0, cue_made = 0;
-  if constexpr (zoomr::block_summarizer<decltype(policy.summarize)>) {
-    cue = std::min<index_t>(policy.segment.longest, c.max_tokens);
+  if constexpr (Policy::selects) {
     cue_made = dim * decltype(policy.summarize)::summary::rows;
+    if constexpr (zoomr::block_summarizer<decltype(policy.summarize)>) {
+      cue = std::min<index_t>(policy.segment.longest, c.max_tokens);
+    } else {
+      cue_made += dim;  // one key
+    }
   }
   const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * heads) + dim * float_bytes;
   const real observing = (kept > 0 ? tokens : 0) * ((2 + group + (reads_keys ? dim : 0)) * float_bytes + 8);

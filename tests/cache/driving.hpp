@@ -85,15 +85,16 @@ struct voice {
   result_log log;
 };
 
-/// A cache with some sequences that each follow a tape.
+/// What drives a cache through some sequences that each follow a tape.
 ///
-/// Its functions are defined outside of the class, so that they are compiled only once for the policies of players.hpp.
-template <class Policy, class T = float, class Cache = zoomr::kv_cache<Policy, T>>
-class player {
+/// Its functions are defined outside of the class, so that they are compiled only once for the caches of players.hpp.
+/// @tparam Cache  an any_kv_cache, or what passes for one
+template <class Cache>
+class driver {
  public:
-  player(const shape& model, const Policy& policy, const zoomr::config& limits);
-  player(const player&) = delete;
-  ~player();
+  explicit driver(Cache& cache);
+  driver(const driver&) = delete;
+  ~driver();
 
   index_t open(const tape& says);
   voice& at(index_t v) { return voices[static_cast<std::size_t>(v)]; }
@@ -112,7 +113,6 @@ class player {
 
   void rollback(index_t v, index_t to);
 
-  Cache cache;
   std::vector<voice> voices;
   bool layers_backwards = false;
   bool observe_prompts = false;  // the prompt's queries are only observed, as for an engine with its own prefill
@@ -136,39 +136,39 @@ class player {
   template <class Body>
   void for_each_token(const step_type& step, const std::vector<part>& parts, index_t pass_number, Body body) const;
 
+  Cache& cache_;
   zoomr::attention_trace trace_;
 };
 
-template <class Policy, class T, class Cache>
-player<Policy, T, Cache>::player(const shape& model, const Policy& policy, const zoomr::config& limits)
-    : cache(model, policy, limits) {
+template <class Cache>
+driver<Cache>::driver(Cache& cache) : cache_(cache) {
   cache.trace(&trace_);
 }
 
-template <class Policy, class T, class Cache>
-player<Policy, T, Cache>::~player() = default;
+template <class Cache>
+driver<Cache>::~driver() = default;
 
-template <class Policy, class T, class Cache>
-index_t player<Policy, T, Cache>::open(const tape& says) {
-  voices.push_back({cache.open(), &says, {}});
+template <class Cache>
+index_t driver<Cache>::open(const tape& says) {
+  voices.push_back({cache_.open(), &says, {}});
   return static_cast<index_t>(voices.size()) - 1;
 }
 
-template <class Policy, class T, class Cache>
-index_t player<Policy, T, Cache>::tokens(index_t v) {
-  return cache.tokens(at(v).seq);
+template <class Cache>
+index_t driver<Cache>::tokens(index_t v) {
+  return cache_.tokens(at(v).seq);
 }
 
-template <class Policy, class T, class Cache>
-bool player<Policy, T, Cache>::done(index_t v) {
+template <class Cache>
+bool driver<Cache>::done(index_t v) {
   return tokens(v) == at(v).says->size();
 }
 
-template <class Policy, class T, class Cache>
-std::vector<index_t> player<Policy, T, Cache>::play(const std::vector<part>& parts, fate until) {
+template <class Cache>
+std::vector<index_t> driver<Cache>::play(const std::vector<part>& parts, fate until) {
   std::vector<zoomr::step_item> items;
   for (const part& p : parts) items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends});
-  auto step = cache.begin(view<const zoomr::step_item>(items));
+  auto step = cache_.begin(view<const zoomr::step_item>(items));
   if (until == fate::dropped_at_once) return {};
   const index_t passes = step.passes();
   std::vector<index_t> accepted;
@@ -195,27 +195,27 @@ std::vector<index_t> player<Policy, T, Cache>::play(const std::vector<part>& par
   return accepted;
 }
 
-template <class Policy, class T, class Cache>
-void player<Policy, T, Cache>::play_plainly(index_t v, index_t to) {
+template <class Cache>
+void driver<Cache>::play_plainly(index_t v, index_t to) {
   const tape& says = *at(v).says;
   if (tokens(v) < says.prompt) play({{v, says.between(tokens(v), says.prompt), true}});
   while (tokens(v) < std::min(to, says.size())) play({next(v, 1)});
 }
 
-template <class Policy, class T, class Cache>
-part player<Policy, T, Cache>::next(index_t v, index_t count) {
+template <class Cache>
+part driver<Cache>::next(index_t v, index_t count) {
   return {v, at(v).says->between(tokens(v), tokens(v) + count), false};
 }
 
-template <class Policy, class T, class Cache>
-void player<Policy, T, Cache>::rollback(index_t v, index_t to) {
-  cache.rollback(at(v).seq, to);
+template <class Cache>
+void driver<Cache>::rollback(index_t v, index_t to) {
+  cache_.rollback(at(v).seq, to);
   auto& log = at(v).log;
   log.erase(log.lower_bound({to, 0}), log.end());
 }
 
-template <class Policy, class T, class Cache>
-index_t player<Policy, T, Cache>::accepts(const std::vector<part>& parts, const step_type& step, index_t i) {
+template <class Cache>
+index_t driver<Cache>::accepts(const std::vector<part>& parts, const step_type& step, index_t i) {
   const part& p = parts[static_cast<std::size_t>(i)];
   const tape& says = *at(p.voice).says;
   if (p.accept_all || step.position(i) < says.prompt) return step.taken(i);
@@ -227,8 +227,8 @@ index_t player<Policy, T, Cache>::accepts(const std::vector<part>& parts, const 
   return count;
 }
 
-template <class Policy, class T, class Cache>
-void player<Policy, T, Cache>::accept_nothing_failed(const step_type& step, std::vector<index_t>& accepted) {
+template <class Cache>
+void driver<Cache>::accept_nothing_failed(const step_type& step, std::vector<index_t>& accepted) {
   if constexpr (requires { step.failure(0); }) {
     for (index_t i = 0; i < step.items(); ++i) {
       index_t& count = accepted[static_cast<std::size_t>(i)];
@@ -239,10 +239,10 @@ void player<Policy, T, Cache>::accept_nothing_failed(const step_type& step, std:
   }
 }
 
-template <class Policy, class T, class Cache>
-bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& parts, index_t pass_number,
-                                    std::vector<result_log>& logs, fate until) {
-  const shape& m = cache.model();
+template <class Cache>
+bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_t pass_number,
+                         std::vector<result_log>& logs, fate until) {
+  const shape& m = cache_.model();
   const index_t tokens = step.tokens();
   const auto size = [&](index_t heads, index_t dim) {
     return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
@@ -311,10 +311,10 @@ bool player<Policy, T, Cache>::pass(step_type& step, const std::vector<part>& pa
   return true;
 }
 
-template <class Policy, class T, class Cache>
+template <class Cache>
 template <class Body>
-void player<Policy, T, Cache>::for_each_token(const step_type& step, const std::vector<part>& parts,
-                                              index_t pass_number, Body body) const {
+void driver<Cache>::for_each_token(const step_type& step, const std::vector<part>& parts, index_t pass_number,
+                                   Body body) const {
   for (index_t i = 0; i < step.items(); ++i) {
     if (!step.active(i)) continue;
     const index_t count = pass_number == 0 ? step.taken(i) : 1;
@@ -325,6 +325,29 @@ void player<Policy, T, Cache>::for_each_token(const step_type& step, const std::
     }
   }
 }
+
+/// What of a cache does not depend on its policy.
+template <class Cache>
+struct driven_part {
+  using type = Cache;
+};
+template <class Policy, class T>
+struct driven_part<zoomr::kv_cache<Policy, T>> {
+  using type = zoomr::any_kv_cache<T, decltype(Policy::placement)>;
+};
+
+template <class Cache>
+struct cache_holder {
+  Cache cache;
+};
+
+/// A cache and its driver.
+template <class Policy, class T = float, class Cache = zoomr::kv_cache<Policy, T>>
+class player : public cache_holder<Cache>, public driver<typename driven_part<Cache>::type> {
+ public:
+  player(const shape& model, const Policy& policy, const zoomr::config& limits)
+      : cache_holder<Cache>{Cache(model, policy, limits)}, driver<typename driven_part<Cache>::type>(this->cache) {}
+};
 
 /// A config for texts of that length, with everything else generous.
 inline zoomr::config limits_for(index_t tokens, index_t sequences = 1) {

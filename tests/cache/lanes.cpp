@@ -4,6 +4,6 @@
 
 namespace zoomr {
 inline namespace v0 {
-ZOOMR_LANES(ZOOMR_LANE)
+ZOOMR_STORED(ZOOMR_LANE)
 }  // namespace v0
 }  // namespace zoomr

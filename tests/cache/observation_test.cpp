@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a KV lane keeps, when the ratings are given: ties, NaN, sinks and last tokens.
 #include <zoomr/cache/host/observation.hpp>
+#include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/policy/evict/accumulated_attention.hpp>
 #include <zoomr/policy/evict/observation_window.hpp>
 
@@ -17,8 +18,9 @@ slots kept_of(std::vector<float> received, index_t keep, index_t recent, index_t
   const auto tokens = static_cast<index_t>(received.size());
   observation observed({1, 1, 1, 8}, tokens, false);
   slots kept(static_cast<std::size_t>(keep));
-  observed.choose(accumulated_attention{.tokens = keep, .recent = recent},
-                  view<const float, 2>(received.data(), {1, tokens}), 1, sinks, kept);
+  const accumulated_attention evict{.tokens = keep, .recent = recent};
+  observed.choose(any_evictor_of<accumulated_attention>(evict), view<const float, 2>(received.data(), {1, tokens}), 1,
+                  sinks, kept);
   return kept;
 }
 

@@ -6,6 +6,7 @@
 #include <support/mutations.hpp>
 #include <zoomr/cache/device/observation.cuh>
 #include <zoomr/cache/host/observation.hpp>
+#include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/policy/evict/keep_all.hpp>
 #include <zoomr/policy/evict/observation_window.cuh>
 
@@ -181,8 +182,8 @@ bool keeps_the_same(const Evictor& evict, std::uint64_t seed, index_t group, ind
   if (seed % 5 == 0) received[unit::size(tokens / 2)] = 3.0f;  // by far the best, and not where a thread reads it
   std::vector<index_t> expected(unit::size(kept));
   observation observed({1, group, 1, 8}, tokens, false);
-  observed.choose(evict, view<const float, 2>(received.data(), {group, tokens}), evict.observed(tokens), first,
-                  view<index_t>(expected));
+  observed.choose(any_evictor_of<Evictor>(evict), view<const float, 2>(received.data(), {group, tokens}),
+                  evict.observed(tokens), first, view<index_t>(expected));
   device_array<float> given(received);
   device_array<float> importance(tokens, 0.75f);
   device_array<index_t> slots(kept, -7);

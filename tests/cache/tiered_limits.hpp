@@ -11,14 +11,15 @@ namespace zoomr_test {
 template <class Policy>
 zoomr::config tiered_limits(const zoomr::shape& model, const Policy& policy, zoomr::config limits,
                             zoomr::index_t device, zoomr::index_t host, const char* path) {
-  using tier_type = typename zoomr::pool_of<decltype(Policy::placement), float>::tier_type;
-  const zoomr::detail::layout<Policy> sizes(model, policy, limits);
+  using pool_type = zoomr::pool_of<decltype(Policy::placement), float>;
+  using tier_type = typename pool_type::tier_type;
+  const zoomr::detail::layout sizes(model, zoomr::detail::any_policy_of<Policy>(policy), limits, pool_type::may_fail);
   const zoomr::byte_count block = 2 * sizes.blocks.heads * zoomr::page_tokens * model.head_dim * 4;
   limits.tiers.device = zoomr::byte_count{1} << 40;
   const zoomr::memory_use all = zoomr::kv_cache<Policy>::bytes(model, policy, limits);
   limits.tiers.device = all.total() - all.details + device * block;
   if (path == nullptr) return limits;
-  const zoomr::index_t pages = zoomr::detail::eviction_room<Policy>::pool_pages(sizes, limits);
+  const zoomr::index_t pages = sizes.pool_pages(limits);
   const zoomr::byte_count blocks = zoomr::byte_count{pages} * model.kv_lanes() / sizes.blocks.heads;
   const zoomr::byte_count tables = blocks * (2 * 4 + 1 + 8) + (device + host) * tier_type::slot_table_bytes;
   limits.tiers.host = tables + host * block;

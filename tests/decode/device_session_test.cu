@@ -103,7 +103,7 @@ Policy near_sighted(Policy policy) {
 /// @return the device's cost
 template <index_t HeadDim, index_t Group, class Policy>
 device::run_cost compare(scene of, const Policy& policy, index_t chunk) {
-  session<Policy> host(of.host, policy, 1, of.most(), of.classes);
+  session host(of.host, policy, 1, of.most(), of.classes);
   device::device_model net(of.config, of.weights, of.most(), chunk);
   device::device_session<Policy, HeadDim, Group> device(net, policy, of.most(), of.classes);
   expect_same(write(device, of), write(host, of));

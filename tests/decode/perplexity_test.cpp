@@ -53,7 +53,7 @@ double dense_bits(model& net, const std::vector<token_id>& ids, std::size_t firs
 /// The same through a session that passes the prompt itself.
 template <class Policy>
 double session_bits(trained& lab, const Policy& policy, std::size_t first) {
-  session<Policy> run(lab.net, policy, 1, static_cast<index_t>(lab.ids.size()), lab.classes);
+  session run(lab.net, policy, 1, static_cast<index_t>(lab.ids.size()), lab.classes);
   run.prompt(0, std::span(lab.ids).first(first));
   double bits = 0;
   for (std::size_t t = first; t < lab.ids.size(); ++t) {

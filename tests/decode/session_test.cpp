@@ -23,7 +23,7 @@ const fs::path trained = fs::path(DECODE_LEDGER) / "checkpoints" / "plain";
 template <class Policy>
 std::vector<std::vector<float>> logits_of(model& net, const Policy& policy, const std::vector<token_id>& ids,
                                           std::size_t prompt, const std::vector<zoomr::token_class>& classes) {
-  session<Policy> run(net, policy, 1, static_cast<index_t>(ids.size()), classes);
+  session run(net, policy, 1, static_cast<index_t>(ids.size()), classes);
   run.prompt(0, std::span(ids).first(prompt));
   std::vector<std::vector<float>> all;
   for (std::size_t p = prompt; p < ids.size(); ++p) {
@@ -127,7 +127,7 @@ TEST_CASE("a real checkpoint continues as published, under every policy that kee
   zoomr::presets::each([&](const auto& preset) {
     CAPTURE(preset.name);
     with_policy({preset.name, 512, {}}, [&](const auto& policy) {
-      session<std::decay_t<decltype(policy)>> run(net, policy, 1, static_cast<index_t>(ids.size()), classes);
+      session run(net, policy, 1, static_cast<index_t>(ids.size()), classes);
       run.prompt(0, std::span(ids).first(1));
       std::vector<token_id> made = {ids.front()};
       while (made.size() < ids.size()) {

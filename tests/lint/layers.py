@@ -26,7 +26,7 @@ paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered
 policy/segment.hpp policy/slot_map.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
-policy/compose.hpp
+policy/compose.hpp policy/any_policy.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
 attention/
 cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp

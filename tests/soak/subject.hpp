@@ -54,10 +54,12 @@ class subject {
   virtual void commit(view<const index_t> accepted) = 0;
 };
 
-template <class Policy, class T>
+template <class T, class Placement>
 class subject_of final : public subject {
  public:
-  subject_of(const Policy& policy, const zoomr::config& limits) : cache_(model, policy, limits) {}
+  using cache_type = zoomr::any_kv_cache<T, Placement>;
+
+  explicit subject_of(cache_type cache) : cache_(std::move(cache)) {}
 
   zoomr::sequence open() override { return cache_.open(); }
   void close(zoomr::sequence seq) override { cache_.close(seq); }
@@ -92,9 +94,15 @@ class subject_of final : public subject {
   void commit(view<const index_t> accepted) override { step_->commit(accepted); }
 
  private:
-  zoomr::kv_cache<Policy, T> cache_;
-  std::optional<zoomr::step<Policy, T>> step_;  // ends before its cache
+  cache_type cache_;
+  std::optional<typename cache_type::step_type> step_;  // ends before its cache
 };
+
+template <class T, class Policy>
+std::unique_ptr<subject> make_subject(const Policy& policy, const zoomr::config& limits) {
+  return std::make_unique<subject_of<T, decltype(Policy::placement)>>(
+      zoomr::kv_cache<Policy, T>(model, policy, limits));
+}
 
 /// Blocks on the device and in host memory, and where the file under them is made; no file: host memory holds all.
 struct tier_sizes {
@@ -107,11 +115,11 @@ struct tier_sizes {
 template <class T, class Policy>
 zoomr::config with_tiers(const Policy& policy, zoomr::config limits, const tier_sizes& sizes) {
   using pool_type = zoomr::pool_of<decltype(Policy::placement), T>;
-  const zoomr::detail::layout<Policy> made(model, policy, limits);
+  const zoomr::detail::layout made(model, zoomr::detail::any_policy_of<Policy>(policy), limits, pool_type::may_fail);
   const zoomr::byte_count block = made.blocks.template bytes<T>();
   limits.tiers.device = zoomr::byte_count{1} << 40;
   const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(model, policy, limits);
-  const index_t pages = zoomr::detail::eviction_room<Policy>::pool_pages(made, limits);
+  const index_t pages = made.pool_pages(limits);
   const zoomr::byte_count blocks = zoomr::byte_count{pages} * made.blocks.pieces();
   const zoomr::byte_count device = std::min<zoomr::byte_count>(sizes.device, blocks);
   limits.tiers.device = all.total() - all.details + device * block;
@@ -148,45 +156,8 @@ constexpr const char* type_name() {
   return "int8";
 }
 
-/// Adds a preset with one storage type; where the program is built for all of them, with all.
-/// @tparam Order, Engine  of its tiers
-template <class First, class Order, class Engine, class Policy>
-void add(std::vector<sort>& all, const char* name, const Policy& policy) {
-  const auto add_one = [&]<class T>(T) {
-    const auto tiered = zoomr::with_placement(policy, zoomr::tiered<Order, Engine>{});
-    using moved = std::remove_const_t<decltype(tiered)>;
-    sort made{.name = name, .type = type_name<T>()};
-    made.frees_unreachable = policy.placement.frees_unreachable;
-    made.evicts = decltype(Policy::evict)::observes;
-    made.one_by_one = policy.refresh.drift() >= -1.0f;
-    made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
-    made.resident = [policy](const zoomr::config& limits) -> std::unique_ptr<subject> {
-      return std::make_unique<subject_of<Policy, T>>(policy, limits);
-    };
-    made.tiered = [tiered](const zoomr::config& limits, const tier_sizes& sizes) -> std::unique_ptr<subject> {
-      return std::make_unique<subject_of<moved, T>>(tiered, with_tiers<T>(tiered, limits, sizes));
-    };
-    all.push_back(std::move(made));
-  };
-#if defined(ZOOMR_SOAK_ALL)
-  add_one(float{}), add_one(zoomr::bfloat16{}), add_one(zoomr::float16{}), add_one(zoomr::float8{});
-  add_one(zoomr::int8{});
-#else
-  add_one(First{});
-#endif
-}
-
-using farthest = zoomr::cyclic_mru;
-using recent = zoomr::lru;
-using frequent = zoomr::lfu;
-using at_once = zoomr::sync_transfers;
-using beside = zoomr::async_transfers;
-
-// All sorts, in several sources, since each takes a while to compile.
-void add_whole(std::vector<sort>& all);
-void add_thoughts(std::vector<sort>& all);
-void add_sentences(std::vector<sort>& all);
-void add_pages(std::vector<sort>& all);
-void add_evicting(std::vector<sort>& all);
+/// Adds the presets of one storage type: in a source for each, since each takes a while to compile.
+template <class T>
+void add(std::vector<sort>& all);
 
 }  // namespace soak

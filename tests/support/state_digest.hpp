@@ -16,8 +16,8 @@ inline namespace v0 {
 
 /// Lets tests look into a cache.
 struct inspection {
-  template <class Policy, class T>
-  static detail::cache_core<Policy, T>& core(kv_cache<Policy, T>& of) {
+  template <class T, class Placement>
+  static detail::cache_core<pool_of<Placement, T>>& core(any_kv_cache<T, Placement>& of) {
     return *of.core_;
   }
   static const std::vector<index_t>& words(const detail::selection_log& log) { return log.words_; }
@@ -109,11 +109,13 @@ class digesting {
       sum ^= sum >> 29;
     }
   }
-  void add_state(const auto& segmenter) {
+  void add_state(const std::byte* state) {
+    typename decltype(Policy::segment)::state segmenter;
+    std::memcpy(&segmenter, state, sizeof segmenter);
     if constexpr (requires { segmenter.cue_begin; }) {
       add(segmenter.begin), add(segmenter.cue_begin), add(segmenter.cue_end), add(segmenter.split);
       add(segmenter.in), add(segmenter.generated);
-    } else if constexpr (!std::is_empty_v<std::remove_cvref_t<decltype(segmenter)>>) {
+    } else if constexpr (!std::is_empty_v<decltype(segmenter)>) {
       add(segmenter);
     }
   }
@@ -127,8 +129,10 @@ class digesting {
   void segments() {
     at_ = state_digest::segments;
     add(state_.segment_count()), add_all(state_.segments.data(), state_.segment_count());
-    add_state(state_.segmenting);
-    for (const auto& each : state_.after_close) add_state(each);
+    add_state(state_.segmenting.data());
+    for (std::size_t at = 0; at < state_.after_close.size(); at += state_.segmenting.size()) {
+      add_state(state_.after_close.data() + at);
+    }
   }
   void pages() {
     at_ = state_digest::pages;
@@ -149,24 +153,18 @@ class digesting {
   }
   void summaries() {
     at_ = state_digest::summaries;
-    constexpr bool observes = decltype(Policy::evict)::observes;
-    if (!Policy::selects || (observes && state_.in_prompt())) return;  // none are made, or not yet
-    const std::int64_t each = core_.sizes.segment_summary();
+    const bool observes = core_.policy.evict.observes;
+    if (!core_.policy.selects || (observes && state_.in_prompt())) return;  // none are made, or not yet
     for (index_t kv_lane = 0; kv_lane < core_.sizes.model.kv_lanes(); ++kv_lane) {
-      add_all(state_.summaries.data() + std::int64_t{kv_lane} * core_.sizes.most_segments * each,
-              state_.segment_count() * each);
+      add_all(state_.summaries_of(core_.sizes, kv_lane), core_.sizes.lane_summary_bytes(state_.segment_count()));
     }
   }
 
   // The last time that tokens were evicted, or would have been.
   index_t last_time() const {
     if (state_.in_prompt()) return core_.policy.zone.prompt ? 0 : state_.tokens();
-    if constexpr (decltype(Policy::evict)::observes) {
-      if constexpr (decltype(Policy::evict)::while_decoding) {
-        return state_.tokens() - (state_.tokens() - state_.prompt_end) % core_.policy.evict.every;
-      }
-    }
-    return state_.prompt_end;
+    if (!core_.policy.evict.while_decoding) return state_.prompt_end;
+    return state_.tokens() - (state_.tokens() - state_.prompt_end) % core_.policy.evict.every;
   }
   void eviction() {
     const zoomr::shape& model = core_.sizes.model;
@@ -184,13 +182,9 @@ class digesting {
       add(state_.queries_from);
       add_records(state_.prompted, state_.queries_from, 0, 1);
     }
-    if constexpr (decltype(Policy::evict)::observes) {
-      if constexpr (decltype(Policy::evict)::while_decoding) {
-        if (core_.sizes.noted == 0 || state_.in_prompt()) return;
-        const index_t next_time = last_time() + core_.policy.evict.every;
-        add_records(state_.noted, std::max(last_time(), next_time - core_.sizes.noted), 0, 1);
-      }
-    }
+    if (core_.sizes.noted == 0 || state_.in_prompt()) return;
+    const index_t next_time = last_time() + core_.policy.evict.every;
+    add_records(state_.noted, std::max(last_time(), next_time - core_.sizes.noted), 0, 1);
   }
   void query_sums() {
     at_ = state_digest::query_sums;
@@ -198,8 +192,7 @@ class digesting {
     if (parts == 0 || state_.in_prompt()) return;
     const index_t first = std::max(state_.rollback_floor - 1, state_.tokens() - core_.sizes.records);
     add_records(state_.queries, std::max(first, state_.prompt_end), 0, parts);
-    const index_t asked =
-        parts - (zoomr::detail::layout<Policy>::drifts(core_.policy) ? 1 : 0);  // the query that has chosen last
+    const index_t asked = parts - (core_.policy.drifts() ? 1 : 0);  // the query that has chosen last
     if (first < state_.prompt_end) add_record(state_.queries, state_.prompt_end - 1, asked, parts);
   }
   void add_records(zoomr::detail::query_memory& of, index_t first, index_t part, index_t parts) {
@@ -214,7 +207,7 @@ class digesting {
 
   void selections() {
     at_ = state_digest::in_force;
-    if (!core_.persists()) return;
+    if (!core_.policy.persists()) return;
     for (index_t r = 0; r < state_.active_selection.rows(); ++r) {
       const zoomr::selection_row& row = state_.active_selection.row(r);
       add(row.cut_segment), add(row.cut_tokens), add(row.levels.size());
@@ -226,8 +219,8 @@ class digesting {
     add_all(words.data(), static_cast<std::int64_t>(words.size()));
   }
 
-  zoomr::detail::cache_core<Policy, T>& core_;
-  zoomr::detail::sequence_state<Policy>& state_;
+  zoomr::detail::cache_core<zoomr::pool_of<decltype(Policy::placement), T>>& core_;
+  zoomr::detail::sequence_state& state_;
   state_digest made_;
   std::size_t at_ = 0;
 };

@@ -11,7 +11,7 @@
 #include <vector>      // std::vector
 
 #include "../../decode/sampler.hpp"
-#include "../../decode/sessions.hpp"
+#include "../../decode/session.hpp"
 #include "../../decode/tokenizer.hpp"
 #include "controls.hpp"
 #include "task.hpp"
@@ -97,9 +97,9 @@ using progress_sink = std::function<void(std::size_t tokens)>;
 ///
 /// `forced`: the text is given token by token (teacher-forced), or the model writes it itself; what cannot be known,
 /// like a question, is given in any case. `needed` is filled in for the oracle: which segment each position needs.
-template <class Policy>
 class evaluation {
  public:
+  template <class Policy>
   evaluation(model& net, const Policy& policy, const problem_set& set, const std::vector<zoomr::token_class>& classes,
              bool forced, needs& needed, bool audit)
       : set_(set),
@@ -185,33 +185,31 @@ class evaluation {
     scores& of = out_.each[b];
     (f.answer ? of.answers : f.to.last ? of.coarse : of.fine).add(right);
     if (f.answer || f.to.last) return;
-    if constexpr (Policy::selects) {
-      const zoomr::sequence seq = run_.at(static_cast<index_t>(b));
-      bool found = false;
-      for (index_t row = 0; row < run_.cache().selection_rows(); ++row) {
-        const auto& selected = run_.cache().selected(seq, row);
-        const index_t id = out_.first_thought + static_cast<index_t>(f.to.source);
-        found = found || (id < selected.levels.size() && selected.of(id) == zoomr::level::details);
-      }
-      of.found.add(found);
-      const zoomr::statistics& now = run_.cache().stats(seq);
-      if (now.agreeability_count == agreed_[b].agreeability_count) return;
-      const double agreed = (now.agreeability_sum - agreed_[b].agreeability_sum) /
-                            static_cast<double>(now.agreeability_count - agreed_[b].agreeability_count);
-      (right ? of.agreeability_right : of.agreeability_wrong) += agreed;
-      ++(right ? of.agreed_right : of.agreed_wrong);
+    if (run_.cache().selection_rows() == 0) return;
+    const zoomr::sequence seq = run_.at(static_cast<index_t>(b));
+    bool found = false;
+    for (index_t row = 0; row < run_.cache().selection_rows(); ++row) {
+      const auto& selected = run_.cache().selected(seq, row);
+      const index_t id = out_.first_thought + static_cast<index_t>(f.to.source);
+      found = found || (id < selected.levels.size() && selected.of(id) == zoomr::level::details);
     }
+    of.found.add(found);
+    const zoomr::statistics& now = run_.cache().stats(seq);
+    if (now.agreeability_count == agreed_[b].agreeability_count) return;
+    const double agreed = (now.agreeability_sum - agreed_[b].agreeability_sum) /
+                          static_cast<double>(now.agreeability_count - agreed_[b].agreeability_count);
+    (right ? of.agreeability_right : of.agreeability_wrong) += agreed;
+    ++(right ? of.agreed_right : of.agreed_wrong);
   }
 
   void note_zooms(std::size_t position) {
-    if constexpr (Policy::selects) {
-      const token_id passed = out_.tokens[out_.tokens.size() - 2];
-      if (!zoomr::has(classes_[static_cast<std::size_t>(passed)], zoomr::token_class::delimiter)) return;
-      const auto& selected = run_.cache().selected(run_.at(0), 0);
-      out_.zooms.push_back({position, {}});
-      for (index_t id = 0; id < selected.levels.size(); ++id) {
-        if (selected.of(id) == zoomr::level::details) out_.zooms.back().segments.push_back(id);
-      }
+    if (run_.cache().selection_rows() == 0) return;
+    const token_id passed = out_.tokens[out_.tokens.size() - 2];
+    if (!zoomr::has(classes_[static_cast<std::size_t>(passed)], zoomr::token_class::delimiter)) return;
+    const auto& selected = run_.cache().selected(run_.at(0), 0);
+    out_.zooms.push_back({position, {}});
+    for (index_t id = 0; id < selected.levels.size(); ++id) {
+      if (selected.of(id) == zoomr::level::details) out_.zooms.back().segments.push_back(id);
     }
   }
 
@@ -237,7 +235,7 @@ class evaluation {
   const problem& layout_;
   const std::vector<zoomr::token_class>& classes_;
   bool forced_;
-  session<Policy> run_;
+  session<zoomr::placement> run_;
   std::vector<token_id> next_;             // [B]
   std::vector<bool> exact_;                // [B]
   std::vector<zoomr::statistics> agreed_;  // [B]  before the token that is being read
@@ -249,7 +247,7 @@ template <class Policy>
 outcome evaluate(model& net, const Policy& policy, const problem_set& set,
                  const std::vector<zoomr::token_class>& classes, bool forced, needs& needed,
                  const progress_sink& passed, bool audit = false) {
-  return evaluation<Policy>(net, policy, set, classes, forced, needed, audit).run(passed);
+  return evaluation(net, policy, set, classes, forced, needed, audit).run(passed);
 }
 
 }  // namespace decode::ledger

@@ -80,8 +80,7 @@ void check_sizes(const options& given, const model_config& config) {
 double probe(model& net, const std::vector<long_text>& texts) {
   const auto& ids = texts.front().ids;
   const std::size_t count = std::min<std::size_t>(64, ids.size());
-  session<std::decay_t<decltype(zoomr::presets::full)>> run(net, zoomr::presets::full, 1, static_cast<index_t>(count),
-                                                            {});
+  session run(net, zoomr::presets::full, 1, static_cast<index_t>(count), {});
   run.prompt(0, std::span(ids).first(1));
   double bits = 0;
   for (std::size_t t = 1; t < count; ++t) {

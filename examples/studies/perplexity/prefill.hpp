@@ -7,7 +7,6 @@
 
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/math/functions.hpp>
-#include <zoomr/presets/full.hpp>
 
 #include <cmath>    // std::sqrt
 #include <numeric>  // std::iota
@@ -29,10 +28,7 @@ class prefill {
   /// @param passed  called with the number of tokens passed so far
   template <class Passed>
   prefill(model& net, std::span<const token_id> ids, Passed passed)
-      : shape_(session<std::decay_t<decltype(zoomr::presets::full)>>::shape_of(net)),
-        ids_(ids.begin(), ids.end()),
-        layers_(net.config().layers),
-        logits_(net.config().vocab) {
+      : shape_(shape_of(net)), ids_(ids.begin(), ids.end()), layers_(net.config().layers), logits_(net.config().vocab) {
     each_chunk([&](std::size_t first, std::size_t count, bool last) {
       own_step step{*this, first, last};
       std::vector<index_t> positions(count), row;
@@ -50,8 +46,7 @@ class prefill {
   std::span<const float> logits() const { return logits_; }
 
   /// Gives the prompt to an empty sequence, as if it had been passed there.
-  template <class Policy>
-  void replay(zoomr::kv_cache<Policy>& cache, zoomr::sequence seq) const {
+  void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const {
     each_chunk([&](std::size_t first, std::size_t count, bool last) {
       auto step = cache.begin(seq, std::span(ids_).subspan(first, count), last);
       for (index_t l = 0; l < shape_.layers; ++l) {

@@ -6,7 +6,7 @@
 #include <cmath>   // std::exp, std::log
 #include <span>    // std::span
 
-#include "../../decode/sessions.hpp"
+#include "../../decode/session.hpp"
 #include "prefill.hpp"
 
 namespace decode::perplexity {
@@ -36,7 +36,7 @@ struct score {
 template <class Policy, class Passed>
 score score_tokens(model& net, const Policy& policy, const prefill& prompt, std::span<const token_id> scored,
                    std::span<const zoomr::token_class> classes, Passed passed) {
-  session<Policy> run(net, policy, 1, static_cast<index_t>(prompt.tokens() + scored.size()), classes);
+  session run(net, policy, 1, static_cast<index_t>(prompt.tokens() + scored.size()), classes);
   prompt.replay(run.cache(), run.at(0));
   score out;
   const auto begin = std::chrono::steady_clock::now();

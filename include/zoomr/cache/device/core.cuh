@@ -8,6 +8,7 @@
 #include <zoomr/cache/device/uploads.cuh>
 #include <zoomr/cache/state/page_eviction.hpp>
 #include <zoomr/cache/state/sequences.hpp>
+#include <zoomr/policy/any_policy_of.hpp>
 
 #include <optional>  // std::optional
 #include <vector>    // std::vector
@@ -19,15 +20,16 @@ namespace detail {
 /// Everything but the public calls.
 template <class Policy, class T>
 struct device_core {
-  Policy policy;
+  Policy policy;                      // of kernels
+  any_policy_of<Policy> host_policy;  // the same
   config limits;
   device_sizes sizes;
   device_arrays<Policy, T> arrays;
   page_stock stock;
-  std::vector<device_sequence<Policy>> states;  // [sequences]
-  step_plan<device_item> step;                  // in progress
-  index_t prompt_tokens = 0;                    // of the step in progress
-  index_t decoding_tiles = 0;                   // of its first pass: those before the prompts'
+  std::vector<device_sequence> states;  // [sequences]
+  step_plan<device_item> step;          // in progress
+  index_t prompt_tokens = 0;            // of the step in progress
+  index_t decoding_tiles = 0;           // of its first pass: those before the prompts'
 
   static constexpr index_t tables = table_ring::of_step;  // first pass, second pass, choices after a prompt
   device_table on_device[std::size_t{tables}];
@@ -37,10 +39,11 @@ struct device_core {
   device_core(const shape& model, const Policy& with, const config& given, index_t splits, void* memory, stream on,
               void* details)
       : policy(with),
+        host_policy(with),
         limits(given),
-        sizes(sized(model, with, given, splits)),
+        sizes(sized(model, host_policy, given, splits)),
         stock(sizes.pages),
-        step(model, given),
+        step(model, given, host_policy.segment),
         uploads(sizes) {
     carver from(memory);
     carve(arrays, from, sizes, on_device);
@@ -49,13 +52,10 @@ struct device_core {
       if (policy.placement.prefetch && model.layers > 1) beside.emplace();
     }
     zero_on_device(arrays.arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
-    states.resize(static_cast<std::size_t>(given.max_sequences));
-    for (device_sequence<Policy>& state : states) {
-      state.classes.reserve(static_cast<std::size_t>(given.max_tokens));
-      state.pages.reserve(static_cast<std::size_t>(sizes.sequence_pages));
-      state.segments.reserve(static_cast<std::size_t>(sizes.segments));
-      state.after_close.reserve(static_cast<std::size_t>(sizes.segments));
-      state.choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
+    states.reserve(static_cast<std::size_t>(given.max_sequences));
+    for (index_t s = 0; s < given.max_sequences; ++s) {
+      states.emplace_back(host_policy.segment, given.max_tokens, sizes.sequence_pages, sizes.segments);
+      states.back().choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
     }
   }
 
@@ -69,8 +69,8 @@ struct device_core {
   }
 
   /// The arena of a tiered placement has what is left of `config.tiers.device`.
-  static device_sizes sized(const shape& model, const Policy& with, const config& given, index_t splits) {
-    device_sizes made(model, with, given, splits);
+  static device_sizes sized(const shape& model, const any_policy& with, const config& given, index_t splits) {
+    device_sizes made(model, with, given, splits, tiered_placement<decltype(Policy::placement)>);
     if constexpr (tiered_placement<decltype(Policy::placement)>) {
       const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
       const byte_count others = bytes_of(made) + 5 * carver::alignment;  // of the arena and its four tables
@@ -86,34 +86,34 @@ struct device_core {
   /// Table `t` of the step in progress, pinned.
   const device_table& on_host(index_t t) const { return uploads.at(t); }
 
-  device_sequence<Policy>& state(index_t id) { return states[static_cast<std::size_t>(id)]; }
+  device_sequence& state(index_t id) { return states[static_cast<std::size_t>(id)]; }
 
   /// Gives back the pages behind the committed tokens.
-  void trim(device_sequence<Policy>& trimmed) { trim_pages(trimmed.pages, trimmed.slots(), stock); }
+  void trim(device_sequence& trimmed) { trim_pages(trimmed.pages, trimmed.slots(), stock); }
 
   /// The place where the next choice of a sequence that stays active goes.
   index_t next_place(index_t id) {
     if (!sizes.persists) return -1;
-    const device_sequence<Policy>& of = state(id);
+    const device_sequence& of = state(id);
     const index_t last = of.choices.empty() ? sizes.ring - 1 : of.choices.back().place % sizes.ring;
     return id * sizes.ring + (last + 1) % sizes.ring;
   }
 
   void activate(const device_item& item) {
-    device_sequence<Policy>& of = state(item.seq);
+    device_sequence& of = state(item.seq);
     of.choices.push_back({item.last(), item.place});
     if (static_cast<index_t>(of.choices.size()) < sizes.ring) return;
     of.choices.erase(of.choices.begin());
     of.dropped = true;
   }
 
-  void roll_back(device_sequence<Policy>& going_back, index_t to) {
+  void roll_back(device_sequence& going_back, index_t to) {
     if (to < going_back.prompt_end) {
       going_back.choices.clear();
       going_back.dropped = false;
       going_back.reopen_prompt(to, limits.rollback_depth());
     }
-    going_back.go_back(policy.segment, to);
+    going_back.go_back(host_policy.segment, to);
     going_back.known_segments = std::min(going_back.known_segments, going_back.segment_count());
     while (!going_back.choices.empty() && going_back.choices.back().position >= to) going_back.choices.pop_back();
     trim(going_back);
@@ -122,22 +122,20 @@ struct device_core {
   /// Lists for table `t` the segments that the device does not know yet. It does once the step is committed.
   void list_closings(index_t t, index_t id) {
     const device_table& table = on_host(t);
-    const device_sequence<Policy>& of = state(id);
+    const device_sequence& of = state(id);
     for (index_t known = of.known_segments; known < of.segment_count(); ++known) {
       ZOOMR_ASSERT(table.counts->closings < sizes.most_closings(), "a table has too few entries for closed segments");
       table.closings[table.counts->closings++] = {id, known, of.segments[static_cast<std::size_t>(known)], held(of)};
     }
   }
 
-  static held_slots held(const device_sequence<Policy>& of) { return {of.kept_each.committed, of.compacted_end}; }
+  static held_slots held(const device_sequence& of) { return {of.kept_each.committed, of.compacted_end}; }
 
   /// Tokens that each lane will keep of the prompt that an item ends; 0: all of it.
   index_t kept_of_prompt(const planned_item& item) const {
-    if constexpr (decltype(policy.evict)::observes) {
-      const index_t kept = policy.evict.kept(item.first + item.tokens);
-      if (sizes.kept > 0 && item.prompt_ends && !policy.zone.prompt && kept < item.first + item.tokens) return kept;
-    }
-    return 0;
+    if (sizes.kept == 0 || !item.prompt_ends || policy.zone.prompt) return 0;
+    const index_t kept = policy.evict.kept(item.first + item.tokens);
+    return kept < item.first + item.tokens ? kept : 0;
   }
 
   /// The queries of this chunk of a prompt count: the policy adds up attention, or the prompt ends here.
@@ -156,7 +154,7 @@ struct device_core {
 
   /// One token of an item.
   device_token token_of(const device_item& item, const planned_token& known, index_t position, bool second_pass) {
-    const device_sequence<Policy>& of = state(item.seq);
+    const device_sequence& of = state(item.seq);
     const index_t prompt_end = of.in_prompt() ? position + 1 : of.prompt_end;
     const bool last = position == item.last();
     device_token made;
@@ -218,7 +216,7 @@ struct device_core {
     }
     for (const device_item& item : step.items) {
       list_closings(0, item.seq);
-      const device_sequence<Policy>& of = state(item.seq);
+      const device_sequence& of = state(item.seq);
       list_pages(0, item.seq, of.slot_end(item.first), of.slot_end(item.first + item.tokens));
     }
   }
@@ -227,13 +225,14 @@ struct device_core {
   /// choice after it needs, is listed in the last table: a step after the prompt closes at most three segments, so that
   /// the next one's table has room for all.
   void commit_item(device_item& item, index_t accepted) {
-    device_sequence<Policy>& of = state(item.seq);
+    device_sequence& of = state(item.seq);
     if (accepted == 0) return;
     of.known_segments = of.segment_count();
-    commit_tokens(policy, of, step.first_tokens(item, accepted), item.prompt_ends, limits.rollback_depth());
+    commit_tokens(host_policy.segment, of, step.first_tokens(item, accepted), item.prompt_ends,
+                  limits.rollback_depth());
     if (item.prompt) of.queries_from = std::max(of.queries_from, of.tokens() - (item.observed ? sizes.remembered : 0));
-    if (policy.placement.frees_unreachable) free_unreachable_pages(policy, limits.rollback_depth(), of, stock);
-    item.due = due_eviction(policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, item.prompt);
+    if (policy.placement.frees_unreachable) free_unreachable_pages(host_policy, limits.rollback_depth(), of, stock);
+    item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, item.prompt);
     if (item.prompt || item.due.kept > 0) {
       list_closings(2, item.seq);
       of.known_segments = of.segment_count();
@@ -245,9 +244,9 @@ struct device_core {
 
  private:
   void list_first_choice(const device_item& item) {
-    device_sequence<Policy>& of = state(item.seq);
+    device_sequence& of = state(item.seq);
     const index_t position = of.tokens() - 1;
-    const index_t open_begin = policy.segment.open_begin(of.segmenting);
+    const index_t open_begin = host_policy.segment.open_begin(of.segmenting.data());
     device_token asks;
     asks.sequence = asks.row = item.seq;
     asks.position = position;

@@ -33,38 +33,30 @@ struct carried_sums {
   index_t half = 0;  // of the two; the other is written before a chunk of the prompt is committed
 };
 
-template <class Evictor>
-constexpr bool eviction_reads_keys() {
-  if constexpr (Evictor::observes) return Evictor::reads_keys;
-  return false;
-}
-
 /// What the tokens just committed make due; the state is that after it.
 /// @param most     layout::kept
 /// @param carries  sums are carried over
-template <class Policy>
-eviction_due due_eviction(const Policy& policy, const config& limits, index_t most, bool carries,
-                          token_state<Policy>& state, carried_sums& sums, bool prompt) {
+inline eviction_due due_eviction(const any_policy& policy, const config& limits, index_t most, bool carries,
+                                 token_state& state, carried_sums& sums, bool prompt) {
   eviction_due due;
-  if constexpr (decltype(policy.evict)::observes) {
-    const index_t pinned = state.in_prompt() ? state.tokens() : state.pinned(policy.zone);
-    const bool ended = prompt && !state.in_prompt();
-    const bool again = !prompt && evicts_after(policy, limits, state.prompt_end, state.tokens() - 1);
-    due.before = {state.kept_each.committed, state.compacted_end};
-    due.slots = state.slots();
-    due.summed = sums.slots;
-    const index_t kept = pinned + policy.evict.kept(due.slots - pinned);
-    if (most == 0 || (!ended && !again && !(prompt && carries))) return due;
-    due.updates_importance = again && (carries || kept < due.slots);
-    if ((ended || again) && kept < due.slots) {
-      due.kept = state.kept_each.committed = kept;
-      state.compacted_end = state.tokens();
-    }
-    if (due.updates_importance || (prompt && carries))
-      state.observed_end = prompt && policy.zone.prompt ? 0 : state.tokens();
-    if (carries) sums.slots = prompt && policy.zone.prompt ? 0 : state.slots();
-    if (prompt && carries && !policy.zone.prompt) sums.half = 1 - sums.half;
+  if (!policy.evict.observes) return due;
+  const index_t pinned = state.in_prompt() ? state.tokens() : state.pinned(policy.zone);
+  const bool ended = prompt && !state.in_prompt();
+  const bool again = !prompt && evicts_after(policy, limits, state.prompt_end, state.tokens() - 1);
+  due.before = {state.kept_each.committed, state.compacted_end};
+  due.slots = state.slots();
+  due.summed = sums.slots;
+  const index_t kept = pinned + policy.evict.kept(due.slots - pinned);
+  if (most == 0 || (!ended && !again && !(prompt && carries))) return due;
+  due.updates_importance = again && (carries || kept < due.slots);
+  if ((ended || again) && kept < due.slots) {
+    due.kept = state.kept_each.committed = kept;
+    state.compacted_end = state.tokens();
   }
+  if (due.updates_importance || (prompt && carries))
+    state.observed_end = prompt && policy.zone.prompt ? 0 : state.tokens();
+  if (carries) sums.slots = prompt && policy.zone.prompt ? 0 : state.slots();
+  if (prompt && carries && !policy.zone.prompt) sums.half = 1 - sums.half;
   return due;
 }
 

@@ -236,7 +236,7 @@ struct device_launches {
   void summarize_again(stream on) const {
     if constexpr (Policy::selects && decltype(Policy::evict)::observes) {
       for (const device_item& item : core.step.items) {
-        const device_sequence<Policy>& of = core.state(item.seq);
+        const device_sequence& of = core.state(item.seq);
         if (item.due.kept == 0 || of.segment_count() == 0) continue;
         device_arrays<Policy, T> all = arrays();
         all.resummarize = {item.seq, of.segment_count(), core.held(of)};

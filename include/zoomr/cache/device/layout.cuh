@@ -182,7 +182,7 @@ struct common_arrays {
 /// Everything that a device cache keeps on the device.
 template <class Policy, class T>
 struct device_arrays : common_arrays<T> {
-  using number = typename layout<Policy>::number;  // of summaries
+  using number = summary_number<decltype(Policy::summarize)>;  // of summaries
 
   number* summaries = nullptr;  // [sequences][KV lanes][segments][head_dim][rows]
 

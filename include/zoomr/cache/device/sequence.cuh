@@ -18,8 +18,9 @@ struct placed_choice {
 };
 
 /// What the host knows of a sequence.
-template <class Policy>
-struct device_sequence : token_state<Policy> {
+struct device_sequence : token_state {
+  using token_state::token_state;
+
   std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
   bool dropped = false;                // an older one was dropped
   index_t known_segments = 0;          // in the device's table, and summarised

@@ -47,8 +47,10 @@ struct device_sizes {
   bool drifts_as_one = false;  // that of all layers together
 
   device_sizes() = default;
-  template <class Policy>
-  device_sizes(const shape& with, const Policy& policy, const config& limits, index_t with_splits) : model(with) {
+  /// @param tiered_pages  the placement is tiered
+  device_sizes(const shape& with, const any_policy& policy, const config& limits, index_t with_splits,
+               bool tiered_pages)
+      : model(with) {
     sequences = limits.max_sequences;
     max_batched_tokens = limits.max_batched_tokens;
     decode_tokens = static_cast<index_t>(std::min<std::int64_t>(
@@ -60,37 +62,34 @@ struct device_sizes {
     pages = pages_for(limits.pool());
     sequence_pages = pages_for(limits.max_tokens);
     splits = with_splits;
-    const layout<Policy> host(with, policy, limits);
+    const layout host(with, policy, limits);
     segments = host.most_segments;
     tokens = limits.max_tokens;
     kept = host.kept, noted = host.noted, carried = host.carried;
     remembered = host.remembered, pending_queries = host.pending_queries(limits);
-    layer_rows = decltype(policy.evict)::observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
-    selects = Policy::selects, tiered = tiered_placement<decltype(policy.placement)>;
-    reads_keys = eviction_reads_keys<decltype(policy.evict)>();
-    if constexpr (Policy::selects) {
+    layer_rows = policy.evict.observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
+    selects = policy.selects, tiered = tiered_pages;
+    reads_keys = policy.evict.reads_keys;
+    if (selects) {
       summary_numbers = static_cast<index_t>(host.segment_summary());
       layer_rows = rows_in_layer(policy.aggregate.per);
-      persists = layout<Policy>::persists(policy);
-      drifts = layout<Policy>::drifts(policy);
+      persists = policy.persists();
+      drifts = policy.drifts();
       drifts_as_one = drifts && policy.aggregate.per == scope::sequence;
       place_rows = persists ? host.selection_rows : layer_rows;
       ring = persists ? limits.rollback_depth() + 2 : 0;
       places = persists ? sequences * ring : decode_tokens;
-      records = decltype(policy.query)::sums ? limits.rollback_depth() + 1 + limits.max_draft_tokens : 0;
+      records = policy.query.sums ? limits.rollback_depth() + 1 + limits.max_draft_tokens : 0;
     }
   }
 
   /// nullptr, or the sentence that says which of these numbers would be none.
-  template <class Policy>
-  static const char* problem(const Policy& policy, const config& limits) {
+  static const char* problem(const any_policy& policy, const config& limits) {
     const std::int64_t sequences = limits.max_sequences;
     bool fits = limits.max_batched_tokens + 3 * sequences <= unlimited &&
                 std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_sharing &&
                 std::int64_t{4} * limits.most_segments() + 4 <= unlimited;
-    if constexpr (Policy::selects) {
-      fits = fits && (!layout<Policy>::persists(policy) || sequences * (limits.rollback_depth() + 2) <= unlimited);
-    }
+    if (policy.persists()) fits = fits && sequences * (limits.rollback_depth() + 2) <= unlimited;
     return fits ? nullptr
                 : "device_cache: max_batched_tokens + 3 sequences, rollback_tokens + max_draft_tokens, 4 segments and "
                   "sequences * "

@@ -34,7 +34,7 @@ template <class Policy, class T>
 __global__ void __launch_bounds__(summarize_threads)
     summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
   using summary = typename decltype(Policy::summarize)::summary;
-  using number = typename layout<Policy>::number;
+  using number = summary_number<decltype(Policy::summarize)>;
   __shared__ block_scratch scratch;
   __shared__ summary_scratch<decltype(Policy::summarize)> own_scratch;
   block_threads block(scratch);

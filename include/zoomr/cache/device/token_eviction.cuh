@@ -111,7 +111,7 @@ struct observing_layer {
 
   index_t pinned() const {
     const auto& of = core.state(sequence);
-    return of.in_prompt() ? 0 : of.pinned(core.policy.zone);
+    return of.in_prompt() ? 0 : of.pinned(core.host_policy.zone);
   }
 };
 

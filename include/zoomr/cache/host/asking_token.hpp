@@ -17,18 +17,19 @@ inline void copy_queries(view<const float, 2> from, view<float, 2> to) {
 }
 
 /// One token of a step whose queries are known, in all layers or in those so far.
-template <class Policy, class T>
+template <class Pool>
 class asking_token {
  public:
-  asking_token(cache_core<Policy, T>& core, planned_item& item, index_t position)
+  asking_token(cache_core<Pool>& core, planned_item& item, index_t position)
       : core_(core), item_(item), state_(core.state_of(item)), position_(position) {}
 
-  sequence_state<Policy>& state() const { return state_; }
+  sequence_state& state() const { return state_; }
   planned_token& planned() const { return core_.step.token(item_, position_); }
 
   /// Makes row `of` of `into`. The queries come from `core.asking` or, in the layer being attended, from `queries`.
   void choose(const choice_row& of, view<const float, 2> queries, selection& into) {
-    const index_t open_begin = item_.prompt ? core_.policy.segment.open_begin(state_.segmenting) : item_.open_begin;
+    const index_t open_begin =
+        item_.prompt ? core_.policy.segment.open_begin(state_.segmenting.data()) : item_.open_begin;
     core_.choice.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(of.kv_lane));
     for (index_t layer = of.first_layer; layer < of.last_layer; ++layer)
       core_.choice.add(state_, who(of, layer, queries));
@@ -46,48 +47,44 @@ class asking_token {
       const asking_heads asks = who(of, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
       for (index_t head = of.first_head; head < of.last_head; ++head) {
-        const index_t dims = reference.extent(1);
-        const auto q = [&](index_t d) { return chooser<Policy>::asked(core_.policy, asks, head, d); };
-        along += sum_over_dims(dims, [&](float acc, index_t d) { return fused(q(d), reference(head, d), acc); });
-        now += sum_over_dims(dims, [&](float acc, index_t d) { return fused(q(d), q(d), acc); });
-        then += dot(reference[head].data(), reference[head].data(), dims);
+        const view<const float> asked = core_.choice.asked(asks, head);
+        along += dot(asked.data(), reference[head].data(), asked.size());
+        now += dot(asked.data(), asked.data(), asked.size());
+        then += dot(reference[head].data(), reference[head].data(), asked.size());
       }
     }
-    return !(along >= core_.policy.refresh.drift() * square_root(now) * square_root(then));
+    return !(along >= core_.policy.refresh.drift * square_root(now) * square_root(then));
   }
 
   /// Keeps what later choices need of this token's queries in one layer.
   void remember(index_t layer, view<const float, 2> queries) {
-    if constexpr (Policy::selects) {
-      if (item_.prompt) return;
-      const bool first = position_ == item_.first;
-      const index_t parts = core_.sizes.query_parts;
-      for (index_t part = 0; part < parts; ++part) {
-        const view<float, 2> before =
-            first ? state_.queries.at(position_ - 1, part, layer) : core_.drafts.at(draft() - 1, part, layer);
-        const view<float, 2> after = core_.drafts.at(draft(), part, layer);
-        const bool adds = part < reference_part();
-        for (index_t head = 0; head < queries.extent(0); ++head) {
-          for (index_t d = 0; d < queries.extent(1); ++d) {
-            const float old = adds && count() == 1 ? 0.0f : before(head, d);
-            after(head, d) = adds ? old + queries(head, d) : old;
-          }
+    if (item_.prompt) return;
+    const bool first = position_ == item_.first;
+    for (index_t part = 0; part < core_.sizes.query_parts; ++part) {
+      const view<float, 2> before =
+          first ? state_.queries.at(position_ - 1, part, layer) : core_.drafts.at(draft() - 1, part, layer);
+      const view<float, 2> after = core_.drafts.at(draft(), part, layer);
+      const bool adds = part < reference_part();
+      for (index_t head = 0; head < queries.extent(0); ++head) {
+        for (index_t d = 0; d < queries.extent(1); ++d) {
+          const float old = adds && count() == 1 ? 0.0f : before(head, d);
+          after(head, d) = adds ? old + queries(head, d) : old;
         }
       }
-      if (item_.chooses && position_ == item_.last()) note(layer, queries);
     }
+    if (item_.chooses && position_ == item_.last()) note(layer, queries);
   }
 
   /// Keeps the queries for a choice that is made after the last layer.
   void note(index_t layer, view<const float, 2> queries) {
-    if (!core_.persists()) return;
+    if (!core_.policy.persists()) return;
     copy_queries(queries, core_.asking.at(item_.seq, 0, layer));
   }
 
   index_t draft() const { return item_.draft + position_ - item_.first; }
 
  private:
-  static constexpr index_t reference_part() { return decltype(Policy::query)::sums ? 1 : 0; }
+  index_t reference_part() const { return core_.policy.query.sums ? 1 : 0; }
 
   // Queries in the running sum: those of generated tokens of the segment that the token belongs to.
   index_t count() const { return position_ + 1 - std::max(planned().asks_from, state_.prompt_end); }
@@ -103,40 +100,37 @@ class asking_token {
   }
 
   void remember_asked(const choice_row& of, view<const float, 2> queries) {
-    if (!layout<Policy>::drifts(core_.policy)) return;
+    if (!core_.policy.drifts()) return;
     for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
       const asking_heads asks = who(of, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
       for (index_t head = of.first_head; head < of.last_head; ++head) {
-        for (index_t d = 0; d < reference.extent(1); ++d) {
-          reference(head, d) = chooser<Policy>::asked(core_.policy, asks, head, d);
-        }
+        std::copy_n(core_.choice.asked(asks, head).data(), reference.extent(1), reference[head].data());
       }
     }
   }
 
-  cache_core<Policy, T>& core_;
+  cache_core<Pool>& core_;
   planned_item& item_;
-  sequence_state<Policy>& state_;
+  sequence_state& state_;
   index_t position_;
 };
 
 /// Makes the choice that an item's last token is due, from the queries noted in its pass; all rows of it.
-template <class Policy, class T>
-void make_choice(cache_core<Policy, T>& core, planned_item& item) {
-  if constexpr (Policy::selects) {
-    const shape& model = core.sizes.model;
-    asking_token<Policy, T> token(core, item, item.last());
-    selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
-    for (index_t layer = 0; layer < model.layers; ++layer) {
-      for (index_t head = 0; head < model.heads; ++head) {
-        const choice_row of = row_for(model, core.policy.aggregate.per, layer, head);
-        if (layer != of.first_layer || head != of.first_head) continue;
-        const bool if_drifted = !item.prompt && token.planned().action == refresh_action::choose_if_drifted;
-        if (if_drifted && !token.drifted(of, {})) continue;
-        token.choose(of, {}, pending);
-        item.chosen = true;
-      }
+template <class Pool>
+void make_choice(cache_core<Pool>& core, planned_item& item) {
+  if (!core.policy.selects) return;
+  const shape& model = core.sizes.model;
+  asking_token<Pool> token(core, item, item.last());
+  selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
+  for (index_t layer = 0; layer < model.layers; ++layer) {
+    for (index_t head = 0; head < model.heads; ++head) {
+      const choice_row of = row_for(model, core.policy.aggregate.per, layer, head);
+      if (layer != of.first_layer || head != of.first_head) continue;
+      const bool if_drifted = !item.prompt && token.planned().action == refresh_action::choose_if_drifted;
+      if (if_drifted && !token.drifted(of, {})) continue;
+      token.choose(of, {}, pending);
+      item.chosen = true;
     }
   }
 }

@@ -12,11 +12,11 @@ namespace detail {
 
 /// @param queries, out  [packed tokens, heads, head_dim]
 /// @param lse           [packed tokens, heads], or empty
-template <class Policy, class T>
+template <class Pool>
 class attending {
  public:
-  attending(cache_core<Policy, T>& core, planned_item& item, index_t layer, bool second_pass,
-            view<const float, 3> queries, view<float, 3> out, view<float, 2> lse)
+  attending(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass, view<const float, 3> queries,
+            view<float, 3> out, view<float, 2> lse)
       : core_(core), item_(item), layer_(layer), second_(second_pass), queries_(queries), out_(out), lse_(lse) {}
 
   void attend() {
@@ -79,7 +79,7 @@ class attending {
     const shape& model = core_.sizes.model;
     const auto attend_heads = [&](index_t t, index_t first_kv_head, index_t last_kv_head) {
       const index_t packed = item_.packed + (second_ ? 0 : t);
-      choosing<Policy, T> now{core_, item_, item_.first + t, layer_, second_};
+      choosing<Pool> now{core_, item_, item_.first + t, layer_, second_};
       now.see(queries_[packed]);
       for (index_t kv_head = first_kv_head; kv_head < last_kv_head; ++kv_head) {
         attend_kv_lane(now, kv_head, queries_[packed], out_[packed], lse_.data() ? lse_[packed] : view<float>());
@@ -94,7 +94,7 @@ class attending {
     }
   }
 
-  void attend_kv_lane(choosing<Policy, T>& now, index_t kv_head, view<const float, 2> queries, view<float, 2> out,
+  void attend_kv_lane(choosing<Pool>& now, index_t kv_head, view<const float, 2> queries, view<float, 2> out,
                       view<float> lse) {
     const shape& model = core_.sizes.model;
     const float scale = core_.limits.logit_scale(model.head_dim);
@@ -121,7 +121,7 @@ class attending {
     now.count();
   }
 
-  cache_core<Policy, T>& core_;
+  cache_core<Pool>& core_;
   planned_item& item_;
   index_t layer_;
   bool second_;
@@ -132,10 +132,10 @@ class attending {
 
 /// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
 /// token will read in the first. Nothing, where no page can be missing.
-template <class Policy, class T>
-void prefetch_layer(cache_core<Policy, T>& core, planned_item& item, index_t layer, bool second_pass) {
+template <class Pool>
+void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
   if (!core.policy.placement.prefetch || item.prompt || item.failed) return;
-  choosing<Policy, T> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
+  choosing<Pool> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
   core.may_fail(item, [&] { next.prefetch(); });
 }
 

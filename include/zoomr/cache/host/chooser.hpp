@@ -52,30 +52,28 @@ struct asking_heads {
 
 /// Working memory for choices, shared by all sequences, and the steps of a choice in their order:
 /// `begin`, then `add` for each layer that has a say, then `finish`.
-template <class Policy>
 class chooser {
  public:
-  chooser() = default;
-  chooser(const layout<Policy>& sizes, const Policy& with) : policy_(with), sizes_(sizes) {
+  chooser(const layout& sizes, const any_policy& with) : policy_(with), sizes_(sizes) {
     const auto segments = static_cast<std::size_t>(sizes.most_segments);
     tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
     scores_.resize(segments * static_cast<std::size_t>(sizes.model.heads));
     asked_.resize(static_cast<std::size_t>(sizes.model.head_dim));
     levels_.resize(segments);
-    if (const byte_count bytes = work_bytes_of(with.select, sizes.most_segments); bytes > 0) {
+    if (const byte_count bytes = with.select.work_bytes(sizes.most_segments); bytes > 0) {
       work_ = buffer<std::byte>(bytes);
     }
   }
 
-  static byte_count bytes(const layout<Policy>& sizes, const Policy& with) {
+  static byte_count bytes(const layout& sizes, const any_policy& with) {
     constexpr byte_count fixed = sizeof(level) + sizeof(votes_t) + 2 * sizeof(index_t);
     const byte_count for_each = fixed + sizes.model.heads * static_cast<byte_count>(sizeof(float));
     return sizes.most_segments * for_each + sizes.model.head_dim * static_cast<byte_count>(sizeof(float)) +
-           work_bytes_of(with.select, sizes.most_segments);
+           with.select.work_bytes(sizes.most_segments);
   }
 
   /// Counts what each segment has left between the zones; nothing left, no say.
-  void begin(const sequence_state<Policy>& state, zone_bounds zone, const slot_map& slots) {
+  void begin(sequence_state& state, zone_bounds zone, const slot_map& slots) {
     segments_ = static_cast<index_t>(state.segments.size());
     room_used_ = slots.slot_of(zone.front) + slots.slot_of(zone.end) - slots.slot_of(zone.back);
     for (index_t id = 0; id < segments_; ++id) {
@@ -88,17 +86,11 @@ class chooser {
   }
 
   /// Scores the segments for some heads of one layer, and adds what they agree on.
-  void add(const sequence_state<Policy>& state, const asking_heads& who) {
+  void add(sequence_state& state, const asking_heads& who) {
     const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
     for (index_t head = who.first; head < who.last; ++head) {
-      query(who, head);
       const index_t kv_lane = who.layer * sizes_.model.kv_heads + head / sizes_.model.group();
-      const number* summaries =
-          state.summaries.data() + std::int64_t{kv_lane} * sizes_.most_segments * sizes_.segment_summary();
-      for (index_t id = 0; id < segments_; ++id) {
-        if (votes()[id] == not_eligible) continue;
-        scores(head - who.first, id) = score(summaries + id * sizes_.segment_summary());
-      }
+      policy_.score.score(asked(who, head), state.summaries_of(sizes_, kv_lane), votes(), scores[head - who.first]);
     }
     policy_.aggregate.add(scores, tokens(), sizes_.model.head_dim, votes(), order());
   }
@@ -107,8 +99,8 @@ class chooser {
   /// @param before  the row that was active, for the statistics
   void finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before,
               statistics& stats) {
-    const votes_t least = decltype(policy_.aggregate)::least;
-    const votes_t least_of_candidates = decltype(policy_.aggregate)::counts ? 1 : least;  // some vote, some mass
+    const votes_t least = policy_.aggregate.least;
+    const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // some vote, some mass
     selection_row made{{levels_.data(), {segments_}}};
     for (index_t id = 0; id < segments_; ++id) {
       const bool unwanted = votes()[id] != not_eligible && votes()[id] < least_of_candidates;
@@ -124,42 +116,16 @@ class chooser {
 
   choice_trace* trace = nullptr;  // the caller's, if choices are to be recorded
 
-  /// The query that asks, one dimension after the other.
-  static float asked(const Policy& policy, const asking_heads& who, index_t head, index_t d) {
-    if constexpr (decltype(policy.query)::sums) {
-      return policy.query.query(who.queries(head, d), who.sums(head, d), who.count);
-    } else {
-      return policy.query.query(who.queries(head, d), 0.0f, 1);
-    }
+  /// The query that asks; valid until the next call.  [head_dim]
+  view<const float> asked(const asking_heads& who, index_t head) {
+    policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, asked_.data());
+    return view<const float>(asked_);
   }
 
  private:
-  using number = typename layout<Policy>::number;
-
   view<index_t> tokens() { return {tokens_.data(), {segments_}}; }
   view<votes_t> votes() { return {votes_.data(), {segments_}}; }
   view<index_t> order() { return {order_.data(), {segments_}}; }
-
-  void query(const asking_heads& who, index_t head) {
-    for (index_t d = 0; d < sizes_.model.head_dim; ++d)
-      asked_[static_cast<std::size_t>(d)] = asked(policy_, who, head, d);
-  }
-
-  // summary: [head_dim, rows]
-  float score(const number* summary) const {
-    using scorer_type = decltype(Policy::score);
-    constexpr index_t rows = decltype(Policy::summarize)::summary::rows;
-    const auto term = [&](auto acc, index_t d) {
-      cells<rows> c;
-      for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
-      return policy_.score.term(acc, asked_[static_cast<std::size_t>(d)], c);
-    };
-    if constexpr (several_sums_scorer<scorer_type>) {
-      return policy_.score.finish(several_sums_over_dims<score_sums<scorer_type::sums>>(sizes_.model.head_dim, term));
-    } else {
-      return sum_over_dims(sizes_.model.head_dim, term);
-    }
-  }
 
   void record(choice_record of, const selection_row& made) {
     best_first best(segments_, by_votes{votes()}, order());
@@ -176,7 +142,7 @@ class chooser {
       const bool taken = row.of(id) == level::details;
       if (taken) ++stats.chosen;
       if (taken && before.of(id) != level::details) ++stats.zooms;
-      if (!decltype(policy_.aggregate)::counts || votes()[id] == not_eligible) continue;
+      if (!policy_.aggregate.counts || votes()[id] == not_eligible) continue;
       all += votes()[id];
       if (taken) agreed += votes()[id];
     }
@@ -187,8 +153,8 @@ class chooser {
     }
   }
 
-  Policy policy_{};
-  layout<Policy> sizes_;
+  const any_policy& policy_;
+  layout sizes_;
   index_t segments_ = 0;
   index_t room_used_ = 0;
   std::vector<index_t> tokens_;  // [segments]  details between the zones

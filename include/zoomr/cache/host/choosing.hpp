@@ -14,10 +14,10 @@ inline namespace v0 {
 namespace detail {
 
 /// One token in one layer: which ranges does each of its heads read?
-template <class Policy, class T>
+template <class Pool>
 class choosing {
  public:
-  choosing(cache_core<Policy, T>& core, planned_item& item, index_t position, index_t layer, bool second_pass)
+  choosing(cache_core<Pool>& core, planned_item& item, index_t position, index_t layer, bool second_pass)
       : core_(core),
         item_(item),
         token_(core, item, position),
@@ -31,12 +31,12 @@ class choosing {
     per_ = core.policy.aggregate.per;
   }
 
-  sequence_state<Policy>& state() const { return token_.state(); }
+  sequence_state& state() const { return token_.state(); }
   index_t layer() const { return layer_; }
 
   /// Query heads of one KV head that read the same ranges.
   index_t heads_together() const {
-    return Policy::selects && !dense_ && per_ == scope::head ? 1 : core_.sizes.model.group();
+    return core_.policy.selects && !dense_ && per_ == scope::head ? 1 : core_.sizes.model.group();
   }
 
   /// Sees the token's queries [heads, head_dim] before any of its ranges is asked for.
@@ -58,8 +58,8 @@ class choosing {
 
   /// Starts bringing what will be read, if the active selection says it: for tiered placements.
   void prefetch() {
-    const bool open = Policy::selects && !second_ && per_ != scope::sequence &&
-                      (!core_.persists() || (item_.chooses && position_ == item_.last()));
+    const bool open = core_.policy.selects && !second_ && per_ != scope::sequence &&
+                      (!core_.policy.persists() || (item_.chooses && position_ == item_.last()));
     if (open && !dense_) return;  // it is chosen when the queries are there
     const index_t group = core_.sizes.model.group();
     const index_t together = same_for_all() ? core_.sizes.model.heads : heads_together();
@@ -99,29 +99,28 @@ class choosing {
   bool same_for_all() const { return dense_ || core_.sizes.heads_together(core_.policy); }
   // Makes the choice of the row that `head` reads, if one is due and has not been made.
   void choose_row(index_t head) {
-    if constexpr (Policy::selects) {
-      if (item_.prompt || second_ || layer_ < core_.policy.zone.dense_layers) return;
-      const choice_row of = row_for(core_.sizes.model, per_, layer_, head);
-      if (per_ == scope::sequence || head != of.first_head) return;
-      const refresh_action action = token_.planned().action;
-      if (!core_.persists()) {
-        if (action == refresh_action::choose && !dense_) token_.choose(of, queries_, state().active_selection);
-        return;
-      }
-      if (!item_.chooses || position_ != item_.last()) return;
-      selection& pending = core_.pending[static_cast<std::size_t>(item_.seq)];
-      if (action == refresh_action::choose || token_.drifted(of, queries_)) {
-        token_.choose(of, queries_, pending);
-        item_.chosen = true;
-      } else {
-        pending.assign(of.row, state().active_selection.row(of.row));
-      }
+    if (!core_.policy.selects || item_.prompt || second_ || layer_ < core_.policy.zone.dense_layers) return;
+    const choice_row of = row_for(core_.sizes.model, per_, layer_, head);
+    if (per_ == scope::sequence || head != of.first_head) return;
+    const refresh_action action = token_.planned().action;
+    if (!core_.policy.persists()) {
+      if (action == refresh_action::choose && !dense_) token_.choose(of, queries_, state().active_selection);
+      return;
+    }
+    if (!item_.chooses || position_ != item_.last()) return;
+    selection& pending = core_.pending[static_cast<std::size_t>(item_.seq)];
+    if (action == refresh_action::choose || token_.drifted(of, queries_)) {
+      token_.choose(of, queries_, pending);
+      item_.chosen = true;
+    } else {
+      pending.assign(of.row, state().active_selection.row(of.row));
     }
   }
 
   const selection_row& row_of(index_t head) const {
     const index_t row = row_for(core_.sizes.model, per_, layer_, head).row;
-    const bool same_pass = per_ != scope::sequence && core_.persists() && item_.chooses && position_ == item_.last();
+    const bool same_pass =
+        per_ != scope::sequence && core_.policy.persists() && item_.chooses && position_ == item_.last();
     return same_pass || second_ ? core_.pending[static_cast<std::size_t>(item_.seq)].row(row)
                                 : state().active_selection.row(row);
   }
@@ -134,11 +133,10 @@ class choosing {
     }
     const zone_bounds zone = core_.zone_at(state(), position_, item_.open_begin);
     const slot_map slots = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
-    const selection_row all_summaries{};
-    if constexpr (Policy::selects) {
+    if (core_.policy.selects) {
       resolve(state().segments, row_of(head), zone, core_.policy.zone.own_summary, slots, list);
     } else {
-      resolve(state().segments, all_summaries, zone, true, slots, list);
+      resolve(state().segments, selection_row{}, zone, true, slots, list);
     }
     return list;
   }
@@ -175,9 +173,9 @@ class choosing {
     }
   }
 
-  cache_core<Policy, T>& core_;
+  cache_core<Pool>& core_;
   planned_item& item_;
-  asking_token<Policy, T> token_;
+  asking_token<Pool> token_;
   index_t position_;
   index_t layer_;
   bool second_;

@@ -9,8 +9,8 @@ inline namespace v0 {
 namespace detail {
 
 /// Adds the pass that has just ended to the sequence's statistics.
-template <class Policy, class T>
-void count_pass(cache_core<Policy, T>& core, planned_item& item) {
+template <class Pool>
+void count_pass(cache_core<Pool>& core, planned_item& item) {
   if (item.prompt) return;
   auto& state = core.state_of(item);
   ++state.stats.passes;
@@ -22,40 +22,34 @@ void count_pass(cache_core<Policy, T>& core, planned_item& item) {
   }
   memory_use use = core.bytes_in_use(state);
   if (core.policy.placement.details_on_host)
-    use.details = most * 2 * core.sizes.model.head_dim * static_cast<byte_count>(sizeof(T));
+    use.details = most * 2 * core.sizes.model.head_dim * static_cast<byte_count>(sizeof(typename Pool::number));
   state.stats.device_peak = std::max(state.stats.device_peak, use.total());
 }
 
 /// Lets eviction do what the tokens just committed have made due.
 /// @return true if the KV lanes hold other tokens than before
-template <class Policy, class T>
-bool evict(cache_core<Policy, T>& core, const planned_item& item, index_t accepted) {
-  if constexpr (decltype(core.policy.evict)::observes) {
-    auto& state = core.state_of(item);
-    if (item.prompt) {
-      evict_after_prefill(core, state);
-      return item.prompt_ends;
-    }
-    if constexpr (decltype(core.policy.evict)::while_decoding) {
-      for (index_t t = std::max(0, accepted - core.sizes.noted); t < accepted; ++t) {
-        state.noted.copy_from(core.noting, item.draft + t, item.first + t);
-      }
-      if (evicts_after(core.policy, core.limits, state.prompt_end, item.first + accepted - 1)) {
-        return evict_while_decoding(core, state);
-      }
-    }
+template <class Pool>
+bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
+  if (!core.policy.evict.observes) return false;
+  auto& state = core.state_of(item);
+  if (item.prompt) {
+    evict_after_prefill(core, state);
+    return item.prompt_ends;
   }
-  return false;
+  for (index_t t = std::max(0, accepted - core.sizes.noted); t < accepted; ++t) {
+    state.noted.copy_from(core.noting, item.draft + t, item.first + t);
+  }
+  return evicts_after(core.policy, core.limits, state.prompt_end, item.first + accepted - 1) &&
+         evict_while_decoding(core, state);
 }
 
 /// Makes the first `count` tokens of an item part of tokens, segments and segmenter. Pages that are full are written
 /// below.
 /// @return  the number of segments before
-template <class Policy, class T>
-index_t commit_tokens(cache_core<Policy, T>& core, sequence_state<Policy>& state, const planned_item& item,
-                      index_t count) {
+template <class Pool>
+index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const planned_item& item, index_t count) {
   const index_t segments_before = state.segment_count();
-  commit_tokens(core.policy, state, core.step.first_tokens(item, count), item.prompt_ends,
+  commit_tokens(core.policy.segment, state, core.step.first_tokens(item, count), item.prompt_ends,
                 core.limits.rollback_depth());
   for (index_t page = state.slot_end(item.first) / page_tokens; (page + 1) * page_tokens <= state.slots(); ++page) {
     core.pool.write_back(state.pages[static_cast<std::size_t>(page)]);
@@ -66,8 +60,8 @@ index_t commit_tokens(cache_core<Policy, T>& core, sequence_state<Policy>& state
 /// Makes the first `accepted` tokens of an item part of its sequence. Pages that do not come fail it in the middle:
 /// before that, nothing changes but tokens and segments, what `core.room` keeps a copy of, summaries that can be made
 /// again, and places that hold nothing yet; all the rest comes after it.
-template <class Policy, class T>
-void commit_item(cache_core<Policy, T>& core, planned_item& item, index_t accepted) {
+template <class Pool>
+void commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   auto& state = core.state_of(item);
   count_pass(core, item);
   if (accepted == 0) return;
@@ -75,10 +69,10 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index_t accept
   if (!item.prompt && chooses && !item.chosen && core.policy.aggregate.per == scope::sequence) make_choice(core, item);
   const index_t segments_before = commit_tokens(core, state, item, accepted);
   const bool prompt_ended = item.prompt && item.prompt_ends;
-  constexpr bool observes = decltype(core.policy.evict)::observes;
   const bool other_tokens = evict(core, item, accepted);
   state.stale_summaries = other_tokens && !state.in_prompt();  // until all are made anew
-  if (!observes || !state.in_prompt()) core.summaries.make(core.pool, state, other_tokens ? 0 : segments_before);
+  if (!core.policy.evict.observes || !state.in_prompt())
+    core.summaries.make(core.pool, state, other_tokens ? 0 : segments_before);
   state.stale_summaries = false;
   // From here on nothing fails.
   for (index_t t = std::max(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
@@ -100,15 +94,15 @@ void commit_item(cache_core<Policy, T>& core, planned_item& item, index_t accept
 /// Makes the summaries again that a commit has made before it failed. They get the bits that they had: since tokens
 /// were evicted for the last time all of what they are made from is there.
 /// @throws error(storage) if pages do not come
-template <class Policy, class T>
-void renew_summaries(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
+template <class Pool>
+void renew_summaries(cache_core<Pool>& core, sequence_state& state) {
   if (!state.stale_summaries) return;
   core.summaries.make(core.pool, state, 0);
   state.stale_summaries = false;
 }
 /// The same before a step; `i` is the number of the item.
-template <class Policy, class T>
-void renew_summaries(cache_core<Policy, T>& core, const step_item& item, index_t i) {
+template <class Pool>
+void renew_summaries(cache_core<Pool>& core, const step_item& item, index_t i) {
   try {
     renew_summaries(core, core.states[static_cast<std::size_t>(item.seq.id)]);
   } catch (const error& why) {
@@ -120,8 +114,8 @@ void renew_summaries(cache_core<Policy, T>& core, const step_item& item, index_t
 
 /// commit_item; if pages that it needs do not come, the sequence is what it was.
 /// @return false if the item has failed
-template <class Policy, class T>
-bool try_commit_item(cache_core<Policy, T>& core, planned_item& item, index_t accepted) {
+template <class Pool>
+bool try_commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   auto& state = core.state_of(item);
   const index_t tokens = state.tokens();
   const index_t floor = state.rollback_floor;

@@ -11,29 +11,31 @@
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/math/attention_state.hpp>
 
-#include <string>  // std::string
-#include <vector>  // std::vector
+#include <memory>   // std::unique_ptr
+#include <string>   // std::string
+#include <utility>  // std::move
+#include <vector>   // std::vector
 
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// The memory of a cache. Not a public type: kv_cache and step share one.
-template <class Policy, class T>
+/// The memory of a cache, whatever its policy. Not a public type: any_kv_cache and step share one.
+template <class Pool>
 struct cache_core {
-  using state_type = sequence_state<Policy>;
-  using pool_type = pool_of<decltype(Policy::placement), T>;
-  using kv_lane_type = typename pool_type::kv_lane_type;
+  using kv_lane_type = typename Pool::kv_lane_type;
+  using number = typename Pool::number;
 
-  Policy policy;
+  std::unique_ptr<const any_policy> owned;
+  const any_policy& policy;
   config limits;
-  layout<Policy> sizes;
-  pool_type pool;
-  std::vector<state_type> states;  // [max_sequences]
-  chooser<Policy> choice;
+  layout sizes;
+  Pool pool;
+  std::vector<sequence_state> states;  // [max_sequences]
+  chooser choice;
   observation observed;
-  segment_summarizer<Policy> summaries;
-  eviction_room<Policy> room;
+  segment_summarizer summaries;
+  eviction_room room;
   step_plan<planned_item> step;        // in progress
   query_memory drafts;                 // [step's tokens after the prompt]  as after each token
   query_memory noting;                 // [step's tokens after the prompt]  queries that eviction will observe
@@ -46,20 +48,21 @@ struct cache_core {
   std::vector<std::string> failures;   // [max_sequences]  why an item has failed
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
 
-  cache_core(const shape& model, const Policy& with, const config& given)
-      : policy(with),
+  cache_core(const shape& model, std::unique_ptr<const any_policy> with, const config& given)
+      : owned(std::move(with)),
+        policy(*owned),
         limits(given),
-        sizes(model, with, given),
-        pool(make_pool(sizes, with, given)),
-        choice(sizes, with),
-        observed(model, observed_tokens(sizes, given), reads_keys(), given),
-        summaries(sizes, with, given),
+        sizes(model, policy, given, Pool::may_fail),
+        pool(make_pool(sizes, policy, given)),
+        choice(sizes, policy),
+        observed(model, observed_tokens(sizes, given), policy.evict.reads_keys, given),
+        summaries(sizes, policy, given),
         room(sizes, given),
-        step(model, given),
-        drafts(model, sizes.query_parts, layout<Policy>::draft_records(given)),
-        noting(model, sizes.noted > 0 ? 1 : 0, layout<Policy>::draft_records(given)),
+        step(model, given, policy.segment),
+        drafts(model, sizes.query_parts, layout::draft_records(given)),
+        noting(model, sizes.noted > 0 ? 1 : 0, layout::draft_records(given)),
         remembering(model, 1, sizes.pending_queries(given)),
-        asking(model, sizes.asking_parts(with), given.max_sequences),
+        asking(model, layout::asking_parts(policy), given.max_sequences),
         ranges(most_ranges(sizes)),
         joined(most_ranges(sizes) * static_cast<std::size_t>(model.group())),
         heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
@@ -68,22 +71,20 @@ struct cache_core {
     pending.reserve(static_cast<std::size_t>(given.max_sequences));
     room.take_spare(sizes, pool);
     for (index_t s = 0; s < given.max_sequences; ++s) {
-      states.emplace_back(sizes, given);
-      pending.emplace_back(persists() ? sizes.selection_rows : 0, sizes.most_segments);
+      states.emplace_back(sizes, policy.segment, given);
+      pending.emplace_back(policy.persists() ? sizes.selection_rows : 0, sizes.most_segments);
     }
   }
 
-  bool persists() const { return layout<Policy>::persists(policy); }
-
   /// Capacity of each tier; what the constructor will allocate.
-  static memory_use bytes(const shape& model, const Policy& with, const config& given) {
-    const layout<Policy> sizes(model, with, given);
-    const index_t pages = eviction_room<Policy>::pool_pages(sizes, given);
+  static memory_use bytes(const shape& model, const any_policy& with, const config& given) {
+    const layout sizes(model, with, given, Pool::may_fail);
+    const index_t pages = sizes.pool_pages(given);
     memory_use use = bytes_beside_pages(sizes, with, given);
     const byte_count others = use.total();
-    use.details = bounded_product({pages, pool_type::page_bytes(model)});
+    use.details = bounded_product({pages, Pool::page_bytes(model)});
     ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
-    const pool_bytes made = pool_type::bytes(sizes.blocks, pages, given.tiers, others);
+    const pool_bytes made = Pool::bytes(sizes.blocks, pages, given.tiers, others);
     use.details = made.device;
     use.host = made.host;
     use.file = made.file;
@@ -94,7 +95,7 @@ struct cache_core {
   /// @return  false if it has failed
   template <class Work>
   bool may_fail(planned_item& item, Work work) {
-    if constexpr (pool_type::may_fail) {
+    if constexpr (Pool::may_fail) {
       if (item.failed) return false;
       try {
         work();
@@ -110,35 +111,35 @@ struct cache_core {
     }
   }
 
-  state_type& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
+  sequence_state& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
 
-  kv_lane_type kv_lane(const state_type& state, index_t layer, index_t kv_head) {
+  kv_lane_type kv_lane(const sequence_state& state, index_t layer, index_t kv_head) {
     return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
   }
 
   /// The zones of a query at `position`.
-  zone_bounds zone_at(const state_type& state, index_t position, index_t open_begin) const {
+  zone_bounds zone_at(const sequence_state& state, index_t position, index_t open_begin) const {
     const index_t prompt_end = state.in_prompt() ? position + 1 : state.prompt_end;
     return {policy.zone.front(position, prompt_end), policy.zone.back(position, prompt_end, open_begin), position + 1};
   }
 
   /// Gives back the pages behind the committed tokens.
-  void trim_pages(state_type& state) { detail::trim_pages(state.pages, state.slots(), pool); }
+  void trim_pages(sequence_state& state) { detail::trim_pages(state.pages, state.slots(), pool); }
 
   /// Forgets what a step has left behind the committed tokens.
-  void forget_pending(state_type& state) {
+  void forget_pending(sequence_state& state) {
     state.kept_each.pending = 0;
     trim_pages(state);
   }
 
   /// Everything as it was when `to` tokens were committed. The caller has checked that it can be done.
-  void roll_back(state_type& state, index_t to) {
+  void roll_back(sequence_state& state, index_t to) {
     if (to < state.prompt_end) {  // nothing has been chosen or summed
       state.log.clear();
       state.reopen_prompt(to, limits.rollback_depth());
     }
     state.go_back(policy.segment, to);
-    if (persists()) {
+    if (policy.persists()) {
       state.log.restore(to, state.active_selection, level::summary);
     } else {
       state.active_selection.clear();
@@ -146,49 +147,42 @@ struct cache_core {
     trim_pages(state);
   }
 
-  memory_use bytes_in_use(const state_type& state) const {
+  memory_use bytes_in_use(const sequence_state& state) const {
     memory_use use;
-    for (const index_t page : state.pages) use.details += page >= 0 ? pool_type::page_bytes(sizes.model) : 0;
+    for (const index_t page : state.pages) use.details += page >= 0 ? Pool::page_bytes(sizes.model) : 0;
     use.summaries = sizes.summary_bytes(state.segment_count());
     use.metadata = state.metadata_bytes(sizes);
     return use;
   }
 
  private:
-  static memory_use bytes_beside_pages(const layout<Policy>& sizes, const Policy& with, const config& given) {
+  static memory_use bytes_beside_pages(const layout& sizes, const any_policy& with, const config& given) {
     const shape& model = sizes.model;
-    const index_t pages = eviction_room<Policy>::pool_pages(sizes, given);
+    const index_t pages = sizes.pool_pages(given);
     memory_use use;
     use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
-    use.metadata = bounded_product({given.max_sequences, state_type::metadata_capacity(sizes, given)}) +
-                   pages * static_cast<byte_count>(sizeof(index_t)) + eviction_room<Policy>::bytes(sizes, given);
+    use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
+                   pages * static_cast<byte_count>(sizeof(index_t)) + eviction_room::bytes(sizes, given);
     use.workspace =
-        chooser<Policy>::bytes(sizes, with) + observation::bytes(model, observed_tokens(sizes, given), reads_keys()) +
-        segment_summarizer<Policy>::bytes(sizes, with, given) + step_plan<planned_item>::bytes(model, given) +
-        query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0),
-                            layout<Policy>::draft_records(given)) +
+        chooser::bytes(sizes, with) + observation::bytes(model, observed_tokens(sizes, given), with.evict.reads_keys) +
+        segment_summarizer::bytes(sizes, with, given) + step_plan<planned_item>::bytes(model, given) +
+        query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), layout::draft_records(given)) +
         query_memory::bytes(model, 1, sizes.pending_queries(given)) +
-        query_memory::bytes(model, sizes.asking_parts(with), given.max_sequences) +
+        query_memory::bytes(model, layout::asking_parts(with), given.max_sequences) +
         bounded_product({given.max_batched_tokens, model.heads, sizeof(attention_state)}) +
         static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + model.group()) +
-        bounded_product({sizes.asking_parts(with), given.max_sequences, sizes.selection_rows,
+        bounded_product({layout::asking_parts(with), given.max_sequences, sizes.selection_rows,
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;
   }
-  static pool_type make_pool(const layout<Policy>& sizes, const Policy& with, const config& given) {
-    const index_t pages = eviction_room<Policy>::pool_pages(sizes, given);
-    return pool_type::make(sizes.blocks, pages, given.tiers, bytes_beside_pages(sizes, with, given).total());
+  static Pool make_pool(const layout& sizes, const any_policy& with, const config& given) {
+    const index_t pages = sizes.pool_pages(given);
+    return Pool::make(sizes.blocks, pages, given.tiers, bytes_beside_pages(sizes, with, given).total());
   }
-  static index_t observed_tokens(const layout<Policy>& sizes, const config& given) {
+  static index_t observed_tokens(const layout& sizes, const config& given) {
     return sizes.kept > 0 ? given.max_tokens : 0;
   }
-  static constexpr bool reads_keys() {
-    if constexpr (decltype(Policy::evict)::observes) return decltype(Policy::evict)::reads_keys;
-    return false;
-  }
-  static std::size_t most_ranges(const layout<Policy>& sizes) {
-    return 2 * static_cast<std::size_t>(sizes.most_segments) + 2;
-  }
+  static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
 };
 
 }  // namespace detail

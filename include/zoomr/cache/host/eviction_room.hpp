@@ -4,7 +4,7 @@
 #pragma once
 
 #include <zoomr/cache/host/sequence_state.hpp>
-#include <zoomr/policy/placement/placement.hpp>
+#include <zoomr/paging/page_pool.hpp>
 
 #include <utility>  // std::swap
 #include <vector>   // std::vector
@@ -13,74 +13,56 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Whether a commit that evicts tokens can fail on the way. Elsewhere tokens move in place.
-template <class Policy>
-inline constexpr bool eviction_may_fail =
-    decltype(Policy::evict)::observes&& pool_of<decltype(Policy::placement), float>::may_fail;
-
-/// Pages and tables for the one commit that is being made; empty where none can fail.
-template <class Policy>
+/// Pages and tables for the one commit that is being made; empty where none can fail, since tokens move in place.
 class eviction_room {
  public:
-  using state_type = sequence_state<Policy>;
-
-  eviction_room(const layout<Policy>& sizes, const config& given) {
-    spare_.reserve(static_cast<std::size_t>(spare_pages(sizes)));
-    if (!eviction_may_fail<Policy>) return;
+  eviction_room(const layout& sizes, const config& given) : used_(sizes.eviction_may_fail) {
+    spare_.reserve(static_cast<std::size_t>(sizes.spare_pages()));
+    if (!used_) return;
     replaced_.reserve(static_cast<std::size_t>(pages_for(given.max_tokens)));
     kept_.reserve(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept));
   }
-  static byte_count bytes(const layout<Policy>& sizes, const config& given) {
-    if (!eviction_may_fail<Policy>) return 0;
+  static byte_count bytes(const layout& sizes, const config& given) {
+    if (!sizes.eviction_may_fail) return 0;
     const byte_count indices =
-        std::int64_t{sizes.model.kv_lanes()} * sizes.kept + spare_pages(sizes) + pages_for(given.max_tokens);
+        std::int64_t{sizes.model.kv_lanes()} * sizes.kept + sizes.spare_pages() + pages_for(given.max_tokens);
     return indices * static_cast<byte_count>(sizeof(index_t));
   }
-  /// Pages that a pool has beyond those of sequences.
-  static index_t spare_pages(const layout<Policy>& sizes) {
-    return eviction_may_fail<Policy> ? pages_for(sizes.kept) : 0;
-  }
-  static index_t pool_pages(const layout<Policy>& sizes, const config& given) {
-    return pages_for(given.pool()) + spare_pages(sizes);
-  }
-  template <class Stock>
-  void take_spare(const layout<Policy>& sizes, Stock& stock) {
-    for (index_t count = spare_pages(sizes); count > 0; --count) spare_.push_back(stock.take());
+  void take_spare(const layout& sizes, page_stock& stock) {
+    for (index_t count = sizes.spare_pages(); count > 0; --count) spare_.push_back(stock.take());
   }
 
   /// Where a KV lane's tokens move to.
   view<const index_t> pages() const { return view<const index_t>(spare_); }
 
   /// Before anything changes.
-  void begin(const state_type& state) {
-    if (!eviction_may_fail<Policy>) return;
+  void begin(const sequence_state& state) {
+    if (!used_) return;
     begun_ = true;
     kept_.assign(state.kept.begin(), state.kept.end());
     kept_each_ = state.kept_each.committed, compacted_end_ = state.compacted_end, observed_end_ = state.observed_end;
   }
   /// The sums that were received in this commit are the sequence's from now on.
-  void swap_sums(state_type& state) {
+  void swap_sums(sequence_state& state) {
     state.received.commit();
     swapped_ = !swapped_;
   }
   /// The sequence has the first `count` spare pages from now on.
-  void give_pages(state_type& state, index_t count) {
-    if (!eviction_may_fail<Policy>) return;
+  void give_pages(sequence_state& state, index_t count) {
+    if (!used_) return;
     replaced_.assign(state.pages.begin(), state.pages.end());
     state.pages.assign(spare_.begin(), spare_.begin() + count);
     given_ = static_cast<std::size_t>(count);
   }
 
   /// After a commit: what was replaced goes back to the stock.
-  template <class Stock>
-  void finish(Stock& stock) {
+  void finish(page_stock& stock) {
     for (const index_t page : replaced_) stock.give_back(page);
     for (std::size_t i = 0; i < given_; ++i) spare_[i] = stock.take();
     forget();
   }
   /// After a commit that has failed: the sequence is what it was.
-  template <class Stock>
-  void undo(state_type& state, Stock& stock) {
+  void undo(sequence_state& state, page_stock& stock) {
     if (!begun_) return;
     if (swapped_) state.received.commit();
     if (!replaced_.empty()) state.pages.assign(replaced_.begin(), replaced_.end());
@@ -97,6 +79,7 @@ class eviction_room {
     begun_ = swapped_ = false;
   }
 
+  bool used_;
   std::vector<index_t> spare_;     // [spare_pages]
   std::vector<index_t> replaced_;  // pages of the sequence before
   std::vector<index_t> kept_;      // [KV lanes, most_kept]  its positions before

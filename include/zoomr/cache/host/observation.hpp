@@ -7,7 +7,7 @@
 #include <zoomr/math/dot.hpp>
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
-#include <zoomr/policy/concepts.hpp>
+#include <zoomr/policy/any_policy.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
 #include <vector>     // std::vector
@@ -44,10 +44,10 @@ class observation {
   /// Lets one query update the importance of tokens as the evictor says, or adds the attention that it pays, over the
   /// slots [0, context).
   /// @param observed  all but its keys and working memory; its own slot is the last
-  template <class Lane, class Evictor>
-  void update_importance(const Evictor& evict, const Lane& kv_lane, observed_query observed, index_t context,
+  template <class Lane>
+  void update_importance(const any_evictor& evict, const Lane& kv_lane, observed_query observed, index_t context,
                          view<float> sums) {
-    if constexpr (importance_updater<Evictor>) {
+    if (evict.updates_importance) {
       observed.keys = {keys_.data(), {context, kv_lane.head_dim}};
       observed.work = view<float>(weights_).slice(0, context);
       evict.update_importance(observed, sums);
@@ -99,12 +99,12 @@ class observation {
   /// @param queries   how many those were
   /// @param first     tokens at the front that are kept in any case: sinks, and a prompt that is pinned
   /// @param kept      [how many to keep]  out; fewer than tokens, at least the last ones that are safe
-  template <class Evictor>
-  void choose(const Evictor& evict, view<const float, 2> received, index_t queries, index_t first, view<index_t> kept) {
+  void choose(const any_evictor& evict, view<const float, 2> received, index_t queries, index_t first,
+              view<index_t> kept) {
     const index_t tokens = received.extent(1);
     const index_t last = evict.safe(tokens);
     kv_lane_attention seen{received, {}, tokens - last, queries};
-    if constexpr (Evictor::reads_keys) seen.keys = {keys_.data(), {tokens, head_dim_}};
+    if (evict.reads_keys) seen.keys = {keys_.data(), {tokens, head_dim_}};
     evict.rate(seen, view<float>(importance_).slice(0, tokens));
     const index_t rated_end = kept.size() - last;
     const index_t safe = std::min({first, seen.scored, rated_end});

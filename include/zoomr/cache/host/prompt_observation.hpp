@@ -10,17 +10,16 @@ inline namespace v0 {
 namespace detail {
 
 /// The sums of one query head's attention that an evictor which accumulates has carried over.  [slots in use]
-template <class Policy>
-view<float> carried(const layout<Policy>& sizes, buffer<float>& of, index_t layer, index_t head, index_t tokens) {
+inline view<float> carried(const layout& sizes, buffer<float>& of, index_t layer, index_t head, index_t tokens) {
   return {of.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
 }
 
 /// Lets the queries of the tokens in `asking` update one KV lane, on top of the sums that are carried. The result
 /// lies in `core.observed`, and in `into` if sums are carried.
 /// @param queries  queries(position) is [heads, head_dim]
-template <class Policy, class T, class Queries>
-void observe_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, index_t layer, index_t kv_head,
-                     token_range asking, buffer<float>& into, Queries queries) {
+template <class Pool, class Queries>
+void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, token_range asking,
+                     buffer<float>& into, Queries queries) {
   const shape& model = core.sizes.model;
   const auto kv_lane = core.kv_lane(state, layer, kv_head);
   const index_t before = state.slot_end(asking.first);
@@ -48,9 +47,8 @@ void observe_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state,
 
 /// Remembers, until commit, the last queries [tokens of the item, heads, head_dim] of a chunk of a prompt in one layer:
 /// eviction may observe them at the prompt's end, which is not known yet.
-template <class Policy, class T>
-void remember_queries(cache_core<Policy, T>& core, const planned_item& item, index_t layer,
-                      view<const float, 3> queries) {
+template <class Pool>
+void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t layer, view<const float, 3> queries) {
   const index_t count = std::min(item.tokens, core.sizes.remembered);
   for (index_t i = 0; i < count; ++i) {
     copy_queries(queries[item.tokens - count + i], core.remembering.at(item.remembered + i, 0, layer));
@@ -58,8 +56,8 @@ void remember_queries(cache_core<Policy, T>& core, const planned_item& item, ind
 }
 
 /// Makes them part of the sequence, whose tokens are committed. Nothing of it can fail.
-template <class Policy, class T>
-void commit_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, const planned_item& item) {
+template <class Pool>
+void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned_item& item) {
   if (core.sizes.remembered == 0 || !item.prompt) return;
   const index_t count = std::min(item.tokens, core.sizes.remembered);
   for (index_t i = 0; item.observed && i < count; ++i) {
@@ -71,9 +69,9 @@ void commit_queries(cache_core<Policy, T>& core, sequence_state<Policy>& state, 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt update one layer, after those
 /// that are remembered of chunks before it, as pending, and after the last chunk says which positions each KV lane
 /// keeps.
-template <class Policy, class T>
-void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
-  constexpr bool accumulates = decltype(core.policy.evict)::accumulates;
+template <class Pool>
+void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
+  const bool accumulates = core.policy.evict.accumulates;
   const shape& model = core.sizes.model;
   auto& state = core.state_of(item);
   const index_t end = item.first + item.tokens;
@@ -94,12 +92,10 @@ void observe_chunk(cache_core<Policy, T>& core, planned_item& item, index_t laye
 
 /// What the queries [tokens of the item, heads, head_dim] of a chunk of the prompt are needed for: eviction observes
 /// them, and the very last makes the first choice.
-template <class Policy, class T>
-void observe_prompt(cache_core<Policy, T>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
-  if (item.chooses) asking_token<Policy, T>(core, item, item.last()).note(layer, queries[item.tokens - 1]);
-  if constexpr (decltype(core.policy.evict)::observes) {
-    if (core.sizes.kept > 0) observe_chunk(core, item, layer, queries);
-  }
+template <class Pool>
+void observe_prompt(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
+  if (item.chooses) asking_token<Pool>(core, item, item.last()).note(layer, queries[item.tokens - 1]);
+  if (core.sizes.kept > 0) observe_chunk(core, item, layer, queries);
 }
 
 }  // namespace detail

@@ -23,17 +23,9 @@ struct attention_sums {
 };
 
 /// The committed state of one sequence.
-template <class Policy>
-struct sequence_state : token_state<Policy> {
-  using tokens_type = token_state<Policy>;
-  using tokens_type::after_close, tokens_type::classes, tokens_type::compacted_end, tokens_type::kept_each,
-      tokens_type::pages, tokens_type::segments;
-  using typename tokens_type::segmenter_state;
-
-  using number = typename layout<Policy>::number;
-
-  buffer<number> summaries;  // [KV lanes, most_segments, head_dim, rows]
-  std::int64_t most_kept;    // of each KV lane
+struct sequence_state : token_state {
+  buffer<std::byte> summaries;  // [KV lanes, most_segments, head_dim, rows] numbers
+  std::int64_t most_kept;       // of each KV lane
   std::vector<index_t>
       kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
   attention_sums received;
@@ -44,8 +36,9 @@ struct sequence_state : token_state<Policy> {
   query_memory queries;
   statistics stats;
 
-  sequence_state(const layout<Policy>& sizes, const config& limits)
-      : summaries(std::int64_t{sizes.model.kv_lanes()} * sizes.most_segments * sizes.segment_summary()),
+  sequence_state(const layout& sizes, const any_segmenter& segmenter, const config& limits)
+      : token_state(segmenter, limits.max_tokens, pages_for(limits.max_tokens), sizes.most_segments),
+        summaries(sizes.summary_bytes(sizes.most_segments)),
         most_kept(sizes.kept),
         kept(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),
         received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
@@ -53,11 +46,11 @@ struct sequence_state : token_state<Policy> {
         prompted(sizes.model, 1, sizes.remembered),
         active_selection(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),
-        queries(sizes.model, sizes.query_parts, sizes.records) {
-    classes.reserve(static_cast<std::size_t>(limits.max_tokens));
-    pages.reserve(static_cast<std::size_t>(pages_for(limits.max_tokens)));
-    segments.reserve(static_cast<std::size_t>(sizes.most_segments));
-    after_close.reserve(static_cast<std::size_t>(sizes.most_segments));
+        queries(sizes.model, sizes.query_parts, sizes.records) {}
+
+  /// Where the summaries of a KV lane begin.
+  std::byte* summaries_of(const layout& sizes, index_t kv_lane) {
+    return summaries.data() + kv_lane * sizes.lane_summary_bytes(sizes.most_segments);
   }
 
   slot_map slots_of(index_t kv_lane) const {
@@ -68,19 +61,19 @@ struct sequence_state : token_state<Policy> {
   view<index_t> kept_positions(index_t kv_lane, index_t count) { return {kept.data() + kv_lane * most_kept, {count}}; }
 
   /// Bytes in use, tables at their present length.
-  byte_count metadata_bytes(const layout<Policy>& sizes) const {
-    const auto table = sizeof(segment) + sizeof(segmenter_state);
+  byte_count metadata_bytes(const layout& sizes) const {
+    const auto table = sizeof(segment) + sizes.state_bytes;
     return static_cast<byte_count>(classes.size() * sizeof(token_class) + pages.size() * sizeof(index_t) +
                                    segments.size() * table) +
            std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
-           sizes.observing_bytes(this->in_prompt()) +
+           sizes.observing_bytes(in_prompt()) +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
            log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
 
   /// Bytes that one sequence may come to use; its counterpart for `kv_cache::bytes`.
-  static byte_count metadata_capacity(const layout<Policy>& sizes, const config& limits) {
-    const auto table = static_cast<byte_count>(sizeof(segment) + sizeof(segmenter_state));
+  static byte_count metadata_capacity(const layout& sizes, const config& limits) {
+    const auto table = static_cast<byte_count>(sizeof(segment) + sizes.state_bytes);
     return limits.max_tokens * static_cast<byte_count>(sizeof(token_class)) +
            (pages_for(limits.max_tokens) + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index_t)) +
@@ -90,8 +83,8 @@ struct sequence_state : token_state<Policy> {
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
 
-  void forget_everything() {
-    tokens_type::forget_tokens();
+  void forget_everything(const any_segmenter& segmenter) {
+    forget_tokens(segmenter);
     active_selection.clear(), log.clear();
     stats = {};
   }

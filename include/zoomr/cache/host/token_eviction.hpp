@@ -14,12 +14,12 @@ inline namespace v0 {
 namespace detail {
 
 /// Moves the keys and values of the slots in `kept` to the front of one KV lane: in place, or to spare pages.
-template <class Policy, class T>
-void move_kv_lane(cache_core<Policy, T>& core, const sequence_state<Policy>& state, index_t layer, index_t kv_head,
+template <class Pool>
+void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t layer, index_t kv_head,
                   view<const index_t> kept) {
   const auto from = core.kv_lane(state, layer, kv_head);
   auto to = from;
-  if constexpr (eviction_may_fail<Policy>) to = core.pool.kv_lane(layer, kv_head, core.room.pages());
+  if (core.sizes.eviction_may_fail) to = core.pool.kv_lane(layer, kv_head, core.room.pages());
   for (index_t slot = 0; slot < kept.size(); ++slot) {
     const auto* key = from.key(kept[slot]);
     auto* goal = to.writable_key(slot);
@@ -29,9 +29,8 @@ void move_kv_lane(cache_core<Policy, T>& core, const sequence_state<Policy>& sta
 }
 
 /// Moves the sums of the slots in `kept` to the front, for each query head of one KV lane.
-template <class Policy>
-void move_sums(const layout<Policy>& sizes, buffer<float>& of, index_t layer, index_t kv_head,
-               view<const index_t> kept) {
+inline void move_sums(const layout& sizes, buffer<float>& of, index_t layer, index_t kv_head,
+                      view<const index_t> kept) {
   if (sizes.carried == 0) return;
   const index_t group = sizes.model.group();
   for (index_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -41,8 +40,8 @@ void move_sums(const layout<Policy>& sizes, buffer<float>& of, index_t layer, in
 }
 
 /// Each KV lane now holds `kept` tokens, which its table of positions names, and nothing else.
-template <class Policy, class T>
-void compacted(cache_core<Policy, T>& core, sequence_state<Policy>& state, index_t kept) {
+template <class Pool>
+void compacted(cache_core<Pool>& core, sequence_state& state, index_t kept) {
   core.room.give_pages(state, pages_for(kept));
   state.kept_each.committed = kept;
   state.compacted_end = state.tokens();
@@ -50,8 +49,8 @@ void compacted(cache_core<Policy, T>& core, sequence_state<Policy>& state, index
 }
 
 /// Commits what the queries of a chunk of the prompt have led to. Nothing has changed if pages do not come.
-template <class Policy, class T>
-void evict_after_prefill(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
+template <class Pool>
+void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
   const shape& model = core.sizes.model;
   const auto each_kv_lane = [&](auto visit) {
     for (index_t kv_lane = 0; state.kept_each.pending > 0 && kv_lane < model.kv_lanes(); ++kv_lane) {
@@ -74,9 +73,8 @@ void evict_after_prefill(cache_core<Policy, T>& core, sequence_state<Policy>& st
 }
 
 /// One KV lane evicts what the queries just observed do not look at; `kept` slots are left.
-template <class Policy, class T>
-void evict_tokens(cache_core<Policy, T>& core, sequence_state<Policy>& state, index_t layer, index_t kv_head,
-                  index_t kept) {
+template <class Pool>
+void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept) {
   const shape& model = core.sizes.model;
   const view<index_t> slots = core.observed.kept(kept);
   core.observed.choose(core.policy.evict, core.observed.all_sums(model.group(), state.slots()), core.sizes.noted,
@@ -91,8 +89,8 @@ void evict_tokens(cache_core<Policy, T>& core, sequence_state<Policy>& state, in
 
 /// After every so many tokens: observes the queries since the last time, and evicts what is too much.
 /// @return true if tokens were evicted
-template <class Policy, class T>
-bool evict_while_decoding(cache_core<Policy, T>& core, sequence_state<Policy>& state) {
+template <class Pool>
+bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
   const shape& model = core.sizes.model;
   const index_t held = state.slots();
   const index_t pinned = state.pinned(core.policy.zone);

@@ -6,7 +6,7 @@
 #include <zoomr/cache/state/query_memory.hpp>
 #include <zoomr/cache/state/selection.hpp>
 #include <zoomr/paging/block_shape.hpp>
-#include <zoomr/policy/compose.hpp>
+#include <zoomr/policy/any_policy.hpp>
 
 #include <algorithm>  // std::min
 
@@ -16,10 +16,7 @@ namespace detail {
 
 /// Sizes that follow from a model, a policy and a config: computed once, so that `bytes` and the allocations
 /// cannot disagree.
-template <class Policy>
 struct layout {
-  using number = summary_number<decltype(Policy::summarize)>;
-
   shape model;
   index_t most_segments = 0;
   index_t summary_rows = 0;
@@ -31,59 +28,33 @@ struct layout {
   index_t remembered = 0;      // last queries of a prompt that is still coming, for eviction at its end; 0: none
   index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
-  block_shape blocks;  // of tiers
+  std::size_t number_bytes = 0;    // of one number of a summary
+  std::size_t state_bytes = 0;     // of a segmenter's state
+  bool eviction_may_fail = false;  // a commit that evicts tokens can fail on the way: these move to spare pages
+  block_shape blocks;              // of tiers
 
   layout() = default;
-  layout(const shape& with, const Policy& policy, const config& sizes) : model(with) {
-    if constexpr (!std::same_as<decltype(policy.segment), unsegmented>) most_segments = sizes.most_segments();
-    if constexpr (decltype(policy.evict)::observes) {
-      const index_t most = policy.evict.kept(sizes.max_tokens);
-      kept = most >= sizes.max_tokens ? 0 : policy.zone.prompt ? sizes.max_tokens : most;
-      if constexpr (decltype(policy.evict)::while_decoding) {
-        if (kept > 0) noted = policy.evict.observed(std::min<index_t>(policy.evict.every, sizes.max_tokens));
-      }
-      constexpr bool accumulates = decltype(policy.evict)::accumulates;
-      if (kept > 0 && accumulates) carried = sizes.max_tokens;
-      if (kept > 0 && !accumulates && !policy.zone.prompt) {
-        const auto window = std::int64_t{policy.evict.observed(sizes.max_tokens)} + sizes.rollback_depth();
-        remembered = static_cast<index_t>(std::min<std::int64_t>(window, sizes.max_tokens));
-      }
-    }
-    if constexpr (Policy::selects) {
-      summary_rows = decltype(policy.summarize)::summary::rows;
-      selection_rows = rows_of(policy.aggregate.per);
-      query_parts = (decltype(policy.query)::sums ? 1 : 0) + (drifts(policy) ? 1 : 0);
-      records = sizes.rollback_depth() + 1;
-      if (persists(policy)) {
-        const std::int64_t entry = selection_log::entry_words(selection_rows, most_exceptions(policy));
-        log_words =
-            bounded_product({2, std::int64_t{sizes.rollback_depth()} + 2, entry}) + std::int64_t{4} * sizes.max_tokens;
-      }
-    }
+  /// @param pages_may_fail  pages of the pool may fail to come
+  layout(const shape& with, const any_policy& policy, const config& sizes, bool pages_may_fail = false)
+      : model(with),
+        number_bytes(policy.summarize.number_bytes),
+        state_bytes(policy.segment.state_bytes),
+        eviction_may_fail(policy.evict.observes && pages_may_fail) {
+    if (policy.segment.splits) most_segments = sizes.most_segments();
+    if (policy.evict.observes) size_eviction(policy, sizes);
+    if (policy.selects) size_selection(policy, sizes);
     blocks = {model, heads_together(policy) ? model.kv_heads : 1};
   }
 
-  static constexpr bool drifts(const Policy& policy) { return policy.refresh.drift() >= -1.0f; }
-
-  /// Segments of a row, at most, that are not at the level of a summary.
-  index_t most_exceptions(const Policy& policy) const {
-    if constexpr (requires { policy.select.most_segments(); }) {
-      const bool others_too = policy.zone.summaries == summaries_attended::candidates;
-      if (!others_too) return std::min(most_segments, policy.select.most_segments());
-    }
-    return most_segments;
-  }
-
   /// All KV heads of a layer read the same slots: none chooses alone, and none keeps tokens of its own.
-  bool heads_together(const Policy& policy) const {
+  bool heads_together(const any_policy& policy) const {
     const bool choose_together = policy.aggregate.per == scope::sequence || policy.aggregate.per == scope::layer;
-    return kept == 0 && (!Policy::selects || choose_together);
+    return kept == 0 && (!policy.selects || choose_together);
   }
 
-  /// A choice stays active for the following tokens, rather than for its own token only.
-  static constexpr bool persists(const Policy& policy) {
-    return Policy::selects && (!decltype(policy.refresh)::each_token || policy.aggregate.per == scope::sequence);
-  }
+  /// Pages that a pool has beyond those of sequences.
+  index_t spare_pages() const { return eviction_may_fail ? pages_for(kept) : 0; }
+  index_t pool_pages(const config& sizes) const { return pages_for(sizes.pool()) + spare_pages(); }
 
   index_t rows_of(scope per) const {
     switch (per) {
@@ -105,7 +76,7 @@ struct layout {
         std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * sizes.max_draft_tokens));
   }
   /// Of the token that makes a choice which stays active.
-  index_t asking_parts(const Policy& policy) const { return persists(policy) ? 1 : 0; }
+  static index_t asking_parts(const any_policy& policy) { return policy.persists() ? 1 : 0; }
   /// Those of the prompts' chunks in one step, until it is committed.
   index_t pending_queries(const config& sizes) const {
     return static_cast<index_t>(
@@ -119,21 +90,51 @@ struct layout {
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane
+  byte_count lane_summary_bytes(index_t segments) const {
+    return bounded_product({segments, segment_summary(), static_cast<byte_count>(number_bytes)});
+  }
   byte_count summary_bytes(index_t segments) const {
-    return bounded_product({segments, model.kv_lanes(), segment_summary(), sizeof(number)});
+    return bounded_product({lane_summary_bytes(segments), model.kv_lanes()});
+  }
+
+ private:
+  void size_eviction(const any_policy& policy, const config& sizes) {
+    const any_evictor& evict = policy.evict;
+    const index_t most = evict.kept(sizes.max_tokens);
+    kept = most >= sizes.max_tokens ? 0 : policy.zone.prompt ? sizes.max_tokens : most;
+    if (kept == 0) return;
+    if (evict.while_decoding) noted = evict.observed(std::min<index_t>(evict.every, sizes.max_tokens));
+    if (evict.accumulates) {
+      carried = sizes.max_tokens;
+    } else if (!policy.zone.prompt) {
+      const auto window = std::int64_t{evict.observed(sizes.max_tokens)} + sizes.rollback_depth();
+      remembered = static_cast<index_t>(std::min<std::int64_t>(window, sizes.max_tokens));
+    }
+  }
+
+  void size_selection(const any_policy& policy, const config& sizes) {
+    summary_rows = policy.summarize.rows;
+    selection_rows = rows_of(policy.aggregate.per);
+    query_parts = (policy.query.sums ? 1 : 0) + (policy.drifts() ? 1 : 0);
+    records = sizes.rollback_depth() + 1;
+    if (!policy.persists()) return;
+    const std::int64_t entry = selection_log::entry_words(selection_rows, most_exceptions(policy));
+    log_words =
+        bounded_product({2, std::int64_t{sizes.rollback_depth()} + 2, entry}) + std::int64_t{4} * sizes.max_tokens;
+  }
+
+  // Segments of a row, at most, that are not at the level of a summary.
+  index_t most_exceptions(const any_policy& policy) const {
+    const bool others_too = policy.zone.summaries == summaries_attended::candidates;
+    return others_too ? most_segments : std::min(most_segments, policy.select.most_segments);
   }
 };
 
 /// True if tokens are evicted after the token at `position`, which is not of the prompt.
-template <class Policy>
-bool evicts_after(const Policy& policy, const config& limits, index_t prompt_end, index_t position) {
-  if constexpr (decltype(policy.evict)::observes) {
-    if constexpr (decltype(policy.evict)::while_decoding) {
-      const bool evicts = policy.evict.kept(limits.max_tokens) < limits.max_tokens;
-      return evicts && (position + 1 - prompt_end) % policy.evict.every == 0;
-    }
-  }
-  return false;
+inline bool evicts_after(const any_policy& policy, const config& limits, index_t prompt_end, index_t position) {
+  if (!policy.evict.while_decoding) return false;
+  const bool evicts = policy.evict.kept(limits.max_tokens) < limits.max_tokens;
+  return evicts && (position + 1 - prompt_end) % policy.evict.every == 0;
 }
 
 }  // namespace detail

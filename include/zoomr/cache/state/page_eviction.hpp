@@ -4,10 +4,8 @@
 
 #include <zoomr/cache/state/token_state.hpp>
 #include <zoomr/paging/page_pool.hpp>
-#include <zoomr/policy/compose.hpp>
 
 #include <algorithm>  // std::lower_bound, std::max, std::min
-#include <concepts>   // std::same_as
 
 namespace zoomr {
 inline namespace v0 {
@@ -15,22 +13,20 @@ namespace detail {
 
 /// No query from now on, nor after any rollback that `rollback_depth` allows, has its back zone begin before this; nor
 /// has any segment a summary there that it has not yet: the open one may still be given one.
-template <class Policy>
-index_t unreachable_end(const Policy& policy, index_t rollback_depth, const token_state<Policy>& state) {
+inline index_t unreachable_end(const any_policy& policy, index_t rollback_depth, const token_state& state) {
   const index_t tokens = std::max(state.prompt_end, state.tokens() - rollback_depth);
-  index_t open_begin = policy.segment.open_begin(state.segmenting);
+  index_t open_begin = policy.segment.open_begin(state.segmenting.data());
   for (auto s = state.segments.rbegin(); s != state.segments.rend() && s->closed_at >= tokens; ++s)
     open_begin = s->begin;
   open_begin = std::min(open_begin, tokens);
   const index_t back = policy.zone.back(tokens, state.prompt_end, open_begin);
-  return std::same_as<decltype(policy.segment), unsegmented> ? back : std::min(back, open_begin);
+  return policy.segment.splits ? std::min(back, open_begin) : back;
 }
 
 /// Gives back the pages of tokens that no query can reach any more: for policies that never choose details.
 /// @cost  O(1) for each token, over a sequence
-template <class Policy>
-void free_unreachable_pages(const Policy& policy, index_t rollback_depth, token_state<Policy>& state,
-                            page_stock& stock) {
+inline void free_unreachable_pages(const any_policy& policy, index_t rollback_depth, token_state& state,
+                                   page_stock& stock) {
   if (state.in_prompt()) return;
   const index_t end = unreachable_end(policy, rollback_depth, state);
   const index_t front = policy.zone.front(end, state.prompt_end);

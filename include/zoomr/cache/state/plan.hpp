@@ -7,6 +7,7 @@
 #include <zoomr/cache/state/token_state.hpp>
 
 #include <string>  // std::to_string
+#include <vector>  // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -67,16 +68,17 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
 /// tokens evicted, so that everything is the same as token by token.
 /// @param last_choice  position of the last choice that stays active, or -1
 /// @param table        [tokens that the step has room for]  out
+/// @param segmenting   working memory for the segmenter's state
 /// @param made         out: what is planned of the item; where it lies among the others is the caller's
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
-template <class Policy>
-void plan(planned_item& made, const Policy& policy, const token_state<Policy>& state, index_t last_choice,
-          const step_item& item, const config& limits, index_t most_segments, view<planned_token> table) {
+inline void plan(planned_item& made, const any_policy& policy, const token_state& state, index_t last_choice,
+                 const step_item& item, const config& limits, index_t most_segments, view<planned_token> table,
+                 std::vector<std::byte>& segmenting) {
   made.seq = item.seq.id;
   made.first = state.tokens();
   made.prompt = state.in_prompt();
   made.prompt_ends = item.prompt_ends;
-  made.open_begin = policy.segment.open_begin(state.segmenting);
+  made.open_begin = policy.segment.open_begin(state.segmenting.data());
   const index_t wanted = made.prompt ? item.ids.size() : std::min(item.ids.size(), limits.max_draft_tokens);
   ZOOMR_EXPECTS(wanted <= table.size(), "begin: more tokens than config.max_batched_tokens in one step");
   if (wanted > limits.max_tokens - made.first) {
@@ -85,7 +87,7 @@ void plan(planned_item& made, const Policy& policy, const token_state<Policy>& s
                                     " tokens, config.max_tokens is " + std::to_string(limits.max_tokens) +
                                     (made.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
   }
-  auto segmenting = state.segmenting;
+  segmenting = state.segmenting;
   index_t segments = state.segment_count();
   last_choice = std::max(last_choice, state.prompt_end - 1);
   while (made.tokens < wanted) {
@@ -94,12 +96,12 @@ void plan(planned_item& made, const Policy& policy, const token_state<Policy>& s
     const token_id id = item.ids[made.tokens - 1];
     token.classes = id < limits.classes.size() ? limits.classes[id] : token_class::plain;
     closings closed;
-    policy.segment.feed(segmenting, token.classes, position, closed);
+    policy.segment.feed(segmenting.data(), token.classes, position, closed);
     const bool ended_by_it = closed.count > 0 && closed.at[closed.count - 1].end == position + 1;
-    token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(segmenting);
+    token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(segmenting.data());
     if (made.prompt && item.prompt_ends && made.tokens == wanted) {
-      policy.segment.end_of_prompt(segmenting, position, closed);
-      made.chooses = layout<Policy>::persists(policy);
+      policy.segment.end_of_prompt(segmenting.data(), position, closed);
+      made.chooses = policy.persists();
     }
     segments += closed.count;
     token.action = refresh_action::keep;
@@ -107,7 +109,7 @@ void plan(planned_item& made, const Policy& policy, const token_state<Policy>& s
     token.action =
         policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
     const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
-    made.chooses = chooses && layout<Policy>::persists(policy);
+    made.chooses = chooses && policy.persists();
     if (closed.count > 0 || made.chooses || evicts_after(policy, limits, state.prompt_end, position)) break;
   }
   if (segments > most_segments) {

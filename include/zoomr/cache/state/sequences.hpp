@@ -15,10 +15,9 @@ inline namespace v0 {
 namespace detail {
 
 /// nullptr, or the sentence that says why there can be no such cache.
-template <class Policy>
-const char* cache_problem(const shape& model, const Policy& policy, const config& limits) {
+inline const char* cache_problem(const shape& model, const any_policy& policy, const config& limits) {
   if (const char* problem = model.problem()) return problem;
-  if (const char* problem = policy.problem()) return problem;
+  if (policy.problem != nullptr) return policy.problem;
   if (const char* problem = limits.problem()) return problem;
   return policy.placement.frees_unreachable && limits.min_sparse_context > 0
              ? "config: min_sparse_context cannot be used with a placement that frees what is unreachable"
@@ -27,17 +26,11 @@ const char* cache_problem(const shape& model, const Policy& policy, const config
 
 /// nullptr, or the sentence that says why no cache can be made although its size is known: without a table of classes
 /// segments would not end where the policy means them to.
-template <class Policy>
-const char* classes_problem(const Policy& policy, const config& limits) {
-  const char* problem = nullptr;
-  Policy::each_component(policy, [&](const auto& part) {
-    if (class_reader<std::remove_cvref_t<decltype(part)>> && limits.classes.size() == 0) {
-      problem =
-          "config: classes is empty, but the policy's segments or choices depend on classes of tokens: give the "
-          "token_class of each token id, or as many plain ones";
-    }
-  });
-  return problem;
+inline const char* classes_problem(const any_policy& policy, const config& limits) {
+  return policy.reads_classes && limits.classes.size() == 0
+             ? "config: classes is empty, but the policy's segments or choices depend on classes of tokens: give the "
+               "token_class of each token id, or as many plain ones"
+             : nullptr;
 }
 
 /// Opens the first sequence that is not open.
@@ -88,30 +81,26 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
 }
 
 /// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
-template <class Policy>
-void expect_observed(const Policy& policy, const token_state<Policy>& state, const step_item& item) {
-  if constexpr (decltype(policy.evict)::observes) {
-    const auto prompt =
-        static_cast<index_t>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
-    const bool decides = item.prompt_ends && !policy.zone.prompt && policy.evict.kept(prompt) < prompt;
-    if (!decides || decltype(policy.evict)::accumulates) return;
-    const index_t from = prompt - policy.evict.observed(prompt);
-    const index_t known = std::min(state.queries_from, state.tokens());
-    ZOOMR_EXPECTS(known <= from || state.tokens() <= from,
-                  "begin: at the end of the prompt eviction observes the queries from token " + std::to_string(from) +
-                      " on, but those before token " + std::to_string(known) +
-                      " are not known any more: attend or observe each chunk that holds some, or roll back to token " +
-                      std::to_string(from) + " and pass the rest again");
-  }
+inline void expect_observed(const any_policy& policy, const token_state& state, const step_item& item) {
+  if (!policy.evict.observes || policy.evict.accumulates || policy.zone.prompt || !item.prompt_ends) return;
+  const auto prompt =
+      static_cast<index_t>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
+  if (policy.evict.kept(prompt) >= prompt) return;
+  const index_t from = prompt - policy.evict.observed(prompt);
+  const index_t known = std::min(state.queries_from, state.tokens());
+  ZOOMR_EXPECTS(known <= from || state.tokens() <= from,
+                "begin: at the end of the prompt eviction observes the queries from token " + std::to_string(from) +
+                    " on, but those before token " + std::to_string(known) +
+                    " are not known any more: attend or observe each chunk that holds some, or roll back to token " +
+                    std::to_string(from) + " and pass the rest again");
 }
 
 /// Checks that a sequence can be rolled back to `to` tokens.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
 /// @param has_choice   what was active then is known
 /// @throws error(rollback_depth) if not
-template <class Policy>
-void expect_rollback(const Policy& policy, const token_state<Policy>& state, index_t to, const config& limits,
-                     bool has_records, bool has_choice) {
+inline void expect_rollback(const any_policy& policy, const token_state& state, index_t to, const config& limits,
+                            bool has_records, bool has_choice) {
   const bool generated = !state.in_prompt() && to >= state.prompt_end;
   const bool deep = to < state.rollback_floor && (has_records || policy.placement.frees_unreachable);
   const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || state.freed_pages > 0);
@@ -161,11 +150,10 @@ void trim_pages(std::vector<index_t>& pages, index_t slots, Stock& stock) {
 /// Commits tokens to segments and segmenter.
 /// @param planned      [tokens that are accepted]
 /// @param prompt_ends  with the last of them
-template <class Policy>
-void commit_tokens(const Policy& policy, token_state<Policy>& state, view<const planned_token> planned,
-                   bool prompt_ends, index_t rollback_depth) {
+inline void commit_tokens(const any_segmenter& segmenter, token_state& state, view<const planned_token> planned,
+                          bool prompt_ends, index_t rollback_depth) {
   for (index_t t = 0; t < planned.size(); ++t) {
-    state.add(policy.segment, planned[t].classes, prompt_ends && t + 1 == planned.size());
+    state.add(segmenter, planned[t].classes, prompt_ends && t + 1 == planned.size());
   }
   state.rollback_floor = std::max(state.rollback_floor, state.tokens() - rollback_depth);
 }

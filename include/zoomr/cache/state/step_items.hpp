@@ -21,10 +21,13 @@ struct step_plan {
   std::vector<Item> items;            // [sequences]
   std::vector<planned_token> tokens;  // [max_batched_tokens]
   step_layers layers;                 // of the pass in progress
+  std::vector<std::byte> segmenting;  // a segmenter's state, while an item is planned
   bool active = false;
 
-  step_plan(const shape& model, const config& limits)
-      : tokens(static_cast<std::size_t>(limits.max_batched_tokens)), layers(model.layers) {
+  step_plan(const shape& model, const config& limits, const any_segmenter& segmenter)
+      : tokens(static_cast<std::size_t>(limits.max_batched_tokens)),
+        layers(model.layers),
+        segmenting(segmenter.state_bytes) {
     items.reserve(static_cast<std::size_t>(limits.max_sequences));
   }
   static byte_count bytes(const shape& model, const config& limits) {
@@ -43,8 +46,7 @@ struct step_plan {
   /// Plans the next item, behind those that are planned already.
   /// @param remembered  queries that eviction may observe at the end of a prompt
   /// @throws error(capacity) as `plan`
-  template <class Policy>
-  Item& add(const Policy& policy, const token_state<Policy>& state, index_t last_choice, const step_item& item,
+  Item& add(const any_policy& policy, const token_state& state, index_t last_choice, const step_item& item,
             const config& limits, index_t most_segments, index_t remembered) {
     Item next;
     for (const planned_item& before : items) {
@@ -54,7 +56,7 @@ struct step_plan {
     }
     next.packed = next.planned;
     plan(next, policy, state, last_choice, item, limits, most_segments,
-         view<planned_token>(tokens).slice(next.planned, limits.max_batched_tokens));
+         view<planned_token>(tokens).slice(next.planned, limits.max_batched_tokens), segmenting);
     items.push_back(next);
     return items.back();
   }

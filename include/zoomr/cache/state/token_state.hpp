@@ -2,9 +2,10 @@
 // L6. The tokens of one sequence, its segments and its pages: what the caches of host and device keep alike.
 #pragma once
 
-#include <zoomr/policy/concepts.hpp>
+#include <zoomr/policy/any_policy.hpp>
 
-#include <algorithm>  // std::max, std::min
+#include <algorithm>  // std::copy, std::max, std::min
+#include <cstddef>    // std::byte, std::ptrdiff_t
 #include <cstdint>    // std::uint32_t
 #include <vector>     // std::vector
 
@@ -19,26 +20,32 @@ struct kept_tokens {
 };
 
 /// What is committed of a sequence, as the host must know it to plan the next step.
-template <class Policy>
 struct token_state {
-  using segmenter_type = decltype(Policy::segment);
-  using segmenter_state = typename segmenter_type::state;
-
   bool open = false;
-  std::uint32_t generation = 0;              // of the sequences that have had this place
-  bool stale_summaries = false;              // some were made for a commit that has failed
-  index_t prompt_end = -1;                   // first position after the prompt; -1 while it is still coming
-  std::vector<token_class> classes;          // [tokens]
-  std::vector<index_t> pages;                // [pages]  -1: given back, unreachable
-  std::vector<segment> segments;             // [segments]
-  std::vector<segmenter_state> after_close;  // [segments]  the segmenter's state after each close
-  segmenter_state segmenting{};
-  index_t freed_pages = 0;     // pages before this one were looked at for eviction
+  std::uint32_t generation = 0;        // of the sequences that have had this place
+  bool stale_summaries = false;        // some were made for a commit that has failed
+  index_t prompt_end = -1;             // first position after the prompt; -1 while it is still coming
+  std::vector<token_class> classes;    // [tokens]
+  std::vector<index_t> pages;          // [pages]  -1: given back, unreachable
+  std::vector<segment> segments;       // [segments]
+  std::vector<std::byte> after_close;  // [segments, state_bytes]  the segmenter's state after each close
+  std::vector<std::byte> segmenting;   // [state_bytes]  its state now
+  index_t freed_pages = 0;             // pages before this one were looked at for eviction
   index_t rollback_floor = 0;  // rollback_tokens behind the longest that it ever was: no deeper can it be rolled back
   kept_tokens kept_each;
   index_t compacted_end = 0;  // first position after what has been compacted
   index_t observed_end = 0;   // tokens when some were last evicted, or when attention was last added up
   index_t queries_from = 0;   // the prompt's queries from this position on are remembered for its end
+
+  /// A new sequence, with room for the longest.
+  token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
+      : segmenting(segmenter.state_bytes) {
+    classes.reserve(static_cast<std::size_t>(most_tokens));
+    pages.reserve(static_cast<std::size_t>(most_pages));
+    segments.reserve(static_cast<std::size_t>(most_segments));
+    after_close.reserve(static_cast<std::size_t>(most_segments) * segmenter.state_bytes);
+    segmenter.open(segmenting.data());
+  }
 
   index_t tokens() const { return static_cast<index_t>(classes.size()); }
   index_t segment_count() const { return static_cast<index_t>(segments.size()); }
@@ -49,20 +56,17 @@ struct token_state {
     return kept_each.committed == 0 ? position : kept_each.committed + position - compacted_end;
   }
   /// Tokens at the front of each KV lane that are never evicted: the prompt, if the zones pin it.
-  template <class Zones>
-  index_t pinned(const Zones& zone) const {
-    return zone.prompt ? std::max(prompt_end, 0) : 0;
-  }
+  index_t pinned(const any_zones& zone) const { return zone.prompt ? std::max(prompt_end, 0) : 0; }
 
   /// Makes the next token part of the sequence, with the segments that it closes.
-  void add(const segmenter_type& segmenter, token_class of_token, bool prompt_ends) {
+  void add(const any_segmenter& segmenter, token_class of_token, bool prompt_ends) {
     closings closed;
-    segmenter.feed(segmenting, of_token, tokens(), closed);
-    if (prompt_ends) segmenter.end_of_prompt(segmenting, tokens(), closed);
+    segmenter.feed(segmenting.data(), of_token, tokens(), closed);
+    if (prompt_ends) segmenter.end_of_prompt(segmenting.data(), tokens(), closed);
     classes.push_back(of_token);
     for (index_t c = 0; c < closed.count; ++c) {
       segments.push_back(closed.at[c]);
-      after_close.push_back(segmenting);
+      after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());
     }
     if (prompt_ends) prompt_end = tokens();
   }
@@ -75,30 +79,33 @@ struct token_state {
 
   /// Tokens and segments as they were when `to` tokens were committed: the table holds the segmenter's state after the
   /// last close, the tokens since are fed again.
-  void go_back(const segmenter_type& segmenter, index_t to) {
+  void go_back(const any_segmenter& segmenter, index_t to) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
     queries_from = std::min(queries_from, to);
     classes.resize(static_cast<std::size_t>(to));
     while (!segments.empty() && segments.back().closed_at >= to) {
       segments.pop_back();
-      after_close.pop_back();
     }
-    segmenting = after_close.empty() ? segmenter_state{} : after_close.back();
+    after_close.resize(segments.size() * segmenting.size());
+    segmenter.open(segmenting.data());
+    if (!segments.empty())
+      std::copy(after_close.end() - static_cast<std::ptrdiff_t>(segmenting.size()), after_close.end(),
+                segmenting.begin());
     const index_t last_close = segments.empty() ? -1 : segments.back().closed_at;
     closings none;  // by construction: every close before `to` is in the table
     for (index_t position = last_close + 1; position < to; ++position) {
-      segmenter.feed(segmenting, classes[static_cast<std::size_t>(position)], position, none);
-      if (position + 1 == prompt_end) segmenter.end_of_prompt(segmenting, position, none);
+      segmenter.feed(segmenting.data(), classes[static_cast<std::size_t>(position)], position, none);
+      if (position + 1 == prompt_end) segmenter.end_of_prompt(segmenting.data(), position, none);
     }
   }
 
   /// As a new sequence, which whoever knew the old one cannot name; pages are the caller's to give back.
-  void forget_tokens() {
+  void forget_tokens(const any_segmenter& segmenter) {
     open = stale_summaries = false;
     ++generation;
     prompt_end = -1;
     classes.clear(), segments.clear(), after_close.clear();
-    segmenting = {};
+    segmenter.open(segmenting.data());
     freed_pages = rollback_floor = 0;
     kept_each = {};
     compacted_end = observed_end = queries_from = 0;

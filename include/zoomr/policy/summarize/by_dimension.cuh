@@ -16,7 +16,7 @@ struct summary_scratch {};
 template <class Number, class Made>
 struct summary_scratch<stored_summaries<Number, Made>> : summary_scratch<Made> {};
 
-/// The summary of one cue in one lane, by a whole block, with the host's bits.
+/// The summary of one cue in one KV lane, by a whole block, with the host's bits.
 /// @param cue   `count()` tokens, `key(t, d)` the key of the t-th in ascending order, times its scale
 /// @param keep  keep(d, row, value) takes each number once, from any thread
 template <dimension_summarizer Summarizer, class Cue, class Keep>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated: a part of the players of tests/cache/players.hpp.
+// What drives caches, for cache/players.hpp.
 #include <cache/players.hpp>
 
 namespace zoomr_test {
-ZOOMR_SMALL_POLICIES_@part@(ZOOMR_PLAYER)
+ZOOMR_STORED(ZOOMR_DRIVER)
 }  // namespace zoomr_test

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// L5. A policy as the caches see it at run time: what it answers, not of which types it is made. So the host cache is
+// compiled once for all policies, and each component once for all policies that it is part of.
+#pragma once
+
+#include <zoomr/math/order.hpp>
+#include <zoomr/policy/zones.hpp>
+
+#include <cstddef>  // std::byte, std::size_t
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// A segmenter. The state of a stream is `state_bytes` bytes in the caller's memory, without alignment.
+class any_segmenter {
+ public:
+  bool splits = false;  // false: there are no segments
+  index_t longest = 0;
+  std::size_t state_bytes = 0;
+
+  /// The state of a new stream.
+  virtual void open(std::byte* state) const = 0;
+  virtual void feed(std::byte* state, token_class of_token, index_t position, closings& closed) const = 0;
+  virtual void end_of_prompt(std::byte* state, index_t position, closings& closed) const = 0;
+  virtual index_t open_begin(const std::byte* state) const = 0;
+
+ protected:
+  ~any_segmenter() = default;
+};
+
+/// An evictor. All but `kept` is for those that observe.
+class any_evictor {
+ public:
+  bool observes = false;
+  bool accumulates = false;
+  bool reads_keys = false;
+  bool while_decoding = false;
+  bool updates_importance = false;  // otherwise attention probabilities are added up
+  index_t every = 0;                // tokens, while decoding
+
+  virtual index_t kept(index_t tokens) const = 0;
+  virtual index_t observed(index_t tokens) const = 0;
+  virtual index_t safe(index_t tokens) const = 0;
+  virtual void rate(const kv_lane_attention& seen, view<float> importance) const = 0;
+  virtual void update_importance(const observed_query& observed, view<float> received) const = 0;
+
+ protected:
+  ~any_evictor() = default;
+};
+
+/// A summarizer. Either it folds one key after the other, or it makes a summary from all keys at once.
+class any_summarizer {
+ public:
+  index_t rows = 0;
+  std::size_t number_bytes = 0;  // of one number as the index keeps it
+  bool at_once = false;
+
+  /// Unless at_once.
+  /// @param cells  [head_dim, rows]
+  virtual void open(view<float, 2> cells) const = 0;
+  /// @param key  [head_dim]
+  virtual void fold(view<float, 2> cells, const float* key) const = 0;
+  virtual void close(view<float, 2> cells, index_t count) const = 0;
+  /// If at_once; arguments as of a `block_summarizer`.
+  virtual void make(view<const float, 2> keys, view<index_t> order, view<float> work, view<float, 2> cells) const = 0;
+  /// Writes what was made as the index keeps it.
+  /// @param out  [head_dim, rows] numbers of `number_bytes`
+  virtual void store(view<const float, 2> cells, std::byte* out) const = 0;
+
+ protected:
+  ~any_summarizer() = default;
+};
+
+/// A query source.
+class any_query_source {
+ public:
+  bool sums = false;
+
+  /// @param queries, query_sums, asked  [head_dim]; query_sums are not read unless it `sums`
+  virtual void ask(view<const float> queries, const float* query_sums, index_t count, float* asked) const = 0;
+
+ protected:
+  ~any_query_source() = default;
+};
+
+/// A scorer, together with the summaries that it reads.
+class any_scorer {
+ public:
+  /// Scores each segment that has votes or may get some; the others keep what they have.
+  /// @param summaries  [segments, head_dim, rows] numbers
+  /// @param votes      [segments]
+  /// @param scores     [segments]  out
+  virtual void score(view<const float> asked, const std::byte* summaries, view<const votes_t> votes,
+                     view<float> scores) const = 0;
+
+ protected:
+  ~any_scorer() = default;
+};
+
+/// An aggregator.
+class any_aggregator {
+ public:
+  scope per = scope::sequence;
+  votes_t least = 0;
+  bool counts = false;
+
+  virtual void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
+                   view<index_t> order) const = 0;
+
+ protected:
+  ~any_aggregator() = default;
+};
+
+/// A selector.
+class any_selector {
+ public:
+  index_t most_segments = unlimited;
+
+  virtual byte_count work_bytes(index_t segments) const = 0;
+  virtual void choose(best_first& best, const selection_input& input, selection_row& row) const = 0;
+
+ protected:
+  ~any_selector() = default;
+};
+
+/// A refresh rule.
+class any_refresh {
+ public:
+  bool second_pass = false;
+  bool each_token = false;
+  float drift = 0.0f;
+
+  virtual refresh_action due(const token_event& event) const = 0;
+
+ protected:
+  ~any_refresh() = default;
+};
+
+/// Zones.
+class any_zones {
+ public:
+  index_t sinks = 0;
+  bool prompt = false;
+  summaries_attended summaries = summaries_attended::all;
+  bool own_summary = false;
+  index_t dense_layers = 0;
+
+  virtual index_t front(index_t position, index_t prompt_end) const = 0;
+  virtual index_t back(index_t position, index_t prompt_end, index_t open_begin) const = 0;
+
+ protected:
+  ~any_zones() = default;
+};
+
+/// What a placement says beside its type.
+struct any_placement {
+  bool prefetch = false;
+  bool details_on_host = false;
+  bool frees_unreachable = false;
+};
+
+/// The ten components of a policy, and what follows from them.
+class any_policy {
+ public:
+  const any_segmenter& segment;
+  const any_evictor& evict;
+  const any_summarizer& summarize;
+  const any_query_source& query;
+  const any_scorer& score;
+  const any_aggregator& aggregate;
+  const any_selector& select;
+  const any_refresh& refresh;
+  const any_zones& zone;
+  const any_placement placement;
+
+  bool selects = false;           // segments are scored and chosen
+  bool reads_classes = false;     // some component looks at the classes of tokens
+  const char* problem = nullptr;  // the sentence that says why it cannot work
+
+  any_policy(const any_policy&) = delete;
+  any_policy& operator=(const any_policy&) = delete;
+  virtual ~any_policy() = default;
+
+  /// Whether a choice is made may depend on how far the queries have turned since the last one.
+  bool drifts() const { return refresh.drift >= -1.0f; }
+  /// A choice stays active for the following tokens, rather than for its own token only.
+  bool persists() const { return selects && (!refresh.each_token || aggregate.per == scope::sequence); }
+
+ protected:
+  any_policy(const any_segmenter& s, const any_evictor& e, const any_summarizer& m, const any_query_source& q,
+             const any_scorer& r, const any_aggregator& a, const any_selector& c, const any_refresh& f,
+             const any_zones& z, any_placement p)
+      : segment(s),
+        evict(e),
+        summarize(m),
+        query(q),
+        score(r),
+        aggregate(a),
+        select(c),
+        refresh(f),
+        zone(z),
+        placement(p) {}
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

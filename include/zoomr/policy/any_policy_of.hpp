@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// L5. Each component behind its interface (policy/any_policy.hpp).
+#pragma once
+
+#include <zoomr/math/dot.hpp>
+#include <zoomr/policy/any_policy.hpp>
+#include <zoomr/policy/compose.hpp>
+
+#include <cstring>  // std::memcpy
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+template <class Segmenter>
+class any_segmenter_of final : public any_segmenter {
+ public:
+  explicit any_segmenter_of(const Segmenter& of) : of_(of) {
+    splits = !std::same_as<Segmenter, unsegmented>;
+    longest = of.longest;
+    state_bytes = sizeof(state_type);
+  }
+  void open(std::byte* state) const override { write({}, state); }
+  void feed(std::byte* state, token_class of_token, index_t position, closings& closed) const override {
+    state_type fed = read(state);
+    of_.feed(fed, of_token, position, closed);
+    write(fed, state);
+  }
+  void end_of_prompt(std::byte* state, index_t position, closings& closed) const override {
+    state_type fed = read(state);
+    of_.end_of_prompt(fed, position, closed);
+    write(fed, state);
+  }
+  index_t open_begin(const std::byte* state) const override { return of_.open_begin(read(state)); }
+
+ private:
+  using state_type = typename Segmenter::state;
+
+  static state_type read(const std::byte* state) {
+    state_type made;
+    std::memcpy(&made, state, sizeof made);
+    return made;
+  }
+  static void write(const state_type& made, std::byte* state) { std::memcpy(state, &made, sizeof made); }
+
+  Segmenter of_;
+};
+
+template <class Evictor>
+class any_evictor_of final : public any_evictor {
+ public:
+  explicit any_evictor_of(const Evictor& of) : of_(of) {
+    observes = Evictor::observes;
+    if constexpr (Evictor::observes) {
+      accumulates = Evictor::accumulates, reads_keys = Evictor::reads_keys;
+      while_decoding = Evictor::while_decoding;
+      updates_importance = importance_updater<Evictor>;
+      if constexpr (Evictor::while_decoding) every = of.every;
+    }
+  }
+  index_t kept(index_t tokens) const override { return of_.kept(tokens); }
+  index_t observed(index_t tokens) const override {
+    if constexpr (Evictor::observes) return of_.observed(tokens);
+    return 0;
+  }
+  index_t safe(index_t tokens) const override {
+    if constexpr (Evictor::observes) return of_.safe(tokens);
+    return tokens;
+  }
+  void rate(const kv_lane_attention& seen, view<float> importance) const override {
+    if constexpr (Evictor::observes) of_.rate(seen, importance);
+  }
+  void update_importance(const observed_query& observed, view<float> received) const override {
+    if constexpr (importance_updater<Evictor>) of_.update_importance(observed, received);
+  }
+
+ private:
+  Evictor of_;
+};
+
+template <class Summarizer>
+class any_summarizer_of final : public any_summarizer {
+ public:
+  explicit any_summarizer_of(const Summarizer& of) : of_(of) {
+    rows = summary::rows;
+    number_bytes = sizeof(number);
+    at_once = block_summarizer<Summarizer>;
+  }
+  void open(view<float, 2> cells) const override {
+    if constexpr (dimension_summarizer<Summarizer>) {
+      for (index_t d = 0; d < cells.extent(0); ++d) put(of_.open(), cells[d]);
+    }
+  }
+  void fold(view<float, 2> cells, const float* key) const override {
+    if constexpr (dimension_summarizer<Summarizer>) {
+      each(cells, [&](cells_type& cell, index_t d) { of_.fold(cell, key[d]); });
+    }
+  }
+  void close(view<float, 2> cells, index_t count) const override {
+    if constexpr (dimension_summarizer<Summarizer>) {
+      each(cells, [&](cells_type& cell, index_t) { of_.close(cell, count); });
+    }
+  }
+  void make(view<const float, 2> keys, view<index_t> order, view<float> work, view<float, 2> cells) const override {
+    if constexpr (block_summarizer<Summarizer>) of_.make(keys, order, work, cells);
+  }
+  void store(view<const float, 2> cells, std::byte* out) const override {
+    for (index_t d = 0; d < cells.extent(0); ++d) {
+      for (index_t r = 0; r < summary::rows; ++r, out += sizeof(number)) {
+        const number stored = stored_number<summary, number>(r, cells(d, r));
+        std::memcpy(out, &stored, sizeof stored);
+      }
+    }
+  }
+
+ private:
+  using summary = typename Summarizer::summary;
+  using number = summary_number<Summarizer>;
+  using cells_type = cells<summary::rows>;
+
+  static void put(const cells_type& cell, view<float> out) {
+    for (index_t r = 0; r < summary::rows; ++r) out[r] = cell.row[r];
+  }
+  // change(cell, dimension)
+  template <class Change>
+  static void each(view<float, 2> of, Change change) {
+    for (index_t d = 0; d < of.extent(0); ++d) {
+      cells_type cell;
+      for (index_t r = 0; r < summary::rows; ++r) cell.row[r] = of(d, r);
+      change(cell, d);
+      put(cell, of[d]);
+    }
+  }
+
+  Summarizer of_;
+};
+
+template <class QuerySource>
+class any_query_source_of final : public any_query_source {
+ public:
+  explicit any_query_source_of(const QuerySource& of) : of_(of) { sums = QuerySource::sums; }
+  void ask(view<const float> queries, const float* query_sums, index_t count, float* asked) const override {
+    for (index_t d = 0; d < queries.size(); ++d) {
+      asked[d] = QuerySource::sums ? of_.query(queries[d], query_sums[d], count) : of_.query(queries[d], 0.0f, 1);
+    }
+  }
+
+ private:
+  QuerySource of_;
+};
+
+template <class Scorer, class Summarizer>
+class any_scorer_of final : public any_scorer {
+ public:
+  explicit any_scorer_of(const Scorer& of) : of_(of) {}
+  void score(view<const float> asked, const std::byte* summaries, view<const votes_t> votes,
+             view<float> scores) const override {
+    if constexpr (rows > 0) {
+      const index_t numbers = asked.size() * rows;
+      const auto* summary = reinterpret_cast<const number*>(summaries);
+      for (index_t id = 0; id < votes.size(); ++id, summary += numbers) {
+        if (votes[id] != not_eligible) scores[id] = score_of(asked, summary);
+      }
+    }
+  }
+
+ private:
+  using number = summary_number<Summarizer>;
+  static constexpr index_t rows = Summarizer::summary::rows;
+
+  // summary: [head_dim, rows]
+  float score_of(view<const float> asked, const number* summary) const {
+    const auto term = [&](auto acc, index_t d) {
+      cells<rows> c;
+      for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
+      return of_.term(acc, asked[d], c);
+    };
+    if constexpr (several_sums_scorer<Scorer>) {
+      return of_.finish(several_sums_over_dims<score_sums<Scorer::sums>>(asked.size(), term));
+    } else {
+      return sum_over_dims(asked.size(), term);
+    }
+  }
+
+  Scorer of_;
+};
+
+template <class Aggregator>
+class any_aggregator_of final : public any_aggregator {
+ public:
+  explicit any_aggregator_of(const Aggregator& of) : of_(of) {
+    per = of.per;
+    least = Aggregator::least, counts = Aggregator::counts;
+  }
+  void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
+           view<index_t> order) const override {
+    of_.add(scores, tokens, head_dim, votes, order);
+  }
+
+ private:
+  Aggregator of_;
+};
+
+template <class Selector>
+class any_selector_of final : public any_selector {
+ public:
+  explicit any_selector_of(const Selector& of) : of_(of) {
+    if constexpr (requires { of.most_segments(); }) most_segments = of.most_segments();
+  }
+  byte_count work_bytes(index_t segments) const override { return work_bytes_of(of_, segments); }
+  void choose(best_first& best, const selection_input& input, selection_row& row) const override {
+    of_.choose(best, input, row);
+  }
+
+ private:
+  Selector of_;
+};
+
+template <class Refresh>
+class any_refresh_of final : public any_refresh {
+ public:
+  explicit any_refresh_of(const Refresh& of) : of_(of) {
+    second_pass = of.second_pass, each_token = Refresh::each_token, drift = of.drift();
+  }
+  refresh_action due(const token_event& event) const override { return of_.due(event); }
+
+ private:
+  Refresh of_;
+};
+
+template <class Zones>
+class any_zones_of final : public any_zones {
+ public:
+  explicit any_zones_of(const Zones& of) : of_(of) {
+    sinks = of.sinks, prompt = of.prompt, summaries = of.summaries;
+    own_summary = of.own_summary, dense_layers = of.dense_layers;
+  }
+  index_t front(index_t position, index_t prompt_end) const override { return of_.front(position, prompt_end); }
+  index_t back(index_t position, index_t prompt_end, index_t open_begin) const override {
+    return of_.back(position, prompt_end, open_begin);
+  }
+
+ private:
+  Zones of_;
+};
+
+/// The parts of any_policy_of that it refers to.
+template <class Policy>
+struct any_components {
+  any_segmenter_of<decltype(Policy::segment)> segment_;
+  any_evictor_of<decltype(Policy::evict)> evict_;
+  any_summarizer_of<decltype(Policy::summarize)> summarize_;
+  any_query_source_of<decltype(Policy::query)> query_;
+  any_scorer_of<decltype(Policy::score), decltype(Policy::summarize)> score_;
+  any_aggregator_of<decltype(Policy::aggregate)> aggregate_;
+  any_selector_of<decltype(Policy::select)> select_;
+  any_refresh_of<decltype(Policy::refresh)> refresh_;
+  any_zones_of<decltype(Policy::zone)> zone_;
+
+  explicit any_components(const Policy& of)
+      : segment_(of.segment),
+        evict_(of.evict),
+        summarize_(of.summarize),
+        query_(of.query),
+        score_(of.score),
+        aggregate_(of.aggregate),
+        select_(of.select),
+        refresh_(of.refresh),
+        zone_(of.zone) {}
+};
+
+/// A policy behind its interface.
+template <class Policy>
+class any_policy_of final : private any_components<Policy>, public any_policy {
+  using made = any_components<Policy>;
+
+ public:
+  explicit any_policy_of(const Policy& given)
+      : made(given),
+        any_policy(made::segment_, made::evict_, made::summarize_, made::query_, made::score_, made::aggregate_,
+                   made::select_, made::refresh_, made::zone_,
+                   {given.placement.prefetch, given.placement.details_on_host, given.placement.frees_unreachable}),
+        of(given) {
+    selects = Policy::selects;
+    problem = given.problem();
+    Policy::each_component(given, [&](const auto& part) {
+      reads_classes = reads_classes || class_reader<std::remove_cvref_t<decltype(part)>>;
+    });
+  }
+
+  const Policy of;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

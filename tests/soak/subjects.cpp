@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The caches of one storage type, SOAK_TYPE: compiled once for each, since each is a cache of its own.
+#include <soak/subject.hpp>
+
+namespace soak {
+namespace {
+
+namespace small = zoomr_test::small;
+
+using farthest = zoomr::cyclic_mru;
+using recent = zoomr::lru;
+using frequent = zoomr::lfu;
+using at_once = zoomr::sync_transfers;
+using beside = zoomr::async_transfers;
+
+/// Adds a preset whose tiers have this order and engine, if its storage type is this one; where the program is built
+/// for all of them, in any case.
+template <class T, class First, class Order, class Engine, class Policy>
+void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
+#if !defined(ZOOMR_SOAK_ALL)
+  if constexpr (std::same_as<T, First>)
+#endif
+  {
+    const auto tiered = zoomr::with_placement(policy, zoomr::tiered<Order, Engine>{});
+    sort made{.name = name, .type = type_name<T>()};
+    made.frees_unreachable = policy.placement.frees_unreachable;
+    made.evicts = decltype(Policy::evict)::observes;
+    made.one_by_one = policy.refresh.drift() >= -1.0f;
+    made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
+    made.resident = [policy](const zoomr::config& limits) { return make_subject<T>(policy, limits); };
+    made.tiered = [tiered](const zoomr::config& limits, const tier_sizes& sizes) {
+      return make_subject<T>(tiered, with_tiers<T>(tiered, limits, sizes));
+    };
+    all.push_back(std::move(made));
+  }
+}
+
+using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::int8;
+
+template <class T>
+void add_each(std::vector<sort>& all) {
+  add_one<T, float, recent, at_once>(all, "full", small::full);
+  add_one<T, float, recent, at_once>(all, "zoomr_one_pass", small::zoomr_one_pass);
+  add_one<T, float, recent, at_once>(all, "sentence_kv", small::sentence_kv);
+  add_one<T, float, recent, at_once>(all, "raas", small::raas);
+  add_one<T, bfloat16, farthest, at_once>(all, "window", small::window);
+  add_one<T, bfloat16, farthest, at_once>(all, "zoomr_focus", small::zoomr_focus);
+  add_one<T, bfloat16, farthest, at_once>(all, "sentence_box", small::sentence_box);
+  add_one<T, bfloat16, farthest, at_once>(all, "shadowkv", small::shadowkv);
+  add_one<T, bfloat16, farthest, at_once>(all, "evicting", small::evicting);
+  add_one<T, float16, frequent, beside>(all, "lightthinker", small::lightthinker);
+  add_one<T, float16, frequent, beside>(all, "zoomr_follow", small::zoomr_follow);
+  add_one<T, float16, frequent, beside>(all, "infllm", small::infllm);
+  add_one<T, float16, frequent, beside>(all, "snapkv", small::snapkv);
+  add_one<T, float8, farthest, at_once>(all, "summary_only", small::summary_only);
+  add_one<T, float8, farthest, at_once>(all, "zoomr_second_pass", small::zoomr_second_pass);
+  add_one<T, float8, farthest, at_once>(all, "quest", small::quest);
+  add_one<T, float8, farthest, at_once>(all, "h2o", small::h2o);
+  add_one<T, int8, frequent, at_once>(all, "zoomr_mass", small::zoomr_mass);
+  add_one<T, int8, frequent, at_once>(all, "sentence_kv_published", small::sentence_kv_published);
+  add_one<T, int8, frequent, at_once>(all, "arkvale", small::arkvale);
+  add_one<T, int8, frequent, at_once>(all, "r_kv", small::r_kv);
+#if defined(ZOOMR_SOAK_ALL)  // beside the presets
+  add_one<T, float16, recent, at_once>(all, "drifting", small::drifting);
+  add_one<T, float8, farthest, at_once>(all, "by_layer", small::by_layer);
+#endif
+}
+
+}  // namespace
+
+template <>
+void add<SOAK_TYPE>(std::vector<sort>& all) {
+  add_each<SOAK_TYPE>(all);
+}
+
+}  // namespace soak
