@@ -3,7 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/state/cache_base.hpp>
-#include <zoomr/paging/tiered_kv_lane.hpp>
+#include <zoomr/paging/tier_statistics.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/step.hpp>
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <zoomr/paging/early_reads.hpp>
+#include <zoomr/paging/tier_statistics.hpp>
 
 #include <atomic>        // std::atomic
 #include <chrono>        // std::chrono::steady_clock
@@ -14,12 +15,6 @@
 
 namespace zoomr {
 inline namespace v0 {
-
-/// How long bytes were on their way, and how long somebody waited for them.
-struct transfer_times {
-  std::int64_t moving_ns = 0;
-  std::int64_t waited_ns = 0;
-};
 
 /// Makes transfers one after the other. Failures are remembered.
 template <class T>

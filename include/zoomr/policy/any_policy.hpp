@@ -57,7 +57,7 @@ class any_summarizer {
   bool at_once = false;
 
   /// Unless at_once.
-  /// @param cells  [head_dim, rows]
+  /// @param cells  [head_dim, rows], contiguous
   virtual void open(view<float, 2> cells) const = 0;
   /// @param key  [head_dim]
   virtual void fold(view<float, 2> cells, const float* key) const = 0;

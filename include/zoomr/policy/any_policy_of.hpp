@@ -6,7 +6,8 @@
 #include <zoomr/policy/any_policy.hpp>
 #include <zoomr/policy/compose.hpp>
 
-#include <cstring>  // std::memcpy
+#include <algorithm>  // std::copy_n
+#include <cstring>    // std::memcpy
 
 namespace zoomr {
 inline namespace v0 {
@@ -88,7 +89,7 @@ class any_summarizer_of final : public any_summarizer {
   }
   void open(view<float, 2> cells) const override {
     if constexpr (dimension_summarizer<Summarizer>) {
-      for (index_t d = 0; d < cells.extent(0); ++d) put(of_.open(), cells[d]);
+      for (index_t d = 0; d < cells.extent(0); ++d) put(of_.open(), cells.data() + d * summary::rows);
     }
   }
   void fold(view<float, 2> cells, const float* key) const override {
@@ -118,17 +119,16 @@ class any_summarizer_of final : public any_summarizer {
   using number = summary_number<Summarizer>;
   using cells_type = cells<summary::rows>;
 
-  static void put(const cells_type& cell, view<float> out) {
-    for (index_t r = 0; r < summary::rows; ++r) out[r] = cell.row[r];
-  }
+  static void put(const cells_type& cell, float* out) { std::copy_n(cell.row, summary::rows, out); }
   // change(cell, dimension)
   template <class Change>
   static void each(view<float, 2> of, Change change) {
     for (index_t d = 0; d < of.extent(0); ++d) {
+      float* const row = of.data() + d * summary::rows;
       cells_type cell;
-      for (index_t r = 0; r < summary::rows; ++r) cell.row[r] = of(d, r);
+      std::copy_n(row, summary::rows, cell.row);
       change(cell, d);
-      put(cell, of[d]);
+      put(cell, row);
     }
   }
 
@@ -140,8 +140,9 @@ class any_query_source_of final : public any_query_source {
  public:
   explicit any_query_source_of(const QuerySource& of) : of_(of) { sums = QuerySource::sums; }
   void ask(view<const float> queries, const float* query_sums, index_t count, float* asked) const override {
+    const float* const query = queries.data();
     for (index_t d = 0; d < queries.size(); ++d) {
-      asked[d] = QuerySource::sums ? of_.query(queries[d], query_sums[d], count) : of_.query(queries[d], 0.0f, 1);
+      asked[d] = QuerySource::sums ? of_.query(query[d], query_sums[d], count) : of_.query(query[d], 0.0f, 1);
     }
   }
 
@@ -159,7 +160,7 @@ class any_scorer_of final : public any_scorer {
       const index_t numbers = asked.size() * rows;
       const auto* summary = reinterpret_cast<const number*>(summaries);
       for (index_t id = 0; id < votes.size(); ++id, summary += numbers) {
-        if (votes[id] != not_eligible) scores[id] = score_of(asked, summary);
+        if (votes[id] != not_eligible) scores[id] = score_of(asked.data(), summary, asked.size());
       }
     }
   }
@@ -168,17 +169,17 @@ class any_scorer_of final : public any_scorer {
   using number = summary_number<Summarizer>;
   static constexpr index_t rows = Summarizer::summary::rows;
 
-  // summary: [head_dim, rows]
-  float score_of(view<const float> asked, const number* summary) const {
+  // asked: [dims]; summary: [dims, rows]. Pointers, since the stride of a view is not known to be 1.
+  float score_of(const float* asked, const number* summary, index_t dims) const {
     const auto term = [&](auto acc, index_t d) {
       cells<rows> c;
       for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
       return of_.term(acc, asked[d], c);
     };
     if constexpr (several_sums_scorer<Scorer>) {
-      return of_.finish(several_sums_over_dims<score_sums<Scorer::sums>>(asked.size(), term));
+      return of_.finish(several_sums_over_dims<score_sums<Scorer::sums>>(dims, term));
     } else {
-      return sum_over_dims(asked.size(), term);
+      return sum_over_dims(dims, term);
     }
   }
 
