@@ -154,13 +154,13 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
 }
 
 /// On a device. Choices stay there: what needs to see them is not counted.
-template <class Policy>
-run_report generate(job& work, const policy_choice& choice, const Policy& policy, device::engine& on,
-                    std::ostream* logits_out) {
+/// @param policy  its options, in words
+inline run_report generate(job& work, const policy_choice& choice, const std::string& policy, device::engine& on,
+                           std::ostream* logits_out) {
   const auto run = on.open(choice, work.classes, {work.given.tiers.bytes, work.given.tiers.segments});
   run_report report = write(work, choice, *run, logits_out, [] {});
   const device::run_cost cost = run->cost();
-  report.options = describe(policy);
+  report.options = policy;
   report.steps = cost.tokens;
   report.passes = cost.passes;
   report.attended_mean = cost.attended_mean;

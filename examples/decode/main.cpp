@@ -94,7 +94,7 @@ void decode_text(const options& given) {
       if (given.tiers.given() && net)
         return runs.push_back(generate(work, choice, with_placement(policy, zoomr::tiered<>{}), *net, logits_out));
       runs.push_back(net ? generate(work, choice, policy, *net, logits_out)
-                         : generate(work, choice, policy, *on, logits_out));
+                         : generate(work, choice, describe(policy), *on, logits_out));
     });
     if (logits) logits->finish();
     if (!given.json) std::cout << "\n\n";

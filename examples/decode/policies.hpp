@@ -72,8 +72,17 @@ void parse_field(Field& field, std::string_view text, std::string_view setting) 
   }
 }
 
+/// Sets the field if "name=value" is a setting of it.
 template <class Field>
-void print_field(std::ostream& out, const Field& field) {
+bool set_if_named(const std::string& name, Field& field, const std::string& setting) {
+  if (!setting.starts_with(name) || setting[name.size()] != '=') return false;
+  parse_field(field, std::string_view(setting).substr(name.size() + 1), setting);
+  return true;
+}
+
+template <class Field>
+void print_field(std::ostream& out, const std::string& option, const Field& field) {
+  out << (out.tellp() > 0 ? " " : "") << option << '=';
   const auto name = [&](std::span<const std::string_view> names) { out << names[static_cast<std::size_t>(field)]; };
   if constexpr (std::is_same_v<Field, bool>) {
     name(truths);
@@ -99,10 +108,8 @@ void print_field(std::ostream& out, const Field& field) {
 template <class Policy>
 std::string describe(const Policy& policy) {
   std::ostringstream out;
-  zoomr::each_option(policy, [&](const std::string& name, const auto& value) {
-    out << (out.tellp() > 0 ? " " : "") << name << '=';
-    detail::print_field(out, value);
-  });
+  zoomr::each_option(policy,
+                     [&](const std::string& name, const auto& value) { detail::print_field(out, name, value); });
   return out.str();
 }
 
@@ -112,12 +119,9 @@ template <class Policy>
 int apply(Policy& policy, const std::vector<std::string>& settings) {
   int applied = 0;
   for (const std::string& setting : settings) {
-    const auto equals = setting.find('=');
-    if (equals == std::string::npos) fail("--set ", setting, ": it must be component.field=value");
+    if (setting.find('=') == std::string::npos) fail("--set ", setting, ": it must be component.field=value");
     zoomr::each_option(policy, [&](const std::string& name, auto& field) {
-      if (name != setting.substr(0, equals)) return;
-      detail::parse_field(field, std::string_view(setting).substr(equals + 1), setting);
-      ++applied;
+      applied += detail::set_if_named(name, field, setting) ? 1 : 0;
     });
   }
   return applied;

@@ -54,12 +54,8 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
                 "device_cache: an evictor that updates importance needs `update_importance(evictor, observed, "
                 "received, block)` for the "
                 "device (policy/evict/rating.cuh)");
-  using summarizer_type = decltype(Policy::summarize);
-  static_assert(!Policy::selects || device_summarizer<summarizer_type>,
-                "device_cache: a summarizer must work dimension by dimension (open, fold, close), or have an overload "
-                "of `make_summary` for the device (policy/summarize/by_dimension.cuh)");
-  static_assert(!Policy::selects || limited_selector<decltype(Policy::select)>,
-                "device_cache: a selector must say its limits (policy/take_best.hpp)");
+  static_assert(detail::check_choices<Policy>());
+  static constexpr bool tiered = tiered_placement<placement_type>;
 
  public:
   using step_type = device_step<Policy, T, HeadDim, Group>;
@@ -78,7 +74,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
     const char* const problem = detail::cache_problem(model, policy_type(policy), limits);
     ZOOMR_EXPECTS(problem == nullptr, problem);
-    if (!tiered_placement<placement_type>) return 0;
+    if (!tiered) return 0;
     return bounded_product({pages_for(limits.pool()), model.kv_lanes(), 2 * page_tokens, model.head_dim, sizeof(T)});
   }
 
@@ -95,7 +91,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
     ZOOMR_EXPECTS(problem == nullptr, problem);
     const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
     ZOOMR_EXPECTS(aligned(memory), "device_cache: memory must be aligned to 256 bytes");
-    ZOOMR_EXPECTS(tiered_placement<placement_type> ? aligned(details) : details == nullptr,
+    ZOOMR_EXPECTS(tiered ? aligned(details) : details == nullptr,
                   "device_cache: details are the pinned memory of a tiered placement, aligned to 256 bytes");
     ZOOMR_EXPECTS(plan.fetch_blocks >= 1, "device_cache: a transfer_plan has at least one block that fetches");
     core_ = allocated(0, [&] {
@@ -171,7 +167,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   }
 
   /// What the arena of a tiered placement has done: on the device, to be copied when the caller likes.
-  const arena_counts* tiers() const requires tiered_placement<placement_type> { return core_->arrays.arena.counts; }
+  const arena_counts* tiers() const requires tiered { return core_->arrays.arena.counts; }
   /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
   const detail::device_table& table(index_t pass) const { return core_->on_device[pass]; }
@@ -185,12 +181,8 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }
-    if constexpr (Policy::selects) {
-      if (problem == nullptr && !fits_scratch<summarizer_type>(policy.segment.longest, HeadDim)) {
-        problem = "device_cache: the policy's summarizer takes shorter segments, or keys of fewer dimensions";
-      }
-    }
-    if constexpr (tiered_placement<placement_type>) {
+    if (problem == nullptr) problem = detail::choices_problem(policy, HeadDim);
+    if (tiered) {
       const std::int64_t blocks = std::int64_t{pages_for(limits.pool())} * model.layers;
       if (problem == nullptr && limits.tiers.file > 0) problem = "device_cache: there is no file under the host's tier";
       if (problem == nullptr && blocks > 1 << 25) problem = "device_cache: a tiered pool has at most 2^25 blocks";

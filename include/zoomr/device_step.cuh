@@ -54,7 +54,7 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
     upload(on);
     const auto now = enqueue();
     now.update_index(on);
-    now.begin_choices(on);
+    now.choices().begin(on);
     core_->step.layers.start();
   }
 

@@ -16,7 +16,8 @@ inline namespace v0 {
 /// Keys, values and their index for some sequences under any policy: what every `kv_cache` of one storage type and
 /// one placement is, so that code which drives a cache is compiled once for all policies.
 ///
-/// It is made as a `kv_cache`, which may be moved into one: `any_kv_cache<> cache = kv_cache(model, policy, limits);`.
+/// It is made as a `kv_cache`, which may be moved into one: `any_kv_cache<> cache = kv_cache(model, policy, limits);`,
+/// or `any_kv_cache<float, tiered<>>` where the policy's placement is `tiered<>`.
 /// What it asks the policy, a few times for each token and head, are virtual calls.
 ///
 /// Not thread-safe: one thread at a time. Results do not depend on how sequences are batched, nor on how a text was cut

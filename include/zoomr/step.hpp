@@ -8,6 +8,9 @@
 #include <zoomr/cache/state/step_items.hpp>
 #include <zoomr/policy/placement/placement.hpp>
 
+#include <algorithm>  // std::fill_n
+#include <string>     // std::string, std::to_string
+
 namespace zoomr {
 inline namespace v0 {
 
@@ -72,7 +75,8 @@ class step : public detail::step_items<detail::cache_core<pool_of<Placement, T>>
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @pre   append(layer) came before; once for each layer and pass
-  /// @cost  2 * head_dim numbers read for each attended token and KV head; no allocation
+  /// @cost  2 * head_dim numbers read for each attended token and KV head, or query head where each chooses alone; for
+  /// each choice that is due the index of its KV heads, once for each query head; no allocation
   void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
     const shape& model = expect_layer("attend", layer);
     const extents<3> wanted{{tokens_, model.heads, model.head_dim}};
@@ -188,7 +192,7 @@ class step : public detail::step_items<detail::cache_core<pool_of<Placement, T>>
       const detail::layout& sizes = core_->sizes;
       return item.chooses || sizes.query_parts > 0 || sizes.noted > 0 || pass_ == 1 || core_->step.layers.any_seen();
     }
-    return item.prompt_ends || (item.prompt && core_->sizes.carried > 0 && !core_->policy.zone.prompt);
+    return item.prompt_ends || (core_->sizes.carried > 0 && !core_->policy.zone.prompt);
   }
 
   // What eviction observes in the prompt, and who makes the choice at its end.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: an evictor needs `observes` and `kept(prompt_tokens)`
+// expect: compose: an evictor needs `observes` and `kept(tokens)`
 #include <zoomr/zoomr.hpp>
 
 namespace foreign {

@@ -26,7 +26,7 @@ paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered
 policy/segment.hpp policy/slot_map.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
-policy/compose.hpp policy/any_policy.hpp policy/any_policy_of.hpp
+policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
 attention/
 cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp
@@ -39,10 +39,11 @@ cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commi
 cache/device/observation.cuh cache/device/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
 cache/device/sizes.cuh cache/device/layout.cuh cache/device/drift.cuh cache/device/summaries.cuh
-cache/device/kernels.cuh
+cache/device/kernels.cuh cache/device/choices.cuh
 cache/device/fetching.cuh cache/device/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
 cache/device/eviction_kernels.cuh cache/device/uploads.cuh cache/device/core.cuh
-cache/device/token_eviction.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh
+cache/device/token_eviction.cuh cache/device/pass.cuh cache/device/choice_launches.cuh cache/device/fetch_launches.cuh
+cache/device/launches.cuh device_step.cuh device_cache.cuh
 zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300

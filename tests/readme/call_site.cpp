@@ -4,19 +4,23 @@
 #include <zoomr/zoomr.hpp>
 using namespace zoomr;
 
-// Sentences, found by their mean keys; whole ones are attended, the last cut to fit, until 1,024 tokens are read.
+// Sentences, found by their mean keys. The best are attended whole, the last of them cut, until 1,024 tokens are read;
+// the zones count: the first 32, and the open sentence with the last 32.
 constexpr auto mine = compose(sentences{.longest = 256}, key_mean{}, mean_dot{}, fill_budget{.tokens = 1024},
                               every_token{}, zones{.sinks = 32, .recent = 32, .open = 992});
 
-// classes[id] says which token ids end sentences; the table stays the engine's. All memory is allocated here.
+// classes[id] says which token ids end sentences, and outlives the cache. All memory is allocated here.
 auto make_cache(const shape& model, view<const token_class> classes) {  // {layers, heads, kv_heads, head_dim}
   return kv_cache{model, mine, config{.max_tokens = 32768, .classes = classes}};
 }
 
-// A chunk of the prompt, a token, or a draft, of which step.taken(0) tokens are taken.
+// Passes a chunk of the prompt, a token, or a draft, and returns how many tokens became part of the sequence. A step
+// may take fewer tokens of a draft than it is given (step.taken); what it leaves, or what is not accepted, is passed
+// again.
 template <class Cache, class Engine>
-void pass(Cache& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends = false) {
+int pass(Cache& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends = false) {
   auto step = cache.begin(seq, ids, prompt_ends);
+  int accepted = 0;
   do {  // twice, the second time for the last token alone, if the policy has a second pass
     for (int layer = 0; layer < cache.model().layers; ++layer) {
       // queries, out [tokens, heads, head_dim], keys, values [tokens, kv_heads, head_dim]; positions from
@@ -26,8 +30,10 @@ void pass(Cache& cache, Engine& engine, sequence seq, view<const token_id> ids, 
       step.attend(layer, queries, out);  // to what the policy chooses
       engine.feed_forward(layer, step.tokens());
     }
-  } while (step.needs_second_pass(step.taken(0)));
-  step.commit();
+    if (accepted == 0) accepted = engine.accept(step.taken(0));  // all, but of a draft those that verify
+  } while (step.needs_second_pass(accepted));
+  step.commit(accepted);
+  return accepted;
 }
 // [readme]
 
@@ -56,6 +62,7 @@ struct toy_engine {
             {result.data(), of_heads}};
   }
   void feed_forward(int, int) { sum += result[0]; }
+  int accept(int taken) const { return taken; }
 };
 
 }  // namespace

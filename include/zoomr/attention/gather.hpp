@@ -16,9 +16,9 @@ inline namespace v0 {
 /// Adds the tokens of `ranges` to one attention state for each query head of the group.
 ///
 /// @param ranges     ascending slots
-/// @param kv_lane     `key(slot)` is where a key lies, those of its page behind it, their values `value_offset` further
+/// @param kv_lane  `key(slot)` is where a key lies, those of its page behind it, their values `value_offset` further
 /// @param queries  [group, head_dim]  rotated
-/// @param scale    of the logits: 1 / sqrt(head_dim)
+/// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has head_dim floats; not yet finished
 /// @cost  reads 2 * head_dim numbers for each token; 4 flops * head_dim for each token and query head
 template <class Lane>

@@ -14,8 +14,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The class of each token id, from 0 on, in a table that lies elsewhere and outlives the cache: a vector, an array, a
-/// span, or a view of them. A table that would be gone before the cache is there does not compile.
+/// The class of each token id, from 0 on, in a table that lies elsewhere and outlives the cache: a std::vector,
+/// std::array or std::span, or a view. A table that would be gone before the cache is there does not compile.
 struct class_table : view<const token_class> {
   constexpr class_table() = default;
   constexpr class_table(view<const token_class> of) : view(of) {}  // NOLINT: implicit, as a view is made

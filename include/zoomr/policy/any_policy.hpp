@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. A policy as the caches see it at run time: what it answers, not of which types it is made. So the host cache is
-// compiled once for all policies, and each component once for all policies that it is part of.
+// compiled once for all policies, and each component once (a scorer once for each summarizer that it reads).
 #pragma once
 
 #include <zoomr/math/order.hpp>
@@ -77,8 +77,8 @@ class any_query_source {
  public:
   bool sums = false;
 
-  /// @param queries, query_sums, asked  [head_dim]; query_sums are not read unless it `sums`
-  virtual void ask(view<const float> queries, const float* query_sums, index_t count, float* asked) const = 0;
+  /// @param query, query_sum, asked  [head_dim]; query_sum is not read unless it `sums`
+  virtual void ask(view<const float> query, const float* query_sum, index_t count, float* asked) const = 0;
 
  protected:
   ~any_query_source() = default;

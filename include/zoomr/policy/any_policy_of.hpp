@@ -139,10 +139,10 @@ template <class QuerySource>
 class any_query_source_of final : public any_query_source {
  public:
   explicit any_query_source_of(const QuerySource& of) : of_(of) { sums = QuerySource::sums; }
-  void ask(view<const float> queries, const float* query_sums, index_t count, float* asked) const override {
-    const float* const query = queries.data();
-    for (index_t d = 0; d < queries.size(); ++d) {
-      asked[d] = QuerySource::sums ? of_.query(query[d], query_sums[d], count) : of_.query(query[d], 0.0f, 1);
+  void ask(view<const float> query, const float* query_sum, index_t count, float* asked) const override {
+    const float* const of_token = query.data();
+    for (index_t d = 0; d < query.size(); ++d) {
+      asked[d] = QuerySource::sums ? of_.query(of_token[d], query_sum[d], count) : of_.query(of_token[d], 0.0f, 1);
     }
   }
 

@@ -17,7 +17,7 @@ inline namespace v0 {
 
 namespace role {
 struct segmenter {};     ///< where does a segment end?
-struct evictor {};       ///< which of its tokens are kept after the prompt?
+struct evictor {};       ///< which tokens does a KV lane keep?
 struct summarizer {};    ///< what stands for it?
 struct query_source {};  ///< which query asks?
 struct scorer {};        ///< how well does it match?

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. What the roles exchange about positions: segments, levels, runs, zones' bounds, one row of a selection.
+// L3. What the roles exchange about positions: segments, levels, token ranges, zones' bounds, one row of a selection.
 #pragma once
 
 #include <zoomr/core/token_range.hpp>

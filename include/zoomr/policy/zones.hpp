@@ -20,7 +20,7 @@ struct zones {
   index_t recent = 1;   // last tokens, the asking one included
   index_t align = 1;    // these begin at a multiple of so many tokens, so that there may be fewer: whole pages
   bool prompt = false;  // the whole prompt, or let it be segments like the rest
-  index_t open = 0;     // last tokens of the open segment, at most; `unlimited`: all of it
+  index_t open = 0;     // last tokens of the open segment, at most, `recent` among them; `unlimited`: all of it
   summaries_attended summaries = summaries_attended::all;  // or only those with a vote or some mass
   bool own_summary = true;                                 // the summary of a chosen segment is attended too
   index_t dense_layers = 0;                                // first layers that attend everything

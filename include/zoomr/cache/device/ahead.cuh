@@ -6,20 +6,12 @@
 // all. A row that chooses in the next layer itself is not guessed.
 #pragma once
 
+#include <zoomr/cache/device/choices.cuh>
 #include <zoomr/cache/device/fetching.cuh>
-#include <zoomr/cache/device/kernels.cuh>
 
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
-
-/// True if what a token reads in a layer does not depend on its queries there.
-template <class Policy>
-ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, index_t layer) {
-  if constexpr (!Policy::selects) return true;
-  return token.prompt || token.dense || token.chooses < 0 || policy.aggregate.per == scope::sequence ||
-         layer < policy.zone.dense_layers;
-}
 
 /// Asks for the pages that the next pass will read in its layer, before the layer's own kernel does. A block for each
 /// token and row.

@@ -47,7 +47,7 @@ struct device_core {
         uploads(sizes) {
     carver from(memory);
     carve(arrays, from, sizes, on_device);
-    if constexpr (tiered_placement<decltype(Policy::placement)>) {
+    if (sizes.tiered) {
       arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
       if (policy.placement.prefetch && model.layers > 1) beside.emplace();
     }
@@ -71,7 +71,7 @@ struct device_core {
   /// The arena of a tiered placement has what is left of `config.tiers.device`.
   static device_sizes sized(const shape& model, const any_policy& with, const config& given, index_t splits) {
     device_sizes made(model, with, given, splits, tiered_placement<decltype(Policy::placement)>);
-    if constexpr (tiered_placement<decltype(Policy::placement)>) {
+    if (made.tiered) {
       const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
       const byte_count others = bytes_of(made) + 5 * carver::alignment;  // of the arena and its four tables
       ZOOMR_EXPECTS(given.tiers.device >= others + slot,

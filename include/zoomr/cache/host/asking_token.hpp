@@ -4,8 +4,7 @@
 
 #include <zoomr/cache/host/core.hpp>
 
-#include <cmath>    // std::sqrt
-#include <utility>  // std::swap
+#include <algorithm>  // std::copy_n, std::max
 
 namespace zoomr {
 inline namespace v0 {

@@ -6,6 +6,8 @@
 #include <zoomr/cache/host/audit.hpp>
 #include <zoomr/cache/host/choosing.hpp>
 
+#include <algorithm>  // std::fill, std::max, std::min
+
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
@@ -31,7 +33,8 @@ class attending {
     made.out = out.data();
     std::fill(out.begin(), out.end(), 0.0f);
   }
-  // Normalises, under the scale of values; ln of the sum of exp(logit).
+  // Normalises, and applies the scale of values.
+  // @return  ln of the sum of exp(logit)
   float finish(attention_state& made) const {
     const index_t dims = core_.sizes.model.head_dim;
     const float log_sum = made.finish(dims);

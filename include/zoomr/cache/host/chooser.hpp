@@ -51,7 +51,8 @@ struct asking_heads {
 };
 
 /// Working memory for choices, shared by all sequences, and the steps of a choice in their order:
-/// `begin`, then `add` for each layer that has a say, then `finish`.
+/// `begin`, then `add` for each layer that has a say, then `finish`. `asked` may be called in between: it has memory of
+/// its own.
 class chooser {
  public:
   chooser(const layout& sizes, const any_policy& with) : policy_(with), sizes_(sizes) {
@@ -100,7 +101,7 @@ class chooser {
   void finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before,
               statistics& stats) {
     const votes_t least = policy_.aggregate.least;
-    const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // some vote, some mass
+    const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // where votes add up, any one will do
     selection_row made{{levels_.data(), {segments_}}};
     for (index_t id = 0; id < segments_; ++id) {
       const bool unwanted = votes()[id] != not_eligible && votes()[id] < least_of_candidates;

@@ -96,7 +96,7 @@ class choosing {
   };
 
   // All heads read the same slots.
-  bool same_for_all() const { return dense_ || core_.sizes.heads_together(core_.policy); }
+  bool same_for_all() const { return dense_ || core_.sizes.kv_heads_share_slots(core_.policy); }
   // Makes the choice of the row that `head` reads, if one is due and has not been made.
   void choose_row(index_t head) {
     if (!core_.policy.selects || item_.prompt || second_ || layer_ < core_.policy.zone.dense_layers) return;

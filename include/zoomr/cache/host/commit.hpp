@@ -4,6 +4,10 @@
 
 #include <zoomr/cache/host/token_eviction.hpp>
 
+#include <algorithm>  // std::max
+#include <string>     // std::to_string
+#include <utility>    // std::swap
+
 namespace zoomr {
 inline namespace v0 {
 namespace detail {

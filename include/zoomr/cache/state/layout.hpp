@@ -43,11 +43,11 @@ struct layout {
     if (policy.segment.splits) most_segments = sizes.most_segments();
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
-    blocks = {model, heads_together(policy) ? model.kv_heads : 1};
+    blocks = {model, kv_heads_share_slots(policy) ? model.kv_heads : 1};
   }
 
   /// All KV heads of a layer read the same slots: none chooses alone, and none keeps tokens of its own.
-  bool heads_together(const any_policy& policy) const {
+  bool kv_heads_share_slots(const any_policy& policy) const {
     const bool choose_together = policy.aggregate.per == scope::sequence || policy.aggregate.per == scope::layer;
     return kept == 0 && (!policy.selects || choose_together);
   }

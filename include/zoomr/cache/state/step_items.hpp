@@ -67,8 +67,8 @@ struct step_plan {
 template <class Core>
 class step_items {
  public:
-  /// Tokens of one item that the step takes: all of a prompt's, and of a draft those up to the first that
-  /// closes a segment or makes a choice that stays active.
+  /// Tokens of one item that the step takes: all of a prompt's; of a draft at most config.max_draft_tokens, up to the
+  /// first that closes a segment, makes a choice that stays active, or has tokens evicted.
   index_t taken(index_t item) const { return at(item).tokens; }
   /// Position of an item's first token in this pass.
   index_t position(index_t item) const { return pass_ == 0 ? at(item).first : at(item).last(); }

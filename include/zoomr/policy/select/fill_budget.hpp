@@ -9,7 +9,8 @@ namespace zoomr {
 inline namespace v0 {
 
 /// Takes whole segments, best first, until `tokens` tokens are attended, zones included; of the last one its
-/// first tokens, or nothing if `cut` is off.
+/// first tokens, or nothing if `cut` is off. Zones are attended in any case: the budget holds where sinks and the
+/// larger of window and open segment fit into it, and what they leave is what can be chosen.
 /// @source  SentenceKV, arXiv:2504.00970: as published, with the cut of the released code
 struct fill_budget {
   using role = role::selector;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a step enqueues for choices: summaries, scores, votes, selections. Nothing, for a policy that never chooses.
+#pragma once
+
+#include <zoomr/cache/device/choices.cuh>
+#include <zoomr/cache/device/kernels.cuh>
+#include <zoomr/cache/device/pass.cuh>
+#include <zoomr/cache/device/summaries.cuh>
+
+#include <algorithm>  // std::min
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+template <class Policy, class T, index_t HeadDim, index_t Group>
+struct choice_launches : device_pass<Policy, T> {
+  using pass = device_pass<Policy, T>;
+  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::t;
+
+  using pass::pass;
+
+  static constexpr bool for_all(const Policy& policy) { return policy.aggregate.per == scope::sequence; }
+
+  /// Summarises the segments that the step has closed, as its table lists them.
+  void summarize(stream on) const {
+    if constexpr (Policy::selects) {
+      const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts->closings;
+      if (closings == 0) return;
+      launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, on,
+             summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale);
+    }
+  }
+
+  /// Makes the summaries of those sequences from the keys that are left.
+  void summarize_again(stream on) const {
+    if constexpr (Policy::selects && decltype(Policy::evict)::observes) {
+      for (const device_item& item : core.step.items) {
+        const device_sequence& of = core.state(item.seq);
+        if (item.due.kept == 0 || of.segment_count() == 0) continue;
+        device_arrays<Policy, T> all = arrays();
+        all.resummarize = {item.seq, of.segment_count(), core.held(of)};
+        launch(
+            {grid(std::min<index_t>(of.segment_count(), 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)},
+            on, summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale);
+      }
+    }
+  }
+
+  void begin(stream on) const {
+    if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) {
+      if (deciding == 0 || !for_all(core.policy)) return;
+      launch({grid(deciding), dim3(choose_threads)}, on, begin_kernel<Policy, T>, core.policy, arrays());
+    }
+  }
+  void end(stream on) const {
+    if constexpr (Policy::selects) {
+      if (deciding == 0 || !for_all(core.policy)) return;
+      launch({grid(deciding), dim3(choose_threads)}, on, choose_for_all_kernel<Policy, T>, core.policy, arrays());
+    }
+  }
+
+  /// Remembers a layer's queries, and scores for the tokens that choose.
+  template <class Number>
+  void see_queries(index_t layer, view<const Number, 3> queries, stream on) const {
+    if constexpr (Policy::selects) {
+      if (core.sizes.records > 0 || in_prompt > 0) {
+        launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<T, Number>, arrays(), layer,
+               queries);
+      }
+      if (t == 0) score(layer, queries, on);
+    }
+  }
+
+  /// Makes a layer's choices that are due, and finds the ranges of its tokens.
+  void select(index_t layer, bool attends, stream on) const {
+    launch({grid(deciding, core.sizes.layer_rows), dim3(choose_threads)}, on, select_kernel<Policy, T>, core.policy,
+           arrays(), layer, attends);
+  }
+
+  /// Where a prompt has ended, makes the first choice, from the queries of its last token.
+  void choose_first(stream on) const {
+    if constexpr (Policy::selects) {
+      if (deciding == 0) return;
+      const shape& model = core.sizes.model;
+      const std::int64_t layer_queries = core.sizes.query_numbers();
+      begin(on);
+      for (index_t layer = 0; layer < model.layers; ++layer) {
+        const view<const float, 3> queries(core.arrays.asking + layer * layer_queries,
+                                           {core.sizes.sequences, model.heads, model.head_dim},
+                                           {model.layers * layer_queries, model.head_dim, 1});
+        score(layer, queries, on);
+        if (!for_all(core.policy)) select(layer, false, on);
+      }
+      end(on);
+    }
+  }
+
+ private:
+  template <class Number>
+  void score(index_t layer, view<const Number, 3> queries, stream on) const {
+    if (deciding == 0) return;
+    if (layer < core.policy.zone.dense_layers && !for_all(core.policy)) return;  // a choice for all is made by all
+    if (core.sizes.drifts) {
+      launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, on, drift_kernel<Policy, T, Number>,
+             core.policy, arrays(), layer, queries);
+    }
+    const device_arrays<Policy, T> all = arrays();
+    using summary = typename device_arrays<Policy, T>::number;
+    const rows_to_score<T, Number, summary> rows{all, all.summaries, layer, queries,
+                                                 deciding * core.sizes.model.kv_heads};
+    score_segments<Group>(core.policy.query, core.policy.score, HeadDim, rows, core.sizes.score_blocks(), on);
+    if constexpr (decltype(Policy::aggregate)::counts) {
+      if (!for_all(core.policy)) return;
+      launch({grid(deciding), dim3(choose_threads)}, on, votes_kernel<Policy, T>, core.policy, arrays(), layer);
+    }
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Choices on the device: what scores, aggregates and selects, and finds the ranges that are attended.
+#pragma once
+
+#include <zoomr/cache/device/drift.cuh>
+#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/policy/aggregate/head_mass.cuh>
+#include <zoomr/policy/aggregate/head_votes.cuh>
+#include <zoomr/policy/aggregate/pooled_mass.cuh>
+#include <zoomr/policy/aggregate/pooled_score.cuh>
+#include <zoomr/policy/score/scores.cuh>
+#include <zoomr/policy/select/choose.cuh>
+#include <zoomr/policy/summarize/by_dimension.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// What a policy's choices need on a device, at compile time.
+template <class Policy>
+constexpr bool check_choices() {
+  static_assert(!Policy::selects || device_summarizer<decltype(Policy::summarize)>,
+                "device_cache: a summarizer must work dimension by dimension (open, fold, close), or have an overload "
+                "of `make_summary` for the device (policy/summarize/by_dimension.cuh)");
+  static_assert(!Policy::selects || limited_selector<decltype(Policy::select)>,
+                "device_cache: a selector must say its limits (policy/take_best.hpp)");
+  return true;
+}
+/// nullptr, or the sentence that says why they cannot be made for keys of so many dimensions.
+template <class Policy>
+const char* choices_problem(const Policy& policy, index_t head_dim) {
+  if constexpr (Policy::selects) {
+    if (!fits_scratch<decltype(Policy::summarize)>(policy.segment.longest, head_dim)) {
+      return "device_cache: the policy's summarizer takes shorter segments, or keys of fewer dimensions";
+    }
+  }
+  return nullptr;
+}
+
+/// True if what tokens of some pass read in a layer may be known before it.
+template <class Policy>
+bool may_be_known_before(const Policy& policy, const device_sizes& sizes, index_t layer) {
+  return !Policy::selects || sizes.persists || layer < policy.zone.dense_layers;
+}
+/// True if what a token reads in a layer does not depend on its queries there.
+template <class Policy>
+ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, index_t layer) {
+  if constexpr (!Policy::selects) return true;
+  return token.prompt || token.dense || token.chooses < 0 || policy.aggregate.per == scope::sequence ||
+         layer < policy.zone.dense_layers;
+}
+
+/// The rows of a layer's scoring: each KV head of each token that chooses.
+template <class T, class Number, class Summary>
+struct rows_to_score {
+  common_arrays<T> a;
+  const Summary* summaries = nullptr;  // device_arrays::summaries
+  index_t layer = 0;
+  view<const Number, 3> queries;
+  index_t count = 0;
+
+  using row_type = asking_row<Number, Summary>;
+
+  __device__ row_type at(index_t i) const {
+    const shape& model = a.sizes.model;
+    const index_t t = i / model.kv_heads;
+    const index_t kv_head = i % model.kv_heads;
+    row_type row;
+    if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return row;
+    const device_token& token = a.table.tokens[t];
+    const index_t first = kv_head * model.group();
+    if (!chooses_anew(t, kv_head)) return row;
+    row.queries = queries[token.row].slice(first, first + model.group());
+    row.count = token.sums;
+    if (a.sizes.records > 0 && !token.prompt) {
+      row.sums = a.sums_of(token.sequence, token.position, layer);
+      row.sums = row.sums.slice(first, first + model.group());
+    }
+    row.summaries = summaries + a.summaries_at(token.sequence, layer * model.kv_heads + kv_head);
+    row.segments = token.segments;
+    float* scores = a.scores + (std::int64_t{t} * model.heads + first) * a.sizes.segments;
+    row.scores = {scores, {model.group(), token.segments}, {a.sizes.segments, 1}};
+    return row;
+  }
+
+ private:
+  // A row of the selection may be that of some heads of the KV head, or of several KV heads.
+  __device__ bool chooses_anew(index_t t, index_t kv_head) const {
+    if (a.sizes.drifts_as_one) return true;  // only the last layer will know
+    const index_t rows = a.sizes.layer_rows;
+    const index_t each = rows > a.sizes.model.kv_heads ? rows / a.sizes.model.kv_heads : 1;
+    const index_t first = rows == 1 ? 0 : kv_head * each;
+    for (index_t row = first; row < first + each; ++row) {
+      if (a.chooses_anew(t, row)) return true;
+    }
+    return false;
+  }
+};
+
+/// One row of a layer: a token, and those of its heads that share a selection.
+template <class Policy, class T>
+struct layer_row {
+  const device_arrays<Policy, T>& a;
+  const Policy& policy;
+  const device_token& token;
+  index_t t;
+  index_t row;
+  index_t layer;
+
+  __device__ bool dense() const { return token.dense || layer < policy.zone.dense_layers; }
+  __device__ bool chooses() const { return token.chooses >= 0 && layer >= policy.zone.dense_layers; }
+  __device__ view<votes_t> votes() const {
+    return {a.votes + a.token_row(t, row) * a.sizes.segments, {token.segments}};
+  }
+  __device__ view<index_t> left() const { return {a.left + a.token_row(t, row) * a.sizes.segments, {token.segments}}; }
+  __device__ view<const segment> segments() const { return a.segments_of(token.sequence, token.segments); }
+
+  /// Of the KV head whose tokens the row reads.
+  __device__ slot_map slots() const {
+    const index_t kv_heads = a.sizes.model.kv_heads;
+    return a.slots_of(token.sequence, layer * kv_heads + row * kv_heads / a.sizes.layer_rows, token.held);
+  }
+
+  __device__ aggregation to_aggregate() const {
+    const index_t heads = a.sizes.model.heads / a.sizes.layer_rows;
+    const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
+    return {{scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.model.head_dim, votes()};
+  }
+
+  __device__ row_to_choose to_choose() const {
+    using aggregator_type = decltype(policy.aggregate);
+    const std::int64_t at = a.place_row(token.chooses, layer, row);
+    row_to_choose made;
+    made.due = true;
+    made.segments = segments();
+    made.zone = token.zone;
+    made.slots = slots();
+    made.votes = votes();
+    made.least = aggregator_type::least;
+    made.least_attended = least_attended<aggregator_type>(policy.zone.summaries);
+    made.tokens = left();
+    made.levels = a.levels_of(at, token.segments);
+    made.made = a.rows + at;
+    return made;
+  }
+
+  /// Copies what is active to where the token's choice goes.
+  __device__ void keep_choice(block_threads& block) const {
+    const selection_row& active = a.rows[a.place_row(token.reads, layer, row)];
+    const std::int64_t at = a.place_row(token.chooses, layer, row);
+    const view<level> levels = a.levels_of(at, active.levels.size());
+    for (index_t id = block.thread(); id < levels.size(); id += block.size()) levels[id] = active.levels[id];
+    if (block.thread() == 0) a.rows[at] = {levels, active.cut_segment, active.cut_tokens};
+  }
+
+  /// @param place  of the selection to read; -1: nothing has been chosen, and all summaries are attended
+  __device__ row_to_resolve to_resolve(index_t place) const {
+    const std::int64_t at = a.token_row(t, row);
+    row_to_resolve made;
+    made.due = true;
+    made.zone = token.zone;
+    made.own_summary = !Policy::selects || policy.zone.own_summary;
+    made.slots = slots();
+    made.ranges = {a.ranges + at * a.sizes.most_ranges(), {a.sizes.most_ranges()}};
+    made.before = {a.before + at * a.sizes.most_ranges(), {a.sizes.most_ranges()}};
+    made.size = a.read + at;
+    if (dense()) {
+      made.zone = {0, 0, token.zone.end};  // all of it is the back zone
+      return made;
+    }
+    made.segments = segments();
+    if constexpr (Policy::selects) {
+      if (place >= 0) made.row = a.rows[a.place_row(place, layer, row)];
+    }
+    return made;
+  }
+};
+
+/// Begins, for tokens that choose for all layers, the votes that each layer adds to; a block for each token.
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads) begin_kernel(Policy policy, device_arrays<Policy, T> a) {
+  __shared__ block_scratch scratch;
+  const auto t = static_cast<index_t>(blockIdx.x);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, policy.zone.dense_layers};
+  begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.votes());
+}
+
+/// Adds what the heads of one layer agree on to the votes of the tokens that choose; a block for each token.
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads)
+    votes_kernel(Policy policy, device_arrays<Policy, T> a, index_t layer) {
+  __shared__ block_scratch scratch;
+  const auto t = static_cast<index_t>(blockIdx.x);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, layer};
+  aggregate(policy.aggregate, row.to_aggregate(), block);
+}
+
+/// Makes the choices for all layers, from their votes; a block for each token.
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy policy, device_arrays<Policy, T> a) {
+  __shared__ block_scratch scratch;
+  __shared__ best_scratch<choose_threads> walk_scratch;
+  const auto t = static_cast<index_t>(blockIdx.x);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, 0};
+  if (a.chooses_anew(t, 0)) {
+    choose_row(block, walk_scratch, policy.select, row.to_choose());
+  } else {
+    row.keep_choice(block);
+    keep_references(block, a, row.token);
+  }
+}
+
+/// Makes the choices of one layer, if they are due, and finds the ranges of its tokens; a block for each row.
+/// @param attends  false: only the choices, for the token that has ended a prompt
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads)
+    select_kernel(Policy policy, device_arrays<Policy, T> a, index_t layer, bool attends) {
+  __shared__ block_scratch scratch;
+  __shared__ best_scratch<choose_threads> walk_scratch;
+  const auto t = static_cast<index_t>(blockIdx.x);
+  if (t >= a.table.counts->tokens || (attends && a.table.tokens[t].prompt)) return;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, static_cast<index_t>(blockIdx.y), layer};
+  index_t reads = row.token.reads;
+  if constexpr (Policy::selects) {
+    if (policy.aggregate.per != scope::sequence && row.chooses()) {
+      if (a.chooses_anew(t, row.row)) {
+        begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.votes());
+        aggregate(policy.aggregate, row.to_aggregate(), block);
+        choose_row(block, walk_scratch, policy.select, row.to_choose());
+      } else {
+        row.keep_choice(block);
+      }
+      __syncthreads();
+      reads = row.token.chooses;
+    }
+  }
+  if (!attends) return;
+  const row_to_resolve to = row.to_resolve(reads);
+  const attended_size size =
+      resolve(block, to.segments, to.row, to.zone, to.own_summary, to.slots, to.ranges, to.before);
+  if (block.thread() == 0) *to.size = size;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a step enqueues so that the pages of a tiered placement come. Nothing, where all lie on the device.
+#pragma once
+
+#include <zoomr/attention/gather.cuh>
+#include <zoomr/cache/device/ahead.cuh>
+#include <zoomr/cache/device/fetching.cuh>
+#include <zoomr/cache/device/pass.cuh>
+
+#include <algorithm>  // std::any_of, std::min
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+template <class Policy, class T, index_t HeadDim>
+struct fetch_launches : device_pass<Policy, T> {
+  using pass = device_pass<Policy, T>;
+  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::t;
+
+  using pass::pass;
+
+  static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
+
+  /// Brings what the layer's rows read to the arena of a tiered placement.
+  void fetch(index_t layer, stream on) const {
+    if constexpr (tiered) {
+      join(on);
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on, ask_for_pages_kernel<T>,
+             arrays(), layer);
+      bring(layer, false, on);
+    }
+  }
+
+  /// Brings what the layer will read, as far as that is known, while the one before is attended and the caller makes
+  /// its queries: until `join`, which `append` calls.
+  void fetch_ahead(index_t layer, stream from) const {
+    if constexpr (tiered) {
+      const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
+      if (!due || !foresees(layer)) return;
+      const stream on = core.beside->fork(from);
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on,
+             expect_pages_kernel<Policy, T>, core.policy, arrays(), layer);
+      bring(layer, true, on);
+    }
+  }
+  void join(stream on) const {
+    if (core.beside) core.beside->join(on);
+  }
+
+  /// True if some row of the pass may be known before its layer; of a graph, of any pass.
+  bool foresees(index_t layer) const {
+    if (fixed) return may_be_known_before(core.policy, core.sizes, layer);
+    const device_table& table = core.on_host(t);
+    return std::any_of(table.tokens, table.tokens + table.counts->tokens,
+                       [&](const device_token& token) { return known_before(core.policy, token, layer); });
+  }
+
+  /// Gives slots to what was asked for, and copies it there.
+  void bring(index_t layer, bool ahead, stream on) const {
+    const index_t warps = (std::min(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
+    launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<T>, arrays(), layer,
+           ahead);
+    const transfer_plan& plan = core.arrays.arena.plan;
+    if (!plan.fetches) return;
+    const index_t blocks = std::min(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
+    launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<T>, arrays(), layer);
+  }
+
+  /// Keys and values of a layer, as the rows of `of` name their pages.
+  auto stored(common_arrays<T>& of, index_t layer) const {
+    const auto from = [&](T* block) -> stored_layer<T> {
+      const std::int64_t page = of.sizes.page_numbers();
+      return {block, block + of.value_offset(), page, std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
+    };
+    T* pages = of.key(layer, 0, 0);
+    if constexpr (tiered) {
+      of.page_table = of.arena.places;
+      return tiered_layer<T>(from(of.arena.memory), pages, of.arena.slots * page_tokens);
+    } else {
+      return from(pages);
+    }
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the launches of one pass of a step have in common.
+#pragma once
+
+#include <zoomr/cache/device/core.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// One pass of a step of a device cache: which of its tables, and how much launches cover.
+template <class Policy, class T>
+struct device_pass {
+  device_core<Policy, T>& core;
+  index_t t;          // its table: 0 the first pass, 1 the second, 2 the choices after a prompt
+  index_t deciding;   // tokens after the prompt that launches cover: those of the pass, or of any step
+  index_t in_prompt;  // tokens before its end
+  bool fixed;         // for a graph
+
+  device_pass(device_core<Policy, T>& of, index_t table, index_t tokens, index_t prompt_tokens = 0,
+              bool for_graph = false)
+      : core(of), t(table), deciding(tokens), in_prompt(prompt_tokens), fixed(for_graph) {}
+
+  static dim3 grid(index_t x, index_t y = 1) { return {static_cast<unsigned>(x), static_cast<unsigned>(y)}; }
+
+  device_arrays<Policy, T> arrays() const {
+    device_arrays<Policy, T> of = core.arrays;
+    of.table = core.on_device[t];
+    return of;
+  }
+
+  void upload(stream on) const { core.uploads.upload(t, core.on_device[t], on); }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
