@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import subprocess
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "../../.."))
@@ -296,13 +297,21 @@ def fill(document):
     write_whole(os.path.join(RESULTS, "evidence.md"), page)
 
 
-def draw(document):
-    """Accuracy against bytes, one curve for each policy: evidence.svg and evidence.png."""
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    curves = {}
-    full = None
+# The figure: at most eight curves each, BEST in all of them.
+PANELS = {
+    "thoughts are found again": ["zoomr_mass", "zoomr_follow", "zoomr_box", "zoomr_cover", "zoomr_one_pass",
+                                 "zoomr_second_pass"],
+    "sentences or pages are found again": ["sentence_box", "quest", "shadowkv", "infllm"],
+    "tokens are evicted for good": ["sentence_kv", "h2o", "r_kv", "raas", "window"],
+    "summaries alone, and controls": ["summary_only", "lightthinker", "summaries_apart", "oracle", "random_c"],
+}
+# Okabe and Ito's: told apart by everybody, and in print.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F"]
+
+
+def curves_of(document):
+    """Points (bytes, accuracy, interval) of each policy, whatever its budget; and the run of full attention."""
+    curves, full = {}, None
     for name in ("headline", "more", "memory"):
         for r in document["studies"].get(name, {"runs": []})["runs"]:
             if "fine_accuracy" not in r:
@@ -313,21 +322,57 @@ def draw(document):
             curve = r["policy"].split("@")[0].split("+")[0]
             point = (r["resident_bytes_peak"], 100 * r["fine_accuracy"], [100 * x for x in r["fine_accuracy_interval"]])
             curves.setdefault(curve, []).append(point)
+    missing = sorted(set(curves) - {BEST}.union(*PANELS.values()))
+    if missing:
+        sys.exit(f"PANELS has no place for {', '.join(missing)}")
+    return curves, full
+
+
+def label_ends(axes, ends):
+    """Names curves where they end, so that no two names touch. ends: (x, y, name, colour)."""
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = [y for _, y, _, _ in ends]
+    for i in range(1, len(ends)):
+        heights[i] = max(heights[i], heights[i - 1] + 6)
+    heights[-1] = min(heights[-1], 104)
+    for i in reversed(range(len(ends) - 1)):
+        heights[i] = min(heights[i], heights[i + 1] - 6)
+    for (x, y, name, colour), height in zip(ends, heights):
+        axes.annotate(name, (x, y), (1.06, height), textcoords=("axes fraction", "data"), color=colour, fontsize=8,
+                      va="center", annotation_clip=False,
+                      arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6})
+
+
+def draw(document):
+    """Accuracy against bytes, one curve for each policy: evidence.svg and evidence.png."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    curves, full = curves_of(document)
     plt.rcParams["svg.hashsalt"] = "zoomr"
-    figure, axes = plt.subplots(figsize=(8, 4.8))
-    for number, (curve, points) in enumerate(sorted(curves.items())):
-        x, y, interval = zip(*sorted(points))
-        error = [[v - low for v, (low, _) in zip(y, interval)], [high - v for v, (_, high) in zip(y, interval)]]
-        axes.errorbar([b / full["resident_bytes_peak"] for b in x], y, error, marker="osD^v"[number % 5], markersize=4,
-                      capsize=2, color="black" if curve == BEST else plt.get_cmap("tab20")(number),
-                      linewidth=2.5 if curve == BEST else 1.2, label=curve, zorder=3 if curve == BEST else 2)
-    axes.axhline(100 * full["fine_accuracy"], color="black", linewidth=0.8, linestyle="--", label="full")
-    axes.set(xscale="log", xlabel="resident bytes at the peak, as a share of the full cache's", ylim=(-3, 103),
-             ylabel="fine fetches right, % (95 % intervals)", title="LEDGER M: accuracy against memory")
-    axes.set_xticks([0.05, 0.1, 0.2, 0.5, 1.0], ["1/20", "1/10", "1/5", "1/2", "1"])
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure, grid = plt.subplots(2, 2, figsize=(10.5, 7.6), sharex=True, sharey=True)
+    for axes, (title, names) in zip(grid.flat, PANELS.items()):
+        ends = []
+        for number, name in enumerate([BEST] + [n for n in names if n in curves]):
+            x, y, interval = zip(*sorted(curves[name]))
+            x = [b / full["resident_bytes_peak"] for b in x]
+            error = [[v - low for v, (low, _) in zip(y, interval)], [high - v for v, (_, high) in zip(y, interval)]]
+            colour = "black" if name == BEST else COLOURS[number - 1]
+            axes.errorbar(x, y, error, marker="soD^vPX"[number], markersize=4, capsize=2, color=colour,
+                          linewidth=2.5 if name == BEST else 1.2, zorder=3 if name == BEST else 2)
+            ends.append((x[-1], y[-1], name, colour))
+        axes.axhline(100 * full["fine_accuracy"], color="black", linewidth=0.8, linestyle="--")
+        axes.set(xscale="log", ylim=(-3, 106), title=title)
+        axes.set_xticks([0.05, 0.1, 0.2, 0.5, 1.0], ["1/20", "1/10", "1/5", "1/2", "1"])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        label_ends(axes, ends)
+    grid[0][0].annotate("full", (0.045, 100), (0, -9), textcoords="offset points", fontsize=8)
+    for axes in grid[1]:
+        axes.set_xlabel("resident bytes at the peak, as a share of the full cache's")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("fine fetches right, % (95 %)")
+    figure.suptitle("LEDGER M: accuracy against memory")
     figure.tight_layout()
     figure.savefig(os.path.join(RESULTS, "evidence.svg"), metadata={"Date": None})
     figure.savefig(os.path.join(RESULTS, "evidence.png"), dpi=110)
