@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: an evictor needs `observes` and `kept(tokens)`
-#include <zoomr/zoomr.hpp>
+#include <zoomr/policy/compose.hpp>
 
 namespace foreign {
 

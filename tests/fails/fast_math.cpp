@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 // flags: -ffast-math
 // expect: zoomr: sums that the compiler may reorder select other segments
-#include <zoomr/zoomr.hpp>
+#include <zoomr/policy/compose.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: an evictor that observes attention needs `accumulates`, `reads_keys`, `while_decoding`,
 // `observed(tokens)`, `safe(tokens)` and `rate(const kv_lane_attention&, view<float>)`
-#include <zoomr/zoomr.hpp>
+#include <zoomr/policy/compose.hpp>
 
 namespace foreign {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: a query source needs `sums` and `query(query, sum, count)`
-#include <zoomr/zoomr.hpp>
+#include <zoomr/policy/compose.hpp>
 
 namespace foreign {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: a refresh rule needs `due(event)`, `second_pass`, `each_token` and `drift()`
-#include <zoomr/zoomr.hpp>
+#include <zoomr/policy/compose.hpp>
 
 namespace foreign {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: a segmenter needs `state`, `longest`, `feed(state&, token_class, position, closings&)`,
 // `end_of_prompt(state&, position, closings&)` and `open_begin(state)`, all const
-#include <zoomr/zoomr.hpp>
+#include <zoomr/policy/compose.hpp>
 
 namespace foreign {
 

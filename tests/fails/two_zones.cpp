@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: zones were given twice
-#include <zoomr/zoomr.hpp>
+#include <zoomr/policy/compose.hpp>
 
 namespace foreign {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: compose: a component must be a value: default constructible, copyable as bytes, with ==
-#include <zoomr/zoomr.hpp>
+#include <zoomr/policy/compose.hpp>
 
 namespace foreign {
 
