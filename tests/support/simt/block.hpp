@@ -161,35 +161,44 @@ struct thread_state {
 /// Some of a block's threads.
 class thread_set {
  public:
-  void add(int thread) { words_[word(thread)] |= bit(thread); }
-  void remove(int thread) { words_[word(thread)] &= ~bit(thread); }
-  bool empty() const { return first() < 0; }
-  /// The lowest, or -1.
-  int first() const {
-    for (std::size_t w = 0; w < words_.size(); ++w) {
-      if (words_[w] != 0) return static_cast<int>(w) * 64 + std::countr_zero(words_[w]);
-    }
-    return -1;
+  void add(int thread) { add(thread, 1u); }
+  /// Those of a warp, as bits from `first` on, a multiple of 32 if there are several.
+  void add(int first, unsigned threads) {
+    words_[word(first)] |= std::uint64_t{threads} << (first % 64);
+    used_ |= 1u << word(first);
   }
+  void remove(int thread) {
+    words_[word(thread)] &= ~(std::uint64_t{1} << (thread % 64));
+    if (words_[word(thread)] == 0) used_ &= ~(1u << word(thread));
+  }
+  bool empty() const { return used_ == 0; }
+  /// The lowest, or -1.
+  int first() const { return lowest(used_); }
   /// The highest, or -1.
   int last() const {
-    for (std::size_t w = words_.size(); w-- > 0;) {
-      if (words_[w] != 0) return static_cast<int>(w) * 64 + 63 - std::countl_zero(words_[w]);
-    }
-    return -1;
+    if (used_ == 0) return -1;
+    const int w = 31 - std::countl_zero(used_);
+    return w * 64 + 63 - std::countl_zero(words_[static_cast<std::size_t>(w)]);
   }
   /// The lowest from `thread` on, or else the lowest, or -1.
   int next(int thread) const {
-    thread_set rest = *this;
-    for (std::size_t w = 0; w < word(thread); ++w) rest.words_[w] = 0;
-    rest.words_[word(thread)] &= ~(bit(thread) - 1);
-    return rest.empty() ? first() : rest.first();
+    const std::size_t w = word(thread);
+    const std::uint64_t rest = words_[w] & ~std::uint64_t{0} << (thread % 64);
+    if (rest != 0) return static_cast<int>(w) * 64 + std::countr_zero(rest);
+    const unsigned later = used_ & ~((2u << w) - 1);
+    return lowest(later != 0 ? later : used_);
   }
 
  private:
   static constexpr std::size_t word(int thread) { return static_cast<std::size_t>(thread) / 64; }
-  static constexpr std::uint64_t bit(int thread) { return std::uint64_t{1} << (thread % 64); }
+  int lowest(unsigned words) const {
+    if (words == 0) return -1;
+    const int w = std::countr_zero(words);
+    return w * 64 + std::countr_zero(words_[static_cast<std::size_t>(w)]);
+  }
+
   std::array<std::uint64_t, most_threads / 64> words_{};
+  unsigned used_ = 0;  // words that are not 0
 };
 
 /// The lanes of a warp, and how far each has seen the others: up to which of their times. Its own time is its own
@@ -226,7 +235,8 @@ struct block_state {
   std::uint64_t time = 0;
   std::uint64_t began = 0;
 
-  meeting barrier;  // where those that have arrived are
+  site barrier;  // where those that have arrived are
+  const char* barrier_name = "";
   int arrived = 0;
   int votes = 0;
   int counted_votes = 0;  // of the last barrier
@@ -277,10 +287,11 @@ inline thread_state& turn_to(int number) {
 /// Lets others run until it is this thread's turn again. If there is nobody, or the block has failed, the launch is
 /// told.
 inline void give_way() {
-  fiber& own = self().ranges;
   const int next = block.failure ? -1 : next_thread();
+  if (next == block.now) return;
+  fiber& own = self().ranges;
   if (next < 0) return own.leave();
-  if (next != block.now) own.pass_to(turn_to(next).ranges);
+  own.pass_to(turn_to(next).ranges);
 }
 
 /// The same within a kernel, whose threads end when the block has failed.
@@ -289,9 +300,9 @@ inline void leave_thread() {
   if (block.failure) throw cancelled{};
 }
 
-inline void wait_for_others() {
-  self().now = status::waits;
-  self().steps = 0;
+inline void wait_for_others(thread_state& me) {
+  me.now = status::waits;
+  me.steps = 0;
   block.ready.remove(block.now);
 }
 

@@ -44,18 +44,21 @@ struct poll {
 /// @return  for how many of them the predicate is true, and how many they are
 inline poll meet_block(const char* name, bool predicate, site at) {
   if (left_out(at)) return {predicate ? 1 : 0, 1};
-  const meeting& others = block.barrier;
-  if (block.arrived > 0 && !(others.at == at && same_text(others.name, name))) {
+  thread_state& me = self();
+  if (block.arrived == 0) {
+    block.barrier_name = name;
+    block.barrier = at;
+  } else if (!(block.barrier == at && same_text(block.barrier_name, name))) {
     fail(std::string("the threads of a block are at different barriers: ") + name + " at " + name_of(at) + ", " +
-         others.name + " at " + name_of(others.at));
+         block.barrier_name + " at " + name_of(block.barrier));
   }
-  self().at = block.barrier = {.name = name, .at = at};
+  me.at.name = name, me.at.at = at, me.at.lanes = 0;
   ++block.arrived;
   block.votes += predicate ? 1 : 0;
-  wait_for_others();
+  wait_for_others(me);
   open_barrier_if_all_are_there();
   leave_thread();
-  self().last_barrier = at;
+  me.last_barrier = at;
   return {block.counted_votes, block.counted_voters};
 }
 
@@ -80,20 +83,22 @@ inline void open_collective_if_all_are_there(int first, unsigned lanes) {
   warp_state& here = warp_of(first);
   const unsigned present = lanes & here.living;
   if (present == 0 || (present & ~here.waiting) != 0) return;
+  const std::unique_ptr<thread_state>* const of_lane = &block.threads[static_cast<std::size_t>(first)];
   shown_values shown{.lanes = present};
-  for (int l = 0; l < warp; ++l) {
-    if ((present >> l & 1u) == 0) continue;
-    if (thread(first + l).at.lanes != lanes) return;
-    shown.of[static_cast<std::size_t>(l)] = thread(first + l).at.value;
+  for (unsigned left = present; left != 0; left &= left - 1) {
+    const int l = std::countr_zero(left);
+    const meeting& at = of_lane[l]->at;
+    if (at.lanes != lanes) return;
+    shown.of[static_cast<std::size_t>(l)] = at.value;
   }
   here.waiting &= ~present;
-  for (int l = 0; l < warp; ++l) {
-    if ((present >> l & 1u) == 0) continue;
-    meeting& at = thread(first + l).at;
-    if (at.answer != nullptr) at.answer(shown, at);
-    wake(first + l);
+  for (unsigned left = present; left != 0; left &= left - 1) {
+    thread_state& each = *of_lane[std::countr_zero(left)];
+    if (each.at.answer != nullptr) each.at.answer(shown, each.at);
+    each.now = status::ready;
   }
-  if (thread(first + std::countr_zero(present)).at.answer == nullptr) see_each_other(here, present);
+  block.ready.add(first, present);
+  if (of_lane[std::countr_zero(present)]->at.answer == nullptr) see_each_other(here, present);
 }
 
 /// Barriers of a warp may stand in several places, what exchanges values may not.
@@ -106,8 +111,10 @@ inline void must_be_the_same(const meeting& one, const meeting& other) {
 /// Waits for those of `mine.lanes` that have not ended.
 inline std::uint64_t meet_warp(const meeting& mine) {
   const int first = own_warp() * warp;
+  const unsigned own_bit = 1u << lane();
   warp_state& here = warp_of(first);
-  if ((mine.lanes >> lane() & 1u) == 0) {
+  thread_state& me = self();
+  if ((mine.lanes & own_bit) == 0) {
     fail(std::string("a lane is in ") + mine.name + " at " + name_of(mine.at) + ", which does not name it");
   }
   for (unsigned left = mine.lanes & here.waiting; left != 0; left &= left - 1) {
@@ -116,11 +123,11 @@ inline std::uint64_t meet_warp(const meeting& mine) {
     must_be_the_same(mine, other);
     break;  // it has been compared with the rest
   }
-  meeting& own = self().at;  // field by field: all at once would wait for the fields that were just written
-  own.name = mine.name, own.at = mine.at, own.lanes = mine.lanes;
+  meeting& own = me.at;  // field by field: all at once would wait for the fields that were just written
+  own.name = mine.name, own.at.file = mine.at.file, own.at.line = mine.at.line, own.lanes = mine.lanes;
   own.value = mine.value, own.source = mine.source, own.answer = mine.answer, own.undefined = false;
-  here.waiting |= 1u << lane();
-  wait_for_others();
+  here.waiting |= own_bit;
+  wait_for_others(me);
   open_collective_if_all_are_there(first, mine.lanes);
   leave_thread();
   if (own.undefined) {
