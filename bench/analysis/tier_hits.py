@@ -15,19 +15,23 @@ matplotlib.rcParams["svg.hashsalt"] = "zoomr"  # the same bytes each time
 import matplotlib.pyplot as plt
 from matplotlib import ticker
 
-LINES = {"future_known": ("0.6", "--"), "cyclic_mru": ("C3", "-"), "lfu": ("C0", "-"), "lru": ("C2", "-"),
-         "next_choice": ("0.6", "--"), "nothing": ("k", "-"), "runners_up_1": ("C3", "-"), "runners_up_4": ("C3", "-."),
-         "runners_up_16": ("C3", ":"), "neighbours": ("C0", "-"), "lately_chosen_8": ("C2", "-"),
-         "layer_before": ("C1", "-")}
+# Okabe and Ito's colours, dashed for what knows the future; markers, so that print without colours tells them apart.
+LINES = {"future_known": ("#7F7F7F", "--", "X"), "cyclic_mru": ("#D55E00", "-", "s"), "lfu": ("#0072B2", "-", "o"),
+         "lru": ("#009E73", "-", "^"),
+         "next_choice": ("#7F7F7F", "--", "X"), "nothing": ("#000000", "-", "."), "runners_up_1": ("#0072B2", "-", "o"),
+         "runners_up_4": ("#56B4E9", "-", "s"), "runners_up_16": ("#CC79A7", "-", "D"),
+         "neighbours": ("#009E73", "-", "^"), "lately_chosen_8": ("#E69F00", "-", "v"),
+         "layer_before": ("#D55E00", "-", "P")}
 
 
 def draw(axis, rows, kind, height):
     """A line for each kind of row; height(row) is what it shows."""
-    for name, (color, style) in LINES.items():
+    for number, (name, (color, style, marker)) in enumerate(LINES.items()):
         of = [row for row in rows if row[kind] == name]
         if of:
             axis.plot([int(row["bytes"]) / 1024 for row in of], [height(row) for row in of], color=color,
-                      linestyle=style, label=name)
+                      linestyle=style, label=name, marker=marker, markersize=4, linewidth=1.2,
+                      markevery=(number % 5, 5))
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
     axis.grid(alpha=0.3)
@@ -43,8 +47,8 @@ def main() -> int:
         with file.open() as lines:
             tables.append(list(csv.DictReader(lines)))
     ahead = "ahead" in tables[0][0]
-    _, axes = plt.subplots(1 + ahead, len(files), figsize=(4.2 * len(files), 3.2 + 2.6 * ahead), sharex="col",
-                           sharey=False if ahead else "row", squeeze=False)
+    figure, axes = plt.subplots(1 + ahead, len(files), figsize=(3.6 * len(files) + 1.4, 3.2 + 2.6 * ahead),
+                                sharex="col", sharey=False if ahead else "row", squeeze=False)
     for column, (file, rows) in enumerate(zip(files, tables)):
         if ahead:
             draw(axes[0][column], rows, "ahead", lambda row: float(row["hit_rate_after_choices"]) * 100)
@@ -57,8 +61,8 @@ def main() -> int:
     axes[0][0].set_ylabel("visits after choices that hit, %" if ahead else "visits that hit, %")
     if ahead:
         axes[1][0].set_ylabel("brought in vain, KB a pass")
-    axes[0][0].legend(fontsize=8)
-    plt.tight_layout()
+    plt.tight_layout(rect=(0, 0, 1 - 1.4 / figure.get_figwidth(), 1))
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="center right", fontsize=8, frameon=False)
     plt.savefig(sys.argv[-1], dpi=120, metadata={"Date": None} if sys.argv[-1].endswith(".svg") else None)
     return 0
 
