@@ -76,7 +76,7 @@ def thought_mass(seen, batch):
 
 
 def index_quality(net, batch, hidden=None):
-    """How often mean keys find the thought referred to by a fine pointer, per head and by consensus."""
+    """How often mean keys find the thought referred to by a fine pointer, per head and by votes."""
     _, seen = hits(net, batch, hidden)
     fine = torch.as_tensor(batch.lines != ledger.LAST)                                  # [B, F]
     right = torch.as_tensor(batch.sources)                                              # [B, F]
