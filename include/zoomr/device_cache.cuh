@@ -41,8 +41,8 @@ inline namespace v0 {
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
 template <class Policy, class T, index_t HeadDim, index_t Group>
-class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
-  using base = detail::cache_base<detail::device_core<Policy, T>>;
+class device_cache : public cache_base<detail::device_core<Policy, T>> {
+  using base = cache_base<detail::device_core<Policy, T>>;
   using placement_type = decltype(Policy::placement);
   using policy_type = detail::any_policy_of<Policy>;
   static constexpr bool evicts_tokens = decltype(Policy::evict)::observes;
@@ -65,15 +65,15 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   /// @throws precondition_error as the constructor, also for 2^60 bytes or more
   static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index_t splits = 8) {
     return allocated(0, [&] {
-      check(model, policy, limits, splits);
-      return capacity(model, policy, limits, splits);
+      const policy_type of(policy);
+      check(model, of, limits, splits);
+      return capacity(model, of, limits, splits);
     });
   }
 
   /// Pinned memory of the host that a cache with a tiered placement needs: all pages of its pool; 0 for others.
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
-    const char* const problem = detail::cache_problem(model, policy_type(policy), limits);
-    ZOOMR_EXPECTS(problem == nullptr, problem);
+    detail::expect_possible(model, policy_type(policy), limits);
     if (!tiered) return 0;
     return bounded_product({pages_for(limits.pool()), model.kv_lanes(), 2 * page_tokens, model.head_dim, sizeof(T)});
   }
@@ -87,8 +87,7 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
                index_t splits = 8, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
-    const char* problem = detail::classes_problem(policy_type(policy), limits);
-    ZOOMR_EXPECTS(problem == nullptr, problem);
+    detail::expect_classes(policy_type(policy), limits);
     const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
     ZOOMR_EXPECTS(aligned(memory), "device_cache: memory must be aligned to 256 bytes");
     ZOOMR_EXPECTS(tiered ? aligned(details) : details == nullptr,
@@ -98,18 +97,6 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
       return std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
     });
     core_->arrays.arena.plan = plan;
-  }
-
-  /// Gives the sequence's memory back to the pool.
-  void close(sequence seq) {
-    expect_idle();
-    auto& closing = expect_open(seq);
-    closing.forget_tokens(core_->host_policy.segment);
-    closing.choices.clear();
-    closing.dropped = false;
-    closing.known_segments = 0;
-    closing.sums = {};
-    core_->trim(closing);
   }
 
   /// True if `begin` will find tables to write: never waits.
@@ -126,44 +113,21 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   /// @throws error(busy) unless `ready`; nothing has changed
   /// @throws error(device) as `ready` does
   step_type begin(view<const step_item> items, bool fixed = false) {
-    expect_idle();
-    ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
-    for (index_t i = 0; i < items.size(); ++i) {
-      const auto& stepped = expect_item(core_->states, items, i, core_->limits);
+    const auto check = [&](const detail::device_sequence& stepped, const step_item& item, index_t) {
       ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
-      expect_observed(core_->host_policy, stepped, items[i]);
-    }
-    if (!ready()) {
-      throw error(errc::busy, "the device has yet to copy the tables of a step " +
-                                  std::to_string(detail::table_ring::steps) +
-                                  " before this one: read what an earlier step gives, or call wait()");
-    }
-    try {
+      expect_observed(core_->host_policy, stepped, item);
+    };
+    base::plan_step(items, check, [&] {
+      expect_ready();
       for (const step_item& item : items) plan_item(item);
       take_pages(core_->stock, core_->step.items, core_->states);
-    } catch (...) {
-      core_->step.items.clear();
-      throw;
-    }
-    core_->list_step();
-    core_->step.layers.clear();
-    core_->step.active = true;
+      core_->list_step();
+    });
     return step_type(*core_, fixed);
   }
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false, bool fixed = false) {
     const step_item item{seq, ids, prompt_ends};
     return begin(view<const step_item>(&item, {1}), fixed);
-  }
-
-  /// Forgets all tokens from `position` on.
-  /// @throws error(rollback_depth) if more would have to be rolled back than was kept; nothing has changed
-  void rollback(sequence seq, index_t position) {
-    expect_idle();
-    auto& going_back = expect_open(seq);
-    ZOOMR_EXPECTS(position >= 0 && position <= going_back.tokens(), "rollback: position must lie within the sequence");
-    expect_rollback(core_->host_policy, going_back, position, core_->limits, core_->sizes.records > 0,
-                    !core_->sizes.persists || going_back.reaches(position));
-    core_->roll_back(going_back, position);
   }
 
   /// What the arena of a tiered placement has done: on the device, to be copied when the caller likes.
@@ -173,20 +137,24 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
   const detail::device_table& table(index_t pass) const { return core_->on_device[pass]; }
 
  private:
-  using base::core_, base::expect_idle, base::expect_open;
+  using base::core_;
 
-  static void check(const shape& model, const Policy& policy, const config& limits, index_t splits) {
-    const char* problem = detail::cache_problem(model, policy_type(policy), limits);
-    if (problem == nullptr) problem = detail::device_sizes::problem(policy_type(policy), limits);
+  static void check(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
+    detail::expect_possible(model, policy, limits);
+    const char* problem = detail::device_sizes::problem(policy, limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }
-    if (problem == nullptr) problem = detail::choices_problem(policy, HeadDim);
+    if (problem == nullptr) problem = detail::choices_problem(policy.of, HeadDim);
     if (tiered) {
       const std::int64_t blocks = std::int64_t{pages_for(limits.pool())} * model.layers;
+      const std::int64_t entries = std::int64_t{limits.max_sequences} * pages_for(limits.max_tokens);
       if (problem == nullptr && limits.tiers.file > 0) problem = "device_cache: there is no file under the host's tier";
       if (problem == nullptr && blocks > 1 << 25) problem = "device_cache: a tiered pool has at most 2^25 blocks";
-      if (problem == nullptr && limits.tiers.host != 0 && limits.tiers.host < host_bytes(model, policy, limits)) {
+      if (problem == nullptr && entries > unlimited) {
+        problem = "device_cache: of a tiered cache, sequences * pages of max_tokens must be less than 2^31";
+      }
+      if (problem == nullptr && limits.tiers.host != 0 && limits.tiers.host < host_bytes(model, policy.of, limits)) {
         problem = "config: tiers.host must be 0 or at least device_cache::host_bytes(...)";
       }
     }
@@ -194,11 +162,18 @@ class device_cache : public detail::cache_base<detail::device_core<Policy, T>> {
     ZOOMR_EXPECTS(problem == nullptr, problem);
   }
 
-  static byte_count capacity(const shape& model, const Policy& policy, const config& limits, index_t splits) {
+  static byte_count capacity(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
     using core = detail::device_core<Policy, T>;
-    const byte_count made = core::bytes_of(core::sized(model, policy_type(policy), limits, splits));
+    const byte_count made = core::bytes_of(core::sized(model, policy, limits, splits));
     ZOOMR_EXPECTS(made < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
     return made;
+  }
+
+  void expect_ready() const {
+    if (ready()) return;
+    throw error(errc::busy, "the device has yet to copy the tables of a step " +
+                                std::to_string(detail::table_ring::steps) +
+                                " before this one: read what an earlier step gives, or call wait()");
   }
 
   void plan_item(const step_item& item) {

@@ -22,8 +22,8 @@ inline namespace v0 {
 /// with `fixed`, and launch the graph for every later step between its `upload` and its `commit`. The second pass is a
 /// second graph, from `restart` on, with an `upload` of its own after `needs_second_pass`.
 template <class Policy, class T, index_t HeadDim, index_t Group>
-class device_step : public detail::step_items<detail::device_core<Policy, T>> {
-  using base = detail::step_items<detail::device_core<Policy, T>>;
+class device_step : public step_items<detail::device_core<Policy, T>> {
+  using base = step_items<detail::device_core<Policy, T>>;
 
  public:
   device_step(device_step&& other) noexcept = default;
@@ -71,7 +71,7 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
     const shape& model = expect_layer("append", layer);
     expect_shape("append: keys are", keys, model.kv_heads), expect_shape("append: values are", values, model.kv_heads);
     core_->step.layers.expect_append(layer);
-    if (!fixed_) core_->step.layers.expect_next("append", layer);
+    if (!replayable_) core_->step.layers.expect_next("append", layer);
     enqueue().append(layer, keys, values, on);
     core_->step.layers.append(layer);
   }
@@ -80,10 +80,9 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
   /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
-  /// @cost  2 launches without a selector, 3 or 4 with one, 1 more where config.max_draft_tokens exceeds 1, 1 more for
-  /// the
-  ///        tokens of prompts; for eviction 1 more, and for each prompt whose queries count 4 for each 32 of them and
-  ///        1 or 2 at its end; over tiers 3 more, and 3 beside that `append` of the next layer waits for
+  /// @cost  2 launches without a selector, 3 or 4 with one; 1 more where config.max_draft_tokens exceeds 1, 1 more for
+  /// the tokens of prompts; for eviction 1 more, and for each prompt whose queries count 4 for each 32 of them and 1 or
+  /// 2 at its end; over tiers 3 more, and 3 beside that `append` of the next layer waits for
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
     const shape& model = expect_layer("attend", layer);
@@ -114,15 +113,12 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
   /// have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed
   bool needs_second_pass(view<const index_t> accepted) {
-    expect_possible("needs_second_pass", accepted);
-    if (pass_ == 1) return false;
-    expect_complete("needs_second_pass", accepted);
-    core_->clear_table(1);
-    const index_t passed = begin_second_pass(accepted, [&](const detail::device_item& item, index_t row) {
+    const auto list = [&](const detail::device_item& item, index_t row) {
+      if (row == 0) core_->clear_table(1);
       core_->list_token(1, item, item.last(), row, true);
       core_->list_tiles(1, 1);
-    });
-    return passed > 0;
+    };
+    return begin_second_pass(accepted, queries_needed(), list) > 0;
   }
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
@@ -132,10 +128,8 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
   /// @param on        of a prompt, its segments' summaries and at its end the first choice are enqueued here; and what
   ///                  evicts tokens that are due, with the summaries of what is left
   void commit(view<const index_t> accepted, stream on) {
-    expect_possible("commit", accepted);
-    expect_complete("commit", accepted);
+    expect_commit(accepted, queries_needed());
     expect_uploaded(accepted, on);
-    expect_announced(accepted);
     core_->clear_table(2);
     for (index_t i = 0; i < base::items(); ++i) core_->commit_item(at(i), accepted[i]);
     const detail::device_counts& listed = *core_->on_host(2).counts;
@@ -153,10 +147,10 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
   friend class device_cache;
   using launches_type = detail::device_launches<Policy, T, HeadDim, Group>;
 
-  device_step(detail::device_core<Policy, T>& core, bool fixed) : base(core), fixed_(fixed) {}
+  device_step(detail::device_core<Policy, T>& core, bool fixed) : base(core, fixed) {}
 
-  using base::at, base::begin_second_pass, base::core_, base::expect_announced, base::expect_layer, base::expect_open,
-      base::expect_possible, base::pass_;
+  using base::at, base::begin_second_pass, base::core_, base::expect_commit, base::expect_layer, base::expect_open,
+      base::pass_, base::replayable_;
 
   const detail::device_table& table() const {
     expect_open();
@@ -164,7 +158,7 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
   }
   index_t prompt_tokens() const { return pass_ == 0 ? core_->prompt_tokens : 0; }
   /// Tokens after the prompt that launches cover: those of the pass, or as many as any replay may have.
-  index_t deciding() const { return fixed_ ? core_->sizes.decode_tokens : tokens() - prompt_tokens(); }
+  index_t deciding() const { return replayable_ ? core_->sizes.decode_tokens : tokens() - prompt_tokens(); }
 
   // With `fixed`, what is captured must have room for any step.
   template <class Number>
@@ -172,17 +166,14 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
     const index_t least = deciding() + prompt_tokens();
     expect_extents(what, packed, {{std::max(least, packed.extent(0)), heads, HeadDim}});
   }
-  // With `fixed`, a graph may have made all calls of the pass.
-  void expect_complete(const char* call, view<const index_t> accepted) {
-    const bool replayed = fixed_ && !core_->step.layers.any();
-    if (!replayed)
-      base::expect_complete(call, accepted, [&](const detail::planned_item& item) { return must_be_seen(item); });
-  }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {
     if (item.prompt || item.chooses) return item.chooses || core_->observes(item);
     const detail::device_sizes& sizes = core_->sizes;
     return sizes.records > 0 || sizes.noted > 0 || sizes.drifts || pass_ == 1 || core_->step.layers.any_seen();
+  }
+  auto queries_needed() const {
+    return [this](const detail::planned_item& item) { return must_be_seen(item); };
   }
   void expect_uploaded(view<const index_t> accepted, stream on) const {
     ZOOMR_EXPECTS(!is_captured(on), "commit: a commit is not part of a graph");
@@ -191,7 +182,7 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
                     "commit: the device was not told of this pass: call start, or upload before its graph is launched");
     }
   }
-  launches_type enqueue() const { return {*core_, pass_, deciding(), prompt_tokens(), fixed_}; }
+  launches_type enqueue() const { return {*core_, pass_, deciding(), prompt_tokens(), replayable_}; }
 
   void abandon() {
     if (core_->beside) {
@@ -205,7 +196,6 @@ class device_step : public detail::step_items<detail::device_core<Policy, T>> {
   }
 
   index_t uploaded_ = 0;  // passes whose tables are on their way
-  bool fixed_ = false;
 };
 
 }  // namespace v0

@@ -26,11 +26,11 @@ inline namespace v0 {
 /// @tparam T          storage type of keys and values
 /// @tparam Placement  that of the policy
 template <class T = float, class Placement = placement>
-class any_kv_cache : public detail::cache_base<detail::cache_core<pool_of<Placement, T>>> {
+class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>> {
  protected:
   using core_type = detail::cache_core<pool_of<Placement, T>>;
-  using base = detail::cache_base<core_type>;
-  using base::core_, base::expect_idle, base::expect_open;
+  using base = cache_base<core_type>;
+  using base::core_, base::expect_open;
 
  public:
   using step_type = step<T, Placement>;
@@ -39,31 +39,19 @@ class any_kv_cache : public detail::cache_base<detail::cache_core<pool_of<Placem
   /// What the cache holds at most, by tier.
   memory_use capacity() const { return core_type::bytes(core_->sizes.model, core_->policy, core_->limits); }
 
-  /// Gives the sequence's memory back to the pool.
-  void close(sequence seq) {
-    expect_idle();
-    auto& closing = expect_open(seq);
-    closing.forget_everything(core_->policy.segment);
-    core_->trim_pages(closing);
-  }
-
   /// Begins a step for several sequences, each at most once. Decides from the ids alone how many tokens are
   /// taken and how many passes are needed.
   /// @throws error(capacity) if a sequence, its segments or the pool would overflow, error(storage) if a commit has
   /// failed and summaries cannot be made again; nothing has changed
   step_type begin(view<const step_item> items) {
-    expect_idle();
-    ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
-    core_->step.items.clear();
-    for (index_t i = 0; i < items.size(); ++i) {
-      const auto& stepped = expect_item(core_->states, items, i, core_->limits);
-      renew_summaries(*core_, items[i], i);
-      expect_observed(core_->policy, stepped, items[i]);
-      plan_item(items[i]);
-    }
-    take_pages(core_->pool, core_->step.items, core_->states);
-    core_->step.layers.clear();
-    core_->step.active = true;
+    const auto check = [&](const detail::sequence_state& stepped, const step_item& item, index_t i) {
+      renew_summaries(*core_, item, i);
+      expect_observed(core_->policy, stepped, item);
+    };
+    base::plan_step(items, check, [&] {
+      for (const step_item& item : items) plan_item(item);
+      take_pages(core_->pool, core_->step.items, core_->states);
+    });
     return step_type(*core_);
   }
 
@@ -71,19 +59,6 @@ class any_kv_cache : public detail::cache_base<detail::cache_core<pool_of<Placem
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
     const step_item item{seq, ids, prompt_ends};
     return begin(view<const step_item>(&item, {1}));
-  }
-
-  /// Makes the sequence what it was when `tokens` tokens were committed: details, summaries, segments, query sums
-  /// and selection. Rolling back into the prompt reopens it.
-  /// @throws error(rollback_depth) if more would have to be rolled back than was kept; nothing has changed
-  void rollback(sequence seq, index_t tokens) {
-    expect_idle();
-    auto& going_back = expect_open(seq);
-    ZOOMR_EXPECTS(tokens >= 0 && tokens <= going_back.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
-    if (tokens == going_back.tokens()) return;
-    expect_rollback(core_->policy, going_back, tokens, core_->limits, core_->sizes.query_parts > 0,
-                    !core_->policy.persists() || going_back.log.reaches(tokens));
-    core_->roll_back(going_back, tokens);
   }
 
   /// Rows of the active selection: 1, layers, layers * kv_heads or layers * heads; 0 if nothing is ever chosen.
@@ -115,8 +90,7 @@ class any_kv_cache : public detail::cache_base<detail::cache_core<pool_of<Placem
 
   static memory_use bytes_of(const shape& model, const detail::any_policy& policy, const config& limits) {
     return allocated(0, [&] {
-      const char* problem = detail::cache_problem(model, policy, limits);
-      ZOOMR_EXPECTS(problem == nullptr, problem);
+      detail::expect_possible(model, policy, limits);
       return core_type::bytes(model, policy, limits);
     });
   }
@@ -154,8 +128,7 @@ class kv_cache : public any_kv_cache<T, decltype(Policy::placement)> {
     const memory_use use = bytes(model, policy, limits);
     this->core_ = allocated(use.total() + use.host, [&] {
       auto made = std::make_unique<const policy_type>(policy);
-      const char* problem = detail::classes_problem(*made, limits);
-      ZOOMR_EXPECTS(problem == nullptr, problem);
+      detail::expect_classes(*made, limits);
       return std::make_unique<core_type>(model, std::move(made), limits);
     });
   }

@@ -21,9 +21,9 @@ inline namespace v0 {
 /// if it says so the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice or
 /// too early is a `precondition_error` (cache/state/step_layers.hpp); items of which no token is accepted need none.
 template <class T, class Placement>
-class step : public detail::step_items<detail::cache_core<pool_of<Placement, T>>> {
+class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   using core_type = detail::cache_core<pool_of<Placement, T>>;
-  using base = detail::step_items<core_type>;
+  using base = step_items<core_type>;
 
  public:
   step(step&& other) noexcept = default;
@@ -121,15 +121,14 @@ class step : public detail::step_items<detail::cache_core<pool_of<Placement, T>>
   /// that they have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed; of an item that has failed any number, it takes no part
   bool needs_second_pass(view<const index_t> accepted) {
-    expect_possible("needs_second_pass", accepted);
-    if (pass_ == 1) return false;
-    expect_complete("needs_second_pass", accepted);
-    const index_t passed = begin_second_pass(accepted, [&](detail::planned_item& item, index_t) {
+    const auto chosen = [&](detail::planned_item& item, index_t) {
       make_choice(*core_, item);
       count_pass(*core_, item);
-    });
-    if (passed > 0) tokens_ = passed;
-    return passed > 0;
+    };
+    const index_t passed = begin_second_pass(accepted, queries_needed(), chosen);
+    if (passed == 0) return false;
+    tokens_ = passed;
+    return true;
   }
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
@@ -140,9 +139,7 @@ class step : public detail::step_items<detail::cache_core<pool_of<Placement, T>>
   /// @throws error(storage) if tokens are accepted of an item that has failed, or fails now since pages of a tiered
   /// placement do not come: the items that it names are as they were before the step; the others are committed
   void commit(view<const index_t> accepted) {
-    expect_possible("commit", accepted);
-    expect_complete("commit", accepted);
-    expect_announced(accepted);
+    expect_commit(accepted, queries_needed());
     std::string failed;
     for (index_t i = 0; i < base::items(); ++i) {
       if (at(i).failed ? accepted[i] == 0 : try_commit_item(*core_, at(i), accepted[i])) continue;
@@ -164,15 +161,11 @@ class step : public detail::step_items<detail::cache_core<pool_of<Placement, T>>
   template <class, class>
   friend class any_kv_cache;
 
-  using base::at, base::begin_second_pass, base::core_, base::expect_announced, base::expect_layer,
-      base::expect_possible, base::in_pass, base::pass_;
+  using base::at, base::begin_second_pass, base::core_, base::expect_commit, base::expect_layer, base::in_pass,
+      base::pass_;
 
   explicit step(core_type& core) : base(core) {
     for (const detail::planned_item& item : core.step.items) tokens_ += item.tokens;
-  }
-
-  void expect_complete(const char* call, view<const index_t> accepted) {
-    base::expect_complete(call, accepted, [&](const detail::planned_item& item) { return must_be_seen(item); });
   }
 
   // body(item, position, packed) for the tokens of this pass.
@@ -193,6 +186,10 @@ class step : public detail::step_items<detail::cache_core<pool_of<Placement, T>>
       return item.chooses || sizes.query_parts > 0 || sizes.noted > 0 || pass_ == 1 || core_->step.layers.any_seen();
     }
     return item.prompt_ends || (core_->sizes.carried > 0 && !core_->policy.zone.prompt);
+  }
+
+  auto queries_needed() const {
+    return [this](const detail::planned_item& item) { return must_be_seen(item); };
   }
 
   // What eviction observes in the prompt, and who makes the choice at its end.

@@ -72,7 +72,7 @@ zoomr::errc code_of(Call call) {
 
 }  // namespace
 
-TEST_CASE("a prompt of which something was given up stays, and what is refused changes nothing") {
+TEST_CASE("a prompt of which something was evicted stays, and what is refused changes nothing") {
   const tape says = make_tape(model, kind::peaked, markup::sentences, 60, 50, 3);
   device_player<std::remove_const_t<decltype(small::snapkv)>> device(model, small::snapkv, limits_for(60));
   device.open(says);

@@ -26,7 +26,7 @@ TEST_CASE("r_kv: what is looked at and not said twice") {
 TEST_CASE("raas: pages that were lately of use") {
   check_looks(small::raas, 10);
   check_looks(with(small::raas, [](auto& p) { p.evict.tokens = 12, p.evict.share = 0.3f; }), 14, 5);
-  check_looks(with(small::raas, [](auto& p) { p.zone.prompt = false; }), 50);  // the prompt is heard too
+  check_looks(with(small::raas, [](auto& p) { p.zone.prompt = false; }), 50);  // the prompt is observed too
   check(small::raas, kind::with_infinities, markup::sentences, 18, false, 10);
 }
 TEST_CASE("h2o: attention adds up from the first token") {

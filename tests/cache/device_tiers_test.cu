@@ -354,6 +354,12 @@ TEST_CASE("what cannot work is refused with one sentence") {
   limits.tiers.host = 0;
   limits.tiers.file = 1 << 20;
   CHECK(refused(limits).find("no file under the host's tier") != std::string::npos);
+  limits.tiers.file = 0;
+  limits.pool_tokens = 1 << 30;
+  CHECK(refused(limits).find("at most 2^25 blocks") != std::string::npos);
+  limits.pool_tokens = 1 << 20;
+  limits.max_tokens = 1 << 30, limits.max_sequences = 64;
+  CHECK(refused(limits).find("sequences * pages of max_tokens") != std::string::npos);
 }
 
 }  // namespace zoomr_test

@@ -101,7 +101,7 @@ void with_rollbacks(Player& plays, dice& random, adventures& met) {
     } catch (const zoomr::error& refusal) {
       REQUIRE(refusal.code() == zoomr::errc::rollback_depth);
       const index_t least = std::max(says.prompt, least_rollback(plays.cache.policy(), says.prompt, plays.tokens()));
-      REQUIRE(to < least);  // only what has been given up
+      REQUIRE(to < least);  // only what has been evicted
       ++met.refused;
       plays.rollback(0, std::max(to, least));
     }

@@ -177,7 +177,7 @@ TEST_CASE("a rollback deeper than what was kept is refused and changes nothing, 
   });
 }
 
-TEST_CASE("what the policy has given up of a prompt cannot be rolled back into, and nothing changes") {
+TEST_CASE("what the policy has evicted of a prompt cannot be rolled back into, and nothing changes") {
   const tape says = tape_of(1, 180, 90);
   player_of<decltype(small::sentence_kv)> kept(model, small::sentence_kv, limits_for(180));
   kept.open(says);
@@ -216,7 +216,7 @@ void check_rollback_while_decoding(const Policy& policy, index_t prompt) {
 
 TEST_CASE("a rollback behind the last time that tokens were evicted is refused, and up to there it is exact") {
   check_rollback_while_decoding(small::h2o, 40);
-  check_rollback_while_decoding(small::h2o, 20);  // given up only later
+  check_rollback_while_decoding(small::h2o, 20);  // evicted only later
   check_rollback_while_decoding(small::r_kv, 40);
   check_rollback_while_decoding(small::r_kv, 36);
 }
@@ -355,6 +355,8 @@ TEST_CASE("what cannot work is refused at construction") {
   CHECK(refuses(with(small::sentence_kv, [](auto& p) { p.aggregate.per = zoomr::scope::layer; }), good, "per KV head"));
   CHECK(
       refuses(with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), good, "cannot be pooled"));
+  CHECK(refuses(with(small::shadowkv, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), good,
+                "are not pooled"));
   CHECK(refuses(with(small::sentence_kv, [](auto& p) { p.select.tokens = 9; }), good, "sinks + window"));
   CHECK(refuses(with(small::summary_only, [](auto& p) { p.zone.dense_layers = 1; }), good, "dense layers"));
   CHECK(is_mistake([&] { zoomr::kv_cache cache(shape{2, 4, 3, 8}, small::full, good); }, "multiple of kv_heads"));

@@ -76,7 +76,7 @@ inline index_t asked(index_t position, index_t layer, index_t head) {
       mixed(static_cast<std::uint64_t>((position * model.layers + layer) * model.heads + head)) % topics);
 }
 
-/// Every other token asks so loudly that nothing else has a weight in full attention; the others hear everything.
+/// Every other token asks so loudly that nothing else has a weight in full attention; the others attend to everything.
 inline bool is_loud(index_t position) { return position % 2 == 0; }
 inline float loudness(index_t position) { return is_loud(position) ? 3.0f : 0.25f; }
 /// The sum of the magnitudes of a logit's products, for a token that is asked for.

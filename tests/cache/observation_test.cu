@@ -96,7 +96,7 @@ scene<T, HeadDim> random_scene(unit::random& random, index_t group, index_t toke
   return made;
 }
 
-/// What all tokens have received, head by head, of queries that are heard 32 at a time.
+/// What all tokens have received, head by head, of queries that are observed 32 at a time.
 template <class T, index_t HeadDim>
 std::vector<float> on_host(const scene<T, HeadDim>& of, std::vector<float> received, index_t known) {
   const shape model{1, of.heads(), of.kv_heads, HeadDim};

@@ -228,4 +228,31 @@ TEST_CASE("at every capacity, with a thread that moves the bytes") {
   check<beside>("sentence_kv", small::sentence_kv, 7, 6, 3);
 }
 
+TEST_CASE("of pages whose tokens were evicted nothing is fetched when others take them") {
+  const auto policy = with_placement(small::snapkv, at_once{});
+  constexpr index_t prompt = 6 * zoomr::page_tokens;
+  zoomr::config limits = limits_for(tokens);
+  limits.max_sequences = 2, limits.max_batched_tokens = prompt;
+  zoomr::kv_cache<std::remove_const_t<decltype(policy)>> cache(model, policy,
+                                                               tiered_limits(model, policy, limits, 20, 0, nullptr));
+  const std::vector<token_id> ids(prompt, plain_id);
+  const std::vector<float> numbers(std::size_t{prompt} * 4 * 8, 1.0f);
+  const auto rows = [&](index_t count, index_t heads) {
+    return view<const float, 3>(numbers.data(), {count, heads, 8});
+  };
+  auto step = cache.begin(cache.open(), view<const token_id>(ids), true);
+  for (index_t layer = 0; layer < model.layers; ++layer) {
+    step.append(layer, rows(prompt, 2), rows(prompt, 2));
+    step.observe(layer, rows(prompt, 4));
+  }
+  step.commit();
+  const zoomr::byte_count before = cache.tiers().device_in;
+  CHECK(before > 0);  // what was below is fetched to be moved
+  auto next = cache.begin(cache.open(), view<const token_id>(ids).slice(0, zoomr::page_tokens));
+  for (index_t layer = 0; layer < model.layers; ++layer) {
+    next.append(layer, rows(zoomr::page_tokens, 2), rows(zoomr::page_tokens, 2));
+  }
+  CHECK(cache.tiers().device_in == before);
+}
+
 }  // namespace zoomr_test

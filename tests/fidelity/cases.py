@@ -150,7 +150,7 @@ PLANTED = [
     ("h2o every=1", dict(decoding_counts=False), "attention while decoding does not count"),
     ("h2o", dict(own_counts=False), "attention to oneself does not count"),
     ("h2o", dict(over=np.max), "the largest of a KV head's queries instead of the sum"),
-    ("h2o", dict(every=17), "given up one token later"),
+    ("h2o", dict(every=17), "evicted one token later"),
     ("r_kv", dict(group="softmax"), "softmax before the maximum over a KV head's queries"),
     ("r_kv", dict(leave_out=False), "observed tokens in the softmax"),
     ("r_kv", dict(attention=0.1), "the paper's lambda instead of the code's"),

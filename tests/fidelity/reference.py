@@ -213,12 +213,12 @@ class Zoomr(Reference):
         if self.voters == "kv_heads":
             by_group = scores.reshape(scores.shape[0], -1, self.group, len(candidates))
             rows = by_group.mean(axis=2).reshape(-1, len(candidates))
-        tally, doubtful = np.zeros(len(candidates)), False
+        counts, doubtful = np.zeros(len(candidates)), False
         for row in rows:
             voted, close = best(row, self.votes)
-            tally[voted] += 1
+            counts[voted] += 1
             doubtful |= close
-        chosen, _ = best(tally, self.thoughts, self.ties)  # counts: exact on both sides
+        chosen, _ = best(counts, self.thoughts, self.ties)  # counts: exact on both sides
         return [candidates[i] for i in chosen], doubtful
 
     def cover(self, t, chosen, attended):
@@ -604,7 +604,7 @@ class Evicting(Reference):
 
 class H2o(Evicting):
     """H2O (arXiv 2306.14048): the last tokens, and of those before the ones that have got most attention so far, from
-    the queries of the prompt too; what has been given up does not come back. Published: at every token; Decided: every
+    the queries of the prompt too; what has been evicted does not come back. Published: at every token; Decided: every
     16; one set for a KV head, by the sum over its heads."""
 
     def __init__(self, problem, tokens=1024, recent=512, every=16, over=np.sum, prompt_counts=True, own_counts=True,

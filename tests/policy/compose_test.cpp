@@ -15,6 +15,11 @@ std::string problem(const Policy& policy) {
   return sentence == nullptr ? "" : sentence;
 }
 
+struct loudest : pooled_score {
+  constexpr const char* problem() const { return nullptr; }
+  friend constexpr bool operator==(const loudest&, const loudest&) = default;
+};
+
 }  // namespace
 
 TEST_CASE("the first component with a problem is named") {
@@ -165,6 +170,14 @@ TEST_CASE("presets have the published numbers") {
   CHECK(presets::r_kv.evict.every == 128);
   CHECK(presets::r_kv.evict.attention == 0.07f);
   CHECK(presets::r_kv_with(300).evict.tokens == 300);
+}
+
+TEST_CASE("votes that do not add up are refused for a whole sequence, whoever's aggregator they are") {
+  auto mine = compose(fixed_pages{}, key_mean{}, loudest{}, top_k{}, every_token{});
+  CHECK(mine.problem() == nullptr);
+  mine.aggregate.per = scope::sequence;
+  REQUIRE(mine.problem() != nullptr);
+  CHECK(std::string(mine.problem()).find("use one whose votes add up") != std::string::npos);
 }
 
 }  // namespace zoomr

@@ -127,7 +127,7 @@ TEST_CASE("sentence_kv_published attends to all that it keeps at each delimiter,
     }
   }
   CHECK(delimiters >= 10);
-  // and what was given up stays given up
+  // and what was evicted stays evicted
   policy.evict.tokens = 120;
   for (const auto& [at, got] : played(policy, says)) {
     if (at.first < says.prompt || !is_delimiter(says, at.first)) continue;

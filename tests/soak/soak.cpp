@@ -13,7 +13,7 @@
 // resident cache of one sequence, which is given the committed tokens at once, gives each of them the same bits as they
 // got (outputs and lse, both passes), has the same segments, bytes of summaries and pages, and gives the next token the
 // same bits. Not compared: counts of work (it counts when it is done, also for steps that are dropped), the largest use
-// of memory, bytes of logs. A rollback may be refused where it goes behind what a policy has given up, or deeper than
+// of memory, bytes of logs. A rollback may be refused where it goes behind what a policy has evicted, or deeper than
 // config.rollback_tokens from the longest that the sequence was. After a rollback into the prompt, the prompt's end is
 // so far behind that eviction observes no query which is not remembered any more.
 //

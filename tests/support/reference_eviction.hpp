@@ -7,7 +7,7 @@
 
 namespace reference {
 
-/// What one KV lane holds when tokens must be given up.
+/// What one KV lane holds when tokens must be evicted.
 struct kv_lane_tokens {
   std::vector<const float*> keys;             // of the held tokens, ascending
   std::vector<std::vector<double>> received;  // [group][held]  attention probability, summed over the observed queries

@@ -6,6 +6,10 @@
 // ahead. Lanes share a token's dimensions, groups of lanes take tokens, warps take tokens or, for large groups, heads
 // (gather_warp.cuh); large groups of 16-bit queries are multiplied on tensor cores (gather_tensor.cuh).
 // States are merged from lanes to warps to splits, in an order that depends on sizes alone.
+//
+// Grid: x is the row, y the split of its tokens, z the block of its heads. Logits are in units of ln 2 here, weights
+// powers of 2. Lists, queries and pages must have been written by work that the stream comes after; splits of a row
+// are ordered by a counter alone, which says to the last of them that the others are done.
 #pragma once
 
 #include <zoomr/attention/gather.hpp>
@@ -18,7 +22,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Everything that one block does.
+/// Everything that one block does. While a tile is added, the next one is copied and the slots of the one after that
+/// are looked up: so slots lie in a ring of three tiles, keys and values in two stages.
 template <class Warp, index_t HeadDim, index_t Group, class Task, class Row>
 struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
   using base = gather_output<Warp, HeadDim, Group, Task, Row>;
@@ -26,18 +31,21 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
   using base::ring, base::task, base::row, base::shared, base::stretch, base::head_block;
   static constexpr bool shares = base::shares;
 
+  /// Tiles of the block's stretch, and the tokens of one of them: `layout::tile`, or what is left for the last.
   __device__ index_t tiles() const { return (stretch.tokens + layout::tile - 1) / layout::tile; }
   __device__ index_t tokens_of(index_t tile) const {
     const index_t left = stretch.tokens - tile * layout::tile;
     return left < layout::tile ? left : layout::tile;
   }
+  /// Where a tile's keys and values begin in `shared.stages`: even and odd tiles take turns.
   __device__ static index_t keys_of(index_t tile) { return tile % 2 * 2 * layout::stage; }
   __device__ static index_t values_of(index_t tile) { return keys_of(tile) + layout::stage; }
 
   /// Where what is known of a tile's token lies.
   __device__ static index_t known(index_t tile, index_t token) { return tile % ring * layout::tile + token; }
 
-  /// Finds the slots of a tile, and who attends to them.
+  /// Finds the slots of a tile, and who attends to them; of none behind the last. A barrier must follow.
+  /// @cost  one look-up in the row's list for each token: O(log ranges)
   __device__ void find(index_t tile) {
     if (tile >= tiles()) return;
     for (auto t = static_cast<index_t>(threadIdx.x); t < tokens_of(tile); t += layout::threads) {
@@ -52,7 +60,8 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
     }
   }
 
-  /// Starts copying a tile, whose slots are found. Warps that read whole tiles find zeros after the last token.
+  /// Starts copying a tile, whose slots are found. Warps that read whole tiles find zeros after the last token. A
+  /// batch is closed behind the last tile too, so that batches can be counted.
   __device__ void copy(index_t tile) {
     if (tile < tiles()) {
       const index_t tokens = tokens_of(tile);
@@ -75,7 +84,7 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
     copy_async_commit();
   }
 
-  /// Adds a tile that has come.
+  /// Adds a tile that has come to the states in the warps' registers.
   __device__ void add(Warp& warp, index_t tile) {
     if constexpr (shares) {
       const auto attended = [&](index_t token, unsigned by) {
@@ -87,7 +96,8 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
     }
   }
 
-  /// Reads all tiles, each while the next one is on its way.
+  /// Reads all tiles, each while the next one is on its way. All threads call it.
+  /// @cost  2 barriers for each tile
   __device__ void read_all(Warp& warp) {
     find(0);
     find(1);
@@ -96,16 +106,19 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
     for (index_t tile = 0; tile < tiles(); ++tile) {
       copy(tile + 1);
       find(tile + 2);
+      // This thread's pieces of `tile` are here, those of the next one may not be; the barrier adds the other threads'.
       copy_async_wait<1>();
       __syncthreads();
       add(warp, tile);
+      // The next turn copies over this stage, and finds slots where those of this tile are.
       __syncthreads();
     }
     copy_async_wait<0>();
   }
 
+  /// The whole of the block's work. All threads call it.
   __device__ void run() {
-    {
+    {  // the warp's registers are free before outputs are written
       Warp warp;
       const index_t first = head_block * layout::block_heads + warp.head_part() * layout::heads;
       const auto query = [&](index_t head) {
@@ -127,6 +140,8 @@ template <class T, class Number, index_t HeadDim, index_t Group>
 using warp_that_gathers = std::conditional_t<fits_tensor_cores<T, Number, HeadDim, Group>(),
                                              tensor_warp<T, Number, HeadDim, Group>, gather_warp<T, HeadDim, Group>>;
 
+/// Grid (rows, splits, head blocks); `layout::threads` threads. Blocks of a row without heads, and those for which no
+/// tokens are left, end at once: so a grid may be larger than what there is to do. @see gather_attend
 template <class T, index_t HeadDim, index_t Group, class Task>
 __global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, HeadDim, Group>::layout::threads)
     gather_attend_kernel(Task task) {
@@ -152,6 +167,10 @@ __global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, He
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule: a key is a multiple of 16 bytes
 /// @tparam Group    query heads of a row, at most; where query tokens share it, of all of them
 /// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
+/// @pre    what `task` points to lies on the device, keys and values aligned to 16 bytes; `arrived` is zero, as it is
+///         again afterwards; no other launch in progress has the same `partial` and `arrived`
+/// @throws precondition_error for splits that are not allowed, or have no memory; error(device) if the kernel cannot
+///         be started
 /// @cost   2 * HeadDim numbers read for each token of a row and each head block; one launch
 template <class T, index_t HeadDim, index_t Group, class Number, class Rows, class Logits, class Layer>
 void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream on) {
@@ -166,7 +185,8 @@ void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, inde
   launch({grid, dim3(layout::threads)}, on, gather_attend_kernel<T, HeadDim, Group, block_task>, task);
 }
 
-/// Bytes of `partial` and `arrived` for so many rows.
+/// Bytes of `partial` and `arrived` together, for so many rows: with one split there are no partial states. Enough for
+/// either kind of warp, since tensor cores never take more head blocks.
 template <class T, index_t HeadDim, index_t Group>
 constexpr byte_count gather_workspace_bytes(index_t rows, index_t splits) {
   const byte_count states = splits > 1 ? byte_count{rows} * splits * Group * (HeadDim + 2) : 0;

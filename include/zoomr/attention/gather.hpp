@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Exact attention over the chosen tokens: one pass over the ranges, page by page, for all query heads that
 // share a KV head, so that each key and value is read once.
+//
+// cache/host/attending.hpp calls it: in a prompt for one page at a time and each token of the chunk, after it for the
+// ranges of one KV head. A KV lane over tiers brings the page in `key`, and keeps it until a few others are asked for:
+// so one page is done with, for all heads, before the next is asked for.
 #pragma once
 
 #include <zoomr/math/attention_state.hpp>
@@ -19,7 +23,10 @@ inline namespace v0 {
 /// @param kv_lane  `key(slot)` is where a key lies, those of its page behind it, their values `value_offset` further
 /// @param queries  [group, head_dim]  rotated
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
-/// @param states   [group]  their `out` has head_dim floats; not yet finished
+/// @param states   [group]  their `out` has head_dim floats; not yet finished. Logits in them are natural.
+/// @pre   `out` of a new state is zeros; each slot is added to a state at most once, since nothing looks for
+///        repetitions
+/// @throws error(storage) if a page over tiers does not come: the states then hold a part, and must be begun anew
 /// @cost  reads 2 * head_dim numbers for each token; 4 flops * head_dim for each token and query head
 template <class Lane>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,

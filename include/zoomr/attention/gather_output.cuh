@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. The other end of gather.cuh: a block's states are merged from warps to blocks to outputs, in an order that
 // depends on sizes alone.
+//
+// A state is [head_dim] sums of 2^(logit - max) * value, the maximum of the logits in units of ln 2, and the sum of the
+// weights. It goes from registers to shared memory (`leave` of the warp), over the warps that have shared tokens, and
+// with several splits through global memory to the block that comes last.
 #pragma once
 
 #include <zoomr/attention/token_list.cuh>
@@ -12,7 +16,7 @@ namespace zoomr {
 inline namespace v0 {
 
 /// What a launch of gather_attend works on. `Rows` is a device functor: `rows.at(i)` is an attending_row, `rows.count`
-/// how many there are.
+/// how many there are. It is the kernel's argument: it owns nothing.
 template <class T, class Number, class Rows, class Logits, class Layer = stored_layer<T>>
 struct gather_task {
   using number = Number;
@@ -36,7 +40,8 @@ struct gather_stretch {
   index_t splits = 1;  // blocks that have a stretch
 };
 
-/// Equal stretches, in whole tiles; a row without tokens has one empty stretch.
+/// Equal stretches, in whole tiles; a row without tokens has one empty stretch, whose block writes its zeros. `split`
+/// is the block's number among `splits`; one at or behind the result's `splits` has nothing to read.
 __device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_t split, index_t splits) {
   const index_t each = (tokens + splits * tile - 1) / (splits * tile) * tile;
   if (each == 0) return {0, 0, 1};
@@ -45,7 +50,9 @@ __device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_
   return {first, left < each ? left : each, (tokens + each - 1) / each};
 }
 
-/// What one block works on, and what it does with the states of its warps.
+/// What one block works on, and what it does with the states of its warps. A head is counted from the first of the
+/// block, unless a function says "of the row": there the query tokens of a tile follow one another, each with all
+/// heads.
 template <class Warp, index_t HeadDim, index_t Group, class Task, class Row>
 struct gather_output {
   using layout = typename Warp::layout;
@@ -53,6 +60,7 @@ struct gather_output {
   static constexpr index_t ring = 3;  // tiles whose slots are known
   static constexpr bool shares = query_tile<decltype(Row::tokens)>;
 
+  /// The block's shared memory. Nobody reads the stages any more when the states are left there.
   struct memory {
     shared_array<uint4, 4 * layout::stage> stages;  // [2][keys | values][tile][pieces]; then [warps, heads, head_dim]
     shared_array<index_t, ring * layout::tile> slots;
@@ -119,12 +127,15 @@ struct gather_output {
         [&](index_t split, index_t j) { return load_shared_by_blocks(partial(split, head) + d + j); });
   }
 
+  /// Where a split of this row keeps its state of a head: [head_dim] numbers, maximum, sum.
   __device__ float* partial(index_t split, index_t head) const {
     const std::int64_t state =
         (std::int64_t{blockIdx.x} * gridDim.y + split) * Group + head_block * layout::block_heads + head;
     return task.partial + state * (HeadDim + 2);
   }
 
+  /// Writes dimensions [d, d + 4) of a head's output, rounded to the type of queries, and with the first of them its
+  /// lse, natural. Where no token is attended, zeros and -inf.
   __device__ void finish(index_t head, index_t d, const four_dims& state) const {
     const index_t of_row = head_block * layout::block_heads + head;
     const index_t token = token_of(of_row);
@@ -135,6 +146,7 @@ struct gather_output {
     task.lse(token, of_model) = state.sum == 0.0f ? -infinity : fused(state.max, ln_2, logarithm(state.sum));
   }
 
+  /// Keeps the same dimensions of this split's state for the block that comes last.
   __device__ void keep(index_t head, index_t d, const four_dims& state) const {
     float* to = partial(static_cast<index_t>(blockIdx.y), head);
     for (index_t j = 0; j < 4; ++j) to[d + j] = state.out[j];
@@ -143,7 +155,8 @@ struct gather_output {
     to[HeadDim + 1] = state.sum;
   }
 
-  /// body(head of the block, dimension), shared out over the threads, four dimensions at a time.
+  /// body(head of the block, dimension), shared out over the threads, four dimensions at a time; only of heads that the
+  /// row has.
   template <class Body>
   __device__ void each_output(Body body) const {
     constexpr index_t of_head = HeadDim / 4;
@@ -153,22 +166,25 @@ struct gather_output {
     }
   }
 
-  /// True in the block that comes last of those with a stretch of this row: it sees what all have kept.
+  /// True in the block that comes last of those with a stretch of this row: it sees what all have kept. Which block
+  /// that is changes no bits, since it merges all of them in ascending order. All threads call it.
   __device__ bool comes_last() {
+    // What each thread has kept is there for all blocks before its block is counted.
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
       unsigned* arrived = task.arrived + blockIdx.x * gridDim.z + blockIdx.z;
       const bool last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(stretch.splits);
-      if (last) *arrived = 0;
+      if (last) *arrived = 0;  // as the next launch, or replay of a graph, expects it
       shared.last[0] = last ? 1 : 0;
     }
     __syncthreads();
-    __threadfence();
+    __threadfence();  // nothing that is read from here on was read before the count
     return shared.last[0] != 0;
   }
 
   /// Makes outputs of what the warps have left; of several splits, in the block that comes last.
+  /// All threads call it, behind a barrier that follows `leave`.
   __device__ void write() {
     if (stretch.splits == 1) {
       each_output([&](index_t head, index_t d) { finish(head, d, of_block(head, d)); });

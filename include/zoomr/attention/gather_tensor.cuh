@@ -174,7 +174,7 @@ struct tensor_warp {
     }
   }
 
-  /// Raises the maxima to those of some logits, scales what is there, and makes the logits weights.
+  /// Raises the maxima to those of some logits, in units of ln 2, scales what is there, and makes the logits weights.
   template <class Logits, class Attended>
   __device__ void weigh(float (&logit)[2][4], index_t tokens, Logits logits, Attended attended) {
 #pragma unroll
@@ -257,7 +257,8 @@ struct tensor_warp {
     add_values(stages, values, weight);
   }
 
-  /// Adds up what the lanes of a row have seen.
+  /// Adds up what the four lanes of a row have seen: each has weighed other tokens. Maxima are the same in all of them
+  /// since `weigh`, and `out` is already that of all tokens.
   __device__ void merge_lanes() {
 #pragma unroll
     for (index_t r = 0; r < 2; ++r) {
@@ -267,6 +268,7 @@ struct tensor_warp {
   }
 
   /// Leaves the states in shared memory: numbers as [warps, heads, head_dim], ends as [warps, heads][max | sum].
+  /// A barrier must follow.
   template <index_t N, index_t M>
   __device__ void leave(shared_array<uint4, N>& numbers, shared_array<float, M>& ends) const {
 #pragma unroll

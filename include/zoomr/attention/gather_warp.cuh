@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. One warp's part of gather.cuh: how work is shared out, and the states that live in registers.
+//
+// For all types and groups for which tensor cores do not pay. A token's dimensions are shared by `lanes` lanes in
+// pieces of 16 bytes, so that adjacent lanes read adjacent memory; a warp reads 32 / lanes tokens at once. Products are
+// float.
 #pragma once
 
 #include <zoomr/core/device.cuh>
@@ -9,7 +13,9 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// How a block shares out its work; everything follows from the types.
+/// How a block shares out its work; everything follows from the types. A warp holds the states of up to
+/// `most_heads` heads; larger groups are split over the block's warps, then over blocks, and warps with the same heads
+/// share tokens. For the usual sizes keys and values of a tile are at most 16 KiB; two tiles lie in shared memory.
 template <class T, index_t HeadDim, index_t Group>
 struct gather_layout {
   static constexpr index_t warps = 4;
@@ -50,7 +56,8 @@ struct attended_by_all {
   __device__ constexpr bool operator()(index_t, unsigned) const { return true; }
 };
 
-/// One warp's part of a block: the states of its heads over the tokens that it has seen.
+/// One warp's part of a block: the states of its heads over the tokens that it has seen. `max` is in units of ln 2, the
+/// same in all lanes of a token; `sum` counts the lane's own tokens, `out` the lane's own dimensions of them.
 template <class T, index_t HeadDim, index_t Group>
 struct gather_warp {
   using layout = gather_layout<T, HeadDim, Group>;
@@ -78,7 +85,8 @@ struct gather_warp {
   }
 
   /// @param of_head  of_head(h): the query of the h-th head from this warp's first on, [head_dim]
-  /// @param present  such heads
+  /// @param present  such heads; what a warp has room for beyond them asks with zeros
+  /// @param factor   what queries are multiplied by: `of_query` of the logits, and the scale of keys
   template <class Queries>
   __device__ void begin(Queries of_head, index_t present, float factor) {
     for (index_t h = 0; h < heads; ++h) {
@@ -106,7 +114,7 @@ struct gather_warp {
     }
   }
 
-  /// q . key for each head, summed over the lanes of the token.
+  /// q . key for each head, summed over the lanes of the token, for each of them. All lanes of the warp call it.
   __device__ void multiply(const float (&key)[std::size_t{dims}], float (&logit)[std::size_t{heads}]) const {
 #pragma unroll
     for (index_t h = 0; h < heads; ++h) {
@@ -121,7 +129,8 @@ struct gather_warp {
     }
   }
 
-  /// Raises the maximum to that of some logits, scales what is there, and makes the logits weights.
+  /// Raises the maximum to that of some logits, scales what is there, and makes the logits weights 2^(logit - max). A
+  /// logit of -inf is a token that is not attended: it weighs 0, also where nothing has been attended yet.
   __device__ void weigh(float (&logit)[std::size_t{layout::at_once}][std::size_t{heads}]) {
 #pragma unroll
     for (index_t h = 0; h < heads; ++h) {
@@ -143,7 +152,9 @@ struct gather_warp {
   }
 
   /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages.
+  /// @param logits    from q . k as `begin` has scaled it to a logit in units of ln 2
   /// @param attended  attended(token of the tile, bit of a query token)
+  /// @pre  all threads' copies have come; the warp calls it as a whole
   template <class Logits, class Attended, index_t N>
   __device__ void add_tile(shared_array<uint4, N>& stages, index_t keys, index_t values, index_t tokens, Logits logits,
                            Attended attended) {
@@ -177,6 +188,7 @@ struct gather_warp {
   }
 
   /// Merges the states of the lanes that have read different tokens: all of them hold the whole warp's afterwards.
+  /// Lanes `flipped` apart exchange theirs, so that both add the same two numbers.
   __device__ void merge_lanes() {
 #pragma unroll
     for (index_t flipped = layout::lanes; flipped < warp_lanes; flipped *= 2) {
@@ -198,6 +210,7 @@ struct gather_warp {
   }
 
   /// Leaves the states in shared memory: numbers as [warps, heads, head_dim], ends as [warps, heads][max | sum].
+  /// @pre  merge_lanes; no warp of the block reads the stages any more. A barrier must follow.
   template <index_t N, index_t M>
   __device__ void leave(shared_array<uint4, N>& numbers, shared_array<float, M>& ends) const {
     if (token_slot() != 0) return;

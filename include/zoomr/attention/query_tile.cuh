@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. What several query tokens attend to, as one list: so that keys and values which they have in common are read
 // once.
+//
+// query_tile_kernel (cache/device/rows.cuh) joins the ranges of a draft's tokens after they have been resolved, and
+// before gather_attend reads the joined list. Between two adjacent ends of any of the ranges all slots are attended by
+// the same tokens: such pieces, each with a bit for each token, are the list.
 #pragma once
 
 #include <zoomr/attention/resolve.cuh>
@@ -9,7 +13,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The ends of ascending ranges that do not touch, as one ascending list: first, last, first, last, ...
+/// The ends of ascending ranges that do not touch, as one ascending list without repetitions: first, last, first, last,
+/// ... As `last` is exclusive, a slot lies in a range if the number of ends up to it is odd.
 struct range_edges {
   view<const token_range> ranges;
 
@@ -41,8 +46,12 @@ struct shared_list {
   view<unsigned> attending;
 };
 
-/// Puts the edges of all lists in order, each value once.
-/// @return  how many there are
+/// Puts the edges of all lists in order, each value once: an edge's place is its number in its own list plus how many
+/// edges of the others come before it. All threads call it; they see the result.
+/// @param list   list(j): range_edges of the j-th query token, j in [0, count)
+/// @param to     [edges of all lists]  out
+/// @return       how many there are, to all threads
+/// @cost  O(edges * count * log ranges / threads); 2 barriers for as many edges as there are threads, and 2
 template <class Lists>
 __device__ index_t order_edges(block_threads& block, const Lists& list, index_t count, view<index_t> to) {
   index_t all = 0;
@@ -78,7 +87,7 @@ __device__ index_t order_edges(block_threads& block, const Lists& list, index_t 
 /// of them, and are a range of the shared list unless nobody attends to them. All threads call it.
 /// @param list  list(j): range_edges of the j-th query token
 /// @return      ranges and tokens of the shared list, to all threads
-/// @cost  O(ranges * count * log ranges / threads); 3 or 4 barriers for as many edges as there are threads
+/// @cost  O(ranges * count * log ranges / threads); 3 barriers for as many edges as there are threads, and 2
 template <class Lists>
 __device__ attended_size join_ranges(block_threads& block, const Lists& list, index_t count, const shared_list& to) {
   const index_t edges = order_edges(block, list, count, to.before);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Device twin of resolve.hpp: a block turns levels into the same ranges. Each thread holds the parts of a few
 // segments; the end of what was attended before it says whether they touch, prefix sums say where they go.
+//
+// select_kernel (cache/device/choices.cuh) resolves what it has just chosen in the same block; launch_resolve does it
+// alone. The ranges are read by later kernels of the stream: query_tile_kernel, those that fetch, gather_attend.
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
@@ -16,12 +19,14 @@ struct attended_size {
   index_t ranges = 0;
   index_t tokens = 0;
 
+  /// What there is after `sums`: a sum of `one_range` for each range, and of 1 for each token.
   __device__ attended_size plus(std::int64_t sums) const {
     return {ranges + static_cast<index_t>(sums / one_range), tokens + static_cast<index_t>(sums % one_range)};
   }
 };
 
 /// Twin of `range_list` for a block: ascending ranges in global memory; touching ones are joined, empty ones dropped.
+/// Its counts are the same in all threads; what it writes is seen by the block after its next barrier.
 class block_range_list {
  public:
   /// @param ranges    [most ranges]  out
@@ -30,6 +35,7 @@ class block_range_list {
       : block_(block), ranges_(ranges), before_(before) {}
 
   /// Adds the ranges of all threads, those of a lower thread first; they must ascend. All threads call it.
+  /// @cost  2 barriers
   template <std::size_t Count>
   __device__ void add(const token_range (&added)[Count]) {
     index_t end = -1;
@@ -51,6 +57,8 @@ class block_range_list {
  private:
   __device__ static index_t larger(index_t a, index_t b) { return a > b ? a : b; }
 
+  // What this thread's ranges add to the list, if what comes before them ends at `reached`: one that begins there only
+  // lengthens the last range.
   template <std::size_t Count>
   __device__ static std::int64_t counted(const token_range (&added)[Count], index_t reached) {
     std::int64_t sums = 0;
@@ -62,7 +70,8 @@ class block_range_list {
     return sums;
   }
 
-  // A range ends where the next one begins to be written.
+  // A range ends where the next one begins to be written: by whichever thread that is, which knows from `reached` how
+  // far the one before has come. The last range is ended by `close`.
   template <std::size_t Count>
   __device__ void write(const token_range (&added)[Count], index_t reached, std::int64_t sums) const {
     attended_size at = size_.plus(sums);
@@ -88,8 +97,13 @@ class block_range_list {
 
 /// Finds the slots that a query attends under `row`: the ranges of the host's `resolve`, in the same order.
 ///
+/// @param block     all its threads call this
 /// @param segments  [segments]  ascending
-/// @param ranges      [2 * segments + 2]  out
+/// @param row       levels, and the cut
+/// @param zone      of the query, in positions
+/// @param own_summary  whether the summary tokens of a segment at `level::details` are attended too
+/// @param slots     of the KV lane: from positions to slots
+/// @param ranges    [2 * segments + 2]  out, in slots
 /// @param before    [2 * segments + 2]  out: tokens in the ranges before
 /// @return          how many ranges and tokens, to all threads
 /// @cost  O(segments / threads), or times O(log kept) where a lane has been compacted; 2 barriers for each
@@ -133,7 +147,7 @@ struct row_to_resolve {
 
 inline constexpr index_t resolve_threads = 256;
 
-/// @see launch_resolve
+/// A block of resolve_threads for each row. @see launch_resolve
 template <class Rows>
 __global__ void __launch_bounds__(resolve_threads) resolve_kernel(Rows rows) {
   __shared__ block_scratch scratch;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. From levels to ranges: attended = [0, front) + segments at their level + [back, end), ascending and
 // disjoint by construction.
+//
+// Segments, zones and levels speak of positions, ranges of slots: a KV lane's slot_map turns one into the other here,
+// and what attends afterwards knows slots alone. The host asks for each KV head or query head that reads ranges of its
+// own (cache/host/choosing.hpp).
 #pragma once
 
 #include <zoomr/policy/slot_map.hpp>
@@ -9,7 +13,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Ascending ranges in the caller's memory; touching ones are joined.
+/// Ascending ranges in the caller's memory; touching ones are joined, empty ones dropped. Ranges must come in ascending
+/// order and must not overlap; there must be room for them.
 class range_list {
  public:
   range_list() = default;
@@ -39,7 +44,10 @@ struct attended_parts {
   token_range summary;
 };
 
-/// What a query attends of segment `id` under `row`, the zones apart.
+/// What a query attends of segment `id` under `row`, the zones apart: of a segment that reaches into a zone, what lies
+/// between the zones. A cut counts from the first token that is left there.
+///
+/// With `own_summary` the summary tokens come with the details; at `level::summary` they come in any case.
 /// @cost  O(1), or O(log kept) where a KV lane has been compacted
 ZOOMR_HD constexpr attended_parts parts_attended(const segment& s, index_t id, const selection_row& row,
                                                  zone_bounds zone, bool own_summary, const slot_map& slots) {
@@ -55,9 +63,10 @@ ZOOMR_HD constexpr attended_parts parts_attended(const segment& s, index_t id, c
   return parts;
 }
 
-/// Adds the slots that a query attends under `row`.
+/// Adds the slots that a query attends under `row`. `zone` is in positions, those of the query; `slots` is that of its
+/// KV lane.
 /// @param segments  [segments]  ascending; `out` needs room for 2 * segments + 2 ranges
-/// @cost  O(segments)
+/// @cost  O(segments), or times O(log kept) where the KV lane has been compacted; allocates nothing
 inline void resolve(view<const segment> segments, const selection_row& row, zone_bounds zone, bool own_summary,
                     const slot_map& slots, range_list& out) {
   out.add({0, slots.slot_of(zone.front)});

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Where the attended tokens of one query lie: keys and values of a layer, and lists of slots.
+//
+// A list gives the slot in the pool of its i-th token. What attends (gather_attend) asks each list only for `count` and
+// `slot`, or `shared`: so other lists can be made outside, by an engine or a benchmark.
 #pragma once
 
 #include <zoomr/core/device.cuh>
@@ -21,7 +24,7 @@ struct stored_layer {
   std::int64_t token_stride = 0;  // elements from token to token of a page
   index_t page_bits = 4;          // a page has 2^page_bits tokens
 
-  /// Elements before the token in `slot`.
+  /// Elements before the token in `slot`. A slot of the pool is the page's number times its tokens, plus the token's.
   ZOOMR_HD std::int64_t offset(index_t slot, index_t kv_head) const {
     const index_t in_page = slot & ((1 << page_bits) - 1);
     return (slot >> page_bits) * page_stride + kv_head * head_stride + in_page * token_stride;
@@ -49,7 +52,8 @@ struct tiered_layer : stored_layer<T> {
   }
 };
 
-/// Tokens in ranges of a sequence's slots, whose pages a table names.
+/// Tokens in ranges of a sequence's slots, whose pages a table names: what resolve has found. Over tiers the table
+/// names places instead of pages, in the arena or behind it (tiered_layer).
 struct tokens_of_ranges {
   view<const token_range> ranges;  // [ranges]  ascending
   view<const index_t> before;      // [ranges]  tokens in the ranges before
@@ -65,12 +69,13 @@ struct tokens_of_ranges {
   ZOOMR_HD index_t sequence_slot(index_t i) const { return sequence_slot_in(range_of(i), i); }
 
  protected:
+  /// With `at` the range that holds the `i`-th token.
   ZOOMR_HD index_t slot_in(index_t at, index_t i) const {
     const index_t of_sequence = sequence_slot_in(at, i);
     return pages[of_sequence >> page_bits] << page_bits | (of_sequence & ((1 << page_bits) - 1));
   }
   ZOOMR_HD index_t sequence_slot_in(index_t at, index_t i) const { return ranges[at].first + i - before[at]; }
-  /// The range of the `i`-th token.
+  /// The range of the `i`-th token: the last whose `before` is at most i.
   ZOOMR_HD index_t range_of(index_t i) const {
     index_t first = 0;
     index_t last = ranges.size();
@@ -95,7 +100,7 @@ struct tokens_of_slots {
   ZOOMR_HD index_t slot(index_t i) const { return slots[i]; }
 };
 
-/// A token that several query tokens read together.
+/// A token that several query tokens read together, at most 32 of them.
 struct shared_token {
   index_t slot = 0;
   unsigned attending = 0;  // bit j: the j-th of them attends to it
@@ -118,7 +123,8 @@ struct tile_of_ranges : tokens_of_ranges {
   }
 };
 
-/// What one KV head reads for a query token, or, with `query_tile`, for a few that follow one another.
+/// What one KV head reads for a query token, or, with `query_tile`, for a few that follow one another. As it is
+/// default-constructed, with no heads, it says that there is nothing to do.
 template <class Tokens>
 struct attending_row {
   Tokens tokens;

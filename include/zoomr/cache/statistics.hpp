@@ -35,7 +35,7 @@ struct statistics {
   std::int64_t agreeability_count = 0;
   double captured_sum = 0;  // with config.audit: share of full attention's mass that each query head's tokens have
   std::int64_t captured_count = 0;
-  byte_count device_peak = 0;  // largest device_bytes of a step after the prompt
+  byte_count device_peak = 0;  // most bytes on the device in a step after the prompt: memory_use::total()
 
   friend constexpr bool operator==(const statistics&, const statistics&) = default;
 

@@ -2,6 +2,8 @@
 // L1. What all threads of a block do together: sums, extremes and prefix sums, made of those of a warp (core/warp.cuh)
 // and one word of shared memory for each warp. Not CUB's of a block: those are compiled for one number of threads, and
 // one object here serves a kernel's calls of any type with one barrier each.
+//
+// Choices, ranges and eviction are made of these: all with integers, so that a block of any size gives the same bits.
 #pragma once
 
 #include <zoomr/core/warp.cuh>
@@ -11,12 +13,14 @@ inline namespace v0 {
 
 inline constexpr index_t most_warps = 32;  // of a block
 
-/// Shared memory of `block_threads`.
+/// Shared memory of `block_threads`: 512 bytes, one half for a call, the other for the call before it. It needs no
+/// initial value.
 struct block_scratch {
   shared_array<std::uint64_t, 2 * most_warps> of_warp;
 };
 
-/// What comes before a thread, and what all threads have.
+/// What comes before a thread (an exclusive prefix, in the order of threadIdx.x), and what all threads have together,
+/// which is the same in each.
 template <class T>
 struct scanned {
   T before;
@@ -41,6 +45,7 @@ class block_threads {
   __device__ index_t thread() const { return thread_; }
   __device__ index_t size() const { return threads_; }
 
+  /// The sum, the largest or the smallest of the values of all threads, to all threads.
   template <class T>
   __device__ T sum(T value) {
     return fold(value, add{}, T{0});
@@ -90,11 +95,14 @@ class block_threads {
     }
   };
 
+  // Warps join their values, and every warp the results of all warps: so that no second barrier is needed to give the
+  // result out. `none` changes nothing that it is joined with.
   template <class T, class Join>
   __device__ T fold(T value, Join join, T none) {
     return warp_reduce(shown_by_warps(warp_reduce(value, join), 0, none), join);
   }
 
+  // The same with prefixes: what comes before a thread is that of the warps before its own, and of the lanes before it.
   template <class T, class Join>
   __device__ scanned<T> scan(T value, Join join, T none) {
     const T through = warp_scan(value, join);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L1. Owning, aligned, uninitialised host memory: the library's only large allocations.
+// L1. Owning, aligned, uninitialised host memory: pages, summaries, remembered queries, a selector's working memory. A
+// cache makes all of them when it is constructed, and none after that.
 #pragma once
 
 #include <zoomr/core/error.hpp>
@@ -15,7 +16,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// What `make()` returns.
+/// What `make()` returns. Caches construct themselves within it, so that whatever cannot be allocated, buffers or
+/// tables of the standard library, is the same error.
 /// @param wanted  bytes that it allocates, for the sentence; 0: a few
 /// @throws error(capacity) where there is no memory for what it allocates, by whatever means
 template <class Make>
@@ -30,6 +32,7 @@ auto allocated(byte_count wanted, Make make) {
 }
 
 /// `count` objects of a trivial type, aligned to a cache line, never moved, contents undefined.
+/// It can be moved, not copied; a moved or default-constructed one has no memory.
 /// @throws error(capacity) if the memory cannot be had
 template <class T>
 class buffer {
@@ -45,8 +48,9 @@ class buffer {
 
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
-  std::int64_t size() const { return count_; }
-  byte_count bytes() const { return count_ * static_cast<byte_count>(sizeof(T)); }
+  /// Objects, not bytes.
+  std::int64_t size() const { return data_ ? count_ : 0; }
+  byte_count bytes() const { return size() * static_cast<byte_count>(sizeof(T)); }
 
  private:
   static constexpr std::size_t alignment = 64;

@@ -21,15 +21,17 @@ namespace zoomr {
 inline namespace v0 {
 
 inline constexpr index_t warp_lanes = 32;
-inline constexpr unsigned all_lanes = 0xffffffffu;
+inline constexpr unsigned all_lanes = 0xffffffffu;  // the mask of shuffles in which each lane of a warp takes part
 
-/// How a kernel is started.
+/// How a kernel is started. Kernels are compiled for one number of threads or read blockDim; shared memory is static.
 struct launch_shape {
   dim3 grid;
   dim3 block;
 };
 
 /// mma_16x8x16 in plain arithmetic, for devices whose tensor cores do not know these types. Blocks have one dimension.
+/// Products are added in float, in ascending order.
+/// @cost  32 shuffles and 64 multiplications in each lane
 template <class Number>
 __device__ inline void mma_by_shuffles(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   const auto at = [](unsigned pair, index_t half) {
@@ -63,6 +65,8 @@ using simt::quick_exp2;
 using simt::quick_max;
 inline float load_shared_by_blocks(const float* from) { return *from; }
 
+/// Enqueues a kernel on a queue of the shim, which runs it in the host's thread when its turn comes: with the
+/// threads of a block as fibers, one block after the other.
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {
   simt::must_be_possible(shape.grid, shape.block);
@@ -71,9 +75,11 @@ void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Argume
 
 #else
 
+/// What work is enqueued on, in its order. zoomr makes none of the caller's, and waits for none unless it says so.
 using stream = cudaStream_t;
 
-/// `N` objects in shared memory: `__shared__ shared_array<float, 32> sums;`
+/// `N` objects in shared memory: `__shared__ shared_array<float, 32> sums;` A type of its own, since the shim's checks
+/// each access against barriers.
 template <class T, index_t N>
 struct alignas(16) shared_array {
   T at[N];
@@ -92,7 +98,7 @@ __device__ inline void copy_async(T& to, const T* from) {
   to = *from;
 #endif
 }
-/// Closes a batch of copies.
+/// Closes a batch of this thread's copies: those that it has started since the last one, which may be none.
 __device__ inline void copy_async_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;\n" ::: "memory");
@@ -106,7 +112,8 @@ __device__ inline void copy_async_wait() {
 #endif
 }
 
-/// A number that another block has written, past this one's cache.
+/// A number that another block has written, past this one's cache. The order of write and read is the callers': a fence
+/// and a counter, as in attention/gather_output.cuh.
 __device__ inline float load_shared_by_blocks(const float* from) { return __ldcg(from); }
 
 /// 2^x to about 2^-22 of itself: for weights of attention. Scores use `exponential`, which has the same bits
@@ -149,11 +156,14 @@ __device__ inline void mma_16x8x16(float (&sums)[4], const unsigned (&a)[4], con
 #endif
 }
 
+/// @param what  what has failed, for the sentence
 /// @throws error(device) with what CUDA says, if it is not success
 inline void expect_success(cudaError_t code, const char* what) {
   if (code != cudaSuccess) throw error(errc::device, std::string(what) + ": " + cudaGetErrorString(code));
 }
 
+/// Enqueues a kernel and does not wait for it. Arguments are copied by the call; what views and pointers among them
+/// name must live until the kernel has run. A fault within the kernel shows in a later call.
 /// @throws error(device) if the kernel cannot be started
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {

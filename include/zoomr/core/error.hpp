@@ -19,6 +19,7 @@ class precondition_error : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
+/// Which fault of the world it was: decides what the caller can do about it, not which call has failed.
 enum class errc {
   capacity,        ///< a pool, a table or a sequence is full
   rollback_depth,  ///< a rollback goes deeper than the records that are kept
@@ -42,13 +43,14 @@ class error : public std::runtime_error {
 }  // namespace v0
 }  // namespace zoomr
 
-/// Always checked, in public calls: throws `precondition_error` with the sentence.
+/// Always checked, in public calls of host code: throws `precondition_error` with the sentence, which is built only
+/// then.
 #define ZOOMR_EXPECTS(condition, sentence)                                                    \
   do {                                                                                        \
     if (!(condition)) throw ::zoomr::precondition_error(std::string("zoomr: ") + (sentence)); \
   } while (false)
 
-/// Checked in debug builds, in inner loops of host code.
+/// Checked in debug builds, in inner loops of host code; elsewhere the condition is not even evaluated.
 #if ZOOMR_CHECKED && !defined(__CUDA_ARCH__)
 #define ZOOMR_ASSERT(condition, sentence) ZOOMR_EXPECTS(condition, sentence)
 #else

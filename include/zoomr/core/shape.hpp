@@ -7,7 +7,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// What a cache must know of a model. `heads` query heads share `kv_heads` KV heads in groups.
+/// What a cache must know of a model. `heads` query heads share `kv_heads` KV heads in groups: query head h reads KV
+/// head h / group().
 struct shape {
   index_t layers = 0;
   index_t heads = 0;
@@ -21,7 +22,8 @@ struct shape {
   /// Pairs of a layer and a KV head: each has keys, values and an index of its own.
   ZOOMR_HD constexpr index_t kv_lanes() const { return layers * kv_heads; }
 
-  /// nullptr, or the sentence that says what is wrong with this shape.
+  /// nullptr, or the sentence that says what is wrong with this shape. Caches refuse such a shape before anything else;
+  /// `group` must not be asked of one.
   constexpr const char* problem() const {
     if (layers < 1 || heads < 1 || kv_heads < 1) return "shape: layers, heads and kv_heads must be at least 1";
     if (heads % kv_heads != 0) return "shape: heads must be a multiple of kv_heads";

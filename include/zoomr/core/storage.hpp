@@ -65,7 +65,7 @@ struct small_float {
   }
 
  private:
-  // x / 2^by, to the nearest integer, ties to even
+  // x / 2^by, to the nearest integer, ties to even. A carry into the exponent is right: the next number has it.
   ZOOMR_HD static constexpr std::uint32_t shifted(std::uint32_t x, int by) {
     return (x + (1u << (by - 1)) - 1 + ((x >> by) & 1u)) >> by;
   }
@@ -74,6 +74,7 @@ struct small_float {
 using small_float16 = small_float<10, -14>;
 using small_float8 = small_float<3, -6>;
 
+/// The float that is stored, exactly; without the scale of keys or values, which is its reader's to apply.
 ZOOMR_HD constexpr float to_float(float value) { return value; }
 ZOOMR_HD constexpr float to_float(bfloat16 value) {
   return bits_as<float>(static_cast<std::uint32_t>(value.bits) << 16);
@@ -127,7 +128,8 @@ ZOOMR_HD constexpr int8 from_float<int8>(float value) {
   return {static_cast<std::int8_t>(bits - bits_as<std::int32_t>(12582912.0f))};
 }
 
-/// The largest bfloat16 or float16 that is not above `value`; NaN stays NaN.
+/// The largest bfloat16 or float16 that is not above `value`; NaN stays NaN. For the lower side of a box, which must
+/// hold its keys in fewer bits too (policy/summary.hpp).
 template <class T>
 ZOOMR_HD constexpr T from_float_down(float value) {
   static_assert(sizeof(T::bits) == 2, "from_float_down: for types of 16 bits");

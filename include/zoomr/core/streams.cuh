@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. What the host gives a device beside kernels: copies, and the order of streams. Under the SIMT shim of device.cuh
 // streams are queues, whose work is done as late, as early or as unforeseeably as the shim is told.
+//
+// Nothing here waits but `stream_event::wait`, `stream_timer::seconds` and, at construction and destruction, what CUDA
+// does on its own. A cache's steps order everything by streams and events (docs/device.md).
 #pragma once
 
 #include <zoomr/core/device.cuh>
@@ -47,16 +50,20 @@ class pinned_memory {
 
 #else
 
-/// Copies from pinned memory, which must stay as it is until the copy is made.
+/// Enqueues a copy from pinned memory, which must stay as it is until the copy is made.
+/// @throws error(device) if it cannot be started
 inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
   expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, on),
                  "a copy to the device could not be started");
 }
+/// Enqueues the writing of zeros.
+/// @throws error(device) if it cannot be started
 inline void zero_on_device(void* memory, byte_count bytes, stream on) {
   expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), on), "device memory could not be cleared");
 }
 
-/// True between the beginning and the end of a capture of the stream.
+/// True between the beginning and the end of a capture of the stream: what is enqueued then goes to a graph, and what
+/// must not be replayed is refused or left out.
 inline bool is_captured(stream on) {
   cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
   expect_success(cudaStreamIsCapturing(on, &now), "a stream does not say whether it is captured");
@@ -78,7 +85,8 @@ class pinned_memory {
   void* memory_ = nullptr;
 };
 
-/// A stream of its own.
+/// A stream of its own, which is not ordered with the default stream either. Whoever destroys it has waited for its
+/// work.
 class own_stream {
  public:
   own_stream() { expect_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot create a stream"); }
@@ -91,7 +99,8 @@ class own_stream {
   stream stream_ = nullptr;
 };
 
-/// A point in the work of a stream, for other streams and for the host.
+/// A point in the work of a stream, for other streams and for the host. It can be recorded again and again; the last
+/// point counts.
 class stream_event {
  public:
   stream_event() {
@@ -119,7 +128,7 @@ class stream_event {
     expect_success(now, "an earlier launch or copy has failed");
     return true;
   }
-  /// Waits until it is.
+  /// Waits until it is; at once if none was recorded.
   void wait() {
     const relaxed_capture until_then;
     expect_success(cudaEventSynchronize(event_), "an earlier launch or copy has failed");
@@ -141,7 +150,7 @@ class stream_event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// The time between two points in the work of a stream.
+/// The time between two points in the work of a stream: `start`, the work, `stop`, then `seconds`, which waits for it.
 class stream_timer {
  public:
   stream_timer() {
@@ -170,7 +179,8 @@ class stream_timer {
 
 #endif
 
-/// A stream of its own, for what may go on beside another. It forks from the other one and joins it again, also while
+/// A stream of its own, for what may go on beside another: pages of the next layer come on one while a layer is
+/// attended (cache/device/fetch_launches.cuh). It forks from the other one and joins it again, also while
 /// that is captured; whoever is forked must be joined before the capture ends.
 class side_stream {
  public:

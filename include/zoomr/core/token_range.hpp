@@ -7,7 +7,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Consecutive tokens [first, last), in positions or in slots.
+/// Consecutive tokens [first, last), in positions or in slots; which of them, its owner says. Whoever makes ranges may
+/// make empty ones, even with last < first; lists of ranges drop them.
 struct token_range {
   index_t first = 0;
   index_t last = 0;

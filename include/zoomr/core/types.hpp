@@ -15,13 +15,16 @@ inline namespace v0 {
 using index_t = std::int32_t;     ///< positions, slots, counts of tokens, heads, segments
 using byte_count = std::int64_t;  ///< sizes in bytes
 using token_id = std::int32_t;    ///< what the tokenizer calls a token
-using votes_t = std::int64_t;     ///< agreement of heads on one segment: votes, or mass in units of 2^-24
+using votes_t = std::int64_t;     ///< what heads give one segment; the aggregator says in which unit
+
+// Votes are counts of heads (head_votes), attention mass in units of 2^-24 (head_mass) or 2^-40 (pooled_mass), or a
+// score as an integer that orders alike (pooled_score, `sortable`): so all of them are ranked by one comparison.
 
 /// More bytes than any machine has: sizes that reach this are refused.
 inline constexpr byte_count too_many_bytes = byte_count{1} << 60;
 
 /// The product of some numbers, none negative; `too_many_bytes` if it is no less. Seven such products add up without
-/// wrapping, whatever the numbers are.
+/// wrapping, whatever the numbers are: sizes are found, and refused, before anything is allocated.
 constexpr std::int64_t bounded_product(std::initializer_list<std::int64_t> factors) {
   std::int64_t made = 1;
   for (const std::int64_t factor : factors) {

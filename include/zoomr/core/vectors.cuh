@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. Stored numbers in pieces of 16 bytes, as a device reads and writes them: one load for `per_vector` numbers, then
-// floats. The values are those of core/storage.hpp; where the hardware can convert, it does.
+// floats. The values are those of core/storage.hpp; where the hardware can convert, it does. Numbers keep the order in
+// which they lie in memory; a piece must be aligned to its 16 bytes.
 #pragma once
 
 #include <zoomr/core/device.cuh>
@@ -21,7 +22,8 @@ inline namespace v0 {
 template <class T>
 inline constexpr index_t per_vector = static_cast<index_t>(16 / sizeof(T));
 
-/// The numbers in 4 bytes, of which a piece has four, one after the other.
+/// The numbers in 4 bytes, of which a piece has four, one after the other; the first in the lowest bits. Converted by
+/// the functions of the host: what every type can do.
 template <class T>
 struct plain_word {
   static constexpr index_t count = static_cast<index_t>(4 / sizeof(T));
@@ -42,7 +44,8 @@ struct plain_word {
   }
 };
 
-/// The same numbers in the shortest way that there is.
+/// The same numbers in the shortest way that there is: a specialisation gives the same bits by fewer
+/// instructions, but for the NaN that a bfloat16 becomes.
 template <class T>
 struct stored_word : plain_word<T> {};
 

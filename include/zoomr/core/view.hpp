@@ -29,12 +29,15 @@ concept contiguous_container = requires(Container& c) {
 ///
 /// `v(i, j, k)` is an element, `v[i]` the view (or, of rank 1, the element) at `i`. A `view<T>` converts to
 /// a `view<const T>`. Bounds are checked in debug builds.
+///
+/// Copying one copies no elements. A view that is const does not make its elements const. One that is
+/// default-constructed has no elements and no data: optional arguments are left out in this way.
 template <class T, int Rank = 1>
 class view {
  public:
   constexpr view() = default;
 
-  /// Row-major and dense.
+  /// Row-major and dense: element (i, j, k) lies at (i * J + j) * K + k. Offsets have 64 bits.
   ZOOMR_HD constexpr view(T* data, extents<Rank> shape) : data_(data) {
     std::int64_t stride = 1;
     for (int d = Rank - 1; d >= 0; --d) {
@@ -63,11 +66,12 @@ class view {
     }
   }
 
-  /// All of a vector, array or span.
+  /// All of a vector, array or span, which must have fewer than 2^31 elements and outlive the view.
   template <contiguous_container<T> Container>
   requires(Rank == 1 && !std::is_same_v<std::remove_cvref_t<Container>, view>) constexpr view(Container&& c)
       : view(c.data(), {static_cast<index_t>(c.size())}) {}  // NOLINT: implicit
 
+  /// Element (0, 0, ...); extents and strides are in elements, by dimension, outermost first.
   ZOOMR_HD constexpr T* data() const { return data_; }
   ZOOMR_HD constexpr index_t extent(int d) const { return extent_[d]; }
   ZOOMR_HD constexpr std::int64_t stride(int d) const { return stride_[d]; }
@@ -95,7 +99,7 @@ class view {
     }
   }
 
-  /// Elements [first, last) of the outermost dimension.
+  /// Elements [first, last) of the outermost dimension, counted from 0 there.
   ZOOMR_HD constexpr view slice(index_t first, index_t last) const {
     ZOOMR_ASSERT(0 <= first && first <= last && last <= extent_[0], "slice out of range of a view");
     view part = *this;
@@ -128,7 +132,7 @@ class view {
   std::int64_t stride_[std::size_t{Rank}] = {};
 };
 
-/// "[4, 2, 8]"
+/// The extents in words, for the sentences of errors: "[4, 2, 8]"
 template <int Rank>
 std::string shape_text(const extents<Rank>& shape) {
   std::string text = "[";

@@ -13,7 +13,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The values of all 32 lanes, joined, to all of them. All lanes call it.
+/// The values of all 32 lanes, joined, to all of them. All lanes call it. It is no barrier for memory.
 /// @param join  associative and commutative
 template <class T, class Join>
 __device__ inline T warp_reduce(T value, Join join) {
@@ -26,7 +26,7 @@ __device__ inline T warp_reduce(T value, Join join) {
 #endif
 }
 
-/// The values of the lanes up to this one, joined. All 32 lanes call it.
+/// The values of the lanes up to this one, itself included, joined. All 32 lanes call it; `join` as of `warp_reduce`.
 template <class T, class Join>
 __device__ inline T warp_scan(T value, Join join) {
 #if defined(ZOOMR_SIMT)

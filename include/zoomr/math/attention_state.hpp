@@ -2,6 +2,8 @@
 // L2. The algebra of attention. Attention over any set of tokens is a state
 //   m = max of the logits,  d = sum of exp(logit - m),  o = sum of exp(logit - m) v
 // and the state of a disjoint union is the merge of the states: split-K, tiers and ranks are folds of states.
+// Logits are natural here, and scaled already; on a device states count in units of ln 2 (attention/gather_output.cuh).
+// The order of merging changes results by rounding only, but it changes them: each caller has one order.
 // Source: the online softmax, arXiv:1805.02867.
 #pragma once
 
@@ -18,6 +20,7 @@ struct attention_state {
   float* out = nullptr;   // [head_dim] sum of exp(logit - max) * value
 
   /// Raises `max` to at least `logit`; scales `sum` and `out` to match. NaN raises it too, so that it shows.
+  /// @cost  an exponential and head_dim products if it is raised, else nothing
   ZOOMR_HD void raise(float logit, index_t head_dim) {
     if (logit <= max) return;
     const float scale = max == -infinity ? 0.0f : exponential(max - logit);
@@ -28,6 +31,7 @@ struct attention_state {
 
   /// Adds `count` tokens with these logits and values [count, head_dim], adjacent; `raise` must have come before with
   /// the largest of the logits. The logits become weights.
+  /// @cost  an exponential for each token, a fma for each token and dimension
   template <class T>
   ZOOMR_HD void add(float* logits, const T* values, index_t count, index_t head_dim) {
     constexpr index_t block = 32;  // dimensions that stay in registers from token to token
@@ -48,7 +52,7 @@ struct attention_state {
     }
   }
 
-  /// Adds a state over other tokens.
+  /// Adds a state over other tokens, which stays as it is. Neither may be finished.
   ZOOMR_HD void merge(const attention_state& other, index_t head_dim) {
     if (other.sum == 0.0f) return;
     raise(other.max, head_dim);

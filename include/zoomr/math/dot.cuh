@@ -10,7 +10,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Adds what lanes `Half` apart hold, each keeping half of the values; then the same for Half / 2, down to 1.
+/// Adds what lanes `Half` apart hold, each keeping half of the values; then the same for Half / 2, down to 1. Sums are
+/// of two numbers, so that it does not matter which lane adds them.
 template <index_t Half>
 __device__ inline void halve(float (&partial)[std::size_t{partial_sums}], index_t lane) {
   const bool upper = (lane & Half) != 0;
@@ -23,13 +24,15 @@ __device__ inline void halve(float (&partial)[std::size_t{partial_sums}], index_
   if constexpr (Half > 1) halve<Half / 2>(partial, lane);
 }
 
-/// Adds up 32 values over the lanes of a warp, each in the contract's order; lane l gets the sum of value l.
+/// Adds up 32 values over the lanes of a warp, each in the contract's order; lane l gets the sum of value l. All lanes
+/// call it, each with the partial sum of the dimensions lane, lane + 32, ... of every value.
+/// @cost  31 shuffles, where 32 sums one by one take 160
 __device__ inline float warp_sums(float (&partial)[std::size_t{partial_sums}]) {
   halve<partial_sums / 2>(partial, static_cast<index_t>(threadIdx.x) % warp_lanes);
   return partial[0];
 }
 
-/// Adds up one value over the lanes of a warp in the contract's order, for all lanes.
+/// Adds up one value over the lanes of a warp in the contract's order, for all lanes; all call it.
 __device__ inline float warp_sum(float partial) {
   for (int apart = partial_sums / 2; apart > 0; apart /= 2) partial += __shfl_xor_sync(all_lanes, partial, apart);
   return partial;

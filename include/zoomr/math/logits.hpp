@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2. From q . k to a logit.
+// L2. From q . k to a logit in units of ln 2, so that a weight is a power of 2: what gather_attend is given, as a part
+// of its task. Caches use scaled_logits; an engine that calls gather_attend itself may cap them. The host's attention
+// works with natural logits instead (math/attention_state.hpp).
 #pragma once
 
 #include <zoomr/math/functions.hpp>
@@ -16,6 +18,7 @@ struct scaled_logits {
 
   /// What queries are multiplied by beforehand, so that q . k is the logit in units of ln 2.
   ZOOMR_HD float of_query() const { return scale * log2_of_e; }
+  /// From the product of such a query with a key to the logit: nothing is left to do.
   ZOOMR_HD float operator()(float logit) const { return logit; }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2. The best k of each row, for votes and scores.
+// L2. The best k of each row, for votes and scores. A cache uses `write_best` alone, for the tokens that a KV lane
+// keeps (cache/device/observation.cuh); `launch_top_k` is for engines, and for benchmarks.
 #pragma once
 
 #include <zoomr/math/best.cuh>
@@ -25,7 +26,7 @@ struct row_of_scores {
 __device__ inline row_of_votes walked(view<const votes_t> row) { return {row}; }
 __device__ inline row_of_scores walked(view<const float> row) { return {row}; }
 
-/// Writes the taken ids of one walk, ascending.
+/// Writes the taken ids of one walk, ascending. All threads call it; the block sees them after its next barrier.
 /// @param ids  [k]  as many as can be taken; padded with -1
 /// @return     how many were taken, to all threads
 template <index_t Threads, class Items>
@@ -40,7 +41,7 @@ __device__ index_t write_best(block_threads& block, best_walk<Threads, Items>& w
   return taken;
 }
 
-/// @see launch_top_k
+/// A block for each row, which blockIdx.x names. @see launch_top_k
 template <class Score>
 __global__ void __launch_bounds__(top_k_threads)
     top_k_kernel(view<const Score, 2> scores, view<index_t, 2> ids, view<index_t> counts) {

@@ -26,7 +26,7 @@ struct softmax_logit {
 /// Weights are added in units of 2^-40 of the largest, as integers: in whatever order, or by however many threads, the
 /// sum has the same bits.
 /// @tparam Logit  logit(i) is a float, natural, or a softmax_logit; it must not change while this is in use
-/// @pre    n <= 2^22
+/// @pre    n <= 2^22, so that the units of all stay below 2^63
 /// @cost   two passes to begin; an exponential for each number in the second, and for each share that is asked for
 template <class Logit>
 class softmax {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. Blocks of one size in a file, by number: explicit reads and writes, never a mapping, so that memory stays what
 // the accounts say.
+//
+// The lowest tier of tiered_blocks, which writes a block before it first reads it. Reads and writes go through the
+// system's memory, so that nothing needs to be aligned; beside the checksums, and the ring of reads that are under way,
+// no memory is held.
 #pragma once
 
 #include <zoomr/core/error.hpp>
@@ -70,6 +74,7 @@ struct block_fault {
 class block_file {
  public:
   block_file() = default;
+  /// The whole file is given its room on the disk here, so that later writes do not fail for want of it.
   /// @param path   a folder in which the file is made, or a name in that folder, which is only said when something
   ///               fails; what lies there is neither read nor changed
   /// @param early  reads that may be under way before they are asked for, if there is io_uring
@@ -102,7 +107,9 @@ class block_file {
   /// As it was given.
   const std::string& path() const { return path_; }
 
-  /// @param from  block_bytes bytes
+  /// Writes one block, and remembers its checksum.
+  /// @param block  its number, from 0 on
+  /// @param from   block_bytes bytes
   /// @return      why they could not all be written; the block is worth nothing then
   block_fault try_write(std::int64_t block, const void* from) {
     sums_[static_cast<std::size_t>(block)] = checksum(from, block_bytes_);
@@ -112,19 +119,23 @@ class block_file {
     fault.writing = true;
     return fault;
   }
+  /// The same; what `try_write` returns is thrown.
   /// @throws error(storage)  with the sentence
   void write(std::int64_t block, const void* from) {
     if (const block_fault fault = try_write(block, from)) throw error(errc::storage, fault.sentence());
   }
   /// Whether reads can be begun before they are asked for.
   bool begins_reads() const { return ring_->works(); }
-  /// Begins a read that must be asked for later.
+  /// Begins a read that must be asked for later, by `try_read` with the same arguments; until then `to` is the
+  /// kernel's.
   /// @param to  as it will be asked for; nobody else touches it until then
   /// @return    false if nothing was begun
   bool begin_read(std::int64_t block, void* to) { return ring_->begin(file_, to, block_bytes_, block * block_bytes_); }
   /// Whether a read that was begun did not come at once.
   bool comes_late(const void* to) { return ring_->comes_late(to); }
-  /// @param to  block_bytes bytes
+  /// Reads one block that was written before, or waits for it if its read was begun.
+  /// @param block  its number, from 0 on
+  /// @param to     block_bytes bytes; contents are lost if it fails
   /// @return    why they could not all be read, or are not those that were written
   block_fault try_read(std::int64_t block, void* to) {
     const byte_count came = ring_->finish(to);  // what is missing, or has failed, is read now
@@ -159,7 +170,9 @@ class block_file {
     return fault;
   }
 
-  // -1 and errno if there can be none.
+  // Makes the file and takes its name away. Interrupted calls are made again; a name that others make and unlink at the
+  // same time is tried until it is ours.
+  // @return  -1 and errno if there can be none.
   static int open_nameless(const std::string& path) {
     struct stat found;
     const bool is_folder = ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);

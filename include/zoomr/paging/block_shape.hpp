@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. What moves between tiers: blocks. A page has one in each layer, or one in each layer for each KV head.
+// L3. What moves between tiers: blocks. A page has one in each layer, or one in each layer for each KV head. Which of
+// the two is decided once for a cache, by its policy (cache/state/layout.hpp).
 #pragma once
 
 #include <zoomr/core/shape.hpp>
@@ -16,8 +17,9 @@ struct block_shape {
 
   /// Blocks of a page: its pieces, by layers and then KV heads.
   index_t pieces() const { return model.kv_lanes() / heads; }
-  /// The piece that holds a KV lane.
+  /// The piece that holds a KV lane, in [0, pieces()).
   index_t piece_of(index_t layer, index_t kv_head) const { return (layer * model.kv_heads + kv_head) / heads; }
+  /// Numbers of the keys, or of the values, of one KV head in a page; then those of a whole block, and its bytes.
   std::int64_t head_numbers() const { return std::int64_t{page_tokens} * model.head_dim; }
   std::int64_t numbers() const { return 2 * heads * head_numbers(); }
   template <class T>

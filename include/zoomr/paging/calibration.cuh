@@ -16,7 +16,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Seconds for one page of all KV heads in one layer, in the company of others.
+/// Seconds for one page of all KV heads in one layer, in the company of others: the time of 256 pages, divided. Either
+/// kind of reading is attention of one token, with the kernel of a cache.
 struct page_times {
   double fetch = 0;  // copied to the device by a kernel
   double near = 0;   // read by attention on the device
@@ -38,7 +39,7 @@ inline constexpr index_t pages = 256;
 inline constexpr index_t rounds = 5;
 inline constexpr std::array<index_t, 6> block_counts = {8, 16, 32, 64, 128, 256};
 
-/// The fewest blocks that take at most 5 % longer than the best: what they leave goes on beside.
+/// Of `block_counts`, the fewest blocks that take at most 5 % longer than the best: what they leave goes on beside.
 inline index_t few_blocks(const std::array<double, block_counts.size()>& seconds) {
   const double best = *std::min_element(seconds.begin(), seconds.end());
   std::size_t i = 0;
@@ -46,7 +47,7 @@ inline index_t few_blocks(const std::array<double, block_counts.size()>& seconds
   return block_counts[i];
 }
 
-/// Adjacent tokens.
+/// Adjacent tokens, as the list of tokens that gather_attend asks.
 struct stretch_of_tokens {
   index_t first = 0;
   index_t tokens = 0;
@@ -55,7 +56,7 @@ struct stretch_of_tokens {
   ZOOMR_HD index_t slot(index_t i) const { return first + i; }
 };
 
-/// One token that reads all pages in each KV head.
+/// One token that reads all pages in each KV head: a row for each, of its query heads.
 struct rows_of_stretch {
   stretch_of_tokens tokens;
   index_t group = 1;
@@ -64,6 +65,8 @@ struct rows_of_stretch {
   ZOOMR_HD attending_row<stretch_of_tokens> at(index_t i) const { return {tokens, 0, i, i * group, group}; }
 };
 
+/// Copies `count` pages of `numbers` numbers: block b takes the pages b, b + blocks, ... as a cache's
+/// fetch_pages_kernel does.
 template <class T>
 __global__ void copy_pages_kernel(const T* from, T* to, index_t count, std::int64_t numbers) {
   for (auto i = static_cast<index_t>(blockIdx.x); i < count; i += static_cast<index_t>(gridDim.x)) {
@@ -71,7 +74,7 @@ __global__ void copy_pages_kernel(const T* from, T* to, index_t count, std::int6
   }
 }
 
-/// Memory on the device.
+/// Memory on the device, which the caller gives.
 template <class T, class Number>
 struct scratch {
   T* copies = nullptr;      // [pages][key | value][kv_heads][16][head_dim]
@@ -80,6 +83,7 @@ struct scratch {
   float* partial = nullptr;
   unsigned* arrived = nullptr;
 
+  /// Keys and values of a page in one layer.
   static std::int64_t page_numbers(index_t kv_heads, index_t head_dim) {
     return std::int64_t{2} * kv_heads * page_tokens * head_dim;
   }
@@ -93,7 +97,7 @@ struct scratch {
   }
 };
 
-/// The median of some rounds of what `enqueue` enqueues, after one that is not counted.
+/// The median of some rounds of what `enqueue` enqueues, after one that is not counted, in seconds. Waits for each.
 template <class Enqueue>
 double seconds_of(stream on, Enqueue enqueue) {
   stream_timer clock;
@@ -135,7 +139,8 @@ byte_count calibration_host_bytes(index_t kv_heads) {
 /// @param reads     times that a page which has come is read until it goes, at least 1
 /// @param memory    calibration_bytes(...) bytes on the device, aligned to 256; the caller's, contents lost
 /// @param details   calibration_host_bytes(...) bytes of pinned memory, aligned to 256; the caller's, contents lost
-/// @throws error(device) with what CUDA says
+/// @param splits    blocks that may share a row of attention, as of the cache
+/// @throws precondition_error for numbers below 1 or without memory; error(device) with what CUDA says
 /// @cost  some 50 launches over 256 pages of one layer, waited for; nothing stays allocated
 template <class T, index_t HeadDim, index_t Group, class Number = bfloat16>
 calibrated_transfers calibrate_transfers(index_t kv_heads, double reads, void* memory, void* details, stream on,

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The device's part of a tiered placement: an arena of blocks, and which pages of which layer lie there. Plain
 // data.
+//
+// Kernels alone read and write it (cache/device/fetching.cuh), in the order of the stream; the host carves and clears
+// it once. All pages lie in pinned memory of the host, and what is appended is written to both: so a block can be
+// dropped at any time. A pass is the reading of one layer, as in paging/replacement.hpp, and passes are counted from 1.
 #pragma once
 
 #include <zoomr/core/carver.hpp>
@@ -9,7 +13,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// A page of a sequence that a pass reads, and that is not in the arena.
+/// A page of a sequence that a pass reads, and that is not in the arena. As many of them as there is room for get a
+/// slot.
 struct arena_wish {
   index_t entry = 0;  // of the sequences' page tables
   index_t page = 0;
@@ -28,7 +33,8 @@ struct arena_counts {
   unsigned long long prefetched_hits = 0;  // hits among them
 };
 
-/// How pages come to the arena. The default presumes nothing; `calibrate_transfers` measures (device_calibration.cuh).
+/// How pages come to the arena. The default presumes nothing; `calibrate_transfers` measures (paging/calibration.cuh).
+/// It changes how long a step takes, never what it gives.
 struct transfer_plan {
   index_t fetch_blocks = 128;  // of a kernel, that copy pages at the same time
   bool fetches = true;         // false: every page is read where it lies, and the arena stays empty
@@ -54,7 +60,12 @@ struct device_arena {
   index_t slots = 0;
   transfer_plan plan;
 
-  /// @param entries  of the sequences' page tables
+  /// Takes the memory of arena and tables; contents are undefined until `clear`.
+  /// @param from           where the memory is, or what only counts it
+  /// @param with_slots     blocks that the arena holds
+  /// @param layers, pages  of the model, of the pool: each pair is a block
+  /// @param entries        of the sequences' page tables
+  /// @param block_numbers  keys and values of a block, of all KV heads
   void carve(carver& from, index_t with_slots, index_t layers, index_t pages, std::int64_t entries,
              std::int64_t block_numbers) {
     slots = with_slots;
@@ -71,7 +82,7 @@ struct device_arena {
     blocks_ = std::int64_t{layers} * pages;
     entries_ = entries;
   }
-  /// Makes it empty.
+  /// Enqueues what makes it empty; the copies themselves need no initial value.
   void clear(stream on) const {
     const auto zero = [&](auto* table, std::int64_t count) {
       zero_on_device(table, count * static_cast<byte_count>(sizeof *table), on);

@@ -14,7 +14,10 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Looks through the transfers that wait; each is made in its turn all the same, as if nothing had been begun.
+/// Looks through the transfers that wait; each is made in its turn all the same, as if nothing had been begun. Tickets
+/// count transfers in the order of their start, which is the order in which they are made.
+///
+/// It locks nothing: async_transfers calls it under the lock that the making of transfers needs.
 /// @cost  O(1) for each transfer; where a disk is waited for, O(window) for each read
 class early_reads {
  public:
@@ -56,10 +59,13 @@ class early_reads {
     ticket before;  // the last one that must be made before it
   };
 
+  // Begins a read, unless what it comes after has failed, or there is no place for it.
   static bool goes(const transfer& read, const failed_tickets& failed) {
     return !failed.has(read.after) && read.file->begin_read(read.block, read.to);
   }
 
+  // Forgets the reads whose turn has come, looks at the transfers of the window that are new, and begins each read that
+  // nothing before it stands in the way of any more.
   template <class Waiting>
   void begin_behind(ticket made, ticket started, const failed_tickets& failed, Waiting waiting) {
     index_t left = 0;
@@ -84,6 +90,8 @@ class early_reads {
     held_count_ = left;
   }
 
+  // The last transfer that must be made before the read `of` may begin: `made`, or one that waits. What `of` comes
+  // after must be made too, since it may fail.
   template <class Waiting>
   static ticket last_before(ticket of, ticket made, Waiting waiting) {
     const transfer& read = waiting(of);
@@ -91,11 +99,13 @@ class early_reads {
     while (last > made && last != read.after && !in_the_way(waiting(last), read)) --last;
     return last;
   }
+  // True if it would be seen that `read` comes before `earlier`: one writes what the other reads or writes.
   static bool in_the_way(const transfer& earlier, const transfer& read) {
     const bool same_block = earlier.to == nullptr && earlier.file == read.file && earlier.block == read.block;
     return same_block || meet(earlier.from, earlier.bytes, read.to, read.bytes) ||
            meet(earlier.to, earlier.bytes, read.to, read.bytes);
   }
+  // Two stretches of memory have a byte in common; nullptr has none.
   static bool meet(const void* a, byte_count a_bytes, const void* b, byte_count b_bytes) {
     const std::less<const char*> before;
     const char* const a_first = static_cast<const char*>(a);

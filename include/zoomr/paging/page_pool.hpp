@@ -18,32 +18,39 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The numbers of a fixed number of pages, handed out and taken back one by one.
+/// The numbers of a fixed number of pages, handed out and taken back one by one: which sequence has which is known to
+/// the sequences' page tables alone. The page that came back last is the next to go.
+/// @cost  O(1) for each page; memory for all of them is allocated at construction
 class page_stock {
  public:
   explicit page_stock(index_t pages) : pages_(pages) {
     free_.reserve(static_cast<std::size_t>(pages));
     for (index_t page = pages; page-- > 0;) free_.push_back(page);
   }
+  page_stock(page_stock&&) = default;
+  virtual ~page_stock() = default;
 
   index_t pages() const { return pages_; }
   index_t free_pages() const { return static_cast<index_t>(free_.size()); }
   index_t used_pages() const { return pages_ - free_pages(); }
 
+  /// A page of nobody's, with contents that mean nothing.
   /// @pre free_pages() > 0
   index_t take() {
     const index_t page = free_.back();
     free_.pop_back();
     return page;
   }
-  void give_back(index_t page) { free_.push_back(page); }
+  /// @pre the page was taken, and no page table names it any more: neither is checked
+  virtual void give_back(index_t page) { free_.push_back(page); }
 
  private:
   index_t pages_;
   std::vector<index_t> free_;
 };
 
-/// Pages with their memory, on the host. Nothing moves: what a tiered pool does then is nothing here.
+/// Pages with their memory, on the host. Nothing moves: what a tiered pool does then is nothing here. What a cache
+/// asks of a pool is the same of either, and it is compiled for one of them (policy/placement/placement.hpp).
 template <class T>
 class page_pool : public page_stock {
  public:
@@ -65,6 +72,8 @@ class page_pool : public page_stock {
 
   static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }
 
+  /// Where the tokens of one KV lane lie.
+  /// @param pages  the sequence's page table, which must stay as long as the lane is used
   paged_kv_lane<T> kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
     const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
     const std::int64_t stride = 2 * shape_.kv_heads * head;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L1. Where keys and values lie: pages of 16 tokens. It owns nothing.
+// L3. Where keys and values lie: pages of 16 tokens. It owns nothing. Attention, summaries and eviction are templates
+// over this type and tiered_kv_lane, and ask either for the key in a slot; the rest of that key's page lies behind it.
 #pragma once
 
 #include <zoomr/core/view.hpp>
@@ -12,7 +13,8 @@ inline constexpr index_t page_tokens = 16;
 /// Pages that hold `tokens` tokens.
 constexpr index_t pages_for(index_t tokens) { return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0); }
 
-/// One KV lane's keys and values, by slot.
+/// One KV lane's keys and values, by slot: a slot is the token's place in its sequence's pages, the position unless
+/// eviction has compacted the lane (policy/slot_map.hpp). Numbers are as stored, without the scales of the config.
 template <class T>
 struct paged_kv_lane {
   using number = T;

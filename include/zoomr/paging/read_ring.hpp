@@ -3,7 +3,7 @@
 //
 // Only where ZOOMR_LIBURING is defined, the same in all sources of a program, which is linked with liburing (-luring),
 // and where the kernel does not refuse; elsewhere nothing is ever begun. What is begun here is finished by whoever
-// reads with pread: errors, interruptions and short reads are his, and have one place.
+// reads with pread: errors, interruptions and short reads are his, and have one place. block_file owns the ring.
 #pragma once
 
 #include <zoomr/core/types.hpp>
@@ -43,6 +43,7 @@ class read_ring {
 
   bool works() const { return most_ > 0; }
 
+  /// Begins a read. What the system has in memory has come, as a rule, when this returns.
   /// @param to  `bytes` bytes, which nobody else touches until they are finished
   /// @return    false if nothing was begun: there is no ring, or no place
   bool begin(int file, void* to, byte_count bytes, byte_count at) {
@@ -70,7 +71,7 @@ class read_ring {
     return asked != reads_ + places && asked->late;
   }
 
-  /// Waits for a read, if one was begun.
+  /// Waits for a read, if one was begun, and frees its place.
   /// @return  bytes that have come to `to`; 0 if it has failed, or was not begun
   byte_count finish(const void* to) {
     if (under_way_ == 0) return 0;
@@ -98,6 +99,7 @@ class read_ring {
   read* find(const void* to) {
     return std::find_if(reads_, reads_ + places, [&](const read& each) { return each.to == to; });
   }
+  // Notes what the kernel says of a read that is done, whichever it is.
   void take(io_uring_cqe* one) {
     read& of = reads_[one->user_data];
     of.came = one->res;

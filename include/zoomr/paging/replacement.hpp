@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Which block makes room when a tier is full.
+// L3. Which block makes room when a tier is full. Each tier of tiered_blocks has an order of its own, of its slots.
+// Whatever it answers, results have the same bits; only how many bytes move depends on it.
 #pragma once
 
 #include <zoomr/core/types.hpp>
@@ -10,7 +11,9 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Watches the slots of a tier. A pass is the reading of one layer; a step is a circle of them.
+/// Watches the slots of a tier. A pass is the reading of one layer; a step is a circle of them. It is constructed with
+/// the number of slots, and of layers. Empty slots are never offered as victims; that a victim leaves is said by
+/// `forget`.
 template <class T>
 concept replacement = std::constructible_from<T, index_t, index_t> &&
     requires(T& order, index_t slot, bool (*may_go)(index_t)) {
@@ -32,12 +35,14 @@ class use_order {
     for (index_t slot = 0; slot <= slots; ++slot) at(next_, slot) = at(before_, slot) = slot;  // alone
   }
 
+  /// Makes it the newest, wherever it was.
   void append(index_t slot) {
     remove(slot);
     const index_t last = at(before_, end_);
     at(next_, last) = slot, at(before_, slot) = last;
     at(next_, slot) = end_, at(before_, end_) = slot;
   }
+  /// Takes it out of the order; nothing happens if it is not there.
   void remove(index_t slot) {
     at(next_, at(before_, slot)) = at(next_, slot);
     at(before_, at(next_, slot)) = at(before_, slot);
@@ -76,6 +81,7 @@ class cyclic_mru {
   cyclic_mru(index_t slots, index_t layers)
       : order_(slots), passes_(static_cast<std::size_t>(slots)), layers_(layers), before_pass_(order_.end()) {}
 
+  /// What is the newest now was read just before this pass, which is how `victim` finds it.
   void begin_pass() {
     ++pass_;
     before_pass_ = order_.newest();
@@ -88,12 +94,14 @@ class cyclic_mru {
   }
   template <class MayGo>
   index_t victim(MayGo may_go) const {
+    // More than a circle without a use: its layer has been read since, and has passed it over.
     const index_t oldest = order_.oldest(may_go);
     if (oldest < 0 || pass_of(oldest) + layers_ < pass_) return oldest;
     for (index_t slot = before_pass_; slot != order_.end(); slot = order_.before(slot)) {
       if (pass_of(slot) < pass_ && pass_of(slot) + layers_ > pass_ && may_go(slot)) return slot;
       if (pass_of(slot) + layers_ <= pass_) break;  // of this layer: it comes now
     }
+    // What is left is wanted in this pass or the next: what has been read already goes first, the last of it.
     for (index_t slot = order_.newest(); slot != order_.end() && pass_of(slot) >= pass_; slot = order_.before(slot)) {
       if (pass_of(slot) == pass_ && may_go(slot)) return slot;
     }
@@ -148,6 +156,7 @@ class lfu {
 
   void begin_pass() {}
   void expect(index_t) {}
+  /// The first use, by which it comes, counts nothing: a block that is not used again goes in the first round.
   void touch(index_t slot) {
     index_t& uses = uses_[static_cast<std::size_t>(slot)];
     uses = uses < most ? uses + 1 : most;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. One tier's memory: slots, and which blocks lie in them.
+// L3. One tier's memory: slots, and which blocks lie in them. tiered_blocks has two, the device's and the host's.
 #pragma once
 
 #include <zoomr/core/buffer.hpp>
@@ -17,7 +17,8 @@ struct tier_slot {
   ticket leaving = 0;   // a transfer to the tier below that has not been waited for
 };
 
-/// Plain data; tiered_pool keeps its parts in step.
+/// Plain data; tiered_blocks keeps its parts in step. A slot is in one of three states: empty (in `free`), claimed
+/// (taken from it, with no block yet), or with a block that `slot_of` finds.
 template <class T, replacement Replacement>
 struct tier {
   buffer<T> memory;  // [slots, numbers of a block]
@@ -43,10 +44,14 @@ struct tier {
   /// Where a slot's numbers lie.
   T* numbers(index_t slot) { return memory.data() + slot * (memory.size() / static_cast<std::int64_t>(slots.size())); }
 
+  /// Gives a claimed slot to a block; what its memory holds is somebody else's business.
+  /// @pre  the block has no slot in this tier
   void enter(index_t at, index_t block) {
     slots[static_cast<std::size_t>(at)].block = block;
     slot_of[static_cast<std::size_t>(block)] = at;
   }
+  /// Makes a slot with a block an empty one; its contents are lost.
+  /// @pre  no transfer from or into it is waited for
   void empty(index_t at) {
     tier_slot& of = slots[static_cast<std::size_t>(at)];
     slot_of[static_cast<std::size_t>(of.block)] = -1;

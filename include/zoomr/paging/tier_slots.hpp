@@ -20,7 +20,7 @@ struct tier_bytes {
                                // caches and processes may share it
 };
 
-/// Where the pages of a pool lie.
+/// Where the pages of a pool lie, in bytes; those of the host with the tables of tiers.
 struct pool_bytes {
   byte_count device = 0;
   byte_count host = 0;
@@ -34,8 +34,15 @@ struct tier_slots {
   byte_count tables = 0;
 };
 
+/// What is left of the device for blocks is what summaries and tables do not take. Of the host's bytes tables come
+/// first: for each block a place in both tiers, a byte that says whether it was written, and its checksum in a file;
+/// for each slot its state and its part of the replacement order.
+///
+/// A tier must hold a few blocks more than stay reachable at a time (`Pool::least_slots`), or all that there are;
+/// without a file the host must hold all of them, with one the file must.
 /// @param others  bytes of the device that summaries, tables and working memory take
-/// @throws precondition_error if a tier is too small
+/// @return  blocks of device and host, never more than there are, and the bytes of all tables
+/// @throws precondition_error if a tier is too small, with the bytes that would do; or if a file has no path
 template <class Pool>
 tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_bytes& given, byte_count others) {
   const byte_count block = shape.template bytes<typename Pool::number>();

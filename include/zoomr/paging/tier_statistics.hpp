@@ -9,13 +9,15 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// How long bytes were on their way, and how long somebody waited for them.
+/// How long bytes were on their way, and how long somebody waited for them. A wait includes the transfers that the
+/// waiter makes itself.
 struct transfer_times {
   std::int64_t moving_ns = 0;
   std::int64_t waited_ns = 0;
 };
 
-/// What tiers have done since the cache was made.
+/// What tiers have done since the cache was made. A visit is a change from one block to another: tokens that are read
+/// one after the other from the same block count once.
 struct tier_statistics {
   std::int64_t hits = 0;        // visits to a block that was on the device
   std::int64_t misses = 0;      // and to one that had to be fetched, or was on its way
@@ -27,16 +29,18 @@ struct tier_statistics {
   byte_count file_out = 0;
   transfer_times times;
 
+  /// Hits among visits; 1 without any.
   double hit_rate() const {
     const std::int64_t all = hits + misses;
     return all == 0 ? 1.0 : static_cast<double>(hits) / static_cast<double>(all);
   }
+  /// The same counts with these times.
   tier_statistics with(transfer_times taken) const {
     tier_statistics made = *this;
     made.times = taken;
     return made;
   }
-  /// The part of the time of all transfers in which nobody waited.
+  /// The part of the time of all transfers in which nobody waited; 1 without any, 0 where the caller makes all itself.
   double hidden() const {
     if (times.moving_ns == 0) return 1.0;
     return std::max(0.0, 1.0 - static_cast<double>(times.waited_ns) / static_cast<double>(times.moving_ns));

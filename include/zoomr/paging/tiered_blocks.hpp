@@ -46,16 +46,18 @@ class tiered_blocks {
     if (!path.empty()) file_ = std::make_unique<block_file>(path, bytes_, count);
   }
 
-  /// Says that a layer is being read from now on.
+  /// Says that a layer is being read from now on: a pass begins. The same layer again, for another item of a step, is
+  /// the same pass, unless the model has no other.
   void begin_layer(index_t layer) {
     if (std::exchange(layer_, layer) == layer && layers_ > 1) return;
     for (tier_type& each : tiers_) each.order.begin_pass();
   }
 
-  /// A block on the device; valid until `guarded` other blocks have been asked for.
+  /// A block on the device; valid until `guarded` other blocks have been asked for. Of a block that was never written
+  /// the contents mean nothing.
   /// @throws error(storage) if it cannot be brought there
   T* reach(index_t block) { return block == last_block_ ? last_ : reach_block(block); }
-  /// The same, to be changed.
+  /// The same, to be changed as long as it is valid, and before `write_back`: from now on the tier below is behind.
   T* reach_to_write(index_t block) {
     T* numbers = reach(block);
     tier_slot& at = tiers_[0].slots[index_of(tiers_[0].slot_of[index_of(block)])];
@@ -66,7 +68,9 @@ class tiered_blocks {
   }
 
   /// Starts bringing a block to the device, if something is known of it, it is not there, and fewer than half of the
-  /// slots wait for others.
+  /// slots wait for others. It counts as used in the next pass. Nobody waits for the block, but perhaps for one that
+  /// makes room.
+  /// @throws error(storage) if that one cannot be written below
   void prefetch(index_t block) {
     if (!written_[index_of(block)] || tiers_[0].slot_of[index_of(block)] >= 0) return;
     if (coming_ >= static_cast<index_t>(tiers_[0].slots.size()) / 2) return;
@@ -86,7 +90,7 @@ class tiered_blocks {
     const tier_slot& of = tiers_[0].slots[index_of(at)];
     if (of.dirty && of.leaving == 0) start_write(0, at);
   }
-  /// Nobody needs what the block holds any more.
+  /// Nobody needs what the block holds any more: it leaves all tiers unwritten, and what is under way is waited for.
   void forget(index_t block) {
     written_[index_of(block)] = false;
     for (index_t t = 0; t < 2; ++t) {
@@ -104,6 +108,7 @@ class tiered_blocks {
  private:
   static std::size_t index_of(index_t i) { return static_cast<std::size_t>(i); }
 
+  // A visit: the block is brought if it is not there, waited for if it is on its way, and guarded.
   T* reach_block(index_t block) {
     const bool here = tiers_[0].slot_of[index_of(block)] >= 0;
     const index_t at = bring(0, block);
@@ -113,7 +118,8 @@ class tiered_blocks {
       counts_.stalls += engine_.done(of.arriving) ? 0 : 1;
       if (const ticket came = of.arriving; !arrived(0, at)) fail("brought to the device", came);
     }
-    recent_[turn_++ % guarded] = at;
+    recent_[turn_] = at;
+    turn_ = (turn_ + 1) % guarded;
     last_block_ = block;
     last_ = tiers_[0].numbers(at);
     return last_;
@@ -153,6 +159,8 @@ class tiered_blocks {
     return at;
   }
 
+  // Starts filling a claimed slot from the tier below. Where that has yet to be filled from the file, the
+  // second transfer comes after the first, and fails with it.
   void fetch(index_t t, index_t at, index_t block) {
     tier_type& here = tiers_[index_of(t)];
     transfer one{.to = here.numbers(at), .bytes = bytes_};
@@ -169,7 +177,8 @@ class tiered_blocks {
     if (t == 0) ++coming_;
   }
 
-  // An empty slot. If none is left, a block goes.
+  // An empty slot. If none is left, a block goes: rather one that need not be waited for, and on the device never one
+  // that is guarded.
   index_t claim(index_t t) {
     tier_type& here = tiers_[index_of(t)];
     if (here.free.empty()) {
@@ -191,6 +200,7 @@ class tiered_blocks {
   }
 
   // Empties a slot; what has changed is written to the tier below first.
+  // Where that fails the block keeps its slot, and the call that wanted it fails.
   void release(index_t t, index_t at) {
     tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
     if (of.arriving != 0 && !arrived(t, at)) return;
@@ -204,11 +214,14 @@ class tiered_blocks {
     empty(tiers_[index_of(t)], at);
   }
 
+  // As tier::empty; the pointer to the last block is forgotten with its slot.
   void empty(tier_type& here, index_t at) {
     if (&here == &tiers_[0] && here.slots[index_of(at)].block == last_block_) last_block_ = -1;
     here.empty(at);
   }
 
+  // Starts writing a changed block to the tier below, which is given a slot for it. It stays dirty until the write is
+  // waited for.
   void start_write(index_t t, index_t at) {
     tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
     transfer one{.from = tiers_[index_of(t)].numbers(at), .bytes = bytes_};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Pages in tiers. What moves is a block (block_shape): a piece of a page.
+// L3. Pages in tiers. What moves is a block (block_shape): a piece of a page. This maps pages, KV heads and slots to
+// blocks and back; what happens to blocks is in tiered_blocks.hpp.
 #pragma once
 
 #include <zoomr/paging/page_pool.hpp>
@@ -19,7 +20,7 @@ class tiered_pool : public page_stock {
 
   static constexpr bool may_fail = true;
   static constexpr index_t guarded = blocks_type::guarded;
-  /// The least that a tier of memory can work with.
+  /// The least that a tier of memory can work with, in blocks: with those that stay reachable there is room for others.
   static constexpr index_t least_slots = guarded + 2;
 
   /// Arguments as of tiered_blocks.
@@ -27,11 +28,13 @@ class tiered_pool : public page_stock {
               const std::string& path)
       : page_stock(pages), shape_(block), blocks_(block, block.pieces() * pages, device_slots, host_slots, path) {}
 
-  /// As a config says.
+  /// As a config says: `tiers` in bytes, of the device's what `others` leave.
+  /// @throws precondition_error if a tier is too small; error(capacity) without memory, error(storage) without a file
   static tiered_pool make(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
     const tier_slots slots = slots_of_tiers<tiered_pool>(block, pages, tiers, others);
     return tiered_pool(block, pages, slots.device, slots.host, tiers.file > 0 ? tiers.path : "");
   }
+  /// What `make` will take of each tier; it allocates nothing, and refuses the same.
   static pool_bytes bytes(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
     const tier_slots slots = slots_of_tiers<tiered_pool>(block, pages, tiers, others);
     const byte_count each = block.template bytes<T>();
@@ -51,6 +54,7 @@ class tiered_pool : public page_stock {
 
   /// A piece of a page on the device; valid until four other blocks have been asked for.
   /// @throws error(storage) if it cannot be brought there
+  /// @cost  O(1) on the device, without a wait; else a transfer, or two through the file, and what must make room
   const T* reach(index_t piece, index_t page) { return blocks_.reach(block_of(piece, page)); }
   T* reach_to_write(index_t piece, index_t page) { return blocks_.reach_to_write(block_of(piece, page)); }
   void prefetch(index_t piece, index_t page) { blocks_.prefetch(block_of(piece, page)); }
@@ -71,7 +75,7 @@ class tiered_pool : public page_stock {
   }
 
   /// Nobody needs what the page holds any more.
-  void give_back(index_t page) {
+  void give_back(index_t page) override {
     for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.forget(block_of(piece, page));
     page_stock::give_back(page);
   }
@@ -79,8 +83,11 @@ class tiered_pool : public page_stock {
   tier_statistics stats() const { return blocks_.stats(); }
 
  private:
+  // Blocks are numbered by pieces, then pages: those of one layer lie together.
   index_t block_of(index_t piece, index_t page) const { return piece * pages() + page; }
 
+  // The pieces of [kv_heads.first, kv_heads.last) in the pages that hold some of `slots`: page after page, as attention
+  // reads them.
   template <class Visit>
   void each_piece(index_t layer, token_range kv_heads, view<const index_t> pages, token_range slots, Visit visit) {
     const index_t last = piece_of(layer, kv_heads.last - 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. One transfer of a block, and which ones have failed.
+// L3. One transfer of a block, and which ones have failed. Transfers are plain data in a queue; whoever makes one needs
+// no memory for it, and reports a failure as plain data too (block_fault).
 #pragma once
 
 #include <zoomr/paging/block_file.hpp>
@@ -12,7 +13,8 @@ inline namespace v0 {
 /// A transfer that was started, counted from 1; 0: none.
 using ticket = std::uint64_t;
 
-/// One block from memory or a file to memory or a file.
+/// One block from memory to memory, or between memory and a file. Neither memory may be used otherwise until it is
+/// made; the owner of the slots sees to that (tiered_blocks).
 struct transfer {
   const void* from = nullptr;  // nullptr: block `block` of the file
   void* to = nullptr;          // nullptr: block `block` of the file
@@ -22,6 +24,7 @@ struct transfer {
   ticket after = 0;  // if that one has failed, this one fails too
 };
 
+/// Makes a transfer in the calling thread, without a look at `after`.
 /// @return  what went wrong, or nothing
 inline block_fault move_one(const transfer& one) {
   if (one.from == nullptr) return one.file->try_read(one.block, one.to);

@@ -16,7 +16,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Makes transfers one after the other. Failures are remembered.
+/// Makes transfers one after the other. Failures are remembered. A ticket may be waited for again and again, in any
+/// order; after `wait`, or once `done`, the caller sees the bytes, unless it has failed.
 template <class T>
 concept transfer_engine = requires(T& engine, const transfer& one, ticket of) {
   { engine.start(one) } -> std::same_as<ticket>;
@@ -26,7 +27,7 @@ concept transfer_engine = requires(T& engine, const transfer& one, ticket of) {
   { engine.times() } -> std::same_as<transfer_times>;
 };
 
-/// From its construction to a call.
+/// The time from its construction to a call, by a clock that is never set.
 class stopwatch {
  public:
   std::int64_t ns() const {
@@ -37,7 +38,7 @@ class stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// Makes each transfer when it is started.
+/// Makes each transfer when it is started: there is nothing to wait for, and nothing is hidden.
 class sync_transfers {
  public:
   ticket start(const transfer& one) {
@@ -80,6 +81,7 @@ class async_transfers {
   async_transfers(const async_transfers&) = delete;
   async_transfers& operator=(const async_transfers&) = delete;
 
+  /// Puts it behind the others; with 256 waiting, the caller makes the oldest first.
   ticket start(const transfer& one) {
     const ticket before = started_.load(std::memory_order_relaxed);
     if (before >= most_waiting) make_until(before - most_waiting + 1);
@@ -106,6 +108,7 @@ class async_transfers {
   static constexpr ticket end_mark = ticket{1} << 63;
   static constexpr int looks = 1000;  // before the thread sleeps: some 100 us
 
+  // The caller makes transfers, or waits for the one that the thread is making, until `of` is done.
   void make_until(ticket of) {
     if (done(of)) return;
     const stopwatch watch;
@@ -113,6 +116,7 @@ class async_transfers {
     waited_ns_ += watch.ns();
   }
 
+  // The thread: it ends when everything that was started is made and the mark of the end is set.
   void work() {
     for (int look = 0;; ++look) {
       const ticket started = started_.load(std::memory_order_acquire);

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. A policy as the caches see it at run time: what it answers, not of which types it is made. So the host cache is
 // compiled once for all policies, and each component once (a scorer once for each summarizer that it reads).
+//
+// Each interface is one concept of policy/concepts.hpp, with the same arguments; what a component says by its type
+// (`T::observes`, `T::least`) is a member here, set once when it is made. Calls are virtual where the work behind one
+// is that of a token or of a head, and never inside a loop over dimensions. No component is deleted through its
+// interface: any_policy_of owns them.
 #pragma once
 
 #include <zoomr/math/order.hpp>
@@ -12,7 +17,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// A segmenter. The state of a stream is `state_bytes` bytes in the caller's memory, without alignment.
+/// A segmenter. The state of a stream is `state_bytes` bytes in the caller's memory, without alignment. Positions
+/// ascend by one from call to call; `closed` receives the segments that the token at `position` closes.
 class any_segmenter {
  public:
   bool splits = false;  // false: there are no segments
@@ -22,7 +28,10 @@ class any_segmenter {
   /// The state of a new stream.
   virtual void open(std::byte* state) const = 0;
   virtual void feed(std::byte* state, token_class of_token, index_t position, closings& closed) const = 0;
+  /// After `feed` of the prompt's last token, whose position it is.
   virtual void end_of_prompt(std::byte* state, index_t position, closings& closed) const = 0;
+  /// First position of the open segment; one behind the last token that was fed if it is empty, 0 if nothing
+  /// ever closes.
   virtual index_t open_begin(const std::byte* state) const = 0;
 
  protected:
@@ -39,10 +48,17 @@ class any_evictor {
   bool updates_importance = false;  // otherwise attention probabilities are added up
   index_t every = 0;                // tokens, while decoding
 
+  /// How many of so many tokens each KV lane keeps.
   virtual index_t kept(index_t tokens) const = 0;
+  /// Of so many tokens, the queries of the last ones that count.
   virtual index_t observed(index_t tokens) const = 0;
+  /// Of so many tokens, the last ones that are kept in any case.
   virtual index_t safe(index_t tokens) const = 0;
+  /// Writes what each of the first `seen.scored` tokens is worth; the highest stay.
+  /// @param importance  [tokens]  out; it may be used as working memory
   virtual void rate(const kv_lane_attention& seen, view<float> importance) const = 0;
+  /// If `updates_importance`.
+  /// @param received  [tokens]  what they have received through this query head so far
   virtual void update_importance(const observed_query& observed, view<float> received) const = 0;
 
  protected:
@@ -61,6 +77,7 @@ class any_summarizer {
   virtual void open(view<float, 2> cells) const = 0;
   /// @param key  [head_dim]
   virtual void fold(view<float, 2> cells, const float* key) const = 0;
+  /// @param count  keys that were folded
   virtual void close(view<float, 2> cells, index_t count) const = 0;
   /// If at_once; arguments as of a `block_summarizer`.
   virtual void make(view<const float, 2> keys, view<index_t> order, view<float> work, view<float, 2> cells) const = 0;
@@ -77,7 +94,9 @@ class any_query_source {
  public:
   bool sums = false;
 
+  /// Makes the query that asks, of one head.
   /// @param query, query_sum, asked  [head_dim]; query_sum is not read unless it `sums`
+  /// @param count                    queries in the sum
   virtual void ask(view<const float> query, const float* query_sum, index_t count, float* asked) const = 0;
 
  protected:
@@ -88,9 +107,10 @@ class any_query_source {
 class any_scorer {
  public:
   /// Scores each segment that has votes or may get some; the others keep what they have.
+  /// @param asked      [head_dim]
   /// @param summaries  [segments, head_dim, rows] numbers
   /// @param votes      [segments]
-  /// @param scores     [segments]  out
+  /// @param scores     [segments]  out, in logits times sqrt(head_dim)
   virtual void score(view<const float> asked, const std::byte* summaries, view<const votes_t> votes,
                      view<float> scores) const = 0;
 
@@ -105,6 +125,11 @@ class any_aggregator {
   votes_t least = 0;
   bool counts = false;
 
+  /// Adds what the heads of one layer agree on to the votes of the segments that are eligible.
+  /// @param scores  [heads, segments]  in logits times sqrt(head_dim)
+  /// @param tokens  [segments]  details between the zones
+  /// @param votes   [segments]  not_eligible: leave alone
+  /// @param order   [segments]  working memory
   virtual void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
                    view<index_t> order) const = 0;
 
@@ -117,7 +142,9 @@ class any_selector {
  public:
   index_t most_segments = unlimited;
 
+  /// Bytes of `selection_input::work` for so many segments, aligned to 64.
   virtual byte_count work_bytes(index_t segments) const = 0;
+  /// Raises the levels of what it takes in `row`, where each segment has one already.
   virtual void choose(best_first& best, const selection_input& input, selection_row& row) const = 0;
 
  protected:
@@ -131,13 +158,14 @@ class any_refresh {
   bool each_token = false;
   float drift = 0.0f;
 
+  /// What the token at hand makes due, from counts and classes alone.
   virtual refresh_action due(const token_event& event) const = 0;
 
  protected:
   ~any_refresh() = default;
 };
 
-/// Zones.
+/// Zones. A query at `position` attends [0, front) and [back, position + 1) in any case.
 class any_zones {
  public:
   index_t sinks = 0;

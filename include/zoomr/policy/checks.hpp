@@ -31,50 +31,30 @@ constexpr bool has_role() {
 template <class Role, class... Components>
 inline constexpr int players = (0 + ... + (plays<Components, Role> ? 1 : 0));
 
-/// True if an evictor has what its kind needs.
+/// The part of check_component for evictors.
 template <class T>
-constexpr bool observing_fits() {
+constexpr bool check_evictor() {
+  static_assert(evictor<T> || !evictor<T, T>, "compose: a member function of this evictor is not const");
+  static_assert(evictor<T> || evictor<T, T>, "compose: an evictor needs `observes` and `kept(tokens)`");
   if constexpr (!evictor<T>) {
     return false;
   } else if constexpr (!T::observes) {
     return true;
-  } else if constexpr (!observer<T>) {
-    return false;
   } else {
-    return !T::while_decoding || decoding_observer<T>;
-  }
-}
-
-template <class T>
-constexpr void check_evictor() {
-  static_assert(evictor<T> || evictor<T, T>, "compose: an evictor needs `observes` and `kept(tokens)`");
-  if constexpr (evictor<T>) {
-    if constexpr (T::observes) {
-      static_assert(observer<T> || !observer<T, T>, "compose: a member function of this evictor is not const");
-      static_assert(observer<T> || observer<T, T>,
-                    "compose: an evictor that observes attention needs `accumulates`, `reads_keys`, `while_decoding`, "
-                    "`observed(tokens)`, `safe(tokens)` and `rate(const kv_lane_attention&, view<float>)`");
-      if constexpr (observer<T>) {
-        static_assert(!T::while_decoding || decoding_observer<T>,
-                      "compose: an evictor that works while decoding needs `every`, a number of tokens");
-      }
+    static_assert(observer<T> || !observer<T, T>, "compose: a member function of this evictor is not const");
+    static_assert(observer<T> || observer<T, T>,
+                  "compose: an evictor that observes attention needs `accumulates`, `reads_keys`, `while_decoding`, "
+                  "`observed(tokens)`, `safe(tokens)` and `rate(const kv_lane_attention&, view<float>)`");
+    if constexpr (!observer<T>) {
+      return false;
+    } else {
+      static_assert(!T::while_decoding || decoding_observer<T>,
+                    "compose: an evictor that works while decoding needs `every`, a number of tokens");
+      static_assert(!importance_updater<T> || T::reads_keys,
+                    "compose: an evictor with `update_importance` must read keys: reads_keys = true");
+      return !T::while_decoding || decoding_observer<T>;
     }
   }
-}
-
-/// True if a component has all that its role needs.
-template <class T>
-constexpr bool fits_role() {
-  if constexpr (!has_role<T>()) return false;
-  if constexpr (plays<T, role::segmenter>) return segmenter<T>;
-  if constexpr (plays<T, role::evictor>) return observing_fits<T>();
-  if constexpr (plays<T, role::summarizer>) return summarizer<T>;
-  if constexpr (plays<T, role::query_source>) return query_source<T>;
-  if constexpr (plays<T, role::scorer>) return scorer<T>;
-  if constexpr (plays<T, role::aggregator>) return aggregator<T>;
-  if constexpr (plays<T, role::selector>) return selector<T>;
-  if constexpr (plays<T, role::refresh>) return refresh_rule<T>;
-  return component<T>;
 }
 
 /// One sentence for each thing that a foreign component may lack.
@@ -89,40 +69,47 @@ constexpr bool check_component() {
     static_assert(segmenter<T> || segmenter<T, T>,
                   "compose: a segmenter needs `state`, `longest`, `feed(state&, token_class, position, closings&)`, "
                   "`end_of_prompt(state&, position, closings&)` and `open_begin(state)`, all const");
+    return segmenter<T>;
   } else if constexpr (plays<T, role::evictor>) {
-    static_assert(evictor<T> || !evictor<T, T>, "compose: a member function of this evictor is not const");
-    check_evictor<T>();
+    return check_evictor<T>();
   } else if constexpr (plays<T, role::summarizer>) {
     static_assert(summarizer<T> || !summarizer<T, T>, "compose: a member function of this summarizer is not const");
     static_assert(summarizer<T> || summarizer<T, T>,
                   "compose: a summarizer needs `summary` (a tag with rows), `open()`, `fold(cells&, key)` and "
                   "`close(cells&, count)`, all const; or `make(keys, order, work, out)`");
+    return summarizer<T>;
   } else if constexpr (plays<T, role::query_source>) {
     static_assert(query_source<T> || !query_source<T, T>,
                   "compose: a member function of this query source is not const");
     static_assert(query_source<T> || query_source<T, T>,
                   "compose: a query source needs `sums` and `query(query, sum, count)`");
+    return query_source<T>;
   } else if constexpr (plays<T, role::scorer>) {
     static_assert(scorer<T> || !scorer<T, T>, "compose: a member function of this scorer is not const");
     static_assert(scorer<T> || scorer<T, T>,
                   "compose: a scorer needs `summary` (what it reads) and `term(acc, query, cells)`; if it has several "
                   "`sums`, `finish(score_sums)` too");
+    return scorer<T>;
   } else if constexpr (plays<T, role::aggregator>) {
     static_assert(aggregator<T> || !aggregator<T, T>, "compose: a member function of this aggregator is not const");
     static_assert(aggregator<T> || aggregator<T, T>,
                   "compose: an aggregator needs `per`, `least`, `counts` and "
                   "`add(scores, tokens, head_dim, votes, order)`");
+    return aggregator<T>;
   } else if constexpr (plays<T, role::selector>) {
     static_assert(selector<T> || !selector<T, T>, "compose: a member function of this selector is not const");
     static_assert(selector<T> || selector<T, T>,
                   "compose: a selector needs `choose(best_first&, const selection_input&, selection_row&)`");
+    return selector<T>;
   } else if constexpr (plays<T, role::refresh>) {
     static_assert(refresh_rule<T> || !refresh_rule<T, T>,
                   "compose: a member function of this refresh rule is not const");
     static_assert(refresh_rule<T> || refresh_rule<T, T>,
                   "compose: a refresh rule needs `due(event)`, `second_pass`, `each_token` and `drift()`");
+    return refresh_rule<T>;
+  } else {
+    return component<T> && has_role<T>();
   }
-  return fits_role<T>();
 }
 
 template <class... Components>

@@ -20,7 +20,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// What compose() makes. Members can be read and changed like those of any value.
+/// What compose() makes. Members can be read and changed like those of any value: a change of an option is a change of
+/// the policy, whose `problem` a cache asks again when it is constructed.
 template <segmenter Segmenter, evictor Evictor, summarizer Summarizer, query_source QuerySource, scorer Scorer,
           aggregator Aggregator, selector Selector, refresh_rule Refresh, component Zones, component Placement>
 struct policy {
@@ -51,7 +52,7 @@ struct policy {
 
 namespace detail {
 
-/// The argument that plays `Role`, or `fallback`.
+/// The argument that plays `Role`, or `fallback`. That there is at most one has been checked.
 template <class Role, class Default>
 constexpr Default pick(Default fallback) {
   return fallback;
@@ -78,6 +79,9 @@ constexpr const char* policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer
   if (found != nullptr) return found;
   if constexpr (requires { select.problem_with(zone); }) {
     if (const char* sentence = select.problem_with(zone)) return sentence;
+  }
+  if (selects && !Aggregator::counts && aggregate.per == scope::sequence) {
+    return "votes of different layers cannot be pooled by this aggregator: use one whose votes add up, like head_mass";
   }
   if constexpr (Evictor::observes) {
     if (aggregate.per == scope::sequence || aggregate.per == scope::layer) {
@@ -116,7 +120,7 @@ void each_option(Policy& policy, Visit visit) {
   });
 }
 
-/// The same policy with another placement.
+/// The same policy with another placement: the same selections and outputs, with other bytes moved or counted.
 template <component Placement, class Segmenter, class Evictor, class Summarizer, class QuerySource, class Scorer,
           class Aggregator, class Selector, class Refresh, class Zones, class Old>
 constexpr auto with_placement(
@@ -129,7 +133,8 @@ constexpr auto with_placement(
 /// Puts a policy together from components in any order; what is not named has a default.
 ///
 /// Defaults: unsegmented, keep_all, no_summary, last_query, mean_dot, pooled_score per KV head,
-/// select_none, after_prefill, zones{}, placement{}.
+/// select_none, after_prefill, zones{}, placement{}. What cannot work whatever the options are does not compile, with a
+/// sentence (policy/checks.hpp); what depends on options is `policy::problem`, which a cache asks.
 template <class... Components>
 constexpr auto compose(Components... components) {
   constexpr bool each_is_one = (detail::check_component<Components>() && ...);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. The roles of a policy: one question each. A component is a small regular value that answers one of
 // them; `using role = ...` says which, so that compose() takes components in any order.
+//
+// Components are asked by the planner (segmenter, refresh rule), by choices (query source, scorer, aggregator,
+// selector), by commit (summarizer, evictor) and by attention (zones). None of them allocates, or keeps anything.
 #pragma once
 
 #include <zoomr/math/order.hpp>
@@ -72,6 +75,10 @@ constexpr void each_field_of(T& part, Visit visit) {
 
 /// Splits the stream. `feed` sees each committed token once; what it remembers between tokens is `state`,
 /// which after a close depends only on the tokens since. `longest` bounds every segment.
+///
+/// Tokens that may not be committed are fed to a copy of the state, and after a rollback those since the last close
+/// again. `end_of_prompt` comes after the prompt's last token was fed, with its position; `open_begin` is the position
+/// at which the open segment begins. `out` takes the segments that close, in ascending order.
 template <class T, class Value = const T>
 concept segmenter = component<T> && std::same_as<typename T::role, role::segmenter> &&
     std::regular<typename T::state> && std::is_trivially_copyable_v<typename T::state> &&
@@ -85,7 +92,8 @@ concept segmenter = component<T> && std::same_as<typename T::role, role::segment
 /// What an evictor that `observes` needs beside the rest. Of the last tokens, the queries of `observed(tokens)` count
 /// and `safe(tokens)` are kept in any case; `rate` writes the importance of the scored ones to the front of [tokens].
 /// If it `accumulates`, attention adds up since the first token, rather than over the last `observed` ones; `observed`
-/// must then be all of them. If it `reads_keys`, it is shown them.
+/// must then be all of them. If it `reads_keys`, it is shown them. Counts are tokens of one KV lane; importance is
+/// compared within a KV lane only, the highest is kept, NaN is lowest, and of equals the earlier token stays.
 template <class T, class Value = const T>
 concept observer = requires(Value t, index_t tokens, const kv_lane_attention& seen, view<float> importance) {
   { T::accumulates } -> std::convertible_to<bool>;
@@ -110,7 +118,8 @@ concept importance_updater = observer<T> && requires(const T t, const observed_q
   { t.update_importance(observed, received) } -> std::same_as<void>;
 };
 
-/// Says how many of so many tokens each KV lane keeps, not counting a prompt that the zones pin. If it `observes`, the
+/// Says how many of so many tokens each KV lane keeps, not counting a prompt that the zones pin: never more than there
+/// are, and never fewer than are `safe`. If it `observes`, the
 /// cache measures the attention that each token gets from later queries, at the end of the prompt and, if it works
 /// `while_decoding`, after every `every` tokens from there; each KV lane keeps its sinks, its last tokens, and those
 /// that are rated highest.
@@ -120,7 +129,9 @@ concept evictor = component<T> && std::same_as<typename T::role, role::evictor> 
   { t.kept(tokens) } -> std::same_as<index_t>;
 };
 
-/// Makes a segment's summary, dimension by dimension, from the keys of its cue in ascending order.
+/// Makes a segment's summary, dimension by dimension, from the keys of its cue in ascending order: `open`, then `fold`
+/// for each key, then `close` with their number, which is 0 where eviction has left none: what it makes then must rank
+/// last.
 template <class T, class Value = const T>
 concept dimension_summarizer = component<T> && std::same_as<typename T::role, role::summarizer> &&
     requires(Value t, cells<T::summary::rows> c, float key, index_t count) {
@@ -130,7 +141,8 @@ concept dimension_summarizer = component<T> && std::same_as<typename T::role, ro
 };
 
 /// Makes a segment's summary from all keys of its cue at once: keys [count, head_dim], at least one, in ascending
-/// order; order [count] and work [count] working memory; out [head_dim, rows].
+/// order; order [count] and work [count] working memory; out [head_dim, rows]. Where there is no key the host's cache
+/// writes NaN itself.
 template <class T, class Value = const T>
 concept block_summarizer = component<T> && std::same_as<typename T::role, role::summarizer> &&
     requires(Value t, view<const float, 2> keys, view<index_t> order, view<float> work, view<float, 2> out) {
@@ -157,7 +169,9 @@ struct number_of_summaries<Summarizer> {
 template <class Summarizer>
 using summary_number = typename detail::number_of_summaries<Summarizer>::type;
 
-/// Makes the query that asks from the token's own query and the sum over the open segment's queries.
+/// Makes the query that asks from the token's own query and the sum over the open segment's queries, dimension by
+/// dimension; the third argument is how many queries the sum has, this token's included. Unless it `sums`, the second
+/// and third argument mean nothing.
 template <class T, class Value = const T>
 concept query_source = component<T> && std::same_as<typename T::role, role::query_source> &&
     requires(Value t, float value, index_t count) {
@@ -165,7 +179,9 @@ concept query_source = component<T> && std::same_as<typename T::role, role::quer
   { t.query(value, value, count) } -> std::same_as<float>;
 };
 
-/// A scorer whose score is one sum: `term` adds one dimension of the match between a query and a summary to `acc`.
+/// A scorer whose score is one sum: `term` adds one dimension of the match between a query and a summary to `acc`. It
+/// must add: it is called for 32 partial sums, each from 0 on, which are then added up (math/dot.hpp). Scores are in
+/// logits times sqrt(head_dim); NaN ranks last.
 template <class T, class Value = const T>
 concept one_sum_scorer = component<T> && std::same_as<typename T::role, role::scorer> &&
     requires(Value t, float acc, float query, cells<T::summary::rows> c) {
@@ -211,6 +227,8 @@ enum class pool : std::uint8_t { mean, max };
 ///
 /// scores [heads, segments] in logits times sqrt(head_dim); tokens [segments] attendable details;
 /// votes [segments] (not_eligible: leave alone); order [segments] working memory.
+/// Votes begin at 0. With `scope::sequence`, `add` comes once for each layer, in ascending order; else once for a row.
+/// Scores of a segment that is not eligible mean nothing.
 template <class T, class Value = const T>
 concept aggregator = component<T> && std::same_as<typename T::role, role::aggregator> &&
     requires(Value t, view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
@@ -221,9 +239,9 @@ concept aggregator = component<T> && std::same_as<typename T::role, role::aggreg
   { t.add(scores, tokens, head_dim, votes, order) } -> std::same_as<void>;
 };
 
-/// Takes segments, best first. `tokens` [segments] counts what of each can be attended; `room_used` is what
-/// is attended already, zones and summaries; `least` is the smallest number of votes that counts; `position` and
-/// `sequence` are the asking token's; `work` is the selector's own memory, or nullptr.
+/// What a selector knows beside the order, best first, of the segments. `tokens` [segments] counts what of each can be
+/// attended; `room_used` is what is attended already, zones and summaries; `least` is the smallest number of votes that
+/// counts; `position` and `sequence` are the asking token's; `work` is the selector's own memory, or nullptr.
 struct selection_input {
   view<const index_t> tokens;
   index_t room_used = 0;
@@ -233,6 +251,9 @@ struct selection_input {
   std::byte* work = nullptr;
 };
 
+/// Takes segments: raises them in `row`, where each is at its summary or dropped, to details. What the order does not
+/// offer is not eligible, and must not be taken.
+///
 /// Optional:
 ///   constexpr byte_count work_bytes(index_t segments) const   working memory for that many segments; without it, none.
 ///       It is allocated with the cache, aligned to 64 bytes, and counted in `kv_cache::bytes`; nothing of it is kept
@@ -253,7 +274,8 @@ constexpr byte_count work_bytes_of(const T& select, index_t segments) {
   return 0;
 }
 
-/// Decides from counts and classes alone when the selection is made again.
+/// Decides from counts and classes alone when the selection is made again. `due` is asked once for each token after the
+/// prompt, each time that it is planned, before any query is known.
 template <class T, class Value = const T>
 concept refresh_rule = component<T> && std::same_as<typename T::role, role::refresh> &&
     requires(Value t, token_event event) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. What an evictor is shown of one KV lane when tokens must be evicted, and of a query if it updates importance
 // itself.
+//
+// Everything is by slot, and of one KV lane of one sequence. Who fills it: cache/host/observation.hpp and, on the
+// device, cache/device/observation.cuh and eviction_kernels.cuh; views are valid for the one call.
 #pragma once
 
 #include <zoomr/core/view.hpp>
@@ -21,7 +24,12 @@ struct kv_lane_attention {
 
   /// What token `t` has received: for each query head the largest within `width` scored tokens around it, then over the
   /// group their sum (as good as the mean) or the largest.
+  /// @param t             slot of the token
+  /// @param width         odd; 1: the token alone. At either end of the scored tokens the window is shorter
+  /// @param sum_of_group  their sum, or else the largest
+  /// @return              in the unit of `received`
   /// @pre  t < scored
+  /// @cost  width * group reads
   ZOOMR_HD float pooled(index_t t, index_t width, bool sum_of_group) const {
     const index_t half = width / 2;
     const index_t first = t < half ? 0 : t - half;

@@ -35,14 +35,16 @@ struct closings {
   }
 };
 
-/// What is attended of a segment.
+/// What is attended of a segment: nothing; its summary tokens, if it has any; or its details, with the summary tokens
+/// beside them unless `zones::own_summary` is off.
 enum class level : std::uint8_t { dropped, summary, details };
 
-/// Who shares one selection: all layers, one layer, one KV head, or one query head.
+/// Who shares one selection: all layers, one layer, one KV head, or one query head. From the first to the last there
+/// are 1, layers, layers * kv_heads or layers * heads rows.
 enum class scope : std::uint8_t { sequence, layer, kv_head, head };
 
 /// One row of a selection: the level of each segment that existed when it was made, and one optional cut.
-/// Segments closed later have their summary attended.
+/// Segments closed later have their summary attended. It is a view: the levels belong to a selection of the cache.
 struct selection_row {
   view<level> levels;        // [segments at the time of choice]
   index_t cut_segment = -1;  // of this segment only the first `cut_tokens` of its details are attended
@@ -54,7 +56,8 @@ struct selection_row {
   /// A selector takes the whole segment.
   ZOOMR_HD constexpr void take(index_t id) { levels[id] = level::details; }
 
-  /// A selector takes the first `tokens` tokens of the segment's details.
+  /// A selector takes the first `tokens` tokens of the segment's details that lie between the zones: of one segment
+  /// only, since a row has one cut.
   ZOOMR_HD constexpr void take_part(index_t id, index_t tokens) {
     take(id);
     cut_segment = id;
@@ -70,7 +73,8 @@ struct token_event {
   index_t since_choice = 0;  // tokens since the last choice, this one included
 };
 
-/// What a refresh rule answers.
+/// What a refresh rule answers for one token: the active selection stays, or there is none and only zones and summaries
+/// are attended; a choice is made; one is made if the query has drifted; everything kept is attended, without a choice.
 enum class refresh_action : std::uint8_t { keep, choose, choose_if_drifted, everything };
 
 }  // namespace v0

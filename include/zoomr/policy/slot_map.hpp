@@ -28,13 +28,16 @@ struct slot_map {
     }
     return static_cast<index_t>(first - kept.data());
   }
+  /// The position of the token in a slot that is in use.
+  /// @cost  O(1)
   ZOOMR_HD constexpr index_t position_of(index_t slot) const {
     if (kept.size() == 0) return slot;
     return slot < kept.size() ? kept[slot] : slot - kept.size() + compacted_end;
   }
 };
 
-/// The zones of one query, in positions: it attends [0, front) and [back, end) in any case.
+/// The zones of one query, in positions: it attends [0, front) and [back, end) in any case. front <= back <= end, and
+/// end is the position behind the query's own token.
 struct zone_bounds {
   index_t front = 0;
   index_t back = 0;
@@ -46,7 +49,8 @@ struct zone_bounds {
   }
 };
 
-/// The slots of the part of [first, last) that lies between the zones.
+/// The slots of the part of [first, last) that lies between the zones: first and last are positions, the result slots.
+/// It may be empty, also since eviction has left nothing of it.
 ZOOMR_HD constexpr token_range between_zones(index_t first, index_t last, zone_bounds zone, const slot_map& slots) {
   if (first < zone.front) first = zone.front;
   if (last > zone.back) last = zone.back;

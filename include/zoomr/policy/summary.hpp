@@ -11,7 +11,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The numbers that stand for one dimension of one segment.
+/// The numbers that stand for one dimension of one segment, in float, whatever the index keeps.
 template <index_t Rows>
 struct cells {
   float row[std::size_t{Rows > 0 ? Rows : 1}] = {};
@@ -35,7 +35,8 @@ struct box {  ///< row[0] = lower, row[1] = upper side of a box around the cue's
 };
 }  // namespace summary
 
-/// One number of a summary as the index keeps it: as its tag says, or else the nearest.
+/// One number of a summary as the index keeps it: as its tag says, or else the nearest. Host and device write the index
+/// through this alone, so that its bits are the same.
 template <class Summary, class Number>
 ZOOMR_HD constexpr Number stored_number(index_t row, float value) {
   if constexpr (std::is_same_v<Number, float>) {

@@ -15,7 +15,8 @@ concept limited_selector = selector<T> && requires(const T t, index_t room_used)
   { t.limits(room_used) } -> std::same_as<take_limits>;
 };
 
-/// Takes segments, best first, until a limit is reached or one is below `input.least`.
+/// Takes segments, best first, until a limit is reached or one is below `input.least`. A segment that does not fit into
+/// the room ends the walk, even if a worse one would fit.
 /// @param limits  with a `share`, votes must add up without overflow
 /// @cost          O(log segments) for each that is taken; with a `share`, O(segments) to begin
 inline void take_best(best_first& order, const take_limits& limits, const selection_input& input, selection_row& row) {

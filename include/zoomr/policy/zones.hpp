@@ -11,7 +11,8 @@ inline namespace v0 {
 /// Which summaries are attended beside the chosen segments.
 enum class summaries_attended : std::uint8_t { all, candidates };
 
-/// Sinks, prompt, open segment, window, and how summaries and first layers are treated.
+/// Sinks, prompt, open segment, window, and how summaries and first layers are treated. All counts are tokens; what
+/// eviction has taken out of a zone is not attended.
 struct zones {
   using role = zoomr::role::zones;
   static constexpr const char* name = "zones";
@@ -25,14 +26,18 @@ struct zones {
   bool own_summary = true;                                 // the summary of a chosen segment is attended too
   index_t dense_layers = 0;                                // first layers that attend everything
 
-  /// End of the front zone for a query at `position`.
+  /// End of the front zone, exclusive, for a query at `position`: never behind its own token. `prompt_end` is the first
+  /// position after the prompt.
   ZOOMR_HD constexpr index_t front(index_t position, index_t prompt_end) const {
     const index_t pinned = prompt && prompt_end > sinks ? prompt_end : sinks;
     return pinned < position + 1 ? pinned : position + 1;
   }
 
   /// Begin of the back zone for a query at `position` whose open segment begins at `open_begin`; never before
-  /// the end of the front zone.
+  /// the end of the front zone. It is the position of the zone's first token.
+  ///
+  /// With `align` the window begins at the next multiple, so that it is shorter rather than longer; the open segment is
+  /// not aligned.
   ZOOMR_HD constexpr index_t back(index_t position, index_t prompt_end, index_t open_begin) const {
     const index_t end = position + 1;
     index_t begin = end - (recent < end ? recent : end);

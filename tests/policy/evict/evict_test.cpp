@@ -146,7 +146,7 @@ TEST_CASE("redundancy_aware weighs attention against redundancy, as in double") 
     const redundancy_aware evict{.pooling = 3, .mean_of_group = random.chance(0.5), .attention = 0.3f};
     const std::vector<double> redundancy = redundancy_of(kv_lane, 0.5);
     const std::vector<float> importance = kv_lane.rated(evict);
-    shown first_head = kv_lane;  // the group is heard as one
+    shown first_head = kv_lane;  // the group is observed as one
     first_head.group = 1;
     first_head.received.resize(unit::size(tokens));
     const std::vector<float> received = first_head.rated(observation_window{.pooling = 3});
@@ -174,7 +174,7 @@ TEST_CASE("of keys that repeat each other the latest is the least redundant, and
   for (const float importance : only_attention) CHECK(importance == 0.25f / 4);
 }
 
-TEST_CASE("redundancy_aware hears a group as one: its largest logits, or their means, among the tokens before") {
+TEST_CASE("redundancy_aware observes a group as one: its largest logits, or their means, among the tokens before") {
   // one dimension of 4 counts, so that a logit is half of a product; two heads, and the second observed query of two
   const std::vector<float> along{2, 0, -4, 6, 9, 9};
   std::vector<float> keys, work(6);

@@ -141,7 +141,7 @@ TEST_CASE("ratings have the bits of the host's") {
   });
 }
 
-TEST_CASE("queries are heard as the host hears them") {
+TEST_CASE("queries are observed as on the host") {
   std::uint64_t seed = 60;
   for (const index_t tokens : {3, 10, 33, 100, 260}) {
     for (const index_t pinned : {0, 2}) {
@@ -161,7 +161,7 @@ TEST_CASE("queries are heard as the host hears them") {
   });
 }
 
-TEST_CASE("groups of queries are heard as the host hears them") {
+TEST_CASE("groups of queries are observed as on the host") {
   std::uint64_t seed = 120;
   for (const index_t tokens : {4, 33, 64, 100, 260}) {
     for (const index_t group : {1, 3}) {

@@ -4,6 +4,10 @@
 //
 // Known are prompts, tokens that attend to everything, and rows under an active choice, be it their layer's or one for
 // all. A row that chooses in the next layer itself is not guessed.
+//
+// It runs beside attention and the caller's own work. The step's table, pages, segments and choices, which it reads,
+// stay as they are until `append` of the next layer joins it. It writes the arena alone, but neither `places` nor a
+// slot that the layer in progress reads: these attention is reading.
 #pragma once
 
 #include <zoomr/cache/device/choices.cuh>
@@ -14,7 +18,8 @@ inline namespace v0 {
 namespace detail {
 
 /// Asks for the pages that the next pass will read in its layer, before the layer's own kernel does. A block for each
-/// token and row.
+/// token and row; a thread for each segment of a choice, or for each page of what is attended whole.
+/// @cost  the levels of all segments are read once; an atomic for each page that a part touches
 template <class Policy, class T>
 __global__ void expect_pages_kernel(Policy policy, device_arrays<Policy, T> a, index_t layer) {
   const auto t = static_cast<index_t>(blockIdx.x);
@@ -23,24 +28,24 @@ __global__ void expect_pages_kernel(Policy policy, device_arrays<Policy, T> a, i
   const auto thread = static_cast<index_t>(threadIdx.x);
   const auto threads = static_cast<index_t>(blockDim.x);
   const index_t first = row.token.sequence * a.sizes.sequence_pages;
-  const auto query = [&](token_range slots, index_t begin, index_t step) {
+  const auto ask = [&](token_range slots, index_t begin, index_t step) {
     if (slots.size() <= 0) return;
     for (index_t at = slots.first / page_tokens + begin; at * page_tokens < slots.last; at += step) {
       ask_for_page(a, layer, first + at, true);
     }
   };
   if (row.token.prompt || row.dense()) {
-    if (row.row == 0 && (!row.token.prompt || ends_chunk(a, t))) query({0, row.token.slot + 1}, thread, threads);
+    if (row.row == 0 && (!row.token.prompt || ends_chunk(a, t))) ask({0, row.token.slot + 1}, thread, threads);
     return;
   }
   const row_to_resolve to = row.to_resolve(row.token.reads);
-  query({0, to.zone.front}, thread, threads);
+  ask({0, to.slots.slot_of(to.zone.front)}, thread, threads);
   for (index_t id = thread; id < to.segments.size(); id += threads) {
     const attended_parts parts = parts_attended(to.segments[id], id, to.row, to.zone, to.own_summary, to.slots);
-    query(parts.details, 0, 1);
-    query(parts.summary, 0, 1);
+    ask(parts.details, 0, 1);
+    ask(parts.summary, 0, 1);
   }
-  query({to.zone.back, to.zone.end}, thread, threads);
+  ask({to.slots.slot_of(to.zone.back), to.slots.slot_of(to.zone.end)}, thread, threads);
 }
 
 }  // namespace detail

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a step enqueues for choices: summaries, scores, votes, selections. Nothing, for a policy that never chooses.
+// L6. What a step enqueues for choices: summaries, scores, votes, selections. For a policy that never chooses, only
+// select_kernel, which finds the ranges of its zones.
+//
+// On the caller's stream, in this order: when a step starts `summarize`, `begin`; in each layer `see_queries`,
+// `select`; behind the last layer `end`. In `commit`, where something was evicted or a prompt has closed segments or
+// ended, `summarize`, `summarize_again`, `choose_first`. Grids cover the tokens after the prompts.
 #pragma once
 
 #include <zoomr/cache/device/choices.cuh>
@@ -13,6 +18,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// The launches of one pass that are about choices. With `fixed` none of their arguments or grids depends on the step.
 template <class Policy, class T, index_t HeadDim, index_t Group>
 struct choice_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
@@ -20,9 +26,11 @@ struct choice_launches : device_pass<Policy, T> {
 
   using pass::pass;
 
+  /// One choice serves all layers.
   static constexpr bool for_all(const Policy& policy) { return policy.aggregate.per == scope::sequence; }
 
-  /// Summarises the segments that the step has closed, as its table lists them.
+  /// Summarises the segments that the table lists. A graph covers three for each token.
+  /// @cost  1 launch, or none
   void summarize(stream on) const {
     if constexpr (Policy::selects) {
       const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts->closings;
@@ -32,7 +40,9 @@ struct choice_launches : device_pass<Policy, T> {
     }
   }
 
-  /// Makes the summaries of those sequences from the keys that are left.
+  /// Makes the summaries of those sequences that have lost tokens in this commit anew, from the keys that are left: of
+  /// all their segments, since a segment's keys are in other slots now, and may be fewer.
+  /// @cost  1 launch for each such sequence
   void summarize_again(stream on) const {
     if constexpr (Policy::selects && decltype(Policy::evict)::observes) {
       for (const device_item& item : core.step.items) {
@@ -47,12 +57,16 @@ struct choice_launches : device_pass<Policy, T> {
     }
   }
 
+  /// Before layer 0, where one choice serves all layers and votes add up.
+  /// @cost  1 launch, or none
   void begin(stream on) const {
     if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) {
       if (deciding == 0 || !for_all(core.policy)) return;
       launch({grid(deciding), dim3(choose_threads)}, on, begin_kernel<Policy, T>, core.policy, arrays());
     }
   }
+  /// Behind the last layer, where one choice serves all layers.
+  /// @cost  1 launch, or none
   void end(stream on) const {
     if constexpr (Policy::selects) {
       if (deciding == 0 || !for_all(core.policy)) return;
@@ -60,7 +74,9 @@ struct choice_launches : device_pass<Policy, T> {
     }
   }
 
-  /// Remembers a layer's queries, and scores for the tokens that choose.
+  /// Remembers a layer's queries [tokens, heads, head_dim], and scores for the tokens that choose. A second pass scores
+  /// nothing: it reads what the first has chosen.
+  /// @cost  up to 4 launches: remember, drift, scores, votes
   template <class Number>
   void see_queries(index_t layer, view<const Number, 3> queries, stream on) const {
     if constexpr (Policy::selects) {
@@ -73,12 +89,16 @@ struct choice_launches : device_pass<Policy, T> {
   }
 
   /// Makes a layer's choices that are due, and finds the ranges of its tokens.
+  /// @pre   deciding > 0
+  /// @cost  1 launch
   void select(index_t layer, bool attends, stream on) const {
     launch({grid(deciding, core.sizes.layer_rows), dim3(choose_threads)}, on, select_kernel<Policy, T>, core.policy,
            arrays(), layer, attends);
   }
 
-  /// Where a prompt has ended, makes the first choice, from the queries of its last token.
+  /// Where a prompt has ended, makes the first choice, from the queries of its last token, which `asking` has of all
+  /// layers. A token of table 2 has its sequence for a row, so that the array is seen as [sequences, heads, head_dim].
+  /// @cost  for each layer up to 3 launches, and up to 2 more; none if no prompt has ended
   void choose_first(stream on) const {
     if constexpr (Policy::selects) {
       if (deciding == 0) return;

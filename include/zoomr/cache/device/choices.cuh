@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Choices on the device: what scores, aggregates and selects, and finds the ranges that are attended.
+//
+// A choice goes through twins of the host's functions, a block for each of its rows: votes of scores (`aggregate`), the
+// best of them under limits (`choose_row`), levels to ranges (`resolve`). Where a row is one layer's or less,
+// select_kernel does all of it in that layer. Where it serves all layers, begin_kernel begins its votes, votes_kernel
+// adds those of each layer, and choose_for_all_kernel takes the best behind the last one (choice_launches.cuh). The
+// stream alone orders these kernels and the scoring between them.
 #pragma once
 
 #include <zoomr/cache/device/drift.cuh>
@@ -37,7 +43,7 @@ const char* choices_problem(const Policy& policy, index_t head_dim) {
   return nullptr;
 }
 
-/// True if what tokens of some pass read in a layer may be known before it.
+/// True if what tokens of some pass read in a layer may be known before it: for a graph, whose passes are not known.
 template <class Policy>
 bool may_be_known_before(const Policy& policy, const device_sizes& sizes, index_t layer) {
   return !Policy::selects || sizes.persists || layer < policy.zone.dense_layers;
@@ -50,14 +56,15 @@ ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, inde
          layer < policy.zone.dense_layers;
 }
 
-/// The rows of a layer's scoring: each KV head of each token that chooses.
+/// The rows of a layer's scoring: row i is KV head i % kv_heads of token i / kv_heads of the table. A row that does not
+/// choose anew has no segments, so that its blocks of score_kernel end at once.
 template <class T, class Number, class Summary>
 struct rows_to_score {
   common_arrays<T> a;
   const Summary* summaries = nullptr;  // device_arrays::summaries
   index_t layer = 0;
   view<const Number, 3> queries;
-  index_t count = 0;
+  index_t count = 0;  // that the grid covers, present or not
 
   using row_type = asking_row<Number, Summary>;
 
@@ -97,17 +104,19 @@ struct rows_to_score {
   }
 };
 
-/// One row of a layer: a token, and those of its heads that share a selection.
+/// One row of a layer: a token, and those of its heads that share a selection. Each thread makes its own; what it
+/// refers to lies in global memory.
 template <class Policy, class T>
 struct layer_row {
   const device_arrays<Policy, T>& a;
   const Policy& policy;
   const device_token& token;
-  index_t t;
-  index_t row;
+  index_t t;    // of the table's tokens
+  index_t row;  // of the layer's rows
   index_t layer;
 
   __device__ bool dense() const { return token.dense || layer < policy.zone.dense_layers; }
+  /// True if the token's place gets a choice in this layer, made anew or kept.
   __device__ bool chooses() const { return token.chooses >= 0 && layer >= policy.zone.dense_layers; }
   __device__ view<votes_t> votes() const {
     return {a.votes + a.token_row(t, row) * a.sizes.segments, {token.segments}};
@@ -115,12 +124,14 @@ struct layer_row {
   __device__ view<index_t> left() const { return {a.left + a.token_row(t, row) * a.sizes.segments, {token.segments}}; }
   __device__ view<const segment> segments() const { return a.segments_of(token.sequence, token.segments); }
 
-  /// Of the KV head whose tokens the row reads.
+  /// Of the KV head whose tokens the row reads. A row of several KV heads takes the first, since all of them hold the
+  /// same tokens then (policy::problem).
   __device__ slot_map slots() const {
     const index_t kv_heads = a.sizes.model.kv_heads;
     return a.slots_of(token.sequence, layer * kv_heads + row * kv_heads / a.sizes.layer_rows, token.held);
   }
 
+  /// Scores [heads of the row, segments], and the votes that they add to.
   __device__ aggregation to_aggregate() const {
     const index_t heads = a.sizes.model.heads / a.sizes.layer_rows;
     const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
@@ -144,7 +155,8 @@ struct layer_row {
     return made;
   }
 
-  /// Copies what is active to where the token's choice goes.
+  /// Copies what is active to where the token's choice goes: another place, since the one that is written next is never
+  /// one that a token may read. All threads of the block call it; a barrier must follow before the copy is read.
   __device__ void keep_choice(block_threads& block) const {
     const selection_row& active = a.rows[a.place_row(token.reads, layer, row)];
     const std::int64_t at = a.place_row(token.chooses, layer, row);
@@ -176,7 +188,8 @@ struct layer_row {
   }
 };
 
-/// Begins, for tokens that choose for all layers, the votes that each layer adds to; a block for each token.
+/// Begins, for tokens that choose for all layers, the votes that each layer adds to; a block for each token. It comes
+/// before the scoring of layer 0.
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads) begin_kernel(Policy policy, device_arrays<Policy, T> a) {
   __shared__ block_scratch scratch;
@@ -187,7 +200,8 @@ __global__ void __launch_bounds__(choose_threads) begin_kernel(Policy policy, de
   begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.votes());
 }
 
-/// Adds what the heads of one layer agree on to the votes of the tokens that choose; a block for each token.
+/// Adds what the heads of one layer agree on to the votes of the tokens that choose; a block for each token. It comes
+/// behind the layer's score_kernel, and before that of the next layer, which writes the same scores.
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads)
     votes_kernel(Policy policy, device_arrays<Policy, T> a, index_t layer) {
@@ -199,7 +213,8 @@ __global__ void __launch_bounds__(choose_threads)
   aggregate(policy.aggregate, row.to_aggregate(), block);
 }
 
-/// Makes the choices for all layers, from their votes; a block for each token.
+/// Makes the choices for all layers, from their votes, or keeps what is active; a block for each token. It comes behind
+/// the votes of the last layer; what it makes is read from the second pass, or the next token, on.
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy policy, device_arrays<Policy, T> a) {
   __shared__ block_scratch scratch;
@@ -217,6 +232,10 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
 }
 
 /// Makes the choices of one layer, if they are due, and finds the ranges of its tokens; a block for each row.
+///
+/// Grid: tokens of the table, rows of the layer. Shared memory: that of collectives and of the walk. It comes behind
+/// the layer's score_kernel; query_tile_kernel, fetching and gather_attend read the ranges. A token under a choice for
+/// all layers, or one that makes none, only resolves what it reads.
 /// @param attends  false: only the choices, for the token that has ended a prompt
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads)
@@ -237,7 +256,7 @@ __global__ void __launch_bounds__(choose_threads)
       } else {
         row.keep_choice(block);
       }
-      __syncthreads();
+      __syncthreads();  // all threads resolve the levels and the cut that some have written
       reads = row.token.chooses;
     }
   }

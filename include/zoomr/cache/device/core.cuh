@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The host's half of a device cache: sequences, pages, where choices lie, and the tables that steps upload. Nothing
 // here waits for the device.
+//
+// `begin` lists the first pass in table 0, `needs_second_pass` the second in table 1, `commit` moves sequences on and
+// lists in table 2 what the device must know before the next step. What is enqueued (launches.cuh) reads the arrays and
+// the tables on the device. A page that is given back here is written only by what is enqueued later.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -17,11 +21,12 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Everything but the public calls.
+/// Everything but the public calls. After construction nothing is allocated, and `arrays` and `on_device` stay as they
+/// are: graphs hold copies of their addresses.
 template <class Policy, class T>
 struct device_core {
-  Policy policy;                      // of kernels
-  any_policy_of<Policy> host_policy;  // the same
+  any_policy_of<Policy> host_policy;
+  const Policy& policy = host_policy.of;  // the same, for kernels
   config limits;
   device_sizes sizes;
   device_arrays<Policy, T> arrays;
@@ -32,14 +37,16 @@ struct device_core {
   index_t decoding_tiles = 0;           // of its first pass: those before the prompts'
 
   static constexpr index_t tables = table_ring::of_step;  // first pass, second pass, choices after a prompt
+  // Lists on the device of table t, whose pinned twin is on_host(t).
   device_table on_device[std::size_t{tables}];
   table_ring uploads;
   std::optional<side_stream> beside;  // for what the next layer will read
 
+  /// Carves `memory`, and enqueues on `on` the clearing of what must be zero before the first step: `arrived`, and the
+  /// tables of an arena. Nothing else on the device is cleared.
   device_core(const shape& model, const Policy& with, const config& given, index_t splits, void* memory, stream on,
               void* details)
-      : policy(with),
-        host_policy(with),
+      : host_policy(with),
         limits(given),
         sizes(sized(model, host_policy, given, splits)),
         stock(sizes.pages),
@@ -68,7 +75,9 @@ struct device_core {
     return count.used();
   }
 
-  /// The arena of a tiered placement has what is left of `config.tiers.device`.
+  /// The arena of a tiered placement has what is left of `config.tiers.device`, but no more slots than there are
+  /// blocks.
+  /// @throws precondition_error if no slot is left
   static device_sizes sized(const shape& model, const any_policy& with, const config& given, index_t splits) {
     device_sizes made(model, with, given, splits, tiered_placement<decltype(Policy::placement)>);
     if (made.tiered) {
@@ -91,7 +100,8 @@ struct device_core {
   /// Gives back the pages behind the committed tokens.
   void trim(device_sequence& trimmed) { trim_pages(trimmed.pages, trimmed.slots(), stock); }
 
-  /// The place where the next choice of a sequence that stays active goes.
+  /// The place where the next choice of a sequence that stays active goes, -1 where none does: the one behind the last
+  /// in the sequence's ring. `choices` holds fewer than the ring has, so that none that can be gone back to is lost.
   index_t next_place(index_t id) {
     if (!sizes.persists) return -1;
     const device_sequence& of = state(id);
@@ -99,6 +109,7 @@ struct device_core {
     return id * sizes.ring + (last + 1) % sizes.ring;
   }
 
+  /// The choice of the item's last token is active from now on. The oldest is forgotten where the ring is full.
   void activate(const device_item& item) {
     device_sequence& of = state(item.seq);
     of.choices.push_back({item.last(), item.place});
@@ -107,7 +118,17 @@ struct device_core {
     of.dropped = true;
   }
 
+  /// Forgets a sequence that is closed.
+  void clear(device_sequence& closing) {
+    closing.forget_everything(host_policy.segment);
+    trim(closing);
+  }
+
+  /// Forgets the tokens from position `to` on. Nothing is enqueued: what the device has of them is not read any more,
+  /// and is overwritten when others take their places.
+  /// @throws error(rollback_depth) if it is not known any more; nothing has changed
   void roll_back(device_sequence& going_back, index_t to) {
+    expect_rollback(host_policy, going_back, to, limits, sizes.records > 0, !sizes.persists || going_back.reaches(to));
     if (to < going_back.prompt_end) {
       going_back.choices.clear();
       going_back.dropped = false;
@@ -131,7 +152,7 @@ struct device_core {
 
   static held_slots held(const device_sequence& of) { return {of.kept_each.committed, of.compacted_end}; }
 
-  /// Tokens that each lane will keep of the prompt that an item ends; 0: all of it.
+  /// Tokens that each KV lane will keep of the prompt that an item ends; 0: all of it.
   index_t kept_of_prompt(const planned_item& item) const {
     if (sizes.kept == 0 || !item.prompt_ends || policy.zone.prompt) return 0;
     const index_t kept = policy.evict.kept(item.first + item.tokens);
@@ -143,7 +164,7 @@ struct device_core {
     return kept_of_prompt(item) > 0 || (item.prompt && sizes.carried > 0 && !policy.zone.prompt);
   }
 
-  /// Lists for table `t` the pages of slots [first, last).
+  /// Lists for table `t` the pages of slots [first, last), which `take_pages` has taken.
   void list_pages(index_t t, index_t id, index_t first, index_t last) {
     const device_table& table = on_host(t);
     for (index_t at = first / page_tokens; at < pages_for(last); ++at) {
@@ -152,7 +173,7 @@ struct device_core {
     }
   }
 
-  /// One token of an item.
+  /// One token of an item. The first pass says where a choice goes that stays active; the second reads it there.
   device_token token_of(const device_item& item, const planned_token& known, index_t position, bool second_pass) {
     const device_sequence& of = state(item.seq);
     const index_t prompt_end = of.in_prompt() ? position + 1 : of.prompt_end;
@@ -199,7 +220,9 @@ struct device_core {
     }
   }
 
-  /// Fills the first pass's table: tokens after the prompt come first.
+  /// Fills the first pass's table: tokens after the prompt come first, so that grids may cover them alone; `row` says
+  /// where each lies among the queries. Listed too are the segments that the sequences' last steps have closed, and the
+  /// pages of all these tokens.
   void list_step() {
     clear_table(0);
     prompt_tokens = 0;
@@ -243,6 +266,8 @@ struct device_core {
   }
 
  private:
+  // The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries lie by
+  // sequence (common_arrays::asking), so that this is its row.
   void list_first_choice(const device_item& item) {
     device_sequence& of = state(item.seq);
     const index_t position = of.tokens() - 1;
@@ -261,7 +286,7 @@ struct device_core {
     table.tokens[table.counts->tokens++] = asks;
   }
 
-  // The first table is that of the arrays; all lie one after the other.
+  // The tables come first in memory; the arrays name that of the first pass until a pass names its own.
   static void carve(device_arrays<Policy, T>& made, carver& from, const device_sizes& of,
                     device_table (&each)[std::size_t{tables}]) {
     for (device_table& table : each) table = carve_table(from, of);

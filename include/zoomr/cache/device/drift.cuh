@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Has the asking query turned away since the last choice? The query of each choice that stays active lies beside
 // its levels, so that a rollback finds both.
+//
+// A row chooses anew if the cosine of both falls below the policy's, over all heads and dimensions of the row:
+//   sum q r < cosine * sqrt(sum q q) * sqrt(sum r r)
+// Sums are made in the contract's order (math/dot.cuh), head by head, as on the host. A NaN chooses anew.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -14,6 +18,10 @@ namespace detail {
 /// For each row of the tokens that choose: does it choose anew, or keep what is active? And the query that the choice
 /// is remembered by. A warp for each row: a block is one. Where one choice serves all layers, the products of the
 /// layers before are added to: what the last layer finds counts, and `keep_references` follows.
+///
+/// Grid: tokens of the table, rows of the layer; blocks of 32 threads, no shared memory. It comes behind
+/// remember_kernel, whose sums it reads, and before score_kernel, which scores only for those that choose anew,
+/// unless one choice serves all layers.
 /// @cost  reads the row's queries, and those of the last choice, once or twice
 template <class Policy, class T, class Number>
 __global__ void drift_kernel(Policy policy, common_arrays<T> a, index_t layer, view<const Number, 3> queries) {
@@ -62,7 +70,9 @@ __global__ void drift_kernel(Policy policy, common_arrays<T> a, index_t layer, v
   }
 }
 
-/// The choice that a token keeps is remembered by the queries that have made it, in all layers.
+/// The choice that a token keeps is remembered by the queries that have made it, in all layers: instead of the token's
+/// own, which drift_kernel has left there. All threads of a block call it, for the last layer.
+/// @cost  copies layers * heads * head_dim floats
 template <class T>
 __device__ void keep_references(block_threads& block, const common_arrays<T>& a, const device_token& token) {
   const std::int64_t numbers = a.sizes.model.layers * a.sizes.query_numbers();

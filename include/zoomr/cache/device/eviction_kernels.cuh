@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The kernels of eviction beside those of observation.cuh: queries are remembered, keys copied for evictors that
 // read them, importance updated by evictors that do so themselves, and what is kept moves together.
+//
+// But for `note` they read no table of a step: what to do is in their arguments, which the host knows while a prompt
+// comes and in `commit`. So `note` alone can be part of a graph. Their order is that of the caller's stream
+// (token_eviction.cuh).
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -10,7 +14,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Remembers the queries of the tokens after the prompt in one layer, a token in each block.
+/// Remembers the queries [tokens, heads, head_dim] of the tokens after the prompt in one layer, a token in each block.
+/// @cost  heads * head_dim floats written for each token
 template <class T, class Number>
 __global__ void note_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> queries) {
   const auto t = static_cast<index_t>(blockIdx.x);
@@ -25,9 +30,9 @@ __global__ void note_kernel(common_arrays<T> a, index_t layer, view<const Number
   }
 }
 
-/// Remembers until commit the last queries of a chunk of a prompt in one layer, a query in each block.
-/// @param first_row  of `queries`
-/// @param first      of the queries that are remembered of this step
+/// Remembers until commit the last queries of a chunk of a prompt in one layer, a query in each block: query i of the
+/// grid goes from row first_row + i of `queries` [tokens, heads, head_dim] to entry first + i of `chunk`.
+/// @cost  heads * head_dim floats written for each query
 template <class T, class Number>
 __global__ void remember_chunk_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> queries,
                                       index_t first_row, index_t first) {
@@ -40,7 +45,9 @@ __global__ void remember_chunk_kernel(common_arrays<T> a, index_t layer, view<co
   }
 }
 
-/// Makes them part of a sequence, by position: a query in each block.
+/// Makes them part of a sequence: a query in each block, that of the token at position + i from entry first + i of
+/// `chunk`, where all layers are by then, to its place in the ring `prompted`.
+/// @cost  layers * heads * head_dim floats moved for each query
 template <class T>
 __global__ void commit_chunk_kernel(common_arrays<T> a, index_t sequence, index_t first, index_t position) {
   const auto query = static_cast<index_t>(blockIdx.x);
@@ -50,7 +57,11 @@ __global__ void commit_chunk_kernel(common_arrays<T> a, index_t sequence, index_
   for (std::int64_t i = threadIdx.x; i < numbers; i += blockDim.x) to[i] = from[i];
 }
 
-/// Copies the keys of the first `slots` slots of the KV lanes of a layer; blockIdx.y is the KV head.
+/// Copies the keys of the first `slots` slots of the KV lanes of a layer, times their scale, to where an evictor may
+/// work in them; what it left there of the layer before is lost.
+///
+/// Grid: slots, which blocks take in turn if there are more; blockIdx.y is the KV head. A thread for each dimension.
+/// @cost  slots * kv_heads * head_dim numbers read, as many floats written
 template <index_t HeadDim, class T>
 __global__ void copy_keys_kernel(common_arrays<T> a, index_t sequence, index_t layer, index_t slots, float key_scale) {
   const auto kv_head = static_cast<index_t>(blockIdx.y);
@@ -64,7 +75,7 @@ __global__ void copy_keys_kernel(common_arrays<T> a, index_t sequence, index_t l
   }
 }
 
-/// What the queries of a layer are observed with, beside their own.
+/// What the queries of a layer are observed with, beside their own: a copy of the arrays, for update_importance_kernel.
 template <class T>
 struct lanes_to_update {
   common_arrays<T> a;
@@ -72,13 +83,21 @@ struct lanes_to_update {
   index_t pinned = 0;    // tokens at the front that are never evicted
   index_t earlier = 0;   // slots before the first of the queries that are observed together
 
+  /// The copied keys.  [count, head_dim]
   __device__ view<const float, 2> keys_of(index_t kv_head, index_t count) const {
     return a.eviction.keys_of(kv_head, count);
   }
+  /// Working memory of the evictor.  [count]
   __device__ view<float> work_of(index_t head, index_t count) const { return a.eviction.work_of(head, count); }
 };
 
-/// Observes queries one after the other, a block for each query head.
+/// Observes queries one after the other, a block of `keep_threads` for each query head: received[head] becomes what it
+/// was before, or 0 where nothing was, and what the evictor makes of it at each query.
+///
+/// A block writes only what belongs to its own head, so that blocks need not wait for each other. The barriers are for
+/// the queries of the group, which the whole block copies and then reads. It comes behind copy_keys_kernel.
+/// @pre   the evictor reads keys
+/// @cost  as the evictor's update_importance, for each query; count * group * head_dim floats copied
 template <class Evictor, class T, class Number, class Lanes>
 __global__ void __launch_bounds__(keep_threads)
     update_importance_kernel(Evictor evict, observing_queries<T, Number> of, Lanes kv_lanes) {
@@ -111,7 +130,8 @@ __global__ void __launch_bounds__(keep_threads)
   }
 }
 
-/// The KV lanes of one layer when tokens must be evicted.
+/// The KV lanes of one layer when tokens must be evicted: what choose_kept_kernel is given, by KV head. Importance and
+/// copied keys are working memory of the block that rates.
 template <class T>
 struct kv_lanes_to_choose {
   common_arrays<T> a;
@@ -119,9 +139,9 @@ struct kv_lanes_to_choose {
   index_t scored = 0;             // the first so many slots compete
   index_t queries = 0;            // that were observed
   index_t first = 0;              // slots at the front that are kept in any case
-  index_t* kept = nullptr;        // [kv_heads][stride]
+  index_t* kept = nullptr;        // [kv_heads][stride]  out: ascending slots
   std::int64_t stride = 0;
-  index_t kept_each = 0;
+  index_t kept_each = 0;  // so many are written for each KV lane
 
   __device__ kv_lane_to_choose at(index_t kv_head) const {
     const shape& model = a.sizes.model;
@@ -152,7 +172,11 @@ struct compacting {
 inline constexpr index_t compact_threads = 256;
 
 /// Moves numbers to the front of an array, tile by tile: what a tile of threads reads no earlier one has written, since
-/// nothing moves to the back: read(i) is what moves to place i, write(i, value) puts it there.
+/// nothing moves to the back: read(i) is what moves to place i, write(i, value) puts it there. All `compact_threads`
+/// threads of a block call it.
+///
+/// The one barrier of a tile stands between reading and writing. The next tile needs none before it reads, since all of
+/// that lies behind what this one writes.
 template <class Read, class Write>
 __device__ void move_forward(std::int64_t count, Read read, Write write) {
   for (std::int64_t first = 0; first < count; first += compact_threads) {
@@ -166,6 +190,12 @@ __device__ void move_forward(std::int64_t count, Read read, Write write) {
 
 /// Moves keys, values and carried sums of the slots that are kept to the front of each KV lane, a block for each, and
 /// makes positions of their slots.
+///
+/// Grid: KV lanes from `first_kv_lane` on; no shared memory. Threads move 16 bytes of a key, and of its value, at a
+/// time. Over tiers pages are the host's, and copies in the arena are written as well. Positions come last: their table
+/// may be `slots` itself, by which keys, values and sums are found.
+/// @cost  2 * head_dim numbers read and written for each slot that is kept, and a float of each query head that carries
+///        sums; one barrier for each 256 pieces that move
 template <index_t HeadDim, class T>
 __global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<T> a, compacting of) {
   constexpr index_t pieces = HeadDim * static_cast<index_t>(sizeof(T)) / 16;  // of a key

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a device cache keeps for eviction: which positions each KV lane holds, queries and sums that are needed when
 // tokens are evicted again, and working memory for one layer; and what the host knows of it.
+//
+// Host and device divide the work by what it depends on. How many tokens a KV lane keeps follows from counts:
+// `due_eviction` decides it in `commit`, without asking the device. Which ones they are only the device knows, in
+// `kept`; a position finds its slot by both together (`slots_of`).
 #pragma once
 
 #include <zoomr/cache/device/observation.cuh>
@@ -18,24 +22,32 @@ struct held_slots {
   index_t compacted_end = 0;  // first position after what has been compacted
 };
 
-/// What a commit has made due of one sequence.
+/// What a commit has made due of one sequence, in slots of each KV lane: all of them hold, and keep, as many.
 struct eviction_due {
   bool updates_importance = false;  // while decoding: the queries since the last time are observed
   index_t kept = 0;                 // so many slots of each KV lane are kept; 0: all
   held_slots before;                // what the KV lanes held
-  index_t slots = 0;                // how much
+  index_t slots = 0;                // as many as are held before the eviction
   index_t summed = 0;               // slots that have carried sums
 };
 
 /// Sums that an evictor which accumulates carries over: how many slots of each KV lane have some, and where they are.
+/// A chunk of the prompt writes the half that is not current, and its commit exchanges them; so a chunk that is dropped
+/// leaves nothing. While decoding the sums are changed in place, by the commit itself.
 struct carried_sums {
   index_t slots = 0;
   index_t half = 0;  // of the two; the other is written before a chunk of the prompt is committed
 };
 
-/// What the tokens just committed make due; the state is that after it.
+/// What the tokens just committed make due. Nothing is enqueued here; but `state` and `sums` become what they are once
+/// that is done, so that the caller must enqueue it in the same commit.
+///
+/// With p pinned tokens, p + kept(slots - p) slots of each KV lane stay: where a prompt has ended, and while decoding
+/// after every `evict.every` tokens from there.
 /// @param most     layout::kept
+/// @param state    with the tokens that have just been committed
 /// @param carries  sums are carried over
+/// @param prompt   these were tokens of the prompt
 inline eviction_due due_eviction(const any_policy& policy, const config& limits, index_t most, bool carries,
                                  token_state& state, carried_sums& sums, bool prompt) {
   eviction_due due;
@@ -60,7 +72,15 @@ inline eviction_due due_eviction(const any_policy& policy, const config& limits,
   return due;
 }
 
-/// Empty unless the policy evicts tokens.
+/// Empty unless the policy evicts tokens. Kernels of the caller's stream alone touch it, in its order:
+/// - kept: at the end of a prompt choose_kept_kernel writes it, layer by layer, and nobody reads it until the commit,
+///   after which `held_slots::kept` is not 0 any more; while decoding compact_kernel does.
+/// - noted: note_kernel writes the queries of each pass, the eviction reads the last `noted_tokens` of them. A draft
+///   ends where tokens are evicted, so that what a rejected token has written is not read before it is overwritten.
+/// - chunk, prompted: remember_chunk_kernel writes a step's queries to the first, commit_chunk_kernel copies them to
+///   the second; there they are observed when a later chunk ends the prompt.
+/// - carried: the kernels that observe add to it, choose_kept_kernel reads it, compact_kernel moves it.
+/// - sums, received, importance, keys, asked, work, slots: working memory, which the next layer or item overwrites.
 struct eviction_arrays {
   shape model;
   index_t most_kept = 0;       // of each KV lane
@@ -108,6 +128,7 @@ struct eviction_arrays {
   ZOOMR_HD view<index_t> kept_of(index_t sequence, index_t kv_lane, index_t count) const {
     return {kept + (std::int64_t{sequence} * model.kv_lanes() + kv_lane) * most_kept, {count}};
   }
+  /// Where the tokens of a KV lane lie that holds as much as the host says.
   ZOOMR_HD slot_map slots_of(index_t sequence, index_t kv_lane, held_slots held) const {
     if (held.kept == 0) return {};
     return {kept_of(sequence, kv_lane, held.kept), held.compacted_end};
@@ -128,6 +149,7 @@ struct eviction_arrays {
     const std::int64_t place = (std::int64_t{half} * sequences + sequence) * model.layers + layer;
     return {carried + place * model.heads * carried_tokens, {model.heads, count}, {carried_tokens, 1}};
   }
+  /// The queries of the group of `head`, a copy for the block of this head alone.  [group, head_dim]
   ZOOMR_HD view<float, 2> asked_of(index_t head) const {
     return {asked + std::int64_t{head} * model.group() * model.head_dim, {model.group(), model.head_dim}};
   }

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a step enqueues so that the pages of a tiered placement come. Nothing, where all lie on the device.
+//
+// On the caller's stream: `append` joins the side stream; in `attend` the layer's own pages are fetched behind
+// select_kernel; then the side stream forks, and fetches for the next layer while the caller's goes on with attention.
+// Both write the arena's tables, but never at the same time: one is joined before the other begins.
 #pragma once
 
 #include <zoomr/attention/gather.cuh>
@@ -13,6 +17,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// The launches of one pass that are about tiers.
 template <class Policy, class T, index_t HeadDim>
 struct fetch_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
@@ -22,7 +27,8 @@ struct fetch_launches : device_pass<Policy, T> {
 
   static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
 
-  /// Brings what the layer's rows read to the arena of a tiered placement.
+  /// Brings what the layer's rows read to the arena of a tiered placement. Attention must follow on the same stream.
+  /// @cost  3 launches, 2 if the plan fetches nothing
   void fetch(index_t layer, stream on) const {
     if constexpr (tiered) {
       join(on);
@@ -33,7 +39,8 @@ struct fetch_launches : device_pass<Policy, T> {
   }
 
   /// Brings what the layer will read, as far as that is known, while the one before is attended and the caller makes
-  /// its queries: until `join`, which `append` calls.
+  /// its queries: until `join`, which `append` calls. Until then nothing may write pages, or fetch.
+  /// @cost  3 launches on the side stream, an event before and one behind; none if nothing can be foreseen
   void fetch_ahead(index_t layer, stream from) const {
     if constexpr (tiered) {
       const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
@@ -44,6 +51,7 @@ struct fetch_launches : device_pass<Policy, T> {
       bring(layer, true, on);
     }
   }
+  /// What `on` is given from now on waits for the side stream; nothing, unless it has forked.
   void join(stream on) const {
     if (core.beside) core.beside->join(on);
   }
@@ -56,7 +64,8 @@ struct fetch_launches : device_pass<Policy, T> {
                        [&](const device_token& token) { return known_before(core.policy, token, layer); });
   }
 
-  /// Gives slots to what was asked for, and copies it there.
+  /// Gives slots to what was asked for, and copies it there; both grids are the same in any step. Where the plan
+  /// fetches nothing the first kernel still counts the pass.
   void bring(index_t layer, bool ahead, stream on) const {
     const index_t warps = (std::min(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
     launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<T>, arrays(), layer,
@@ -67,7 +76,8 @@ struct fetch_launches : device_pass<Policy, T> {
     launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<T>, arrays(), layer);
   }
 
-  /// Keys and values of a layer, as the rows of `of` name their pages.
+  /// Keys and values of a layer, as the rows of `of` name their pages: over tiers `of` then names them by place, in the
+  /// arena or behind it in the host's memory.
   auto stored(common_arrays<T>& of, index_t layer) const {
     const auto from = [&](T* block) -> stored_layer<T> {
       const std::int64_t page = of.sizes.page_numbers();

@@ -3,6 +3,11 @@
 // as there is room, and what is left is read where it lies; so a pass reads the same numbers whatever the arena holds.
 // The host is never asked: steps can be replayed as a graph.
 //
+// Three kernels one after the other: ask_for_pages_kernel lists each page that some row reads and the arena lacks,
+// place_pages_kernel gives slots to as many as there is room for, fetch_pages_kernel copies them. The first and the
+// second leave in `places`, for each entry of the page tables that was asked for, a slot of the arena, or behind these
+// the page itself; attention reads through it. A pass here is one layer of a step; `counts->pass` numbers them.
+//
 // Everything that is appended is written to the host's page, and to the arena's copy if there is one. So a copy is
 // never older than its page, and goes without being written back.
 #pragma once
@@ -14,10 +19,11 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-inline constexpr index_t place_threads = 512;
+inline constexpr index_t place_threads = 512;  // at most, in the one block
 inline constexpr index_t fetch_threads = 256;
 
-/// Notes that the next pass reads a page of a sequence, the first time that it is asked for.
+/// Notes that the next pass reads a page of a sequence, the first time that it is asked for. Any thread may call it for
+/// any entry: the one that is first to stamp it does the rest, so that a page is wished for once.
 /// @param entry   of the page tables
 /// @param ahead   while the pass before goes on: that pass's places stay as they are, and nothing is counted
 template <class T>
@@ -27,6 +33,7 @@ __device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, in
   const unsigned stamp = 2 * pass + (ahead ? 1 : 0);
   if (atomicExch(&arena.asked[entry], stamp) == stamp) return;
   const index_t page = a.page_table[entry];
+  ZOOMR_ASSERT(page >= 0 && page < a.sizes.pages, "a page is asked for that the sequence does not have");
   const index_t slot = arena.slot_of[std::int64_t{layer} * a.sizes.pages + page] - 1;
   if (slot >= 0) {
     arena.used[slot] = pass;
@@ -47,7 +54,10 @@ __device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
 }
 
 /// Asks for the pages that a pass reads in one layer: of each row after the prompt those of its ranges, of a prompt all
-/// up to its last token. A block for each token and row.
+/// up to its last token. A block for each token and row; no shared memory.
+///
+/// It comes behind select_kernel, whose ranges it reads, and behind whatever went on beside the layer before.
+/// @cost  O(log ranges) for each attended token, an atomic for each page of a row
 template <class T>
 __global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {
   const auto t = static_cast<index_t>(blockIdx.x);
@@ -77,6 +87,8 @@ struct giving_order {
   static constexpr index_t of_age = 16;
   static constexpr index_t classes = 128;
 
+  /// The class of a slot; lower ones are given first. The first `of_age` are of slots that a whole circle of layers has
+  /// passed over, by the logarithm of how many; those behind of slots used in this circle, the last used first.
   /// @param age  passes since the slot was used, at least 1, and fewer than 2^31
   __device__ static index_t class_of(unsigned age, index_t layers) {
     const unsigned circles = age / static_cast<unsigned>(layers);
@@ -87,7 +99,11 @@ struct giving_order {
   }
 };
 
-/// Finds slots for what was asked for and is not there. One block.
+/// Finds slots for what was asked for and is not there. One block, of up to `place_threads` threads.
+///
+/// Slots are counted by class; the lowest classes are given whole, the one at which wishes run out in ascending slots.
+/// So which slots are given follows from their uses; which wish gets one is a matter of the order of atomics, and
+/// changes no result. Behind it the arena's tables say what will lie where once fetch_pages_kernel has run.
 /// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
 ///               that what nobody foresees finds room
 template <class T>
@@ -171,7 +187,8 @@ __device__ inline void copy_page(const T* page, T* copy, std::int64_t numbers) {
   for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
 }
 
-/// Copies what has a slot now. Blocks take pages.
+/// Copies what has a slot now, from the host's memory. Blocks take pages in turn; `fetched` says how many there are.
+/// @cost  page_numbers() numbers over the bus for each
 template <class T>
 __global__ void fetch_pages_kernel(common_arrays<T> a, index_t layer) {
   const std::int64_t numbers = a.sizes.page_numbers();

@@ -2,6 +2,10 @@
 // L6. What a step does on the device whatever the policy: it keeps keys, values and queries. All kernels of a step read
 // its table: grids have a fixed size, and what has nothing to do ends at once, so that a step can be replayed as a
 // graph.
+//
+// On the caller's stream `prepare` comes behind the upload of the table and before whatever finds a page by its
+// sequence; in each layer `append` comes first, then `remember`, then choices and attention (launches.cuh). None of the
+// three uses shared memory or barriers.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -10,12 +14,16 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// Threads of a block that moves numbers or looks for pages. append_kernel and remember_kernel go on by as many.
 inline constexpr index_t plain_threads = 128;
 
+/// A thread's place in a grid of one dimension, and how many there are: for lists whose length only the table says.
 __device__ inline index_t grid_thread() { return static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x); }
 __device__ inline index_t grid_threads() { return static_cast<index_t>(gridDim.x * blockDim.x); }
 
-/// Enters a step's pages and closed segments into their tables.
+/// Enters a step's pages and closed segments into their tables. The grid's size does not matter: its threads share out
+/// the entries of the lists, no two of which go to the same place. Entries of pages that a sequence has given back stay
+/// as they were, and mean nothing.
 template <class T>
 __global__ void prepare_kernel(common_arrays<T> a) {
   for (index_t i = grid_thread(); i < a.table.counts->pages; i += grid_threads()) {
@@ -28,7 +36,12 @@ __global__ void prepare_kernel(common_arrays<T> a) {
   }
 }
 
-/// Stores keys and values [tokens, kv_heads, head_dim] of one layer, a token in each block.
+/// Stores keys and values [tokens, kv_heads, head_dim] of one layer, a token in each block of `plain_threads`.
+///
+/// A key is stored as T of key / key_scale, a value likewise. Over tiers they go to the host's page, and to the copy
+/// of it if the arena has one; so nothing may be fetched at the same time, and the caller has joined the side stream.
+/// @pre   prepare_kernel has entered the pages of these tokens; the grid covers all tokens of the pass
+/// @cost  2 * kv_heads * head_dim numbers of each token
 template <class T, class Number>
 __global__ void append_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> keys,
                               view<const Number, 3> values, float key_scale, float value_scale) {
@@ -53,7 +66,13 @@ __global__ void append_kernel(common_arrays<T> a, index_t layer, view<const Numb
 }
 
 /// Keeps what later choices need of the queries of one layer: the running sums of each sequence's tokens, in their
-/// order, and the queries of the token that ends a prompt. A block for each sequence.
+/// order, and the queries [tokens, heads, head_dim] of the token that ends a prompt.
+///
+/// A block of `plain_threads` for each sequence that the cache may have, since a graph cannot know which of them are in
+/// the step. A thread has the same heads and dimensions of all tokens: it adds to what it has written itself, and needs
+/// no barrier. The second pass of a token writes its sum again.
+/// @cost  each block goes through all tokens of the table; heads * head_dim sums read and written for each token that
+///        is not of a prompt
 template <class T, class Number>
 __global__ void remember_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> queries) {
   const auto sequence = static_cast<index_t>(blockIdx.x);

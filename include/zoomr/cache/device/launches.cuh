@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a step enqueues: the kernels' launches, part by part.
+// L6. What a step enqueues: the kernels' launches, part by part. `device_step` calls them, in this order: `upload`,
+// `update_index` and `choices().begin` when a step starts; `append`, `see` and `attend` in each layer; `evict_tokens`
+// and `after_prompt` in its commit. All go to the stream that the caller gives; nothing waits for the device.
+//
+// Until the stream has passed them the caller leaves keys, values, queries and outputs alone, and the host the pinned
+// table. All else that a launch needs it has by value, or lies in the cache's own arrays.
 #pragma once
 
 #include <zoomr/cache/device/choice_launches.cuh>
@@ -11,7 +16,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// The launches of one pass.
+/// The launches of one pass. With `fixed` they depend on the policy, the cache's limits and the layer alone.
 template <class Policy, class T, index_t HeadDim, index_t Group>
 struct device_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
@@ -22,12 +27,16 @@ struct device_launches : device_pass<Policy, T> {
   choice_launches<Policy, T, HeadDim, Group> choices() const { return {core, t, deciding, in_prompt, fixed}; }
   fetch_launches<Policy, T, HeadDim> fetching() const { return {core, t, deciding, in_prompt, fixed}; }
 
+  /// Enters the pages and the closed segments that the table lists, and summarises these. Blocks of the first kernel
+  /// take entries in turn, so that 8 serve any step.
+  /// @cost  1 launch, 2 if the policy chooses and segments have closed
   void update_index(stream on) const {
     launch({grid(8), dim3(plain_threads)}, on, prepare_kernel<T>, arrays());
     choices().summarize(on);
   }
 
-  /// Remembers a layer's queries, for evictions and choices.
+  /// Remembers a layer's queries [tokens, heads, head_dim], for evictions and choices, and scores for the latter. It
+  /// comes behind `append`, since observed queries see the keys of their own tokens.
   template <class Number>
   void see(index_t layer, view<const Number, 3> queries, stream on) const {
     if constexpr (decltype(Policy::evict)::observes) {
@@ -39,6 +48,8 @@ struct device_launches : device_pass<Policy, T> {
     choices().see_queries(layer, queries, on);
   }
 
+  /// Stores a layer's keys and values [tokens, kv_heads, head_dim] as pending.
+  /// @cost  1 launch
   template <class Number>
   void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) const {
     fetching().join(on);  // a page that comes must not miss what is written into it
@@ -46,7 +57,8 @@ struct device_launches : device_pass<Policy, T> {
            values, core.limits.key_scale, core.limits.value_scale);
   }
 
-  /// Chooses and attends for the tokens after their prompts, and attends for those before.
+  /// Chooses and attends for the tokens after their prompts, and attends for those before. Where one choice serves all
+  /// layers, it is made behind the last layer, from what all of them have added to its votes.
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) const {
     const shape& model = core.sizes.model;
@@ -63,10 +75,11 @@ struct device_launches : device_pass<Policy, T> {
     if (layer == model.layers - 1 && t == 0) choices().end(on);
   }
 
-  /// Heads of a row where tokens read together.
+  /// Heads of a row where tokens read together: room for those of a query tile.
   static constexpr index_t together = Group < most_sharing ? most_sharing : Group;
 
   /// Attends for the tokens after the prompt: where there may be drafts, for those of one together.
+  /// @cost  1 launch, 2 where there may be drafts
   template <class Number>
   void gather_chosen(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse,
                      stream on) const {
@@ -81,7 +94,10 @@ struct device_launches : device_pass<Policy, T> {
     gather<together>(layer, queries, out, lse, shared_rows<T>{{}, tiles * readers}, core.sizes.splits, on);
   }
 
+  /// Attends for `rows`, with `splits` blocks for each. Launches of one stream share `partial` and `arrived`: each has
+  /// read what it has written before the next begins.
   /// @tparam Heads  of a row
+  /// @cost   1 launch
   template <index_t Heads, class Number, class Rows>
   void gather(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, const Rows& rows,
               index_t splits, stream on) const {
@@ -102,7 +118,7 @@ struct device_launches : device_pass<Policy, T> {
     gather_attend<T, HeadDim, Heads>(task, splits, on);
   }
 
-  /// Gives up what the commits of this step have made due.
+  /// Evicts the tokens that the commits of this step have made due; it reads no table.
   /// @return  true if KV lanes hold other tokens than before
   bool evict_tokens(stream on) const {
     bool any = false;
@@ -112,7 +128,8 @@ struct device_launches : device_pass<Policy, T> {
     return any;
   }
 
-  /// Summarises what a chunk of a prompt has closed; and where it ends one, makes the first choice.
+  /// Summarises what a chunk of a prompt has closed, and anew what is left after an eviction; and where a prompt ends,
+  /// makes the first choice. It comes behind `evict_tokens`: summaries are of the tokens that are left.
   void after_prompt(stream on) const {
     this->upload(on);
     update_index(on);

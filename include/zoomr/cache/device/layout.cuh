@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a device cache keeps in memory. Plain data: host and device see the same.
+//
+// All of it lies in the one block that the caller gives the cache, in the order of `carve`, each array aligned to 256
+// bytes; a tiered placement has its pool elsewhere. The struct of addresses and sizes is an argument of each kernel, by
+// value. The order of kernels on the caller's stream is all that orders who writes and who reads. The side stream of a
+// tiered placement writes nothing but the arena (ahead.cuh).
 #pragma once
 
 #include <zoomr/attention/query_tile.cuh>
@@ -11,7 +16,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Takes the parts of a step's table from a block.
+/// Takes the parts of a step's table from a block. Pinned tables and those on the device are carved alike, so that one
+/// copy from `counts` on fits.
 inline device_table carve_table(carver& from, const device_sizes& sizes) {
   device_table table;
   table.counts = from.take<device_counts>(1);
@@ -22,7 +28,8 @@ inline device_table carve_table(carver& from, const device_sizes& sizes) {
   return table;
 }
 
-/// How a query lies to the one that has chosen: their product, and that of each with itself.
+/// How a query lies to the one that has chosen: their product, and that of each with itself, over the heads of a row.
+/// Their cosine is along / sqrt(now * then).
 struct drift_products {
   float along = 0.0f;
   float now = 0.0f;
@@ -31,6 +38,24 @@ struct drift_products {
 
 /// What a device cache keeps on the device, but for its summaries. Nothing here depends on the policy, so that a kernel
 /// which takes no more is compiled once for all policies.
+///
+/// Who writes and who reads what stays from step to step:
+/// - page_table, segments: prepare_kernel; whatever finds a key, summarises or chooses.
+/// - pool: append_kernel and compact_kernel; attention, summaries, observation, fetching.
+/// - sums, asking: remember_kernel; drift_kernel and score_kernel.
+/// - references: drift_kernel, keep_references; drift_kernel at a later token.
+/// - levels, rows: select_kernel, choose_for_all_kernel; these at later tokens, expect_pages_kernel. Where choices do
+///   not stay active, the next layer overwrites them.
+/// - arrived: gather_attend alone, which leaves zeros. The constructor clears it, and the tables of the arena.
+///
+/// Of the tokens of one pass, and written anew in its next layer; where one choice serves all layers, products and
+/// votes go on instead:
+/// - drifted, products: drift_kernel; score_kernel, select_kernel, choose_for_all_kernel.
+/// - scores: score_kernel; votes_kernel or select_kernel.
+/// - votes, left: begin_kernel, votes_kernel, choose_for_all_kernel one after the other, or select_kernel alone.
+/// - ranges, before, read: select_kernel; query_tile_kernel, ask_for_pages_kernel, gather_attend.
+/// - shared_ranges, shared_before, attending, shared_read: query_tile_kernel; gather_attend.
+/// - partial: gather_attend alone.
 template <class T>
 struct common_arrays {
   device_sizes sizes;
@@ -62,7 +87,7 @@ struct common_arrays {
   device_arena<T> arena;
   device_resummarize resummarize;
 
-  /// Takes what is declared here, but for the table, from a block.
+  /// Takes what is declared here, but for the table, from a block. What the policy does not need has no bytes.
   void carve(carver& from, const device_sizes& of) {
     sizes = of;
     const shape& model = of.model;
@@ -104,9 +129,11 @@ struct common_arrays {
 
   // Where things lie.
 
+  /// Pages of a sequence.  [sequence_pages]  Only the entries of pages that hold slots of it mean something.
   ZOOMR_HD view<const index_t> pages_of(index_t sequence) const {
     return {page_table + std::int64_t{sequence} * sizes.sequence_pages, {sizes.sequence_pages}};
   }
+  /// The first `count` closed segments of a sequence, ascending; those behind may be of tokens that were rolled back.
   ZOOMR_HD view<const segment> segments_of(index_t sequence, index_t count) const {
     return {segments + std::int64_t{sequence} * sizes.segments, {count}};
   }
@@ -118,32 +145,41 @@ struct common_arrays {
     if (resummarize.sequence < 0) return table.closings[i];
     return {resummarize.sequence, i, segments_of(resummarize.sequence, resummarize.segments)[i], resummarize.held};
   }
+  /// Where a page has its keys of one KV head in one layer.  [16][head_dim]  Their values lie `value_offset` further.
   ZOOMR_HD T* key(index_t layer, index_t page, index_t kv_head) const {
     return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers() +
            std::int64_t{kv_head} * page_tokens * sizes.model.head_dim;
   }
   /// Where the arena, if there is one, has a copy of a key of this page; nullptr if it has none. What is written to the
   /// page must be written there too.
+  /// @pre  no fetch is under way on the side stream
   __device__ T* in_arena(const T* key, index_t layer, index_t page) const {
     if (!sizes.tiered) return nullptr;
     const index_t slot = arena.slot_of[std::int64_t{layer} * sizes.pages + page] - 1;
     return slot < 0 ? nullptr : arena.memory + slot * sizes.page_numbers() + (key - this->key(layer, page, 0));
   }
+  /// Numbers from a key to its value.
   ZOOMR_HD std::int64_t value_offset() const { return sizes.page_numbers() / 2; }
-  /// Where the summaries of a KV lane begin.
+  /// Where the summaries [segments][head_dim][rows] of a KV lane begin, in numbers.
   ZOOMR_HD std::int64_t summaries_at(index_t sequence, index_t kv_lane) const {
     return (std::int64_t{sequence} * sizes.model.kv_lanes() + kv_lane) * sizes.segments *
            std::int64_t{sizes.summary_numbers};
   }
+  /// The queries of the tokens from the begin of a token's segment, or the end of the prompt, up to it, added up.
+  /// [heads, head_dim]  A ring by position.
+  /// @pre  sizes.records > 0
   ZOOMR_HD view<float, 2> sums_of(index_t sequence, index_t position, index_t layer) const {
     const std::int64_t record = std::int64_t{sequence} * sizes.records + position % sizes.records;
     return {sums + (record * sizes.model.layers + layer) * sizes.query_numbers(),
             {sizes.model.heads, sizes.model.head_dim}};
   }
+  /// The queries of the token that has ended the prompt.  [heads, head_dim]
   ZOOMR_HD view<float, 2> asking_of(index_t sequence, index_t layer) const {
     return {asking + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
             {sizes.model.heads, sizes.model.head_dim}};
   }
+  /// The queries, as the query source makes them, that have made the choice at `place`.  [heads, head_dim]
+  /// @pre  sizes.drifts
   ZOOMR_HD view<float, 2> reference_of(index_t place, index_t layer) const {
     return {references + (std::int64_t{place} * sizes.model.layers + layer) * sizes.query_numbers(),
             {sizes.model.heads, sizes.model.head_dim}};
@@ -152,18 +188,22 @@ struct common_arrays {
   ZOOMR_HD bool chooses_anew(index_t token, index_t row) const {
     return !sizes.drifts || drifted[token_row(token, row)] != 0;
   }
-  /// Row `row` of layer `layer` of the selection at `place`.
+  /// Row `row` of layer `layer` of the selection at `place`: where in `rows`. Layers have the same rows if one choice
+  /// serves them all, or if none outlives its layer.
   ZOOMR_HD std::int64_t place_row(index_t place, index_t layer, index_t row) const {
     const index_t in_place = sizes.place_rows > sizes.layer_rows ? layer * sizes.layer_rows + row : row;
     return std::int64_t{place} * sizes.place_rows + in_place;
   }
+  /// Levels of a row, of as many segments as there were at the choice.  [count]
+  /// @param of_place  as `place_row` says
   ZOOMR_HD view<level> levels_of(std::int64_t of_place, index_t count) const {
     return {levels + of_place * sizes.segments, {count}};
   }
+  /// Where a token of the table has its entry in what is [decode_tokens][layer_rows].
   ZOOMR_HD std::int64_t token_row(index_t token, index_t row) const {
     return std::int64_t{token} * sizes.layer_rows + row;
   }
-  /// What a token attends to under row `row`.
+  /// What a token attends to under row `row`, once select_kernel has found it.
   ZOOMR_HD tokens_of_ranges tokens_of(index_t token, index_t row) const {
     const std::int64_t at = token_row(token, row);
     const index_t size = read[at].ranges;
@@ -173,7 +213,7 @@ struct common_arrays {
             read[at].tokens,
             4};
   }
-  /// Where `shared_read` has what a share reads under row `row`; its lists begin at 2 * most_ranges times as much.
+  /// Where `shared_read` has what a query tile reads under row `row`; its lists begin at 2 * most_ranges times as much.
   ZOOMR_HD std::int64_t tile_row(const device_query_tile& tile, index_t row) const {
     return std::int64_t{row} * sizes.decode_tokens + tile.first;
   }
@@ -184,7 +224,7 @@ template <class Policy, class T>
 struct device_arrays : common_arrays<T> {
   using number = summary_number<decltype(Policy::summarize)>;  // of summaries
 
-  number* summaries = nullptr;  // [sequences][KV lanes][segments][head_dim][rows]
+  number* summaries = nullptr;  // [sequences][KV lanes][segments][head_dim][rows]  of summarize_kernel, for scoring
 
   /// Takes everything but the table from a block.
   void carve(carver& from, const device_sizes& of) {

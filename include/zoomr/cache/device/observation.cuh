@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Device twin of observation.hpp: what tokens receive of some queries' attention, all KV heads of a layer at once,
-// and which of them a lane keeps for it. Three kernels look at the keys one after the other, for the largest logit, the
-// sum and the shares: products are made again rather than stored, since for 32 queries of a long prompt they would fill
-// more memory than its keys.
+// and which of them a KV lane keeps for it. Query q pays token t the share exp(l(q, t) - max) / sum of exp(l(q, u) -
+// max) over the tokens u that it sees; l are natural logits, and the sum is one of integers, the same in any order.
+//
+// Three kernels look at the keys one after the other, for the largest logit, the sum and the shares: products are made
+// again rather than stored, since for 32 queries of a long prompt they would fill more memory than its keys.
 #pragma once
 
 #include <zoomr/attention/token_list.cuh>
@@ -141,7 +143,9 @@ class observing_warp {
   float keys_[std::size_t{tokens}][std::size_t{cells}];
 };
 
-/// Finds the largest logit of each query; blockIdx.y is the query head.
+/// Finds the largest logit of each query. This grid is that of the next two kernels too: blockIdx.y is the query head,
+/// warps of all blocks of a head take tokens in turn. Shared memory: the queries of the head, 32 * HeadDim floats. Each
+/// kernel needs what all blocks of the one before have added to `sums`; the stream orders them.
 template <index_t HeadDim, class T, class Number>
 __global__ void __launch_bounds__(observe_threads) find_largest_kernel(observing_queries<T, Number> of) {
   using warp_type = observing_warp<HeadDim, T, Number>;
@@ -189,7 +193,8 @@ __global__ void __launch_bounds__(observe_threads) add_weights_kernel(observing_
   }
 }
 
-/// Adds the shares of the queries, in their order, to what each token has received.
+/// Adds the shares of the queries, in their order, to what each token has received. One warp reads what a token had,
+/// and writes what it has: so `received` may be `before`.
 template <index_t HeadDim, class T, class Number>
 __global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_queries<T, Number> of) {
   using warp_type = observing_warp<HeadDim, T, Number>;
@@ -238,7 +243,7 @@ void observe_queries(const observing_queries<T, Number>& of, stream on) {
   launch(shape, on, &add_shares_kernel<HeadDim, T, Number>, of);
 }
 
-/// One lane that must evict tokens.
+/// One KV lane that must evict tokens.
 struct kv_lane_to_choose {
   kv_lane_attention seen;
   index_t first = 0;       // tokens at the front that are kept in any case
@@ -255,7 +260,7 @@ struct tokens_to_keep {
   __device__ index_t tokens(index_t) const { return 1; }
 };
 
-/// Writes the slots that a lane keeps, as `observation::choose` does. All `Threads` threads of a block call it.
+/// Writes the slots that a KV lane keeps, as `observation::choose` does. All `Threads` threads of a block call it.
 /// @cost  that of the rating, of a walk, and O(tokens / Threads)
 template <index_t Threads, class Evictor>
 __device__ void choose_kept(block_threads& block, best_scratch<Threads>& scratch, const Evictor& evict,
@@ -278,7 +283,8 @@ __device__ void choose_kept(block_threads& block, best_scratch<Threads>& scratch
 inline constexpr index_t keep_threads = 256;
 
 /// @see choose_kept
-/// @param lanes  lanes.at(i) gives, on the device, the i-th `kv_lane_to_choose`; a block for each
+/// @param lanes  lanes.at(i) gives, on the device, the i-th `kv_lane_to_choose`; a block of `keep_threads` for each. It
+///               comes behind the kernels that have added up what tokens received
 template <class Evictor, class Lanes>
 __global__ void __launch_bounds__(keep_threads) choose_kept_kernel(Evictor evict, Lanes lanes) {
   __shared__ block_scratch scratch;

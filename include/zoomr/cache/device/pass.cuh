@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What the launches of one pass of a step have in common.
+// L6. What the launches of one pass of a step have in common. `device_step` makes one for each call that enqueues, and
+// `commit` one for table 2; nothing of it outlives the call.
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
@@ -9,6 +10,10 @@ inline namespace v0 {
 namespace detail {
 
 /// One pass of a step of a device cache: which of its tables, and how much launches cover.
+///
+/// Grids cover `deciding` or `deciding + in_prompt` tokens. With `fixed` that is as many as any step after the prompts
+/// may have, and kernels learn from the table how many there are. Whatever is enqueued goes to the stream of the call,
+/// in the order of the calls; nothing waits.
 template <class Policy, class T>
 struct device_pass {
   device_core<Policy, T>& core;
@@ -23,12 +28,14 @@ struct device_pass {
 
   static dim3 grid(index_t x, index_t y = 1) { return {static_cast<unsigned>(x), static_cast<unsigned>(y)}; }
 
+  /// What its kernels are given, by value: the cache's arrays, with this pass's table on the device.
   device_arrays<Policy, T> arrays() const {
     device_arrays<Policy, T> of = core.arrays;
     of.table = core.on_device[t];
     return of;
   }
 
+  /// Enqueues the copy of its table. Until it is made the host must not write that table again (table_ring).
   void upload(stream on) const { core.uploads.upload(t, core.on_device[t], on); }
 };
 

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The rows of a step's attention, as device functors.
+// L6. The rows of a step's attention, as device functors: each block of gather_attend asks for its own (gather.cuh).
+// What a row names lies in tables that earlier kernels of the stream have filled: the step's, those of ranges, and that
+// of pages, which over tiers is `device_arena::places`.
+//
+// Row i is that of reader i % readers of token, or query tile, i / readers: a reader is a KV head, or a query head
+// where each chooses alone.
 #pragma once
 
 #include <zoomr/attention/gather.cuh>
@@ -10,7 +15,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Makes a row that of one of a token's readers.
+/// Makes a row that of one of a token's readers: its place among the queries, its KV head and its query heads.
 template <class Row>
 __device__ inline void read_by(Row& row, const device_sizes& sizes, const device_token& token, index_t reader) {
   row.token = token.row;
@@ -23,7 +28,7 @@ __device__ inline void read_by(Row& row, const device_sizes& sizes, const device
 template <class T>
 struct chosen_rows {
   common_arrays<T> a;
-  index_t count = 0;
+  index_t count = 0;  // that the grid covers; a row without a token has no heads, and its blocks end
 
   __device__ attending_row<tokens_of_ranges> at(index_t i) const {
     const index_t readers = a.sizes.readers();
@@ -36,7 +41,11 @@ struct chosen_rows {
   }
 };
 
-/// Finds what the tokens of each share of a draft attend to together; a block for each share and row of its layer.
+/// Finds what the tokens of each query tile of a draft attend to together; a block for each tile and row of its layer.
+///
+/// It comes behind select_kernel, whose ranges it joins, and before gather_attend. A tile of one token is read from the
+/// token's own ranges. Shared memory: that of block collectives.
+/// @cost  as join_ranges
 template <class T>
 __global__ void __launch_bounds__(resolve_threads) query_tile_kernel(common_arrays<T> a) {
   __shared__ block_scratch scratch;
@@ -56,7 +65,7 @@ __global__ void __launch_bounds__(resolve_threads) query_tile_kernel(common_arra
   if (block.thread() == 0) a.shared_read[at] = size;
 }
 
-/// Rows of attention after the prompt, where the tokens of a share read together.
+/// Rows of attention after the prompt, where the tokens of a query tile read together: one for each tile and reader.
 template <class T>
 struct shared_rows {
   common_arrays<T> a;
@@ -87,7 +96,8 @@ struct shared_rows {
   }
 };
 
-/// The first tokens of a sequence, as some tokens of its prompt read them: each up to itself.
+/// The first tokens of a sequence, as some tokens of its prompt read them: each up to itself. They need no list of
+/// ranges: slots are positions, since nothing of a prompt is evicted before its end.
 struct first_tokens {
   view<const index_t> pages;
   index_t tokens = 0;
@@ -100,7 +110,8 @@ struct first_tokens {
   }
 };
 
-/// Rows of attention within prompts.
+/// Rows of attention within prompts: one for each query tile and KV head. The grid fits them exactly, since a graph has
+/// none.
 template <class T>
 struct prompt_rows {
   common_arrays<T> a;

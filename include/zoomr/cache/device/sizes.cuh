@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. How many of everything a device cache has, by its policy and limits. Plain data: host and device see the same.
+//
+// Computed once, when a cache is made or its bytes are asked for. What is carved (layout.cuh), how large grids are
+// (launches) and where kernels look all follow from these numbers, so that they cannot disagree. None changes later: a
+// graph has them in the arguments of its kernels.
 #pragma once
 
 #include <zoomr/cache/config.hpp>
@@ -16,6 +20,9 @@ namespace detail {
 inline constexpr index_t most_sharing = 16;
 
 /// How many of everything a device cache has.
+///
+/// A row is what one scope shares of a selection; a place holds one choice: `place_rows` rows, of one layer where the
+/// choice serves its own token alone, otherwise of all layers.
 struct device_sizes {
   shape model;
   index_t sequences = 0;
@@ -47,7 +54,9 @@ struct device_sizes {
   bool drifts_as_one = false;  // that of all layers together
 
   device_sizes() = default;
-  /// @param tiered_pages  the placement is tiered
+  /// @param with_splits   as `device_cache` was given
+  /// @param tiered_pages  the placement is tiered; `arena_slots` stays 0, since it depends on all other bytes
+  /// @pre   `expect_possible` has let them pass, and `problem` has no sentence for them
   device_sizes(const shape& with, const any_policy& policy, const config& limits, index_t with_splits,
                bool tiered_pages)
       : model(with) {
@@ -77,13 +86,17 @@ struct device_sizes {
       drifts = policy.drifts();
       drifts_as_one = drifts && policy.aggregate.per == scope::sequence;
       place_rows = persists ? host.selection_rows : layer_rows;
+      // Each of the last rollback_depth() tokens may have made a choice, and a rollback behind all of them needs the
+      // one before. One place more is for the choice that is being made.
       ring = persists ? limits.rollback_depth() + 2 : 0;
       places = persists ? sequences * ring : decode_tokens;
+      // The sum of a token goes on from that of the one before it. So kept are those of all tokens that can be rolled
+      // back, of the one before them, and of a draft, which may be rejected.
       records = policy.query.sums ? limits.rollback_depth() + 1 + limits.max_draft_tokens : 0;
     }
   }
 
-  /// nullptr, or the sentence that says which of these numbers would be none.
+  /// nullptr, or the sentence that says which of these numbers would not fit an index_t.
   static const char* problem(const any_policy& policy, const config& limits) {
     const std::int64_t sequences = limits.max_sequences;
     bool fits = limits.max_batched_tokens + 3 * sequences <= unlimited &&
@@ -92,10 +105,10 @@ struct device_sizes {
     if (policy.persists()) fits = fits && sequences * (limits.rollback_depth() + 2) <= unlimited;
     return fits ? nullptr
                 : "device_cache: max_batched_tokens + 3 sequences, rollback_tokens + max_draft_tokens, 4 segments and "
-                  "sequences * "
-                  "(rollback_tokens + 2) must be less than 2^31";
+                  "sequences * (rollback_tokens + 2) must be less than 2^31";
   }
 
+  /// Rows of a selection in one layer; one that serves all layers counts as one in each.
   index_t rows_in_layer(scope per) const {
     return per == scope::head ? model.heads : per == scope::kv_head ? model.kv_heads : 1;
   }
@@ -103,22 +116,29 @@ struct device_sizes {
   ZOOMR_HD index_t readers() const { return layer_rows == model.heads ? model.heads : model.kv_heads; }
   /// Query tokens that may share a load: as many as a block of gather_attend has room for heads.
   ZOOMR_HD index_t sharing() const { return model.group() < most_sharing ? most_sharing / model.group() : 1; }
-  /// Heads for which rows have room, present or not.
+  /// Heads for which rows have room, present or not: `partial` has `splits` states for each, `arrived` a counter.
   std::int64_t attending_heads() const {
     if (decode_tiles > 0) return std::int64_t{decode_tiles} * readers() * most_sharing;
     return std::int64_t{decode_tokens} * readers() * model.group();
   }
-  /// Lists that shares read have room for so many ranges, for each token and row.
+  /// Ranges for which the lists of query tiles have room, over all tokens and rows of a layer; 0 without drafts. For
+  /// each token of a tile it is twice `most_ranges`: a shared range ends wherever a range of some token begins or ends.
   std::int64_t shared_range_room() const {
     return decode_tiles > 0 ? bounded_product({decode_tokens, layer_rows, 2, most_ranges()}) : 0;
   }
   /// Blocks that share the scoring of one row: enough to spread a long index, few enough for a short one.
   index_t score_blocks() const { return std::min<index_t>(64, segments / 128 + 1); }
+  /// Of one token under one row: details and summary of each segment, and two zones.
   ZOOMR_HD index_t most_ranges() const { return 2 * segments + 2; }
+  /// Closed segments for which one table has room; `list_closings` asserts that they suffice.
   index_t most_closings() const { return max_batched_tokens + 3 * sequences; }
+  /// Pages of one step's tokens, since n tokens in a row touch at most n / 16 + 2.
   index_t most_pages() const { return pages_for(max_batched_tokens) + 2 * sequences; }
+  /// Floats of one token's queries in one layer.
   ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.heads} * model.head_dim; }
+  /// Numbers of type T in all pages of all layers.
   std::int64_t pool_numbers() const { return bounded_product({model.layers, pages, page_numbers()}); }
+  /// Those of one page in one layer: keys, then values, of 16 tokens in each KV head.
   ZOOMR_HD std::int64_t page_numbers() const { return std::int64_t{2} * model.kv_heads * page_tokens * model.head_dim; }
 };
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Summaries of closed segments, from keys as they are stored.
+// L6. Summaries of closed segments, from keys as they are stored. A segment that a step closes is summarised when the
+// next step of its sequence starts, or by the commit itself if it is of a prompt. Where a commit evicts tokens, all
+// segments of that sequence are summarised anew. Over tiers keys are read in the host's memory.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -10,16 +12,17 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// The keys of a segment's cue in one KV lane, as they are stored.
+/// The keys of a segment's cue in one KV lane, as they are stored: of those that the KV lane still holds.
 template <class T>
 struct stored_cue {
   const common_arrays<T>& a;
-  view<const index_t> pages;
+  view<const index_t> pages;  // [pages of the sequence]
   index_t kv_lane;
-  token_range slots;
-  float scale;
+  token_range slots;  // of the KV lane, without gaps
+  float scale;        // of keys
 
   __device__ index_t count() const { return slots.size(); }
+  /// Dimension `d` of the t-th key, the product with its scale rounded by itself.
   __device__ float key(index_t t, index_t d) const {
     const index_t slot = slots.first + t;
     const index_t kv_heads = a.sizes.model.kv_heads;
@@ -30,6 +33,11 @@ struct stored_cue {
 
 /// Summarises the closed segments of the table, or those of one sequence again, one KV lane in each block: keys in
 /// ascending order, as on the host.
+///
+/// Grid: closed segments, which blocks take in turn if there are more; KV lanes of the model. Shared memory: that of
+/// block collectives, and whatever the summarizer asks for. It comes behind prepare_kernel, and behind the kernels that
+/// have written or moved these keys; score_kernel reads what it makes.
+/// @cost  reads each key of a cue as often as the summarizer does, head_dim * rows numbers written for each segment
 template <class Policy, class T>
 __global__ void __launch_bounds__(summarize_threads)
     summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {

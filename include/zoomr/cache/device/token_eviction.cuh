@@ -3,6 +3,10 @@
 // host plans pages and slots; which ones, the device finds: at the end of the prompt while the queries of its last
 // chunk pass, layer by layer, and writes them where nobody looks before commit; while decoding at the commit itself,
 // from queries that were remembered. Then keys, values and sums move together.
+//
+// All of it is enqueued on the caller's stream, which orders it: keys of a layer are appended before its queries are
+// observed; what is observed, chosen and compacted in working memory of one layer comes before the next layer; the
+// summaries of what is left come last (launches.cuh).
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
@@ -16,7 +20,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// One sequence in one layer, whose tokens are to be rated.
+/// One sequence in one layer, whose tokens are to be rated. Its members enqueue; none waits, and none changes what the
+/// host knows.
 template <index_t HeadDim, class Policy, class T>
 struct observing_layer {
   device_core<Policy, T>& core;
@@ -26,11 +31,13 @@ struct observing_layer {
   held_slots held;  // what its KV lanes hold now
 
   const shape& model() const { return core.sizes.model; }
+  /// Slots before that of `position`, as `token_state::slot_end` before the eviction that is due.
   index_t slot_end(index_t position) const {
     return held.kept == 0 ? position : held.kept + position - held.compacted_end;
   }
 
-  /// Keys of the KV lanes' first slots, for an evictor that reads them.
+  /// Copies keys of the KV lanes' first slots, for an evictor that reads them; others cost nothing.
+  /// @cost  1 launch
   void copy_keys(index_t slots, stream on) const {
     if constexpr (decltype(core.policy.evict)::reads_keys) {
       const dim3 grid(static_cast<unsigned>(std::min<index_t>(slots, 256)), static_cast<unsigned>(model().kv_heads));
@@ -43,6 +50,7 @@ struct observing_layer {
   /// the result lies in half `to`.
   /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
   /// @param together   first token of those that are observed together, of which some may have been already
+  /// @cost  1 launch for an evictor that updates importance itself, otherwise 4 for each 32 queries
   template <class Number>
   void update_importance(view<const Number, 3> queries, index_t first_row, token_range asking, index_t together,
                          index_t summed, index_t from, index_t to, stream on) const {
@@ -67,8 +75,11 @@ struct observing_layer {
     }
   }
 
-  /// Writes which of the first `slots` slots each KV lane keeps.
-  /// @param kept     of kept[kv_head], with this stride
+  /// Writes which of the first `slots` slots each KV lane keeps: `kept_each` ascending ones, among them those that are
+  /// pinned, sinks, and the last ones that the evictor calls safe; the others by the sums in half `half`, to which
+  /// `queries` queries have added.
+  /// @param kept  [kv_heads][stride]  on the device, out
+  /// @cost  1 launch
   void choose(index_t slots, index_t kept_each, index_t queries, index_t half, index_t* kept, std::int64_t stride,
               stream on) const {
     kv_lanes_to_choose<T> kv_lanes;
@@ -85,13 +96,16 @@ struct observing_layer {
   }
 
   /// Moves together what the KV lanes of `layers` layers from this one on keep.
+  /// @param slots  [layers * kv_heads][stride]  on the device
+  /// @cost  1 launch
   void compact(index_t layers, const index_t* slots, std::int64_t stride, index_t kept, index_t half, stream on) const {
     launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, on,
            &compact_kernel<HeadDim, T>, arrays,
            compacting{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
   }
 
-  /// 32 queries at a time.
+  /// Adds what the queries pay, 32 at a time: those after the first add to what the ones before them have left in
+  /// `received`, where the slots that they alone see have nothing yet.
   template <class Number>
   void observe(observing_queries<T, Number> of, stream on) const {
     of.layer = {
@@ -109,6 +123,7 @@ struct observing_layer {
     }
   }
 
+  // While a prompt comes nothing of it is pinned: where zones pin it, its queries are not observed.
   index_t pinned() const {
     const auto& of = core.state(sequence);
     return of.in_prompt() ? 0 : of.pinned(core.host_policy.zone);
@@ -154,6 +169,7 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
     const index_t here = std::max(first, item.first);
     const carried_sums& sums = core.state(item.seq).sums;
     const observing_layer<HeadDim, Policy, T> of{core, arrays, item.seq, layer, {}};
+    // An evictor that updates importance itself looks at keys at each query, others only when they rate, at the end.
     if (importance_updater<decltype(core.policy.evict)>) of.copy_keys(end, on);
     if (first < here) {
       of.update_importance(view<const float, 3>(arrays.eviction.prompted_of(item.seq, layer)),
@@ -169,9 +185,11 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
   }
 }
 
-/// Does what the commit of an item has made due.
+/// Does what the commit of an item has made due: at the end of a prompt all layers move what `observe_prompts` has
+/// chosen; while decoding each layer observes, chooses and moves in turn.
 /// @return  true if its KV lanes hold other tokens than before
-/// @cost    at the end of a prompt 1 launch; while decoding, for each layer, 1 to 6
+/// @cost    at the end of a prompt 1 launch; while decoding, for each layer 1 if the evictor reads keys, 1 or 4 for
+///          each 32 queries to observe, and 2 to evict
 template <index_t HeadDim, class Policy, class T>
 bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item, stream on) {
   const eviction_due& due = item.due;

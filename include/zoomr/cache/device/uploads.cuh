@@ -2,6 +2,9 @@
 // L6. The pinned tables that steps are planned in, and their way to the device. A copy reads its table when the device
 // comes to it, which may be long after it was enqueued: behind each copy stands an event, and the host writes no table
 // before it has seen that event.
+//
+// `begin` asks `ready` before it writes table 0; `needs_second_pass` and `commit` write the other two of the same step,
+// which are as free; `upload` sends them, each at most once; the end of the step moves on.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -17,6 +20,7 @@ class table_ring {
   static constexpr index_t of_step = 3;  // first pass, second pass, what the commit lists
   static constexpr index_t steps = 4;    // whose copies may be waiting
 
+  /// @throws error(device) without pinned memory for 12 tables, or without events
   explicit table_ring(const device_sizes& sizes) : bytes_(bytes_of_table(sizes)), pinned_(steps * of_step * bytes_) {
     carver from(pinned_.data());
     for (auto& step : slots_) {
@@ -49,11 +53,12 @@ class table_ring {
     for (slot& each : now()) each.await();
   }
 
-  /// Table `t` of the step in progress.
+  /// Table `t` of the step in progress; a pointer to its lists holds good for as long as the ring does.
   const device_table& at(index_t t) const { return slots_[now_][static_cast<std::size_t>(t)].table; }
 
   /// Enqueues the copy of table `t`. Outside of a capture: a graph would copy from here again whenever it is launched,
-  /// and nobody could tell when.
+  /// and nobody could tell when. The table must not change until `ready` has said so of its step.
+  /// @cost  a copy of bytes_of_table(...) bytes, however few entries are in use, and an event
   void upload(index_t t, const device_table& to, stream on) {
     slot& from = now()[static_cast<std::size_t>(t)];
     copy_to_device(to.counts, from.table.counts, bytes_, on);
@@ -64,6 +69,7 @@ class table_ring {
   /// The step is over.
   void advance() { now_ = (now_ + 1) % steps; }
 
+  /// Of one table, on the host and on the device.
   static byte_count bytes_of_table(const device_sizes& of) {
     carver count;
     carve_table(count, of);
@@ -71,10 +77,11 @@ class table_ring {
   }
 
  private:
+  // A table that was never uploaded, as that of a dropped step, is free at once.
   struct slot {
     device_table table;
-    stream_event copied;
-    bool under_way = false;
+    stream_event copied;     // behind the last copy
+    bool under_way = false;  // that copy has not been seen to be made
 
     bool is_free() {
       if (under_way && copied.done()) under_way = false;

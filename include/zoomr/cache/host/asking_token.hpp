@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The token that makes a choice: its queries, and what is remembered of them.
+//
+// Of each token after the prompt there is a record of some parts, each [layers, heads, head_dim]: the sum over the open
+// segment's queries if the query source sums, then the query that asked at the last choice if a refresh rule looks at
+// drift:
+//   sum(t)       = query(t), and sum(t - 1) added unless t is the first generated token of its segment
+//   reference(t) = what asked at t if it has chosen, otherwise reference(t - 1)
+// The records of a step lie in `core.drafts`; commit copies those of accepted tokens into the sequence's ring. So a
+// second pass, or another draft, finds the record before it unchanged.
 #pragma once
 
 #include <zoomr/cache/host/core.hpp>
@@ -10,12 +18,14 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// Copies one token's queries in one layer.
 /// @param from, to  [heads, head_dim]
 inline void copy_queries(view<const float, 2> from, view<float, 2> to) {
   for (index_t head = 0; head < from.extent(0); ++head) std::copy_n(from[head].data(), from.extent(1), to[head].data());
 }
 
-/// One token of a step whose queries are known, in all layers or in those so far.
+/// One token of a step whose queries are known, in all layers or in those so far. It holds references only, and is made
+/// for each token and layer.
 template <class Pool>
 class asking_token {
  public:
@@ -26,6 +36,12 @@ class asking_token {
   planned_token& planned() const { return core_.step.token(item_, position_); }
 
   /// Makes row `of` of `into`. The queries come from `core.asking` or, in the layer being attended, from `queries`.
+  ///
+  /// What is scored are the committed segments. A prompt's choice comes after its tokens are committed, so that those
+  /// which its end has closed count, and the open segment is the one after it.
+  /// @param queries  [heads, head_dim]  rotated, of the row's only layer; empty: those noted in all layers of the row
+  /// @param into     the item's pending choice, or the active selection where a choice serves its own token only
+  /// @cost  reads the index of the row's KV lanes once for each query head
   void choose(const choice_row& of, view<const float, 2> queries, selection& into) {
     const index_t open_begin =
         item_.prompt ? core_.policy.segment.open_begin(state_.segmenting.data()) : item_.open_begin;
@@ -38,6 +54,12 @@ class asking_token {
 
   /// False if the queries that share this row still point where they did at the last choice. Each head's products are
   /// added in the contract's order, then head after head.
+  ///
+  /// They have drifted if cos(asked, reference) < refresh.drift, where the heads of the row are one vector; also if one
+  /// of the sums is NaN.
+  /// @param queries  as of `choose`
+  /// @pre   `remember` was called for the layers of the row, and the sequence has chosen before
+  /// @cost  3 dot products of head_dim numbers for each query head of the row
   bool drifted(const choice_row& of, view<const float, 2> queries) {
     float along = 0.0f;
     float now = 0.0f;
@@ -55,7 +77,10 @@ class asking_token {
     return !(along >= core_.policy.refresh.drift * square_root(now) * square_root(then));
   }
 
-  /// Keeps what later choices need of this token's queries in one layer.
+  /// Keeps what later choices need of this token's queries in one layer. In a second pass it replaces what the first
+  /// has kept.
+  /// @param queries  [heads, head_dim]  rotated
+  /// @cost  copies the query of each head once for each part of a record
   void remember(index_t layer, view<const float, 2> queries) {
     if (item_.prompt) return;
     const bool first = position_ == item_.first;
@@ -74,24 +99,28 @@ class asking_token {
     if (item_.chooses && position_ == item_.last()) note(layer, queries);
   }
 
-  /// Keeps the queries for a choice that is made after the last layer.
+  /// Keeps the queries for a choice that is made after the last layer, where choices stay active.
   void note(index_t layer, view<const float, 2> queries) {
     if (!core_.policy.persists()) return;
     copy_queries(queries, core_.asking.at(item_.seq, 0, layer));
   }
 
+  /// Where this token's record lies in `core.drafts`, and its queries in `core.noting`.
   index_t draft() const { return item_.draft + position_ - item_.first; }
 
  private:
+  // The part of a record that holds the query of the last choice: it comes behind the sums, if there are any.
   index_t reference_part() const { return core_.policy.query.sums ? 1 : 0; }
 
   // Queries in the running sum: those of generated tokens of the segment that the token belongs to.
   index_t count() const { return position_ + 1 - std::max(planned().asks_from, state_.prompt_end); }
 
+  // Of a prompt the last token has a record, and it is the sequence's: its choice is made once the prompt is committed.
   view<float, 2> record(index_t layer, index_t part) {
     return item_.prompt ? state_.queries.at(position_, part, layer) : core_.drafts.at(draft(), part, layer);
   }
 
+  // At the end of a prompt nothing has been summed: only generated tokens count, so that the token asks alone.
   asking_heads who(const choice_row& of, index_t layer, view<const float, 2> queries) {
     const view<const float, 2> asks = queries.data() != nullptr ? queries : core_.asking.at(item_.seq, 0, layer);
     if (item_.prompt || reference_part() == 0) return {layer, of.first_head, of.last_head, asks, asks, 1};
@@ -116,6 +145,10 @@ class asking_token {
 };
 
 /// Makes the choice that an item's last token is due, from the queries noted in its pass; all rows of it.
+///
+/// Called when all layers have been seen: at the end of a prompt for any scope, later only where one row serves all
+/// layers, by `needs_second_pass` or `commit`. If the queries have not drifted, `item.chosen` stays false, and the
+/// active selection stays.
 template <class Pool>
 void make_choice(cache_core<Pool>& core, planned_item& item) {
   if (!core.policy.selects) return;

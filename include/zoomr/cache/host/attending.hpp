@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. One item's attention in one layer: a chunk of a prompt page by page, a generated token by what is chosen.
+//
+//   out = value_scale * sum of softmax(logit) * value,   logit = key_scale / sqrt(head_dim) * q . key
+// over the attended slots, with keys and values as they are stored. Each token's slots are added in ascending order,
+// page by page, in either way: so the bits are the same for any chunks, drafts and tiers. `step.attend` calls it once
+// for each item, layer and pass.
 #pragma once
 
 #include <zoomr/attention/gather.hpp>
@@ -12,8 +17,9 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// @param queries, out  [packed tokens, heads, head_dim]
-/// @param lse           [packed tokens, heads], or empty
+/// Queries and outputs are those of the whole pass; the item reads and writes the rows from `item.packed` on.
+/// @param queries, out  [packed tokens, heads, head_dim]  queries rotated and unscaled
+/// @param lse           [packed tokens, heads], or empty  natural logarithm of the sum of exp(logit)
 template <class Pool>
 class attending {
  public:
@@ -21,12 +27,18 @@ class attending {
             view<float, 3> out, view<float, 2> lse)
       : core_(core), item_(item), layer_(layer), second_(second_pass), queries_(queries), out_(out), lse_(lse) {}
 
+  /// Makes the choices that are due in this layer, too.
+  /// @pre     the item's keys were appended in this layer, in this pass
+  /// @throws  error(storage) if pages do not come; some of the rows are written then
+  /// @cost    no allocation; 2 * head_dim numbers read for each attended slot and KV head, or query head where each
+  /// chooses alone. In the prompt so much for each token of the chunk, but a page is brought once for all of them
   void attend() {
     core_.pool.begin_layer(layer_);
     item_.prompt ? attend_prompt() : attend_chosen();
   }
 
  private:
+  // An empty state that adds up in the caller's memory.
   // out: [head_dim]
   static void begin(attention_state& made, view<float> out) {
     made = attention_state{};
@@ -42,7 +54,9 @@ class attending {
     return log_sum;
   }
 
-  // Each page is read once for all tokens and heads: a chunk of a prompt costs its context one visit.
+  // Each page is brought once for all tokens and heads: a chunk of a prompt costs its context one visit. For that all
+  // tokens and heads have a state of their own, [tokens, heads]. Chunks before this one may lie in other tiers, so that
+  // the next two of their pages are asked for ahead.
   void attend_prompt() {
     const shape& model = core_.sizes.model;
     const auto& state = core_.state_of(item_);
@@ -78,6 +92,7 @@ class attending {
     }
   }
 
+  // Token by token, since what a token chooses may depend on the one before. In a second pass the last token alone.
   void attend_chosen() {
     const shape& model = core_.sizes.model;
     const auto attend_heads = [&](index_t t, index_t first_kv_head, index_t last_kv_head) {
@@ -97,6 +112,9 @@ class attending {
     }
   }
 
+  // One token and KV head.
+  // queries, out: [heads, head_dim]; lse: [heads] or empty. What is here already is touched before anything is asked
+  // for, so that it does not make room.
   void attend_kv_lane(choosing<Pool>& now, index_t kv_head, view<const float, 2> queries, view<float, 2> out,
                       view<float> lse) {
     const shape& model = core_.sizes.model;
@@ -135,6 +153,9 @@ class attending {
 
 /// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
 /// token will read in the first. Nothing, where no page can be missing.
+///
+/// It guesses from the zones and the selection of the item's first token. A wrong guess costs transfers, never bits.
+/// @param layer  the one behind that which was attended; behind the last comes the first
 template <class Pool>
 void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
   if (!core.policy.placement.prefetch || item.prompt || item.failed) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What full attention would have got: for audits, at the cost of full attention's keys.
+// L6. What full attention would have got: for audits, at the cost of full attention's keys. With config.audit, the
+// share of its mass that a query head has captured is exp(lse of what it attended - the number that is made here).
 #pragma once
 
 #include <zoomr/math/attention_state.hpp>
@@ -13,8 +14,9 @@ inline namespace v0 {
 namespace detail {
 
 /// ln of the sum of exp(logit) of one query [head_dim] over the first `slots` slots of a KV lane, as far as their pages
-/// are still held.
-/// @param scale  of the logits
+/// are still held; tokens that were evicted count as if they had never been.
+/// @param scale  of the logits: key_scale / sqrt(head_dim)
+/// @throws error(storage) if pages do not come
 /// @cost  reads the keys of all these slots
 template <class Lane>
 float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, float scale) {

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. One choice: query, score, aggregate, select. It reads summaries only, never keys.
+//
+//   asked    = query source(query of the head, sum over the open segment)
+//   score    = scorer(asked, summary of the KV head)               for each head and segment
+//   votes   += aggregator(scores of the heads of one layer)        for each layer of the row
+//   levels   = selector(segments, best first by votes)
+// A score is a logit times sqrt(head_dim); votes are integers, of which the highest are best, ties to the lower id.
+// Segments of which nothing is left between the zones are not eligible: they are neither scored nor taken.
 #pragma once
 
 #include <zoomr/cache/host/sequence_state.hpp>
@@ -13,7 +20,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// The heads and the row of one choice.
+/// The heads and the row of one choice. Where a row serves several KV lanes any of them stands for all: no policy lets
+/// them keep different tokens then.
 struct choice_row {
   index_t row = 0;
   index_t kv_lane = 0;  // whose kept tokens count
@@ -23,7 +31,8 @@ struct choice_row {
   index_t last_head = 0;  // exclusive
 };
 
-/// The row that query head `head` of `layer` reads.
+/// The row that query head `head` of `layer` reads. The row's first layer and first head are the ones that make it.
+/// @param head  of the layer, 0 ... model.heads - 1
 inline choice_row row_for(const shape& model, scope per, index_t layer, index_t head) {
   const index_t kv_head = head / model.group();
   const index_t kv_lane = layer * model.kv_heads + kv_head;
@@ -40,7 +49,8 @@ inline choice_row row_for(const shape& model, scope per, index_t layer, index_t 
   return {layer * model.heads + head, kv_lane, layer, layer + 1, head, head + 1};
 }
 
-/// The heads [first, last) of one layer ask, with their queries of one token.
+/// The heads [first, last) of one layer ask, with their queries of one token. The views hold all heads of the layer,
+/// rotated.
 struct asking_heads {
   index_t layer = 0;
   index_t first = 0;
@@ -74,6 +84,12 @@ class chooser {
   }
 
   /// Counts what each segment has left between the zones; nothing left, no say.
+  ///
+  /// The room that is used before anything is chosen are the zones' slots and the summary tokens of all segments
+  /// between them, whether or not these will be attended.
+  /// @param zone   of the asking token, in positions
+  /// @param slots  of the row's KV lane
+  /// @cost  O(segments), or O(segments * log kept) where a KV lane has been compacted
   void begin(sequence_state& state, zone_bounds zone, const slot_map& slots) {
     segments_ = static_cast<index_t>(state.segments.size());
     room_used_ = slots.slot_of(zone.front) + slots.slot_of(zone.end) - slots.slot_of(zone.back);
@@ -87,6 +103,8 @@ class chooser {
   }
 
   /// Scores the segments for some heads of one layer, and adds what they agree on.
+  /// @cost  for each head the summaries of its KV head are read once: segments * head_dim * rows numbers; then what the
+  /// aggregator costs
   void add(sequence_state& state, const asking_heads& who) {
     const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
     for (index_t head = who.first; head < who.last; ++head) {
@@ -96,8 +114,10 @@ class chooser {
     policy_.aggregate.add(scores, tokens(), sizes_.model.head_dim, votes(), order());
   }
 
-  /// Makes `row` of `into` from the votes.
-  /// @param before  the row that was active, for the statistics
+  /// Makes `row` of `into` from the votes. It begins with each segment at the level of its summary, or dropped if the
+  /// zones want summaries of candidates alone and it has too few votes; the selector raises what it takes to details.
+  /// @param before  the row that was active, for the statistics; it may be the one that is made
+  /// @cost  O(segments), and O(log segments) for each that the selector looks at
   void finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before,
               statistics& stats) {
     const votes_t least = policy_.aggregate.least;
@@ -117,7 +137,7 @@ class chooser {
 
   choice_trace* trace = nullptr;  // the caller's, if choices are to be recorded
 
-  /// The query that asks; valid until the next call.  [head_dim]
+  /// The query that asks for query head `head`; valid until the next call.  [head_dim]
   view<const float> asked(const asking_heads& who, index_t head) {
     policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, asked_.data());
     return view<const float>(asked_);
@@ -128,6 +148,7 @@ class chooser {
   view<votes_t> votes() { return {votes_.data(), {segments_}}; }
   view<index_t> order() { return {order_.data(), {segments_}}; }
 
+  // Ranks once more, since the selector has used up the first ranking; the memory of the order is free again.
   void record(choice_record of, const selection_row& made) {
     best_first best(segments_, by_votes{votes()}, order());
     for (index_t id = best.next(); id >= 0; id = best.next()) {
@@ -136,6 +157,7 @@ class chooser {
     trace->push_back(std::move(of));
   }
 
+  // Agreeability is the share of votes that the taken segments got: it has a meaning only where votes add up.
   void count(const selection_row& row, const selection_row& before, statistics& stats) {
     votes_t all = 0;
     votes_t agreed = 0;

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The ends of a pass and of a step, for one sequence.
+//
+// The order of a commit: a choice for all layers that no second pass has made; tokens and segments; eviction, since it
+// decides which slots there are; summaries, from the keys that are left; query records; the first choice after a
+// prompt, from these summaries; the active selection and its log; pages. Up to the summaries it may fail over tiers,
+// and is undone by `try_commit_item`; behind them nothing can.
 #pragma once
 
 #include <zoomr/cache/host/token_eviction.hpp>
@@ -12,7 +17,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Adds the pass that has just ended to the sequence's statistics.
+/// Adds the pass that has just ended to the sequence's statistics. Where details lie on the host, those of the token
+/// that has read most count as the device's: keys and values of the slots that it has read, over all KV lanes.
 template <class Pool>
 void count_pass(cache_core<Pool>& core, planned_item& item) {
   if (item.prompt) return;
@@ -31,6 +37,8 @@ void count_pass(cache_core<Pool>& core, planned_item& item) {
 }
 
 /// Lets eviction do what the tokens just committed have made due.
+/// @pre    `commit_tokens` came before: positions and slots are those behind the step
+/// @throws error(storage) if pages do not come; `core.room` can undo it
 /// @return true if the KV lanes hold other tokens than before
 template <class Pool>
 bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
@@ -47,8 +55,8 @@ bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
          evict_while_decoding(core, state);
 }
 
-/// Makes the first `count` tokens of an item part of tokens, segments and segmenter. Pages that are full are written
-/// below.
+/// Makes the first `count` tokens of an item part of tokens, segments and segmenter. Over tiers, pages that they have
+/// filled begin to be written to the tier below.
 /// @return  the number of segments before
 template <class Pool>
 index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const planned_item& item, index_t count) {
@@ -116,7 +124,8 @@ void renew_summaries(cache_core<Pool>& core, const step_item& item, index_t i) {
   }
 }
 
-/// commit_item; if pages that it needs do not come, the sequence is what it was.
+/// commit_item; if pages that it needs do not come, the sequence is what it was, but for its statistics. Summaries that
+/// were made from other tokens are made anew by the sequence's next step, `renew_summaries`.
 /// @return false if the item has failed
 template <class Pool>
 bool try_commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a cache owns.
+// L6. What a cache owns: the policy behind its interface, the pages, the state of each sequence, and working memory
+// that all sequences share. Attending, choosing, eviction and commit are functions over it.
+//
+// All arrays are allocated by the constructor, and `bytes` counts them beforehand: whoever adds one here adds it to
+// `bytes_beside_pages` too. There is one step at a time, so that working memory is never shared by two. What must
+// outlive a layer is kept for each token of the step or for each sequence; the rest is written anew by each call.
 #pragma once
 
 #include <zoomr/cache/host/chooser.hpp>
@@ -21,6 +26,7 @@ inline namespace v0 {
 namespace detail {
 
 /// The memory of a cache, whatever its policy. Not a public type: any_kv_cache and step share one.
+/// @tparam Pool  page_pool or tiered_pool
 template <class Pool>
 struct cache_core {
   using kv_lane_type = typename Pool::kv_lane_type;
@@ -48,6 +54,8 @@ struct cache_core {
   std::vector<std::string> failures;   // [max_sequences]  why an item has failed
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
 
+  /// @pre     expect_possible(model, *with, given) has let them pass
+  /// @throws  error(capacity) or std::bad_alloc without memory; error(storage) without the file of a tiered pool
   cache_core(const shape& model, std::unique_ptr<const any_policy> with, const config& given)
       : owned(std::move(with)),
         policy(*owned),
@@ -77,6 +85,7 @@ struct cache_core {
   }
 
   /// Capacity of each tier; what the constructor will allocate.
+  /// @throws  precondition_error for 2^60 bytes or more, or tiers that are too small
   static memory_use bytes(const shape& model, const any_policy& with, const config& given) {
     const layout sizes(model, with, given, Pool::may_fail);
     const index_t pages = sizes.pool_pages(given);
@@ -91,7 +100,8 @@ struct cache_core {
     return use;
   }
 
-  /// Does part of an item's work, unless it has failed before.
+  /// Does part of an item's work, unless it has failed before. An error(storage) fails this item alone: its sentence is
+  /// kept for `step::failure`, and the other items of the step go on. Any other exception leaves the step.
   /// @return  false if it has failed
   template <class Work>
   bool may_fail(planned_item& item, Work work) {
@@ -113,11 +123,15 @@ struct cache_core {
 
   sequence_state& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
 
+  /// One KV lane of a sequence. It is a view of `state.pages`, valid until these change. Over tiers each `key(slot)`
+  /// may throw error(storage), and a pointer is valid only until four other blocks have been asked for.
   kv_lane_type kv_lane(const sequence_state& state, index_t layer, index_t kv_head) {
     return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
   }
 
-  /// The zones of a query at `position`.
+  /// The zones of a query at `position`, in positions. While the prompt is still coming it counts as ending with this
+  /// token.
+  /// @param open_begin  first position of the open segment, as committed
   zone_bounds zone_at(const sequence_state& state, index_t position, index_t open_begin) const {
     const index_t prompt_end = state.in_prompt() ? position + 1 : state.prompt_end;
     return {policy.zone.front(position, prompt_end), policy.zone.back(position, prompt_end, open_begin), position + 1};
@@ -126,14 +140,26 @@ struct cache_core {
   /// Gives back the pages behind the committed tokens.
   void trim_pages(sequence_state& state) { detail::trim_pages(state.pages, state.slots(), pool); }
 
-  /// Forgets what a step has left behind the committed tokens.
+  /// Forgets what a step has left behind the committed tokens, whether it was committed or dropped.
   void forget_pending(sequence_state& state) {
     state.kept_each.pending = 0;
     trim_pages(state);
   }
 
-  /// Everything as it was when `to` tokens were committed. The caller has checked that it can be done.
+  /// Forgets a sequence that is closed.
+  void clear(sequence_state& closing) {
+    closing.forget_everything(policy.segment);
+    trim_pages(closing);
+  }
+
+  /// Everything as it was when `to` tokens were committed.
+  ///
+  /// Summaries, query sums and keys need no undoing: each is found by segment, position or slot, and what lies beyond
+  /// the last one left is overwritten. Evictions are not undone.
+  /// @throws error(rollback_depth) if it is not known any more; nothing has changed
+  /// @cost  feeds the tokens since the last close that is left to the segmenter, and reads one choice from the log
   void roll_back(sequence_state& state, index_t to) {
+    expect_rollback(policy, state, to, limits, sizes.query_parts > 0, !policy.persists() || state.log.reaches(to));
     if (to < state.prompt_end) {  // nothing has been chosen or summed
       state.log.clear();
       state.reopen_prompt(to, limits.rollback_depth());
@@ -147,6 +173,7 @@ struct cache_core {
     trim_pages(state);
   }
 
+  /// Bytes of one sequence at its present length; working memory is nobody's.
   memory_use bytes_in_use(const sequence_state& state) const {
     memory_use use;
     for (const index_t page : state.pages) use.details += page >= 0 ? Pool::page_bytes(sizes.model) : 0;
@@ -156,6 +183,7 @@ struct cache_core {
   }
 
  private:
+  // Everything but details: what the arrays above hold, one term for each.
   static memory_use bytes_beside_pages(const layout& sizes, const any_policy& with, const config& given) {
     const shape& model = sizes.model;
     const index_t pages = sizes.pool_pages(given);
@@ -175,13 +203,16 @@ struct cache_core {
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;
   }
+  // A tiered pool gives its pages what the other arrays leave of the device's bytes.
   static Pool make_pool(const layout& sizes, const any_policy& with, const config& given) {
     const index_t pages = sizes.pool_pages(given);
     return Pool::make(sizes.blocks, pages, given.tiers, bytes_beside_pages(sizes, with, given).total());
   }
+  // Slots that `observed` must have room for; 0 where no KV lane ever evicts.
   static index_t observed_tokens(const layout& sizes, const config& given) {
     return sizes.kept > 0 ? given.max_tokens : 0;
   }
+  // As `resolve` needs: details and summary of each segment, and two zones.
   static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
 };
 

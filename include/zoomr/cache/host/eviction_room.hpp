@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Evicting tokens when pages may fail to come: what is kept moves to pages that belong to nobody, and what was
 // before stays until the commit cannot fail any more.
+//
+// A commit that evicts calls `begin`, moves each KV lane to `pages()`, then `swap_sums` and `give_pages`; `finish` ends
+// it, or `undo` if pages did not come. One commit at a time, for one sequence.
 #pragma once
 
 #include <zoomr/cache/host/sequence_state.hpp>
@@ -14,6 +17,8 @@ inline namespace v0 {
 namespace detail {
 
 /// Pages and tables for the one commit that is being made; empty where none can fail, since tokens move in place.
+/// There are spare pages for as many tokens as a KV lane ever keeps; all KV lanes move to the same ones, each to its
+/// own part of them.
 class eviction_room {
  public:
   eviction_room(const layout& sizes, const config& given) : used_(sizes.eviction_may_fail) {
@@ -28,6 +33,7 @@ class eviction_room {
         std::int64_t{sizes.model.kv_lanes()} * sizes.kept + sizes.spare_pages() + pages_for(given.max_tokens);
     return indices * static_cast<byte_count>(sizeof(index_t));
   }
+  /// Once, when the cache is made: `layout::pool_pages` counts these pages beside those of sequences.
   void take_spare(const layout& sizes, page_stock& stock) {
     for (index_t count = sizes.spare_pages(); count > 0; --count) spare_.push_back(stock.take());
   }
@@ -35,7 +41,8 @@ class eviction_room {
   /// Where a KV lane's tokens move to.
   view<const index_t> pages() const { return view<const index_t>(spare_); }
 
-  /// Before anything changes.
+  /// Before anything changes: copies what an eviction overwrites.
+  /// @cost  copies the lists of kept positions of all KV lanes
   void begin(const sequence_state& state) {
     if (!used_) return;
     begun_ = true;
@@ -55,13 +62,15 @@ class eviction_room {
     given_ = static_cast<std::size_t>(count);
   }
 
-  /// After a commit: what was replaced goes back to the stock.
+  /// After a commit: what was replaced goes back to the stock, and the spare pages that the sequence was given are
+  /// taken anew.
   void finish(page_stock& stock) {
     for (const index_t page : replaced_) stock.give_back(page);
     for (std::size_t i = 0; i < given_; ++i) spare_[i] = stock.take();
     forget();
   }
-  /// After a commit that has failed: the sequence is what it was.
+  /// After a commit that has failed: the sequence has the pages, sums and lists that it had at `begin`. Does nothing
+  /// without `begin`.
   void undo(sequence_state& state, page_stock& stock) {
     if (!begun_) return;
     if (swapped_) state.received.commit();

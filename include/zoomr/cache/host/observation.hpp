@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What tokens have received of later queries' attention, and which of them a KV lane keeps for it.
+//
+//   received[slot] += exp(logit(slot) - largest) / sum of exp(logit - largest)   for each observed query of each head
+//                      unless the evictor updates importance itself
+//   importance      = what the evictor rates them at, from `received` of the group
+//   kept            = sinks, last tokens, and those of the highest importance; ties to the lower slot, NaN last
 #pragma once
 
 #include <zoomr/cache/config.hpp>
@@ -16,7 +21,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot.
+/// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot. For each KV lane:
+/// `copy_keys`, `update_importance` for each query head and query, `choose`.
 class observation {
  public:
   observation() = default;
@@ -44,6 +50,7 @@ class observation {
   /// Lets one query update the importance of tokens as the evictor says, or adds the attention that it pays, over the
   /// slots [0, context).
   /// @param observed  all but its keys and working memory; its own slot is the last
+  /// @param sums      [at least context]  of this query head, in the evictor's unit
   template <class Lane>
   void update_importance(const any_evictor& evict, const Lane& kv_lane, observed_query observed, index_t context,
                          view<float> sums) {
@@ -70,8 +77,9 @@ class observation {
 
   /// Adds the attention probabilities of one query over the slots [0, context) to `sums`: all NaN if a logit is, or if
   /// the largest is infinite. Weights are summed as integers, so that a device gets the same.
+  /// @param query  [head_dim]  rotated
   /// @pre   context <= 2^22
-  /// @cost  reads the keys of the context once
+  /// @cost  reads the keys of the context once; an exponential and 2 * head_dim flops for each
   template <class Lane>
   void add(const Lane& kv_lane, const float* query, index_t context, view<float> sums) {
     const float scale = given_.logit_scale(kv_lane.head_dim);
@@ -95,10 +103,12 @@ class observation {
   /// Slots that the KV lane keeps, ascending: sinks and last tokens in any case, the rest by what the evictor rates
   /// highest.
   ///
-  /// @param received  [group, tokens]  attention probability, summed over the observed queries
+  /// @param received  [group, tokens]  attention probability, summed over the observed queries, or what the evictor has
+  ///                  made of it
   /// @param queries   how many those were
   /// @param first     tokens at the front that are kept in any case: sinks, and a prompt that is pinned
   /// @param kept      [how many to keep]  out; fewer than tokens, at least the last ones that are safe
+  /// @cost  what the evictor's `rate` costs, and O(n log n) for n tokens
   void choose(const any_evictor& evict, view<const float, 2> received, index_t queries, index_t first,
               view<index_t> kept) {
     const index_t tokens = received.extent(1);

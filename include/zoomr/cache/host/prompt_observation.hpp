@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What is done with the queries of a prompt: eviction observes them, its last ones are remembered for the prompt's
 // end, and the very last makes the first choice.
+//
+// Which queries eviction will observe is known only when the prompt ends. So each chunk leaves its last
+// `layout::remembered` ones in `core.remembering`, commit moves them to the sequence's ring `prompted`, and the last
+// chunk observes those together with its own. An evictor that accumulates observes each chunk as it comes.
 #pragma once
 
 #include <zoomr/cache/host/choosing.hpp>
@@ -10,13 +14,19 @@ inline namespace v0 {
 namespace detail {
 
 /// The sums of one query head's attention that an evictor which accumulates has carried over.  [slots in use]
+/// @param head    query head of the layer
+/// @param tokens  how many slots are in use
 inline view<float> carried(const layout& sizes, buffer<float>& of, index_t layer, index_t head, index_t tokens) {
   return {of.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
 }
 
 /// Lets the queries of the tokens in `asking` update one KV lane, on top of the sums that are carried. The result
 /// lies in `core.observed`, and in `into` if sums are carried.
+/// @param asking   positions, the last exclusive; their keys are in their slots already
+/// @param into     pending sums; not touched unless sums are carried
 /// @param queries  queries(position) is [heads, head_dim]
+/// @throws error(storage) if pages do not come
+/// @cost  reads the KV lane's keys once for each query of `asking` and query head of the group
 template <class Pool, class Queries>
 void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, token_range asking,
                      buffer<float>& into, Queries queries) {
@@ -55,7 +65,8 @@ void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t 
   }
 }
 
-/// Makes them part of the sequence, whose tokens are committed. Nothing of it can fail.
+/// Makes them part of the sequence, whose tokens are committed. Nothing of it can fail. Unless all layers have seen the
+/// chunk's queries none of them counts as known: `queries_from` moves behind the chunk.
 template <class Pool>
 void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned_item& item) {
   if (core.sizes.remembered == 0 || !item.prompt) return;
@@ -68,7 +79,7 @@ void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt update one layer, after those
 /// that are remembered of chunks before it, as pending, and after the last chunk says which positions each KV lane
-/// keeps.
+/// keeps. These lists are written at once: nobody reads them before the commit.
 template <class Pool>
 void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
   const bool accumulates = core.policy.evict.accumulates;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Everything that is committed of one sequence: tokens and index change together, here and nowhere else.
+//
+// A step may write here before its commit only where nobody looks yet: slots behind the committed ones, the pending
+// sums, and the lists of kept positions while no KV lane is compacted. The exception is `active_selection` of a policy
+// whose choices serve their own token only: it then holds what was chosen last, and is in no log.
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
@@ -14,6 +18,10 @@ inline namespace v0 {
 namespace detail {
 
 /// Attention that tokens have received, by slot: what is committed, and what is if the step in progress is.
+///
+/// The unit is the evictor's: attention probabilities summed over queries, or what its `update_importance` makes of
+/// them. Observing reads `committed` and writes `pending`. Calling `commit` once more takes it back, as long as nothing
+/// has been observed since.
 struct attention_sums {
   buffer<float> committed;  // [layers, heads, layout::carried]
   buffer<float> pending;    // the same
@@ -22,7 +30,8 @@ struct attention_sums {
   void commit() { std::swap(committed, pending); }
 };
 
-/// The committed state of one sequence.
+/// The committed state of one sequence. Its arrays are allocated once, for the longest sequence, and serve all
+/// sequences that have this id one after the other.
 struct sequence_state : token_state {
   buffer<std::byte> summaries;  // [KV lanes, most_segments, head_dim, rows] numbers
   std::int64_t most_kept;       // of each KV lane
@@ -48,11 +57,12 @@ struct sequence_state : token_state {
         log(sizes.log_words),
         queries(sizes.model, sizes.query_parts, sizes.records) {}
 
-  /// Where the summaries of a KV lane begin.
+  /// Where the summaries of a KV lane begin: [segments, head_dim, rows] numbers of `layout::number_bytes`.
   std::byte* summaries_of(const layout& sizes, index_t kv_lane) {
     return summaries.data() + kv_lane * sizes.lane_summary_bytes(sizes.most_segments);
   }
 
+  /// Which slot holds which position in one KV lane; a view of `kept`, which an eviction changes.
   slot_map slots_of(index_t kv_lane) const {
     if (kept_each.committed == 0) return {};
     return {view<const index_t>(kept.data() + kv_lane * most_kept, {kept_each.committed}), compacted_end};
@@ -83,6 +93,8 @@ struct sequence_state : token_state {
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
 
+  /// When the sequence is closed; pages are the caller's to give back. Arrays are not cleared: nothing in them is read
+  /// before a new sequence has written it.
   void forget_everything(const any_segmenter& segmenter) {
     forget_tokens(segmenter);
     active_selection.clear(), log.clear();

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Summaries of segments, from the keys of their cues as they are stored.
+// L6. Summaries of segments, from the keys of their cues as they are stored: rounded to the cache's type and times the
+// key's scale, so that a summary made anew from the same slots has the same bits.
+//
+// Called by commit: for the segments that it has closed, or for all if the KV lanes hold other tokens than before; and
+// by a step that renews what a failed commit has left.
 #pragma once
 
 #include <zoomr/cache/host/sequence_state.hpp>
@@ -11,7 +15,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Makes summaries; working memory for one cue.
+/// Makes summaries; working memory for one cue. A summary of one KV lane is [head_dim, rows]: floats while it is made,
+/// then numbers of `any_summarizer::number_bytes` at [segment] of the KV lane's index.
 class segment_summarizer {
  public:
   segment_summarizer(const layout& sizes, const any_policy& policy, const config& given)
@@ -30,7 +35,8 @@ class segment_summarizer {
     return bounded_product({numbers, sizeof(float)});
   }
 
-  /// Those of the segments from `first` on, of all KV lanes.
+  /// Those of the segments from `first` on, of all KV lanes. Of a cue the tokens that the KV lane still holds count; if
+  /// there are none, a summarizer that needs all keys at once is not asked, and the summary is NaN.
   /// @throws error(storage) if pages do not come
   /// @cost   reads the keys of the cues once
   template <class Pool>
@@ -58,6 +64,8 @@ class segment_summarizer {
     return sizes.summary_rows > 0 ? std::max(1, longest(sizes, policy, given)) : 0;
   }
 
+  // Into `made_`.
+  // @param cue  slots, the last exclusive
   template <class Lane>
   void make_one(const Lane& kv_lane, token_range cue) {
     const index_t dims = sizes_.model.head_dim;

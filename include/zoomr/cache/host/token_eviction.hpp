@@ -3,7 +3,7 @@
 // from there, each KV lane evicts what its queries do not look at. What is left moves together in the order of
 // positions, and the pages behind it go back to the pool.
 //
-// Nothing is added up in between: the queries since the last time are remembered, and the attention that they pay is
+// Nothing is added up in between: the queries that will be observed are remembered, and the attention that they pay is
 // measured when it is needed. So a draft that is rejected or a step that is dropped leaves nothing to be rolled back.
 #pragma once
 
@@ -14,6 +14,9 @@ inline namespace v0 {
 namespace detail {
 
 /// Moves the keys and values of the slots in `kept` to the front of one KV lane: in place, or to spare pages.
+/// @param kept  ascending slots: none moves to the back, so that in place none is overwritten before it has moved
+/// @throws error(storage) if pages do not come
+/// @cost  copies 2 * head_dim numbers for each slot that is kept
 template <class Pool>
 void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t layer, index_t kv_head,
                   view<const index_t> kept) {
@@ -48,7 +51,10 @@ void compacted(cache_core<Pool>& core, sequence_state& state, index_t kept) {
   core.trim_pages(state);
 }
 
-/// Commits what the queries of a chunk of the prompt have led to. Nothing has changed if pages do not come.
+/// Commits what the queries of a chunk of the prompt have led to. If pages do not come, `core.room` undoes it.
+///
+/// Before the prompt's end only sums change. They are by slot, so that they move with the tokens. A pinned prompt is
+/// never evicted, and is not observed: its sums begin at 0.
 template <class Pool>
 void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
   const shape& model = core.sizes.model;
@@ -87,8 +93,12 @@ void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, 
   for (index_t slot = 0; slot < kept; ++slot) positions[slot] = before.position_of(slots[slot]);
 }
 
-/// After every so many tokens: observes the queries since the last time, and evicts what is too much.
+/// After every so many tokens: observes the last `layout::noted` queries, and evicts what is too much. An evictor that
+/// accumulates observes also while there is room for all.
+/// @pre    the sequence has noted its last `layout::noted` queries
+/// @throws error(storage) if pages do not come; `core.room` undoes it
 /// @return true if tokens were evicted
+/// @cost   reads each KV lane's keys once for each of these queries and query head, and copies what is kept
 template <class Pool>
 bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
   const shape& model = core.sizes.model;

@@ -9,10 +9,9 @@
 
 namespace zoomr {
 inline namespace v0 {
-namespace detail {
-
-/// `kv_cache` and `device_cache` are made of it.
-/// @tparam Core  what the cache owns: `states`, `step`, `sizes.model`, `policy`
+/// `kv_cache` and `device_cache` are made of it. The core lies on the heap, so that a cache may be moved while a step
+/// points to it.
+/// @tparam Core  what the cache owns: `states`, `step`, `limits`, `sizes.model`, `clear(state)`, `roll_back(state, to)`
 template <class Core>
 class cache_base {
  public:
@@ -20,7 +19,17 @@ class cache_base {
 
   /// A new, empty sequence.
   /// @throws error(capacity) if config.max_sequences are open
-  sequence open() { return open_sequence(core_->states); }
+  sequence open() { return detail::open_sequence(core_->states); }
+  /// Gives the sequence's memory back to the pool.
+  void close(sequence seq) { core_->clear(expect_unused(seq)); }
+  /// Makes the sequence what it was when `tokens` tokens were committed: details, summaries, segments, query sums
+  /// and selection. Rolling back into the prompt reopens it.
+  /// @throws error(rollback_depth) if more would have to be rolled back than was kept; nothing has changed
+  void rollback(sequence seq, index_t tokens) {
+    auto& going_back = expect_unused(seq);
+    ZOOMR_EXPECTS(tokens >= 0 && tokens <= going_back.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
+    if (tokens < going_back.tokens()) core_->roll_back(going_back, tokens);
+  }
 
   /// Committed tokens.
   index_t tokens(sequence seq) const { return expect_open(seq).tokens(); }
@@ -30,12 +39,37 @@ class cache_base {
   view<const segment> segments(sequence seq) const { return expect_open(seq).segments; }
 
  protected:
-  void expect_idle() const { core_->step.expect_idle(); }
+  // `begin` of both: checks all items, then plans them.
+  // @param check  check(state, item, i)  throws if this step cannot be; nothing has changed then
+  // @param plan   plan()                 adds the items to the step, and takes what they need; what it throws undoes it
+  template <class Check, class Plan>
+  void plan_step(view<const step_item> items, Check check, Plan plan) {
+    core_->step.expect_idle();
+    ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
+    for (index_t i = 0; i < items.size(); ++i) {
+      check(detail::expect_item(core_->states, items, i, core_->limits), items[i], i);
+    }
+    try {
+      plan();
+    } catch (...) {
+      core_->step.items.clear();
+      throw;
+    }
+    core_->step.layers.clear();
+    core_->step.active = true;
+  }
+
+  // A sequence that is open, while no step is in progress.
+  auto& expect_unused(sequence seq) const {
+    core_->step.expect_idle();
+    return expect_open(seq);
+  }
+  // The state of an open sequence.
+  // @throws precondition_error if the handle is of no open sequence
   auto& expect_open(sequence seq) const { return detail::expect_open(core_->states, seq); }
 
   std::unique_ptr<Core> core_;
 };
 
-}  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. How many of everything a cache keeps, computed once.
+// L6. How many of everything a cache keeps, computed once from the model's shape, the policy and the config. Host and
+// device take their sizes from here. Sizes that could overflow are `bounded_product`s, so that they are refused rather
+// than wrapped.
 #pragma once
 
 #include <zoomr/cache/config.hpp>
@@ -15,7 +17,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Sizes that follow from a model, a policy and a config: computed once, so that `bytes` and the allocations
-/// cannot disagree.
+/// cannot disagree. A policy that does not need something has 0 of it.
 struct layout {
   shape model;
   index_t most_segments = 0;
@@ -35,6 +37,7 @@ struct layout {
 
   layout() = default;
   /// @param pages_may_fail  pages of the pool may fail to come
+  /// @pre    expect_possible(with, policy, sizes) has let them pass
   layout(const shape& with, const any_policy& policy, const config& sizes, bool pages_may_fail = false)
       : model(with),
         number_bytes(policy.summarize.number_bytes),
@@ -46,16 +49,18 @@ struct layout {
     blocks = {model, kv_heads_share_slots(policy) ? model.kv_heads : 1};
   }
 
-  /// All KV heads of a layer read the same slots: none chooses alone, and none keeps tokens of its own.
+  /// All KV heads of a layer read the same slots: none chooses alone, and none keeps tokens of its own. Then they move
+  /// between tiers as one block, and ranges are resolved once for all of them.
   bool kv_heads_share_slots(const any_policy& policy) const {
     const bool choose_together = policy.aggregate.per == scope::sequence || policy.aggregate.per == scope::layer;
     return kept == 0 && (!policy.selects || choose_together);
   }
 
-  /// Pages that a pool has beyond those of sequences.
+  /// Pages that a pool has beyond those of sequences: room for one sequence that evicts (cache/host/eviction_room.hpp).
   index_t spare_pages() const { return eviction_may_fail ? pages_for(kept) : 0; }
   index_t pool_pages(const config& sizes) const { return pages_for(sizes.pool()) + spare_pages(); }
 
+  /// Rows of a selection that `per` share: one for the sequence, each layer, KV lane or query head of a layer.
   index_t rows_of(scope per) const {
     switch (per) {
       case scope::sequence:
@@ -75,14 +80,15 @@ struct layout {
     return static_cast<index_t>(
         std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * sizes.max_draft_tokens));
   }
-  /// Of the token that makes a choice which stays active.
+  /// Arrays [layers, heads, head_dim] that are kept of the token that makes a choice which stays active: its queries.
   static index_t asking_parts(const any_policy& policy) { return policy.persists() ? 1 : 0; }
-  /// Those of the prompts' chunks in one step, until it is committed.
+  /// Queries of the prompts' chunks in one step that are remembered until it is committed.
   index_t pending_queries(const config& sizes) const {
     return static_cast<index_t>(
         std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * remembered));
   }
-  /// Of one sequence, whose prompt may still be coming.
+  /// What eviction keeps of one sequence, whose prompt may still be coming: carried sums, committed and pending, and
+  /// remembered queries.
   byte_count observing_bytes(bool in_prompt) const {
     const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
     return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
@@ -90,6 +96,7 @@ struct layout {
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane
+  /// The index of one KV lane: [segments, head_dim, rows].
   byte_count lane_summary_bytes(index_t segments) const {
     return bounded_product({segments, segment_summary(), static_cast<byte_count>(number_bytes)});
   }
@@ -98,6 +105,9 @@ struct layout {
   }
 
  private:
+  // An evictor that keeps as many tokens as there can be evicts nothing, and nothing is kept for it. With a pinned
+  // prompt there is no other bound than the longest sequence. Queries of a prompt are remembered for a rollback too: at
+  // the prompt's end those of the last `observed` tokens must be there, wherever that will be.
   void size_eviction(const any_policy& policy, const config& sizes) {
     const any_evictor& evict = policy.evict;
     const index_t most = evict.kept(sizes.max_tokens);
@@ -112,6 +122,8 @@ struct layout {
     }
   }
 
+  // The log drops its older half when it is full (`selection_log::make_room`). Half of twice (rollback_depth + 2)
+  // entries are enough for one choice at each token that can be rolled back, and the one before them.
   void size_selection(const any_policy& policy, const config& sizes) {
     summary_rows = policy.summarize.rows;
     selection_rows = rows_of(policy.aggregate.per);
@@ -123,14 +135,16 @@ struct layout {
         bounded_product({2, std::int64_t{sizes.rollback_depth()} + 2, entry}) + std::int64_t{4} * sizes.max_tokens;
   }
 
-  // Segments of a row, at most, that are not at the level of a summary.
+  // Segments of a row, at most, that are not at the level of a summary: those that are chosen, and where only
+  // candidates' summaries are attended those that are dropped, which may be all.
   index_t most_exceptions(const any_policy& policy) const {
     const bool others_too = policy.zone.summaries == summaries_attended::candidates;
     return others_too ? most_segments : std::min(most_segments, policy.select.most_segments);
   }
 };
 
-/// True if tokens are evicted after the token at `position`, which is not of the prompt.
+/// True if tokens are evicted after the token at `position`, which is not of the prompt: every `evict.every` tokens,
+/// counted from the prompt's end. It depends on positions alone, so that drafts do not change it.
 inline bool evicts_after(const any_policy& policy, const config& limits, index_t prompt_end, index_t position) {
   if (!policy.evict.while_decoding) return false;
   const bool evicts = policy.evict.kept(limits.max_tokens) < limits.max_tokens;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Giving up, for good, what no query can reach any more.
+// L6. Pages go back to the pool that no query can reach any more. Commit calls it where the policy's placement frees
+// what is unreachable: details are never chosen then, so that a query reads its zones and summary tokens alone, and
+// zones only move on.
 #pragma once
 
 #include <zoomr/cache/state/token_state.hpp>
@@ -13,6 +15,9 @@ namespace detail {
 
 /// No query from now on, nor after any rollback that `rollback_depth` allows, has its back zone begin before this; nor
 /// has any segment a summary there that it has not yet: the open one may still be given one.
+/// @param rollback_depth  config::rollback_depth(): the oldest state that can come back is that many tokens ago, or the
+///                        prompt's end
+/// @return                a position
 inline index_t unreachable_end(const any_policy& policy, index_t rollback_depth, const token_state& state) {
   const index_t tokens = std::max(state.prompt_end, state.tokens() - rollback_depth);
   index_t open_begin = policy.segment.open_begin(state.segmenting.data());
@@ -24,6 +29,10 @@ inline index_t unreachable_end(const any_policy& policy, index_t rollback_depth,
 }
 
 /// Gives back the pages of tokens that no query can reach any more: for policies that never choose details.
+///
+/// A page goes if it lies before `unreachable_end`, not in the front zone, and holds no summary token. Its entry in the
+/// sequence's table becomes -1, so that slots keep their pages. Each page is looked at once: `freed_pages` says how far
+/// this has come.
 /// @cost  O(1) for each token, over a sequence
 inline void free_unreachable_pages(const any_policy& policy, index_t rollback_depth, token_state& state,
                                    page_stock& stock) {

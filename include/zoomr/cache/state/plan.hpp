@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a step will do, decided before it starts, on the host, from token ids and counts alone.
+// L6. What a step will do, decided before it starts, on the host, from token ids and counts alone. `begin` of host and
+// device calls it for each item. Since no score is looked at, the device need not be asked, and the number of passes
+// is known from the start.
 #pragma once
 
 #include <zoomr/cache/sequence.hpp>
@@ -13,7 +15,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// What is known of one token of a step.
+/// What is known of one token of a step. All but the last is the same in both passes.
 struct planned_token {
   token_class classes = token_class::plain;
   refresh_action action = refresh_action::keep;
@@ -21,7 +23,8 @@ struct planned_token {
   std::int64_t kv_lane_tokens = 0;  // attended in this pass so far, summed over KV lanes
 };
 
-/// What is known of one sequence's part of a step.
+/// What is known of one sequence's part of a step. The places `packed`, `planned`, `draft` and `remembered` are counts
+/// of what the items before it have; `step_plan::add` sets them.
 struct planned_item {
   index_t seq = -1;
   index_t first = 0;       // position of its first token
@@ -44,12 +47,14 @@ struct planned_item {
 };
 
 /// Checks that `call` is told of each item how many of its tokens are accepted.
+/// @throws precondition_error if not
 inline void expect_counts(const char* call, index_t items, view<const index_t> accepted) {
   ZOOMR_EXPECTS(accepted.size() == items, std::string(call) + ": accepted has " + std::to_string(accepted.size()) +
                                               " numbers, wanted one for each of the " + std::to_string(items) +
                                               " items");
 }
-/// Checks the one of `item`.
+/// Checks the one of `item`: of a draft any number of those taken, of a prompt all tokens or none.
+/// @throws precondition_error if it is another
 inline void expect_count(const char* call, index_t item, const planned_item& plan, index_t accepted) {
   if (accepted == 0 || accepted == plan.tokens || (!plan.prompt && accepted > 0 && accepted < plan.tokens)) return;
   const std::string of =
@@ -70,7 +75,9 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
 /// @param table        [tokens that the step has room for]  out
 /// @param segmenting   working memory for the segmenter's state
 /// @param made         out: what is planned of the item; where it lies among the others is the caller's
+/// @throws precondition_error if more tokens are wanted than `table` has room for, even if fewer would be taken
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
+/// @cost  feeds each token that is taken to the segmenter and to the refresh rule; no allocation
 inline void plan(planned_item& made, const any_policy& policy, const token_state& state, index_t last_choice,
                  const step_item& item, const config& limits, index_t most_segments, view<planned_token> table,
                  std::vector<std::byte>& segmenting) {

@@ -15,7 +15,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Records of `parts` arrays [layers, heads, head_dim] each, by position, in a ring.
+/// Records of `parts` arrays [layers, heads, head_dim] each, by position, in a ring: position p lies in record
+/// p % records, where the one of p - records was. The same serves as a plain table, by place in a step or by sequence.
 class query_memory {
  public:
   query_memory() = default;
@@ -30,13 +31,15 @@ class query_memory {
   }
 
   /// Part `part` of one layer in the record of `position`.  [heads, head_dim]
+  /// @pre  part < parts, and records > 0; the memory is not initialised
   view<float, 2> at(index_t position, index_t part, index_t layer) {
     const std::int64_t layer_elements = std::int64_t{shape_.heads} * shape_.head_dim;
     float* record = memory_.data() + (position % records_) * elements(shape_, parts_);
     return {record + (part * shape_.layers + layer) * layer_elements, {shape_.heads, shape_.head_dim}};
   }
 
-  /// Copies one whole record from another memory of the same shape.
+  /// Copies one whole record, of position `from` in another memory with the same model and parts, to position `to`
+  /// here.
   void copy_from(query_memory& other, index_t from, index_t to) {
     if (parts_ == 0) return;
     std::copy_n(other.at(from, 0, 0).data(), elements(shape_, parts_), at(to, 0, 0).data());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The active selection of one sequence, and the log that a rollback reads it back from.
+// L6. The active selection of one sequence, and the log that a rollback reads it back from. Both have all their memory
+// from the start.
 #pragma once
 
 #include <zoomr/core/error.hpp>
@@ -15,10 +16,13 @@ struct inspection;  // of tests: it is defined nowhere else
 
 namespace detail {
 
-/// Rows of levels that stay active until the next choice.
+/// Rows of levels that stay active until the next choice. A row is a view of memory that the selection owns: so it may
+/// be moved or swapped, but not copied.
 class selection {
  public:
   selection() = default;
+  selection(selection&&) = default;
+  selection& operator=(selection&&) = default;
   selection(index_t rows, index_t most_segments)
       : most_segments_(most_segments),
         levels_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(most_segments)),
@@ -27,7 +31,9 @@ class selection {
   index_t rows() const { return static_cast<index_t>(rows_.size()); }
   const selection_row& row(index_t r) const { return rows_[static_cast<std::size_t>(r)]; }
 
-  /// Begins a new choice in row `r` over `segments` segments; the caller fills in the levels.
+  /// Begins a new choice in row `r` over `segments` segments, without a cut; the caller fills in the levels, which
+  /// still are those of the row before.
+  /// @pre  segments <= most_segments
   selection_row& renew(index_t r, index_t segments) {
     selection_row& made = rows_[static_cast<std::size_t>(r)];
     const auto offset = static_cast<std::int64_t>(r) * most_segments_;
@@ -43,6 +49,7 @@ class selection {
     copy.cut_tokens = made.cut_tokens;
   }
 
+  /// Nothing has been chosen: each row is empty, so that any segment is at the level of its summary.
   void clear() { std::fill(rows_.begin(), rows_.end(), selection_row{}); }
 
  private:
@@ -58,13 +65,18 @@ class selection_log {
   selection_log() = default;
   explicit selection_log(std::int64_t words) : capacity_(words) { words_.reserve(static_cast<std::size_t>(words)); }
 
+  /// Words of an entry, at most.
+  /// @param most_segments  of a row, that are not at the usual level
   static std::int64_t entry_words(index_t rows, index_t most_segments) {
     return 3 + std::int64_t{rows} * (4 + most_segments);
   }
 
+  /// Position of the token that made the newest choice; -1 if none is logged.
   index_t last_position() const { return words_.empty() ? -1 : words_[words_.size() - entry_end]; }
 
   /// Remembers `made`, chosen at `position`. Levels equal to `usual` take no space.
+  /// @pre   position > last_position(), and the log has room for one entry
+  /// @cost  O(rows * segments); now and then half of the log is moved
   void push(index_t position, const selection& made, level usual) {
     std::int64_t needed = entry_end;
     for (index_t r = 0; r < made.rows(); ++r) needed += row_words(made.row(r), usual);
@@ -75,10 +87,13 @@ class selection_log {
     words_.push_back(static_cast<index_t>(words_.size() - entry + 1));
   }
 
-  /// True if what was active before the token at `position` can be restored.
+  /// True if what was active before the token at `position` can be restored: nothing was ever dropped, or an entry made
+  /// before it is left.
   bool reaches(index_t position) const { return !dropped_ || find(position) > 0; }
 
-  /// Forgets choices made at or after `position`, and puts the last one left into `made`.
+  /// Forgets choices made at or after `position`, and puts the last one left into `made`; if none is left, nothing is
+  /// chosen.
+  /// @param usual  as it was given to `push`
   void restore(index_t position, selection& made, level usual) {
     words_.resize(find(position));
     made.clear();

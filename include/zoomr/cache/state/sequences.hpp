@@ -14,26 +14,24 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// nullptr, or the sentence that says why there can be no such cache.
-inline const char* cache_problem(const shape& model, const any_policy& policy, const config& limits) {
-  if (const char* problem = model.problem()) return problem;
-  if (policy.problem != nullptr) return policy.problem;
-  if (const char* problem = limits.problem()) return problem;
-  return policy.placement.frees_unreachable && limits.min_sparse_context > 0
-             ? "config: min_sparse_context cannot be used with a placement that frees what is unreachable"
-             : nullptr;
+/// @throws precondition_error if there can be no such cache
+inline void expect_possible(const shape& model, const any_policy& policy, const config& limits) {
+  for (const char* problem : {model.problem(), policy.problem, limits.problem()}) {
+    ZOOMR_EXPECTS(problem == nullptr, problem);
+  }
+  ZOOMR_EXPECTS(!policy.placement.frees_unreachable || limits.min_sparse_context == 0,
+                "config: min_sparse_context cannot be used with a placement that frees what is unreachable");
 }
 
-/// nullptr, or the sentence that says why no cache can be made although its size is known: without a table of classes
-/// segments would not end where the policy means them to.
-inline const char* classes_problem(const any_policy& policy, const config& limits) {
-  return policy.reads_classes && limits.classes.size() == 0
-             ? "config: classes is empty, but the policy's segments or choices depend on classes of tokens: give the "
-               "token_class of each token id, or as many plain ones"
-             : nullptr;
+/// @throws precondition_error if no cache can be made although its size is known: without a table of classes segments
+/// would not end where the policy means them to
+inline void expect_classes(const any_policy& policy, const config& limits) {
+  ZOOMR_EXPECTS(!policy.reads_classes || limits.classes.size() > 0,
+                "config: classes is empty, but the policy's segments or choices depend on classes of tokens: give the "
+                "token_class of each token id, or as many plain ones");
 }
 
-/// Opens the first sequence that is not open.
+/// Opens the first sequence that is not open. It is empty, since `close` has forgotten the one before.
 /// @throws error(capacity) if all are
 template <class State>
 sequence open_sequence(std::vector<State>& states) {
@@ -46,6 +44,8 @@ sequence open_sequence(std::vector<State>& states) {
               "all " + std::to_string(states.size()) + " sequences are open; close one or raise config.max_sequences");
 }
 
+/// The state that a handle names.
+/// @throws precondition_error if it is not open, or its generation is that of a sequence that was closed since
 template <class State>
 State& expect_open(std::vector<State>& states, sequence seq) {
   const auto sequences = static_cast<index_t>(states.size());
@@ -61,6 +61,9 @@ State& expect_open(std::vector<State>& states, sequence seq) {
 
 /// Checks item `i` of a step against the others and its sequence.
 /// @return the state of its sequence
+/// @throws precondition_error for no ids, an id that is negative or beyond config.classes, a sequence that comes twice,
+///         or a prompt that has already ended
+/// @cost   O(ids), and O(i) for the items before
 template <class State>
 State& expect_item(std::vector<State>& states, view<const step_item> items, index_t i, const config& limits) {
   const step_item& item = items[i];
@@ -81,6 +84,8 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
 }
 
 /// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
+/// They are not if a chunk was appended without `attend` or `observe`, or a rollback went behind what is remembered.
+/// @throws precondition_error if some are not known
 inline void expect_observed(const any_policy& policy, const token_state& state, const step_item& item) {
   if (!policy.evict.observes || policy.evict.accumulates || policy.zone.prompt || !item.prompt_ends) return;
   const auto prompt =
@@ -96,6 +101,10 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
 }
 
 /// Checks that a sequence can be rolled back to `to` tokens.
+///
+/// It cannot go into a prompt of which tokens were evicted or pages freed; nor behind the last eviction or adding up of
+/// attention, unless it becomes empty with nothing evicted. After the prompt it cannot go behind the log of choices,
+/// nor, if there are query records or pages are freed, behind `rollback_floor`. Otherwise any depth will do.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
 /// @param has_choice   what was active then is known
 /// @throws error(rollback_depth) if not
@@ -116,10 +125,11 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
                                         std::to_string(to) + " tokens: " + why);
 }
 
-/// Takes the pages that a step needs.
+/// Takes the pages that a step needs, for all tokens of all items, as if all were accepted; those of the others
+/// go back when the step ends.
 /// @throws error(capacity) if they are not there; nothing has changed
-template <class Stock, class Item, class State>
-void take_pages(Stock& stock, const std::vector<Item>& items, std::vector<State>& states) {
+template <class Item, class State>
+void take_pages(page_stock& stock, const std::vector<Item>& items, std::vector<State>& states) {
   const auto missing = [&](const planned_item& item) {
     const State& of = states[static_cast<std::size_t>(item.seq)];
     return pages_for(of.slot_end(item.first + item.tokens)) - static_cast<index_t>(of.pages.size());
@@ -137,9 +147,8 @@ void take_pages(Stock& stock, const std::vector<Item>& items, std::vector<State>
   }
 }
 
-/// Gives back the pages behind the first `slots` slots.
-template <class Stock>
-void trim_pages(std::vector<index_t>& pages, index_t slots, Stock& stock) {
+/// Gives back the pages behind the first `slots` slots; -1 stands for one that was given back before.
+inline void trim_pages(std::vector<index_t>& pages, index_t slots, page_stock& stock) {
   const auto needed = static_cast<std::size_t>(pages_for(slots));
   while (pages.size() > needed) {
     if (pages.back() >= 0) stock.give_back(pages.back());
@@ -147,7 +156,7 @@ void trim_pages(std::vector<index_t>& pages, index_t slots, Stock& stock) {
   }
 }
 
-/// Commits tokens to segments and segmenter.
+/// Commits tokens to segments and segmenter. The table has room for the segments, since `plan` has counted them.
 /// @param planned      [tokens that are accepted]
 /// @param prompt_ends  with the last of them
 inline void commit_tokens(const any_segmenter& segmenter, token_state& state, view<const planned_token> planned,

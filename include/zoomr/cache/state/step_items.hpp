@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The bookkeeping of a step, once for host and device: its items, its passes, and which calls have come.
+//
+// Tokens are packed item after item: in the first pass all that are taken, in the second the last token of each item
+// that has one. Nothing here touches keys or the device; what a call does beside this is `step`'s or `device_step`'s.
 #pragma once
 
 #include <zoomr/cache/state/sequences.hpp>
@@ -44,8 +47,9 @@ struct step_plan {
   void expect_idle() const { ZOOMR_EXPECTS(!active, "a step is in progress: commit or drop it first"); }
 
   /// Plans the next item, behind those that are planned already.
-  /// @param remembered  queries that eviction may observe at the end of a prompt
-  /// @throws error(capacity) as `plan`
+  /// @param last_choice  as of `plan`
+  /// @param remembered   queries that eviction may observe at the end of a prompt: `layout::remembered`
+  /// @throws error(capacity), precondition_error as `plan`; the item is not in the step then
   Item& add(const any_policy& policy, const token_state& state, index_t last_choice, const step_item& item,
             const config& limits, index_t most_segments, index_t remembered) {
     Item next;
@@ -61,6 +65,8 @@ struct step_plan {
     return items.back();
   }
 };
+
+}  // namespace detail
 
 /// What a step says of itself. `step` and `device_step` are made of it.
 /// @tparam Core  the cache: `step`, a step_plan; `policy`; `sizes.model`
@@ -88,10 +94,13 @@ class step_items {
   }
 
  protected:
-  explicit step_items(Core& core) : core_(&core) {}
-  step_items(step_items&& other) noexcept : core_(std::exchange(other.core_, nullptr)), pass_(other.pass_) {}
+  // @param replayable  a graph may have made all calls of a pass
+  explicit step_items(Core& core, bool replayable = false) : core_(&core), replayable_(replayable) {}
+  step_items(step_items&& other) noexcept
+      : core_(std::exchange(other.core_, nullptr)), pass_(other.pass_), replayable_(other.replayable_) {}
 
   void expect_open() const { ZOOMR_EXPECTS(core_ != nullptr, "the step is over: begin another one"); }
+  // There is this layer.
   const shape& expect_layer(const char* call, index_t layer) const {
     expect_open();
     core_->step.layers.expect_layer(call, layer);
@@ -102,28 +111,15 @@ class step_items {
                   "the step has no item " + std::to_string(item) + ", it has " + std::to_string(items()));
     return core_->step.items[static_cast<std::size_t>(item)];
   }
-  bool in_pass(const planned_item& item) const { return pass_ == 0 || item.second_pass; }
+  bool in_pass(const detail::planned_item& item) const { return pass_ == 0 || item.second_pass; }
 
-  // Before `call`: so many tokens can be accepted.
-  void expect_possible(const char* call, view<const index_t> accepted) const {
-    expect_open();
-    expect_counts(call, items(), accepted);
-    for (index_t i = 0; i < items(); ++i) expect_count(call, i, at(i), accepted[i]);
-  }
-  // Before `call`: whatever the accepted tokens need of this pass has been done.
+  // Before `commit`: so many tokens can be accepted, whatever they need of this pass has been done, and these are the
+  // counts that `needs_second_pass` was told.
   // @param needs  needs(item): the queries of its tokens must have been seen
   template <class Needs>
-  void expect_complete(const char* call, view<const index_t> accepted, Needs needs) {
-    const step_layers& layers = core_->step.layers;
-    for (index_t i = 0; i < items(); ++i) {
-      planned_item& item = at(i);
-      if (pass_ == 0) item.observed = item.prompt && layers.all_seen();
-      if (accepted[i] == 0 || item.failed || !in_pass(item)) continue;
-      layers.expect_complete(call, i, needs(item));
-    }
-  }
-  // Before `commit`: these are the counts that `needs_second_pass` was told.
-  void expect_announced(view<const index_t> accepted) const {
+  void expect_commit(view<const index_t> accepted, Needs needs) {
+    expect_possible("commit", accepted);
+    expect_complete("commit", accepted, needs);
     for (index_t i = 0; i < items(); ++i) {
       const index_t announced = at(i).announced;
       ZOOMR_EXPECTS(announced < 0 || announced == accepted[i] || at(i).failed,
@@ -132,11 +128,17 @@ class step_items {
     }
   }
 
-  // Begins the second pass, if there is one.
-  // @param visit  visit(item) for each that is in it, before its place among the packed tokens changes
-  // @return       tokens of the second pass
-  template <class Visit>
-  index_t begin_second_pass(view<const index_t> accepted, Visit visit) {
+  // `needs_second_pass` of both: begins the second pass, if there is one: for items that choose for all layers, all of
+  // whose tokens are accepted.
+  // @param needs  as in `expect_commit`
+  // @param visit  visit(item, packed) for each that is in it, before its place among the packed tokens becomes `packed`
+  // @return       tokens of the second pass; 0 if there is none, or if it has begun already
+  template <class Needs, class Visit>
+  index_t begin_second_pass(view<const index_t> accepted, Needs needs, Visit visit) {
+    constexpr const char* call = "needs_second_pass";
+    expect_possible(call, accepted);
+    if (pass_ == 1) return 0;
+    expect_complete(call, accepted, needs);
     index_t packed = 0;
     for (index_t i = 0; i < items(); ++i) {
       auto& item = at(i);
@@ -152,8 +154,8 @@ class step_items {
     return packed;
   }
 
-  // The step is over.
-  // @param visit  visit(item) for each
+  // The step is over, committed or not: any call that comes later finds no cache, and is refused.
+  // @param visit  visit(item) for each, to give back what the step has left
   template <class Visit>
   void close(Visit visit) {
     for (const auto& item : core_->step.items) visit(item);
@@ -164,14 +166,34 @@ class step_items {
 
   Core* core_;
   index_t pass_ = 0;
+  bool replayable_;
 
  private:
-  bool may_pass_twice(const planned_item& item) const {
+  // Before `call`: so many tokens can be accepted.
+  void expect_possible(const char* call, view<const index_t> accepted) const {
+    expect_open();
+    detail::expect_counts(call, items(), accepted);
+    for (index_t i = 0; i < items(); ++i) detail::expect_count(call, i, at(i), accepted[i]);
+  }
+  // Before `call`: whatever they need of this pass has been done.
+  template <class Needs>
+  void expect_complete(const char* call, view<const index_t> accepted, Needs needs) {
+    const detail::step_layers& layers = core_->step.layers;
+    if (replayable_ && !layers.any()) return;
+    for (index_t i = 0; i < items(); ++i) {
+      detail::planned_item& item = at(i);
+      if (pass_ == 0) item.observed = item.prompt && layers.all_seen();
+      if (accepted[i] == 0 || item.failed || !in_pass(item)) continue;
+      layers.expect_complete(call, i, needs(item));
+    }
+  }
+
+  // Whether the pass is made is known when it is known how many tokens are accepted: the choice is the last token's.
+  bool may_pass_twice(const detail::planned_item& item) const {
     return !item.failed && item.chooses && !item.prompt && core_->policy.aggregate.per == scope::sequence &&
            core_->policy.refresh.second_pass;
   }
 };
 
-}  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

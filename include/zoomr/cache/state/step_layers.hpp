@@ -52,7 +52,7 @@ class step_layers {
     ZOOMR_EXPECTS(!has(seen_, layer), std::string(call) + ": layer " + std::to_string(layer) +
                                           " was attended or observed in this pass already");
   }
-  /// On a device: the pass's table is uploaded.
+  /// On a device: the pass's table is uploaded. Until then nothing may be enqueued that reads it.
   void start() { started_ = true; }
   /// On a device, before `call`: so it is, and layers come in ascending order.
   void expect_next(const char* call, index_t layer) const {

@@ -13,13 +13,15 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// How many of the tokens before `compacted_end` each KV lane holds; 0: all of them.
+/// How many of the tokens before `compacted_end` each KV lane holds; 0: all of them. On the host what is pending is
+/// set while the last chunk of a prompt is observed, and is gone when its step ends; a device has no use for it.
 struct kept_tokens {
   index_t committed = 0;
   index_t pending = 0;  // if the step that ends the prompt is committed
 };
 
-/// What is committed of a sequence, as the host must know it to plan the next step.
+/// What is committed of a sequence, as the host must know it to plan the next step. Tables have room for the longest
+/// sequence from the start, so that nothing here allocates later.
 struct token_state {
   bool open = false;
   std::uint32_t generation = 0;        // of the sequences that have had this place
@@ -30,7 +32,7 @@ struct token_state {
   std::vector<segment> segments;       // [segments]
   std::vector<std::byte> after_close;  // [segments, state_bytes]  the segmenter's state after each close
   std::vector<std::byte> segmenting;   // [state_bytes]  its state now
-  index_t freed_pages = 0;             // pages before this one were looked at for eviction
+  index_t freed_pages = 0;             // pages before this one were looked at by free_unreachable_pages
   index_t rollback_floor = 0;  // rollback_tokens behind the longest that it ever was: no deeper can it be rolled back
   kept_tokens kept_each;
   index_t compacted_end = 0;  // first position after what has been compacted
@@ -50,15 +52,19 @@ struct token_state {
   index_t tokens() const { return static_cast<index_t>(classes.size()); }
   index_t segment_count() const { return static_cast<index_t>(segments.size()); }
   bool in_prompt() const { return prompt_end < 0; }
-  /// Slots of each KV lane that hold committed tokens, or those before `position`.
+  /// Slots of each KV lane that hold committed tokens, or those before `position`. All KV lanes keep as many, so that
+  /// the host knows them although each has a list of its own.
+  /// @pre  position >= compacted_end, unless nothing was evicted
   index_t slots() const { return slot_end(tokens()); }
   index_t slot_end(index_t position) const {
     return kept_each.committed == 0 ? position : kept_each.committed + position - compacted_end;
   }
-  /// Tokens at the front of each KV lane that are never evicted: the prompt, if the zones pin it.
+  /// Tokens at the front of each KV lane that are never evicted: the prompt, if the zones pin it. Their slots are their
+  /// positions.
   index_t pinned(const any_zones& zone) const { return zone.prompt ? std::max(prompt_end, 0) : 0; }
 
-  /// Makes the next token part of the sequence, with the segments that it closes.
+  /// Makes the next token part of the sequence, with the segments that it closes. At most three: those of the token,
+  /// then that which the end of the prompt closes; the state that is kept is the one after all of them.
   void add(const any_segmenter& segmenter, token_class of_token, bool prompt_ends) {
     closings closed;
     segmenter.feed(segmenting.data(), of_token, tokens(), closed);
@@ -79,6 +85,8 @@ struct token_state {
 
   /// Tokens and segments as they were when `to` tokens were committed: the table holds the segmenter's state after the
   /// last close, the tokens since are fed again.
+  /// @pre   0 <= to <= tokens()
+  /// @cost  O(segments that go, and tokens since the last close that stays)
   void go_back(const any_segmenter& segmenter, index_t to) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
     queries_from = std::min(queries_from, to);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Heads weigh as much as they care.
+// L4. Heads weigh as much as they care: votes are attention mass, estimated from summaries alone.
+//
+//   mass(head, id) = exp(x_id) / sum over eligible ids of exp(x),   x = score / sqrt(head_dim) + ln(tokens left of id)
 #pragma once
 
 #include <zoomr/math/softmax.hpp>
@@ -11,7 +13,9 @@ inline namespace v0 {
 /// Each query head spreads a mass of 1 over the segments: the softmax of q . summary / sqrt(head_dim) +
 /// ln(tokens), an estimate of the attention that each would get. Masses add up in units of 2^-24.
 ///
-/// A head that looks at one thought decides more than ten that look at none. NaN scores count as nothing.
+/// A head that looks at one thought decides more than ten that look at none. NaN scores count as nothing. Masses are
+/// integers before they are added: heads and layers may come in any order.
+/// @cost    three passes over the scores of each head, with an exponential for each score in the last two
 /// @source  zoomr
 struct head_mass {
   using role = role::aggregator;
@@ -37,7 +41,8 @@ struct head_mass {
     }
   }
 
-  // One segment of one head, for the device's twin too.
+  // One segment of one head, for the device's twin too: the logit is natural, and `tokens` at least 1, since a segment
+  // with none left is not eligible; a share in [0, 1] becomes votes, rounded to the nearest.
   ZOOMR_HD static float scale(index_t head_dim) { return quotient(1.0f, square_root(static_cast<float>(head_dim))); }
   ZOOMR_HD static float logit(float score, float by_dim, index_t tokens) {
     return fused(score, by_dim, logarithm(static_cast<float>(tokens)));

@@ -7,7 +7,9 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Each query head votes for its `k` best segments; who shares `per` adds up the votes.
+/// Each query head votes for its `k` best segments, highest score first, ties to the lower id; who shares `per` adds up
+/// the votes. A head with fewer eligible segments votes for all of them, those with a NaN score last.
+/// @cost    O(segments + k log segments) for each head
 /// @source  ZoomR, arXiv:2604.10898: k = 2, all heads of all layers (`scope::sequence`), as published
 struct head_votes {
   using role = role::aggregator;

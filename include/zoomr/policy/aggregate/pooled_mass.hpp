@@ -40,7 +40,8 @@ struct pooled_mass {
     }
   }
 
-  // One segment of one head, for the device's twin too.
+  // One segment of one head, for the device's twin too: the logit is natural. The mean is left a sum, in units of
+  // 2^-40: a division by the number of heads would change no rank.
   ZOOMR_HD static float scale(index_t head_dim) { return quotient(1.0f, square_root(static_cast<float>(head_dim))); }
   ZOOMR_HD static float logit(float score, float by_dim) {
     return fused(score, by_dim, 0.0f);  // so that no compiler joins the product with a sum that follows

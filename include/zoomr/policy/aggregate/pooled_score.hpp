@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. The heads that share a selection pool their scores.
+// L4. The heads that share a selection pool their scores: the votes of a segment are one float, as an integer that
+// orders alike. They rank segments, but do not add up.
 #pragma once
 
 #include <zoomr/math/functions.hpp>
@@ -28,7 +29,7 @@ struct pooled_score {
     }
   }
 
-  /// One segment, for the device's twin too.
+  /// One segment, for the device's twin too: its votes, `sortable` of the mean or the largest score.
   /// @param scores  [heads, segments]
   ZOOMR_HD votes_t pooled(view<const float, 2> scores, index_t id) const {
     float all = scores(0, id);

@@ -14,7 +14,7 @@ inline namespace v0 {
 /// Sums are in float, query by query in ascending order, each over what the KV lane holds at that time. A NaN logit
 /// makes all that its query pays NaN, and NaN ranks last.
 /// @cost    reads the KV lane's keys once for each query and head: in the prompt as its chunks come, then every `every`
-/// tokens
+///          tokens; a float for each query head and token, twice
 /// @source  H2O, arXiv:2306.14048. Differs: evicted every `every` tokens, published one at each; one set for each KV
 ///          head, where each query head has its own there.
 struct accumulated_attention {
@@ -29,9 +29,12 @@ struct accumulated_attention {
   index_t recent = 32;         // last tokens that are kept in any case
   index_t every = 16;          // tokens from one time to the next
 
+  // All in tokens of a KV lane: how many of `of` stay, how many of the last queries count, how many of the last are
+  // safe.
   ZOOMR_HD constexpr index_t kept(index_t of) const { return tokens < of ? tokens : of; }
   ZOOMR_HD constexpr index_t observed(index_t of) const { return of; }
   ZOOMR_HD constexpr index_t safe(index_t of) const { return recent < of ? recent : of; }
+  /// Importance: attention probability, summed over queries and the heads of the group.
   void rate(const kv_lane_attention& seen, view<float> importance) const {
     for (index_t t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, 1, true);
   }

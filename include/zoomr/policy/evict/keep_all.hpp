@@ -7,7 +7,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Keeps each token.
+/// Keeps each token: slots are positions, and no query is observed. Pages may go all the same, where a placement frees
+/// what no query can reach (`placement::frees_unreachable`).
 struct keep_all {
   using role = role::evictor;
   static constexpr const char* name = "keep_all";

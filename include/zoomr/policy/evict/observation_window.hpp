@@ -12,6 +12,7 @@ inline namespace v0 {
 ///
 /// A token's importance is the sum of its attention probabilities over those queries, for each query head;
 /// then the maximum over a centred window of `pooling` tokens; then over the group its mean or maximum.
+/// @cost    once: reads the KV lane's keys for each of the last `queries` queries and query heads
 /// @source  SnapKV, arXiv:2404.14469, and SentenceKV, arXiv:2504.00970. Differs: sinks are kept (undescribed
 ///          there); one set for each KV head, where the released code expands keys to one for each query head.
 struct observation_window {
@@ -32,6 +33,7 @@ struct observation_window {
   }
   ZOOMR_HD constexpr index_t observed(index_t of) const { return queries < of ? queries : of; }
   ZOOMR_HD constexpr index_t safe(index_t of) const { return observed(of); }
+  /// Importance: attention probability, summed over the observed queries; windows end at the last scored token.
   void rate(const kv_lane_attention& seen, view<float> importance) const {
     for (index_t t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, pooling, mean_of_group);
   }

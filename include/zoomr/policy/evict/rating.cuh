@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. What an evictor must offer for a device: its rating, by a block, and if it updates importance itself, that. Each
 // evictor's device twin are overloads of `rate` and `update_importance`, found by the evictor's namespace.
+//
+// choose_kept_kernel (cache/device/observation.cuh) has a block for each KV head of a layer, and a barrier behind
+// `rate`; update_importance_kernel (cache/device/eviction_kernels.cuh) one for each query head, which sees the queries
+// one after the other, in ascending order.
 #pragma once
 
 #include <zoomr/core/block.cuh>
@@ -20,6 +24,7 @@ concept device_observer = observer<T> &&
 
 /// An importance_updater that can do that on a device: `update_importance(evictor, observed, received, block)`, a
 /// `__device__` function beside it. All threads of the block call it, and nothing after it before their next barrier.
+/// `work` is the block's alone, and any thread may write it; keys are read by the blocks of all heads of a group.
 template <class T>
 concept device_importance_updater = importance_updater<T> && device_observer<T> &&
     requires(const T& evict, const observed_query& observed, view<float> received, block_threads& block) {

@@ -29,7 +29,7 @@ __device__ inline void update_importance(const recently_attended_pages& by, cons
     const float bound = page_bound(by, observed, observed.pinned + page * by.every);
     if (block.thread() % warp_lanes == 0) observed.work[page] = bound;
   }
-  __syncthreads();
+  __syncthreads();  // a page's rank is found from the bounds of all pages
   for (index_t page = block.thread(); page < pages; page += block.size()) {
     if (by.rank(observed.work, pages, page) >= by.renewed(pages)) continue;
     const index_t first = observed.pinned + page * by.every;

@@ -16,6 +16,8 @@ inline namespace v0 {
 /// logits (the box of a page's keys: sum over dimensions of max(q min, q max)); a page begins with the stamp of its
 /// last token. A page's stamp is the latest that a query head of the KV head has given it. Of equal stamps, the later
 /// page goes.
+/// The stamps are what tokens have "received": so they are kept from one time to the next, and move with their tokens,
+/// like sums of attention.
 /// @cost    every `every` tokens: two comparisons for each dimension of each key held, query and head
 /// @source  RaaS, arXiv:2502.11147. Differs: stamps are looked at when a page is complete, published at each token; one
 ///          set for each KV head.
@@ -80,6 +82,7 @@ struct recently_attended_pages {
     }
     return better;
   }
+  /// Importance: the latest stamp of the group's heads.
   void rate(const kv_lane_attention& seen, view<float> importance) const {
     for (index_t t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, 1, false);
   }

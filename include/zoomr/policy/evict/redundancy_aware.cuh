@@ -23,7 +23,9 @@ __device__ inline void make_unit_keys(view<float, 2> keys, block_threads& block)
   }
 }
 
-/// Visits the cosines of key `row` with all others, a thread for each: visit(t, cosine) on thread t % threads.
+/// Visits the cosines of key `row` with all others, a thread for each: visit(t, cosine) on thread t % threads. A warp
+/// multiplies with 32 keys at a time, so that each lane ends with the product of its own key. All threads call it.
+/// @param keys  [tokens, head_dim]  unit vectors
 template <class Visit>
 __device__ void each_cosine(view<const float, 2> keys, index_t row, block_threads& block, Visit visit) {
   const index_t lane = block.thread() % warp_lanes;

@@ -55,17 +55,20 @@ struct redundancy_aware {
     const softmax shares(observed.earlier, [&](index_t t) { return observed.work[t]; });
     for (index_t t = 0; t < observed.earlier && shares.sum() > 0.0f; ++t) received[t] += shares.share(t);
   }
-  /// The products of a group so far, and that of `head`; NaN stays.
+  /// The products of a group so far, and that of `head`; NaN stays. Heads must come in ascending order.
   ZOOMR_HD float joined(index_t head, float all, float product) const {
     if (head == 0) return product;
     if (mean_of_group) return all + product;
     return product > all || is_nan(product) ? product : all;
   }
+  /// The natural logit that the group's joined products are.
   ZOOMR_HD float logit_of(float joined, const observed_query& observed) const {
     const float heads = mean_of_group ? static_cast<float>(observed.group.extent(0)) : 1.0f;
     return quotient(quotient(joined, heads), square_root(static_cast<float>(observed.keys.extent(1))));
   }
 
+  /// The rating of each scored token. `seen.keys` are unit vectors afterwards; what the first head has received counts
+  /// for the group.
   void rate(const kv_lane_attention& seen, view<float> importance) const {
     const index_t n = seen.tokens();
     add_cosines(seen.keys, importance);

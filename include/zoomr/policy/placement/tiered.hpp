@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Details in tiers whose bytes really move.
+// L4. Details in tiers whose bytes really move. A page that cannot be brought, from a file as a rule, fails the item
+// that needs it: its sequence stays as it was, and the others of the step go on.
 #pragma once
 
 #include <zoomr/paging/tiered_pool.hpp>

@@ -7,7 +7,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The query of the token that is being decoded.
+/// The query of the token that is being decoded, each query head's own, rotated as the engine gives it. No sums
+/// are kept for it.
 struct last_query {
   using role = role::query_source;
   static constexpr const char* name = "last_query";

@@ -16,7 +16,9 @@ struct running_mean {
   static constexpr const char* name = "running_mean";
   static constexpr bool sums = true;
 
-  /// One dimension: the sum over the open segment, and how many queries are in it.
+  /// One dimension: the sum over the open segment, and how many queries are in it, at least this token's own. Sums are
+  /// in float, in ascending order; the cache keeps one for each of the last tokens, so that rollback needs no
+  /// subtraction.
   ZOOMR_HD constexpr float query(float, float sum, index_t count) const {
     return quotient(sum, static_cast<float>(count));
   }

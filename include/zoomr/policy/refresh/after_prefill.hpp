@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Never.
+// L4. Never again after the prompt: one choice serves every token that follows, until a rollback into the prompt.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>

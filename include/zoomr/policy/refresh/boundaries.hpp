@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. At the ends of sentences.
+// L4. At the ends of sentences: what is chosen there stays active until the next one.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>
@@ -11,6 +11,7 @@ inline namespace v0 {
 ///
 /// A choice for all layers is known only after the delimiter's whole pass: it serves the following tokens
 /// (stale), or with `second_pass` the delimiter is passed once more under it.
+/// @cost    a choice at each delimiter; with `second_pass` and one selection for all layers, a pass more there
 /// @source  ZoomR, arXiv:2604.10898: which of the two is meant, the paper leaves open. Differs: `at_most` is ours
 struct boundaries {
   using role = role::refresh;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. At every token.
+// L4. At every token. Nothing stays active where each layer or head chooses for itself: a choice is made, read, and
+// gone within the pass.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>
@@ -11,7 +12,8 @@ inline namespace v0 {
 /// the next token, or with `second_pass` its own, which is then passed twice.
 ///
 /// With `everything_until` > 0, everything kept is attended while the open segment has at most so many tokens; at a
-/// delimiter it counts as empty, since the next one begins behind it.
+/// delimiter it counts as empty, since the next one begins behind it. Such a token makes no choice.
+/// @cost    a choice at each token, which reads the whole index
 /// @source  SentenceKV, arXiv:2504.00970; everything_until = 1 in its released code: the delimiter's own pass and that
 ///          of the token after it
 struct every_token {

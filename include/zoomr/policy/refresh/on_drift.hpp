@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. When the query has turned away.
+// L4. When the query has turned away. Whether it has is known only in the pass, so that nothing can be planned on it.
+//
+//   q . p < cosine * |q| |p|,   q the query that asks, p the one that has made the active choice
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>
@@ -10,6 +12,8 @@ inline namespace v0 {
 /// Chooses anew when the asking query has turned away from that of the last choice: when their cosine falls
 /// below `cosine`. The queries of all heads that share a row of the selection are taken as one vector; one
 /// selection for all layers serves the following tokens. Drafts are one token long.
+/// A query that is not a number has turned away. After a rollback p is again that of the choice which is active then.
+/// @cost    3 products of head_dim for each query head and token; where it has turned away, a choice
 /// @source  zoomr
 struct on_drift {
   using role = role::refresh;

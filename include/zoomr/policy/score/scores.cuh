@@ -10,7 +10,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The heads of one KV head that ask, what they ask, and where the answers go.
+/// The heads of one KV head that ask, what they ask, and where the answers go. As it is default-constructed, with no
+/// segments, there is nothing to score.
 /// @tparam Number   of queries
 /// @tparam Summary  in which the index is kept
 template <class Number, class Summary = float>
@@ -73,6 +74,8 @@ __device__ float score_some(const Scorer& scorer, const asking_row<Number, Summa
   }
 }
 
+/// Grid (blocks that share a row, rows), blocks of score_threads. Each block makes the queries that ask once, in 16 KiB
+/// of shared memory; then its warps take the segments in turn. Summaries were written by earlier kernels of the stream.
 template <index_t Heads, class QuerySource, class Scorer, class Rows>
 __global__ void __launch_bounds__(score_threads)
     score_kernel(QuerySource query_source, Scorer scorer, index_t head_dim, Rows rows) {
@@ -103,6 +106,8 @@ __global__ void __launch_bounds__(score_threads)
 /// @tparam Group   heads of a row, at most 32
 /// @param  rows    device functor: `rows.at(i)` is an asking_row, `rows.count` how many there are
 /// @param  blocks  that share a row
+/// @throws precondition_error for rows with too many numbers, or no block; error(device) if the kernel cannot be
+///         started
 /// @cost   reads each summary once; a fma for each dimension, row of the summary and head; one launch
 template <index_t Group, class QuerySource, class Scorer, class Rows>
 void score_segments(const QuerySource& query_source, const Scorer& scorer, index_t head_dim, const Rows& rows,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Segments of a fixed number of tokens.
+// L4. Segments of a fixed number of tokens, counted from position 0 on, whatever the tokens are.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>

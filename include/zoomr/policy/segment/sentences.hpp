@@ -7,7 +7,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Closes a segment at each delimiter, at `longest` tokens, and at the end of the prompt.
+/// Closes a segment at each delimiter, at `longest` tokens, and at the end of the prompt. The delimiter belongs to the
+/// sentence that it ends, and to its cue. Delimiters in a row close sentences of one token each.
 /// @source  SentenceKV, arXiv:2504.00970. Differs: `longest`, so that capacity is defined without punctuation.
 struct sentences {
   using role = role::segmenter;

@@ -23,6 +23,8 @@ struct thoughts {
   using role = role::segmenter;
   static constexpr const char* name = "thoughts";
   static constexpr bool reads_classes = true;
+  /// What the open segment is so far: text, which with summary markers alone is a thought; a thought that a marker has
+  /// begun; one that has ended, so that the next token shows whether a summary comes; a thought and its summary.
   enum class part : std::uint8_t { text, thought, waiting, summary };
   struct state {
     index_t begin = 0;      // first token of the open segment
@@ -41,6 +43,7 @@ struct thoughts {
   ZOOMR_HD constexpr void feed(state& open, token_class classes, index_t position, closings& out) const {
     using enum token_class;
     const index_t next = position + 1;
+    // No summary comes: the thought closes behind the token before, and this one begins the next segment.
     if (open.in == part::waiting && !has(classes, summary_begin)) close(open, position, position, out);
     switch (open.in) {
       case part::text:
@@ -63,6 +66,7 @@ struct thoughts {
         if (has(classes, summary_end)) close(open, next, position, out, position);
         break;
     }
+    // A close above has made this 0, or 1 if the token has begun the next segment: so that at most two close here.
     const index_t tokens = next - open.begin;
     const bool piece = !open.generated && open.in == part::text &&
                        (tokens >= prompt_piece || (has(classes, delimiter) && tokens > prompt_piece / 2));

@@ -7,7 +7,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Never closes a segment.
+/// Never closes a segment. The open one begins at 0, so that `zones{.open = unlimited}` attends everything.
 struct unsegmented {
   using role = role::segmenter;
   static constexpr const char* name = "unsegmented";

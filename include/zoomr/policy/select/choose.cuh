@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Device twin of what the host's chooser does before and after scoring (cache/host/chooser.hpp): counts what can be
 // attended of each segment, then takes the best of them with any selector that is a walk with limits.
+//
+// select_kernel and choose_for_all_kernel (cache/device/choices.cuh) call it within a step; launch_choose makes rows
+// from votes that are there already. A row's segments are shared out once: thread `id % threads` reads and writes all
+// that belongs to segment `id`, from its count to its level.
 #pragma once
 
 #include <zoomr/math/best.cuh>
@@ -11,7 +15,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// One row of a selection that is to be made, of what, and where it goes.
+/// One row of a selection that is to be made, of what, and where it goes. All memory is the cache's, on the device; the
+/// levels stay where they are written, and `made` only names them.
 struct row_to_choose {
   bool due = false;                       // false: there is nothing to do
   view<const segment> segments;           // [segments]
@@ -49,7 +54,7 @@ __device__ index_t count_left(block_threads& block, view<const segment> segments
   return zone.tokens(slots) + block.sum(of_summaries);
 }
 
-/// Begins a choice: writes what each segment has left, and the votes that scoring adds to.
+/// Begins a choice: writes what each segment has left, and the votes that the aggregator adds to.
 /// @param tokens   [segments]  out
 /// @param votes  [segments]  out: 0, or `not_eligible` where nothing is left
 /// @return         as `count_left`
@@ -72,6 +77,7 @@ struct segments_to_choose {
 
 /// Makes one row from its votes. All `Threads` threads of a block call it; thread `id % Threads` alone reads what
 /// belongs to segment `id`, and writes its level. The block sees levels and cut after its next barrier.
+/// @cost  as `best_walk`; with a limit in tokens a second `count_left`, since zones and summaries count in it
 template <index_t Threads, limited_selector Selector>
 __device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch, const Selector& select,
                            const row_to_choose& row) {
@@ -95,7 +101,7 @@ __device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch,
 
 inline constexpr index_t choose_threads = 256;
 
-/// @see launch_choose
+/// A block for each row; one that is not due ends at once. @see launch_choose
 template <class Selector, class Rows>
 __global__ void __launch_bounds__(choose_threads) choose_kernel(Selector select, Rows rows) {
   __shared__ block_scratch scratch;

@@ -18,6 +18,8 @@ struct fill_budget {
   index_t tokens = 1024;  // tau
   bool cut = true;
 
+  /// The room that is left; none or less where zones and summaries fill the budget, and then nothing is taken.
+  /// @param room_used  tokens attended in any case
   ZOOMR_HD constexpr take_limits limits(index_t room_used) const { return {.room = tokens - room_used, .cut = cut}; }
   void choose(best_first& order, const selection_input& input, selection_row& row) const {
     take_best(order, limits(input.room_used), input, row);

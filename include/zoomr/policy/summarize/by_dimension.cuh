@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Summaries on the device, dimension by dimension; and what a summarizer that needs all keys at once is asked.
+//
+// summarize_kernel (cache/device/summaries.cuh) calls `make_summary` with a block of `summarize_threads` for each
+// closed segment and KV lane, where a segment closes and where eviction has moved tokens.
 #pragma once
 
 #include <zoomr/core/block.cuh>
@@ -16,9 +19,11 @@ struct summary_scratch {};
 template <class Number, class Made>
 struct summary_scratch<stored_summaries<Number, Made>> : summary_scratch<Made> {};
 
-/// The summary of one cue in one KV lane, by a whole block, with the host's bits.
+/// The summary of one cue in one KV lane, by a whole block, with the host's bits. All threads call it; thread d makes
+/// the dimensions d, d + threads, ... A cue may be empty, if eviction has left none of its tokens.
 /// @param cue   `count()` tokens, `key(t, d)` the key of the t-th in ascending order, times its scale
 /// @param keep  keep(d, row, value) takes each number once, from any thread
+/// @cost  reads each key once; no barrier
 template <dimension_summarizer Summarizer, class Cue, class Keep>
 __device__ void make_summary(const Summarizer& summarize, const Cue& cue, index_t head_dim, block_threads& block,
                              summary_scratch<Summarizer>&, Keep keep) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. The box that holds all keys.
+// L4. The box that holds all keys: what `box_bound` needs to say the most that any of them can give.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>
@@ -8,6 +8,8 @@ namespace zoomr {
 inline namespace v0 {
 
 /// The elementwise minimum and maximum of the cue's keys. A NaN key makes both NaN, so that it ranks last.
+/// An empty cue leaves a box from +inf to -inf, whose bound is -inf or NaN: it ranks last too.
+/// @cost    2 comparisons for each key and dimension, once, when the segment closes
 /// @source  Quest, arXiv:2406.10774: as published
 struct key_box {
   using role = role::summarizer;

@@ -10,7 +10,8 @@ inline namespace v0 {
 
 /// The mean of the cue's keys, rotated as they are stored.
 ///
-/// Keys are added in ascending order, then divided by their number.
+/// Keys are added in ascending order, then divided by their number. If eviction has left no token of the cue the mean
+/// is NaN, so that the segment ranks last.
 /// @cost    1 flop for each key and dimension, once, when the segment closes
 /// @source  ZoomR, arXiv:2604.10898 (cue = summary); SentenceKV, arXiv:2504.00970 (cue = sentence): as published
 struct key_mean {

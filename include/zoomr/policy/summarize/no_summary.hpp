@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. No summaries.
+// L4. No summaries: the index takes no memory, and policies that attend zones alone need none.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>
@@ -7,7 +7,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Nothing stands for a segment: it can be attended, not scored.
+/// Nothing stands for a segment: it can be attended, not scored. compose() refuses a selector that would choose.
 struct no_summary {
   using role = role::summarizer;
   static constexpr const char* name = "no_summary";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. An index of half the bytes.
+// L4. An index of half the bytes. What a summarizer makes is a float until it is written (`stored_number` in
+// policy/summary.hpp); scorers read it as a float again, so that neither knows of it.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>

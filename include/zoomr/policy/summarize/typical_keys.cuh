@@ -18,8 +18,10 @@ struct summary_scratch<typical_keys> {
   shared_array<std::uint64_t, most_tokens> rank;  // of each key; the best is the highest, no two are equal
 };
 
+/// Means and products as on the host; the best keys are found one after the other, as the largest rank below the last.
+/// All threads call it.
 /// @pre at most 1024 tokens of at most 256 dimensions
-/// @cost  reads each key three times
+/// @cost  reads each key three times; a pass over the ranks, and a barrier, for each key that is taken
 template <class Cue, class Keep>
 __device__ void make_summary(const typical_keys& summarize, const Cue& cue, index_t head_dim, block_threads& block,
                              summary_scratch<typical_keys>& scratch, Keep keep) {

@@ -24,6 +24,7 @@ struct typical_keys {
 
   index_t keys = 4;
 
+  /// `order` and `products` are working memory; the mean of all keys lies in `out` until that of the chosen ones does.
   void make(view<const float, 2> of, view<index_t> order, view<float> products, view<float, 2> out) const {
     const index_t count = of.extent(0);
     const index_t dims = of.extent(1);
