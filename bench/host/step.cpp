@@ -67,9 +67,10 @@ void add_context(index_t context) {
 }  // namespace
 
 void host::add_step() {
-  for (const index_t context : toy ? std::vector<index_t>{100} : std::vector<index_t>{2048, 8192}) {
+  for (const index_t context : toy ? std::vector<index_t>{100} : std::vector<index_t>{4096, 8192, 32768}) {
     add_context<float>(context);
     add_context<bfloat16>(context);
+    add_context<float16>(context);
   }
 }
 

@@ -60,10 +60,14 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
           const auto kv_lane = core_->kv_lane(state, layer, head);
           T* key = kv_lane.writable_key(state.slot_end(position));
           T* value = key + kv_lane.value_offset;
-          for (index_t d = 0; d < model.head_dim; ++d) {
-            key[d] = from_float<T>(keys(packed, head, d) / core_->limits.key_scale);
-            value[d] = from_float<T>(values(packed, head, d) / core_->limits.value_scale);
-          }
+          const float* const of_key = keys[packed][head].data();
+          const float* const of_value = values[packed][head].data();
+          detail::on_fastest_path([&] {
+            for (index_t d = 0; d < model.head_dim; ++d) key[d] = from_float<T>(of_key[d] / core_->limits.key_scale);
+            for (index_t d = 0; d < model.head_dim; ++d) {
+              value[d] = from_float<T>(of_value[d] / core_->limits.value_scale);
+            }
+          });
         });
       });
     }
@@ -76,7 +80,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @pre   append(layer) came before; once for each layer and pass
   /// @cost  2 * head_dim numbers read for each attended token and KV head, or query head where each chooses alone; for
-  /// each choice that is due the index of its KV heads, once for each query head; no allocation
+  /// each choice that is due the index of its KV heads, once for each four query heads; no allocation
   void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
     const shape& model = expect_layer("attend", layer);
     const extents<3> wanted{{tokens_, model.heads, model.head_dim}};

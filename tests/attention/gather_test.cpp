@@ -62,11 +62,24 @@ struct group_states {
   }
 };
 
+/// The bits of all numbers, where any NaN is as good as another.
+bool same_bits(const group_states& a, const group_states& b) {
+  const auto same = [](float x, float y) { return unit::same_bits(x, y) || (is_nan(x) && is_nan(y)); };
+  for (std::size_t i = 0; i < a.out.size(); ++i) {
+    if (!same(a.out[i], b.out[i])) return false;
+  }
+  for (std::size_t i = 0; i < a.states.size(); ++i) {
+    if (!same(a.states[i].max, b.states[i].max) || !same(a.states[i].sum, b.states[i].sum)) return false;
+  }
+  return true;
+}
+
 template <class T>
-void gather(scene<T>& of, const std::vector<token_range>& ranges, group_states& into) {
+void gather(scene<T>& of, const std::vector<token_range>& ranges, group_states& into,
+            cpu_path path = fastest_cpu_path()) {
   gather_attend(view<const token_range>(ranges), of.kv_lane(),
                 view<const float, 2>(of.queries.data(), {of.group, of.head_dim}), of.scale,
-                view<attention_state>(into.states));
+                view<attention_state>(into.states), path);
 }
 
 /// The softmax in double. Weights are off by the error of a logit, which is a sum of head_dim products of at most
@@ -130,6 +143,51 @@ TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing
       CAPTURE(group);
       CAPTURE(tokens);
       check_softmax(of, made);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one", T, float, bfloat16, float16, float8,
+                   int8) {
+  unit::random random(76);
+  for (const cpu_path path : {cpu_path::avx2, cpu_path::avx512}) {
+    if (!has_cpu_path(path)) {
+      MESSAGE("this machine has no ", name_of(path));
+      continue;
+    }
+    for (const index_t head_dim : {16, 24, 48, 64, 80, 128, 144, 256, 576}) {
+      for (const index_t group : {1, 2, 3, 4, 5, 8, 19}) {
+        const index_t tokens = random.between(1, 150);
+        scene<T> of(random, head_dim, group, tokens, random_ranges(random, tokens));
+        group_states portable(group, head_dim), made(group, head_dim);
+        gather(of, of.ranges, portable, cpu_path::portable);
+        gather(of, of.ranges, made, path);
+        CAPTURE(name_of(path));
+        CAPTURE(head_dim);
+        CAPTURE(group);
+        REQUIRE(same_bits(portable, made));
+      }
+    }
+  }
+}
+
+TEST_CASE("what no sum can hold has the same bits on every path too") {
+  unit::random random(77);
+  const float odd[] = {infinity, -infinity, not_a_number, 1e38f, -1e38f, 1e-40f, -0.0f, 0.0f};
+  for (const cpu_path path : {cpu_path::avx2, cpu_path::avx512}) {
+    for (index_t round = 0; has_cpu_path(path) && round < 200; ++round) {
+      const index_t tokens = random.between(1, 70);
+      scene<float> of(random, 32, 4, tokens, random_ranges(random, tokens));
+      for (index_t i = random.below(4); i >= 0; --i) {
+        float* const where = of.kv_lane().key(random.below(tokens)) + random.below(32);
+        where[random.below(2) * of.kv_lane().value_offset] = odd[random.below(8)];
+      }
+      if (random.below(3) == 0) of.queries[unit::size(random.below(128))] = odd[random.below(8)];
+      group_states portable(4, 32), made(4, 32);
+      gather(of, of.ranges, portable, cpu_path::portable);
+      gather(of, of.ranges, made, path);
+      CAPTURE(round);
+      REQUIRE(same_bits(portable, made));
     }
   }
 }

@@ -4,6 +4,8 @@
 
 namespace zoomr {
 inline namespace v0 {
+namespace detail {
 ZOOMR_STORED(ZOOMR_LANE)
+}  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

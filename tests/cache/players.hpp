@@ -9,9 +9,9 @@
 #define ZOOMR_STORED(use) use(float) use(bfloat16) use(float16) use(float8) use(int8)
 
 // Attention over a KV lane takes most of the time of such tests: it is compiled apart, at -O3.
-#define ZOOMR_LANE(T)                                                                                        \
-  template void gather_attend(view<const token_range>, const paged_kv_lane<T>&, view<const float, 2>, float, \
-                              view<attention_state>);
+#define ZOOMR_LANE(T)                                                                                              \
+  template void attend_run<true>(cpu_path, const page_run<T>&, const page_run<T>&, view<const run_query>, index_t, \
+                                 float);
 #define ZOOMR_DRIVER(T) template class driver<zoomr::any_kv_cache<T>>;
 
 #define ZOOMR_DECLARE_LANE(T) extern ZOOMR_LANE(T)
@@ -19,7 +19,9 @@
 
 namespace zoomr {
 inline namespace v0 {
+namespace detail {
 ZOOMR_STORED(ZOOMR_DECLARE_LANE)
+}  // namespace detail
 }  // namespace v0
 }  // namespace zoomr
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The folders are the architecture: a header includes only what stands before it in ORDER, and never a sibling; a
-device header (.cuh) may include those of its own folder, and no host header (.hpp) includes a device header.
+device header (.cuh) may include those of its own folder, and no host header (.hpp) includes a device header. A part
+(.inl) is of the header of its name, includes nothing, and need not stand in ORDER.
 
 layers.py INCLUDE_DIR       prints each fault of the headers below INCLUDE_DIR/zoomr; exit status 1 if there are any
 layers.py --self-test DIR   plants faults in a copy of them and checks that each is found
@@ -15,10 +16,10 @@ import tempfile
 # One entry for each header, lowest first; an entry of several folders holds siblings that never include each other.
 ORDER = """
 core/platform.hpp core/version.hpp
-core/types.hpp core/token_range.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp
+core/types.hpp core/cpu_path.hpp core/token_range.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp
 core/carver.hpp
 core/device.cuh core/streams.cuh core/vectors.cuh core/warp.cuh core/block.cuh
-math/functions.hpp math/softmax.hpp math/dot.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
+math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/row_top_k.cuh
 paging/paged_kv_lane.hpp paging/block_shape.hpp paging/tier_slots.hpp paging/tier_statistics.hpp paging/page_pool.hpp paging/read_ring.hpp
 paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp
@@ -26,15 +27,15 @@ paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered
 policy/segment.hpp policy/slot_map.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
-policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/any_policy_of.hpp
+policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/any_scorer_of.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
-attention/
+attention/page_run.hpp attention/
 cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp
 cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.hpp cache/state/layout.hpp
 cache/state/plan.hpp cache/state/step_layers.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp
 cache/state/page_eviction.hpp
 cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction_room.hpp cache/host/core.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp
+cache/host/eviction_room.hpp cache/host/prompt_attention.hpp cache/host/core.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp
 cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commit.hpp step.hpp kv_cache.hpp
 cache/device/observation.cuh cache/device/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
@@ -66,6 +67,14 @@ def faults(include_dir):
     headers = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.suffix in (".hpp", ".cuh"))
     if not headers:
         yield f"{root}: no headers"
+    for part in sorted(path.relative_to(root).as_posix() for path in root.rglob("*.inl")):
+        lines = (root / part).read_text(encoding="utf-8").splitlines()
+        if not lines or lines[0] != SPDX:
+            yield f"{part}: the first line must be {SPDX}"
+        if len(lines) > LONGEST:
+            yield f"{part}: {len(lines)} lines, more than {LONGEST}"
+        if any(re.match(r"\s*#\s*include\s*[<\"]", line) for line in lines):
+            yield f"{part}: a part includes nothing"
     for header in headers:
         text = (root / header).read_text(encoding="utf-8")
         lines = text.splitlines()
@@ -89,6 +98,8 @@ def faults(include_dir):
                 other = included.removeprefix("zoomr/")
                 there = place(other)
                 same_folder = header.rpartition("/")[0] == other.rpartition("/")[0]
+                if other.endswith(".inl") and (root / other).exists():
+                    continue
                 if other not in headers:
                     yield f"{header}: <{included}> does not exist"
                 elif header.endswith(".hpp") and other.endswith(".cuh"):
@@ -116,6 +127,7 @@ PLANTED = [  # header, what is added at its end (or, with None, taken away), and
     ("policy/score/scores.cuh", "#include <zoomr/policy/select/select_none.hpp>", "policy/score/scores.cuh: sibling include"),
     ("step.hpp", "\n" * LONGEST, "step.hpp: "),
     ("policy/summary.hpp", None, "policy/summary.hpp: the first line must be"),
+    ("math/simd.inl", "#include <cmath>", "math/simd.inl: a part includes nothing"),
     ("core/platform.hpp", None, "core/platform.hpp: #pragma once is missing"),
 ]
 

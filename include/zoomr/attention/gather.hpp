@@ -2,17 +2,16 @@
 // L4. Exact attention over the chosen tokens: one pass over the ranges, page by page, for all query heads that
 // share a KV head, so that each key and value is read once.
 //
-// cache/host/attending.hpp calls it: in a prompt for one page at a time and each token of the chunk, after it for the
-// ranges of one KV head. A KV lane over tiers brings the page in `key`, and keeps it until a few others are asked for:
-// so one page is done with, for all heads, before the next is asked for.
+// cache/host/attending.hpp calls it for the ranges of one KV head; a prompt has tiles of its own
+// (cache/host/prompt_attention.hpp). A KV lane over tiers brings the page in `key`, and keeps it until a few others are
+// asked for: two are, before a page is done with.
 #pragma once
 
-#include <zoomr/math/attention_state.hpp>
-#include <zoomr/math/dot.hpp>
-#include <zoomr/paging/paged_kv_lane.hpp>
+#include <zoomr/attention/page_run.hpp>
 #include <zoomr/policy/segment.hpp>
 
-#include <algorithm>  // std::min
+#include <algorithm>    // std::max, std::min
+#include <type_traits>  // std::remove_cv_t
 
 namespace zoomr {
 inline namespace v0 {
@@ -26,31 +25,35 @@ inline namespace v0 {
 /// @param states   [group]  their `out` has head_dim floats; not yet finished. Logits in them are natural.
 /// @pre   `out` of a new state is zeros; each slot is added to a state at most once, since nothing looks for
 ///        repetitions
+/// @param path     which instructions; has_cpu_path(path)
 /// @throws error(storage) if a page over tiers does not come: the states then hold a part, and must be begun anew
 /// @cost  reads 2 * head_dim numbers for each token; 4 flops * head_dim for each token and query head
 template <class Lane>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,
-                   view<attention_state> states) {
-  float logits[page_tokens];
-  for (const token_range& r : ranges) {
-    for (index_t first = r.first; first < r.last;) {
-      const index_t last = std::min(r.last, (first / page_tokens + 1) * page_tokens);
-      const auto* keys = kv_lane.key(first);
-      const auto* values = keys + kv_lane.value_offset;
-      const index_t count = last - first;
-      for (index_t head = 0; head < states.size(); ++head) {
-        attention_state& state = states[head];
-        const float* query = queries[head].data();
-        float largest = -infinity;
-        for (index_t t = 0; t < count; ++t) {
-          logits[t] = scale * dot(query, keys + t * kv_lane.head_dim, kv_lane.head_dim);
-          if (logits[t] > largest || logits[t] != logits[t]) largest = logits[t];  // NaN stays, so that it shows
-        }
-        state.raise(largest, kv_lane.head_dim);
-        state.add(logits, values, count, kv_lane.head_dim);
+                   view<attention_state> states, cpu_path path = fastest_cpu_path()) {
+  using number = std::remove_cv_t<typename Lane::number>;
+  constexpr index_t most = 16;  // query heads at a time
+  constexpr index_t ahead = 2;  // runs between the one that is read and the one that is asked for
+  detail::run_query asks[std::size_t{most}];
+  for (index_t head = 0; head < states.size(); head += most) {
+    const index_t count = std::min(most, states.size() - head);
+    for (index_t i = 0; i < count; ++i) asks[i] = {queries[head + i].data(), &states[head + i]};
+    detail::page_run<number> runs[std::size_t{ahead + 1}];  // the last ones found
+    index_t found = 0;
+    const auto attend = [&](index_t run, index_t next) {
+      detail::attend_run<true>(path, runs[run], runs[next], {asks, {count}}, kv_lane.head_dim, scale);
+    };
+    for (const token_range& r : ranges) {
+      for (index_t first = r.first; first < r.last;) {
+        const index_t last = std::min(r.last, (first / page_tokens + 1) * page_tokens);
+        const number* const keys = kv_lane.key(first);
+        runs[found % (ahead + 1)] = {keys, keys + kv_lane.value_offset, last - first};
+        if (found >= ahead) attend((found - ahead) % (ahead + 1), found % (ahead + 1));
+        ++found;
+        first = last;
       }
-      first = last;
     }
+    for (index_t run = std::max(0, found - ahead); run < found; ++run) attend(run % (ahead + 1), run % (ahead + 1));
   }
 }
 

@@ -2,6 +2,7 @@
 // L6. Counters of one sequence, cheap enough to be always on.
 #pragma once
 
+#include <zoomr/core/cpu_path.hpp>
 #include <zoomr/core/shape.hpp>
 
 namespace zoomr {
@@ -39,9 +40,9 @@ struct statistics {
 
   friend constexpr bool operator==(const statistics&, const statistics&) = default;
 
-  /// Which instructions the host code of this cache was compiled for: "avx512", "avx2", "neon", or "portable", which on
-  /// x86-64 is 15 to 45 times slower.
-  static constexpr const char* cpu_path() { return ZOOMR_CPU_PATH; }
+  /// Which instructions the host code of this cache uses: "avx512", "avx2", or "portable", what the compiler was told
+  /// to use (core/cpu_path.hpp).
+  static const char* cpu_path() { return name_of(fastest_cpu_path()); }
 
   /// Attended tokens, mean over the tokens after the prompt, layers and heads; second passes add to it.
   double attended_mean(const shape& model) const {

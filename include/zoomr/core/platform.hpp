@@ -11,22 +11,6 @@
 -fassociative-math and -freciprocal-math"
 #endif
 
-// What host code is compiled for decides its speed, not its results: without these instructions it is 15 to 45 times
-// slower. ZOOMR_ALLOW_SLOW turns the note off.
-#if defined(__AVX512F__) && defined(__FMA__) && defined(__F16C__)
-#define ZOOMR_CPU_PATH "avx512"
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#define ZOOMR_CPU_PATH "avx2"
-#elif defined(__aarch64__)
-#define ZOOMR_CPU_PATH "neon"
-#else
-#define ZOOMR_CPU_PATH "portable"
-#if defined(__x86_64__) && !defined(__CUDACC__) && !defined(ZOOMR_ALLOW_SLOW)
-#pragma message( \
-    "zoomr: compiled without AVX2, FMA and F16C, host code is 15 to 45 times slower: use -march=native or -march=x86-64-v3, or define ZOOMR_ALLOW_SLOW")
-#endif
-#endif
-
 #if defined(__CUDACC__)
 #define ZOOMR_HD __host__ __device__
 #define ZOOMR_CALLS_EITHER _Pragma("nv_exec_check_disable")

@@ -106,13 +106,13 @@ class any_query_source {
 /// A scorer, together with the summaries that it reads.
 class any_scorer {
  public:
-  /// Scores each segment that has votes or may get some; the others keep what they have.
-  /// @param asked      [head_dim]
+  /// Scores the segments for the heads of one KV head. Scores of what is not eligible mean nothing.
+  /// @param asked      [heads, head_dim]
   /// @param summaries  [segments, head_dim, rows] numbers
   /// @param votes      [segments]
-  /// @param scores     [segments]  out, in logits times sqrt(head_dim)
-  virtual void score(view<const float> asked, const std::byte* summaries, view<const votes_t> votes,
-                     view<float> scores) const = 0;
+  /// @param scores     [heads, segments]  out, in logits times sqrt(head_dim)
+  virtual void score(view<const float, 2> asked, const std::byte* summaries, view<const votes_t> votes,
+                     view<float, 2> scores) const = 0;
 
  protected:
   ~any_scorer() = default;

@@ -4,8 +4,9 @@
 // bytes to its caller and is copied in and out, without alignment; summaries are read in place, as numbers.
 #pragma once
 
-#include <zoomr/math/dot.hpp>
+#include <zoomr/core/cpu_path.hpp>
 #include <zoomr/policy/any_policy.hpp>
+#include <zoomr/policy/any_scorer_of.hpp>
 #include <zoomr/policy/compose.hpp>
 
 #include <algorithm>  // std::copy_n
@@ -71,10 +72,10 @@ class any_evictor_of final : public any_evictor {
     return tokens;
   }
   void rate(const kv_lane_attention& seen, view<float> importance) const override {
-    if constexpr (Evictor::observes) of_.rate(seen, importance);
+    if constexpr (Evictor::observes) on_fastest_path([&] { of_.rate(seen, importance); });
   }
   void update_importance(const observed_query& observed, view<float> received) const override {
-    if constexpr (importance_updater<Evictor>) of_.update_importance(observed, received);
+    if constexpr (importance_updater<Evictor>) on_fastest_path([&] { of_.update_importance(observed, received); });
   }
 
  private:
@@ -96,7 +97,7 @@ class any_summarizer_of final : public any_summarizer {
   }
   void fold(view<float, 2> cells, const float* key) const override {
     if constexpr (dimension_summarizer<Summarizer>) {
-      each(cells, [&](cells_type& cell, index_t d) { of_.fold(cell, key[d]); });
+      on_fastest_path([&] { each(cells, [&](cells_type& cell, index_t d) { of_.fold(cell, key[d]); }); });
     }
   }
   void close(view<float, 2> cells, index_t count) const override {
@@ -105,7 +106,7 @@ class any_summarizer_of final : public any_summarizer {
     }
   }
   void make(view<const float, 2> keys, view<index_t> order, view<float> work, view<float, 2> cells) const override {
-    if constexpr (block_summarizer<Summarizer>) of_.make(keys, order, work, cells);
+    if constexpr (block_summarizer<Summarizer>) on_fastest_path([&] { of_.make(keys, order, work, cells); });
   }
   void store(view<const float, 2> cells, std::byte* out) const override {
     for (index_t d = 0; d < cells.extent(0); ++d) {
@@ -143,49 +144,15 @@ class any_query_source_of final : public any_query_source {
   explicit any_query_source_of(const QuerySource& of) : of_(of) { sums = QuerySource::sums; }
   void ask(view<const float> query, const float* query_sum, index_t count, float* asked) const override {
     const float* const of_token = query.data();
-    for (index_t d = 0; d < query.size(); ++d) {
-      asked[d] = QuerySource::sums ? of_.query(of_token[d], query_sum[d], count) : of_.query(of_token[d], 0.0f, 1);
-    }
+    on_fastest_path([&] {
+      for (index_t d = 0; d < query.size(); ++d) {
+        asked[d] = QuerySource::sums ? of_.query(of_token[d], query_sum[d], count) : of_.query(of_token[d], 0.0f, 1);
+      }
+    });
   }
 
  private:
   QuerySource of_;
-};
-
-template <class Scorer, class Summarizer>
-class any_scorer_of final : public any_scorer {
- public:
-  explicit any_scorer_of(const Scorer& of) : of_(of) {}
-  void score(view<const float> asked, const std::byte* summaries, view<const votes_t> votes,
-             view<float> scores) const override {
-    if constexpr (rows > 0) {
-      const index_t numbers = asked.size() * rows;
-      const auto* summary = reinterpret_cast<const number*>(summaries);
-      for (index_t id = 0; id < votes.size(); ++id, summary += numbers) {
-        if (votes[id] != not_eligible) scores[id] = score_of(asked.data(), summary, asked.size());
-      }
-    }
-  }
-
- private:
-  using number = summary_number<Summarizer>;
-  static constexpr index_t rows = Summarizer::summary::rows;
-
-  // asked: [dims]; summary: [dims, rows]. Pointers, since the stride of a view is not known to be 1.
-  float score_of(const float* asked, const number* summary, index_t dims) const {
-    const auto term = [&](auto acc, index_t d) {
-      cells<rows> c;
-      for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
-      return of_.term(acc, asked[d], c);
-    };
-    if constexpr (several_sums_scorer<Scorer>) {
-      return of_.finish(several_sums_over_dims<score_sums<Scorer::sums>>(dims, term));
-    } else {
-      return sum_over_dims(dims, term);
-    }
-  }
-
-  Scorer of_;
 };
 
 template <class Aggregator>
@@ -197,7 +164,7 @@ class any_aggregator_of final : public any_aggregator {
   }
   void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
            view<index_t> order) const override {
-    of_.add(scores, tokens, head_dim, votes, order);
+    on_fastest_path([&] { of_.add(scores, tokens, head_dim, votes, order); });
   }
 
  private:

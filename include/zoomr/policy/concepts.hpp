@@ -188,6 +188,11 @@ concept one_sum_scorer = component<T> && std::same_as<typename T::role, role::sc
   { t.term(acc, query, c) } -> std::same_as<float>;
 };
 
+/// A scorer whose `term` is `fused(query, c.row[0], acc)`, and which says so: `static constexpr bool product = true`.
+/// The host's cache makes such scores itself, several heads and segments at a time, with the same bits.
+template <class T>
+concept product_scorer = one_sum_scorer<T> && T::product;
+
 /// Sums over dimensions that one score is made of.
 template <index_t Count>
 struct score_sums {

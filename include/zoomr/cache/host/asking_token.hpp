@@ -69,9 +69,12 @@ class asking_token {
       const view<float, 2> reference = record(layer, reference_part());
       for (index_t head = of.first_head; head < of.last_head; ++head) {
         const view<const float> asked = core_.choice.asked(asks, head);
-        along += dot(asked.data(), reference[head].data(), asked.size());
-        now += dot(asked.data(), asked.data(), asked.size());
-        then += dot(reference[head].data(), reference[head].data(), asked.size());
+        const view<const float> before = reference[head];
+        on_fastest_path([&] {
+          along += dot(asked.data(), before.data(), asked.size());
+          now += dot(asked.data(), asked.data(), asked.size());
+          then += dot(before.data(), before.data(), asked.size());
+        });
       }
     }
     return !(along >= core_.policy.refresh.drift * square_root(now) * square_root(then));

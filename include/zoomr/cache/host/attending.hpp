@@ -60,27 +60,23 @@ class attending {
   void attend_prompt() {
     const shape& model = core_.sizes.model;
     const auto& state = core_.state_of(item_);
-    const float scale = core_.limits.logit_scale(model.head_dim);
-    const auto state_at = [&](index_t t, index_t head) -> attention_state& {
-      return core_
-          .heads[static_cast<std::size_t>(t) * static_cast<std::size_t>(model.heads) + static_cast<std::size_t>(head)];
-    };
     for (index_t t = 0; t < item_.tokens; ++t) {
-      for (index_t head = 0; head < model.heads; ++head) {
-        begin(state_at(t, head), out_[item_.packed + t][head]);
-      }
+      for (index_t head = 0; head < model.heads; ++head) begin(state_at(t, head), out_[item_.packed + t][head]);
     }
-    for (index_t first = 0; first < item_.first + item_.tokens; first += page_tokens) {
+    const index_t end = item_.first + item_.tokens;
+    const float scale = core_.limits.logit_scale(model.head_dim);
+    constexpr index_t together = prompt_tile<typename Pool::number>::most_pages * page_tokens;
+    for (index_t first = 0; first < end; first += together) {
       core_.pool.prefetch(layer_, {0, model.kv_heads}, view<const index_t>(state.pages),
-                          {first + page_tokens, std::min(first + 3 * page_tokens, item_.first)});
+                          {first + together, std::min(first + together + 2 * page_tokens, item_.first)});
       for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-        const auto kv_lane = core_.kv_lane(state, layer_, kv_head);
-        const index_t head = kv_head * model.group();
-        for (index_t t = std::max(0, first - item_.first); t < item_.tokens; ++t) {
-          const token_range seen{first, std::min(first + page_tokens, item_.first + t + 1)};
-          gather_attend(view<const token_range>(&seen, {1}), kv_lane,
-                        queries_[item_.packed + t].slice(head, head + model.group()), scale,
-                        view<attention_state>(&state_at(t, head), {model.group()}));
+        core_.tile.begin(core_.kv_lane(state, layer_, kv_head), first, std::min(first + together, end));
+        for (index_t t = std::max(0, first - item_.first); t < item_.tokens; t += core_.tile.tokens()) {
+          const auto asks = [&](index_t token, index_t head_of_group) -> run_query {
+            const index_t head = kv_head * model.group() + head_of_group;
+            return {queries_[item_.packed + t + token][head].data(), &state_at(t + token, head)};
+          };
+          core_.tile.attend(item_.first + t, std::min(core_.tile.tokens(), item_.tokens - t), asks, scale);
         }
       }
     }
@@ -90,6 +86,11 @@ class attending {
         if (lse_.data() != nullptr) lse_(item_.packed + t, head) = log_sum;
       }
     }
+  }
+
+  attention_state& state_at(index_t t, index_t head) {
+    return core_.heads[static_cast<std::size_t>(t) * static_cast<std::size_t>(core_.sizes.model.heads) +
+                       static_cast<std::size_t>(head)];
   }
 
   // Token by token, since what a token chooses may depend on the one before. In a second pass the last token alone.

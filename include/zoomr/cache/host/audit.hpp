@@ -4,7 +4,7 @@
 #pragma once
 
 #include <zoomr/math/attention_state.hpp>
-#include <zoomr/math/dot.hpp>
+#include <zoomr/math/products.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 
 #include <algorithm>  // std::max, std::min
@@ -25,13 +25,17 @@ float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, fl
   for (index_t first = 0; first < slots; first += page_tokens) {
     if (kv_lane.pages[first / page_tokens] < 0) continue;
     const index_t count = std::min(page_tokens, slots - first);
-    float largest = -infinity;
-    for (index_t t = 0; t < count; ++t) {
-      logits[t] = scale * dot(query, kv_lane.key(first + t), kv_lane.head_dim);
-      largest = std::max(largest, logits[t]);
-    }
-    all.raise(largest, 0);
-    all.add(logits, kv_lane.key(first), count, 0);
+    const auto* const keys = kv_lane.key(first);
+    products(fastest_cpu_path(), view<const float, 2>(query, {1, kv_lane.head_dim}), keys, {logits, {1, count}});
+    on_fastest_path([&] {
+      float largest = -infinity;
+      for (index_t t = 0; t < count; ++t) {
+        logits[t] *= scale;
+        largest = std::max(largest, logits[t]);
+      }
+      all.raise(largest, 0);
+      all.add(logits, keys, count, 0);
+    });
   }
   return all.finish(0);
 }

@@ -13,8 +13,9 @@
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/math/dot.hpp>
 
-#include <utility>  // std::move
-#include <vector>   // std::vector
+#include <algorithm>  // std::min
+#include <utility>    // std::move
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -69,7 +70,7 @@ class chooser {
     const auto segments = static_cast<std::size_t>(sizes.most_segments);
     tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
     scores_.resize(segments * static_cast<std::size_t>(sizes.model.heads));
-    asked_.resize(static_cast<std::size_t>(sizes.model.head_dim));
+    asked_.resize(static_cast<std::size_t>(sizes.model.group()) * static_cast<std::size_t>(sizes.model.head_dim));
     levels_.resize(segments);
     if (const byte_count bytes = with.select.work_bytes(sizes.most_segments); bytes > 0) {
       work_ = buffer<std::byte>(bytes);
@@ -79,7 +80,8 @@ class chooser {
   static byte_count bytes(const layout& sizes, const any_policy& with) {
     constexpr byte_count fixed = sizeof(level) + sizeof(votes_t) + 2 * sizeof(index_t);
     const byte_count for_each = fixed + sizes.model.heads * static_cast<byte_count>(sizeof(float));
-    return sizes.most_segments * for_each + sizes.model.head_dim * static_cast<byte_count>(sizeof(float)) +
+    return sizes.most_segments * for_each +
+           sizes.model.group() * sizes.model.head_dim * static_cast<byte_count>(sizeof(float)) +
            with.select.work_bytes(sizes.most_segments);
   }
 
@@ -103,13 +105,19 @@ class chooser {
   }
 
   /// Scores the segments for some heads of one layer, and adds what they agree on.
-  /// @cost  for each head the summaries of its KV head are read once: segments * head_dim * rows numbers; then what the
-  /// aggregator costs
+  /// @cost  the summaries of each KV head are read once, segments * head_dim * rows numbers, or once for each four of
+  /// its heads; then what the aggregator costs
   void add(sequence_state& state, const asking_heads& who) {
     const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
-    for (index_t head = who.first; head < who.last; ++head) {
-      const index_t kv_lane = who.layer * sizes_.model.kv_heads + head / sizes_.model.group();
-      policy_.score.score(asked(who, head), state.summaries_of(sizes_, kv_lane), votes(), scores[head - who.first]);
+    const index_t group = sizes_.model.group();
+    for (index_t head = who.first, last = 0; head < who.last; head = last) {
+      const index_t kv_head = head / group;
+      last = std::min(who.last, (kv_head + 1) * group);
+      for (index_t h = head; h < last; ++h) asked(who, h);
+      const view<const float, 2> asks(asked_.data() + std::int64_t{head % group} * sizes_.model.head_dim,
+                                      {last - head, sizes_.model.head_dim});
+      policy_.score.score(asks, state.summaries_of(sizes_, who.layer * sizes_.model.kv_heads + kv_head), votes(),
+                          scores.slice(head - who.first, last - who.first));
     }
     policy_.aggregate.add(scores, tokens(), sizes_.model.head_dim, votes(), order());
   }
@@ -137,10 +145,13 @@ class chooser {
 
   choice_trace* trace = nullptr;  // the caller's, if choices are to be recorded
 
-  /// The query that asks for query head `head`; valid until the next call.  [head_dim]
+  /// The query that asks for query head `head`; valid until it is asked for again for a head of the same place in its
+  /// group.  [head_dim]
   view<const float> asked(const asking_heads& who, index_t head) {
-    policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, asked_.data());
-    return view<const float>(asked_);
+    const index_t dims = sizes_.model.head_dim;
+    float* const made = asked_.data() + std::int64_t{head % sizes_.model.group()} * dims;
+    policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, made);
+    return {made, {dims}};
   }
 
  private:
@@ -184,7 +195,7 @@ class chooser {
   std::vector<votes_t> votes_;   // [segments]
   std::vector<index_t> order_;   // [segments]  for rankings
   std::vector<float> scores_;    // [heads, segments]
-  std::vector<float> asked_;     // [head_dim]
+  std::vector<float> asked_;     // [group, head_dim]
   std::vector<level> levels_;    // [segments]  the row that is being made
   buffer<std::byte> work_;       // of the selector
 };

@@ -10,11 +10,11 @@
 #include <zoomr/cache/host/chooser.hpp>
 #include <zoomr/cache/host/eviction_room.hpp>
 #include <zoomr/cache/host/observation.hpp>
+#include <zoomr/cache/host/prompt_attention.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
 #include <zoomr/cache/state/page_eviction.hpp>
 #include <zoomr/cache/state/step_items.hpp>
 #include <zoomr/cache/trace.hpp>
-#include <zoomr/math/attention_state.hpp>
 
 #include <memory>   // std::unique_ptr
 #include <string>   // std::string
@@ -51,6 +51,7 @@ struct cache_core {
   std::vector<token_range> ranges;     // of one query
   std::vector<token_range> joined;     // of the query heads of one KV head
   std::vector<attention_state> heads;  // [max_batched_tokens, heads] in the prompt; [group] of one token
+  prompt_tile<number> tile;            // of a prompt's attention
   std::vector<std::string> failures;   // [max_sequences]  why an item has failed
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
 
@@ -74,6 +75,7 @@ struct cache_core {
         ranges(most_ranges(sizes)),
         joined(most_ranges(sizes) * static_cast<std::size_t>(model.group())),
         heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
+        tile(model),
         failures(static_cast<std::size_t>(given.max_sequences)) {
     states.reserve(static_cast<std::size_t>(given.max_sequences));
     pending.reserve(static_cast<std::size_t>(given.max_sequences));
@@ -198,6 +200,7 @@ struct cache_core {
         query_memory::bytes(model, 1, sizes.pending_queries(given)) +
         query_memory::bytes(model, layout::asking_parts(with), given.max_sequences) +
         bounded_product({given.max_batched_tokens, model.heads, sizeof(attention_state)}) +
+        prompt_tile<number>::bytes(model) +
         static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + model.group()) +
         bounded_product({layout::asking_parts(with), given.max_sequences, sizes.selection_rows,
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});

@@ -9,7 +9,7 @@
 
 #include <zoomr/cache/config.hpp>
 #include <zoomr/core/shape.hpp>
-#include <zoomr/math/dot.hpp>
+#include <zoomr/math/products.hpp>
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/policy/any_policy.hpp>
@@ -84,20 +84,29 @@ class observation {
   void add(const Lane& kv_lane, const float* query, index_t context, view<float> sums) {
     const float scale = given_.logit_scale(kv_lane.head_dim);
     float largest = -infinity;
-    for (index_t t = 0; t < context; ++t) {
-      at(weights_, t) = fused(scale, dot(query, kv_lane.key(t), kv_lane.head_dim), -0.0f);
-      largest = std::max(largest, at(weights_, t));
+    const view<float> weights(weights_.data(), {context});
+    const view<const float, 2> asks(query, {1, kv_lane.head_dim});
+    for (index_t first = 0; first < context; first += page_tokens) {
+      const index_t tokens = std::min(page_tokens, context - first);
+      products(fastest_cpu_path(), asks, kv_lane.key(first), {weights.data() + first, {1, tokens}});
     }
-    votes_t units = 0;
-    bool odd = false;
-    for (index_t t = 0; t < context; ++t) {
-      const float weight = exponential(at(weights_, t) - largest);
-      odd = odd || is_nan(weight);
-      units += is_nan(weight) ? 0 : units_of(weight);
-      at(weights_, t) = weight;
-    }
-    const float sum = odd ? not_a_number : sum_of_units(units);
-    for (index_t t = 0; t < context; ++t) sums[t] += quotient(at(weights_, t), sum);
+    on_fastest_path([&] {
+      for (float& weight : weights) {
+        weight = fused(scale, weight, -0.0f);
+        largest = std::max(largest, weight);
+      }
+    });
+    exponentials(fastest_cpu_path(), weights, largest);
+    on_fastest_path([&] {
+      votes_t units = 0;
+      bool odd = false;
+      for (const float weight : weights) {
+        odd = odd || is_nan(weight);
+        units += is_nan(weight) ? 0 : units_of(weight);
+      }
+      const float sum = odd ? not_a_number : sum_of_units(units);
+      for (index_t t = 0; t < context; ++t) sums[t] += quotient(weights[t], sum);
+    });
   }
 
   /// Slots that the KV lane keeps, ascending: sinks and last tokens in any case, the rest by what the evictor rates

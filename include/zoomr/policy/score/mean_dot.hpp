@@ -14,6 +14,7 @@ struct mean_dot {
   using role = role::scorer;
   static constexpr const char* name = "mean_dot";
   using summary = summary::mean;
+  static constexpr bool product = true;
 
   ZOOMR_HD float term(float acc, float query, const cells<1>& mean) const { return fused(query, mean.row[0], acc); }
   friend constexpr bool operator==(const mean_dot&, const mean_dot&) = default;

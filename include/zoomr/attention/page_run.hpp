@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Attention over some adjacent tokens of one page, for queries that all attend them: the unit of work of the host's
+// gather_attend. Every path adds the same numbers in the same order, so that each has the same bits:
+//   logit[t] = scale * q . key[t]           in the contract's order (math/dot.hpp)
+//   state.raise(largest logit)
+//   state.sum += exp(logit[t] - max)        t ascending
+//   state.out[d] += exp(...) * value[t][d]  t ascending
+#pragma once
+
+#include <zoomr/core/cpu_path.hpp>
+#include <zoomr/math/attention_state.hpp>
+#include <zoomr/math/products.hpp>
+#include <zoomr/paging/paged_kv_lane.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Adjacent tokens of one page and KV head: 1 to page_tokens of them.
+template <class T>
+struct page_run {
+  const T* keys = nullptr;    // [tokens, head_dim]
+  const T* values = nullptr;  // [tokens, head_dim]
+  index_t tokens = 0;
+};
+
+/// One query that attends a run: of one token and one head.
+struct run_query {
+  const float* query = nullptr;  // [head_dim]  rotated
+  attention_state* state = nullptr;
+};
+
+namespace portable {
+
+template <class T>
+void attend_run(const page_run<T>& run, view<const run_query> queries, index_t head_dim, float scale) {
+  float logits[page_tokens];
+  for (const run_query& asks : queries) {
+    float largest = -infinity;
+    for (index_t t = 0; t < run.tokens; ++t) {
+      logits[t] = scale * dot(asks.query, run.keys + t * head_dim, head_dim);
+      if (logits[t] > largest || is_nan(logits[t])) largest = logits[t];  // NaN stays, so that it shows
+    }
+    asks.state->raise(largest, head_dim);
+    asks.state->add(logits, run.values, run.tokens, head_dim);
+  }
+}
+
+}  // namespace portable
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
+
+#define ZOOMR_EACH_CPU_PATH <zoomr/attention/page_run.inl>
+#include <zoomr/core/each_cpu_path.inl>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Adds the tokens of a run to the state of each query.
+/// @tparam Ahead   `ahead` will be read next: its lines are asked for meanwhile
+/// @param queries  any number; four of them share what is read and widened
+/// @param scale    of the logits
+template <bool Ahead, class T>
+void attend_run(cpu_path path, const page_run<T>& run, [[maybe_unused]] const page_run<T>& ahead,
+                view<const run_query> queries, index_t head_dim, float scale) {
+#if ZOOMR_CPU_PATHS
+  if (head_dim % simd_dims == 0) {
+    if (path == cpu_path::avx512) {
+      return avx512::attend_run<Ahead>(run, ahead, queries.data(), queries.size(), head_dim, scale);
+    }
+    if (path == cpu_path::avx2) {
+      return avx2::attend_run<Ahead>(run, ahead, queries.data(), queries.size(), head_dim, scale);
+    }
+  }
+#endif
+  on_path(path, [&] { portable::attend_run(run, queries, head_dim, scale); });
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

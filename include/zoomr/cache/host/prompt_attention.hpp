@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Attention of a chunk of a prompt, to everything before it. It is bound by arithmetic, so its work is tiled: four
+// pages of a KV head are widened once for the chunk, and some queries at a time attend them one after the other, with
+// copies of queries and outputs that lie side by side. Each query's sums are those of `gather_attend`, in its order.
+#pragma once
+
+#include <zoomr/attention/page_run.hpp>
+#include <zoomr/core/shape.hpp>
+
+#include <algorithm>    // std::copy_n, std::max, std::min
+#include <type_traits>  // std::is_same_v, std::remove_cv_t
+#include <vector>       // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Working memory for one KV head and some tokens of a chunk, and the work itself: `begin` some pages, then `attend`
+/// for all tokens of the chunk.
+/// @tparam T  as keys and values are stored; floats are not copied
+template <class T>
+class prompt_tile {
+ public:
+  static constexpr index_t most_pages = 4;  // no more than a tiered pool keeps at a time
+
+  explicit prompt_tile(const shape& model)
+      : head_dim_(model.head_dim),
+        group_(model.group()),
+        widened_(static_cast<std::size_t>(widened_size(model))),
+        packed_(static_cast<std::size_t>(packed_size(model))),
+        asks_(static_cast<std::size_t>(most_asking(model))),
+        outs_(asks_.size()) {}
+  static byte_count bytes(const shape& model) {
+    return bounded_product({widened_size(model) + packed_size(model), sizeof(float)}) +
+           bounded_product({most_asking(model), sizeof(run_query) + sizeof(float*)});
+  }
+
+  /// Tokens whose queries attend together.
+  index_t tokens() const { return static_cast<index_t>(asks_.size()) / group_; }
+
+  /// From now on these pages are attended: those that hold the slots [first, end), at most `most_pages`.
+  /// @param first  the first slot of a page
+  /// @throws error(storage) if a page does not come
+  template <class Lane>
+  void begin(const Lane& kv_lane, index_t first, index_t end) {
+    first_ = first;
+    pages_ = std::min(most_pages, pages_for(end - first));
+    for (index_t page = 0; page < pages_; ++page) {
+      const index_t slot = first + page * page_tokens;
+      const T* const keys = kv_lane.key(slot);
+      runs_[page] = widened({keys, keys + kv_lane.value_offset, std::min(page_tokens, end - slot)}, page);
+    }
+  }
+
+  /// Some adjacent tokens attend the pages, the first at slot `at` up to its own slot, each further one up to one more.
+  /// @param asks  asks(token, head of the group): its run_query
+  template <class Asks>
+  void attend(index_t at, index_t tokens, Asks asks, float scale) {
+    const index_t count = tokens * group_;
+    for (index_t i = 0; i < count; ++i) pack(i, asks(i / group_, i % group_));
+    for (index_t page = 0; page < pages_; ++page) {
+      page_run<float> run = runs_[page];
+      const index_t seen = at + 1 - first_ - page * page_tokens;  // of the page, by the first token
+      if (seen >= run.tokens) {
+        attend(run, 0, count, scale);
+      } else {
+        for (index_t t = std::max(0, 1 - seen); t < tokens; ++t) {
+          run.tokens = std::min(runs_[page].tokens, seen + t);
+          attend(run, t * group_, group_, scale);
+        }
+      }
+    }
+    for (index_t i = 0; i < count; ++i) unpack(i);
+  }
+
+ private:
+  static index_t most_asking(const shape& model) { return std::max(16 / model.group(), 1) * model.group(); }
+  static std::int64_t packed_size(const shape& model) { return std::int64_t{2} * most_asking(model) * model.head_dim; }
+  static std::int64_t widened_size(const shape& model) {
+    return std::is_same_v<T, float> ? 0 : std::int64_t{2} * most_pages * page_tokens * model.head_dim;
+  }
+
+  page_run<float> widened(const page_run<T>& run, [[maybe_unused]] index_t page) {
+    if constexpr (std::is_same_v<T, float>) {
+      return run;
+    } else {
+      const index_t count = run.tokens * head_dim_;
+      float* const keys = widened_.data() + std::int64_t{2} * page * page_tokens * head_dim_;
+      float* const values = keys + page_tokens * head_dim_;
+      widen(fastest_cpu_path(), run.keys, {keys, {count}});
+      widen(fastest_cpu_path(), run.values, {values, {count}});
+      return {keys, values, run.tokens};
+    }
+  }
+
+  void attend(const page_run<float>& run, index_t first, index_t count, float scale) {
+    attend_run<false>(fastest_cpu_path(), run, run, {asks_.data() + first, {count}}, head_dim_, scale);
+  }
+
+  // Rows of different tokens lie a multiple of 4 KiB apart, where the first cache has few places for them.
+  float* query(index_t i) { return packed_.data() + std::int64_t{2} * i * head_dim_; }
+  float* out(index_t i) { return query(i) + head_dim_; }
+  void pack(index_t i, const run_query& from) {
+    std::copy_n(from.query, head_dim_, query(i));
+    std::copy_n(from.state->out, head_dim_, out(i));
+    outs_[static_cast<std::size_t>(i)] = from.state->out;
+    from.state->out = out(i);
+    asks_[static_cast<std::size_t>(i)] = {query(i), from.state};
+  }
+  void unpack(index_t i) {
+    attention_state& state = *asks_[static_cast<std::size_t>(i)].state;
+    state.out = outs_[static_cast<std::size_t>(i)];
+    std::copy_n(out(i), head_dim_, state.out);
+  }
+
+  index_t head_dim_;
+  index_t group_;
+  index_t first_ = 0;
+  index_t pages_ = 0;
+  page_run<float> runs_[std::size_t{most_pages}];
+  std::vector<float> widened_;   // [most_pages][key | value][page_tokens][head_dim]
+  std::vector<float> packed_;    // [most_asking][query | out][head_dim]
+  std::vector<run_query> asks_;  // [most_asking]
+  std::vector<float*> outs_;     // [most_asking]  where the outputs really lie
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. Which instructions host code uses. On x86-64, g++ and clang compile what matters for speed several times, and the
+// machine that it runs on decides: so a build without -march is as fast as one with it. All paths have the same bits.
+//
+// Two ways lead there. Kernels that are written in vectors are included once for each path (core/each_cpu_path.inl).
+// Code that is not, such as components of policies, is handed to `on_fastest_path` as a callable.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Instruction sets, slowest first.
+enum class cpu_path : std::uint8_t {
+  portable,  // what the compiler was told to use
+  avx2,      // with FMA and F16C
+  avx512     // F, BW, DQ and VL, with what avx2 has
+};
+
+constexpr const char* name_of(cpu_path path) {
+  return path == cpu_path::avx512 ? "avx512" : path == cpu_path::avx2 ? "avx2" : "portable";
+}
+
+// The two lists of instructions stand in core/each_cpu_path.inl too: a pragma takes no macro.
+#if ZOOMR_VECTORS && defined(__x86_64__)
+#define ZOOMR_CPU_PATHS 1
+#define ZOOMR_TARGET_AVX2 gnu::target("avx2,fma,f16c")
+#define ZOOMR_TARGET_AVX512 gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
+#else
+#define ZOOMR_CPU_PATHS 0
+#endif
+
+/// True if this machine has the instructions of `path`, and the library was compiled for it.
+inline bool has_cpu_path(cpu_path path) {
+#if ZOOMR_CPU_PATHS
+  // Whatever has AVX2 has F16C, for which clang cannot ask.
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return path == cpu_path::portable || (path == cpu_path::avx2 ? avx2 : avx512);
+#else
+  return path == cpu_path::portable;
+#endif
+}
+
+/// The fastest path that this machine has.
+inline cpu_path fastest_cpu_path() {
+  static const cpu_path fastest = has_cpu_path(cpu_path::avx512) ? cpu_path::avx512
+                                  : has_cpu_path(cpu_path::avx2) ? cpu_path::avx2
+                                                                 : cpu_path::portable;
+  return fastest;
+}
+
+namespace detail {
+
+#if ZOOMR_CPU_PATHS
+template <class Work>
+[[ZOOMR_TARGET_AVX512, gnu::flatten]] void on_avx512(Work& work) {
+  work();
+}
+template <class Work>
+[[ZOOMR_TARGET_AVX2, gnu::flatten]] void on_avx2(Work& work) {
+  work();
+}
+#endif
+
+/// Calls `work()`, compiled for `path` together with all that it calls, as far as this is inline.
+/// @pre has_cpu_path(path)
+template <class Work>
+void on_path([[maybe_unused]] cpu_path path, Work work) {
+#if ZOOMR_CPU_PATHS
+  if (path == cpu_path::avx512) return on_avx512(work);
+  if (path == cpu_path::avx2) return on_avx2(work);
+#endif
+  work();
+}
+template <class Work>
+void on_fastest_path(Work work) {
+  on_path(fastest_cpu_path(), work);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

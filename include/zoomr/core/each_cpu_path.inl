@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Includes ZOOMR_EACH_CPU_PATH, a file without includes of its own, once for each path that is written in vectors.
+// There ZOOMR_PATH is the path's name and ZOOMR_SIMD how many floats a vector has. Lambdas would not be compiled for
+// the path: there are none in such files.
+#if ZOOMR_CPU_PATHS
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+#define ZOOMR_PATH avx512
+#define ZOOMR_SIMD 16
+#include ZOOMR_EACH_CPU_PATH
+#undef ZOOMR_PATH
+#undef ZOOMR_SIMD
+#if defined(__clang__)
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+#define ZOOMR_PATH avx2
+#define ZOOMR_SIMD 8
+#include ZOOMR_EACH_CPU_PATH
+#undef ZOOMR_PATH
+#undef ZOOMR_SIMD
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#endif
+#undef ZOOMR_EACH_CPU_PATH

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// L2. Work on many numbers, on any path of the processor: products of queries with rows, each in the contract's order
+// (math/dot.hpp), exponentials, and numbers as they are stored, widened.
+#pragma once
+
+#include <zoomr/core/view.hpp>
+#include <zoomr/math/dot.hpp>
+#include <zoomr/math/simd.hpp>
+
+#define ZOOMR_EACH_CPU_PATH <zoomr/math/products.inl>
+#include <zoomr/core/each_cpu_path.inl>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// out[q][r] = queries[q] . rows[r]
+/// @param queries  [queries, dims]
+/// @param rows     [out.extent(1), dims], contiguous
+/// @cost  reads the rows once for each four queries
+template <class T>
+void products(cpu_path path, view<const float, 2> queries, const T* rows, view<float, 2> out) {
+  const index_t dims = queries.extent(1);
+#if ZOOMR_CPU_PATHS
+  if (dims % simd_dims == 0) {
+    if (path == cpu_path::avx512) return avx512::products(queries, rows, out);
+    if (path == cpu_path::avx2) return avx2::products(queries, rows, out);
+  }
+#endif
+  on_path(path, [&] {
+    for (index_t q = 0; q < queries.extent(0); ++q) {
+      for (index_t r = 0; r < out.extent(1); ++r) {
+        out(q, r) = dot(queries[q].data(), rows + std::int64_t{r} * dims, dims);
+      }
+    }
+  });
+}
+
+/// x[i] = exponential(x[i] - from)
+
+inline void exponentials(cpu_path path, view<float> x, float from) {
+  index_t i = 0;
+#if ZOOMR_CPU_PATHS
+  if (path == cpu_path::avx512) i = avx512::exponentials(x.data(), x.size(), from);
+  if (path == cpu_path::avx2) i = avx2::exponentials(x.data(), x.size(), from);
+#endif
+  on_path(path, [&] {
+    for (; i < x.size(); ++i) x[i] = exponential(x[i] - from);
+  });
+}
+
+/// Numbers as they are stored, as floats.
+/// @param from  [to.size()]
+template <class T>
+void widen(cpu_path path, const T* from, view<float> to) {
+  index_t i = 0;
+#if ZOOMR_CPU_PATHS
+  if (path == cpu_path::avx512) i = avx512::widen(from, to.data(), to.size());
+  if (path == cpu_path::avx2) i = avx2::widen(from, to.data(), to.size());
+#endif
+  on_path(path, [&] {
+    for (; i < to.size(); ++i) to[i] = to_float(from[i]);
+  });
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// L2. Vectors of floats for the host's kernels, one kind for each path (core/cpu_path.hpp). GNU's vector types, since
+// <immintrin.h> takes a third of the time that all of zoomr takes to include.
+#pragma once
+
+#include <zoomr/core/cpu_path.hpp>
+#include <zoomr/core/storage.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// The first of 32 strided partial sums (math/dot.hpp) that lie in one vector; a row must be a multiple of it.
+inline constexpr index_t simd_dims = 16;
+
+#if ZOOMR_CPU_PATHS
+using eight_floats = float __attribute__((vector_size(32)));
+#endif
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
+
+#define ZOOMR_EACH_CPU_PATH <zoomr/math/simd.inl>
+#include <zoomr/core/each_cpu_path.inl>

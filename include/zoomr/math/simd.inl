@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of ZOOMR_SIMD floats, and what kernels do with them: lane for lane the same operations, in the same order, as
+// math/functions.hpp, math/dot.hpp and core/storage.hpp do one by one.
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+namespace ZOOMR_PATH {
+
+inline constexpr index_t simd = ZOOMR_SIMD;
+
+using floats = float __attribute__((vector_size(4 * ZOOMR_SIMD)));
+using ints = std::int32_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
+using words = std::uint32_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
+
+#if defined(__clang__)  // masks of 16 lanes
+inline constexpr unsigned short all_lanes = 0xffff;
+#else
+inline constexpr short all_lanes = -1;
+#endif
+
+template <class Vector, class T>
+[[gnu::always_inline]] inline Vector from_memory(const T* at) {
+  Vector made;
+  __builtin_memcpy(&made, at, sizeof made);
+  return made;
+}
+[[gnu::always_inline]] inline void to_memory(floats from, float* at) { __builtin_memcpy(at, &from, sizeof from); }
+
+[[gnu::always_inline]] inline floats filled(float x) { return x - floats{}; }
+
+/// a * b + c, rounded once. No compiler's contraction of products and sums is relied upon.
+[[gnu::always_inline]] inline floats fused(floats a, floats b, floats c) {
+#if __has_builtin(__builtin_elementwise_fma)
+  return __builtin_elementwise_fma(a, b, c);
+#elif ZOOMR_SIMD == 16
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, all_lanes, 4);
+#else
+  return __builtin_ia32_vfmaddps256(a, b, c);
+#endif
+}
+
+// Integers of 8 and 16 bits, widened. g++ 12 takes conversions of whole vectors apart, clang does not.
+[[gnu::always_inline]] inline words widened(const std::uint16_t* at) {
+#if defined(__clang__)
+  using narrow = std::uint16_t __attribute__((vector_size(2 * ZOOMR_SIMD)));
+  return __builtin_convertvector(from_memory<narrow>(at), words);
+#elif ZOOMR_SIMD == 16
+  using given = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
+  return reinterpret_cast<words>(
+      __builtin_ia32_pmovzxwd512_mask(from_memory<given>(at), ints{}, static_cast<unsigned short>(-1)));
+#else
+  using given = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
+  return reinterpret_cast<words>(__builtin_ia32_pmovzxwd256(from_memory<given>(at)));
+#endif
+}
+[[gnu::always_inline]] inline ints widened(const std::int8_t* at) {
+#if defined(__clang__)
+  using narrow = std::int8_t __attribute__((vector_size(ZOOMR_SIMD)));
+  return __builtin_convertvector(from_memory<narrow>(at), ints);
+#else
+  using given = char __attribute__((vector_size(16)));
+#if ZOOMR_SIMD == 16
+  return __builtin_ia32_pmovsxbd512_mask(from_memory<given>(at), ints{}, static_cast<unsigned short>(-1));
+#else
+  given eight{};
+  __builtin_memcpy(&eight, at, 8);
+  return __builtin_ia32_pmovsxbd256(eight);
+#endif
+#endif
+}
+
+// Numbers as they are stored, as floats.
+[[gnu::always_inline]] inline floats load(const float* at) { return from_memory<floats>(at); }
+[[gnu::always_inline]] inline floats load(const bfloat16* at) {
+  return reinterpret_cast<floats>(widened(&at->bits) << 16);
+}
+[[gnu::always_inline]] inline floats load(const float16* at) {
+  using given = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
+#if ZOOMR_SIMD == 16
+  return __builtin_ia32_vcvtph2ps512_mask(from_memory<given>(at), floats{}, all_lanes, 4);
+#else
+  return __builtin_ia32_vcvtph2ps256(from_memory<given>(at));
+#endif
+}
+[[gnu::always_inline]] inline floats load(const int8* at) {
+  return __builtin_convertvector(widened(&at->bits), floats);
+}
+[[gnu::always_inline]] inline floats load(const float8* at) {
+  const auto bits = reinterpret_cast<words>(widened(reinterpret_cast<const std::int8_t*>(&at->bits)));
+  constexpr std::uint32_t grid = std::uint32_t{127 - 6 + 20} << 23;  // its last bit is worth a subnormal's
+  const words size = bits & 0x7fu;
+  const auto subnormal = reinterpret_cast<floats>(size + grid) - filled(bits_as<float>(grid));
+  words made = (size << 20) + small_float8::rebias;
+  made = size < 8u ? reinterpret_cast<words>(subnormal) : made;
+  made = size == 0x7fu ? words{} + bits_as<std::uint32_t>(not_a_number) : made;
+  return reinterpret_cast<floats>(made | ((bits & 0x80u) << 24));
+}
+
+/// -1 where there is a NaN, 0 elsewhere; by its bits, as is_nan.
+[[gnu::always_inline]] inline ints nans(floats x) { return (reinterpret_cast<ints>(x) & 0x7fffffff) > 0x7f800000; }
+
+/// The larger one, lane by lane; NaN is larger than any number.
+[[gnu::always_inline]] inline floats larger(floats a, floats b) { return ((b > a) | nans(b)) != 0 ? b : a; }
+
+/// Lane i is what was lane i + By, around the end.
+template <index_t By>
+[[gnu::always_inline]] inline floats rotated(floats v) {
+#if ZOOMR_SIMD == 16
+  return __builtin_shufflevector(v, v, By, By + 1, By + 2, By + 3, By + 4, By + 5, By + 6, By + 7, By + 8, By + 9,
+                                 By + 10, By + 11, By + 12, By + 13, By + 14, By + 15);
+#else
+  return __builtin_shufflevector(v, v, By, By + 1, By + 2, By + 3, By + 4, By + 5, By + 6, By + 7);
+#endif
+}
+
+/// As zoomr::exponential.
+[[gnu::always_inline]] inline floats exponential(floats x) {
+  const floats magic = filled(12582912.0f);
+  const floats n = fused(x, filled(1.44269504f), magic) - magic;
+  floats r = fused(n, filled(-0.693359375f), x);
+  r = fused(n, filled(2.12194440e-4f), r);
+  floats p = filled(1.9875691e-4f);
+  p = fused(p, r, filled(1.3981999e-3f));
+  p = fused(p, r, filled(8.3334519e-3f));
+  p = fused(p, r, filled(4.1665796e-2f));
+  p = fused(p, r, filled(1.6666665e-1f));
+  p = fused(p, r, filled(5.0000001e-1f));
+  p = fused(fused(p, r, filled(1.0f)), r, filled(1.0f));
+  const floats power = reinterpret_cast<floats>((__builtin_convertvector(n, ints) + 127) << 23);
+  return x >= -87.0f ? p * power : (nans(x) != 0 ? x : floats{});
+}
+
+/// One step of the halving tree for a vector of 16: the upper half is added to the lower.
+[[gnu::always_inline]] inline eight_floats halved(floats v) {
+#if ZOOMR_SIMD == 16
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+         __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  return v;
+#endif
+}
+
+/// Lane i: the sum of v[i] by a halving tree.
+[[gnu::always_inline]] inline eight_floats halving_sums(const eight_floats* v) {
+  eight_floats four[4];  // [v[i], v[i + 4]]: four sums of each
+#pragma GCC unroll 4
+  for (index_t i = 0; i < 4; ++i) {
+    four[i] = __builtin_shufflevector(v[i], v[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
+              __builtin_shufflevector(v[i], v[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  eight_floats two[2];  // [v[2 i], v[2 i + 1], v[2 i + 4], v[2 i + 5]]: two sums of each
+#pragma GCC unroll 2
+  for (index_t i = 0; i < 2; ++i) {
+    two[i] = __builtin_shufflevector(four[2 * i], four[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+             __builtin_shufflevector(four[2 * i], four[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  return __builtin_shufflevector(two[0], two[1], 0, 2, 8, 10, 4, 6, 12, 14) +
+         __builtin_shufflevector(two[0], two[1], 1, 3, 9, 11, 5, 7, 13, 15);
+}
+
+/// Asks for a number's line, near the second cache: the first is too small for two pages of a KV head.
+template <class T>
+[[gnu::always_inline]] inline void prefetch(const T* at) {
+  __builtin_prefetch(at, 0, 2);
+}
+
+/// Products of `Queries` queries with `Rows` rows, in the contract's order: out[r * Queries + q].
+///
+/// Registers hold one accumulator for each product: 16 of 32, or 8 of 16. The partial sums that one vector cannot hold
+/// are made one vector after the other.
+/// @param queries  [Queries][dims]
+/// @param rows     [count, dims]  at least one; where there are fewer than `Rows` the last stands for the others
+/// @param ahead    [ahead_count, dims]  rows that will be read next; if `Ahead` they are asked for, line by line
+/// @pre   dims is a multiple of simd_dims
+template <index_t Queries, index_t Rows, bool Ahead, class T>
+[[gnu::always_inline]] inline void dots(const float* const* queries, const T* rows, index_t count, index_t dims,
+                                        const T* ahead, index_t ahead_count, float* out) {
+  constexpr index_t products = Queries * Rows;
+  constexpr index_t parts = 32 / simd;
+  static_assert(products % 8 == 0);
+  floats sum[std::size_t{parts}][std::size_t{products}];
+  const T* row[std::size_t{Rows}];
+  const T* next[std::size_t{Rows}];
+#pragma GCC unroll 16
+  for (index_t r = 0; r < Rows; ++r) {
+    row[r] = rows + std::int64_t{r < count ? r : count - 1} * dims;
+    next[r] = ahead + std::int64_t{r < ahead_count ? r : ahead_count - 1} * dims;
+  }
+#pragma GCC unroll 4
+  for (index_t part = 0; part < parts; ++part) {
+#pragma GCC unroll 16
+    for (index_t i = 0; i < products; ++i) sum[part][i] = floats{};
+    for (index_t d = part * simd; d < dims; d += 32) {
+      floats query[std::size_t{Queries}];
+#pragma GCC unroll 4
+      for (index_t q = 0; q < Queries; ++q) query[q] = load(queries[q] + d);
+#pragma GCC unroll 16
+      for (index_t r = 0; r < Rows; ++r) {
+        const floats number = load(row[r] + d);
+        if (Ahead && part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + d);
+#pragma GCC unroll 4
+        for (index_t q = 0; q < Queries; ++q) {
+          sum[part][r * Queries + q] = fused(query[q], number, sum[part][r * Queries + q]);
+        }
+      }
+    }
+  }
+  eight_floats of[std::size_t{products}];
+#pragma GCC unroll 16
+  for (index_t i = 0; i < products; ++i) {
+    if constexpr (parts == 2) {
+      of[i] = halved(sum[0][i] + sum[1][i]);
+    } else {
+      of[i] = halved((sum[0][i] + sum[2][i]) + (sum[1][i] + sum[3][i]));
+    }
+  }
+#pragma GCC unroll 2
+  for (index_t i = 0; i < products; i += 8) {
+    const eight_floats made = halving_sums(of + i);
+    __builtin_memcpy(out + i, &made, sizeof made);
+  }
+}
+
+}  // namespace ZOOMR_PATH
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work on many numbers has the bits of the functions that do it one by one, on every path that this machine has.
+#include <doctest/doctest.h>
+#include <core/random.hpp>
+#include <zoomr/math/products.hpp>
+
+#include <algorithm>  // std::min
+#include <string>     // std::string
+
+namespace zoomr {
+
+namespace {
+
+/// Any NaN is as good as another.
+bool alike(float a, float b) { return unit::same_bits(a, b) || (is_nan(a) && is_nan(b)); }
+
+/// Mostly such that sums are finite, sometimes anything at all.
+float some_number(unit::random& random) {
+  return random.below(50) == 0 ? random.any_float() : random.uniform(-10.0f, 10.0f);
+}
+
+template <class Test>
+void on_each_path(Test test) {
+  for (const cpu_path path : {cpu_path::portable, cpu_path::avx2, cpu_path::avx512}) {
+    if (!has_cpu_path(path)) continue;
+    const std::string name = name_of(path);
+    CAPTURE(name);
+    test(path);
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("products are dot's, whatever the path", T, float, bfloat16, float16, float8, int8) {
+  unit::random random(80);
+  on_each_path([&](cpu_path path) {
+    for (const index_t dims : {1, 8, 16, 24, 32, 48, 80, 128, 144, 576}) {
+      for (const index_t queries : {1, 2, 3, 4, 5, 7, 8}) {
+        const index_t rows = random.between(1, 70);
+        std::vector<float> asks(unit::size(queries * dims)), made(unit::size(queries * (rows + 3)), 7.0f);
+        std::vector<T> numbers(unit::size(rows * dims));
+        for (float& number : asks) number = some_number(random);
+        for (T& number : numbers) number = from_float<T>(some_number(random));
+        const view<const float, 2> asking(asks.data(), {queries, dims});
+        detail::products(path, asking, numbers.data(), view<float, 2>(made.data(), {queries, rows}, {rows + 3, 1}));
+        CAPTURE(dims);
+        CAPTURE(queries);
+        for (index_t q = 0; q < queries; ++q) {
+          for (index_t r = 0; r < rows; ++r) {
+            const float expected = dot(asking[q].data(), numbers.data() + r * dims, dims);
+            CAPTURE(expected);
+            CAPTURE(made[unit::size(q * (rows + 3) + r)]);
+            REQUIRE(alike(made[unit::size(q * (rows + 3) + r)], expected));
+          }
+          for (index_t r = rows; r < rows + 3; ++r) REQUIRE(made[unit::size(q * (rows + 3) + r)] == 7.0f);
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("exponentials are exponential's, whatever the path") {
+  unit::random random(81);
+  on_each_path([&](cpu_path path) {
+    for (index_t count = 0; count < 70; ++count) {
+      const float from = some_number(random);
+      std::vector<float> given(unit::size(count));
+      for (float& number : given)
+        number = std::min(random.below(2) == 0 ? random.any_float() : random.uniform(-100.0f, 10.0f),
+                          from + 80.0f);  // of its domain
+      std::vector<float> made = given;
+      detail::exponentials(path, made, from);
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        CAPTURE(given[i]);
+        CAPTURE(from);
+        REQUIRE(alike(made[i], exponential(given[i] - from)));
+      }
+    }
+  });
+}
+
+TEST_CASE_TEMPLATE("every number of a type is widened as to_float does, whatever the path", T, bfloat16, float16,
+                   float8, int8) {
+  on_each_path([](cpu_path path) {
+    constexpr std::size_t count = std::size_t{1} << (8 * sizeof(T));
+    std::vector<T> all(count + 5);
+    for (std::size_t i = 0; i < count; ++i) all[i].bits = static_cast<decltype(T::bits)>(i);
+    std::vector<float> made(all.size());
+    detail::widen(path, all.data(), made);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      CAPTURE(i);
+      REQUIRE(alike(made[i], to_float(all[i])));
+    }
+  });
+}
+
+TEST_CASE("a callable runs once, on the path that was asked for") {
+  on_each_path([](cpu_path path) {
+    int calls = 0;
+    detail::on_path(path, [&] { ++calls; });
+    CHECK(calls == 1);
+  });
+  CHECK(has_cpu_path(cpu_path::portable));
+  CHECK(has_cpu_path(fastest_cpu_path()));
+}
+
+}  // namespace zoomr
