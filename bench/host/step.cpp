@@ -11,6 +11,7 @@
 #include <map>  // std::map
 
 #include "../support/host.hpp"
+#include "../support/host_policies.hpp"
 #include "../support/host_scene.hpp"
 #include "../support/kernels.hpp"
 
@@ -56,12 +57,9 @@ void add_policy(const std::string& policy_name, const Policy& policy, index_t co
 
 template <class T>
 void add_context(index_t context) {
-  constexpr auto sentence_kv =
-      compose(sentences{.longest = 24}, key_mean{}, mean_dot{}, running_mean{}, fill_budget{.tokens = toy ? 60 : 1024},
-              every_token{}, zones{.sinks = 4, .recent = 32, .open = 24});
-  add_policy<T>("full", presets::full, context, false);
-  add_policy<T>("sentence_kv", sentence_kv, context, false);
-  add_policy<T>("zoomr_focus", presets::zoomr_focus, context, true);
+  add_policy<T>("full", host_full, context, false);
+  add_policy<T>("sentence_kv", host_sentence_kv, context, false);
+  add_policy<T>("zoomr_focus", host_zoomr_focus, context, true);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class attending {
   /// @pre     the item's keys were appended in this layer, in this pass
   /// @throws  error(storage) if pages do not come; some of the rows are written then
   /// @cost    no allocation; 2 * head_dim numbers read for each attended slot and KV head, or query head where each
-  /// chooses alone. In the prompt so much for each token of the chunk, but a page is brought once for all of them
+  /// chooses alone. In the prompt so much for each few tokens of the chunk, but a page is brought once for all of them
   void attend() {
     core_.pool.begin_layer(layer_);
     item_.prompt ? attend_prompt() : attend_chosen();
@@ -56,7 +56,7 @@ class attending {
 
   // Each page is brought once for all tokens and heads: a chunk of a prompt costs its context one visit. For that all
   // tokens and heads have a state of their own, [tokens, heads]. Chunks before this one may lie in other tiers, so that
-  // the next two of their pages are asked for ahead.
+  // the pages of the next tile are asked for ahead.
   void attend_prompt() {
     const shape& model = core_.sizes.model;
     const auto& state = core_.state_of(item_);
@@ -68,7 +68,7 @@ class attending {
     constexpr index_t together = prompt_tile<typename Pool::number>::most_pages * page_tokens;
     for (index_t first = 0; first < end; first += together) {
       core_.pool.prefetch(layer_, {0, model.kv_heads}, view<const index_t>(state.pages),
-                          {first + together, std::min(first + together + 2 * page_tokens, item_.first)});
+                          {first + together, std::min(first + 2 * together, item_.first)});
       for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
         core_.tile.begin(core_.kv_lane(state, layer_, kv_head), first, std::min(first + together, end));
         for (index_t t = std::max(0, first - item_.first); t < item_.tokens; t += core_.tile.tokens()) {

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times one token's attention of one layer on the host, zoomr's and a peer's, in one process and in turn.
+
+host_compare.py --calls libzoomr_host_calls.so [--ggml FOLDER] [--contexts 4096,32768] [--rounds 9] [--out FILE]
+
+32 heads, 8 KV heads of 128 dimensions, one thread, float16 and bfloat16. Of each round every row runs once, in turn;
+printed is the median of all rounds. The peer is ggml's FLASH_ATTN_EXT: FOLDER is where a package of the index carries
+ggml's libraries (`pip install pywhispercpp`, then site-packages/pywhispercpp.libs), or where they were built.
+Its outputs are compared with ours over the same keys and values. `plain` is plain_avx512.cpp, of our own too. `dense` is gather_attend over all tokens, in shuffled
+pages; `full`, `sentence_kv` and `zoomr_focus` are whole steps: begin, append, attend with its choices, commit.
+"""
+import argparse
+import ctypes
+import glob
+import json
+import os
+import statistics
+import sys
+import time
+
+import numpy
+
+HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
+TYPES = {"f16": (1, 1), "bf16": (2, 30)}  # in our calls, in ggml's
+POLICIES = ("full", "sentence_kv", "zoomr_focus")
+
+
+def pointer(array):
+    return array.ctypes.data_as(ctypes.c_void_p)
+
+
+def stored(numbers, kind):
+    """float32 as the 16 bits of a type."""
+    if kind == "f16":
+        return numbers.astype(numpy.float16).view(numpy.uint16)
+    bits = numbers.view(numpy.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
+
+
+class Zoomr:
+    def __init__(self, path):
+        self.calls = ctypes.CDLL(path)
+        for name in ("zoomr_dense", "zoomr_steps"):
+            getattr(self.calls, name).restype = ctypes.c_void_p
+        self.calls.zoomr_advance.restype = ctypes.c_double
+        self.calls.zoomr_path.restype = ctypes.c_char_p
+
+    def dense(self, kind, tokens, keys, values, queries, out):
+        scene = ctypes.c_void_p(self.calls.zoomr_dense(TYPES[kind][0], tokens, pointer(keys), pointer(values)))
+        return timed(lambda: self.calls.zoomr_attend_dense(scene, pointer(queries), pointer(out)))
+
+    def steps(self, kind, policy, context):
+        scene = ctypes.c_void_p(self.calls.zoomr_steps(TYPES[kind][0], POLICIES.index(policy), context))
+        # A sentence, so that its choices count as often as they come.
+        return lambda: sum(self.calls.zoomr_advance(scene) for _ in range(24)) / 24
+
+
+class Ggml:
+    def __init__(self, folder):
+        for name in ("libgomp", "libggml-base", "libggml-cpu"):
+            for found in sorted(glob.glob(os.path.join(folder, name + "*.so*")))[:1]:
+                self.library = ctypes.CDLL(found, mode=ctypes.RTLD_GLOBAL)
+        for name in ("ggml_init", "ggml_new_tensor_3d", "ggml_flash_attn_ext", "ggml_new_graph", "ggml_get_data"):
+            getattr(self.library, name).restype = ctypes.c_void_p
+
+    class Params(ctypes.Structure):
+        _fields_ = [("bytes", ctypes.c_size_t), ("memory", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+
+    def has(self):
+        names = ("avx2", "avx512", "avx512_bf16", "f16c")
+        return [name for name in names if getattr(self.library, "ggml_cpu_has_" + name)()]
+
+    def attend(self, kind, tokens, keys, values, queries, out):
+        call, void = self.library, ctypes.c_void_p
+        made = void(call.ggml_init(self.Params(keys.nbytes + values.nbytes + (64 << 20), None, False)))
+
+        def tensor(number, rows, planes, data):
+            of = void(call.ggml_new_tensor_3d(made, number, *(ctypes.c_int64(n) for n in (HEAD_DIM, rows, planes))))
+            ctypes.memmove(call.ggml_get_data(of), pointer(data), data.nbytes)
+            return of
+
+        attended = void(call.ggml_flash_attn_ext(
+            made, tensor(0, 1, HEADS, queries), tensor(TYPES[kind][1], tokens, KV_HEADS, keys),
+            tensor(TYPES[kind][1], tokens, KV_HEADS, values), None, ctypes.c_float(HEAD_DIM ** -0.5),
+            ctypes.c_float(0), ctypes.c_float(0)))
+        graph = void(call.ggml_new_graph(made))
+        call.ggml_build_forward_expand(graph, attended)
+        run = timed(lambda: call.ggml_graph_compute_with_ctx(made, graph, 1))
+        run()
+        ctypes.memmove(pointer(out), call.ggml_get_data(attended), out.nbytes)
+        return run
+
+
+def timed(call):
+    def run():
+        begin = time.perf_counter()
+        call()
+        return time.perf_counter() - begin
+    return run
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", required=True)
+    parser.add_argument("--ggml")
+    parser.add_argument("--contexts", default="4096,8192,32768")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out")
+    given = parser.parse_args()
+    ours, peer = Zoomr(given.calls), Ggml(given.ggml) if given.ggml else None
+    print("zoomr's path:", ours.calls.zoomr_path().decode(), "; ggml has:", peer.has() if peer else "not measured")
+    random, rows = numpy.random.default_rng(1), []
+    for context in map(int, given.contexts.split(",")):
+        for kind in TYPES:
+            keys, values = (stored(random.standard_normal((KV_HEADS, context, HEAD_DIM), numpy.float32), kind)
+                            for _ in range(2))
+            queries = random.standard_normal((HEADS, HEAD_DIM), numpy.float32)
+            out, expected = numpy.zeros_like(queries), numpy.zeros_like(queries)
+            runs = {"dense": ours.dense(kind, context, keys, values, queries, out)}
+            runs["dense"]()
+            if peer:
+                runs["ggml"] = peer.attend(kind, context, keys, values, queries, expected)
+                difference = float(numpy.abs(out - expected).max())
+                if not difference < 1e-2:  # ggml rounds queries and adds float16 values up in float16
+                    sys.exit(f"{kind}, {context} tokens: outputs differ by {difference}")
+            if kind == "f16" and not ours.calls.plain_attend(context, KV_HEADS, *map(pointer, (keys, values, queries, out))):
+                runs["plain"] = timed(lambda given=tuple(map(pointer, (keys, values, queries, out))), tokens=context:
+                                      ours.calls.plain_attend(tokens, KV_HEADS, *given))
+            runs |= {policy: ours.steps(kind, policy, context) for policy in POLICIES}
+            times = {name: [] for name in runs}
+            for _ in range(given.rounds):
+                for name, run in runs.items():
+                    times[name].append(run())
+            row = {"type": kind, "context": context} | {n: statistics.median(t) * 1e3 for n, t in times.items()}
+            rows.append(row | ({"difference": difference} if peer else {}))
+            print(" ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{v}" for n, v in rows[-1].items()), flush=True)
+    if given.out:
+        with open(given.out, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
