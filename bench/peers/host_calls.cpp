@@ -5,6 +5,7 @@
 
 #include <numeric>  // std::iota
 
+#include "../support/host.hpp"
 #include "../support/host_policies.hpp"
 #include "../support/host_scene.hpp"
 
@@ -73,6 +74,34 @@ class step_scene : public any_scene {
   host_scene<Policy, T> scene_;
 };
 
+/// Seconds of `attend` for a prompt in chunks, under full attention.
+template <class T>
+double prompt_seconds(index_t tokens, index_t chunk) {
+  config limits;
+  limits.max_tokens = tokens, limits.max_batched_tokens = chunk;
+  any_kv_cache<T> cache =
+      kv_cache<std::remove_const_t<decltype(host_full)>, T>({1, heads, kv_heads, head_dim}, host_full, limits);
+  const sequence seq = cache.open();
+  const std::vector<token_id> ids(static_cast<std::size_t>(chunk));
+  const std::vector<float> keys = noise(std::int64_t{chunk} * kv_heads * head_dim, 1);
+  const std::vector<float> values = noise(std::int64_t{chunk} * kv_heads * head_dim, 2);
+  const std::vector<float> queries = noise(std::int64_t{chunk} * heads * head_dim, 3, query_scale);
+  std::vector<float> out(queries.size());
+  const auto packed = [&](auto& numbers, index_t rows) {
+    return view(numbers.data(), extents<3>{{chunk, rows, head_dim}});
+  };
+  double seconds = 0;
+  for (index_t at = 0; at < tokens; at += chunk) {
+    auto step = cache.begin(seq, ids, at + chunk == tokens);
+    step.append(0, packed(keys, kv_heads), packed(values, kv_heads));
+    const double from = now();
+    step.attend(0, packed(queries, heads), packed(out, heads));
+    seconds += now() - from;
+    step.commit();
+  }
+  return seconds;
+}
+
 template <class Make>
 any_scene* of_type(int type, Make make) {
   return type == 0 ? make(float{}) : type == 1 ? make(float16{}) : make(bfloat16{});
@@ -102,6 +131,15 @@ void zoomr_attend_dense(any_scene* scene, const float* queries, float* out) { sc
 /// @return  seconds of the step
 double zoomr_advance(any_scene* scene) { return scene->advance(); }
 void zoomr_close(any_scene* scene) { delete scene; }
+/// @param tokens  a multiple of `chunk`
+double zoomr_prompt(int type, int tokens, int chunk) {
+  return type == 0   ? prompt_seconds<float>(tokens, chunk)
+         : type == 1 ? prompt_seconds<float16>(tokens, chunk)
+                     : prompt_seconds<bfloat16>(tokens, chunk);
+}
+/// Ceilings of one thread, in the same run: multiplications and additions a second, bytes read in order a second.
+double zoomr_peak_flops() { return peak_flops(); }
+double zoomr_peak_read(long long bytes) { return read_bandwidth(bytes); }
 const char* zoomr_path() { return statistics::cpu_path(); }
 
 }  // extern "C"

@@ -7,8 +7,10 @@ host_compare.py --calls libzoomr_host_calls.so [--ggml FOLDER] [--contexts 4096,
 32 heads, 8 KV heads of 128 dimensions, one thread, float16 and bfloat16. Of each round every row runs once, in turn;
 printed is the median of all rounds. The peer is ggml's FLASH_ATTN_EXT: FOLDER is where a package of the index carries
 ggml's libraries (`pip install pywhispercpp`, then site-packages/pywhispercpp.libs), or where they were built.
-Its outputs are compared with ours over the same keys and values. `plain` is plain_avx512.cpp, of our own too. `dense` is gather_attend over all tokens, in shuffled
-pages; `full`, `sentence_kv` and `zoomr_focus` are whole steps: begin, append, attend with its choices, commit.
+Its outputs are compared with ours over the same keys and values. `plain` is plain_avx512.cpp, of our own too. `dense`
+is gather_attend over all tokens, in shuffled pages; `full`, `sentence_kv` and `zoomr_focus` are whole steps: begin,
+append, attend with its choices, commit. `prompt` is what `attend` takes for a prompt under full attention. Times are in
+milliseconds; the ceilings are of one thread, of the same run.
 """
 import argparse
 import ctypes
@@ -22,6 +24,7 @@ import time
 import numpy
 
 HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
+PROMPT = 4096  # tokens
 TYPES = {"f16": (1, 1), "bf16": (2, 30)}  # in our calls, in ggml's
 POLICIES = ("full", "sentence_kv", "zoomr_focus")
 
@@ -43,7 +46,8 @@ class Zoomr:
         self.calls = ctypes.CDLL(path)
         for name in ("zoomr_dense", "zoomr_steps"):
             getattr(self.calls, name).restype = ctypes.c_void_p
-        self.calls.zoomr_advance.restype = ctypes.c_double
+        for name in ("zoomr_advance", "zoomr_prompt", "zoomr_peak_flops", "zoomr_peak_read"):
+            getattr(self.calls, name).restype = ctypes.c_double
         self.calls.zoomr_path.restype = ctypes.c_char_p
 
     def dense(self, kind, tokens, keys, values, queries, out):
@@ -110,6 +114,13 @@ def main():
     given = parser.parse_args()
     ours, peer = Zoomr(given.calls), Ggml(given.ggml) if given.ggml else None
     print("zoomr's path:", ours.calls.zoomr_path().decode(), "; ggml has:", peer.has() if peer else "not measured")
+    peak = {"flops": ours.calls.zoomr_peak_flops(),
+            "read_512MiB": ours.calls.zoomr_peak_read(ctypes.c_longlong(1 << 29))}
+    print("ceilings:", " ".join(f"{name}={value:.4g}/s" for name, value in peak.items()))
+    for kind in TYPES:
+        seconds = statistics.median(ours.calls.zoomr_prompt(TYPES[kind][0], PROMPT, 512) for _ in range(given.rounds))
+        share = 2 * PROMPT * (PROMPT + 1) * HEADS * HEAD_DIM / seconds / peak["flops"]
+        print(f"prompt {kind}: {PROMPT} tokens, chunks of 512: {seconds * 1e3:.4g} ms, {share:.2f} of the multiply-adds")
     random, rows = numpy.random.default_rng(1), []
     for context in map(int, given.contexts.split(",")):
         for kind in TYPES:
@@ -124,9 +135,9 @@ def main():
                 difference = float(numpy.abs(out - expected).max())
                 if not difference < 1e-2:  # ggml rounds queries and adds float16 values up in float16
                     sys.exit(f"{kind}, {context} tokens: outputs differ by {difference}")
-            if kind == "f16" and not ours.calls.plain_attend(context, KV_HEADS, *map(pointer, (keys, values, queries, out))):
-                runs["plain"] = timed(lambda given=tuple(map(pointer, (keys, values, queries, out))), tokens=context:
-                                      ours.calls.plain_attend(tokens, KV_HEADS, *given))
+            of_plain = [pointer(array) for array in (keys, values, queries, out)]
+            if kind == "f16" and ours.calls.plain_attend(context, KV_HEADS, *of_plain) == 0:
+                runs["plain"] = timed(lambda: ours.calls.plain_attend(context, KV_HEADS, *of_plain))
             runs |= {policy: ours.steps(kind, policy, context) for policy in POLICIES}
             times = {name: [] for name in runs}
             for _ in range(given.rounds):

@@ -181,13 +181,16 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
       cue_made += dim;  // one key
     }
   }
-  const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * heads) + dim * float_bytes;
+  const real asking = std::max(real{1}, std::floor(16 / group)) * group;
+  const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * heads) + group * dim * float_bytes;
   const real observing = (kept > 0 ? tokens : 0) * ((2 + group + (reads_keys ? dim : 0)) * float_bytes + 8);
   const real shared = choosing + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
                       std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
                       16 * std::ceil(layers / 64) + (persists ? sequences * (query + selection_rows * row) : 0) +
                       c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
                       c.max_batched_tokens * heads * real{sizeof(zoomr::attention_state)} +
+                      // a prompt's tile: of each query its row, its output's, and where both are
+                      asking * (2 * dim * float_bytes + 3 * real{sizeof(float*)}) +
                       ranges * real{sizeof(zoomr::token_range)} * (1 + group) + cue * (dim + 2) * float_bytes +
                       cue_made * float_bytes;
   return sequences * of_sequence + shared + page_count * (index_bytes + 2 * kv_lanes * 16 * dim * 4);

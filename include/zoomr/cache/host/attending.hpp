@@ -56,7 +56,7 @@ class attending {
 
   // Each page is brought once for all tokens and heads: a chunk of a prompt costs its context one visit. For that all
   // tokens and heads have a state of their own, [tokens, heads]. Chunks before this one may lie in other tiers, so that
-  // the pages of the next tile are asked for ahead.
+  // the next two of their pages are asked for ahead.
   void attend_prompt() {
     const shape& model = core_.sizes.model;
     const auto& state = core_.state_of(item_);
@@ -65,10 +65,11 @@ class attending {
     }
     const index_t end = item_.first + item_.tokens;
     const float scale = core_.limits.logit_scale(model.head_dim);
-    constexpr index_t together = prompt_tile<typename Pool::number>::most_pages * page_tokens;
+    // Over tiers one page at a time: a page that is asked for by one KV head after the other may be gone in between.
+    constexpr index_t together = (Pool::may_fail ? 1 : prompt_tile<typename Pool::number>::most_pages) * page_tokens;
     for (index_t first = 0; first < end; first += together) {
       core_.pool.prefetch(layer_, {0, model.kv_heads}, view<const index_t>(state.pages),
-                          {first + together, std::min(first + 2 * together, item_.first)});
+                          {first + page_tokens, std::min(first + 3 * page_tokens, item_.first)});
       for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
         core_.tile.begin(core_.kv_lane(state, layer_, kv_head), first, std::min(first + together, end));
         for (index_t t = std::max(0, first - item_.first); t < item_.tokens; t += core_.tile.tokens()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Attention of a chunk of a prompt, to everything before it. It is bound by arithmetic, so its work is tiled: four
+// L6. Attention of a chunk of a prompt, to everything before it. It is bound by arithmetic, so its work is tiled: some
 // pages of a KV head are widened once for the chunk, and some queries at a time attend them one after the other, with
 // copies of queries and outputs that lie side by side. Each query's sums are those of `gather_attend`, in its order.
 #pragma once
@@ -21,7 +21,7 @@ namespace detail {
 template <class T>
 class prompt_tile {
  public:
-  static constexpr index_t most_pages = 4;  // no more than a tiered pool keeps at a time
+  static constexpr index_t most_pages = 4;
 
   explicit prompt_tile(const shape& model)
       : head_dim_(model.head_dim),
