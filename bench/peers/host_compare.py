@@ -120,7 +120,7 @@ def main():
     for kind in TYPES:
         seconds = statistics.median(ours.calls.zoomr_prompt(TYPES[kind][0], PROMPT, 512) for _ in range(given.rounds))
         share = 2 * PROMPT * (PROMPT + 1) * HEADS * HEAD_DIM / seconds / peak["flops"]
-        print(f"prompt {kind}: {PROMPT} tokens, chunks of 512: {seconds * 1e3:.4g} ms, {share:.2f} of the multiply-adds")
+        print(f"prompt {kind}: {PROMPT} tokens, chunks of 512: {seconds * 1e3:.4g} ms, {share:.2f} of multiply-adds")
     random, rows = numpy.random.default_rng(1), []
     for context in map(int, given.contexts.split(",")):
         for kind in TYPES:
