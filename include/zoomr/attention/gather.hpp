@@ -23,9 +23,9 @@ inline namespace v0 {
 /// @param queries  [group, head_dim]  rotated
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has head_dim floats; not yet finished. Logits in them are natural.
-/// @pre   `out` of a new state is zeros; each slot is added to a state at most once, since nothing looks for
-///        repetitions
-/// @param path     which instructions; has_cpu_path(path)
+/// @param path     which instructions
+/// @pre   has_cpu_path(path); `out` of a new state is zeros; each slot is added to a state at most once, since
+///        nothing looks for repetitions
 /// @throws error(storage) if a page over tiers does not come: the states then hold a part, and must be begun anew
 /// @cost  reads 2 * head_dim numbers for each token; 4 flops * head_dim for each token and query head
 template <class Lane>

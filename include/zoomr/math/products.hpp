@@ -37,7 +37,6 @@ void products(cpu_path path, view<const float, 2> queries, const T* rows, view<f
 }
 
 /// x[i] = exponential(x[i] - from)
-
 inline void exponentials(cpu_path path, view<float> x, float from) {
   index_t i = 0;
 #if ZOOMR_CPU_PATHS

@@ -10,7 +10,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// The first of 32 strided partial sums (math/dot.hpp) that lie in one vector; a row must be a multiple of it.
+/// Kernels in vectors take rows of a multiple of so many numbers: half of the 32 partial sums (math/dot.hpp).
 inline constexpr index_t simd_dims = 16;
 
 #if ZOOMR_CPU_PATHS
