@@ -9,9 +9,8 @@
 #define ZOOMR_STORED(use) use(float) use(bfloat16) use(float16) use(float8) use(int8)
 
 // Attention over a KV lane takes most of the time of such tests: it is compiled apart, at -O3.
-#define ZOOMR_LANE(T)                                                                                              \
-  template void attend_run<true>(cpu_path, const page_run<T>&, const page_run<T>&, view<const run_query>, index_t, \
-                                 float);
+#define ZOOMR_LANE(T) \
+  template void attend_run(cpu_path, const page_run<T>&, const page_run<T>&, view<const run_query>, index_t, float);
 #define ZOOMR_DRIVER(T) template class driver<zoomr::any_kv_cache<T>>;
 
 #define ZOOMR_DECLARE_LANE(T) extern ZOOMR_LANE(T)

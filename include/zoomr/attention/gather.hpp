@@ -41,7 +41,7 @@ void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<con
     detail::page_run<number> runs[std::size_t{ahead + 1}];  // the last ones found
     index_t found = 0;
     const auto attend = [&](index_t run, index_t next) {
-      detail::attend_run<true>(path, runs[run], runs[next], {asks, {count}}, kv_lane.head_dim, scale);
+      detail::attend_run(path, runs[run], runs[next], {asks, {count}}, kv_lane.head_dim, scale);
     };
     for (const token_range& r : ranges) {
       for (index_t first = r.first; first < r.last;) {

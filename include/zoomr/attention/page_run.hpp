@@ -59,19 +59,19 @@ inline namespace v0 {
 namespace detail {
 
 /// Adds the tokens of a run to the state of each query.
-/// @tparam Ahead   `ahead` will be read next: its lines are asked for meanwhile
+/// @param ahead    what will be read next: its lines are asked for meanwhile; `run` itself if nothing is
 /// @param queries  any number; four of them share what is read and widened
 /// @param scale    of the logits
-template <bool Ahead, class T>
+template <class T>
 void attend_run(cpu_path path, const page_run<T>& run, [[maybe_unused]] const page_run<T>& ahead,
                 view<const run_query> queries, index_t head_dim, float scale) {
 #if ZOOMR_CPU_PATHS
   if (head_dim % simd_dims == 0) {
     if (path == cpu_path::avx512) {
-      return avx512::attend_run<Ahead>(run, ahead, queries.data(), queries.size(), head_dim, scale);
+      return avx512::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
     }
     if (path == cpu_path::avx2) {
-      return avx2::attend_run<Ahead>(run, ahead, queries.data(), queries.size(), head_dim, scale);
+      return avx2::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
     }
   }
 #endif

@@ -7,8 +7,8 @@ namespace detail {
 namespace ZOOMR_PATH {
 
 /// out[q][d, d + Vectors * simd) += weights[t][q] * values[t][d ...], t ascending.
-/// @tparam Ahead  values that will be read next are asked for: those of `ahead`
-template <index_t Queries, index_t Vectors, bool Ahead, class T>
+/// @param ahead  values that will be read next: they are asked for
+template <index_t Queries, index_t Vectors, class T>
 [[gnu::always_inline]] inline void add_values(const float* weights, const page_run<T>& run, const page_run<T>& ahead,
                                               index_t dims, float* const* out, index_t d) {
   floats sum[std::size_t{Queries * Vectors}];
@@ -23,12 +23,12 @@ template <index_t Queries, index_t Vectors, bool Ahead, class T>
     floats value[std::size_t{Vectors}];
 #pragma GCC unroll 8
     for (index_t v = 0; v < Vectors; ++v) {
-      value[v] = load(row + v * simd);
-      if (Ahead && v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + v * simd);
+      value[v] = kept(load(row + v * simd));
+      if (v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + v * simd);
     }
 #pragma GCC unroll 4
     for (index_t q = 0; q < Queries; ++q) {
-      const floats weight = filled(weights[t * Queries + q]);
+      const floats weight = kept(filled(weights[t * Queries + q]));
 #pragma GCC unroll 8
       for (index_t v = 0; v < Vectors; ++v) sum[q * Vectors + v] = fused(weight, value[v], sum[q * Vectors + v]);
     }
@@ -75,34 +75,28 @@ template <index_t Queries>
   }
 }
 
-// Weights of one block: `dots` writes whole blocks of rows.
 template <index_t Queries>
-inline constexpr index_t weights_of = page_tokens* Queries + simd;
+inline constexpr index_t weights_of = row_products_size<Queries>(page_tokens);
 
 /// From queries to weights.
 /// @param weights  [weights_of<Queries>]  out, aligned to a vector
-template <index_t Queries, bool Ahead, class T>
+template <index_t Queries, class T>
 [[gnu::flatten]] void weigh_block(const page_run<T>& run, const page_run<T>& ahead, const run_query* queries,
                                   index_t dims, float scale, float* weights) {
-  constexpr index_t rows = simd / Queries;  // products of one block of `dots` fill the registers
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
-  for (index_t t = run.tokens; Ahead && t < ahead.tokens; ++t) {  // more than the loops below ask for
+  for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below ask for
     for (index_t d = 0; d < dims; d += 64 / static_cast<index_t>(sizeof(T))) {
       prefetch(ahead.keys + std::int64_t{t} * dims + d);
       prefetch(ahead.values + std::int64_t{t} * dims + d);
     }
   }
-  for (index_t t = 0; t < run.tokens; t += rows) {
-    const index_t next = t < ahead.tokens ? t : ahead.tokens - 1;
-    dots<Queries, rows, Ahead>(query, run.keys + std::int64_t{t} * dims, run.tokens - t, dims,
-                               ahead.keys + std::int64_t{next} * dims, ahead.tokens - next, weights + t * Queries);
-  }
+  row_products<Queries>(query, run.keys, run.tokens, dims, ahead.keys, ahead.tokens, weights);
   weigh<Queries>(weights, run.tokens, dims, scale, queries);
 }
 
 /// From weights to outputs.
-template <index_t Queries, bool Ahead, class T>
+template <index_t Queries, class T>
 [[gnu::flatten]] void add_block(const page_run<T>& run, const page_run<T>& ahead, const run_query* queries,
                                 index_t dims, const float* weights) {
   constexpr index_t vectors = simd / Queries < 8 ? simd / Queries : 8;  // sums fill the registers
@@ -110,37 +104,37 @@ template <index_t Queries, bool Ahead, class T>
   for (index_t q = 0; q < Queries; ++q) out[q] = queries[q].state->out;
   index_t d = 0;
   for (; d + vectors * simd <= dims; d += vectors * simd) {
-    add_values<Queries, vectors, Ahead>(weights, run, ahead, dims, out, d);
+    add_values<Queries, vectors>(weights, run, ahead, dims, out, d);
   }
-  for (; d < dims; d += simd) add_values<Queries, 1, Ahead>(weights, run, ahead, dims, out, d);
+  for (; d < dims; d += simd) add_values<Queries, 1>(weights, run, ahead, dims, out, d);
 }
 
-template <index_t Queries, bool Ahead, class T>
+template <index_t Queries, class T>
 void attend_block(const page_run<T>& run, const page_run<T>& ahead, const run_query* queries, index_t dims,
                   float scale) {
   alignas(floats) float weights[std::size_t{weights_of<Queries>}];
-  weigh_block<Queries, Ahead>(run, ahead, queries, dims, scale, weights);
-  add_block<Queries, Ahead>(run, ahead, queries, dims, weights);
+  weigh_block<Queries>(run, ahead, queries, dims, scale, weights);
+  add_block<Queries>(run, ahead, queries, dims, weights);
 }
 
 // The first block of queries brings the next run near the processor. Of four blocks all read the keys before any reads
 // the values, so that either stay in the first cache.
-template <bool Ahead, class T>
+template <class T>
 void attend_run(const page_run<T>& run, const page_run<T>& ahead, const run_query* queries, index_t count, index_t dims,
                 float scale) {
   index_t q = 0;
   for (; q + 16 <= count; q += 16) {
     alignas(floats) float weights[4][std::size_t{weights_of<4>}];
     for (index_t i = 0; i < 4; ++i) {
-      weigh_block<4, Ahead>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, scale, weights[i]);
+      weigh_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, scale, weights[i]);
     }
     for (index_t i = 0; i < 4; ++i) {
-      add_block<4, Ahead>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, weights[i]);
+      add_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, weights[i]);
     }
   }
-  for (; q + 4 <= count; q += 4) attend_block<4, Ahead>(run, q == 0 ? ahead : run, queries + q, dims, scale);
-  if (q + 2 <= count) attend_block<2, Ahead>(run, q == 0 ? ahead : run, queries + q, dims, scale), q += 2;
-  if (q < count) attend_block<1, Ahead>(run, q == 0 ? ahead : run, queries + q, dims, scale);
+  for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, dims, scale);
+  if (q + 2 <= count) attend_block<2>(run, q == 0 ? ahead : run, queries + q, dims, scale), q += 2;
+  if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, dims, scale);
 }
 
 }  // namespace ZOOMR_PATH

@@ -8,18 +8,18 @@ namespace ZOOMR_PATH {
 /// @param queries, out  [Queries]  rows of the whole
 template <index_t Queries, class T>
 void products_of(view<const float, 2> queries, const T* rows, view<float, 2> out) {
-  constexpr index_t block = simd / Queries;
-  constexpr index_t ahead = 4 * block;  // rows between those that are read and those that are asked for
+  constexpr index_t together = 16;         // rows
+  constexpr index_t ahead = 2 * together;  // rows between those that are read and those that are asked for
   const index_t dims = queries.extent(1);
   const index_t count = out.extent(1);
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries.data() + q * queries.stride(0);
-  float made[std::size_t{simd}];
-  for (index_t r = 0; r < count; r += block) {
+  float made[std::size_t{row_products_size<Queries>(together)}];
+  for (index_t r = 0; r < count; r += together) {
+    const index_t here = count - r < together ? count - r : together;
     const index_t next = r + ahead < count ? r + ahead : r;
-    dots<Queries, block, true>(query, rows + std::int64_t{r} * dims, count - r, dims, rows + std::int64_t{next} * dims,
-                               count - next, made);
-    const index_t here = count - r < block ? count - r : block;
+    row_products<Queries>(query, rows + std::int64_t{r} * dims, here, dims, rows + std::int64_t{next} * dims,
+                          count - next, made);
     for (index_t q = 0; q < Queries; ++q) {
       float* const row = out.data() + q * out.stride(0) + r;
       for (index_t i = 0; i < here; ++i) row[i] = made[i * Queries + q];

@@ -26,6 +26,12 @@ template <class Vector, class T>
 }
 [[gnu::always_inline]] inline void to_memory(floats from, float* at) { __builtin_memcpy(at, &from, sizeof from); }
 
+/// Keeps in a register what several products read: g++ 12 would load it for each of them where it takes that for free.
+[[gnu::always_inline]] inline floats kept(floats v) {
+  asm("" : "+v"(v));
+  return v;
+}
+
 [[gnu::always_inline]] inline floats filled(float x) { return x - floats{}; }
 
 /// a * b + c, rounded once. No compiler's contraction of products and sums is relied upon.
@@ -170,9 +176,9 @@ template <class T>
 /// are made one vector after the other.
 /// @param queries  [Queries][dims]
 /// @param rows     [count, dims]  at least one; where there are fewer than `Rows` the last stands for the others
-/// @param ahead    [ahead_count, dims]  rows that will be read next; if `Ahead` they are asked for, line by line
+/// @param ahead    [ahead_count, dims]  rows that will be read next: they are asked for, line by line
 /// @pre   dims is a multiple of simd_dims
-template <index_t Queries, index_t Rows, bool Ahead, class T>
+template <index_t Queries, index_t Rows, class T>
 [[gnu::always_inline]] inline void dots(const float* const* queries, const T* rows, index_t count, index_t dims,
                                         const T* ahead, index_t ahead_count, float* out) {
   constexpr index_t products = Queries * Rows;
@@ -193,11 +199,11 @@ template <index_t Queries, index_t Rows, bool Ahead, class T>
     for (index_t d = part * simd; d < dims; d += 32) {
       floats query[std::size_t{Queries}];
 #pragma GCC unroll 4
-      for (index_t q = 0; q < Queries; ++q) query[q] = load(queries[q] + d);
+      for (index_t q = 0; q < Queries; ++q) query[q] = kept(load(queries[q] + d));
 #pragma GCC unroll 16
       for (index_t r = 0; r < Rows; ++r) {
-        const floats number = load(row[r] + d);
-        if (Ahead && part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + d);
+        const floats number = kept(load(row[r] + d));
+        if (part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + d);
 #pragma GCC unroll 4
         for (index_t q = 0; q < Queries; ++q) {
           sum[part][r * Queries + q] = fused(query[q], number, sum[part][r * Queries + q]);
@@ -218,6 +224,26 @@ template <index_t Queries, index_t Rows, bool Ahead, class T>
   for (index_t i = 0; i < products; i += 8) {
     const eight_floats made = halving_sums(of + i);
     __builtin_memcpy(out + i, &made, sizeof made);
+  }
+}
+
+/// Floats that `row_products` may write for `rows` rows: whole blocks of products.
+template <index_t Queries>
+constexpr index_t row_products_size(index_t rows) {
+  return rows * Queries + simd;
+}
+
+/// Products of `Queries` queries with any number of rows: out[r * Queries + q]. Attention and scores share it, since it
+/// takes the compiler long.
+/// @param out  [row_products_size<Queries>(count)]
+template <index_t Queries, class T>
+[[gnu::noinline]] void row_products(const float* const* queries, const T* rows, index_t count, index_t dims,
+                                    const T* ahead, index_t ahead_count, float* out) {
+  constexpr index_t block = simd / Queries;  // its products fill the registers
+  for (index_t r = 0; r < count; r += block) {
+    const index_t next = r < ahead_count ? r : ahead_count - 1;
+    dots<Queries, block>(queries, rows + std::int64_t{r} * dims, count - r, dims, ahead + std::int64_t{next} * dims,
+                         ahead_count - next, out + r * Queries);
   }
 }
 

@@ -94,7 +94,7 @@ class prompt_tile {
   }
 
   void attend(const page_run<float>& run, index_t first, index_t count, float scale) {
-    attend_run<false>(fastest_cpu_path(), run, run, {asks_.data() + first, {count}}, head_dim_, scale);
+    attend_run(fastest_cpu_path(), run, run, {asks_.data() + first, {count}}, head_dim_, scale);
   }
 
   // Rows of different tokens lie a multiple of 4 KiB apart, where the first cache has few places for them.
