@@ -83,7 +83,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// pictures: memory that runs out while it records is a std::bad_alloc, after which the cache must not be used again.
   void trace(attention_trace* into) { core_->trace = into; }
   /// Records each choice into `into`, or stops doing so with nullptr; memory as with `trace`.
-  void trace_choices(choice_trace* into) { core_->choice.trace = into; }
+  void trace_choices(choice_trace* into) { core_->choosers.front().trace = into; }
 
  protected:
   any_kv_cache() = default;

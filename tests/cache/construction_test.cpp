@@ -182,9 +182,14 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
     }
   }
   const real asking = std::max(real{1}, std::floor(16 / group)) * group;
-  const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * heads) + group * dim * float_bytes;
+  const bool within_kv_head =
+      policy.aggregate.per == zoomr::scope::kv_head || policy.aggregate.per == zoomr::scope::head;
+  const real row_heads = within_kv_head ? group : heads;
+  const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * row_heads) + row_heads * dim * float_bytes;
+  const real counting =
+      std::min(c.max_draft_tokens, c.max_batched_tokens) * heads * real{sizeof(zoomr::detail::head_counts)};
   const real observing = (kept > 0 ? tokens : 0) * ((2 + group + (reads_keys ? dim : 0)) * float_bytes + 8);
-  const real shared = choosing + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
+  const real shared = choosing + counting + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
                       std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
                       16 * std::ceil(layers / 64) + (persists ? sequences * (query + selection_rows * row) : 0) +
                       c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +

@@ -16,7 +16,7 @@ import tempfile
 # One entry for each header, lowest first; an entry of several folders holds siblings that never include each other.
 ORDER = """
 core/platform.hpp core/version.hpp
-core/types.hpp core/cpu_path.hpp core/token_range.hpp core/storage.hpp core/error.hpp core/view.hpp core/shape.hpp core/buffer.hpp
+core/types.hpp core/cpu_path.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/error.hpp core/thread_pool.hpp core/view.hpp core/shape.hpp core/buffer.hpp
 core/carver.hpp
 core/device.cuh core/streams.cuh core/vectors.cuh core/warp.cuh core/block.cuh
 math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp

@@ -2,6 +2,7 @@
 // L6. How large a cache is: everything that decides its memory, beside the model's shape and the policy.
 #pragma once
 
+#include <zoomr/core/executor.hpp>
 #include <zoomr/core/storage.hpp>
 #include <zoomr/math/functions.hpp>
 #include <zoomr/paging/tier_slots.hpp>
@@ -48,6 +49,7 @@ struct config {
   tier_bytes tiers = {};             // of a tiered placement
   bool audit = false;                // measure what share of its attention each query captures: slow
   class_table classes = {};          // [vocabulary] of each token id; kept alive by the caller
+  executor threads = {};             // that may work on a call of a host cache; kept alive by the caller
 
   static constexpr index_t most_tokens = 1 << 30;
 
@@ -80,6 +82,7 @@ struct config {
     if (pool_tokens < 0 || max_segments < 0 || rollback_tokens < 0 || min_sparse_context < 0) {
       return "config: no field can be negative";
     }
+    if (threads.threads() < 1 || threads.threads() > 1024) return "config: threads must be 1 to 1024";
     const bool scales = key_scale > 0.0f && key_scale < infinity && value_scale > 0.0f && value_scale < infinity;
     return scales ? nullptr : "config: key_scale and value_scale must be positive and finite";
   }

@@ -41,15 +41,19 @@ class asking_token {
   /// which its end has closed count, and the open segment is the one after it.
   /// @param queries  [heads, head_dim]  rotated, of the row's only layer; empty: those noted in all layers of the row
   /// @param into     the item's pending choice, or the active selection where a choice serves its own token only
+  /// @param with     working memory
+  /// @param on       may score the KV heads of the row
+  /// @return  what the statistics are to count
   /// @cost  reads the index of the row's KV lanes once for each query head
-  void choose(const choice_row& of, view<const float, 2> queries, selection& into) {
+  choice_counts choose(const choice_row& of, view<const float, 2> queries, selection& into, chooser& with,
+                       const executor& on) {
     const index_t open_begin =
         item_.prompt ? core_.policy.segment.open_begin(state_.segmenting.data()) : item_.open_begin;
-    core_.choice.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(of.kv_lane));
-    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer)
-      core_.choice.add(state_, who(of, layer, queries));
-    core_.choice.finish(position_, item_.seq, into, of.row, state_.active_selection.row(of.row), state_.stats);
-    remember_asked(of, queries);
+    with.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(of.kv_lane));
+    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) with.add(state_, who(of, layer, queries), on);
+    const choice_counts made = with.finish(position_, item_.seq, into, of.row, state_.active_selection.row(of.row));
+    remember_asked(of, queries, with);
+    return made;
   }
 
   /// False if the queries that share this row still point where they did at the last choice. Each head's products are
@@ -60,7 +64,7 @@ class asking_token {
   /// @param queries  as of `choose`
   /// @pre   `remember` was called for the layers of the row, and the sequence has chosen before
   /// @cost  3 dot products of head_dim numbers for each query head of the row
-  bool drifted(const choice_row& of, view<const float, 2> queries) {
+  bool drifted(const choice_row& of, view<const float, 2> queries, chooser& with) {
     float along = 0.0f;
     float now = 0.0f;
     float then = 0.0f;
@@ -68,7 +72,7 @@ class asking_token {
       const asking_heads asks = who(of, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
       for (index_t head = of.first_head; head < of.last_head; ++head) {
-        const view<const float> asked = core_.choice.asked(asks, head);
+        const view<const float> asked = with.asked(asks, head);
         const view<const float> before = reference[head];
         on_fastest_path([&] {
           along += dot(asked.data(), before.data(), asked.size());
@@ -130,13 +134,13 @@ class asking_token {
     return {layer, of.first_head, of.last_head, asks, record(layer, 0), count()};
   }
 
-  void remember_asked(const choice_row& of, view<const float, 2> queries) {
+  void remember_asked(const choice_row& of, view<const float, 2> queries, chooser& with) {
     if (!core_.policy.drifts()) return;
     for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
       const asking_heads asks = who(of, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
       for (index_t head = of.first_head; head < of.last_head; ++head) {
-        std::copy_n(core_.choice.asked(asks, head).data(), reference.extent(1), reference[head].data());
+        std::copy_n(with.asked(asks, head).data(), reference.extent(1), reference[head].data());
       }
     }
   }
@@ -158,13 +162,15 @@ void make_choice(cache_core<Pool>& core, planned_item& item) {
   const shape& model = core.sizes.model;
   asking_token<Pool> token(core, item, item.last());
   selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
+  chooser& with = core.choosers.front();
+  const executor& on = core.threads_for(core.state_of(item).tokens());
   for (index_t layer = 0; layer < model.layers; ++layer) {
     for (index_t head = 0; head < model.heads; ++head) {
       const choice_row of = row_for(model, core.policy.aggregate.per, layer, head);
       if (layer != of.first_layer || head != of.first_head) continue;
       const bool if_drifted = !item.prompt && token.planned().action == refresh_action::choose_if_drifted;
-      if (if_drifted && !token.drifted(of, {})) continue;
-      token.choose(of, {}, pending);
+      if (if_drifted && !token.drifted(of, {}, with)) continue;
+      token.choose(of, {}, pending, with, on).add_to(core.state_of(item).stats);
       item.chosen = true;
     }
   }

@@ -12,6 +12,7 @@
 #include <zoomr/cache/host/choosing.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min
+#include <cmath>      // std::exp
 
 namespace zoomr {
 inline namespace v0 {
@@ -54,32 +55,16 @@ class attending {
     return log_sum;
   }
 
-  // Each page is brought once for all tokens and heads: a chunk of a prompt costs its context one visit. For that all
-  // tokens and heads have a state of their own, [tokens, heads]. Chunks before this one may lie in other tiers, so that
-  // the next two of their pages are asked for ahead.
+  // All tokens and heads have a state of their own, [tokens, heads], so that a chunk costs its context one visit.
   void attend_prompt() {
     const shape& model = core_.sizes.model;
-    const auto& state = core_.state_of(item_);
     for (index_t t = 0; t < item_.tokens; ++t) {
       for (index_t head = 0; head < model.heads; ++head) begin(state_at(t, head), out_[item_.packed + t][head]);
     }
-    const index_t end = item_.first + item_.tokens;
-    const float scale = core_.limits.logit_scale(model.head_dim);
-    // Over tiers one page at a time: a page that is asked for by one KV head after the other may be gone in between.
-    constexpr index_t together = (Pool::may_fail ? 1 : prompt_tile<typename Pool::number>::most_pages) * page_tokens;
-    for (index_t first = 0; first < end; first += together) {
-      core_.pool.prefetch(layer_, {0, model.kv_heads}, view<const index_t>(state.pages),
-                          {first + page_tokens, std::min(first + 3 * page_tokens, item_.first)});
-      for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-        core_.tile.begin(core_.kv_lane(state, layer_, kv_head), first, std::min(first + together, end));
-        for (index_t t = std::max(0, first - item_.first); t < item_.tokens; t += core_.tile.tokens()) {
-          const auto asks = [&](index_t token, index_t head_of_group) -> run_query {
-            const index_t head = kv_head * model.group() + head_of_group;
-            return {queries_[item_.packed + t + token][head].data(), &state_at(t + token, head)};
-          };
-          core_.tile.attend(item_.first + t, std::min(core_.tile.tokens(), item_.tokens - t), asks, scale);
-        }
-      }
+    if constexpr (Pool::may_fail) {
+      visit_prompt_over_tiers();
+    } else {
+      visit_prompt();
     }
     for (index_t t = 0; t < item_.tokens; ++t) {
       for (index_t head = 0; head < model.heads; ++head) {
@@ -89,59 +74,124 @@ class attending {
     }
   }
 
+  // Pieces of work are some tokens of one KV head: so many that it pays to widen the pages for them.
+  void visit_prompt() {
+    constexpr index_t together = 128;
+    const index_t end = item_.first + item_.tokens;
+    const executor on = core_.threads_for(std::int64_t{item_.tokens} * end / 4);
+    const index_t apart = on.threads() == 1 ? item_.tokens : together;
+    const index_t parts = (item_.tokens + apart - 1) / apart;
+    for_each_piece(on, core_.sizes.model.kv_heads * parts, [&](index_t piece, index_t thread) {
+      const index_t first = piece % parts * apart;
+      const token_range tokens{first, std::min(first + apart, item_.tokens)};
+      for (index_t slot = 0; slot < item_.first + tokens.last; slot += at_once) {
+        attend_tile(core_.of_thread[static_cast<std::size_t>(thread)].tile, piece / parts, slot, tokens);
+      }
+    });
+  }
+
+  // A page comes once for all tokens and KV heads. Chunks before this one may lie in other tiers, so that the next two
+  // of their pages are asked for ahead.
+  void visit_prompt_over_tiers() {
+    const index_t kv_heads = core_.sizes.model.kv_heads;
+    for (index_t slot = 0; slot < item_.first + item_.tokens; slot += at_once) {
+      core_.pool.prefetch(layer_, {0, kv_heads}, view<const index_t>(core_.state_of(item_).pages),
+                          {slot + page_tokens, std::min(slot + 3 * page_tokens, item_.first)});
+      for (index_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+        attend_tile(core_.of_thread.front().tile, kv_head, slot, {0, item_.tokens});
+      }
+    }
+  }
+
+  // Slots of a tile. Over tiers those of one page: one that is asked for by one KV head after the other may be gone in
+  // between.
+  static constexpr index_t at_once =
+      (Pool::may_fail ? 1 : prompt_tile<typename Pool::number>::most_pages) * page_tokens;
+
+  // Some tokens of the chunk attend the tile of one KV head whose first slot is `first`.
+  void attend_tile(prompt_tile<typename Pool::number>& tile, index_t kv_head, index_t first, token_range tokens) {
+    const shape& model = core_.sizes.model;
+    const float scale = core_.limits.logit_scale(model.head_dim);
+    tile.begin(core_.kv_lane(core_.state_of(item_), layer_, kv_head), first,
+               std::min(first + at_once, item_.first + tokens.last));
+    for (index_t t = std::max(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
+      const auto asks = [&](index_t token, index_t head_of_group) -> run_query {
+        const index_t head = kv_head * model.group() + head_of_group;
+        return {queries_[item_.packed + t + token][head].data(), &state_at(t + token, head)};
+      };
+      tile.attend(item_.first + t, std::min(tile.tokens(), tokens.last - t), asks, scale);
+    }
+  }
+
   attention_state& state_at(index_t t, index_t head) {
     return core_.heads[static_cast<std::size_t>(t) * static_cast<std::size_t>(core_.sizes.model.heads) +
                        static_cast<std::size_t>(head)];
   }
 
-  // Token by token, since what a token chooses may depend on the one before. In a second pass the last token alone.
+  // Token by token, since what a token chooses may depend on the one before; in a second pass the last token alone.
+  // Where nothing is chosen a KV lane's keys and values stay near the processor from token to token.
   void attend_chosen() {
-    const shape& model = core_.sizes.model;
-    const auto attend_heads = [&](index_t t, index_t first_kv_head, index_t last_kv_head) {
-      const index_t packed = item_.packed + (second_ ? 0 : t);
-      choosing<Pool> now{core_, item_, item_.first + t, layer_, second_};
-      now.see(queries_[packed]);
-      for (index_t kv_head = first_kv_head; kv_head < last_kv_head; ++kv_head) {
-        attend_kv_lane(now, kv_head, queries_[packed], out_[packed], lse_.data() ? lse_[packed] : view<float>());
+    const index_t kv_heads = core_.sizes.model.kv_heads;
+    const index_t first = second_ ? item_.tokens - 1 : 0;
+    const auto token = [&](index_t t) { return choosing<Pool>(core_, item_, item_.first + t, layer_, second_); };
+    const executor on = core_.threads_for(token(item_.tokens - 1).slots());
+    const bool in_order = core_.sizes.selection_rows > 0;
+    for (index_t t = first; t < item_.tokens; ++t) {
+      choosing<Pool> now = token(t);
+      now.see(queries_[packed(t)], on, counts(t).data());
+      if (!in_order) continue;
+      now.resolve_for_all();
+      for_each_piece(on, kv_heads, [&](index_t kv_head, index_t thread) { attend_kv_head(now, t, kv_head, thread); });
+      now.add_counts(counts(t));
+    }
+    if (in_order) return;
+    for_each_piece(on, kv_heads, [&](index_t kv_head, index_t thread) {
+      for (index_t t = first; t < item_.tokens; ++t) {
+        choosing<Pool> now = token(t);
+        attend_kv_head(now, t, kv_head, thread);
       }
-    };
-    // Where nothing is chosen, a KV lane's keys and values stay near the processor from token to token.
-    for (index_t kv_head = 0; core_.sizes.selection_rows == 0 && kv_head < model.kv_heads; ++kv_head) {
-      for (index_t t = 0; t < item_.tokens; ++t) attend_heads(t, kv_head, kv_head + 1);
-    }
-    for (index_t t = second_ ? item_.tokens - 1 : 0; core_.sizes.selection_rows > 0 && t < item_.tokens; ++t) {
-      attend_heads(t, 0, model.kv_heads);
-    }
+    });
+    for (index_t t = first; t < item_.tokens; ++t) token(t).add_counts(counts(t));
   }
 
-  // One token and KV head.
-  // queries, out: [heads, head_dim]; lse: [heads] or empty. What is here already is touched before anything is asked
-  // for, so that it does not make room.
-  void attend_kv_lane(choosing<Pool>& now, index_t kv_head, view<const float, 2> queries, view<float, 2> out,
-                      view<float> lse) {
+  // The row of a token of the item in queries and outputs.
+  index_t packed(index_t t) const { return item_.packed + (second_ ? 0 : t); }
+  // [heads]
+  view<head_counts> counts(index_t t) {
+    const index_t heads = core_.sizes.model.heads;
+    return view<head_counts>(core_.counts).slice(t * heads, (t + 1) * heads);
+  }
+
+  // One token and KV head. What is here already is touched before anything is asked for, so that it does not make room.
+  void attend_kv_head(choosing<Pool>& now, index_t t, index_t kv_head, index_t thread) {
     const shape& model = core_.sizes.model;
     const float scale = core_.limits.logit_scale(model.head_dim);
-    const auto kv_lane = core_.kv_lane(now.state(), now.layer(), kv_head);
+    const auto kv_lane = core_.kv_lane(now.state(), layer_, kv_head);
+    const view<const index_t> pages(now.state().pages);
+    const view<const float, 2> queries = queries_[packed(t)];
+    const view<float, 2> out = out_[packed(t)];
+    const view<head_counts> counted = counts(t);
+    kv_head_ranges<Pool> found(now, kv_head, thread);
     const index_t together = now.heads_together();  // query heads that share their ranges
     const index_t first_head = kv_head * model.group();
     for (index_t first = first_head; first < first_head + model.group(); first += together) {
-      const view<const token_range> ranges = now.ranges_of(kv_head, first);
+      const view<const token_range> ranges = found.of(first, counted[first]);
       const token_range reads{kv_head, kv_head + 1};
-      const view<const index_t> pages(now.state().pages);
       for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, r);
       for (const token_range& r : ranges) core_.pool.prefetch(layer_, reads, pages, r);
-      const view<attention_state> states(core_.heads.data(), {together});
+      const view<attention_state> states(core_.heads.data() + first, {together});
       for (index_t g = 0; g < together; ++g) begin(states[g], out[first + g]);
       gather_attend(ranges, kv_lane, queries.slice(first, first + together), scale, states);
       for (index_t g = 0; g < together; ++g) {
         const float log_sum = finish(states[g]);
         if (core_.limits.audit) {
-          now.audit(log_sum - log_sum_of_held(kv_lane, now.slots(), queries[first + g].data(), scale));
+          const float of_all = log_sum_of_held(kv_lane, now.slots(), queries[first + g].data(), scale);
+          counted[first + g].captured = std::exp(static_cast<double>(log_sum - of_all));
         }
-        if (lse.data() != nullptr) lse[first + g] = log_sum;
+        if (lse_.data() != nullptr) lse_(packed(t), first + g) = log_sum;
       }
     }
-    now.count();
+    counted[first_head].kv_lane_tokens = found.different();
   }
 
   cache_core<Pool>& core_;

@@ -11,9 +11,9 @@
 
 #include <zoomr/cache/host/sequence_state.hpp>
 #include <zoomr/cache/trace.hpp>
-#include <zoomr/math/dot.hpp>
+#include <zoomr/core/executor.hpp>
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::max, std::min
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
@@ -61,16 +61,35 @@ struct asking_heads {
   index_t count = 1;             // queries in the sums
 };
 
+/// What one choice counts for the statistics.
+struct choice_counts {
+  std::int64_t chosen = 0;
+  std::int64_t zooms = 0;
+  votes_t votes = 0;   // of all segments, where votes add up
+  votes_t agreed = 0;  // of the chosen ones
+
+  void add_to(statistics& stats) const {
+    ++stats.refreshes;
+    stats.chosen += chosen;
+    stats.zooms += zooms;
+    if (votes == 0) return;
+    // Agreeability is the share of votes that the taken segments got: it has a meaning only where votes add up.
+    stats.agreeability_sum += static_cast<double>(agreed) / static_cast<double>(votes);
+    ++stats.agreeability_count;
+  }
+};
+
 /// Working memory for choices, shared by all sequences, and the steps of a choice in their order:
 /// `begin`, then `add` for each layer that has a say, then `finish`. `asked` may be called in between: it has memory of
-/// its own.
+/// its own. Rows that lie in one KV head may be chosen at the same time, each with a chooser of its own.
 class chooser {
  public:
   chooser(const layout& sizes, const any_policy& with) : policy_(with), sizes_(sizes) {
     const auto segments = static_cast<std::size_t>(sizes.most_segments);
+    const auto heads = static_cast<std::size_t>(row_heads(sizes, with));
     tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
-    scores_.resize(segments * static_cast<std::size_t>(sizes.model.heads));
-    asked_.resize(static_cast<std::size_t>(sizes.model.group()) * static_cast<std::size_t>(sizes.model.head_dim));
+    scores_.resize(segments * heads);
+    asked_.resize(heads * static_cast<std::size_t>(sizes.model.head_dim));
     levels_.resize(segments);
     if (const byte_count bytes = with.select.work_bytes(sizes.most_segments); bytes > 0) {
       work_ = buffer<std::byte>(bytes);
@@ -79,10 +98,13 @@ class chooser {
 
   static byte_count bytes(const layout& sizes, const any_policy& with) {
     constexpr byte_count fixed = sizeof(level) + sizeof(votes_t) + 2 * sizeof(index_t);
-    const byte_count for_each = fixed + sizes.model.heads * static_cast<byte_count>(sizeof(float));
-    return sizes.most_segments * for_each +
-           sizes.model.group() * sizes.model.head_dim * static_cast<byte_count>(sizeof(float)) +
+    const byte_count for_heads = row_heads(sizes, with) * static_cast<byte_count>(sizeof(float));
+    return sizes.most_segments * (fixed + for_heads) + for_heads * sizes.model.head_dim +
            with.select.work_bytes(sizes.most_segments);
+  }
+  /// How many may be in use at the same time: where rows lie in one KV head as many as there are threads.
+  static index_t most_at_once(const any_policy& with, index_t threads) {
+    return with.selects && within_kv_head(with) ? threads : 1;
   }
 
   /// Counts what each segment has left between the zones; nothing left, no say.
@@ -104,21 +126,22 @@ class chooser {
     }
   }
 
-  /// Scores the segments for some heads of one layer, and adds what they agree on.
+  /// Scores the segments for some heads of one layer, each KV head on its own, and adds what they agree on.
   /// @cost  the summaries of each KV head are read once, segments * head_dim * rows numbers, or once for each four of
   /// its heads; then what the aggregator costs
-  void add(sequence_state& state, const asking_heads& who) {
+  void add(sequence_state& state, const asking_heads& who, const executor& on) {
     const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
     const index_t group = sizes_.model.group();
-    for (index_t head = who.first, last = 0; head < who.last; head = last) {
-      const index_t kv_head = head / group;
-      last = std::min(who.last, (kv_head + 1) * group);
+    const index_t first_kv_head = who.first / group;
+    for_each_piece(on, (who.last - 1) / group + 1 - first_kv_head, [&](index_t piece, index_t) {
+      const index_t kv_head = first_kv_head + piece;
+      const index_t head = std::max(who.first, kv_head * group);
+      const index_t last = std::min(who.last, (kv_head + 1) * group);
       for (index_t h = head; h < last; ++h) asked(who, h);
-      const view<const float, 2> asks(asked_.data() + std::int64_t{head % group} * sizes_.model.head_dim,
-                                      {last - head, sizes_.model.head_dim});
+      const view<const float, 2> asks(asked_memory(head), {last - head, sizes_.model.head_dim});
       policy_.score.score(asks, state.summaries_of(sizes_, who.layer * sizes_.model.kv_heads + kv_head), votes(),
                           scores.slice(head - who.first, last - who.first));
-    }
+    });
     policy_.aggregate.add(scores, tokens(), sizes_.model.head_dim, votes(), order());
   }
 
@@ -126,8 +149,7 @@ class chooser {
   /// zones want summaries of candidates alone and it has too few votes; the selector raises what it takes to details.
   /// @param before  the row that was active, for the statistics; it may be the one that is made
   /// @cost  O(segments), and O(log segments) for each that the selector looks at
-  void finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before,
-              statistics& stats) {
+  choice_counts finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before) {
     const votes_t least = policy_.aggregate.least;
     const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // where votes add up, any one will do
     selection_row made{{levels_.data(), {segments_}}};
@@ -139,22 +161,31 @@ class chooser {
     best_first best(segments_, by_votes{votes()}, order());
     policy_.select.choose(best, selection_input{tokens(), room_used_, least, position, sequence, work_.data()}, made);
     if (trace != nullptr) record({sequence, position, row, {}, {}}, made);
-    count(made, before, stats);
+    const choice_counts counted = count(made, before);
     into.assign(row, made);
+    return counted;
   }
 
   choice_trace* trace = nullptr;  // the caller's, if choices are to be recorded
 
-  /// The query that asks for query head `head`; valid until it is asked for again for a head of the same place in its
-  /// group.  [head_dim]
+  /// The query that asks for query head `head`; valid until it is asked for again, or for a head of the same place in
+  /// its group.  [head_dim]
   view<const float> asked(const asking_heads& who, index_t head) {
-    const index_t dims = sizes_.model.head_dim;
-    float* const made = asked_.data() + std::int64_t{head % sizes_.model.group()} * dims;
+    float* const made = asked_memory(head);
     policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, made);
-    return {made, {dims}};
+    return {made, {sizes_.model.head_dim}};
   }
 
  private:
+  static bool within_kv_head(const any_policy& with) { return with.aggregate.per >= scope::kv_head; }
+  // Query heads of one layer that may have a say in one row.
+  static index_t row_heads(const layout& sizes, const any_policy& with) {
+    return within_kv_head(with) ? sizes.model.group() : sizes.model.heads;
+  }
+
+  float* asked_memory(index_t head) {
+    return asked_.data() + std::int64_t{head % row_heads(sizes_, policy_)} * sizes_.model.head_dim;
+  }
   view<index_t> tokens() { return {tokens_.data(), {segments_}}; }
   view<votes_t> votes() { return {votes_.data(), {segments_}}; }
   view<index_t> order() { return {order_.data(), {segments_}}; }
@@ -168,23 +199,17 @@ class chooser {
     trace->push_back(std::move(of));
   }
 
-  // Agreeability is the share of votes that the taken segments got: it has a meaning only where votes add up.
-  void count(const selection_row& row, const selection_row& before, statistics& stats) {
-    votes_t all = 0;
-    votes_t agreed = 0;
+  choice_counts count(const selection_row& row, const selection_row& before) {
+    choice_counts made;
     for (index_t id = 0; id < segments_; ++id) {
       const bool taken = row.of(id) == level::details;
-      if (taken) ++stats.chosen;
-      if (taken && before.of(id) != level::details) ++stats.zooms;
+      if (taken) ++made.chosen;
+      if (taken && before.of(id) != level::details) ++made.zooms;
       if (!policy_.aggregate.counts || votes()[id] == not_eligible) continue;
-      all += votes()[id];
-      if (taken) agreed += votes()[id];
+      made.votes += votes()[id];
+      if (taken) made.agreed += votes()[id];
     }
-    ++stats.refreshes;
-    if (all > 0) {
-      stats.agreeability_sum += static_cast<double>(agreed) / static_cast<double>(all);
-      ++stats.agreeability_count;
-    }
+    return made;
   }
 
   const any_policy& policy_;
@@ -194,8 +219,8 @@ class chooser {
   std::vector<index_t> tokens_;  // [segments]  details between the zones
   std::vector<votes_t> votes_;   // [segments]
   std::vector<index_t> order_;   // [segments]  for rankings
-  std::vector<float> scores_;    // [heads, segments]
-  std::vector<float> asked_;     // [group, head_dim]
+  std::vector<float> scores_;    // [heads of a row, segments]
+  std::vector<float> asked_;     // [heads of a row, head_dim]
   std::vector<level> levels_;    // [segments]  the row that is being made
   buffer<std::byte> work_;       // of the selector
 };

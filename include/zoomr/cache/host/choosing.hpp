@@ -11,18 +11,15 @@
 #include <zoomr/cache/host/asking_token.hpp>
 
 #include <algorithm>  // std::copy, std::max, std::sort
-#include <cmath>      // std::exp
 #include <utility>    // std::move
 
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// One token in one layer: which ranges does each of its heads read?
+/// One token after the prompt in one layer: which ranges does each of its heads read?
 ///
-/// `attending` calls `see`, then for its KV heads in ascending order `ranges_of` for their query heads,
-/// `heads_together` at a time, and `count` behind each KV head. It works in `core.ranges` and `core.joined`, so that
-/// there is one in use at a time.
+/// `attending` calls `see`; then a `kv_head_ranges` answers for each KV head, on any thread.
 template <class Pool>
 class choosing {
  public:
@@ -33,15 +30,16 @@ class choosing {
         position_(position),
         layer_(layer),
         second_(second_pass) {
-    const planned_token& planned = token_.planned();
-    const bool short_context = position < core.limits.min_sparse_context;
-    dense_ = item.prompt || short_context || layer < core.policy.zone.dense_layers ||
-             planned.action == refresh_action::everything;
+    dense_ = position < core.limits.min_sparse_context || layer < core.policy.zone.dense_layers ||
+             token_.planned().action == refresh_action::everything;
     per_ = core.policy.aggregate.per;
   }
 
   sequence_state& state() const { return token_.state(); }
+  index_t position() const { return position_; }
   index_t layer() const { return layer_; }
+  bool second_pass() const { return second_; }
+  cache_core<Pool>& core() const { return core_; }
 
   /// Query heads of one KV head that read the same ranges: the group, or 1 where each query head chooses alone.
   index_t heads_together() const {
@@ -49,105 +47,49 @@ class choosing {
   }
 
   /// Sees the token's queries [heads, head_dim] before any of its ranges is asked for: they are remembered for query
-  /// sums and drift, and for the next eviction. The view must stay valid for the calls that follow.
-  void see(view<const float, 2> queries) {
+  /// sums and drift, and for the next eviction. Makes the row of the whole layer, if it has one that is due, with the
+  /// help of `on`. The view must stay valid for the calls that follow.
+  /// @param counts  of the token's query heads
+  void see(view<const float, 2> queries, const executor& on, head_counts* counts) {
     queries_ = queries;
     token_.remember(layer_, queries);
-    if (!item_.prompt && core_.sizes.noted > 0) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
+    if (core_.sizes.noted > 0) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
+    if (per_ == scope::layer) choose_row(0, core_.choosers.front(), on, counts[0]);
   }
-
-  /// The ranges, in slots, that query head `head` and those together with it read; valid until the next call. Makes the
-  /// choice of their row first if it is due and `head` is the row's first.
-  /// @return  ascending and disjoint; the token's own slot is the last
-  /// @cost    O(segments) to resolve, once for all heads where they read the same slots
-  view<const token_range> ranges_of(index_t kv_head, index_t head) {
-    choose_row(head);
-    if (list_.tokens() == 0 || !same_for_all()) list_ = resolved(kv_head, head);
-    count_.attended += std::int64_t{list_.tokens()} * heads_together();
-    add_to_union(list_);
-    record(kv_head, head);
-    return list_.ranges();
+  /// Finds the ranges of all heads once, where they read the same.
+  void resolve_for_all() {
+    if (same_for_all()) for_all_ = resolved(0, 0, view<token_range>(core_.of_thread.front().ranges));
   }
+  const range_list& for_all() const { return for_all_; }
 
-  /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of
-  /// its own, before the queries are there.
-  void prefetch() {
-    const bool open = core_.policy.selects && !second_ && per_ != scope::sequence &&
-                      (!core_.policy.persists() || (item_.chooses && position_ == item_.last()));
-    if (open && !dense_) return;  // it is chosen when the queries are there
-    const index_t group = core_.sizes.model.group();
-    const index_t together = same_for_all() ? core_.sizes.model.heads : heads_together();
-    for (index_t head = 0; head < core_.sizes.model.heads; head += together) {
-      const token_range heads{head / group, (head + together - 1) / group + 1};
-      for (const token_range& r : resolved(heads.first, head).ranges())
-        core_.pool.prefetch(layer_, heads, view<const index_t>(state().pages), r);
-    }
-  }
-
-  /// Slots that full attention would read.
-  index_t slots() const { return state().slot_end(position_ + 1); }
-
-  /// Counts what one query head has captured.
-  /// @param log_share  natural logarithm of its share of full attention's mass
-  void audit(float log_share) {
-    if (item_.prompt) return;
-    state().stats.captured_sum += std::exp(static_cast<double>(log_share));
-    ++state().stats.captured_count;
-  }
-
-  /// After all heads of one KV head: counts what was read. Slots that several of them have read count once for the
-  /// device's bytes, and for each head in `statistics::attended`.
-  void count() {
-    if (!item_.prompt) {
-      state().stats.attended += count_.attended;
-      token_.planned().kv_lane_tokens += union_tokens();
-    }
-    count_ = {};
-  }
-
- private:
-  struct counts {
-    std::int64_t attended = 0;
-    std::size_t joined = 0;
-  };
-
-  // All heads read the same slots.
-  bool same_for_all() const { return dense_ || core_.sizes.kv_heads_share_slots(core_.policy); }
-  // Makes the choice of the row that `head` reads, if one is due and has not been made. One that stays active is
-  // pending until commit: a row that is due but has not drifted takes over what was active, so that the pending one is
-  // whole. With one row for all layers nothing is chosen here: the votes are complete only after the last layer.
-  void choose_row(index_t head) {
-    if (!core_.policy.selects || item_.prompt || second_ || layer_ < core_.policy.zone.dense_layers) return;
+  /// Makes the choice of the row that `head` reads if one is due, and `head` is the row's first. One that stays active
+  /// is pending until commit: a row that is due but has not drifted takes over what was active, so that the pending one
+  /// is whole. With one row for all layers nothing is chosen here: the votes are complete only after the last layer.
+  void choose_row(index_t head, chooser& with, const executor& on, head_counts& counts) {
+    if (!core_.policy.selects || second_ || layer_ < core_.policy.zone.dense_layers) return;
     const choice_row of = row_for(core_.sizes.model, per_, layer_, head);
     if (per_ == scope::sequence || head != of.first_head) return;
     const refresh_action action = token_.planned().action;
     if (!core_.policy.persists()) {
-      if (action == refresh_action::choose && !dense_) token_.choose(of, queries_, state().active_selection);
+      counts.chosen = action == refresh_action::choose && !dense_;
+      if (counts.chosen) counts.choice = token_.choose(of, queries_, state().active_selection, with, on);
       return;
     }
     if (!item_.chooses || position_ != item_.last()) return;
     selection& pending = core_.pending[static_cast<std::size_t>(item_.seq)];
-    if (action == refresh_action::choose || token_.drifted(of, queries_)) {
-      token_.choose(of, queries_, pending);
-      item_.chosen = true;
+    counts.chosen = action == refresh_action::choose || token_.drifted(of, queries_, with);
+    if (counts.chosen) {
+      counts.choice = token_.choose(of, queries_, pending, with, on);
     } else {
       pending.assign(of.row, state().active_selection.row(of.row));
     }
   }
 
-  // The item's last token reads what it has just chosen; all others, and all with a scope of the sequence, what was
-  // committed before them, but in a second pass.
-  const selection_row& row_of(index_t head) const {
-    const index_t row = row_for(core_.sizes.model, per_, layer_, head).row;
-    const bool same_pass =
-        per_ != scope::sequence && core_.policy.persists() && item_.chooses && position_ == item_.last();
-    return same_pass || second_ ? core_.pending[static_cast<std::size_t>(item_.seq)].row(row)
-                                : state().active_selection.row(row);
-  }
-
-  // In `core.ranges`. Without a selector there is no row: each segment is at the level of its summary.
-  range_list resolved(index_t kv_head, index_t head) {
-    range_list list{view<token_range>(core_.ranges)};
+  /// The slots that query head `head` reads. Without a selector there is no row: each segment is at the level of its
+  /// summary.
+  /// @param memory  of a thread
+  range_list resolved(index_t kv_head, index_t head, view<token_range> memory) const {
+    range_list list{memory};
     if (dense_) {
       list.add({0, slots()});
       return list;
@@ -162,38 +104,66 @@ class choosing {
     return list;
   }
 
-  void add_to_union(const range_list& list) {
-    std::copy(list.ranges().begin(), list.ranges().end(),
-              core_.joined.begin() + static_cast<std::ptrdiff_t>(count_.joined));
-    count_.joined += static_cast<std::size_t>(list.ranges().size());
-  }
-
-  // Different tokens that the KV head's query heads have read. Lists of single heads overlap and are sorted together; a
-  // list of the whole group is sorted already.
-  std::int64_t union_tokens() {
-    const auto first = core_.joined.begin();
-    const auto last = first + static_cast<std::ptrdiff_t>(count_.joined);
-    if (heads_together() == 1) std::sort(first, last, [](token_range a, token_range b) { return a.first < b.first; });
-    std::int64_t tokens = 0;
-    index_t reached = 0;
-    for (auto r = first; r != last; ++r) {
-      tokens += std::max(0, r->last - std::max(r->first, reached));
-      reached = std::max(reached, r->last);
+  /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of
+  /// its own, before the queries are there.
+  void prefetch() {
+    const bool open = core_.policy.selects && !second_ && per_ != scope::sequence &&
+                      (!core_.policy.persists() || (item_.chooses && position_ == item_.last()));
+    if (open && !dense_) return;  // it is chosen when the queries are there
+    const index_t group = core_.sizes.model.group();
+    const index_t together = same_for_all() ? core_.sizes.model.heads : heads_together();
+    for (index_t head = 0; head < core_.sizes.model.heads; head += together) {
+      const token_range heads{head / group, (head + together - 1) / group + 1};
+      const range_list list = resolved(heads.first, head, view<token_range>(core_.of_thread.front().ranges));
+      for (const token_range& r : list.ranges())
+        core_.pool.prefetch(layer_, heads, view<const index_t>(state().pages), r);
     }
-    return tokens;
   }
 
-  // For the caller's trace, by positions. It allocates.
-  void record(index_t kv_head, index_t head) {
-    if (core_.trace == nullptr || item_.prompt) return;
+  /// Slots that full attention would read.
+  index_t slots() const { return state().slot_end(position_ + 1); }
+
+  /// Adds what the heads have counted to the statistics, in their order. Slots that several heads of a KV head have
+  /// read count once for the device's bytes, and for each head in `statistics::attended`.
+  /// @param counts  [heads]  they begin anew
+  void add_counts(view<head_counts> counts) {
+    for (head_counts& of : counts) {
+      state().stats.attended += of.attended;
+      token_.planned().kv_lane_tokens += of.kv_lane_tokens;
+      if (of.chosen) of.choice.add_to(state().stats);
+      if (of.chosen && core_.policy.persists()) item_.chosen = true;
+      if (core_.limits.audit) {
+        state().stats.captured_sum += of.captured;
+        ++state().stats.captured_count;
+      }
+      of = {};
+    }
+  }
+
+  /// For the caller's trace, by positions. It allocates.
+  void record(index_t kv_head, index_t head, const range_list& list) {
     const slot_map slots = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
     for (index_t h = head; h < head + heads_together(); ++h) {
       attended_record made{item_.seq, position_, layer_, h, second_, {}};
-      for (const token_range& r : list_.ranges()) {
+      for (const token_range& r : list.ranges()) {
         for (index_t slot = r.first; slot < r.last; ++slot) made.positions.push_back(slots.position_of(slot));
       }
       core_.trace->push_back(std::move(made));
     }
+  }
+
+ private:
+  // All heads read the same slots.
+  bool same_for_all() const { return dense_ || core_.sizes.kv_heads_share_slots(core_.policy); }
+
+  // The item's last token reads what it has just chosen; all others, and all with a scope of the sequence, what was
+  // committed before them, but in a second pass.
+  const selection_row& row_of(index_t head) const {
+    const index_t row = row_for(core_.sizes.model, per_, layer_, head).row;
+    const bool same_pass =
+        per_ != scope::sequence && core_.policy.persists() && item_.chooses && position_ == item_.last();
+    return same_pass || second_ ? core_.pending[static_cast<std::size_t>(item_.seq)].row(row)
+                                : state().active_selection.row(row);
   }
 
   cache_core<Pool>& core_;
@@ -205,8 +175,59 @@ class choosing {
   bool dense_ = false;
   scope per_ = scope::sequence;
   view<const float, 2> queries_;
-  range_list list_;
-  counts count_;
+  range_list for_all_;
+};
+
+/// The ranges of the query heads of one KV head, found by one thread: `of` for its query heads in ascending order,
+/// `heads_together` at a time, then `different`.
+template <class Pool>
+class kv_head_ranges {
+ public:
+  /// @param thread  whose working memory
+  kv_head_ranges(choosing<Pool>& token, index_t kv_head, index_t thread)
+      : token_(token), kv_head_(kv_head), thread_(static_cast<std::size_t>(thread)) {}
+
+  /// The ranges, in slots, that query head `head` and those together with it read; valid until the next call. Makes the
+  /// choice of their row first if it is due and `head` is the row's first.
+  /// @return  ascending and disjoint; the token's own slot is the last
+  /// @cost    O(segments) to resolve, once for all heads where they read the same slots
+  view<const token_range> of(index_t head, head_counts& counts) {
+    cache_core<Pool>& core = token_.core();
+    const scope per = core.policy.aggregate.per;
+    if (per >= scope::kv_head) token_.choose_row(head, core.choosers[thread_ % core.choosers.size()], {}, counts);
+    const bool found = token_.for_all().tokens() > 0;
+    const range_list list =
+        found ? token_.for_all() : token_.resolved(kv_head_, head, view<token_range>(core.of_thread[thread_].ranges));
+    counts.attended += std::int64_t{list.tokens()} * token_.heads_together();
+    std::copy(list.ranges().begin(), list.ranges().end(),
+              core.of_thread[thread_].joined.begin() + static_cast<std::ptrdiff_t>(joined_));
+    joined_ += static_cast<std::size_t>(list.ranges().size());
+    if (core.trace != nullptr) token_.record(kv_head_, head, list);
+    return list.ranges();
+  }
+
+  /// Different slots that the KV head's query heads have read. Lists of single heads overlap and are sorted together; a
+  /// list of the whole group is sorted already.
+  std::int64_t different() {
+    const auto first = token_.core().of_thread[thread_].joined.begin();
+    const auto last = first + static_cast<std::ptrdiff_t>(joined_);
+    if (token_.heads_together() == 1) {
+      std::sort(first, last, [](token_range a, token_range b) { return a.first < b.first; });
+    }
+    std::int64_t tokens = 0;
+    index_t reached = 0;
+    for (auto r = first; r != last; ++r) {
+      tokens += std::max(0, r->last - std::max(r->first, reached));
+      reached = std::max(reached, r->last);
+    }
+    return tokens;
+  }
+
+ private:
+  choosing<Pool>& token_;
+  index_t kv_head_;
+  std::size_t thread_;
+  std::size_t joined_ = 0;
 };
 
 }  // namespace detail

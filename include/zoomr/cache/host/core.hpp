@@ -25,6 +25,38 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// What one query head has read and made in one layer for one token. Threads write theirs apart; they are added to the
+/// statistics in the order of tokens and heads, so that sums of floats do not depend on threads.
+struct head_counts {
+  std::int64_t attended = 0;        // slots
+  std::int64_t kv_lane_tokens = 0;  // different ones of the KV head, with its first query head
+  bool chosen = false;              // it has made its row
+  choice_counts choice;
+  double captured = 0;  // share of full attention's mass, with config.audit
+};
+
+/// Working memory of one thread.
+template <class T>
+struct thread_memory {
+  thread_memory(const layout& sizes, const any_policy& policy, const config& given, index_t observed_tokens)
+      : observed(sizes.model, observed_tokens, policy.evict.reads_keys, given),
+        ranges(most_ranges(sizes)),
+        joined(ranges.size() * static_cast<std::size_t>(sizes.model.group())),
+        tile(sizes.model) {}
+  static byte_count bytes(const layout& sizes, const any_policy& policy, index_t observed_tokens) {
+    return observation::bytes(sizes.model, observed_tokens, policy.evict.reads_keys) +
+           static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + sizes.model.group()) +
+           prompt_tile<T>::bytes(sizes.model);
+  }
+  // As `resolve` needs: details and summary of each segment, and two zones.
+  static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
+
+  observation observed;
+  std::vector<token_range> ranges;  // of one query
+  std::vector<token_range> joined;  // of the query heads of one KV head
+  prompt_tile<T> tile;              // of a prompt's attention
+};
+
 /// The memory of a cache, whatever its policy. Not a public type: any_kv_cache and step share one.
 /// @tparam Pool  page_pool or tiered_pool
 template <class Pool>
@@ -37,9 +69,10 @@ struct cache_core {
   config limits;
   layout sizes;
   Pool pool;
-  std::vector<sequence_state> states;  // [max_sequences]
-  chooser choice;
-  observation observed;
+  std::vector<sequence_state> states;            // [max_sequences]
+  std::vector<chooser> choosers;                 // [threads], or one
+  std::vector<thread_memory<number>> of_thread;  // [threads]
+  std::vector<head_counts> counts;               // [max_draft_tokens, heads]  of one item in one layer
   segment_summarizer summaries;
   eviction_room room;
   step_plan<planned_item> step;        // in progress
@@ -48,10 +81,7 @@ struct cache_core {
   query_memory remembering;            // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
   query_memory asking;                 // [max_sequences]  queries of the token that makes a choice
   std::vector<selection> pending;      // [max_sequences]  choices not yet committed
-  std::vector<token_range> ranges;     // of one query
-  std::vector<token_range> joined;     // of the query heads of one KV head
-  std::vector<attention_state> heads;  // [max_batched_tokens, heads] in the prompt; [group] of one token
-  prompt_tile<number> tile;            // of a prompt's attention
+  std::vector<attention_state> heads;  // [max_batched_tokens, heads] in the prompt; [heads] of one token
   std::vector<std::string> failures;   // [max_sequences]  why an item has failed
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
 
@@ -63,8 +93,7 @@ struct cache_core {
         limits(given),
         sizes(model, policy, given, Pool::may_fail),
         pool(make_pool(sizes, policy, given)),
-        choice(sizes, policy),
-        observed(model, observed_tokens(sizes, given), policy.evict.reads_keys, given),
+        counts(counts_size(model, given)),
         summaries(sizes, policy, given),
         room(sizes, given),
         step(model, given, policy.segment),
@@ -72,11 +101,16 @@ struct cache_core {
         noting(model, sizes.noted > 0 ? 1 : 0, layout::draft_records(given)),
         remembering(model, 1, sizes.pending_queries(given)),
         asking(model, layout::asking_parts(policy), given.max_sequences),
-        ranges(most_ranges(sizes)),
-        joined(most_ranges(sizes) * static_cast<std::size_t>(model.group())),
         heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
-        tile(model),
         failures(static_cast<std::size_t>(given.max_sequences)) {
+    const index_t threads = most_threads(given);
+    const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
+    choosers.reserve(choosing);
+    while (choosers.size() < choosing) choosers.emplace_back(sizes, policy);
+    of_thread.reserve(static_cast<std::size_t>(threads));
+    while (of_thread.size() < static_cast<std::size_t>(threads)) {
+      of_thread.emplace_back(sizes, policy, given, observed_tokens(sizes, given));
+    }
     states.reserve(static_cast<std::size_t>(given.max_sequences));
     pending.reserve(static_cast<std::size_t>(given.max_sequences));
     room.take_spare(sizes, pool);
@@ -121,6 +155,13 @@ struct cache_core {
       work();
       return true;
     }
+  }
+
+  /// Who may work on what reads so many keys or values of each KV head: the caller's threads, if that is worth waking
+  /// them. What is recorded is recorded in order, by one.
+  executor threads_for(std::int64_t rows) const {
+    const bool few = rows * sizes.model.kv_heads * sizes.model.head_dim < limits.threads.worth();
+    return few || Pool::may_fail || trace != nullptr || choosers.front().trace != nullptr ? executor{} : limits.threads;
   }
 
   sequence_state& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
@@ -193,15 +234,16 @@ struct cache_core {
     use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
     use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
                    pages * static_cast<byte_count>(sizeof(index_t)) + eviction_room::bytes(sizes, given);
+    const index_t threads = most_threads(given);
     use.workspace =
-        chooser::bytes(sizes, with) + observation::bytes(model, observed_tokens(sizes, given), with.evict.reads_keys) +
+        chooser::most_at_once(with, threads) * chooser::bytes(sizes, with) +
+        bounded_product({threads, thread_memory<number>::bytes(sizes, with, observed_tokens(sizes, given))}) +
+        static_cast<byte_count>(counts_size(model, given) * sizeof(head_counts)) +
         segment_summarizer::bytes(sizes, with, given) + step_plan<planned_item>::bytes(model, given) +
         query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), layout::draft_records(given)) +
         query_memory::bytes(model, 1, sizes.pending_queries(given)) +
         query_memory::bytes(model, layout::asking_parts(with), given.max_sequences) +
         bounded_product({given.max_batched_tokens, model.heads, sizeof(attention_state)}) +
-        prompt_tile<number>::bytes(model) +
-        static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + model.group()) +
         bounded_product({layout::asking_parts(with), given.max_sequences, sizes.selection_rows,
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;
@@ -215,8 +257,12 @@ struct cache_core {
   static index_t observed_tokens(const layout& sizes, const config& given) {
     return sizes.kept > 0 ? given.max_tokens : 0;
   }
-  // As `resolve` needs: details and summary of each segment, and two zones.
-  static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
+  // Over tiers the pool serves one thread.
+  static index_t most_threads(const config& given) { return Pool::may_fail ? 1 : given.threads.threads(); }
+  static std::size_t counts_size(const shape& model, const config& given) {
+    return static_cast<std::size_t>(std::min(given.max_draft_tokens, given.max_batched_tokens)) *
+           static_cast<std::size_t>(model.heads);
+  }
 };
 
 }  // namespace detail

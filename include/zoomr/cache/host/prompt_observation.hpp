@@ -21,23 +21,24 @@ inline view<float> carried(const layout& sizes, buffer<float>& of, index_t layer
 }
 
 /// Lets the queries of the tokens in `asking` update one KV lane, on top of the sums that are carried. The result
-/// lies in `core.observed`, and in `into` if sums are carried.
+/// lies in `with`, and in `into` if sums are carried.
 /// @param asking   positions, the last exclusive; their keys are in their slots already
 /// @param into     pending sums; not touched unless sums are carried
+/// @param with     working memory
 /// @param queries  queries(position) is [heads, head_dim]
 /// @throws error(storage) if pages do not come
 /// @cost  reads the KV lane's keys once for each query of `asking` and query head of the group
 template <class Pool, class Queries>
 void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, token_range asking,
-                     buffer<float>& into, Queries queries) {
+                     buffer<float>& into, observation& with, Queries queries) {
   const shape& model = core.sizes.model;
   const auto kv_lane = core.kv_lane(state, layer, kv_head);
   const index_t before = state.slot_end(asking.first);
   const index_t held = state.slot_end(asking.last);
-  core.observed.copy_keys(kv_lane, held);
+  with.copy_keys(kv_lane, held);
   for (index_t g = 0; g < model.group(); ++g) {
     const index_t head = kv_head * model.group() + g;
-    const view<float> sums = core.observed.sums(g, held);
+    const view<float> sums = with.sums(g, held);
     std::fill(sums.begin(), sums.end(), 0.0f);
     if (core.sizes.carried > 0)
       std::copy_n(carried(core.sizes, state.received.committed, layer, head, before).data(), before, sums.data());
@@ -49,7 +50,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
       observed.group = queries(t).slice(kv_head * model.group(), (kv_head + 1) * model.group());
       observed.query = observed.group[g];
       observed.position = t;
-      core.observed.update_importance(core.policy.evict, kv_lane, observed, state.slot_end(t + 1), sums);
+      with.update_importance(core.policy.evict, kv_lane, observed, state.slot_end(t + 1), sums);
     }
     if (core.sizes.carried > 0) std::copy_n(sums.data(), held, carried(core.sizes, into, layer, head, held).data());
   }
@@ -89,16 +90,19 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
   const index_t kept = core.policy.evict.kept(end);
   if (core.policy.zone.prompt || (!accumulates && kept >= end)) return;  // nothing of a pinned prompt can go
   const index_t first = accumulates ? item.first : end - core.policy.evict.observed(end);
-  for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-    observe_queries(core, state, layer, kv_head, {first, end}, state.received.pending, [&](index_t t) {
+  const bool evicts = item.prompt_ends && kept < end;
+  const executor on = core.threads_for(std::int64_t{end - first} * end);
+  for_each_piece(on, model.kv_heads, [&](index_t kv_head, index_t thread) {
+    observation& with = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    observe_queries(core, state, layer, kv_head, {first, end}, state.received.pending, with, [&](index_t t) {
       if (t >= item.first) return queries[t - item.first];
       return view<const float, 2>(state.prompted.at(t, 0, layer));
     });
-    if (!item.prompt_ends || kept >= end) continue;
-    core.observed.choose(core.policy.evict, core.observed.all_sums(model.group(), end), end - first,
-                         core.policy.zone.sinks, state.kept_positions(layer * model.kv_heads + kv_head, kept));
-    state.kept_each.pending = kept;
-  }
+    if (!evicts) return;
+    with.choose(core.policy.evict, with.all_sums(model.group(), end), end - first, core.policy.zone.sinks,
+                state.kept_positions(layer * model.kv_heads + kv_head, kept));
+  });
+  if (evicts) state.kept_each.pending = kept;
 }
 
 /// What the queries [tokens of the item, heads, head_dim] of a chunk of the prompt are needed for: eviction observes

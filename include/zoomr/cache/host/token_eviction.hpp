@@ -78,13 +78,14 @@ void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
   if (state.kept_each.pending > 0) compacted(core, state, state.kept_each.pending);
 }
 
-/// One KV lane evicts what the queries just observed do not look at; `kept` slots are left.
+/// One KV lane evicts what the queries just observed in `with` do not look at; `kept` slots are left.
 template <class Pool>
-void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept) {
+void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
+                  observation& with) {
   const shape& model = core.sizes.model;
-  const view<index_t> slots = core.observed.kept(kept);
-  core.observed.choose(core.policy.evict, core.observed.all_sums(model.group(), state.slots()), core.sizes.noted,
-                       std::max(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
+  const view<index_t> slots = with.kept(kept);
+  with.choose(core.policy.evict, with.all_sums(model.group(), state.slots()), core.sizes.noted,
+              std::max(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
   move_kv_lane(core, state, layer, kv_head, slots);
   move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
   const index_t kv_lane = layer * model.kv_heads + kv_head;
@@ -108,13 +109,15 @@ bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
   if (core.sizes.carried == 0 && kept >= held) return false;
   const token_range asking{state.tokens() - core.sizes.noted, state.tokens()};
   core.room.begin(state);
-  for (index_t layer = 0; layer < model.layers; ++layer) {
-    for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-      observe_queries(core, state, layer, kv_head, asking, state.received.pending,
-                      [&](index_t t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
-      if (kept < held) evict_tokens(core, state, layer, kv_head, kept);
-    }
-  }
+  const executor on = core.threads_for(std::int64_t{core.sizes.noted} * held * model.layers);
+  for_each_piece(on, model.kv_lanes(), [&](index_t kv_lane, index_t thread) {
+    observation& with = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    const index_t layer = kv_lane / model.kv_heads;
+    const index_t kv_head = kv_lane % model.kv_heads;
+    observe_queries(core, state, layer, kv_head, asking, state.received.pending, with,
+                    [&](index_t t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
+    if (kept < held) evict_tokens(core, state, layer, kv_head, kept, with);
+  });
   if (core.sizes.carried > 0) core.room.swap_sums(state);
   state.observed_end = state.tokens();
   if (kept < held) compacted(core, state, kept);

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// L1. Whose threads do the work of a cache. The library starts none of its own accord: an engine lends those that it
+// has, or makes a thread_pool (core/thread_pool.hpp). Results do not depend on how many there are.
+#pragma once
+
+#include <zoomr/core/types.hpp>
+
+#include <algorithm>  // std::min
+#include <atomic>     // std::atomic
+#include <concepts>   // std::convertible_to
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Work in pieces that are told apart by a number: a reference, valid during the call that it is an argument of.
+class task_ref {
+ public:
+  template <class Task>
+  explicit task_ref(Task& task)
+      : task_(&task), call_([](void* of, index_t piece) { (*static_cast<Task*>(of))(piece); }) {}
+
+  /// Does one piece. It does not throw.
+  void operator()(index_t piece) const { call_(task_, piece); }
+
+ private:
+  void* task_;
+  void (*call_)(void*, index_t);
+};
+
+/// `run(pieces, task)` calls task(i) once for each i of 0 ... pieces - 1, on any threads, several at the same time or
+/// not, and returns when all these calls have; what they wrote is then visible to the caller. No piece waits for
+/// another.
+template <class Run>
+concept piece_runner = requires(Run& run, const task_ref& task) {
+  run(index_t{2}, task);
+};
+
+/// The threads that may work on one call of a cache: a reference to what runs pieces of work, which must outlive the
+/// cache. By default the calling thread alone.
+class executor {
+ public:
+  /// Keys or values, in numbers, that are worth waking threads for: some 20 microseconds of one thread.
+  static constexpr std::int64_t usually_worth = 1 << 18;
+
+  constexpr executor() = default;
+  /// @param threads  how many pieces work is cut into; each has working memory of its own
+  /// @param worth    calls that read fewer numbers are done by the calling thread
+  template <piece_runner Run>
+  executor(Run& run, index_t threads, std::int64_t worth = usually_worth)
+      : run_(&run),
+        call_([](void* of, index_t pieces, const task_ref& task) { (*static_cast<Run*>(of))(pieces, task); }),
+        threads_(threads),
+        worth_(worth) {}
+  /// As many as it says to have: a thread_pool.
+  template <piece_runner Pool>
+  requires requires(const Pool& pool) {
+    { pool.threads() } -> std::convertible_to<index_t>;
+  }
+  executor(Pool& pool) : executor(pool, pool.threads()) {}  // NOLINT: implicit, so that a config takes a pool
+
+  constexpr index_t threads() const { return threads_; }
+  constexpr std::int64_t worth() const { return worth_; }
+
+  /// @pre  pieces <= threads(), or it is serial
+  void run(index_t pieces, const task_ref& task) const {
+    if (call_ != nullptr) return call_(run_, pieces, task);
+    for (index_t i = 0; i < pieces; ++i) task(i);
+  }
+
+ private:
+  void* run_ = nullptr;
+  void (*call_)(void*, index_t, const task_ref&) = nullptr;
+  index_t threads_ = 1;
+  std::int64_t worth_ = 0;
+};
+
+namespace detail {
+
+/// body(i, thread) for each i of 0 ... count - 1. Whoever is free takes the next, so that slow ones hold up nobody.
+/// @param body  `thread` < on.threads() says whose working memory; no two at the same time have the same
+template <class Body>
+void for_each_piece(const executor& on, index_t count, Body body) {
+  const index_t threads = std::min(on.threads(), count);
+  if (threads <= 1) {
+    for (index_t i = 0; i < count; ++i) body(i, index_t{0});
+    return;
+  }
+  std::atomic<index_t> next{0};
+  auto work = [&](index_t thread) {
+    for (index_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i, thread);
+  };
+  on.run(threads, task_ref(work));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
