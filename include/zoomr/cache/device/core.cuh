@@ -10,8 +10,8 @@
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/cache/device/sequence.cuh>
 #include <zoomr/cache/device/uploads.cuh>
-#include <zoomr/cache/state/page_eviction.hpp>
 #include <zoomr/cache/state/sequences.hpp>
+#include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 
 #include <optional>  // std::optional
