@@ -214,7 +214,7 @@ struct device_core {
   void list_tiles(index_t t, index_t tokens) {
     const device_table& table = on_host(t);
     for (index_t left = tokens; left > 0;) {
-      const index_t shared = std::min(left, sizes.sharing());
+      const index_t shared = std::min(left, sizes.tile_tokens());
       table.tiles[table.counts->tiles++] = {table.counts->tokens - left, shared};
       left -= shared;
     }
