@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L7. Everything of the host half but the placement `tiered` (policy/placement/tiered.hpp), which would make each source
-// that includes this a third of a second slower to compile.
+// L7. Everything of the host half but the placement `tiered` (policy/placement/tiered.hpp), which takes a third of a
+// second more to compile.
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
