@@ -180,7 +180,7 @@ class Demo(unittest.TestCase):
 
     def test_the_demo_shows_the_zooms_of_all_layers_and_what_its_controls_are(self):
         text = run("ledger", "--problems", 1, "--policies", "zoomr_mass,zoomr_focus,random_c,oracle").stdout
-        self.assertIn("indexed, zoomr_focus: what is zoomed into", text)
+        self.assertIn("indexed, zoomr_focus: what is zoomed into, in any layer,", text)
         self.assertNotIn("zoomr_mass: what is zoomed into", text)
         indexed = text.split("indexed, zoomr_focus")[1]
         self.assertNotIn("not the one it needs", indexed)

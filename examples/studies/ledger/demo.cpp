@@ -72,7 +72,8 @@ run_report report_of(const subject& on, const run_choice& choice, const outcome&
 /// "c = a [ @5 ] ;" and what was zoomed into when it had been read.
 void print_zooms(const subject& on, const problem& shown, const std::string& name, const outcome& forced) {
   std::cout << "\n"
-            << on.checkpoint << ", " << name << ": what is zoomed into after each sentence of the first problem\n";
+            << on.checkpoint << ", " << name
+            << ": what is zoomed into, in any layer, after each sentence of the first problem\n";
   for (const fetch& f : shown.fetches) {
     if (f.answer) continue;
     std::string zoomed;
