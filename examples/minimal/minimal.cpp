@@ -3,10 +3,11 @@
 // attends to everything, and under a policy of zoomr's. It prints what each wrote, and what each has read for it.
 //
 // From the top: the policy, main, decode (all that an engine does for a cache), forward (the model), the problem, what
-// is printed, and the files. Arrays are row-major; shapes stand in brackets.
+// is printed, and the files. Arrays are row-major; shapes stand in brackets. From the root of the repository:
+//   cmake --preset demo && cmake --build --preset demo --target zoomr-minimal && build/demo/bin/zoomr-minimal
 #include <zoomr/zoomr.hpp>
 
-#include <algorithm>   // std::ranges::find, std::ranges::max_element, std::ranges::mismatch
+#include <algorithm>   // std::min, std::ranges::find, std::ranges::max_element, std::ranges::mismatch
 #include <cmath>       // std::cos, std::exp, std::pow, std::sin, std::sqrt
 #include <cstdio>      // std::printf
 #include <cstring>     // std::memcpy
@@ -28,7 +29,7 @@ using zoomr::token_id;
 // ---- change the policy here
 // zoomr_focus attends to the prompt, the summaries of all thoughts, the last 64 tokens and the thought being written.
 // At the end of a sentence each layer chooses one earlier thought, which it reads in full until the next choice. Try
-// presets::zoomr_second_pass, presets::summary_only, presets::lightthinker; docs/policies.md has all others.
+// presets::zoomr_second_pass, or presets::sentence_kv_with(256) for 256 tokens; docs/policies.md has all others.
 constexpr auto my_policy = zoomr::presets::zoomr_focus;
 
 constexpr const char* sentence_end = ";";
@@ -260,10 +261,10 @@ void print_text(const vocabulary& words, const char* title, std::span<const toke
   std::printf("\n\n");
 }
 
-/// What the policy chose: a line for each sentence, a column for each row of its selection.
+/// What the policy chose: a line for each sentence; for each row of its selection the best three, and how many more.
 void print_choices(const vocabulary& words, const outcome& made) {
   const auto word = [&](index_t position) { return words.word(made.text[std::size_t(position)]); };
-  std::printf("Read in full from the end of each sentence on; under zoomr_focus a column is a layer:");
+  std::printf("Chosen at the end of each sentence; a column is a row of the selection (zoomr_focus: a layer):");
   for (index_t line = -1; const zoomr::choice_record& choice : made.choices) {
     if (word(choice.position) != sentence_end) continue;  // some policies choose at every token
     if (choice.position != line) {
@@ -274,11 +275,12 @@ void print_choices(const vocabulary& words, const outcome& made) {
       std::printf("\n  %-17s->", sentence.c_str());
     }
     std::string chosen;  // what has a summary is called by its register, anything else by its positions
-    for (const index_t id : choice.chosen) {
+    for (const index_t id : std::span(choice.chosen).first(std::min<std::size_t>(3, choice.chosen.size()))) {
       const zoomr::segment& of = made.segments[std::size_t(id)];
       const std::string positions = std::to_string(of.begin) + "-" + std::to_string(of.end - 1);
       chosen += " " + (of.split < of.end ? word(of.begin + 1) : positions);
     }
+    if (choice.chosen.size() > 3) chosen += " +" + std::to_string(choice.chosen.size() - 3);
     std::printf(" %s", chosen.empty() ? " -" : chosen.c_str());
   }
   std::printf("\n");

@@ -79,8 +79,10 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @pre   append(layer) came before; once for each layer and pass
-  /// @cost  2 * head_dim numbers read for each attended token and KV head, or query head where each chooses alone; for
-  /// each choice that is due the index of its KV heads, once for each four query heads; no allocation
+  /// @cost  After the prompt: 2 * head_dim numbers are read for each attended token and KV head (each query head with
+  /// `scope::head`); for each choice that is due, all summaries of its KV heads, once for every four query heads.
+  /// In the prompt: all keys and values up to the token, once for every 16 queries of the KV head's group and of
+  /// adjacent tokens. No allocation
   void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
     const shape& model = expect_layer("attend", layer);
     const extents<3> wanted{{tokens_, model.heads, model.head_dim}};

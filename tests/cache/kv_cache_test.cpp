@@ -269,7 +269,8 @@ TEST_CASE("mistakes are told in a sentence and change nothing") {
   const std::vector<token_id> none, negative{-1}, one{plain_id}, many(61, plain_id);
   CHECK(is_mistake([&] { cache.begin(seq, none); }, "at least one token"));
   CHECK(is_mistake([&] { cache.begin(seq, negative); }, "cannot be negative"));
-  CHECK(is_mistake([&] { cache.begin(seq, many); }, "config.max_batched_tokens"));
+  CHECK(is_mistake([&] { cache.begin(seq, many); },
+                   "begin: the step has 61 tokens or more, config.max_batched_tokens is 60"));
   CHECK(is_mistake([&] { cache.begin(zoomr::sequence{7}, one); }, "not open"));
   CHECK(is_mistake([&] { cache.tokens(zoomr::sequence{}); }, "not open"));
   CHECK(is_mistake([&] { cache.begin(view<const zoomr::step_item>()); }, "at least one item"));

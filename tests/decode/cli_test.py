@@ -158,8 +158,8 @@ class Demo(unittest.TestCase):
         done = run("ledger", "--problems", 2, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         runs = json.loads(done.stdout)["runs"]
-        names = {"full", "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "sentence_kv",
-                 "quest", "random_c", "oracle"}
+        names = {"full", "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass",
+                 "zoomr_focus", "sentence_kv", "quest", "random_c", "oracle"}
         by = {(r["checkpoint"], r["policy"]): r for r in runs}
         self.assertEqual(set(by), {(c, n) for c in ("plain", "indexed") for n in names})
         for r in runs:
@@ -176,6 +176,16 @@ class Demo(unittest.TestCase):
         self.assertIn("->", text)
         self.assertIn("the one it needs", text)
         self.assertIn("fine free", text)
+        self.assertNotIn("oracle", text)
+
+    def test_the_demo_shows_the_zooms_of_all_layers_and_what_its_controls_are(self):
+        text = run("ledger", "--problems", 1, "--policies", "zoomr_mass,zoomr_focus,random_c,oracle").stdout
+        self.assertIn("indexed, zoomr_focus: what is zoomed into, in any layer,", text)
+        self.assertNotIn("zoomr_mass: what is zoomed into", text)
+        indexed = text.split("indexed, zoomr_focus")[1]
+        self.assertNotIn("not the one it needs", indexed)
+        self.assertIn("random_c: a control", text)
+        self.assertIn("oracle: a control", text)
 
 
 class Refusals(unittest.TestCase):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: an aggregator needs `per`, `least`, `counts` and `add(scores, tokens, head_dim, votes, order)`
+// expect: compose: an aggregator needs `scope per`, `static constexpr votes_t least`, `static constexpr bool counts`
 #include <zoomr/policy/compose.hpp>
 
 namespace foreign {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: an evictor that works while decoding needs `every`, a number of tokens
+// expect: compose: an evictor that works while decoding needs `index_t every`, a number of tokens
 #include <zoomr/policy/compose.hpp>
 
 namespace foreign {

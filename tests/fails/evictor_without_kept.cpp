@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: an evictor needs `observes` and `kept(tokens)`
+// expect: compose: an evictor needs `static constexpr bool observes` and `index_t kept(index_t tokens) const`
 #include <zoomr/policy/compose.hpp>
 
 namespace foreign {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: an evictor that observes attention needs `accumulates`, `reads_keys`, `while_decoding`,
-// `observed(tokens)`, `safe(tokens)` and `rate(const kv_lane_attention&, view<float>)`
+// expect: compose: an evictor that observes attention needs `static constexpr bool accumulates, reads_keys,
 #include <zoomr/policy/compose.hpp>
 
 namespace foreign {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: a query source needs `sums` and `query(query, sum, count)`
+// expect: compose: a query source needs `static constexpr bool sums` and `float query(float own, float sum,
 #include <zoomr/policy/compose.hpp>
 
 namespace foreign {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: a scorer needs `summary` (what it reads) and `term(acc, query, cells)`; if it has several `sums`,
-// `finish(score_sums)` too
+// expect: compose: a scorer needs `summary` (the tag of what it reads) and `float term(float acc, float query,
 #include <zoomr/zoomr.hpp>
 
 namespace foreign {

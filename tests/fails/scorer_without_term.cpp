@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: a scorer needs `summary` (what it reads) and `term(acc, query, cells)`
+// expect: compose: a scorer needs `summary` (the tag of what it reads) and `float term(float acc, float query,
+// const cells<summary::rows>&) const`
 #include <zoomr/zoomr.hpp>
 
 namespace foreign {

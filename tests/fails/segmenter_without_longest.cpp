@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: a segmenter needs `state`, `longest`, `feed(state&, token_class, position, closings&)`,
-// `end_of_prompt(state&, position, closings&)` and `open_begin(state)`, all const
+// expect: compose: a segmenter needs the type `state` (copyable as bytes, with ==), `index_t longest`, `void
 #include <zoomr/policy/compose.hpp>
 
 namespace foreign {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: a selector needs `choose(best_first&, const selection_input&, selection_row&)`
+// expect: compose: a selector needs `void choose(best_first&, const selection_input&, selection_row&) const`
 #include <zoomr/zoomr.hpp>
 
 namespace foreign {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: a summarizer needs `summary` (a tag with rows), `open()`, `fold(cells&, key)` and `close(cells&,
+// expect: compose: a summarizer needs `summary` (a tag with rows), `cells<summary::rows> open() const`, `void
 #include <zoomr/zoomr.hpp>
 
 namespace foreign {

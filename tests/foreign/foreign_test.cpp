@@ -8,6 +8,8 @@
 #include <functional>  // std::function
 #include <vector>      // std::vector
 
+#include "shown.hpp"
+
 namespace foreign {
 
 using namespace zoomr;
@@ -152,6 +154,21 @@ struct described {
 };
 
 bool at_prime(index_t position) { return prime(position); }
+/// As docs/extending.md says of its segmenter, with these options.
+constexpr shown::long_sentences long_ones{.least = 6, .longest = 12};
+bool at_long_stop(index_t position) {
+  index_t begin = 0;
+  for (index_t p = 0;; ++p) {
+    const index_t count = p + 1 - begin;
+    const bool ends = (count >= long_ones.least && token_at(p) == 1) || count == long_ones.longest;
+    if (!ends && p != prompt_tokens - 1) {
+      if (p == position) return false;
+      continue;
+    }
+    if (p == position) return true;
+    begin = p + 1;
+  }
+}
 bool at_stop(index_t position) { return token_at(position) == 1 || position == prompt_tokens - 1; }
 
 float mean_of(index_t layer, index_t kv_head, token_range s, index_t d) {
@@ -319,6 +336,26 @@ TEST_CASE("a foreign segmenter works beside library components") {
   static_assert(segmenter<primes>);
   check(compose(primes{}, key_mean{}, mean_dot{}, top_k{.segments = 3}, every_token{}, zone),
         {at_prime, mean_of, first_three});
+}
+
+TEST_CASE("the segmenter and the scorer that the documentation shows work as it says") {
+  static_assert(segmenter<shown::long_sentences> && selector<shown::apart> && scorer<shown::mean_and_spread>);
+  check(compose(long_ones, key_mean{}, shown::plain_dot{}, top_k{.segments = 3}, every_token{}, zone),
+        {at_long_stop, mean_of, first_three});
+}
+
+TEST_CASE("the evictor that the documentation shows keeps what observation_window does without pooling") {
+  static_assert(observer<shown::looked_at>);
+  const auto trace_of = [](const auto& evict) {
+    decoding decode(compose(evict, zones{.sinks = front, .recent = unlimited}));
+    decode.feed(0, prompt_tokens, true);
+    for (index_t p = prompt_tokens; p < prompt_tokens + 9; ++p) decode.feed(p, p + 1, false);
+    return decode.trace();
+  };
+  const attention_trace kept = trace_of(shown::looked_at{.tokens = 12, .queries = 4});
+  CHECK(kept == trace_of(observation_window{.tokens = 12, .queries = 4, .pooling = 1}));
+  REQUIRE(!kept.empty());
+  CHECK(kept.front().positions.size() == 13);  // those kept, and the token itself
 }
 
 TEST_CASE("a foreign summarizer and the scorer for it work beside library components") {

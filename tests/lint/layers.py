@@ -33,7 +33,7 @@ attention/page_run.hpp attention/
 cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp
 cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.hpp cache/state/layout.hpp
 cache/state/plan.hpp cache/state/step_layers.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp
-cache/state/page_eviction.hpp
+cache/state/unreachable_pages.hpp
 cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
 cache/host/eviction_room.hpp cache/host/prompt_attention.hpp cache/host/core.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp
 cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commit.hpp step.hpp kv_cache.hpp

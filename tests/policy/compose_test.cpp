@@ -69,7 +69,7 @@ TEST_CASE("a placement that frees what is unreachable takes no selector, no evic
       "a placement that frees what is unreachable evicts for good: it takes no selector, refresh, eviction or dense "
       "layers";
   CHECK(problem(compose(zones{.sinks = 4}, placement{.frees_unreachable = true})) == "");
-  CHECK(problem(compose(thoughts{}, key_mean{}, placement{.frees_unreachable = true})) ==
+  CHECK(problem(compose(thoughts{}, key_mean{}, select_none{}, placement{.frees_unreachable = true})) ==
         "");  // summaries alone may be made
   CHECK(problem(compose(thoughts{}, key_mean{}, top_k{}, placement{.frees_unreachable = true})) == sentence);
   CHECK(problem(compose(observation_window{.tokens = 64}, placement{.frees_unreachable = true})) == sentence);

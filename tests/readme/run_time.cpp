@@ -3,6 +3,7 @@
 // [readme]
 #include <cstdio>
 #include <optional>
+#include <string_view>
 #include <zoomr/presets/table.hpp>
 #include <zoomr/zoomr.hpp>
 

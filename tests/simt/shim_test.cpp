@@ -187,7 +187,7 @@ __global__ void from_two_branches(int* out) {
   out[t] = values[63 - t];
 }
 
-/// Lane 0 hears of lane 31 through lane 16: order goes on from barrier to barrier.
+/// Lane 0 learns of lane 31 through lane 16: order goes on from barrier to barrier.
 template <bool Right>
 __global__ void along_a_chain(int* out) {
   __shared__ shared_array<int, 2> values;

@@ -34,7 +34,7 @@ static_assert(nothing.problem() == nullptr && !nothing.selects);
 // Segments are chosen only if something can be scored and something is taken.
 static_assert(one.selects && presets::zoomr_one_pass.selects && presets::quest.selects && presets::sentence_kv.selects);
 static_assert(!presets::full.selects && !presets::window.selects && !presets::summary_only.selects);
-static_assert(!compose(sentences{}, key_mean{}).selects);
+static_assert(!compose(sentences{}, key_mean{}, select_none{}).selects);
 
 // A policy's members can be changed like those of any value.
 constexpr auto changed = [] {

@@ -44,14 +44,14 @@ struct state_digest {
     attention,   // sums that are carried
     remembered,  // queries that eviction will observe
     query_sums,  // as far as a rollback can reach
-    in_force,    // the selection that stays active
+    active,      // the active selection
     log,         // of selections
     accounts,    // statistics of committed tokens, bytes in use
     free_pages,  // of the pool, for all sequences
     parts
   };
   static constexpr const char* names[parts] = {"tokens", "segments",  "pages",      "details",    "summaries",
-                                               "kept",   "attention", "remembered", "query sums", "in force",
+                                               "kept",   "attention", "remembered", "query sums", "active",
                                                "log",    "accounts",  "free pages"};
 
   std::array<std::uint64_t, parts> of{};
@@ -156,7 +156,7 @@ class digesting {
     const bool observes = core_.policy.evict.observes;
     if (!core_.policy.selects || (observes && state_.in_prompt())) return;  // none are made, or not yet
     for (index_t kv_lane = 0; kv_lane < core_.sizes.model.kv_lanes(); ++kv_lane) {
-      add_all(state_.summaries_of(core_.sizes, kv_lane), core_.sizes.lane_summary_bytes(state_.segment_count()));
+      add_all(state_.summaries_of(core_.sizes, kv_lane), core_.sizes.kv_lane_summary_bytes(state_.segment_count()));
     }
   }
 
@@ -206,7 +206,7 @@ class digesting {
   }
 
   void selections() {
-    at_ = state_digest::in_force;
+    at_ = state_digest::active;
     if (!core_.policy.persists()) return;
     for (index_t r = 0; r < state_.active_selection.rows(); ++r) {
       const zoomr::selection_row& row = state_.active_selection.row(r);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "demo.hpp"
 
-#include <iostream>  // std::cout
+#include <algorithm>  // std::max, std::ranges::find
+#include <iostream>   // std::cout
 
 #include "../../decode/number_option.hpp"
 #include "../../decode/progress.hpp"
@@ -71,7 +72,8 @@ run_report report_of(const subject& on, const run_choice& choice, const outcome&
 /// "c = a [ @5 ] ;" and what was zoomed into when it had been read.
 void print_zooms(const subject& on, const problem& shown, const std::string& name, const outcome& forced) {
   std::cout << "\n"
-            << on.checkpoint << ", " << name << ": what is zoomed into after each sentence of the first problem\n";
+            << on.checkpoint << ", " << name
+            << ": what is zoomed into, in any layer, after each sentence of the first problem\n";
   for (const fetch& f : shown.fetches) {
     if (f.answer) continue;
     std::string zoomed;
@@ -88,7 +90,7 @@ void print_zooms(const subject& on, const problem& shown, const std::string& nam
     std::string pointer;
     for (std::size_t p = f.at - 6; p <= f.at; ++p) pointer += shown.tokens[p] + " ";
     pointer.resize(std::max<std::size_t>(pointer.size(), 24), ' ');
-    zoomed.resize(std::max<std::size_t>(zoomed.size(), 9), ' ');
+    zoomed.resize(std::max<std::size_t>(zoomed.size(), 13), ' ');
     std::cout << "  " << pointer << "->" << zoomed
               << (f.to.last     ? "  (the summary is enough)"
                   : !found      ? "  not the one it needs"
@@ -114,6 +116,15 @@ void print_accuracy(const std::vector<run_report>& runs) {
            fixed(run.tokens_per_second(), 0)});
   }
   t.print(std::cout);
+}
+
+/// What those names in the table mean that docs/policies.md does not list.
+void print_legend(const options& given) {
+  const auto ran = [&](const char* name) { return std::ranges::find(given.policies, name) != given.policies.end(); };
+  std::cout << '\n';
+  if (given.checkpoints.empty()) std::cout << "plain: trained with full attention. indexed: trained further to zoom.\n";
+  if (ran("random_c")) std::cout << "random_c: a control, zoomr_mass with two thoughts chosen at random.\n";
+  if (ran("oracle")) std::cout << "oracle: a control, zoomr_mass with the one thought chosen that is needed.\n";
 }
 
 }  // namespace
@@ -146,6 +157,10 @@ void run(const options& given) {
   const std::string shipped = std::string(ZOOMR_LEDGER_DIRECTORY) + "/checkpoints/";
   if (directories.empty()) directories = {shipped + "plain", shipped + "indexed"};
   std::vector<run_report> runs;
+  std::string shown;  // whose zooms are printed: of those that zoom, the last
+  for (const std::string& name : given.policies) {
+    if (name.starts_with("zoomr")) shown = name;
+  }
   for (const std::string& directory : directories) {
     subject on(directory, given.delimiters);
     const problem_set set(on.constants, on.words, 0, given.problems, given.seed);
@@ -157,7 +172,7 @@ void run(const options& given) {
       const outcome forced = run_policy(on, set, choice, true, [&](std::size_t done) { bar.at(done); });
       const outcome free = run_policy(on, set, choice, false, [&](std::size_t done) { bar.at(set.length() + done); });
       runs.push_back(report_of(on, choice, forced, free));
-      if (!given.json && name.starts_with("zoomr")) print_zooms(on, set.problems.front(), name, forced);
+      if (!given.json && name == shown) print_zooms(on, set.problems.front(), name, forced);
     }
   }
   if (given.json) return print_json(std::cout, runs);
@@ -166,6 +181,7 @@ void run(const options& given) {
             << "\n(teacher-forced, like the costs); fine in a trace that the model writes itself; whole traces without "
                "an error.\n\n";
   print_accuracy(runs);
+  print_legend(given);
 }
 
 }  // namespace decode::ledger

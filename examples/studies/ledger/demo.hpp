@@ -14,8 +14,8 @@ namespace decode::ledger {
 struct options {
   std::vector<std::string> checkpoints;  // directories; empty: the two that come with the decoder
   std::vector<std::string> policies = {
-      "full",       "window",      "summary_only", "zoomr_one_pass", "zoomr_second_pass",
-      "zoomr_mass", "sentence_kv", "quest",        "random_c",       "oracle"};
+      "full",        "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "zoomr_focus",
+      "sentence_kv", "quest",  "random_c",     "oracle"};
   zoomr::index_t problems = 8;
   std::uint64_t seed = 1;
   zoomr::index_t budget =

@@ -5,6 +5,7 @@
 // B = problems, L = tokens of a problem
 #pragma once
 
+#include <algorithm>   // std::max, std::ranges::sort, std::unique
 #include <chrono>      // std::chrono::steady_clock
 #include <functional>  // std::function
 #include <string>      // std::string
@@ -67,7 +68,7 @@ struct scores {
   }
 };
 
-/// The active selection after a sentence end of the first problem.
+/// What is zoomed into after a sentence end of the first problem, by any row of the selection; ascending.
 struct zoom_record {
   std::size_t position = 0;
   std::vector<index_t> segments;
@@ -206,11 +207,16 @@ class evaluation {
     if (run_.cache().selection_rows() == 0) return;
     const token_id passed = out_.tokens[out_.tokens.size() - 2];
     if (!zoomr::has(classes_[static_cast<std::size_t>(passed)], zoomr::token_class::delimiter)) return;
-    const auto& selected = run_.cache().selected(run_.at(0), 0);
     out_.zooms.push_back({position, {}});
-    for (index_t id = 0; id < selected.levels.size(); ++id) {
-      if (selected.of(id) == zoomr::level::details) out_.zooms.back().segments.push_back(id);
+    std::vector<index_t>& segments = out_.zooms.back().segments;
+    for (index_t row = 0; row < run_.cache().selection_rows(); ++row) {
+      const auto& selected = run_.cache().selected(run_.at(0), row);
+      for (index_t id = 0; id < selected.levels.size(); ++id) {
+        if (selected.of(id) == zoomr::level::details) segments.push_back(id);
+      }
     }
+    std::ranges::sort(segments);
+    segments.erase(std::unique(segments.begin(), segments.end()), segments.end());
   }
 
   void finish() {

@@ -73,7 +73,7 @@ class page_pool : public page_stock {
   static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }
 
   /// Where the tokens of one KV lane lie.
-  /// @param pages  the sequence's page table, which must stay as long as the lane is used
+  /// @param pages  the sequence's page table, which must stay as long as the KV lane is used
   paged_kv_lane<T> kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
     const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
     const std::int64_t stride = 2 * shape_.kv_heads * head;

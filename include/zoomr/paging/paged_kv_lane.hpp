@@ -14,7 +14,7 @@ inline constexpr index_t page_tokens = 16;
 constexpr index_t pages_for(index_t tokens) { return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0); }
 
 /// One KV lane's keys and values, by slot: a slot is the token's place in its sequence's pages, the position unless
-/// eviction has compacted the lane (policy/slot_map.hpp). Numbers are as stored, without the scales of the config.
+/// eviction has compacted the KV lane (policy/slot_map.hpp). Numbers are as stored, without the scales of the config.
 template <class T>
 struct paged_kv_lane {
   using number = T;

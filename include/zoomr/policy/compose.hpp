@@ -105,6 +105,25 @@ template <const auto& Policy>
 using policy_of = std::remove_cvref_t<decltype(Policy)>;
 
 namespace detail {
+
+template <class T>
+inline constexpr bool is_policy = requires(const T& of) {
+  of.placement;
+  of.problem();
+};
+
+/// The placement of a cache's policy.
+template <class Policy>
+constexpr auto placement_of() {
+  static_assert(is_policy<Policy>,
+                "kv_cache<Policy, T>: the policy comes first, as in kv_cache<policy_of<mine>, bfloat16>");
+  if constexpr (is_policy<Policy>) {
+    return Policy{}.placement;
+  } else {
+    return placement{};
+  }
+}
+
 inline std::string option_name(const char* component, const char* option) {
   return std::string(component) + "." + option;
 }
@@ -143,10 +162,10 @@ constexpr auto compose(Components... components) {
     const auto score = detail::pick<role::scorer>(mean_dot{}, components...);
     const auto select = detail::pick<role::selector>(select_none{}, components...);
     const auto aggregate = detail::pick<role::aggregator>(pooled_score{}, components...);
-    static_assert(
-        detail::check_pairs<std::remove_const_t<decltype(summarize)>, std::remove_const_t<decltype(score)>,
-                            std::remove_const_t<decltype(aggregate)>, std::remove_const_t<decltype(select)>>());
     const auto segment = detail::pick<role::segmenter>(unsegmented{}, components...);
+    static_assert(detail::check_pairs<std::remove_const_t<decltype(segment)>, std::remove_const_t<decltype(summarize)>,
+                                      std::remove_const_t<decltype(score)>, std::remove_const_t<decltype(aggregate)>,
+                                      std::remove_const_t<decltype(select)>, Components...>());
     const auto evict = detail::pick<role::evictor>(keep_all{}, components...);
     const auto query = detail::pick<role::query_source>(last_query{}, components...);
     const auto refresh = detail::pick<role::refresh>(after_prefill{}, components...);

@@ -26,7 +26,7 @@ namespace presets {
 /// SentenceKV with a budget of `tokens` attended tokens (tau), of which the prompt keeps `ratio` times as many;
 /// ratio 0: all of it (r = infinity). Sinks, window and observed queries are 32 each, or fewer: two thirds of the
 /// budget, and of what the prompt keeps, at most.
-constexpr auto sentence_kv_with(index_t tokens, float ratio, every_token refresh = {}) {
+constexpr auto sentence_kv_with(index_t tokens, float ratio = 3.0f, every_token refresh = {}) {
   const float retained = ratio * static_cast<float>(tokens);
   const bool all = ratio <= 0.0f || retained >= 2147483520.0f;
   const index_t kept = all ? unlimited : static_cast<index_t>(retained);
@@ -38,7 +38,7 @@ constexpr auto sentence_kv_with(index_t tokens, float ratio, every_token refresh
                  placement{.details_on_host = true});
 }
 
-inline constexpr auto sentence_kv = sentence_kv_with(1024, 3.0f);
+inline constexpr auto sentence_kv = sentence_kv_with(1024);
 
 /// With the rule of the released code that everything kept is attended while the open sentence has at most one
 /// token: at each generated delimiter, behind which it is empty, and at the token after it. In sentences of 24 tokens

@@ -10,8 +10,8 @@
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/cache/device/sequence.cuh>
 #include <zoomr/cache/device/uploads.cuh>
-#include <zoomr/cache/state/page_eviction.hpp>
 #include <zoomr/cache/state/sequences.hpp>
+#include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 
 #include <optional>  // std::optional
@@ -214,7 +214,7 @@ struct device_core {
   void list_tiles(index_t t, index_t tokens) {
     const device_table& table = on_host(t);
     for (index_t left = tokens; left > 0;) {
-      const index_t shared = std::min(left, sizes.sharing());
+      const index_t shared = std::min(left, sizes.tile_tokens());
       table.tiles[table.counts->tiles++] = {table.counts->tokens - left, shared};
       left -= shared;
     }

@@ -76,7 +76,7 @@ struct device_launches : device_pass<Policy, T> {
   }
 
   /// Heads of a row where tokens read together: room for those of a query tile.
-  static constexpr index_t together = Group < most_sharing ? most_sharing : Group;
+  static constexpr index_t together = Group < most_tile_heads ? most_tile_heads : Group;
 
   /// Attends for the tokens after the prompt: where there may be drafts, for those of one together.
   /// @cost  1 launch, 2 where there may be drafts

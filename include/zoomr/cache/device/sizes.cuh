@@ -17,7 +17,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Heads of all query tokens that read together, at most: the rows of a tensor core's tile.
-inline constexpr index_t most_sharing = 16;
+inline constexpr index_t most_tile_heads = 16;
 
 /// How many of everything a device cache has.
 ///
@@ -64,8 +64,8 @@ struct device_sizes {
     max_batched_tokens = limits.max_batched_tokens;
     decode_tokens = static_cast<index_t>(std::min<std::int64_t>(
         limits.max_batched_tokens, std::int64_t{limits.max_sequences} * limits.max_draft_tokens));
-    if (limits.max_draft_tokens > 1 && sharing() > 1) {
-      const index_t of_draft = (limits.max_draft_tokens + sharing() - 1) / sharing();
+    if (limits.max_draft_tokens > 1 && tile_tokens() > 1) {
+      const index_t of_draft = (limits.max_draft_tokens + tile_tokens() - 1) / tile_tokens();
       decode_tiles = static_cast<index_t>(std::min<std::int64_t>(decode_tokens, std::int64_t{sequences} * of_draft));
     }
     pages = pages_for(limits.pool());
@@ -100,7 +100,7 @@ struct device_sizes {
   static const char* problem(const any_policy& policy, const config& limits) {
     const std::int64_t sequences = limits.max_sequences;
     bool fits = limits.max_batched_tokens + 3 * sequences <= unlimited &&
-                std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_sharing &&
+                std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_tile_heads &&
                 std::int64_t{4} * limits.most_segments() + 4 <= unlimited;
     if (policy.persists()) fits = fits && sequences * (limits.rollback_depth() + 2) <= unlimited;
     return fits ? nullptr
@@ -115,10 +115,10 @@ struct device_sizes {
   /// Rows of attention for each token: one for each KV head, or for each head where each chooses alone.
   ZOOMR_HD index_t readers() const { return layer_rows == model.heads ? model.heads : model.kv_heads; }
   /// Query tokens that may share a load: as many as a block of gather_attend has room for heads.
-  ZOOMR_HD index_t sharing() const { return model.group() < most_sharing ? most_sharing / model.group() : 1; }
+  ZOOMR_HD index_t tile_tokens() const { return model.group() < most_tile_heads ? most_tile_heads / model.group() : 1; }
   /// Heads for which rows have room, present or not: `partial` has `splits` states for each, `arrived` a counter.
   std::int64_t attending_heads() const {
-    if (decode_tiles > 0) return std::int64_t{decode_tiles} * readers() * most_sharing;
+    if (decode_tiles > 0) return std::int64_t{decode_tiles} * readers() * most_tile_heads;
     return std::int64_t{decode_tokens} * readers() * model.group();
   }
   /// Ranges for which the lists of query tiles have room, over all tokens and rows of a layer; 0 without drafts. For

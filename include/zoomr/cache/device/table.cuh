@@ -63,7 +63,7 @@ struct device_page {
 };
 
 /// Tokens of one sequence, one after the other, whose queries read keys and values together: at most
-/// `device_sizes::sharing` of them. With one token there is nothing to share.
+/// `device_sizes::tile_tokens` of them. With one token there is nothing to share.
 struct device_query_tile {
   index_t first = 0;  // of the table's tokens
   index_t tokens = 0;

@@ -12,8 +12,8 @@
 #include <zoomr/cache/host/observation.hpp>
 #include <zoomr/cache/host/prompt_attention.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
-#include <zoomr/cache/state/page_eviction.hpp>
 #include <zoomr/cache/state/step_items.hpp>
+#include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/trace.hpp>
 
 #include <memory>   // std::unique_ptr

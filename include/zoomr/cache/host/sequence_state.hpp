@@ -59,7 +59,7 @@ struct sequence_state : token_state {
 
   /// Where the summaries of a KV lane begin: [segments, head_dim, rows] numbers of `layout::number_bytes`.
   std::byte* summaries_of(const layout& sizes, index_t kv_lane) {
-    return summaries.data() + kv_lane * sizes.lane_summary_bytes(sizes.most_segments);
+    return summaries.data() + kv_lane * sizes.kv_lane_summary_bytes(sizes.most_segments);
   }
 
   /// Which slot holds which position in one KV lane; a view of `kept`, which an eviction changes.

@@ -50,7 +50,7 @@ class segment_summarizer {
         const segment& s = state.segments[static_cast<std::size_t>(id)];
         make_one(kv_lane, {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)});
         const view<float, 2> made(made_.data(), {sizes_.model.head_dim, sizes_.summary_rows});
-        summarize_.store(made, state.summaries_of(sizes_, l) + sizes_.lane_summary_bytes(id));
+        summarize_.store(made, state.summaries_of(sizes_, l) + sizes_.kv_lane_summary_bytes(id));
       }
     }
   }

@@ -97,11 +97,11 @@ struct layout {
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane
   /// The index of one KV lane: [segments, head_dim, rows].
-  byte_count lane_summary_bytes(index_t segments) const {
+  byte_count kv_lane_summary_bytes(index_t segments) const {
     return bounded_product({segments, segment_summary(), static_cast<byte_count>(number_bytes)});
   }
   byte_count summary_bytes(index_t segments) const {
-    return bounded_product({lane_summary_bytes(segments), model.kv_lanes()});
+    return bounded_product({kv_lane_summary_bytes(segments), model.kv_lanes()});
   }
 
  private:

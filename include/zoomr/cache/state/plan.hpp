@@ -87,7 +87,10 @@ inline void plan(planned_item& made, const any_policy& policy, const token_state
   made.prompt_ends = item.prompt_ends;
   made.open_begin = policy.segment.open_begin(state.segmenting.data());
   const index_t wanted = made.prompt ? item.ids.size() : std::min(item.ids.size(), limits.max_draft_tokens);
-  ZOOMR_EXPECTS(wanted <= table.size(), "begin: more tokens than config.max_batched_tokens in one step");
+  ZOOMR_EXPECTS(wanted <= table.size(),
+                "begin: the step has " +
+                    std::to_string(std::int64_t{limits.max_batched_tokens} - table.size() + wanted) +
+                    " tokens or more, config.max_batched_tokens is " + std::to_string(limits.max_batched_tokens));
   if (wanted > limits.max_tokens - made.first) {
     throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " +
                                     std::to_string(std::int64_t{made.first} + wanted) +
