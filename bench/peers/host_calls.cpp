@@ -2,7 +2,9 @@
 // The host's attention and steps by plain C calls, so that host_compare.py can time them and a peer in one process, in
 // turn. One layer of 32 heads, 8 KV heads of 128 dimensions; `type` 0: float32, 1: float16, 2: bfloat16.
 #include <zoomr/attention/gather.hpp>
+#include <zoomr/core/thread_pool.hpp>
 
+#include <map>      // std::map
 #include <numeric>  // std::iota
 
 #include "../support/host.hpp"
@@ -17,6 +19,12 @@ using namespace zoomr;
 
 constexpr index_t heads = 32, kv_heads = 8, group = heads / kv_heads, head_dim = 128;
 
+/// The calling thread alone, or with others that wait for work from now on.
+executor threads_of(int count) {
+  static std::map<int, thread_pool> pools;
+  return count == 1 ? executor{} : executor(pools.try_emplace(count, count).first->second);
+}
+
 /// What the calls see of a dense cache, or of a cache under a policy.
 struct any_scene {
   virtual ~any_scene() = default;
@@ -29,8 +37,9 @@ template <class T>
 class dense_scene : public any_scene {
  public:
   /// keys, values: [kv_heads, tokens, head_dim]
-  dense_scene(index_t tokens, const T* keys, const T* values)
-      : tokens_(tokens),
+  dense_scene(index_t tokens, const T* keys, const T* values, const executor& on)
+      : on_(on),
+        tokens_(tokens),
         pages_(shuffled_pages(pages_for(tokens))),
         pool_({1, heads, kv_heads, head_dim}, pages_for(tokens)) {
     for (index_t head = 0; head < kv_heads; ++head) {
@@ -47,17 +56,19 @@ class dense_scene : public any_scene {
   void attend(const float* queries, float* out) override {
     const token_range all{0, tokens_};
     std::fill_n(out, heads * head_dim, 0.0f);
-    for (index_t head = 0; head < heads; head += group) {
+    detail::for_each_piece(on_, kv_heads, [&](index_t kv_head, index_t) {
+      const index_t head = kv_head * group;
       attention_state states[group];
       for (index_t g = 0; g < group; ++g) states[g].out = out + (head + g) * head_dim;
-      gather_attend(view<const token_range>(&all, {1}), pool_.kv_lane(0, head / group, view<const index_t>(pages_)),
+      gather_attend(view<const token_range>(&all, {1}), pool_.kv_lane(0, kv_head, view<const index_t>(pages_)),
                     view<const float, 2>(queries + head * head_dim, {group, head_dim}),
                     1.0f / std::sqrt(static_cast<float>(head_dim)), view<attention_state>(states, {group}));
       for (attention_state& state : states) state.finish(head_dim);
-    }
+    });
   }
 
  private:
+  executor on_;
   index_t tokens_;
   std::vector<index_t> pages_;
   page_pool<T> pool_;
@@ -67,7 +78,8 @@ class dense_scene : public any_scene {
 template <class Policy, class T>
 class step_scene : public any_scene {
  public:
-  step_scene(const Policy& policy, index_t context, bool thoughts) : scene_(policy, context, thoughts) {}
+  step_scene(const Policy& policy, index_t context, bool thoughts, const executor& on)
+      : scene_(policy, context, thoughts, on) {}
   double advance() override { return scene_.advance(1); }
 
  private:
@@ -76,9 +88,9 @@ class step_scene : public any_scene {
 
 /// Seconds of `attend` for a prompt in chunks, under full attention.
 template <class T>
-double prompt_seconds(index_t tokens, index_t chunk) {
+double prompt_seconds(index_t tokens, index_t chunk, const executor& on) {
   config limits;
-  limits.max_tokens = tokens, limits.max_batched_tokens = chunk;
+  limits.max_tokens = tokens, limits.max_batched_tokens = chunk, limits.threads = on;
   any_kv_cache<T> cache =
       kv_cache<std::remove_const_t<decltype(host_full)>, T>({1, heads, kv_heads, head_dim}, host_full, limits);
   const sequence seq = cache.open();
@@ -112,19 +124,21 @@ any_scene* of_type(int type, Make make) {
 extern "C" {
 
 /// @param keys, values  [8, tokens, 128]
-any_scene* zoomr_dense(int type, int tokens, const void* keys, const void* values) {
+any_scene* zoomr_dense(int type, int tokens, const void* keys, const void* values, int threads) {
   return of_type(type, [&](auto number) -> any_scene* {
     using stored = decltype(number);
-    return new dense_scene<stored>(tokens, static_cast<const stored*>(keys), static_cast<const stored*>(values));
+    return new dense_scene<stored>(tokens, static_cast<const stored*>(keys), static_cast<const stored*>(values),
+                                   threads_of(threads));
   });
 }
 /// @param policy  0: full, 1: sentence_kv, 2: zoomr_focus
-any_scene* zoomr_steps(int type, int policy, int context) {
+any_scene* zoomr_steps(int type, int policy, int context, int threads) {
   return of_type(type, [&](auto number) -> any_scene* {
     using stored = decltype(number);
-    if (policy == 0) return new step_scene<decltype(host_full), stored>(host_full, context, false);
-    if (policy == 1) return new step_scene<decltype(host_sentence_kv), stored>(host_sentence_kv, context, false);
-    return new step_scene<decltype(host_zoomr_focus), stored>(host_zoomr_focus, context, true);
+    const executor on = threads_of(threads);
+    if (policy == 0) return new step_scene<decltype(host_full), stored>(host_full, context, false, on);
+    if (policy == 1) return new step_scene<decltype(host_sentence_kv), stored>(host_sentence_kv, context, false, on);
+    return new step_scene<decltype(host_zoomr_focus), stored>(host_zoomr_focus, context, true, on);
   });
 }
 void zoomr_attend_dense(any_scene* scene, const float* queries, float* out) { scene->attend(queries, out); }
@@ -132,10 +146,11 @@ void zoomr_attend_dense(any_scene* scene, const float* queries, float* out) { sc
 double zoomr_advance(any_scene* scene) { return scene->advance(); }
 void zoomr_close(any_scene* scene) { delete scene; }
 /// @param tokens  a multiple of `chunk`
-double zoomr_prompt(int type, int tokens, int chunk) {
-  return type == 0   ? prompt_seconds<float>(tokens, chunk)
-         : type == 1 ? prompt_seconds<float16>(tokens, chunk)
-                     : prompt_seconds<bfloat16>(tokens, chunk);
+double zoomr_prompt(int type, int tokens, int chunk, int threads) {
+  const executor on = threads_of(threads);
+  return type == 0   ? prompt_seconds<float>(tokens, chunk, on)
+         : type == 1 ? prompt_seconds<float16>(tokens, chunk, on)
+                     : prompt_seconds<bfloat16>(tokens, chunk, on);
 }
 /// Ceilings of one thread, in the same run: multiplications and additions a second, bytes read in order a second.
 double zoomr_peak_flops() { return peak_flops(); }

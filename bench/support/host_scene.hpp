@@ -25,9 +25,10 @@ class host_scene {
  public:
   static constexpr index_t head_dim = toy ? 16 : 128, kv_heads = toy ? 2 : 8, group = 4, heads = kv_heads * group;
 
-  host_scene(const Policy& policy, index_t context, bool thoughts)
+  /// @param on  whose threads work
+  host_scene(const Policy& policy, index_t context, bool thoughts, const zoomr::executor& on = {})
       : says_(host_text(context, thoughts)),
-        cache_({1, heads, kv_heads, head_dim}, policy, limits(context)),
+        cache_({1, heads, kv_heads, head_dim}, policy, limits(context, on)),
         seq_(cache_.open()) {
     while (position_ < context) {
       const bool prompt = position_ < says_.prompt;
@@ -91,9 +92,10 @@ class host_scene {
   }
 
  private:
-  static zoomr::config limits(index_t context) {
+  static zoomr::config limits(index_t context, const zoomr::executor& on) {
     zoomr::config made;
     made.max_tokens = context + 512;
+    made.threads = on;
     made.classes = text::classes;
     return made;
   }

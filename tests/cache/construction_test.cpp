@@ -188,7 +188,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * row_heads) + row_heads * dim * float_bytes;
   const real counting =
       std::min(c.max_draft_tokens, c.max_batched_tokens) * heads * real{sizeof(zoomr::detail::head_counts)};
-  const real observing = (kept > 0 ? tokens : 0) * ((2 + group + (reads_keys ? dim : 0)) * float_bytes + 8);
+  const real observing = (kept > 0 ? tokens : 0) * ((1 + 2 * group + (reads_keys ? dim : 0)) * float_bytes + 8);
   const real shared = choosing + counting + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
                       std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
                       16 * std::ceil(layers / 64) + (persists ? sequences * (query + selection_rows * row) : 0) +

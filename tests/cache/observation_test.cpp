@@ -7,7 +7,8 @@
 
 #include <doctest/doctest.h>
 
-#include <vector>  // std::vector
+#include <algorithm>  // std::fill
+#include <vector>     // std::vector
 
 namespace zoomr::detail {
 namespace {
@@ -45,8 +46,9 @@ TEST_CASE("one query pays each token of its context its share, and nothing beyon
   const std::vector<index_t> pages{0};
   const paged_kv_lane<float> kv_lane{memory.data(), 0, 0, 8, view<const index_t>(pages)};
   const std::vector<float> query(8, 1.0f);
-  std::vector<float> sums(4, 1.0f);
-  observed.add(kv_lane, query.data(), 3, sums);
+  const view<float> sums = observed.sums(0, 4);
+  std::fill(sums.begin(), sums.end(), 1.0f);
+  observed.add(kv_lane, view<const float, 2>(query.data(), {1, 8}), 3);
   const double weight = std::exp(3.0 / std::sqrt(8.0));
   CHECK(sums[0] == doctest::Approx(1 + 1 / (2 + weight)));
   CHECK(sums[1] == doctest::Approx(1 + weight / (2 + weight)));

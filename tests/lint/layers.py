@@ -45,7 +45,7 @@ cache/device/fetching.cuh cache/device/ahead.cuh cache/device/rows.cuh paging/ca
 cache/device/eviction_kernels.cuh cache/device/uploads.cuh cache/device/core.cuh
 cache/device/token_eviction.cuh cache/device/pass.cuh cache/device/choice_launches.cuh cache/device/fetch_launches.cuh
 cache/device/launches.cuh device_step.cuh device_cache.cuh
-zoomr.hpp zoomr.cuh
+calibrate.hpp zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300
 SPDX = "// SPDX-License-Identifier: Apache-2.0"

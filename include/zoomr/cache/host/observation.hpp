@@ -22,19 +22,20 @@ inline namespace v0 {
 namespace detail {
 
 /// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot. For each KV lane:
-/// `copy_keys`, `update_importance` for each query head and query, `choose`.
+/// `copy_keys`, `add` for each token that asks, or `update_importance` for each query head and token, then `choose`.
 class observation {
  public:
   observation() = default;
   observation(const shape& model, index_t tokens, bool reads_keys, const config& given = {})
       : tokens_(tokens), head_dim_(model.head_dim), given_(given) {
     const auto size = static_cast<std::size_t>(tokens);
-    weights_.resize(size), importance_.resize(size), order_.resize(size), kept_.resize(size);
+    importance_.resize(size), order_.resize(size), kept_.resize(size);
     sums_.resize(size * static_cast<std::size_t>(model.group()));
+    weights_.resize(sums_.size());
     if (reads_keys) keys_.resize(size * static_cast<std::size_t>(model.head_dim));
   }
   static byte_count bytes(const shape& model, index_t tokens, bool reads_keys) {
-    const index_t floats = 2 + model.group() + (reads_keys ? model.head_dim : 0);
+    const index_t floats = 1 + 2 * model.group() + (reads_keys ? model.head_dim : 0);
     return tokens * static_cast<byte_count>(static_cast<std::size_t>(floats) * sizeof(float) + 2 * sizeof(index_t));
   }
 
@@ -47,20 +48,14 @@ class observation {
   /// Working memory for the slots that a KV lane keeps.
   view<index_t> kept(index_t count) { return {kept_.data(), {count}}; }
 
-  /// Lets one query update the importance of tokens as the evictor says, or adds the attention that it pays, over the
-  /// slots [0, context).
+  /// Lets one query update the importance of tokens as the evictor says, over the slots [0, context).
   /// @param observed  all but its keys and working memory; its own slot is the last
   /// @param sums      [at least context]  of this query head, in the evictor's unit
-  template <class Lane>
-  void update_importance(const any_evictor& evict, const Lane& kv_lane, observed_query observed, index_t context,
-                         view<float> sums) {
-    if (evict.updates_importance) {
-      observed.keys = {keys_.data(), {context, kv_lane.head_dim}};
-      observed.work = view<float>(weights_).slice(0, context);
-      evict.update_importance(observed, sums);
-    } else {
-      add(kv_lane, observed.query.data(), context, sums);
-    }
+  /// @pre   evict.updates_importance
+  void update_importance(const any_evictor& evict, observed_query observed, index_t context, view<float> sums) {
+    observed.keys = {keys_.data(), {context, head_dim_}};
+    observed.work = view<float>(weights_).slice(0, context);
+    evict.update_importance(observed, sums);
   }
 
   /// Must come before `update_importance` for each KV lane, and before `choose`: an evictor that reads keys is given a
@@ -75,38 +70,21 @@ class observation {
     }
   }
 
-  /// Adds the attention probabilities of one query over the slots [0, context) to `sums`: all NaN if a logit is, or if
-  /// the largest is infinite. Weights are summed as integers, so that a device gets the same.
-  /// @param query  [head_dim]  rotated
+  /// Adds the attention probabilities of one token's queries over the slots [0, context) to `sums` of their heads: all
+  /// NaN if a logit is, or if the largest is infinite. Weights are summed as integers, so that a device gets the same.
+  /// @param queries  [group, head_dim]  rotated
   /// @pre   context <= 2^22
-  /// @cost  reads the keys of the context once; an exponential and 2 * head_dim flops for each
+  /// @cost  reads the keys of the context once for each four queries; an exponential and 2 * head_dim flops for each
   template <class Lane>
-  void add(const Lane& kv_lane, const float* query, index_t context, view<float> sums) {
-    const float scale = given_.logit_scale(kv_lane.head_dim);
-    float largest = -infinity;
-    const view<float> weights(weights_.data(), {context});
-    const view<const float, 2> asks(query, {1, kv_lane.head_dim});
+  void add(const Lane& kv_lane, view<const float, 2> queries, index_t context) {
+    const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
     for (index_t first = 0; first < context; first += page_tokens) {
       const index_t tokens = std::min(page_tokens, context - first);
-      products(fastest_cpu_path(), asks, kv_lane.key(first), {weights.data() + first, {1, tokens}});
+      const view<float, 2> of_page(&weights(0, first), {queries.extent(0), tokens}, {tokens_, 1});
+      products(fastest_cpu_path(), queries, kv_lane.key(first), of_page);
     }
-    on_fastest_path([&] {
-      for (float& weight : weights) {
-        weight = fused(scale, weight, -0.0f);
-        largest = std::max(largest, weight);
-      }
-    });
-    exponentials(fastest_cpu_path(), weights, largest);
-    on_fastest_path([&] {
-      votes_t units = 0;
-      bool odd = false;
-      for (const float weight : weights) {
-        odd = odd || is_nan(weight);
-        units += is_nan(weight) ? 0 : units_of(weight);
-      }
-      const float sum = odd ? not_a_number : sum_of_units(units);
-      for (index_t t = 0; t < context; ++t) sums[t] += quotient(weights[t], sum);
-    });
+    const float scale = given_.logit_scale(kv_lane.head_dim);
+    for (index_t g = 0; g < queries.extent(0); ++g) add_shares({&weights(g, 0), {context}}, scale, sums(g, context));
   }
 
   /// Slots that the KV lane keeps, ascending: sinks and last tokens in any case, the rest by what the evictor rates
@@ -137,12 +115,35 @@ class observation {
   }
 
  private:
+  // sums += exp(scale * products - largest) / sum of that
+  // @param weights  the products; overwritten
+  static void add_shares(view<float> weights, float scale, view<float> sums) {
+    float largest = -infinity;
+    on_fastest_path([&] {
+      for (float& weight : weights) {
+        weight = fused(scale, weight, -0.0f);
+        largest = std::max(largest, weight);
+      }
+    });
+    exponentials(fastest_cpu_path(), weights, largest);
+    on_fastest_path([&] {
+      votes_t units = 0;
+      bool odd = false;
+      for (const float weight : weights) {
+        odd = odd || is_nan(weight);
+        units += is_nan(weight) ? 0 : units_of(weight);
+      }
+      const float sum = odd ? not_a_number : sum_of_units(units);
+      for (index_t t = 0; t < weights.size(); ++t) sums[t] += quotient(weights[t], sum);
+    });
+  }
+
   float& at(std::vector<float>& of, index_t t) { return of[static_cast<std::size_t>(t)]; }
 
   index_t tokens_ = 0;
   index_t head_dim_ = 0;
   config given_;                   // for its scales
-  std::vector<float> weights_;     // [tokens]  one query's attention
+  std::vector<float> weights_;     // [group, tokens]  attention of one token's queries
   std::vector<float> sums_;        // [group, tokens]  summed over the observed queries
   std::vector<float> importance_;  // [tokens]  as the evictor rates them
   std::vector<float> keys_;        // [tokens, head_dim]  if the evictor reads keys

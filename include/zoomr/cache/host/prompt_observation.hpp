@@ -27,7 +27,7 @@ inline view<float> carried(const layout& sizes, buffer<float>& of, index_t layer
 /// @param with     working memory
 /// @param queries  queries(position) is [heads, head_dim]
 /// @throws error(storage) if pages do not come
-/// @cost  reads the KV lane's keys once for each query of `asking` and query head of the group
+/// @cost  reads the KV lane's keys once for each token of `asking` and four query heads of the group
 template <class Pool, class Queries>
 void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, token_range asking,
                      buffer<float>& into, observation& with, Queries queries) {
@@ -35,24 +35,35 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   const auto kv_lane = core.kv_lane(state, layer, kv_head);
   const index_t before = state.slot_end(asking.first);
   const index_t held = state.slot_end(asking.last);
+  const auto group_of = [&](index_t t) {
+    return view<const float, 2>(queries(t)).slice(kv_head * model.group(), (kv_head + 1) * model.group());
+  };
   with.copy_keys(kv_lane, held);
   for (index_t g = 0; g < model.group(); ++g) {
-    const index_t head = kv_head * model.group() + g;
     const view<float> sums = with.sums(g, held);
     std::fill(sums.begin(), sums.end(), 0.0f);
-    if (core.sizes.carried > 0)
-      std::copy_n(carried(core.sizes, state.received.committed, layer, head, before).data(), before, sums.data());
+    if (core.sizes.carried == 0) continue;
+    const index_t head = kv_head * model.group() + g;
+    std::copy_n(carried(core.sizes, state.received.committed, layer, head, before).data(), before, sums.data());
+  }
+  for (index_t t = asking.first; t < asking.last; ++t) {
+    if (!core.policy.evict.updates_importance) with.add(kv_lane, group_of(t), state.slot_end(t + 1));
+  }
+  for (index_t g = 0; core.policy.evict.updates_importance && g < model.group(); ++g) {
     observed_query observed;
     observed.head = g;
     observed.pinned = state.pinned(core.policy.zone);
     observed.earlier = before;
     for (index_t t = asking.first; t < asking.last; ++t) {
-      observed.group = queries(t).slice(kv_head * model.group(), (kv_head + 1) * model.group());
+      observed.group = group_of(t);
       observed.query = observed.group[g];
       observed.position = t;
-      with.update_importance(core.policy.evict, kv_lane, observed, state.slot_end(t + 1), sums);
+      with.update_importance(core.policy.evict, observed, state.slot_end(t + 1), with.sums(g, held));
     }
-    if (core.sizes.carried > 0) std::copy_n(sums.data(), held, carried(core.sizes, into, layer, head, held).data());
+  }
+  for (index_t g = 0; core.sizes.carried > 0 && g < model.group(); ++g) {
+    const index_t head = kv_head * model.group() + g;
+    std::copy_n(with.sums(g, held).data(), held, carried(core.sizes, into, layer, head, held).data());
   }
 }
 
