@@ -20,8 +20,8 @@ inline namespace v0 {
 /// or `any_kv_cache<float, tiered<>>` where the policy's placement is `tiered<>`.
 /// What it asks the policy, a few times for each token and head, are virtual calls.
 ///
-/// Not thread-safe: one thread at a time. Results do not depend on how sequences are batched, nor on how a text was cut
-/// into steps.
+/// One call at a time; the threads of `config.threads` may work on it. Results do not depend on how many these are, on
+/// how sequences are batched, nor on how a text was cut into steps.
 ///
 /// @tparam T          storage type of keys and values
 /// @tparam Placement  that of the policy
