@@ -103,11 +103,20 @@ std::vector<float> on_host(const scene<T, HeadDim>& of, std::vector<float> recei
   config given;
   given.key_scale = of.key_scale;
   observation observed(model, of.tokens, false, given);
-  for (index_t head = 0; head < of.heads(); ++head) {
-    const view<float> sums(received.data() + std::ptrdiff_t{head} * of.tokens, {of.tokens});
-    std::fill(sums.begin() + known, sums.end(), 0.0f);
+  for (index_t kv_head = 0; kv_head < of.kv_heads; ++kv_head) {
+    const index_t first = kv_head * of.group;
+    float* const of_group = received.data() + std::ptrdiff_t{first} * of.tokens;
+    for (index_t g = 0; g < of.group; ++g) {
+      const view<float> sums = observed.sums(g, of.tokens);
+      std::copy_n(of_group + std::ptrdiff_t{g} * of.tokens, of.tokens, sums.data());
+      std::fill(sums.begin() + known, sums.end(), 0.0f);
+    }
     for (index_t q = 0; q < of.count; ++q) {
-      observed.add(of.kv_lane(head / of.group), of.query(q, head), of.tokens - of.count + 1 + q, sums);
+      const view<const float, 2> asking(of.query(q, first), {of.group, HeadDim});
+      observed.add(of.kv_lane(kv_head), asking, of.tokens - of.count + 1 + q);
+    }
+    for (index_t g = 0; g < of.group; ++g) {
+      std::copy_n(observed.sums(g, of.tokens).data(), of.tokens, of_group + std::ptrdiff_t{g} * of.tokens);
     }
   }
   return received;

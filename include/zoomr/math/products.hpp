@@ -37,29 +37,25 @@ void products(cpu_path path, view<const float, 2> queries, const T* rows, view<f
 }
 
 /// x[i] = exponential(x[i] - from)
-inline void exponentials(cpu_path path, view<float> x, float from) {
+inline void exponentials([[maybe_unused]] cpu_path path, view<float> x, float from) {
   index_t i = 0;
 #if ZOOMR_CPU_PATHS
   if (path == cpu_path::avx512) i = avx512::exponentials(x.data(), x.size(), from);
   if (path == cpu_path::avx2) i = avx2::exponentials(x.data(), x.size(), from);
 #endif
-  on_path(path, [&] {
-    for (; i < x.size(); ++i) x[i] = exponential(x[i] - from);
-  });
+  for (; i < x.size(); ++i) x[i] = exponential(x[i] - from);
 }
 
 /// Numbers as they are stored, as floats.
 /// @param from  [to.size()]
 template <class T>
-void widen(cpu_path path, const T* from, view<float> to) {
+void widen([[maybe_unused]] cpu_path path, const T* from, view<float> to) {
   index_t i = 0;
 #if ZOOMR_CPU_PATHS
   if (path == cpu_path::avx512) i = avx512::widen(from, to.data(), to.size());
   if (path == cpu_path::avx2) i = avx2::widen(from, to.data(), to.size());
 #endif
-  on_path(path, [&] {
-    for (; i < to.size(); ++i) to[i] = to_float(from[i]);
-  });
+  for (; i < to.size(); ++i) to[i] = to_float(from[i]);
 }
 
 }  // namespace detail

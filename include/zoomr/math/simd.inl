@@ -239,7 +239,7 @@ constexpr index_t row_products_size(index_t rows) {
 template <index_t Queries, class T>
 [[gnu::noinline]] void row_products(const float* const* queries, const T* rows, index_t count, index_t dims,
                                     const T* ahead, index_t ahead_count, float* out) {
-  constexpr index_t block = simd / Queries;  // its products fill the registers
+  constexpr index_t block = (Queries < 4 ? 8 : simd) / Queries;  // rows; four queries fill the registers
   for (index_t r = 0; r < count; r += block) {
     const index_t next = r < ahead_count ? r : ahead_count - 1;
     dots<Queries, block>(queries, rows + std::int64_t{r} * dims, count - r, dims, ahead + std::int64_t{next} * dims,
