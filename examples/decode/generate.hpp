@@ -34,6 +34,7 @@ struct options {
   std::string device = "host";
   std::string tiers_text;
   tier_options tiers;
+  index_t threads = 1;
   index_t max_tokens = 256;
   sampler_options sampling;
   std::string logits_file;
@@ -51,6 +52,7 @@ struct job {
   std::vector<zoomr::token_class> classes;  // [V]
   std::vector<token_id> prompt;
   std::size_t runs = 1;
+  zoomr::executor threads;         // of the host's session
   std::vector<std::string> notes;  // told once a run goes on: an error stays one sentence
 
   bool ends(token_id id) const {
@@ -147,7 +149,7 @@ template <class Policy>
 run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
                     std::ostream* logits_out) {
   session run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits(),
-              work.given.tiers.segments);
+              work.given.tiers.segments, work.threads);
   run_report report = generate(work, choice, run, policy.aggregate.per, logits_out);
   report.options = describe(policy);
   return report;

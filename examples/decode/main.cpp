@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <zoomr/core/thread_pool.hpp>
+
 #include "../device_engine/decoder.hpp"
 #include "../studies/ledger/demo.hpp"
 #include "generate.hpp"
@@ -71,10 +73,19 @@ void decode_text(const options& given) {
   if (given.on_device())
     device::expect_present();
   else
-    net.emplace(load_model(given.directory));
+    net.emplace(load_model(given.directory, given.threads));
   const model_config config = net ? net->config() : read_config(given.directory);
   const tokenizer words(given.directory, config.vocab);
-  job work{given, config, words, classify(words, config.vocab, given.delimiters), {}, all.size(), {}};
+  std::optional<zoomr::thread_pool> pool;
+  if (given.threads > 1) pool.emplace(given.threads);
+  job work{given,
+           config,
+           words,
+           classify(words, config.vocab, given.delimiters),
+           {},
+           all.size(),
+           pool ? zoomr::executor(*pool) : zoomr::executor{},
+           {}};
   const std::string text = prompt_text(given, words, config);
   work.prompt = encode_prompt(words, text, config);
   const auto on = net ? nullptr : device::load(given.directory, config, work.tokens());
@@ -134,6 +145,9 @@ int run(int argc, char** argv) {
                  "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host "
                  "memory, which a device needs pinned; "
                  "segments=N: room in the index, which is on the device");
+  app.add_option("--threads", given.threads, "of the host, that multiply and attend")
+      ->transform(number_in(1, 1024))
+      ->capture_default_str();
   app.add_option("--max-tokens", given.max_tokens, "to generate at most")
       ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
@@ -158,6 +172,7 @@ int run(int argc, char** argv) {
   if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
   if (given.tiers.given() && demo->parsed()) fail("--tiers: the demo `ledger` runs without");
   if (given.tiers.bytes.file > 0 && given.on_device()) fail("--tiers, --device cuda: there is no file under the host");
+  if (given.threads > 1 && given.on_device()) fail("--threads, --device cuda: threads are of the host");
   if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
   if (demo->parsed()) return ledger::run(ledger_options), 0;
   if (given.directory.empty()) fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");

@@ -211,8 +211,10 @@ class model {
 };
 
 /// A checkpoint directory: config.json and the weights.
-inline model load_model(const std::filesystem::path& directory) {
+/// @param threads  that multiply; 0: as many as OpenBLAS takes
+inline model load_model(const std::filesystem::path& directory, int threads = 0) {
   const model_config config = read_config(directory);
+  if (threads > 0) openblas_set_num_threads(threads);
   // threads that wait for each other take longer than small products
   if (config.hidden < 1024) openblas_set_num_threads(1);
   return model(config, read_weights(directory, config));

@@ -38,10 +38,11 @@ class session {
   /// @param classes  [vocab]  must outlive the session
   /// @param tiers    of a policy whose placement is tiered
   /// @param segments  of the longest sequence; 0: as many as it has tokens
+  /// @param threads  that attend; what runs them must outlive the session
   template <class Policy>
   session(model& net, const Policy& policy, index_t sequences, index_t tokens,
           std::span<const zoomr::token_class> classes, index_t draft = 1, bool audit = false,
-          zoomr::tier_bytes tiers = {}, index_t segments = 0)
+          zoomr::tier_bytes tiers = {}, index_t segments = 0, const zoomr::executor& threads = {})
       : session(
             net, chunk_for(policy), draft, sequences,
             zoomr::kv_cache(shape_of(net), policy,
@@ -52,7 +53,8 @@ class session {
                              .max_draft_tokens = draft,
                              .tiers = tiers,
                              .audit = audit,
-                             .classes = classes})) {}
+                             .classes = classes,
+                             .threads = threads})) {}
   session(const session&) = delete;
   ~session();
 

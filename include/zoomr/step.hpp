@@ -53,24 +53,19 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     const extents<3> wanted{{tokens_, model.kv_heads, model.head_dim}};
     expect_extents("append: keys are", keys, wanted), expect_extents("append: values are", values, wanted);
     core_->step.layers.expect_append(layer);
-    for (index_t head = 0; head < model.kv_heads; ++head) {  // one after the other: each may have pages of its own
+    // One KV head after the other: each may have pages of its own.
+    detail::for_each_piece(core_->threads_for(tokens_), model.kv_heads, [&](index_t head, index_t) {
       for_each_token([&](detail::planned_item& item, index_t position, index_t packed) {
         core_->may_fail(item, [&] {
           auto& state = core_->state_of(item);
           const auto kv_lane = core_->kv_lane(state, layer, head);
-          T* key = kv_lane.writable_key(state.slot_end(position));
-          T* value = key + kv_lane.value_offset;
-          const float* const of_key = keys[packed][head].data();
-          const float* const of_value = values[packed][head].data();
-          detail::on_fastest_path([&] {
-            for (index_t d = 0; d < model.head_dim; ++d) key[d] = from_float<T>(of_key[d] / core_->limits.key_scale);
-            for (index_t d = 0; d < model.head_dim; ++d) {
-              value[d] = from_float<T>(of_value[d] / core_->limits.value_scale);
-            }
-          });
+          T* const key = kv_lane.writable_key(state.slot_end(position));
+          detail::narrow(fastest_cpu_path(), keys[packed][head], core_->limits.key_scale, key);
+          detail::narrow(fastest_cpu_path(), values[packed][head], core_->limits.value_scale,
+                         key + kv_lane.value_offset);
         });
       });
-    }
+    });
     core_->step.layers.append(layer);
   }
 

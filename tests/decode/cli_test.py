@@ -44,6 +44,11 @@ class Output(unittest.TestCase):
             self.assertEqual(r["tokens"], runs[0]["tokens"])   # nothing is left out yet
         self.assertEqual(done.stderr, "")                      # no progress bar in a pipe
 
+    def test_threads_write_the_same_text(self):
+        one, three = (json.loads(self.generate("--policy", "full,sentence_kv", "--threads", n, "--json").stdout)["runs"]
+                      for n in (1, 3))
+        self.assertEqual([r["tokens"] for r in one], [r["tokens"] for r in three])
+
     def test_logits_are_one_row_for_each_generated_token_and_their_largest_is_the_token(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "logits")
@@ -205,6 +210,8 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--policy", "sentence_kv", "--set", "fill_budget.tokens=63", says="smaller than sinks + window")
         self.refused(*model, "--policy", "window", "--budget", 4, says="must be at least 5")
         self.refused(*model, "--max-tokens", 0, says="--max-tokens")
+        self.refused(*model, "--threads", 0, says="--threads")
+        self.refused(*model, "--threads", 2, "--device", "cuda", says="threads are of the host")
         self.refused(*model, "--top-p", 0, says="top-p")
         self.refused(*model, "--temperature", -1, says="temperature")
         self.refused(*model, "--set", "zones.sinks", says="component.field=value")

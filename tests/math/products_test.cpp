@@ -5,7 +5,9 @@
 #include <zoomr/math/products.hpp>
 
 #include <algorithm>  // std::min
+#include <cstring>    // std::memcmp
 #include <string>     // std::string
+#include <vector>     // std::vector
 
 namespace zoomr {
 
@@ -89,6 +91,29 @@ TEST_CASE_TEMPLATE("every number of a type is widened as to_float does, whatever
       REQUIRE(unit::same_bits(made[i], to_float(all[i])));
     }
   });
+}
+
+TEST_CASE_TEMPLATE("every float is narrowed as from_float does, whatever the path", T, float, bfloat16, float16, float8,
+                   int8) {
+  std::vector<float> all;
+  for (std::uint32_t upper = 0; upper < 0x10000; upper += 3) {  // signs, exponents, odd values, and what decides ties
+    for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0x1000u, 0x0fffu, 0xffffu}) {
+      all.push_back(bits_as<float>(upper << 16 | lower));
+    }
+  }
+  for (std::uint32_t size = 0; size < 0x5000; ++size) all.push_back(static_cast<float>(size) * 0.01f - 100.0f);
+  all.push_back(not_a_number), all.push_back(-infinity), all.push_back(bits_as<float>(0xffffffffu));
+  for (const float scale : {1.0f, 0.37f}) {
+    std::vector<T> expected(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) expected[i] = from_float<T>(all[i] / scale);
+    on_each_path([&](cpu_path path) {
+      for (const std::size_t count : {std::size_t{0}, std::size_t{7}, std::size_t{17}, all.size()}) {
+        std::vector<T> made(count);
+        detail::narrow(path, view<const float>(all).slice(0, static_cast<index_t>(count)), scale, made.data());
+        CHECK(std::memcmp(made.data(), expected.data(), count * sizeof(T)) == 0);
+      }
+    });
+  }
 }
 
 TEST_CASE("a callable runs once, on the path that was asked for") {

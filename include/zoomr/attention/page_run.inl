@@ -40,6 +40,23 @@ template <index_t Queries, index_t Vectors, class T>
   }
 }
 
+/// state.sum += weights[t], t ascending; four queries next to each other.
+template <index_t Queries>
+[[gnu::always_inline]] inline void add_weights(const float* weights, index_t tokens, const run_query* queries) {
+  if constexpr (Queries == 4) {
+    using four = float __attribute__((vector_size(16)));
+    four sum = {queries[0].state->sum, queries[1].state->sum, queries[2].state->sum, queries[3].state->sum};
+    for (index_t t = 0; t < tokens; ++t) sum += from_memory<four>(weights + 4 * t);
+    for (index_t q = 0; q < 4; ++q) queries[q].state->sum = sum[q];
+  } else {
+    for (index_t q = 0; q < Queries; ++q) {
+      float sum = queries[q].state->sum;
+      for (index_t t = 0; t < tokens; ++t) sum += weights[t * Queries + q];
+      queries[q].state->sum = sum;
+    }
+  }
+}
+
 /// The logits become weights, and the states are raised.
 /// @param logits  [page_tokens][Queries]  of run.tokens tokens, unscaled; aligned to a vector
 template <index_t Queries>
@@ -68,11 +85,7 @@ template <index_t Queries>
   for (index_t i = 0; i < tokens * Queries; i += simd) {
     to_memory(largest == -infinity ? floats{} : exponential(load(logits + i) - largest), logits + i);
   }
-  for (index_t q = 0; q < Queries; ++q) {
-    float sum = queries[q].state->sum;
-    for (index_t t = 0; t < tokens; ++t) sum += logits[t * Queries + q];
-    queries[q].state->sum = sum;
-  }
+  add_weights<Queries>(logits, tokens, queries);
 }
 
 template <index_t Queries>

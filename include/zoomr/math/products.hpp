@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L2. Work on many numbers, on any path of the processor: products of queries with rows, each in the contract's order
-// (math/dot.hpp), exponentials, and numbers as they are stored, widened.
+// (math/dot.hpp), exponentials, and numbers as they are stored, widened and narrowed.
 #pragma once
 
 #include <zoomr/core/view.hpp>
@@ -56,6 +56,20 @@ void widen([[maybe_unused]] cpu_path path, const T* from, view<float> to) {
   if (path == cpu_path::avx2) i = avx2::widen(from, to.data(), to.size());
 #endif
   for (; i < to.size(); ++i) to[i] = to_float(from[i]);
+}
+
+/// Floats, divided by `scale`, as they are stored.
+/// @param to  [from.size()]
+template <class T>
+void narrow(cpu_path path, view<const float> from, float scale, T* to) {
+  index_t i = 0;
+#if ZOOMR_CPU_PATHS
+  if (path == cpu_path::avx512) i = avx512::narrow(from.data(), scale, to, from.size());
+  if (path == cpu_path::avx2) i = avx2::narrow(from.data(), scale, to, from.size());
+#endif
+  on_path(path, [&] {
+    for (; i < from.size(); ++i) to[i] = from_float<T>(from[i] / scale);
+  });
 }
 
 }  // namespace detail

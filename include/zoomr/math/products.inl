@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products, exponentials and widening in vectors.
+// Products, exponentials, widening and narrowing in vectors.
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
@@ -36,7 +36,7 @@ void products(view<const float, 2> queries, const T* rows, view<float, 2> out) {
   if (q < count) products_of<1>(queries.slice(q, q + 1), rows, out.slice(q, q + 1));
 }
 
-// Both return how many they have done: whole vectors.
+// They return how many they have done: whole vectors.
 inline index_t exponentials(float* x, index_t count, float from) {
   index_t i = 0;
   for (; i + simd <= count; i += simd) to_memory(exponential(load(x + i) - from), x + i);
@@ -47,6 +47,15 @@ template <class T>
 index_t widen(const T* from, float* to, index_t count) {
   index_t i = 0;
   for (; i + simd <= count; i += simd) to_memory(load(from + i), to + i);
+  return i;
+}
+
+template <class T>
+index_t narrow(const float* from, float scale, T* to, index_t count) {
+  index_t i = 0;
+  if constexpr (requires(floats v) { store(v, to); }) {
+    for (; i + simd <= count; i += simd) store(load(from + i) / scale, to + i);
+  }
   return i;
 }
 

@@ -105,6 +105,44 @@ template <class Vector, class T>
 /// -1 where there is a NaN, 0 elsewhere; by its bits, as is_nan.
 [[gnu::always_inline]] inline ints nans(floats x) { return (reinterpret_cast<ints>(x) & 0x7fffffff) > 0x7f800000; }
 
+// Floats as they are stored, as from_float. Whole numbers are cut to their low halves or bytes.
+[[gnu::always_inline]] inline void store(floats from, float* at) { to_memory(from, at); }
+[[gnu::always_inline]] inline void store(floats from, bfloat16* at) {
+  using halves = std::uint16_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
+  const words bits = reinterpret_cast<words>(from);
+  const words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const auto made = reinterpret_cast<halves>(nans(from) != 0 ? (bits >> 16) | 0x40u : rounded);
+#if ZOOMR_SIMD == 16
+  const auto low = __builtin_shufflevector(made, made, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+#else
+  const auto low = __builtin_shufflevector(made, made, 0, 2, 4, 6, 8, 10, 12, 14);
+#endif
+  __builtin_memcpy(static_cast<void*>(at), &low, sizeof low);
+}
+[[gnu::always_inline]] inline void store(floats from, float16* at) {
+  const floats given = nans(from) != 0 ? filled(bits_as<float>(0x7fffffff)) : from;  // it becomes 0x7fff
+#if ZOOMR_SIMD == 16
+  using made = short __attribute__((vector_size(32)));
+  const auto low = __builtin_ia32_vcvtps2ph512_mask(given, 0, made{}, all_lanes);
+#else
+  const auto low = __builtin_ia32_vcvtps2ph256(given, 0);
+#endif
+  __builtin_memcpy(static_cast<void*>(at), &low, sizeof low);
+}
+[[gnu::always_inline]] inline void store(floats from, int8* at) {
+  using bytes = std::int8_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
+  const floats number = nans(from) != 0 ? floats{} : from;
+  const floats above = number > 127.0f ? filled(127.0f) : number;
+  const floats bounded = above < -127.0f ? filled(-127.0f) : above;
+  const auto made = reinterpret_cast<bytes>(reinterpret_cast<ints>(bounded + 12582912.0f));  // 1.5 * 2^23
+#if ZOOMR_SIMD == 16
+  const auto low = __builtin_shufflevector(made, made, 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+#else
+  const auto low = __builtin_shufflevector(made, made, 0, 4, 8, 12, 16, 20, 24, 28);
+#endif
+  __builtin_memcpy(static_cast<void*>(at), &low, sizeof low);
+}
+
 /// The larger one, lane by lane; NaN is larger than any number.
 [[gnu::always_inline]] inline floats larger(floats a, floats b) { return ((b > a) | nans(b)) != 0 ? b : a; }
 
