@@ -74,14 +74,14 @@ template <index_t Queries>
   if constexpr (Queries <= 4 && simd >= 8) largest = larger(largest, rotated<4>(largest));
   if constexpr (Queries <= 2) largest = larger(largest, rotated<2>(largest));
   if constexpr (Queries == 1) largest = larger(largest, rotated<1>(largest));
-  alignas(floats) float most[std::size_t{simd}];
-  to_memory(largest, most);
+  floats raised = largest;
+#pragma GCC unroll 4
   for (index_t q = 0; q < Queries; ++q) {
     attention_state& state = *queries[q].state;
-    state.raise(most[q], dims);
-    for (index_t i = q; i < simd; i += Queries) most[i] = state.max;
+    state.raise(largest[q], dims);
+    raised[q] = state.max;
   }
-  largest = load(most);
+  largest = repeated<Queries>(raised);
   for (index_t i = 0; i < tokens * Queries; i += simd) {
     to_memory(largest == -infinity ? floats{} : exponential(load(logits + i) - largest), logits + i);
   }

@@ -157,6 +157,17 @@ template <index_t By>
 #endif
 }
 
+/// Lane i is what lane i % Period was.
+template <index_t Period>
+[[gnu::always_inline]] inline floats repeated(floats v) {
+  constexpr int a = 0, b = Period > 1 ? 1 : 0, c = Period > 2 ? 2 : 0, d = Period > 2 ? 3 : b;
+#if ZOOMR_SIMD == 16
+  return __builtin_shufflevector(v, v, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d);
+#else
+  return __builtin_shufflevector(v, v, a, b, c, d, a, b, c, d);
+#endif
+}
+
 /// As zoomr::exponential.
 [[gnu::always_inline]] inline floats exponential(floats x) {
   const floats magic = filled(12582912.0f);
@@ -227,8 +238,8 @@ template <index_t Queries, index_t Rows, class T>
   const T* next[std::size_t{Rows}];
 #pragma GCC unroll 16
   for (index_t r = 0; r < Rows; ++r) {
-    row[r] = rows + std::int64_t{r < count ? r : count - 1} * dims;
-    next[r] = ahead + std::int64_t{r < ahead_count ? r : ahead_count - 1} * dims;
+    row[r] = r == 0 ? rows : row[r - 1] + (r < count ? dims : 0);
+    next[r] = r == 0 ? ahead : next[r - 1] + (r < ahead_count ? dims : 0);
   }
 #pragma GCC unroll 4
   for (index_t part = 0; part < parts; ++part) {
