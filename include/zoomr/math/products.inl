@@ -5,6 +5,83 @@ inline namespace v0 {
 namespace detail {
 namespace ZOOMR_PATH {
 
+/// Products of `Queries` queries with `Rows` rows, in the contract's order: out[r * Queries + q].
+///
+/// Registers hold one accumulator for each product: 16 of 32, or 8 of 16. The partial sums that one vector cannot hold
+/// are made one vector after the other.
+/// @param queries  [Queries][dims]
+/// @param rows     [count, dims]  at least one; where there are fewer than `Rows` the last stands for the others
+/// @param ahead    [ahead_count, dims]  rows that will be read next: they are asked for, line by line
+/// @pre   dims is a multiple of simd_dims
+template <index_t Queries, index_t Rows, class T>
+[[gnu::always_inline]] inline void dots(const float* const* queries, const T* rows, index_t count, index_t dims,
+                                        const T* ahead, index_t ahead_count, float* out) {
+  constexpr index_t products = Queries * Rows;
+  constexpr index_t parts = 32 / simd;
+  static_assert(products % 8 == 0);
+  floats sum[std::size_t{parts}][std::size_t{products}];
+  const T* row[std::size_t{Rows}];
+  const T* next[std::size_t{Rows}];
+#pragma GCC unroll 16
+  for (index_t r = 0; r < Rows; ++r) {
+    row[r] = r == 0 ? rows : row[r - 1] + (r < count ? dims : 0);
+    next[r] = r == 0 ? ahead : next[r - 1] + (r < ahead_count ? dims : 0);
+  }
+#pragma GCC unroll 4
+  for (index_t part = 0; part < parts; ++part) {
+#pragma GCC unroll 16
+    for (index_t i = 0; i < products; ++i) sum[part][i] = floats{};
+    for (index_t d = part * simd; d < dims; d += 32) {
+      floats query[std::size_t{Queries}];
+#pragma GCC unroll 4
+      for (index_t q = 0; q < Queries; ++q) query[q] = kept(load(queries[q] + d));
+#pragma GCC unroll 16
+      for (index_t r = 0; r < Rows; ++r) {
+        const floats number = kept(load(row[r] + d));
+        if (part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + d);
+#pragma GCC unroll 4
+        for (index_t q = 0; q < Queries; ++q) {
+          sum[part][r * Queries + q] = fused(query[q], number, sum[part][r * Queries + q]);
+        }
+      }
+    }
+  }
+  eight_floats of[std::size_t{products}];
+#pragma GCC unroll 16
+  for (index_t i = 0; i < products; ++i) {
+    if constexpr (parts == 2) {
+      of[i] = halved(sum[0][i] + sum[1][i]);
+    } else {
+      of[i] = halved((sum[0][i] + sum[2][i]) + (sum[1][i] + sum[3][i]));
+    }
+  }
+#pragma GCC unroll 2
+  for (index_t i = 0; i < products; i += 8) {
+    const eight_floats made = halving_sums(of + i);
+    __builtin_memcpy(out + i, &made, sizeof made);
+  }
+}
+
+/// Floats that `row_products` may write for `rows` rows: whole blocks of products.
+template <index_t Queries>
+constexpr index_t row_products_size(index_t rows) {
+  return rows * Queries + simd;
+}
+
+/// Products of `Queries` queries with any number of rows: out[r * Queries + q]. Attention and scores share it, since it
+/// takes the compiler long.
+/// @param out  [row_products_size<Queries>(count)]
+template <index_t Queries, class T>
+[[gnu::noinline]] void row_products(const float* const* queries, const T* rows, index_t count, index_t dims,
+                                    const T* ahead, index_t ahead_count, float* out) {
+  constexpr index_t block = (Queries < 4 ? 8 : simd) / Queries;  // rows; four queries fill the registers
+  for (index_t r = 0; r < count; r += block) {
+    const index_t next = r < ahead_count ? r : ahead_count - 1;
+    dots<Queries, block>(queries, rows + std::int64_t{r} * dims, count - r, dims, ahead + std::int64_t{next} * dims,
+                         ahead_count - next, out + r * Queries);
+  }
+}
+
 /// @param queries, out  [Queries]  rows of the whole
 template <index_t Queries, class T>
 void products_of(view<const float, 2> queries, const T* rows, view<float, 2> out) {
