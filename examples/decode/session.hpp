@@ -134,7 +134,7 @@ class session {
 
 template <class Policy>
 session(model&, const Policy&, index_t, index_t, std::span<const zoomr::token_class>, index_t = 1, bool = false,
-        zoomr::tier_bytes = {}, index_t = 0) -> session<decltype(Policy::placement)>;
+        zoomr::tier_bytes = {}, index_t = 0, const zoomr::executor& = {}) -> session<decltype(Policy::placement)>;
 
 template <class Placement>
 session<Placement>::session(model& net, std::size_t chunk, index_t draft, index_t sequences, cache_type cache)

@@ -142,6 +142,9 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   static void check(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
     detail::expect_possible(model, policy, limits);
     const char* problem = detail::device_sizes::problem(policy, limits);
+    if (limits.key_scale.each.data() != nullptr || limits.value_scale.each.data() != nullptr) {
+      problem = "device_cache: it has one scale for all keys and one for all values, no tables";
+    }
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }

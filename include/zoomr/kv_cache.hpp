@@ -115,7 +115,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
 ///
 /// @tparam Policy  what compose() makes: policy_of<mine> of a constant
 /// @tparam T       storage type of keys and values: float, bfloat16, float16, float8, int8; the last two with scales
-///                 (config.key_scale, config.value_scale)
+///                 (config.key_scale, config.value_scale: one each, or one for each layer and KV head)
 template <class Policy, class T = float>
 class kv_cache : public any_kv_cache<T, decltype(detail::placement_of<Policy>())> {
   using base = any_kv_cache<T, decltype(detail::placement_of<Policy>())>;

@@ -60,8 +60,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
           auto& state = core_->state_of(item);
           const auto kv_lane = core_->kv_lane(state, layer, head);
           T* const key = kv_lane.writable_key(state.slot_end(position));
-          detail::narrow(fastest_cpu_path(), keys[packed][head], core_->limits.key_scale, key);
-          detail::narrow(fastest_cpu_path(), values[packed][head], core_->limits.value_scale,
+          detail::narrow(fastest_cpu_path(), keys[packed][head], core_->limits.key_scale.of(layer, head), key);
+          detail::narrow(fastest_cpu_path(), values[packed][head], core_->limits.value_scale.of(layer, head),
                          key + kv_lane.value_offset);
         });
       });

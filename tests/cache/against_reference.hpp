@@ -55,7 +55,7 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   player<Policy, T> plays(says.numbers.model, policy, limits);
   plays.open(says);
   plays.play_plainly();
-  reference::history past = history_of<T>(says, limits.key_scale, limits.value_scale);
+  reference::history past = history_of<T>(says, limits.key_scale.all, limits.value_scale.all);
   past.exact = exact;
   const reference::replay<Policy> right(policy, past, limits.min_sparse_context);
   ++all.ranges;

@@ -48,7 +48,7 @@ TEST_CASE("one query pays each token of its context its share, and nothing beyon
   const std::vector<float> query(8, 1.0f);
   const view<float> sums = observed.sums(0, 4);
   std::fill(sums.begin(), sums.end(), 1.0f);
-  observed.add(kv_lane, view<const float, 2>(query.data(), {1, 8}), 3);
+  observed.add(kv_lane, view<const float, 2>(query.data(), {1, 8}), 3, 1 / std::sqrt(8.0f));
   const double weight = std::exp(3.0 / std::sqrt(8.0));
   CHECK(sums[0] == doctest::Approx(1 + 1 / (2 + weight)));
   CHECK(sums[1] == doctest::Approx(1 + weight / (2 + weight)));

@@ -102,7 +102,7 @@ std::vector<float> on_host(const scene<T, HeadDim>& of, std::vector<float> recei
   const shape model{1, of.heads(), of.kv_heads, HeadDim};
   config given;
   given.key_scale = of.key_scale;
-  observation observed(model, of.tokens, false, given);
+  observation observed(model, of.tokens, false);
   for (index_t kv_head = 0; kv_head < of.kv_heads; ++kv_head) {
     const index_t first = kv_head * of.group;
     float* const of_group = received.data() + std::ptrdiff_t{first} * of.tokens;
@@ -113,7 +113,7 @@ std::vector<float> on_host(const scene<T, HeadDim>& of, std::vector<float> recei
     }
     for (index_t q = 0; q < of.count; ++q) {
       const view<const float, 2> asking(of.query(q, first), {of.group, HeadDim});
-      observed.add(of.kv_lane(kv_head), asking, of.tokens - of.count + 1 + q);
+      observed.add(of.kv_lane(kv_head), asking, of.tokens - of.count + 1 + q, given.logit_scale(0, 0, HeadDim));
     }
     for (index_t g = 0; g < of.group; ++g) {
       std::copy_n(observed.sums(g, of.tokens).data(), of.tokens, of_group + std::ptrdiff_t{g} * of.tokens);
@@ -137,7 +137,7 @@ std::vector<float> on_device(const scene<T, HeadDim>& of, const std::vector<floa
   asks.pages = pages.view();
   asks.queries = {queries.data(), {of.rows, of.heads(), HeadDim}};
   asks.group = of.group;
-  asks.scale = given.logit_scale(HeadDim);
+  asks.scale = given.logit_scale(0, 0, HeadDim);
   asks.sums = sums.data();
   asks.received = {received.data(), {of.heads(), of.tokens}};
   asks.before = asks.received;

@@ -226,6 +226,79 @@ TEST_CASE("half as many bytes make half as large pages") {
   CHECK(bytes(int8{}).summaries == floats.summaries);
 }
 
+/// Outputs of a prompt and a draft after it, under tables of scales or without.
+template <class Policy>
+std::vector<float> outputs_of(const Policy& policy, zoomr::config limits) {
+  static constexpr shape model{3, 4, 2, 16};
+  constexpr index_t prompt = 60;
+  limits.max_tokens = 80, limits.max_batched_tokens = 64, limits.classes = classes, limits.audit = true;
+  zoomr::kv_cache<Policy> cache(model, policy, limits);
+  const zoomr::sequence seq = cache.open();
+  const std::vector<token_id> ids = text_of(markup::pairs, 80, prompt, 5);
+  const tensors given{model, kind::peaked, 9};
+  std::vector<float> made;
+  for (index_t at = 0; at < 72;) {
+    auto step = cache.begin(seq, view<const token_id>(ids).slice(at, at == 0 ? prompt : at + 3), at == 0);
+    const index_t taken = step.taken(0);
+    index_t pass = 0;
+    do {
+      const index_t tokens = step.tokens();
+      const auto filled = [&](role of, index_t layer, index_t heads) {
+        std::vector<float> rows(static_cast<std::size_t>(tokens * heads * model.head_dim));
+        for (index_t t = 0; t < tokens; ++t) {
+          for (index_t head = 0; head < heads; ++head) {
+            const index_t position = pass == 0 ? at + t : at + taken - 1;
+            given.fill(of, ids[static_cast<std::size_t>(position)], position, layer, head, pass,
+                       rows.data() + (t * heads + head) * model.head_dim);
+          }
+        }
+        return rows;
+      };
+      for (index_t layer = 0; layer < model.layers; ++layer) {
+        const auto shaped = [&](auto& rows, index_t heads) {
+          return view(rows.data(), zoomr::extents<3>{{tokens, heads, model.head_dim}});
+        };
+        const auto keys = filled(role::key, layer, 2), values = filled(role::value, layer, 2);
+        const auto queries = filled(role::query, layer, 4);
+        std::vector<float> out(queries.size());
+        step.append(layer, shaped(keys, 2), shaped(values, 2));
+        step.attend(layer, shaped(queries, 4), shaped(out, 4));
+        made.insert(made.end(), out.begin(), out.end());
+      }
+      ++pass;
+    } while (step.needs_second_pass(taken));
+    step.commit(taken);
+    at += taken;
+  }
+  made.push_back(static_cast<float>(cache.stats(seq).captured()));
+  made.push_back(static_cast<float>(cache.stats(seq).zooms));
+  return made;
+}
+
+TEST_CASE("tables of scales, powers of two, leave floats as they are: outputs, choices, eviction, audit") {
+  constexpr float powers[] = {2.0f, 0.25f, 0.5f, 8.0f, 1.0f, 0.0625f};
+  constexpr float others[] = {0.5f, 4.0f, 2.0f, 0.125f, 16.0f, 1.0f};
+  zoomr::config tables;
+  tables.key_scale = view<const float, 2>(powers, {3, 2});
+  tables.value_scale = view<const float, 2>(others, {3, 2});
+  for_each_policy([&](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    const std::vector<float> plain = outputs_of(policy, {}), scaled = outputs_of(policy, tables);
+    CHECK(plain == scaled);
+  });
+}
+
+TEST_CASE("tables of scales must be [layers, kv_heads], positive and finite") {
+  float some[] = {1.0f, 2.0f, 3.0f, 4.0f};
+  zoomr::config limits = limits_for(32);
+  limits.key_scale = view<const float, 2>(some, {2, 2});
+  CHECK_THROWS_AS(zoomr::kv_cache(shape{2, 1, 1, 8}, small::full, limits), zoomr::precondition_error);
+  CHECK_THROWS_AS(zoomr::kv_cache(shape{1, 2, 2, 8}, small::full, limits), zoomr::precondition_error);
+  CHECK_NOTHROW(zoomr::kv_cache(shape{2, 2, 2, 8}, small::full, limits));
+  some[3] = 0.0f;
+  CHECK_THROWS_AS(zoomr::kv_cache(shape{2, 2, 2, 8}, small::full, limits), zoomr::precondition_error);
+}
+
 TEST_CASE("scales that are not positive and finite are refused at construction") {
   const float none[] = {0.0f, -0.0f, -1.0f, zoomr::infinity, -zoomr::infinity, zoomr::not_a_number};
   for (const float bad : none) {

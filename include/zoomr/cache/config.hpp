@@ -29,6 +29,34 @@ struct class_table : view<const token_class> {
   }
 };
 
+/// What stored keys, or values, are multiplied by: one number, or one for each layer and KV head in a table that lies
+/// elsewhere and outlives the cache.
+struct storage_scale {
+  float all = 1.0f;
+  view<const float, 2> each = {};  // [layers, kv_heads]; empty: `all` is meant
+
+  constexpr storage_scale(float one = 1.0f) : all(one) {}               // NOLINT: implicit, as a number is a scale
+  constexpr storage_scale(view<const float, 2> table) : each(table) {}  // NOLINT: implicit
+
+  constexpr float of(index_t layer, index_t kv_head) const { return each.data() ? each(layer, kv_head) : all; }
+
+  constexpr bool positive_and_finite() const {
+    bool all_are = all > 0.0f && all < infinity;
+    for (index_t layer = 0; layer < each.extent(0); ++layer) {
+      for (index_t head = 0; head < each.extent(1); ++head) {
+        all_are = all_are && each(layer, head) > 0.0f && each(layer, head) < infinity;
+      }
+    }
+    return all_are;
+  }
+};
+
+/// The key that a stored number stands for: a product rounded once, even where it is then added up.
+template <class T>
+float key_of(T stored, float scale) {
+  return fused(to_float(stored), scale, -0.0f);
+}
+
 /// Capacities, all fixed at construction, and the scales of what is stored.
 ///
 /// A cache of `T` stores key / key_scale and value / value_scale as `T`, and whatever reads a key or a value
@@ -44,8 +72,8 @@ struct config {
   index_t max_draft_tokens = 16;     // most tokens of one sequence in one step after its prompt
   index_t rollback_tokens = 0;       // how far behind its longest a sequence can always be rolled back
   index_t min_sparse_context = 0;    // shorter contexts attend everything: the crossover of the machine; 0: off
-  float key_scale = 1.0f;            // what is stored of a key is key / key_scale
-  float value_scale = 1.0f;          // and of a value, value / value_scale
+  storage_scale key_scale = 1.0f;    // what is stored of a key is key / key_scale
+  storage_scale value_scale = 1.0f;  // and of a value, value / value_scale
   tier_bytes tiers = {};             // of a tiered placement
   bool audit = false;                // measure what share of its attention each query captures: slow
   class_table classes = {};          // [vocabulary] of each token id; kept alive by the caller
@@ -65,13 +93,10 @@ struct config {
     return max_tokens / 4 + 8;
   }
 
-  /// The key that a stored number stands for: a product rounded once, even where it is then added up.
-  template <class T>
-  float key_of(T stored) const {
-    return fused(to_float(stored), key_scale, -0.0f);
-  }
   /// What a query's product with stored keys is multiplied by to become a logit.
-  float logit_scale(index_t head_dim) const { return key_scale / std::sqrt(static_cast<float>(head_dim)); }
+  float logit_scale(index_t layer, index_t kv_head, index_t head_dim) const {
+    return key_scale.of(layer, kv_head) / std::sqrt(static_cast<float>(head_dim));
+  }
 
   /// nullptr, or the sentence that says what is wrong.
   constexpr const char* problem() const {
@@ -83,8 +108,9 @@ struct config {
       return "config: no field can be negative";
     }
     if (threads.threads() < 1 || threads.threads() > 1024) return "config: threads must be 1 to 1024";
-    const bool scales = key_scale > 0.0f && key_scale < infinity && value_scale > 0.0f && value_scale < infinity;
-    return scales ? nullptr : "config: key_scale and value_scale must be positive and finite";
+    return key_scale.positive_and_finite() && value_scale.positive_and_finite()
+               ? nullptr
+               : "config: key_scale and value_scale must be positive and finite";
   }
 };
 

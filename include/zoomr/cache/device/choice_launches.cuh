@@ -36,7 +36,7 @@ struct choice_launches : device_pass<Policy, T> {
       const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts->closings;
       if (closings == 0) return;
       launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, on,
-             summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale);
+             summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale.all);
     }
   }
 
@@ -52,7 +52,7 @@ struct choice_launches : device_pass<Policy, T> {
         all.resummarize = {item.seq, of.segment_count(), core.held(of)};
         launch(
             {grid(std::min<index_t>(of.segment_count(), 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)},
-            on, summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale);
+            on, summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale.all);
       }
     }
   }

@@ -54,7 +54,7 @@ struct device_launches : device_pass<Policy, T> {
   void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) const {
     fetching().join(on);  // a page that comes must not miss what is written into it
     launch({grid(deciding + in_prompt), dim3(plain_threads)}, on, append_kernel<T, Number>, arrays(), layer, keys,
-           values, core.limits.key_scale, core.limits.value_scale);
+           values, core.limits.key_scale.all, core.limits.value_scale.all);
   }
 
   /// Chooses and attends for the tokens after their prompts, and attends for those before. Where one choice serves all
@@ -111,8 +111,8 @@ struct device_launches : device_pass<Policy, T> {
     task.queries = queries;
     task.out = out;
     task.lse = lse;
-    task.key_scale = core.limits.key_scale;
-    task.value_scale = core.limits.value_scale;
+    task.key_scale = core.limits.key_scale.all;
+    task.value_scale = core.limits.value_scale.all;
     task.partial = of.partial;
     task.arrived = of.arrived;
     gather_attend<T, HeadDim, Heads>(task, splits, on);

@@ -42,7 +42,7 @@ struct observing_layer {
     if constexpr (decltype(core.policy.evict)::reads_keys) {
       const dim3 grid(static_cast<unsigned>(std::min<index_t>(slots, 256)), static_cast<unsigned>(model().kv_heads));
       launch({grid, dim3(static_cast<unsigned>(HeadDim))}, on, &copy_keys_kernel<HeadDim, T>, arrays, sequence, layer,
-             slots, core.limits.key_scale);
+             slots, core.limits.key_scale.all);
     }
   }
 
@@ -111,7 +111,7 @@ struct observing_layer {
     of.layer = {
         arrays.key(layer, 0, 0), nullptr, arrays.sizes.page_numbers(), std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
     of.pages = arrays.pages_of(sequence);
-    of.scale = core.limits.logit_scale(HeadDim);
+    of.scale = core.limits.logit_scale(0, 0, HeadDim);
     of.sums = arrays.eviction.sums;
     for (index_t left = of.count; left > 0; left -= of.count) {
       of.count = std::min(observed_at_once, left);

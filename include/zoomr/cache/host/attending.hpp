@@ -47,11 +47,13 @@ class attending {
     std::fill(out.begin(), out.end(), 0.0f);
   }
   // Normalises, and applies the scale of values.
+  // @param head  query head
   // @return  ln of the sum of exp(logit)
-  float finish(attention_state& made) const {
+  float finish(attention_state& made, index_t head) const {
     const index_t dims = core_.sizes.model.head_dim;
     const float log_sum = made.finish(dims);
-    for (index_t d = 0; d < dims; ++d) made.out[d] *= core_.limits.value_scale;
+    const float scale = core_.limits.value_scale.of(layer_, head / core_.sizes.model.group());
+    for (index_t d = 0; d < dims; ++d) made.out[d] *= scale;
     return log_sum;
   }
 
@@ -68,7 +70,7 @@ class attending {
     }
     for (index_t t = 0; t < item_.tokens; ++t) {
       for (index_t head = 0; head < model.heads; ++head) {
-        const float log_sum = finish(state_at(t, head));
+        const float log_sum = finish(state_at(t, head), head);
         if (lse_.data() != nullptr) lse_(item_.packed + t, head) = log_sum;
       }
     }
@@ -111,7 +113,7 @@ class attending {
   // Some tokens of the chunk attend the tile of one KV head whose first slot is `first`.
   void attend_tile(prompt_tile<typename Pool::number>& tile, index_t kv_head, index_t first, token_range tokens) {
     const shape& model = core_.sizes.model;
-    const float scale = core_.limits.logit_scale(model.head_dim);
+    const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     tile.begin(core_.kv_lane(core_.state_of(item_), layer_, kv_head), first,
                std::min(first + at_once, item_.first + tokens.last));
     for (index_t t = std::max(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
@@ -165,7 +167,7 @@ class attending {
   // One token and KV head. What is here already is touched before anything is asked for, so that it does not make room.
   void attend_kv_head(choosing<Pool>& now, index_t t, index_t kv_head, index_t thread) {
     const shape& model = core_.sizes.model;
-    const float scale = core_.limits.logit_scale(model.head_dim);
+    const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     const auto kv_lane = core_.kv_lane(now.state(), layer_, kv_head);
     const view<const index_t> pages(now.state().pages);
     const view<const float, 2> queries = queries_[packed(t)];
@@ -183,7 +185,7 @@ class attending {
       for (index_t g = 0; g < together; ++g) begin(states[g], out[first + g]);
       gather_attend(ranges, kv_lane, queries.slice(first, first + together), scale, states);
       for (index_t g = 0; g < together; ++g) {
-        const float log_sum = finish(states[g]);
+        const float log_sum = finish(states[g], first + g);
         if (core_.limits.audit) {
           const float of_all = log_sum_of_held(kv_lane, now.slots(), queries[first + g].data(), scale);
           counted[first + g].captured = std::exp(static_cast<double>(log_sum - of_all));

@@ -38,8 +38,8 @@ struct head_counts {
 /// Working memory of one thread.
 template <class T>
 struct thread_memory {
-  thread_memory(const layout& sizes, const any_policy& policy, const config& given, index_t observed_tokens)
-      : observed(sizes.model, observed_tokens, policy.evict.reads_keys, given),
+  thread_memory(const layout& sizes, const any_policy& policy, index_t observed_tokens)
+      : observed(sizes.model, observed_tokens, policy.evict.reads_keys),
         ranges(most_ranges(sizes)),
         joined(ranges.size() * static_cast<std::size_t>(sizes.model.group())),
         tile(sizes.model) {}
@@ -109,7 +109,7 @@ struct cache_core {
     while (choosers.size() < choosing) choosers.emplace_back(sizes, policy);
     of_thread.reserve(static_cast<std::size_t>(threads));
     while (of_thread.size() < static_cast<std::size_t>(threads)) {
-      of_thread.emplace_back(sizes, policy, given, observed_tokens(sizes, given));
+      of_thread.emplace_back(sizes, policy, observed_tokens(sizes, given));
     }
     states.reserve(static_cast<std::size_t>(given.max_sequences));
     pending.reserve(static_cast<std::size_t>(given.max_sequences));

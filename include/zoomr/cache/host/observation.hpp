@@ -26,8 +26,7 @@ namespace detail {
 class observation {
  public:
   observation() = default;
-  observation(const shape& model, index_t tokens, bool reads_keys, const config& given = {})
-      : tokens_(tokens), head_dim_(model.head_dim), given_(given) {
+  observation(const shape& model, index_t tokens, bool reads_keys) : tokens_(tokens), head_dim_(model.head_dim) {
     const auto size = static_cast<std::size_t>(tokens);
     importance_.resize(size), order_.resize(size), kept_.resize(size);
     sums_.resize(size * static_cast<std::size_t>(model.group()));
@@ -61,29 +60,29 @@ class observation {
   /// Must come before `update_importance` for each KV lane, and before `choose`: an evictor that reads keys is given a
   /// copy.
   template <class Lane>
-  void copy_keys(const Lane& kv_lane, index_t tokens) {
+  void copy_keys(const Lane& kv_lane, index_t tokens, float key_scale) {
     if (keys_.empty()) return;
     for (index_t t = 0; t < tokens; ++t) {
       for (index_t d = 0; d < kv_lane.head_dim; ++d)
         keys_[static_cast<std::size_t>(t) * static_cast<std::size_t>(kv_lane.head_dim) + static_cast<std::size_t>(d)] =
-            given_.key_of(kv_lane.key(t)[d]);
+            key_of(kv_lane.key(t)[d], key_scale);
     }
   }
 
   /// Adds the attention probabilities of one token's queries over the slots [0, context) to `sums` of their heads: all
   /// NaN if a logit is, or if the largest is infinite. Weights are summed as integers, so that a device gets the same.
   /// @param queries  [group, head_dim]  rotated
+  /// @param scale    of the logits
   /// @pre   context <= 2^22
   /// @cost  reads the keys of the context once for each four queries; an exponential and 2 * head_dim flops for each
   template <class Lane>
-  void add(const Lane& kv_lane, view<const float, 2> queries, index_t context) {
+  void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale) {
     const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
     for (index_t first = 0; first < context; first += page_tokens) {
       const index_t tokens = std::min(page_tokens, context - first);
       const view<float, 2> of_page(&weights(0, first), {queries.extent(0), tokens}, {tokens_, 1});
       products(fastest_cpu_path(), queries, kv_lane.key(first), of_page);
     }
-    const float scale = given_.logit_scale(kv_lane.head_dim);
     for (index_t g = 0; g < queries.extent(0); ++g) add_shares({&weights(g, 0), {context}}, scale, sums(g, context));
   }
 
@@ -142,7 +141,6 @@ class observation {
 
   index_t tokens_ = 0;
   index_t head_dim_ = 0;
-  config given_;                   // for its scales
   std::vector<float> weights_;     // [group, tokens]  attention of one token's queries
   std::vector<float> sums_;        // [group, tokens]  summed over the observed queries
   std::vector<float> importance_;  // [tokens]  as the evictor rates them

@@ -38,7 +38,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   const auto group_of = [&](index_t t) {
     return view<const float, 2>(queries(t)).slice(kv_head * model.group(), (kv_head + 1) * model.group());
   };
-  with.copy_keys(kv_lane, held);
+  with.copy_keys(kv_lane, held, core.limits.key_scale.of(layer, kv_head));
   for (index_t g = 0; g < model.group(); ++g) {
     const view<float> sums = with.sums(g, held);
     std::fill(sums.begin(), sums.end(), 0.0f);
@@ -46,8 +46,9 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
     const index_t head = kv_head * model.group() + g;
     std::copy_n(carried(core.sizes, state.received.committed, layer, head, before).data(), before, sums.data());
   }
+  const float scale = core.limits.logit_scale(layer, kv_head, model.head_dim);
   for (index_t t = asking.first; t < asking.last; ++t) {
-    if (!core.policy.evict.updates_importance) with.add(kv_lane, group_of(t), state.slot_end(t + 1));
+    if (!core.policy.evict.updates_importance) with.add(kv_lane, group_of(t), state.slot_end(t + 1), scale);
   }
   for (index_t g = 0; core.policy.evict.updates_importance && g < model.group(); ++g) {
     observed_query observed;

@@ -48,7 +48,8 @@ class segment_summarizer {
       const slot_map slots = state.slots_of(l);
       for (index_t id = first; id < state.segment_count(); ++id) {
         const segment& s = state.segments[static_cast<std::size_t>(id)];
-        make_one(kv_lane, {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)});
+        make_one(kv_lane, given_.key_scale.of(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads),
+                 {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)});
         const view<float, 2> made(made_.data(), {sizes_.model.head_dim, sizes_.summary_rows});
         summarize_.store(made, state.summaries_of(sizes_, l) + sizes_.kv_lane_summary_bytes(id));
       }
@@ -65,14 +66,15 @@ class segment_summarizer {
   }
 
   // Into `made_`.
-  // @param cue  slots, the last exclusive
+  // @param scale  of the lane's keys
+  // @param cue    slots, the last exclusive
   template <class Lane>
-  void make_one(const Lane& kv_lane, token_range cue) {
+  void make_one(const Lane& kv_lane, float scale, token_range cue) {
     const index_t dims = sizes_.model.head_dim;
     const view<float, 2> made(made_.data(), {dims, sizes_.summary_rows});
     const auto copy = [&](index_t slot, float* to) {
       const auto* key = kv_lane.key(slot);
-      for (index_t d = 0; d < dims; ++d) to[d] = given_.key_of(key[d]);
+      for (index_t d = 0; d < dims; ++d) to[d] = key_of(key[d], scale);
     };
     if (summarize_.at_once) {
       const view<float, 2> keys(keys_.data(), {cue.size(), dims});

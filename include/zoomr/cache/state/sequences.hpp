@@ -19,6 +19,10 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
   for (const char* problem : {model.problem(), policy.problem, limits.problem()}) {
     ZOOMR_EXPECTS(problem == nullptr, problem);
   }
+  for (const storage_scale& scale : {limits.key_scale, limits.value_scale}) {
+    if (scale.each.data() != nullptr)
+      expect_extents("config: a table of scales is", scale.each, {{model.layers, model.kv_heads}});
+  }
   ZOOMR_EXPECTS(!policy.placement.frees_unreachable || limits.min_sparse_context == 0,
                 "config: min_sparse_context cannot be used with a placement that frees what is unreachable");
 }
