@@ -62,6 +62,16 @@ struct on_device {
   }
 };
 
+TEST_CASE("a device cache refuses tables of scales") {
+  const std::vector<float> ones(4, 1.0f);
+  for (const bool of_keys : {true, false}) {
+    zoomr::config limits = limits_for(60, 2);
+    (of_keys ? limits.key_scale : limits.value_scale) = zoomr::view<const float, 2>(ones.data(), {2, 2});
+    CHECK(mistake_of([&] { cache_type::bytes(of_device, small::snapkv, limits, 2); }).find("no tables") !=
+          std::string::npos);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("calls of a device step that are forgotten, come twice or out of order are told") {
