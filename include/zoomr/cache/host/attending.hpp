@@ -140,7 +140,7 @@ class attending {
     const bool in_order = core_.sizes.selection_rows > 0;
     for (index_t t = first; t < item_.tokens; ++t) {
       choosing<Pool> now = token(t);
-      now.see(queries_[packed(t)], on, counts(t).data());
+      now.see(queries_[packed(t)], on, counts(t));
       if (!in_order) continue;
       now.resolve_for_all();
       for_each_piece(on, kv_heads, [&](index_t kv_head, index_t thread) { attend_kv_head(now, t, kv_head, thread); });

@@ -10,7 +10,7 @@
 #include <zoomr/attention/resolve.hpp>
 #include <zoomr/cache/host/asking_token.hpp>
 
-#include <algorithm>  // std::copy, std::max, std::sort
+#include <algorithm>  // std::copy, std::fill, std::max, std::sort
 #include <utility>    // std::move
 
 namespace zoomr {
@@ -36,9 +36,7 @@ class choosing {
   }
 
   sequence_state& state() const { return token_.state(); }
-  index_t position() const { return position_; }
   index_t layer() const { return layer_; }
-  bool second_pass() const { return second_; }
   cache_core<Pool>& core() const { return core_; }
 
   /// Query heads of one KV head that read the same ranges: the group, or 1 where each query head chooses alone.
@@ -49,8 +47,9 @@ class choosing {
   /// Sees the token's queries [heads, head_dim] before any of its ranges is asked for: they are remembered for query
   /// sums and drift, and for the next eviction. Makes the row of the whole layer, if it has one that is due, with the
   /// help of `on`. The view must stay valid for the calls that follow.
-  /// @param counts  of the token's query heads
-  void see(view<const float, 2> queries, const executor& on, head_counts* counts) {
+  /// @param counts  [heads]  of the token's query heads; they begin anew
+  void see(view<const float, 2> queries, const executor& on, view<head_counts> counts) {
+    std::fill(counts.begin(), counts.end(), head_counts{});
     queries_ = queries;
     token_.remember(layer_, queries);
     if (core_.sizes.noted > 0) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
@@ -125,9 +124,9 @@ class choosing {
 
   /// Adds what the heads have counted to the statistics, in their order. Slots that several heads of a KV head have
   /// read count once for the device's bytes, and for each head in `statistics::attended`.
-  /// @param counts  [heads]  they begin anew
-  void add_counts(view<head_counts> counts) {
-    for (head_counts& of : counts) {
+  /// @param counts  [heads]
+  void add_counts(view<const head_counts> counts) {
+    for (const head_counts& of : counts) {
       state().stats.attended += of.attended;
       token_.planned().kv_lane_tokens += of.kv_lane_tokens;
       if (of.chosen) of.choice.add_to(state().stats);
@@ -136,7 +135,6 @@ class choosing {
         state().stats.captured_sum += of.captured;
         ++state().stats.captured_count;
       }
-      of = {};
     }
   }
 
