@@ -123,7 +123,7 @@ template <class Vector, class T>
   const floats given = nans(from) != 0 ? filled(bits_as<float>(0x7fffffff)) : from;  // it becomes 0x7fff
 #if ZOOMR_SIMD == 16
   using made = short __attribute__((vector_size(32)));
-  const auto low = __builtin_ia32_vcvtps2ph512_mask(given, 0, made{}, all_lanes);
+  const auto low = __builtin_ia32_vcvtps2ph512_mask(given, 0, made{}, static_cast<unsigned short>(all_lanes));
 #else
   const auto low = __builtin_ia32_vcvtps2ph256(given, 0);
 #endif
