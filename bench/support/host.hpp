@@ -3,10 +3,9 @@
 // processor multiplies and adds: the best of some tries.
 #pragma once
 
-#include <zoomr/core/types.hpp>
+#include <zoomr/core/cpu_path.hpp>
 
-#include <experimental/simd>  // std::experimental::native_simd
-#include <vector>             // std::vector
+#include <vector>  // std::vector
 
 #include "rows.hpp"
 
@@ -45,27 +44,32 @@ inline double read_bandwidth(std::int64_t bytes) {
   return static_cast<double>(bytes) / std::max(quantile(seconds, 0.0), 1e-9);
 }
 
-using float_lanes = std::experimental::native_simd<float>;
+using float_lanes = float __attribute__((vector_size(64)));
 
 inline constexpr float multiply_add_factor = 0.999f, multiply_add_term = 0.001f;
 
-/// Eight chains of x = x * factor + term, which begin at term, 2 term, ... 8 term; the sum of them. No call comes
-/// between, or g++ would keep them in memory.
-[[gnu::noinline]] inline float multiply_add(int rounds, float_lanes factor, float_lanes term) {
-  float_lanes a = term, b = a + term, c = b + term, d = c + term;
-  float_lanes e = d + term, f = e + term, g = f + term, h = g + term;
-  for (int r = 0; r < rounds; ++r) {  // each line is one fma where the processor has it
-    a = a * factor + term;
-    b = b * factor + term;
-    c = c * factor + term;
-    d = d * factor + term;
-    e = e * factor + term;
-    f = f * factor + term;
-    g = g * factor + term;
-    h = h * factor + term;
-  }
-  const float_lanes all = ((a + b) + (c + d)) + ((e + f) + (g + h));
-  return all[0];
+/// Eight chains of x = x * factor + term, which begin at term, 2 term, ... 8 term; the sum of one lane of them. On the
+/// path of the processor that the library takes too.
+inline float multiply_add(int rounds, float factor_of_all, float term_of_all) {
+  float sum = 0;
+  zoomr::detail::on_fastest_path([&] {
+    const float_lanes factor = factor_of_all - float_lanes{}, term = term_of_all - float_lanes{};
+    float_lanes a = term, b = a + term, c = b + term, d = c + term;
+    float_lanes e = d + term, f = e + term, g = f + term, h = g + term;
+    for (int r = 0; r < rounds; ++r) {  // each line is one fma where the processor has it
+      a = a * factor + term;
+      b = b * factor + term;
+      c = c * factor + term;
+      d = d * factor + term;
+      e = e * factor + term;
+      f = f * factor + term;
+      g = g * factor + term;
+      h = h * factor + term;
+    }
+    const float_lanes all = ((a + b) + (c + d)) + ((e + f) + (g + h));
+    sum = all[0];
+  });
+  return sum;
 }
 
 /// Multiplications and additions a second of independent chains of fused multiply-adds, one thread.
@@ -77,7 +81,8 @@ inline double peak_flops() {
     use(multiply_add(rounds, multiply_add_factor, multiply_add_term + static_cast<float>(repetition)));
     seconds.push_back(now() - from);
   }
-  return 2.0 * static_cast<double>(float_lanes::size()) * 8 * rounds / std::max(quantile(seconds, 0.0), 1e-9);
+  constexpr double lanes = sizeof(float_lanes) / sizeof(float);
+  return 2.0 * lanes * 8 * rounds / std::max(quantile(seconds, 0.0), 1e-9);
 }
 
 /// The ceilings of this run, measured when they are first asked for: memory read from far and from the cache.
