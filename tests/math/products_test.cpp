@@ -110,7 +110,7 @@ TEST_CASE_TEMPLATE("every float is narrowed as from_float does, whatever the pat
       for (const std::size_t count : {std::size_t{0}, std::size_t{7}, std::size_t{17}, all.size()}) {
         std::vector<T> made(count);
         detail::narrow(path, view<const float>(all).slice(0, static_cast<index_t>(count)), scale, made.data());
-        CHECK(std::memcmp(made.data(), expected.data(), count * sizeof(T)) == 0);
+        CHECK((count == 0 || std::memcmp(made.data(), expected.data(), count * sizeof(T)) == 0));
       }
     });
   }
