@@ -145,9 +145,9 @@ int run(int argc, char** argv) {
                  "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host "
                  "memory, which a device needs pinned; "
                  "segments=N: room in the index, which is on the device");
-  app.add_option("--threads", given.threads, "of the host, that multiply and attend")
-      ->transform(number_in(1, 1024))
-      ->capture_default_str();
+  app.add_option("--threads", given.threads,
+                 "that multiply and attend; default: one attends, OpenBLAS takes what it likes")
+      ->transform(number_in(1, zoomr::executor::most_threads));
   app.add_option("--max-tokens", given.max_tokens, "to generate at most")
       ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();

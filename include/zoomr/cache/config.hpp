@@ -107,7 +107,7 @@ struct config {
     if (pool_tokens < 0 || max_segments < 0 || rollback_tokens < 0 || min_sparse_context < 0) {
       return "config: no field can be negative";
     }
-    if (threads.threads() < 1 || threads.threads() > 1024) return "config: threads must be 1 to 1024";
+    if (threads.threads() < 1 || threads.threads() > executor::most_threads) return "config: threads must be 1 to 1024";
     return key_scale.positive_and_finite() && value_scale.positive_and_finite()
                ? nullptr
                : "config: key_scale and value_scale must be positive and finite";

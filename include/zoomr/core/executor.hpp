@@ -42,6 +42,8 @@ class executor {
   /// Keys or values, in numbers, that are worth waking threads for: some 20 microseconds of one thread.
   static constexpr std::int64_t usually_worth = 1 << 18;
 
+  static constexpr index_t most_threads = 1024;
+
   constexpr executor() = default;
   /// @param threads  how many pieces work is cut into; each has working memory of its own
   /// @param worth    calls that read fewer numbers are done by the calling thread

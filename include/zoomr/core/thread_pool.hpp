@@ -26,7 +26,7 @@ class thread_pool {
   /// @param threads  that work, the caller's among them; at most as many as the machine has cores pays
   /// @throws error(capacity) if the system refuses one
   explicit thread_pool(index_t threads) {
-    ZOOMR_EXPECTS(threads >= 1 && threads <= most_threads, "thread_pool: wanted 1 to 1024 threads");
+    ZOOMR_EXPECTS(threads >= 1 && threads <= executor::most_threads, "thread_pool: wanted 1 to 1024 threads");
     try {
       started_.reserve(static_cast<std::size_t>(threads - 1));
       for (index_t i = 1; i < threads; ++i) started_.emplace_back([this] { serve(); });
@@ -57,7 +57,6 @@ class thread_pool {
   }
 
  private:
-  static constexpr index_t most_threads = 1024;
   static constexpr int looks = 500;
 
   static void pause() {

@@ -72,7 +72,7 @@ struct choice_counts {
     ++stats.refreshes;
     stats.chosen += chosen;
     stats.zooms += zooms;
-    if (votes == 0) return;
+    if (votes <= 0) return;
     // Agreeability is the share of votes that the taken segments got: it has a meaning only where votes add up.
     stats.agreeability_sum += static_cast<double>(agreed) / static_cast<double>(votes);
     ++stats.agreeability_count;
