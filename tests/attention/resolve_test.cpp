@@ -121,8 +121,11 @@ TEST_CASE("a slot map is the count of stored tokens, in both directions") {
   for (int round = 0; round < 200; ++round) {
     const scene of = random_scene(random);
     const slot_map slots = of.slots();
+    ascending_slots each(slots), some(slots);
     for (index_t position = 0; position <= of.tokens + 5; ++position) {
       REQUIRE(slots.slot_of(position) == of.slot_by_counting(position));
+      REQUIRE(each.slot_of(position) == slots.slot_of(position));
+      if (random.below(4) == 0) REQUIRE(some.slot_of(position) == slots.slot_of(position));
       if (of.stored(position)) REQUIRE(slots.position_of(slots.slot_of(position)) == position);
     }
   }

@@ -78,17 +78,19 @@ TEST_CASE("exponentials are exponential's, whatever the path") {
   });
 }
 
-TEST_CASE_TEMPLATE("every number of a type is widened as to_float does, whatever the path", T, bfloat16, float16,
-                   float8, int8) {
-  on_each_path([](cpu_path path) {
-    constexpr std::size_t count = std::size_t{1} << (8 * sizeof(T));
-    std::vector<T> all(count + 5);
-    for (std::size_t i = 0; i < count; ++i) all[i].bits = static_cast<decltype(T::bits)>(i);
+TEST_CASE_TEMPLATE("every number of a type is widened as to_float does, times a scale, whatever the path", T, bfloat16,
+                   float16, float8, int8) {
+  constexpr std::size_t count = std::size_t{1} << (8 * sizeof(T));
+  std::vector<T> all(count + 5);
+  for (std::size_t i = 0; i < count; ++i) all[i].bits = static_cast<decltype(T::bits)>(i);
+  on_each_path([&](cpu_path path) {
     std::vector<float> made(all.size());
-    detail::widen(path, all.data(), made);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      CAPTURE(i);
-      REQUIRE(unit::same_bits(made[i], to_float(all[i])));
+    for (const float scale : {1.0f, 0.37f}) {
+      detail::widen(path, all.data(), scale, made);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        CAPTURE(i);
+        REQUIRE(unit::same_bits(made[i], to_float(all[i]) * scale));
+      }
     }
   });
 }

@@ -4,7 +4,6 @@
 
 #include <zoomr/core/executor.hpp>
 #include <zoomr/core/storage.hpp>
-#include <zoomr/math/functions.hpp>
 #include <zoomr/paging/tier_slots.hpp>
 
 #include <cmath>        // std::sqrt
@@ -50,12 +49,6 @@ struct storage_scale {
     return all_are;
   }
 };
-
-/// The key that a stored number stands for: a product rounded once, even where it is then added up.
-template <class T>
-float key_of(T stored, float scale) {
-  return fused(to_float(stored), scale, -0.0f);
-}
 
 /// Capacities, all fixed at construction, and the scales of what is stored.
 ///

@@ -46,16 +46,18 @@ inline void exponentials([[maybe_unused]] cpu_path path, view<float> x, float fr
   for (; i < x.size(); ++i) x[i] = exponential(x[i] - from);
 }
 
-/// Numbers as they are stored, as floats.
+/// Numbers as they are stored, times `scale`, as floats: products rounded once, even where they are then added up.
 /// @param from  [to.size()]
 template <class T>
-void widen([[maybe_unused]] cpu_path path, const T* from, view<float> to) {
+void widen(cpu_path path, const T* from, float scale, view<float> to) {
   index_t i = 0;
 #if ZOOMR_CPU_PATHS
-  if (path == cpu_path::avx512) i = avx512::widen(from, to.data(), to.size());
-  if (path == cpu_path::avx2) i = avx2::widen(from, to.data(), to.size());
+  if (path == cpu_path::avx512) i = avx512::widen(from, scale, to.data(), to.size());
+  if (path == cpu_path::avx2) i = avx2::widen(from, scale, to.data(), to.size());
 #endif
-  for (; i < to.size(); ++i) to[i] = to_float(from[i]);
+  on_path(path, [&] {
+    for (; i < to.size(); ++i) to[i] = fused(to_float(from[i]), scale, -0.0f);
+  });
 }
 
 /// Floats, divided by `scale`, as they are stored.

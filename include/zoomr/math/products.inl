@@ -121,9 +121,10 @@ inline index_t exponentials(float* x, index_t count, float from) {
 }
 
 template <class T>
-index_t widen(const T* from, float* to, index_t count) {
+index_t widen(const T* from, float scale, float* to, index_t count) {
+  const floats times = filled(scale), nothing = filled(-0.0f);
   index_t i = 0;
-  for (; i + simd <= count; i += simd) to_memory(load(from + i), to + i);
+  for (; i + simd <= count; i += simd) to_memory(fused(load(from + i), times, nothing), to + i);
   return i;
 }
 

@@ -36,6 +36,25 @@ struct slot_map {
   }
 };
 
+/// The slots of positions that are asked for in ascending order.
+class ascending_slots {
+ public:
+  explicit ascending_slots(const slot_map& slots) : slots_(slots) {}
+
+  /// As slot_map::slot_of.
+  /// @cost  O(kept) for all positions together
+  index_t slot_of(index_t position) {
+    if (slots_.kept.size() == 0 || position >= slots_.compacted_end) return slots_.slot_of(position);
+    const index_t* const kept = slots_.kept.data();
+    while (next_ < slots_.kept.size() && kept[next_] < position) ++next_;
+    return next_;
+  }
+
+ private:
+  slot_map slots_;
+  index_t next_ = 0;  // the first slot whose token is not before the last position
+};
+
 /// The zones of one query, in positions: it attends [0, front) and [back, end) in any case. front <= back <= end, and
 /// end is the position behind the query's own token.
 struct zone_bounds {
@@ -51,11 +70,15 @@ struct zone_bounds {
 
 /// The slots of the part of [first, last) that lies between the zones: first and last are positions, the result slots.
 /// It may be empty, also since eviction has left nothing of it.
-ZOOMR_HD constexpr token_range between_zones(index_t first, index_t last, zone_bounds zone, const slot_map& slots) {
+/// @param slots  slot_map, or ascending_slots where parts are asked for in ascending order
+ZOOMR_CALLS_EITHER
+template <class Slots = const slot_map>
+ZOOMR_HD constexpr token_range between_zones(index_t first, index_t last, zone_bounds zone, Slots& slots) {
   if (first < zone.front) first = zone.front;
   if (last > zone.back) last = zone.back;
   if (first >= last) return {0, 0};
-  return {slots.slot_of(first), slots.slot_of(last)};
+  const index_t slot = slots.slot_of(first);
+  return {slot, slots.slot_of(last)};
 }
 
 }  // namespace v0

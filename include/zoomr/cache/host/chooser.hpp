@@ -113,14 +113,15 @@ class chooser {
   /// between them, whether or not these will be attended.
   /// @param zone   of the asking token, in positions
   /// @param slots  of the row's KV lane
-  /// @cost  O(segments), or O(segments * log kept) where a KV lane has been compacted
+  /// @cost  O(segments), and O(kept) where a KV lane has been compacted
   void begin(sequence_state& state, zone_bounds zone, const slot_map& slots) {
     segments_ = static_cast<index_t>(state.segments.size());
     room_used_ = slots.slot_of(zone.front) + slots.slot_of(zone.end) - slots.slot_of(zone.back);
+    ascending_slots ascending(slots);
     for (index_t id = 0; id < segments_; ++id) {
       const segment& s = state.segments[static_cast<std::size_t>(id)];
-      const index_t left = between_zones(s.begin, s.split, zone, slots).size();
-      room_used_ += between_zones(s.split, s.end, zone, slots).size();
+      const index_t left = between_zones(s.begin, s.split, zone, ascending).size();
+      room_used_ += between_zones(s.split, s.end, zone, ascending).size();
       tokens()[id] = left;
       votes()[id] = left > 0 ? 0 : not_eligible;
     }

@@ -63,9 +63,8 @@ class observation {
   void copy_keys(const Lane& kv_lane, index_t tokens, float key_scale) {
     if (keys_.empty()) return;
     for (index_t t = 0; t < tokens; ++t) {
-      for (index_t d = 0; d < kv_lane.head_dim; ++d)
-        keys_[static_cast<std::size_t>(t) * static_cast<std::size_t>(kv_lane.head_dim) + static_cast<std::size_t>(d)] =
-            key_of(kv_lane.key(t)[d], key_scale);
+      widen(fastest_cpu_path(), kv_lane.key(t), key_scale,
+            {keys_.data() + std::int64_t{t} * kv_lane.head_dim, {kv_lane.head_dim}});
     }
   }
 
@@ -119,21 +118,32 @@ class observation {
   static void add_shares(view<float> weights, float scale, view<float> sums) {
     float largest = -infinity;
     on_fastest_path([&] {
-      for (float& weight : weights) {
-        weight = fused(scale, weight, -0.0f);
-        largest = std::max(largest, weight);
+      constexpr index_t lanes = 16;  // maxima that do not wait for each other
+      float most[lanes];
+      std::fill_n(most, lanes, -infinity);
+      const auto take = [&](index_t t, index_t lane) {
+        weights[t] = fused(scale, weights[t], -0.0f);
+        most[lane] = weights[t] > most[lane] ? weights[t] : most[lane];
+      };
+      index_t t = 0;
+      for (; t + lanes <= weights.size(); t += lanes) {
+        for (index_t lane = 0; lane < lanes; ++lane) take(t + lane, lane);
       }
+      for (; t < weights.size(); ++t) take(t, 0);
+      for (const float one : most) largest = std::max(largest, one);
     });
     exponentials(fastest_cpu_path(), weights, largest);
     on_fastest_path([&] {
       votes_t units = 0;
       bool odd = false;
       for (const float weight : weights) {
-        odd = odd || is_nan(weight);
+        odd |= is_nan(weight);
         units += is_nan(weight) ? 0 : units_of(weight);
       }
       const float sum = odd ? not_a_number : sum_of_units(units);
-      for (index_t t = 0; t < weights.size(); ++t) sums[t] += quotient(weights[t], sum);
+      const float* const weight = weights.data();
+      float* const to = sums.data();
+      for (index_t t = 0; t < weights.size(); ++t) to[t] += quotient(weight[t], sum);
     });
   }
 

@@ -87,8 +87,8 @@ class prompt_tile {
       const index_t count = run.tokens * head_dim_;
       float* const keys = widened_.data() + std::int64_t{2} * page * page_tokens * head_dim_;
       float* const values = keys + page_tokens * head_dim_;
-      widen(fastest_cpu_path(), run.keys, {keys, {count}});
-      widen(fastest_cpu_path(), run.values, {values, {count}});
+      widen(fastest_cpu_path(), run.keys, 1.0f, {keys, {count}});
+      widen(fastest_cpu_path(), run.values, 1.0f, {values, {count}});
       return {keys, values, run.tokens};
     }
   }

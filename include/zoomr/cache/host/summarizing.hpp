@@ -7,6 +7,7 @@
 #pragma once
 
 #include <zoomr/cache/host/sequence_state.hpp>
+#include <zoomr/math/products.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min
 #include <vector>     // std::vector
@@ -73,8 +74,7 @@ class segment_summarizer {
     const index_t dims = sizes_.model.head_dim;
     const view<float, 2> made(made_.data(), {dims, sizes_.summary_rows});
     const auto copy = [&](index_t slot, float* to) {
-      const auto* key = kv_lane.key(slot);
-      for (index_t d = 0; d < dims; ++d) to[d] = key_of(key[d], scale);
+      widen(fastest_cpu_path(), kv_lane.key(slot), scale, {to, {dims}});
     };
     if (summarize_.at_once) {
       const view<float, 2> keys(keys_.data(), {cue.size(), dims});
