@@ -192,6 +192,39 @@ TEST_CASE("what no sum can hold has the same bits on every path too") {
   }
 }
 
+TEST_CASE("a page that is widened for many queries has the bits of the page, on every path") {
+  unit::random random(78);
+  const float odd[] = {infinity, -infinity, not_a_number, 1e38f, -1e38f, 1e-40f, -0.0f, 0.0f};
+  for (const cpu_path path : {cpu_path::portable, cpu_path::avx2, cpu_path::avx512}) {
+    if (!has_cpu_path(path)) continue;
+    for (const index_t head_dim : {8, 16, 24, 32, 48, 80, 128, 144, 256}) {
+      for (const index_t queries : {1, 2, 3, 4, 7, 16, 19, 33}) {
+        const index_t tokens = random.between(1, page_tokens);
+        scene<float> of(random, head_dim, queries, page_tokens, {{0, tokens}});
+        const auto lane = of.kv_lane();
+        if (random.below(3) == 0) lane.key(random.below(tokens))[random.below(head_dim)] = odd[random.below(8)];
+        std::vector<float> keys(unit::size(head_dim * page_tokens), not_a_number);  // also behind the last token
+        for (index_t t = 0; t < tokens; ++t) {
+          for (index_t d = 0; d < head_dim; ++d) keys[unit::size(d * page_tokens + t)] = lane.key(t)[d];
+        }
+        group_states expected(queries, head_dim), made(queries, head_dim);
+        const auto attend = [&](const auto& run, group_states& into, cpu_path on) {
+          std::vector<detail::run_query> asks;
+          for (index_t q = 0; q < queries; ++q) asks.push_back({of.query(q), &into.states[unit::size(q)]});
+          for (int twice = 0; twice < 2; ++twice) detail::attend_run(on, run, run, asks, head_dim, of.scale);
+        };
+        attend(detail::page_run<float>{lane.key(0), lane.value(0), tokens}, expected, cpu_path::portable);
+        attend(detail::page_tile{keys.data(), lane.value(0), tokens}, made, path);
+        CAPTURE(name_of(path));
+        CAPTURE(head_dim);
+        CAPTURE(queries);
+        CAPTURE(tokens);
+        REQUIRE(same_bits(expected, made));
+      }
+    }
+  }
+}
+
 TEST_CASE("runs that begin and end anywhere in a page are read whole") {
   unit::random random(71);
   for (const token_range only : {token_range{0, 1}, token_range{15, 16}, token_range{15, 17}, token_range{16, 32},

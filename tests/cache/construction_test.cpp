@@ -194,8 +194,8 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
                       16 * std::ceil(layers / 64) + (persists ? sequences * (query + selection_rows * row) : 0) +
                       c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
                       c.max_batched_tokens * heads * real{sizeof(zoomr::attention_state)} +
-                      // a prompt's tile: of each query its row, its output's, and where both are
-                      asking * (2 * dim * float_bytes + 3 * real{sizeof(float*)}) +
+                      // a prompt's tile: of each query its row, its output's, and where both are; eight pages
+                      asking * (2 * dim * float_bytes + 3 * real{sizeof(float*)}) + 8 * 2 * 16 * dim * float_bytes +
                       ranges * real{sizeof(zoomr::token_range)} * (1 + group) + cue * (dim + 2) * float_bytes +
                       cue_made * float_bytes;
   return sequences * of_sequence + shared + page_count * (index_bytes + 2 * kv_lanes * 16 * dim * 4);

@@ -6,6 +6,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 ZOOMR_STORED(ZOOMR_LANE)
+ZOOMR_TILE
 }  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

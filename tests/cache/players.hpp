@@ -11,6 +11,8 @@
 // Attention over a KV lane takes most of the time of such tests: it is compiled apart, at -O3.
 #define ZOOMR_LANE(T) \
   template void attend_run(cpu_path, const page_run<T>&, const page_run<T>&, view<const run_query>, index_t, float);
+#define ZOOMR_TILE \
+  template void attend_run(cpu_path, const page_tile&, const page_tile&, view<const run_query>, index_t, float);
 #define ZOOMR_DRIVER(T) template class driver<zoomr::any_kv_cache<T>>;
 
 #define ZOOMR_DECLARE_LANE(T) extern ZOOMR_LANE(T)
@@ -20,6 +22,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 ZOOMR_STORED(ZOOMR_DECLARE_LANE)
+extern ZOOMR_TILE
 }  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Attention over some adjacent tokens of one page, for queries that all attend them: the unit of work of the host's
-// gather_attend. Every path adds the same numbers in the same order, so that each has the same bits:
+// gather_attend and of its prompts. Every path adds the same numbers in the same order, so that each has the same bits:
 //   logit[t] = scale * q . key[t]           in the contract's order (math/dot.hpp)
 //   state.raise(largest logit)
 //   state.sum += exp(logit[t] - max)        t ascending
@@ -19,9 +19,32 @@ namespace detail {
 /// Adjacent tokens of one page and KV head: 1 to page_tokens of them.
 template <class T>
 struct page_run {
+  using number = T;
+
   const T* keys = nullptr;    // [tokens, head_dim]
   const T* values = nullptr;  // [tokens, head_dim]
   index_t tokens = 0;
+
+  /// The product of a query [head_dim] with the key of a token.
+  float product(const float* query, index_t token, index_t head_dim) const {
+    return dot(query, keys + token * head_dim, head_dim);
+  }
+};
+
+/// The same, widened for many queries. Keys lie dimension by dimension: a vector holds those of several tokens, so that
+/// no sum goes across lanes.
+struct page_tile {
+  using number = float;
+
+  const float* keys = nullptr;    // [head_dim, page_tokens]
+  const float* values = nullptr;  // [tokens, head_dim]
+  index_t tokens = 0;
+
+  float product(const float* query, index_t token, index_t head_dim) const {
+    const float* const of_token = keys + token;
+    return sum_over_dims(head_dim,
+                         [=](float acc, index_t d) { return fused(query[d], of_token[d * page_tokens], acc); });
+  }
 };
 
 /// One query that attends a run: of one token and one head.
@@ -32,13 +55,13 @@ struct run_query {
 
 namespace portable {
 
-template <class T>
-void attend_run(const page_run<T>& run, view<const run_query> queries, index_t head_dim, float scale) {
+template <class Run>
+void attend_run(const Run& run, view<const run_query> queries, index_t head_dim, float scale) {
   float logits[page_tokens];
   for (const run_query& asks : queries) {
     float largest = -infinity;
     for (index_t t = 0; t < run.tokens; ++t) {
-      logits[t] = scale * dot(asks.query, run.keys + t * head_dim, head_dim);
+      logits[t] = scale * run.product(asks.query, t, head_dim);
       if (logits[t] > largest || is_nan(logits[t])) largest = logits[t];  // NaN stays, so that it shows
     }
     asks.state->raise(largest, head_dim);
@@ -58,13 +81,13 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Adds the tokens of a run to the state of each query.
+/// Adds the tokens of a run, or of a tile, to the state of each query.
 /// @param ahead    what will be read next: its lines are asked for meanwhile; `run` itself if nothing is
 /// @param queries  any number; four of them share what is read and widened
 /// @param scale    of the logits
-template <class T>
-void attend_run(cpu_path path, const page_run<T>& run, [[maybe_unused]] const page_run<T>& ahead,
-                view<const run_query> queries, index_t head_dim, float scale) {
+template <class Run>
+void attend_run(cpu_path path, const Run& run, [[maybe_unused]] const Run& ahead, view<const run_query> queries,
+                index_t head_dim, float scale) {
 #if ZOOMR_CPU_PATHS
   if (head_dim % simd_dims == 0) {
     if (path == cpu_path::avx512) {

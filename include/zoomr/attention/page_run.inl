@@ -8,9 +8,10 @@ namespace ZOOMR_PATH {
 
 /// out[q][d, d + Vectors * simd) += weights[t][q] * values[t][d ...], t ascending.
 /// @param ahead  values that will be read next: they are asked for
-template <index_t Queries, index_t Vectors, class T>
-[[gnu::always_inline]] inline void add_values(const float* weights, const page_run<T>& run, const page_run<T>& ahead,
-                                              index_t dims, float* const* out, index_t d) {
+template <index_t Queries, index_t Vectors, class Run>
+[[gnu::always_inline]] inline void add_values(const float* weights, const Run& run, const Run& ahead, index_t dims,
+                                              float* const* out, index_t d) {
+  using T = typename Run::number;
   floats sum[std::size_t{Queries * Vectors}];
 #pragma GCC unroll 4
   for (index_t q = 0; q < Queries; ++q) {
@@ -91,11 +92,93 @@ template <index_t Queries>
 template <index_t Queries>
 inline constexpr index_t weights_of = row_products_size<Queries>(page_tokens);
 
+template <index_t Queries, class T>
+[[gnu::always_inline]] inline void products_with(const page_run<T>& run, const page_run<T>& ahead,
+                                                 const float* const* queries, index_t dims, float* out) {
+  row_products<Queries>(queries, run.keys, run.tokens, dims, ahead.keys, ahead.tokens, out);
+}
+
+/// A number of each query, for the tokens of a vector.
+template <index_t Queries>
+struct of_queries {
+  floats at[std::size_t{Queries}] = {};
+
+  [[gnu::always_inline]] friend inline of_queries operator+(of_queries a, const of_queries& b) {
+#pragma GCC unroll 4
+    for (index_t q = 0; q < Queries; ++q) a.at[q] += b.at[q];
+    return a;
+  }
+};
+
+/// part += what dimension d adds to the products.
+template <index_t Queries>
+[[gnu::always_inline]] inline void add_dim(const float* const* queries, const float* keys, index_t d,
+                                           of_queries<Queries>& part) {
+  const floats key = kept(load(keys + d * page_tokens));
+#pragma GCC unroll 4
+  for (index_t q = 0; q < Queries; ++q) part.at[q] = fused(filled(queries[q][d]), key, part.at[q]);
+}
+
+/// The partial sums First, First + Apart, First + 2 Apart, ... of 32, added by the halving tree of math/dot.hpp.
+/// @param keys  [dims, page_tokens]  of the vector's first token
+/// @pre   dims is a multiple of simd_dims
+template <index_t Queries, index_t First, index_t Apart>
+[[gnu::always_inline]] inline of_queries<Queries> tile_sums(const float* const* queries, const float* keys,
+                                                            index_t dims) {
+  if constexpr (Apart < 8) {
+    return tile_sums<Queries, First, 2 * Apart>(queries, keys, dims) +
+           tile_sums<Queries, First + Apart, 2 * Apart>(queries, keys, dims);
+  } else {
+    of_queries<Queries> part[4];
+    index_t d = First;
+    for (; d + 24 < dims; d += 32) {
+#pragma GCC unroll 4
+      for (index_t i = 0; i < 4; ++i) add_dim<Queries>(queries, keys, d + 8 * i, part[i]);
+    }
+    if (d < dims) add_dim<Queries>(queries, keys, d, part[0]), add_dim<Queries>(queries, keys, d + 8, part[1]);
+    return (part[0] + part[2]) + (part[1] + part[3]);
+  }
+}
+
+/// out[t * Queries + q], for the tokens of a vector; four queries fill 32 registers.
+template <index_t Queries>
+[[gnu::noinline]] void tile_products(const float* const* queries, const float* keys, index_t dims, float* out) {
+  of_queries<Queries> made;
+  if constexpr (Queries == 4 && simd == 8) {
+    const auto first = tile_sums<2, 0, 1>(queries, keys, dims), last = tile_sums<2, 0, 1>(queries + 2, keys, dims);
+    made = {first.at[0], first.at[1], last.at[0], last.at[1]};
+  } else {
+    made = tile_sums<Queries, 0, 1>(queries, keys, dims);
+  }
+  if constexpr (Queries == 1) {
+    to_memory(made.at[0], out);
+  } else if constexpr (Queries == 2) {
+    to_memory(interleaved<0>(made.at[0], made.at[1]), out);
+    to_memory(interleaved<1>(made.at[0], made.at[1]), out + simd);
+  } else {
+#pragma GCC unroll 2
+    for (index_t half = 0; half < 2; ++half) {
+      const floats a = half == 0 ? interleaved<0>(made.at[0], made.at[1]) : interleaved<1>(made.at[0], made.at[1]);
+      const floats b = half == 0 ? interleaved<0>(made.at[2], made.at[3]) : interleaved<1>(made.at[2], made.at[3]);
+      to_memory(interleaved_pairs<0>(a, b), out + 2 * half * simd);
+      to_memory(interleaved_pairs<1>(a, b), out + (2 * half + 1) * simd);
+    }
+  }
+}
+
+template <index_t Queries>
+[[gnu::always_inline]] inline void products_with(const page_tile& tile, const page_tile&, const float* const* queries,
+                                                 index_t dims, float* out) {
+  for (index_t t = 0; t < tile.tokens; t += simd)
+    tile_products<Queries>(queries, tile.keys + t, dims, out + t * Queries);
+}
+
 /// From queries to weights.
 /// @param weights  [weights_of<Queries>]  out, aligned to a vector
-template <index_t Queries, class T>
-[[gnu::flatten]] void weigh_block(const page_run<T>& run, const page_run<T>& ahead, const run_query* queries,
-                                  index_t dims, float scale, float* weights) {
+template <index_t Queries, class Run>
+[[gnu::flatten]] void weigh_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims, float scale,
+                                  float* weights) {
+  using T = typename Run::number;
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
   for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below ask for
@@ -104,14 +187,14 @@ template <index_t Queries, class T>
       prefetch(ahead.values + std::int64_t{t} * dims + d);
     }
   }
-  row_products<Queries>(query, run.keys, run.tokens, dims, ahead.keys, ahead.tokens, weights);
+  products_with<Queries>(run, ahead, query, dims, weights);
   weigh<Queries>(weights, run.tokens, dims, scale, queries);
 }
 
 /// From weights to outputs.
-template <index_t Queries, class T>
-[[gnu::flatten]] void add_block(const page_run<T>& run, const page_run<T>& ahead, const run_query* queries,
-                                index_t dims, const float* weights) {
+template <index_t Queries, class Run>
+[[gnu::flatten]] void add_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims,
+                                const float* weights) {
   constexpr index_t vectors = simd / Queries < 8 ? simd / Queries : 8;  // sums fill the registers
   float* out[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) out[q] = queries[q].state->out;
@@ -122,9 +205,8 @@ template <index_t Queries, class T>
   for (; d < dims; d += simd) add_values<Queries, 1>(weights, run, ahead, dims, out, d);
 }
 
-template <index_t Queries, class T>
-void attend_block(const page_run<T>& run, const page_run<T>& ahead, const run_query* queries, index_t dims,
-                  float scale) {
+template <index_t Queries, class Run>
+void attend_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims, float scale) {
   alignas(floats) float weights[std::size_t{weights_of<Queries>}];
   weigh_block<Queries>(run, ahead, queries, dims, scale, weights);
   add_block<Queries>(run, ahead, queries, dims, weights);
@@ -132,9 +214,8 @@ void attend_block(const page_run<T>& run, const page_run<T>& ahead, const run_qu
 
 // The first block of queries brings the next run near the processor. Of four blocks all read the keys before any reads
 // the values, so that either stay in the first cache.
-template <class T>
-void attend_run(const page_run<T>& run, const page_run<T>& ahead, const run_query* queries, index_t count, index_t dims,
-                float scale) {
+template <class Run>
+void attend_run(const Run& run, const Run& ahead, const run_query* queries, index_t count, index_t dims, float scale) {
   index_t q = 0;
   for (; q + 16 <= count; q += 16) {
     alignas(floats) float weights[4][std::size_t{weights_of<4>}];

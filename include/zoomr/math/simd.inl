@@ -168,6 +168,29 @@ template <index_t Period>
 #endif
 }
 
+/// a[0], b[0], a[1], b[1], ...: their first half, or with `Half` = 1 their second.
+template <index_t Half>
+[[gnu::always_inline]] inline floats interleaved(floats a, floats b) {
+  constexpr int i = Half * ZOOMR_SIMD / 2, j = i + ZOOMR_SIMD;
+#if ZOOMR_SIMD == 16
+  return __builtin_shufflevector(a, b, i, j, i + 1, j + 1, i + 2, j + 2, i + 3, j + 3, i + 4, j + 4, i + 5, j + 5,
+                                 i + 6, j + 6, i + 7, j + 7);
+#else
+  return __builtin_shufflevector(a, b, i, j, i + 1, j + 1, i + 2, j + 2, i + 3, j + 3);
+#endif
+}
+/// a[0], a[1], b[0], b[1], a[2], a[3], ... the same way.
+template <index_t Half>
+[[gnu::always_inline]] inline floats interleaved_pairs(floats a, floats b) {
+  constexpr int i = Half * ZOOMR_SIMD / 2, j = i + ZOOMR_SIMD;
+#if ZOOMR_SIMD == 16
+  return __builtin_shufflevector(a, b, i, i + 1, j, j + 1, i + 2, i + 3, j + 2, j + 3, i + 4, i + 5, j + 4, j + 5,
+                                 i + 6, i + 7, j + 6, j + 7);
+#else
+  return __builtin_shufflevector(a, b, i, i + 1, j, j + 1, i + 2, i + 3, j + 2, j + 3);
+#endif
+}
+
 /// As zoomr::exponential.
 [[gnu::always_inline]] inline floats exponential(floats x) {
   const floats magic = filled(12582912.0f);

@@ -107,11 +107,10 @@ class attending {
 
   // Slots of a tile. Over tiers those of one page: one that is asked for by one KV head after the other may be gone in
   // between.
-  static constexpr index_t at_once =
-      (Pool::may_fail ? 1 : prompt_tile<typename Pool::number>::most_pages) * page_tokens;
+  static constexpr index_t at_once = (Pool::may_fail ? 1 : prompt_tile::most_pages) * page_tokens;
 
   // Some tokens of the chunk attend the tile of one KV head whose first slot is `first`.
-  void attend_tile(prompt_tile<typename Pool::number>& tile, index_t kv_head, index_t first, token_range tokens) {
+  void attend_tile(prompt_tile& tile, index_t kv_head, index_t first, token_range tokens) {
     const shape& model = core_.sizes.model;
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     tile.begin(core_.kv_lane(core_.state_of(item_), layer_, kv_head), first,

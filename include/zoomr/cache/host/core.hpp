@@ -46,7 +46,7 @@ struct thread_memory {
   static byte_count bytes(const layout& sizes, const any_policy& policy, index_t observed_tokens) {
     return observation::bytes(sizes.model, observed_tokens, policy.evict.reads_keys) +
            static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + sizes.model.group()) +
-           prompt_tile<T>::bytes(sizes.model);
+           prompt_tile::bytes(sizes.model);
   }
   // As `resolve` needs: details and summary of each segment, and two zones.
   static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
@@ -54,7 +54,7 @@ struct thread_memory {
   observation observed;
   std::vector<token_range> ranges;  // of one query
   std::vector<token_range> joined;  // of the query heads of one KV head
-  prompt_tile<T> tile;              // of a prompt's attention
+  prompt_tile tile;                 // of a prompt's attention
 };
 
 /// The memory of a cache, whatever its policy. Not a public type: any_kv_cache and step share one.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Attention of a chunk of a prompt, to everything before it. It is bound by arithmetic, so its work is tiled: some
-// pages of a KV head are widened once for the chunk, and some queries at a time attend them one after the other, with
-// copies of queries and outputs that lie side by side. Each query's sums are those of `gather_attend`, in its order.
+// pages of a KV head are widened once for the chunk, their keys dimension by dimension, and some queries at a time
+// attend them one after the other, with copies of queries and outputs that lie side by side. Each query's sums are
+// those of `gather_attend`, in its order.
 #pragma once
 
 #include <zoomr/attention/page_run.hpp>
 #include <zoomr/core/shape.hpp>
 
-#include <algorithm>    // std::copy_n, std::max, std::min
-#include <type_traits>  // std::is_same_v, std::remove_cv_t
-#include <vector>       // std::vector
+#include <algorithm>  // std::copy_n, std::max, std::min
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -17,11 +17,9 @@ namespace detail {
 
 /// Working memory for one KV head and some tokens of a chunk, and the work itself: `begin` some pages, then `attend`
 /// for all tokens of the chunk.
-/// @tparam T  as keys and values are stored; floats are not copied
-template <class T>
 class prompt_tile {
  public:
-  static constexpr index_t most_pages = 4;
+  static constexpr index_t most_pages = 8;  // so many that copies of queries and outputs pay
 
   explicit prompt_tile(const shape& model)
       : head_dim_(model.head_dim),
@@ -47,8 +45,8 @@ class prompt_tile {
     pages_ = std::min(most_pages, pages_for(end - first));
     for (index_t page = 0; page < pages_; ++page) {
       const index_t slot = first + page * page_tokens;
-      const T* const keys = kv_lane.key(slot);
-      runs_[page] = widened({keys, keys + kv_lane.value_offset, std::min(page_tokens, end - slot)}, page);
+      const auto* const keys = kv_lane.key(slot);
+      tiles_[page] = widened(keys, keys + kv_lane.value_offset, std::min(page_tokens, end - slot), page);
     }
   }
 
@@ -59,14 +57,14 @@ class prompt_tile {
     const index_t count = tokens * group_;
     for (index_t i = 0; i < count; ++i) pack(i, asks(i / group_, i % group_));
     for (index_t page = 0; page < pages_; ++page) {
-      page_run<float> run = runs_[page];
+      page_tile tile = tiles_[page];
       const index_t seen = at + 1 - first_ - page * page_tokens;  // of the page, by the first token
-      if (seen >= run.tokens) {
-        attend(run, 0, count, scale);
+      if (seen >= tile.tokens) {
+        attend(tile, 0, count, scale);
       } else {
         for (index_t t = std::max(0, 1 - seen); t < tokens; ++t) {
-          run.tokens = std::min(runs_[page].tokens, seen + t);
-          attend(run, t * group_, group_, scale);
+          tile.tokens = std::min(tiles_[page].tokens, seen + t);
+          attend(tile, t * group_, group_, scale);
         }
       }
     }
@@ -77,24 +75,25 @@ class prompt_tile {
   static index_t most_asking(const shape& model) { return std::max(16 / model.group(), 1) * model.group(); }
   static std::int64_t packed_size(const shape& model) { return std::int64_t{2} * most_asking(model) * model.head_dim; }
   static std::int64_t widened_size(const shape& model) {
-    return std::is_same_v<T, float> ? 0 : std::int64_t{2} * most_pages * page_tokens * model.head_dim;
+    return std::int64_t{2} * most_pages * page_tokens * model.head_dim;
   }
 
-  page_run<float> widened(const page_run<T>& run, [[maybe_unused]] index_t page) {
-    if constexpr (std::is_same_v<T, float>) {
-      return run;
-    } else {
-      const index_t count = run.tokens * head_dim_;
-      float* const keys = widened_.data() + std::int64_t{2} * page * page_tokens * head_dim_;
-      float* const values = keys + page_tokens * head_dim_;
-      widen(fastest_cpu_path(), run.keys, 1.0f, {keys, {count}});
-      widen(fastest_cpu_path(), run.values, 1.0f, {values, {count}});
-      return {keys, values, run.tokens};
+  // @param keys, values  [tokens, head_dim]
+  template <class T>
+  page_tile widened(const T* keys, const T* values, index_t tokens, index_t page) {
+    const index_t count = tokens * head_dim_;
+    float* const wide_keys = widened_.data() + std::int64_t{2} * page * page_tokens * head_dim_;
+    float* const wide_values = wide_keys + page_tokens * head_dim_;
+    widen(fastest_cpu_path(), keys, 1.0f, {wide_values, {count}});  // on their way
+    for (index_t t = 0; t < tokens; ++t) {
+      for (index_t d = 0; d < head_dim_; ++d) wide_keys[d * page_tokens + t] = wide_values[t * head_dim_ + d];
     }
+    widen(fastest_cpu_path(), values, 1.0f, {wide_values, {count}});
+    return {wide_keys, wide_values, tokens};
   }
 
-  void attend(const page_run<float>& run, index_t first, index_t count, float scale) {
-    attend_run(fastest_cpu_path(), run, run, {asks_.data() + first, {count}}, head_dim_, scale);
+  void attend(const page_tile& tile, index_t first, index_t count, float scale) {
+    attend_run(fastest_cpu_path(), tile, tile, {asks_.data() + first, {count}}, head_dim_, scale);
   }
 
   // Rows of different tokens lie a multiple of 4 KiB apart, where the first cache has few places for them.
@@ -117,8 +116,8 @@ class prompt_tile {
   index_t group_;
   index_t first_ = 0;
   index_t pages_ = 0;
-  page_run<float> runs_[std::size_t{most_pages}];
-  std::vector<float> widened_;   // [most_pages][key | value][page_tokens][head_dim]
+  page_tile tiles_[std::size_t{most_pages}];
+  std::vector<float> widened_;   // [most_pages]: keys [head_dim][page_tokens], values [page_tokens][head_dim]
   std::vector<float> packed_;    // [most_asking][query | out][head_dim]
   std::vector<run_query> asks_;  // [most_asking]
   std::vector<float*> outs_;     // [most_asking]  where the outputs really lie
