@@ -150,9 +150,9 @@ TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing
 TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one", T, float, bfloat16, float16, float8,
                    int8) {
   unit::random random(76);
-  for (const cpu_path path : {cpu_path::avx2, cpu_path::avx512}) {
+  for (const cpu_path path : {cpu_path::avx2, cpu_path::avx512, cpu_path::neon}) {
     if (!has_cpu_path(path)) {
-      MESSAGE("this machine has no ", name_of(path));
+      MESSAGE("this machine has no ", std::string(name_of(path)));
       continue;
     }
     for (const index_t head_dim : {16, 24, 48, 64, 80, 128, 144, 256, 576}) {
@@ -174,7 +174,7 @@ TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one
 TEST_CASE("what no sum can hold has the same bits on every path too") {
   unit::random random(77);
   const float odd[] = {infinity, -infinity, not_a_number, 1e38f, -1e38f, 1e-40f, -0.0f, 0.0f};
-  for (const cpu_path path : {cpu_path::avx2, cpu_path::avx512}) {
+  for (const cpu_path path : {cpu_path::avx2, cpu_path::avx512, cpu_path::neon}) {
     for (index_t round = 0; has_cpu_path(path) && round < 200; ++round) {
       const index_t tokens = random.between(1, 70);
       scene<float> of(random, 32, 4, tokens, random_ranges(random, tokens));
@@ -195,7 +195,7 @@ TEST_CASE("what no sum can hold has the same bits on every path too") {
 TEST_CASE("a page that is widened for many queries has the bits of the page, on every path") {
   unit::random random(78);
   const float odd[] = {infinity, -infinity, not_a_number, 1e38f, -1e38f, 1e-40f, -0.0f, 0.0f};
-  for (const cpu_path path : {cpu_path::portable, cpu_path::avx2, cpu_path::avx512}) {
+  for (const cpu_path path : {cpu_path::portable, cpu_path::avx2, cpu_path::avx512, cpu_path::neon}) {
     if (!has_cpu_path(path)) continue;
     for (const index_t head_dim : {8, 16, 24, 32, 48, 80, 128, 144, 256}) {
       for (const index_t queries : {1, 2, 3, 4, 7, 16, 19, 33}) {

@@ -278,8 +278,12 @@ TEST_CASE("int8 is a whole number: the nearest, ties to even, never beyond 127; 
   CHECK(from_float<int8>(std::bit_cast<float>(0x7fc00055u)).bits == 0);
 }
 
-#if defined(__FLT16_MANT_DIG__)
+#if defined(__FLT16_MANT_DIG__) || defined(__ARM_FP16_FORMAT_IEEE)
+#if defined(__ARM_FP16_FORMAT_IEEE)  // g++ 12 has no _Float16 there
+using compilers_half = __fp16;
+#else
 __extension__ using compilers_half = _Float16;
+#endif
 
 TEST_CASE("float16 is the compiler's own half") {
   for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {

@@ -20,7 +20,7 @@ float some_number(unit::random& random) {
 
 template <class Test>
 void on_each_path(Test test) {
-  for (const cpu_path path : {cpu_path::portable, cpu_path::avx2, cpu_path::avx512}) {
+  for (const cpu_path path : {cpu_path::portable, cpu_path::avx2, cpu_path::avx512, cpu_path::neon}) {
     if (!has_cpu_path(path)) continue;
     const std::string name = name_of(path);
     CAPTURE(name);

@@ -88,16 +88,20 @@ namespace detail {
 template <class Run>
 void attend_run(cpu_path path, const Run& run, [[maybe_unused]] const Run& ahead, view<const run_query> queries,
                 index_t head_dim, float scale) {
-#if ZOOMR_CPU_PATHS
   if (head_dim % simd_dims == 0) {
+#if ZOOMR_AVX
     if (path == cpu_path::avx512) {
       return avx512::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
     }
     if (path == cpu_path::avx2) {
       return avx2::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
     }
-  }
+#elif ZOOMR_NEON
+    if (path == cpu_path::neon) {
+      return neon::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
+    }
 #endif
+  }
   on_path(path, [&] { portable::attend_run(run, queries, head_dim, scale); });
 }
 

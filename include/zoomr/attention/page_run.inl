@@ -195,7 +195,7 @@ template <index_t Queries, class Run>
 template <index_t Queries, class Run>
 [[gnu::flatten]] void add_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims,
                                 const float* weights) {
-  constexpr index_t vectors = simd / Queries < 8 ? simd / Queries : 8;  // sums fill the registers
+  constexpr index_t vectors = accumulators / Queries < 8 ? accumulators / Queries : 8;
   float* out[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) out[q] = queries[q].state->out;
   index_t d = 0;

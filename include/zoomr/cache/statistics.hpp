@@ -40,8 +40,8 @@ struct statistics {
 
   friend constexpr bool operator==(const statistics&, const statistics&) = default;
 
-  /// Which instructions the host code of this cache uses: "avx512", "avx2", or "portable", what the compiler was told
-  /// to use (core/cpu_path.hpp).
+  /// Which instructions the host code of this cache uses: "avx512", "avx2", "neon", or "portable", what the compiler
+  /// was told to use (core/cpu_path.hpp).
   static const char* cpu_path() { return name_of(fastest_cpu_path()); }
 
   /// Attended tokens, mean over the tokens after the prompt, layers and heads; second passes add to it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. Which instructions host code uses. On x86-64, g++ and clang compile what matters for speed several times, and the
-// machine that it runs on decides: so a build without -march is as fast as one with it. All paths have the same bits.
+// machine that it runs on decides: so a build without -march is as fast as one with it. Every aarch64 has NEON, and
+// nothing is left to decide. All paths have the same bits.
 //
 // Two ways lead there. Kernels that are written in vectors are included once for each path (core/each_cpu_path.inl).
 // Code that is not, such as components of policies, is handed to `on_fastest_path` as a callable.
@@ -11,36 +12,46 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Instruction sets, slowest first.
+/// Instruction sets: the portable one, those of x86-64 with the slower first, that of aarch64.
 enum class cpu_path : std::uint8_t {
   portable,  // what the compiler was told to use
   avx2,      // with FMA and F16C
-  avx512     // F, BW, DQ and VL, with what avx2 has
+  avx512,    // F, BW, DQ and VL, with what avx2 has
+  neon       // 32 registers of four floats, with conversions of float16
 };
 
 constexpr const char* name_of(cpu_path path) {
-  return path == cpu_path::avx512 ? "avx512" : path == cpu_path::avx2 ? "avx2" : "portable";
+  return path == cpu_path::avx512 ? "avx512"
+         : path == cpu_path::avx2 ? "avx2"
+         : path == cpu_path::neon ? "neon"
+                                  : "portable";
 }
 
+// ZOOMR_AVX, ZOOMR_NEON: which kernels in vectors are compiled; at most one is 1.
 // The two lists of instructions stand in core/each_cpu_path.inl too: a pragma takes no macro.
 #if ZOOMR_VECTORS && defined(__x86_64__)
-#define ZOOMR_CPU_PATHS 1
+#define ZOOMR_AVX 1
+#define ZOOMR_NEON 0
 #define ZOOMR_TARGET_AVX2 gnu::target("avx2,fma,f16c")
 #define ZOOMR_TARGET_AVX512 gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
+#elif ZOOMR_VECTORS && defined(__AARCH64EL__) && defined(__ARM_NEON)
+#define ZOOMR_AVX 0
+#define ZOOMR_NEON 1
 #else
-#define ZOOMR_CPU_PATHS 0
+#define ZOOMR_AVX 0
+#define ZOOMR_NEON 0
 #endif
 
 /// True if this machine has the instructions of `path`, and the library was compiled for it.
 inline bool has_cpu_path(cpu_path path) {
-#if ZOOMR_CPU_PATHS
+#if ZOOMR_AVX
   // Whatever has AVX2 has F16C, for which clang cannot ask.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return path == cpu_path::portable || (path == cpu_path::avx2 ? avx2 : avx512);
+  return path == cpu_path::portable || (path == cpu_path::avx2 && avx2) || (path == cpu_path::avx512 && avx512);
 #else
-  return path == cpu_path::portable;
+  return path == cpu_path::portable || (path == cpu_path::neon && ZOOMR_NEON);
 #endif
 }
 
@@ -48,13 +59,14 @@ inline bool has_cpu_path(cpu_path path) {
 inline cpu_path fastest_cpu_path() {
   static const cpu_path fastest = has_cpu_path(cpu_path::avx512) ? cpu_path::avx512
                                   : has_cpu_path(cpu_path::avx2) ? cpu_path::avx2
+                                  : has_cpu_path(cpu_path::neon) ? cpu_path::neon
                                                                  : cpu_path::portable;
   return fastest;
 }
 
 namespace detail {
 
-#if ZOOMR_CPU_PATHS
+#if ZOOMR_AVX
 template <class Work>
 [[ZOOMR_TARGET_AVX512, gnu::flatten]] void on_avx512(Work& work) {
   work();
@@ -65,11 +77,12 @@ template <class Work>
 }
 #endif
 
-/// Calls `work()`, compiled for `path` together with all that it calls, as far as this is inline.
+/// Calls `work()`, compiled for `path` together with all that it calls, as far as this is inline. What is compiled for
+/// aarch64 uses NEON anyway.
 /// @pre has_cpu_path(path)
 template <class Work>
 void on_path([[maybe_unused]] cpu_path path, Work work) {
-#if ZOOMR_CPU_PATHS
+#if ZOOMR_AVX
   if (path == cpu_path::avx512) return on_avx512(work);
   if (path == cpu_path::avx2) return on_avx2(work);
 #endif

@@ -2,7 +2,7 @@
 // Includes ZOOMR_EACH_CPU_PATH, a file without includes of its own, once for each path that is written in vectors.
 // There ZOOMR_PATH is the path's name and ZOOMR_SIMD how many floats a vector has. Lambdas would not be compiled for
 // the path: there are none in such files.
-#if ZOOMR_CPU_PATHS
+#if ZOOMR_AVX
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
@@ -34,6 +34,14 @@
 #else
 #pragma GCC pop_options
 #endif
+
+#elif ZOOMR_NEON
+
+#define ZOOMR_PATH neon
+#define ZOOMR_SIMD 4
+#include ZOOMR_EACH_CPU_PATH
+#undef ZOOMR_PATH
+#undef ZOOMR_SIMD
 
 #endif
 #undef ZOOMR_EACH_CPU_PATH

@@ -21,12 +21,14 @@ namespace detail {
 template <class T>
 void products(cpu_path path, view<const float, 2> queries, const T* rows, view<float, 2> out) {
   const index_t dims = queries.extent(1);
-#if ZOOMR_CPU_PATHS
   if (dims % simd_dims == 0) {
+#if ZOOMR_AVX
     if (path == cpu_path::avx512) return avx512::products(queries, rows, out);
     if (path == cpu_path::avx2) return avx2::products(queries, rows, out);
-  }
+#elif ZOOMR_NEON
+    if (path == cpu_path::neon) return neon::products(queries, rows, out);
 #endif
+  }
   on_path(path, [&] {
     for (index_t q = 0; q < queries.extent(0); ++q) {
       for (index_t r = 0; r < out.extent(1); ++r) {
@@ -39,9 +41,11 @@ void products(cpu_path path, view<const float, 2> queries, const T* rows, view<f
 /// x[i] = exponential(x[i] - from)
 inline void exponentials([[maybe_unused]] cpu_path path, view<float> x, float from) {
   index_t i = 0;
-#if ZOOMR_CPU_PATHS
+#if ZOOMR_AVX
   if (path == cpu_path::avx512) i = avx512::exponentials(x.data(), x.size(), from);
   if (path == cpu_path::avx2) i = avx2::exponentials(x.data(), x.size(), from);
+#elif ZOOMR_NEON
+  if (path == cpu_path::neon) i = neon::exponentials(x.data(), x.size(), from);
 #endif
   for (; i < x.size(); ++i) x[i] = exponential(x[i] - from);
 }
@@ -51,9 +55,11 @@ inline void exponentials([[maybe_unused]] cpu_path path, view<float> x, float fr
 template <class T>
 void widen(cpu_path path, const T* from, float scale, view<float> to) {
   index_t i = 0;
-#if ZOOMR_CPU_PATHS
+#if ZOOMR_AVX
   if (path == cpu_path::avx512) i = avx512::widen(from, scale, to.data(), to.size());
   if (path == cpu_path::avx2) i = avx2::widen(from, scale, to.data(), to.size());
+#elif ZOOMR_NEON
+  if (path == cpu_path::neon) i = neon::widen(from, scale, to.data(), to.size());
 #endif
   on_path(path, [&] {
     for (; i < to.size(); ++i) to[i] = fused(to_float(from[i]), scale, -0.0f);
@@ -65,9 +71,11 @@ void widen(cpu_path path, const T* from, float scale, view<float> to) {
 template <class T>
 void narrow(cpu_path path, view<const float> from, float scale, T* to) {
   index_t i = 0;
-#if ZOOMR_CPU_PATHS
+#if ZOOMR_AVX
   if (path == cpu_path::avx512) i = avx512::narrow(from.data(), scale, to, from.size());
   if (path == cpu_path::avx2) i = avx2::narrow(from.data(), scale, to, from.size());
+#elif ZOOMR_NEON
+  if (path == cpu_path::neon) i = neon::narrow(from.data(), scale, to, from.size());
 #endif
   on_path(path, [&] {
     for (; i < from.size(); ++i) to[i] = from_float<T>(from[i] / scale);

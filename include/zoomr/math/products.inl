@@ -5,9 +5,51 @@ inline namespace v0 {
 namespace detail {
 namespace ZOOMR_PATH {
 
+/// What sums across lanes are made in: as many of them at a time.
+inline constexpr index_t sums_at_once = simd < 8 ? 4 : 8;
+using summed = float __attribute__((vector_size(ZOOMR_SIMD < 8 ? 16 : 32)));
+
+/// One step of the halving tree for a vector of 16: the upper half is added to the lower.
+[[gnu::always_inline]] inline summed halved(floats v) {
+#if ZOOMR_SIMD == 16
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+         __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  return v;
+#endif
+}
+
+/// Lane i: the sum of v[i] by a halving tree.
+[[gnu::always_inline]] inline summed halving_sums(const summed* v) {
+#if ZOOMR_SIMD > 4
+  summed four[4];  // [v[i], v[i + 4]]: four sums of each
+#pragma GCC unroll 4
+  for (index_t i = 0; i < 4; ++i) {
+    four[i] = __builtin_shufflevector(v[i], v[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
+              __builtin_shufflevector(v[i], v[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  summed two[2];  // [v[2 i], v[2 i + 1], v[2 i + 4], v[2 i + 5]]: two sums of each
+#pragma GCC unroll 2
+  for (index_t i = 0; i < 2; ++i) {
+    two[i] = __builtin_shufflevector(four[2 * i], four[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+             __builtin_shufflevector(four[2 * i], four[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  return __builtin_shufflevector(two[0], two[1], 0, 2, 8, 10, 4, 6, 12, 14) +
+         __builtin_shufflevector(two[0], two[1], 1, 3, 9, 11, 5, 7, 13, 15);
+#else
+  summed two[2];  // [v[2 i], v[2 i + 1]]: two sums of each
+#pragma GCC unroll 2
+  for (index_t i = 0; i < 2; ++i) {
+    two[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 1, 4, 5) +
+             __builtin_shufflevector(v[2 * i], v[2 * i + 1], 2, 3, 6, 7);
+  }
+  return __builtin_shufflevector(two[0], two[1], 0, 2, 4, 6) + __builtin_shufflevector(two[0], two[1], 1, 3, 5, 7);
+#endif
+}
+
 /// Products of `Queries` queries with `Rows` rows, in the contract's order: out[r * Queries + q].
 ///
-/// Registers hold one accumulator for each product: 16 of 32, or 8 of 16. The partial sums that one vector cannot hold
+/// Half of the registers hold one accumulator for each product. The partial sums that one vector cannot hold
 /// are made one vector after the other.
 /// @param queries  [Queries][dims]
 /// @param rows     [count, dims]  at least one; where there are fewer than `Rows` the last stands for the others
@@ -18,7 +60,7 @@ template <index_t Queries, index_t Rows, class T>
                                         const T* ahead, index_t ahead_count, float* out) {
   constexpr index_t products = Queries * Rows;
   constexpr index_t parts = 32 / simd;
-  static_assert(products % 8 == 0);
+  static_assert(products % sums_at_once == 0);
   floats sum[std::size_t{parts}][std::size_t{products}];
   const T* row[std::size_t{Rows}];
   const T* next[std::size_t{Rows}];
@@ -27,10 +69,19 @@ template <index_t Queries, index_t Rows, class T>
     row[r] = r == 0 ? rows : row[r - 1] + (r < count ? dims : 0);
     next[r] = r == 0 ? ahead : next[r - 1] + (r < ahead_count ? dims : 0);
   }
+#if ZOOMR_SIMD > 4
 #pragma GCC unroll 4
   for (index_t part = 0; part < parts; ++part) {
+    floats(&of_part)[std::size_t{products}] = sum[part];
+#else  // too many to unroll: the sums go to memory
+  for (index_t r = 0; r < Rows; ++r) {
+    for (index_t d = 0; d < dims; d += 64 / static_cast<index_t>(sizeof(T))) prefetch(next[r] + d);
+  }
+  for (index_t part = 0; part < parts; ++part) {
+    floats of_part[std::size_t{products}];
+#endif
 #pragma GCC unroll 16
-    for (index_t i = 0; i < products; ++i) sum[part][i] = floats{};
+    for (index_t i = 0; i < products; ++i) of_part[i] = floats{};
     for (index_t d = part * simd; d < dims; d += 32) {
       floats query[std::size_t{Queries}];
 #pragma GCC unroll 4
@@ -38,26 +89,34 @@ template <index_t Queries, index_t Rows, class T>
 #pragma GCC unroll 16
       for (index_t r = 0; r < Rows; ++r) {
         const floats number = kept(load(row[r] + d));
-        if (part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + d);
+        if (simd > 4 && part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + d);
 #pragma GCC unroll 4
         for (index_t q = 0; q < Queries; ++q) {
-          sum[part][r * Queries + q] = fused(query[q], number, sum[part][r * Queries + q]);
+          of_part[r * Queries + q] = fused(query[q], number, of_part[r * Queries + q]);
         }
       }
     }
+#if ZOOMR_SIMD == 4
+#pragma GCC unroll 16
+    for (index_t i = 0; i < products; ++i) sum[part][i] = of_part[i];
+#endif
   }
-  eight_floats of[std::size_t{products}];
+  summed of[std::size_t{products}];
 #pragma GCC unroll 16
   for (index_t i = 0; i < products; ++i) {
+    if constexpr (parts == 8) {
+#pragma GCC unroll 4
+      for (index_t part = 0; part < 4; ++part) sum[part][i] += sum[part + 4][i];
+    }
     if constexpr (parts == 2) {
       of[i] = halved(sum[0][i] + sum[1][i]);
     } else {
       of[i] = halved((sum[0][i] + sum[2][i]) + (sum[1][i] + sum[3][i]));
     }
   }
-#pragma GCC unroll 2
-  for (index_t i = 0; i < products; i += 8) {
-    const eight_floats made = halving_sums(of + i);
+#pragma GCC unroll 4
+  for (index_t i = 0; i < products; i += sums_at_once) {
+    const summed made = halving_sums(of + i);
     __builtin_memcpy(out + i, &made, sizeof made);
   }
 }
@@ -65,7 +124,7 @@ template <index_t Queries, index_t Rows, class T>
 /// Floats that `row_products` may write for `rows` rows: whole blocks of products.
 template <index_t Queries>
 constexpr index_t row_products_size(index_t rows) {
-  return rows * Queries + simd;
+  return rows * Queries + accumulators;
 }
 
 /// Products of `Queries` queries with any number of rows: out[r * Queries + q]. Attention and scores share it, since it
@@ -74,7 +133,7 @@ constexpr index_t row_products_size(index_t rows) {
 template <index_t Queries, class T>
 [[gnu::noinline]] void row_products(const float* const* queries, const T* rows, index_t count, index_t dims,
                                     const T* ahead, index_t ahead_count, float* out) {
-  constexpr index_t block = (Queries < 4 ? 8 : simd) / Queries;  // rows; four queries fill the registers
+  constexpr index_t block = (Queries < 4 ? 8 : accumulators) / Queries;  // rows
   for (index_t r = 0; r < count; r += block) {
     const index_t next = r < ahead_count ? r : ahead_count - 1;
     dots<Queries, block>(queries, rows + std::int64_t{r} * dims, count - r, dims, ahead + std::int64_t{next} * dims,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L2. Vectors of floats for the host's kernels, one kind for each path (core/cpu_path.hpp). GNU's vector types, since
-// <immintrin.h> takes a third of the time that all of zoomr takes to include.
+// <immintrin.h> takes a third of the time that all of zoomr takes to include, <arm_neon.h> a sixth.
 #pragma once
 
 #include <zoomr/core/cpu_path.hpp>
@@ -12,10 +12,6 @@ namespace detail {
 
 /// Kernels in vectors take rows of a multiple of so many numbers: half of the 32 partial sums (math/dot.hpp).
 inline constexpr index_t simd_dims = 16;
-
-#if ZOOMR_CPU_PATHS
-using eight_floats = float __attribute__((vector_size(32)));
-#endif
 
 }  // namespace detail
 }  // namespace v0

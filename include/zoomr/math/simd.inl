@@ -7,10 +7,16 @@ namespace detail {
 namespace ZOOMR_PATH {
 
 inline constexpr index_t simd = ZOOMR_SIMD;
+inline constexpr index_t accumulators = simd == 8 ? 8 : 16;  // half of the registers
 
 using floats = float __attribute__((vector_size(4 * ZOOMR_SIMD)));
 using ints = std::int32_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
 using words = std::uint32_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
+#if ZOOMR_SIMD == 4  // numbers of 16 bits, as the compiler's conversions take them
+using halves = __fp16 __attribute__((vector_size(2 * ZOOMR_SIMD)));
+#else
+using halves = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
+#endif
 
 #if defined(__clang__)  // masks of 16 lanes
 inline constexpr unsigned short all_lanes = 0xffff;
@@ -28,7 +34,9 @@ template <class Vector, class T>
 
 /// Keeps in a register what several products read: g++ 12 would load it for each of them where it takes that for free.
 [[gnu::always_inline]] inline floats kept(floats v) {
+#if ZOOMR_SIMD > 4
   asm("" : "+v"(v));
+#endif
   return v;
 }
 
@@ -40,12 +48,34 @@ template <class Vector, class T>
   return __builtin_elementwise_fma(a, b, c);
 #elif ZOOMR_SIMD == 16
   return __builtin_ia32_vfmaddps512_mask(a, b, c, all_lanes, 4);
-#else
+#elif ZOOMR_SIMD == 8
   return __builtin_ia32_vfmaddps256(a, b, c);
+#elif defined(__clang__)
+  using bytes = std::int8_t __attribute__((vector_size(16)));
+  return reinterpret_cast<floats>(__builtin_neon_vfmaq_v(reinterpret_cast<bytes>(c), reinterpret_cast<bytes>(b),
+                                                         reinterpret_cast<bytes>(a), 41));  // of floats
+#else
+  return __builtin_aarch64_fmav4sf(a, b, c);
 #endif
 }
 
 // Integers of 8 and 16 bits, widened. g++ 12 takes conversions of whole vectors apart, clang does not.
+#if ZOOMR_SIMD == 4
+using eight_bytes = std::int8_t __attribute__((vector_size(8)));
+
+/// And four zeros.
+[[gnu::always_inline]] inline eight_bytes four_bytes(const void* at) {
+  using pair = float __attribute__((vector_size(8)));
+  return reinterpret_cast<eight_bytes>(pair{from_memory<float>(at), 0.0f});
+}
+[[gnu::always_inline]] inline floats widened(halves v) {
+#if defined(__clang__)
+  return __builtin_convertvector(v, floats);
+#else
+  return __builtin_aarch64_float_extend_lo_v4sf(v);
+#endif
+}
+#else
 [[gnu::always_inline]] inline words widened(const std::uint16_t* at) {
 #if defined(__clang__)
   using narrow = std::uint16_t __attribute__((vector_size(2 * ZOOMR_SIMD)));
@@ -59,39 +89,60 @@ template <class Vector, class T>
   return reinterpret_cast<words>(__builtin_ia32_pmovzxwd256(from_memory<given>(at)));
 #endif
 }
+#endif
 [[gnu::always_inline]] inline ints widened(const std::int8_t* at) {
 #if defined(__clang__)
   using narrow = std::int8_t __attribute__((vector_size(ZOOMR_SIMD)));
   return __builtin_convertvector(from_memory<narrow>(at), ints);
-#else
+#elif ZOOMR_SIMD == 16
   using given = char __attribute__((vector_size(16)));
-#if ZOOMR_SIMD == 16
   return __builtin_ia32_pmovsxbd512_mask(from_memory<given>(at), ints{}, static_cast<unsigned short>(-1));
-#else
+#elif ZOOMR_SIMD == 8
+  using given = char __attribute__((vector_size(16)));
   given eight{};
   __builtin_memcpy(&eight, at, 8);
   return __builtin_ia32_pmovsxbd256(eight);
-#endif
+#else
+  const auto made = four_bytes(at);
+  return reinterpret_cast<ints>(__builtin_shufflevector(made, made, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3)) >>
+         24;
 #endif
 }
 
 // Numbers as they are stored, as floats.
 [[gnu::always_inline]] inline floats load(const float* at) { return from_memory<floats>(at); }
 [[gnu::always_inline]] inline floats load(const bfloat16* at) {
+#if ZOOMR_SIMD > 4
   return reinterpret_cast<floats>(widened(&at->bits) << 16);
+#else
+  using given = std::uint16_t __attribute__((vector_size(8)));
+  return reinterpret_cast<floats>(
+      __builtin_shufflevector(given{}, from_memory<given>(&at->bits), 0, 4, 1, 5, 2, 6, 3, 7));
+#endif
 }
 [[gnu::always_inline]] inline floats load(const float16* at) {
-  using given = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
 #if ZOOMR_SIMD == 16
-  return __builtin_ia32_vcvtph2ps512_mask(from_memory<given>(at), floats{}, all_lanes, 4);
+  return __builtin_ia32_vcvtph2ps512_mask(from_memory<halves>(at), floats{}, all_lanes, 4);
+#elif ZOOMR_SIMD == 8
+  return __builtin_ia32_vcvtph2ps256(from_memory<halves>(at));
 #else
-  return __builtin_ia32_vcvtph2ps256(from_memory<given>(at));
+  return widened(from_memory<halves>(at));
 #endif
 }
 [[gnu::always_inline]] inline floats load(const int8* at) {
   return __builtin_convertvector(widened(&at->bits), floats);
 }
 [[gnu::always_inline]] inline floats load(const float8* at) {
+#if ZOOMR_SIMD == 4
+  // Sign, exponent and mantissa in the places of a float16's: a number 256 times too small. 480 stands for NaN.
+  using shorts = std::int16_t __attribute__((vector_size(8)));
+  const eight_bytes given = four_bytes(&at->bits);
+  const auto upper = reinterpret_cast<shorts>(__builtin_shufflevector(eight_bytes{}, given, 0, 8, 1, 9, 2, 10, 3, 11));
+  const floats made = widened(reinterpret_cast<halves>((upper >> 1) & ~0x4000)) * 256.0f;
+  const ints special = (reinterpret_cast<ints>(made) & 0x7fffffff) == bits_as<std::int32_t>(480.0f);
+  constexpr std::int32_t to_nan = bits_as<std::int32_t>(480.0f) ^ bits_as<std::int32_t>(not_a_number);
+  return reinterpret_cast<floats>(reinterpret_cast<ints>(made) ^ (special & to_nan));
+#else
   const auto bits = reinterpret_cast<words>(widened(reinterpret_cast<const std::int8_t*>(&at->bits)));
   constexpr std::uint32_t grid = std::uint32_t{127 - 6 + 20} << 23;  // its last bit is worth a subnormal's
   const words size = bits & 0x7fu;
@@ -100,6 +151,7 @@ template <class Vector, class T>
   made = size < 8u ? reinterpret_cast<words>(subnormal) : made;
   made = size == 0x7fu ? words{} + bits_as<std::uint32_t>(not_a_number) : made;
   return reinterpret_cast<floats>(made | ((bits & 0x80u) << 24));
+#endif
 }
 
 /// -1 where there is a NaN, 0 elsewhere; by its bits, as is_nan.
@@ -108,24 +160,27 @@ template <class Vector, class T>
 // Floats as they are stored, as from_float. Whole numbers are cut to their low halves or bytes.
 [[gnu::always_inline]] inline void store(floats from, float* at) { to_memory(from, at); }
 [[gnu::always_inline]] inline void store(floats from, bfloat16* at) {
-  using halves = std::uint16_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
+  using parts = std::uint16_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
   const words bits = reinterpret_cast<words>(from);
   const words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const auto made = reinterpret_cast<halves>(nans(from) != 0 ? (bits >> 16) | 0x40u : rounded);
+  const auto made = reinterpret_cast<parts>(nans(from) != 0 ? (bits >> 16) | 0x40u : rounded);
 #if ZOOMR_SIMD == 16
   const auto low = __builtin_shufflevector(made, made, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
 #else
   const auto low = __builtin_shufflevector(made, made, 0, 2, 4, 6, 8, 10, 12, 14);
 #endif
-  __builtin_memcpy(static_cast<void*>(at), &low, sizeof low);
+  __builtin_memcpy(static_cast<void*>(at), &low, 2 * ZOOMR_SIMD);
 }
 [[gnu::always_inline]] inline void store(floats from, float16* at) {
   const floats given = nans(from) != 0 ? filled(bits_as<float>(0x7fffffff)) : from;  // it becomes 0x7fff
 #if ZOOMR_SIMD == 16
-  using made = short __attribute__((vector_size(32)));
-  const auto low = __builtin_ia32_vcvtps2ph512_mask(given, 0, made{}, static_cast<unsigned short>(all_lanes));
-#else
+  const auto low = __builtin_ia32_vcvtps2ph512_mask(given, 0, halves{}, static_cast<unsigned short>(all_lanes));
+#elif ZOOMR_SIMD == 8
   const auto low = __builtin_ia32_vcvtps2ph256(given, 0);
+#elif defined(__clang__)
+  const auto low = __builtin_convertvector(given, halves);
+#else
+  const auto low = __builtin_aarch64_float_truncate_lo_v4hf(given);
 #endif
   __builtin_memcpy(static_cast<void*>(at), &low, sizeof low);
 }
@@ -140,7 +195,7 @@ template <class Vector, class T>
 #else
   const auto low = __builtin_shufflevector(made, made, 0, 4, 8, 12, 16, 20, 24, 28);
 #endif
-  __builtin_memcpy(static_cast<void*>(at), &low, sizeof low);
+  __builtin_memcpy(static_cast<void*>(at), &low, ZOOMR_SIMD);
 }
 
 /// The larger one, lane by lane; NaN is larger than any number.
@@ -152,8 +207,10 @@ template <index_t By>
 #if ZOOMR_SIMD == 16
   return __builtin_shufflevector(v, v, By, By + 1, By + 2, By + 3, By + 4, By + 5, By + 6, By + 7, By + 8, By + 9,
                                  By + 10, By + 11, By + 12, By + 13, By + 14, By + 15);
-#else
+#elif ZOOMR_SIMD == 8
   return __builtin_shufflevector(v, v, By, By + 1, By + 2, By + 3, By + 4, By + 5, By + 6, By + 7);
+#else
+  return __builtin_shufflevector(v, v, By, By + 1, By + 2, By + 3);
 #endif
 }
 
@@ -163,8 +220,10 @@ template <index_t Period>
   constexpr int a = 0, b = Period > 1 ? 1 : 0, c = Period > 2 ? 2 : 0, d = Period > 2 ? 3 : b;
 #if ZOOMR_SIMD == 16
   return __builtin_shufflevector(v, v, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d);
-#else
+#elif ZOOMR_SIMD == 8
   return __builtin_shufflevector(v, v, a, b, c, d, a, b, c, d);
+#else
+  return __builtin_shufflevector(v, v, a, b, c, d);
 #endif
 }
 
@@ -175,8 +234,10 @@ template <index_t Half>
 #if ZOOMR_SIMD == 16
   return __builtin_shufflevector(a, b, i, j, i + 1, j + 1, i + 2, j + 2, i + 3, j + 3, i + 4, j + 4, i + 5, j + 5,
                                  i + 6, j + 6, i + 7, j + 7);
-#else
+#elif ZOOMR_SIMD == 8
   return __builtin_shufflevector(a, b, i, j, i + 1, j + 1, i + 2, j + 2, i + 3, j + 3);
+#else
+  return __builtin_shufflevector(a, b, i, j, i + 1, j + 1);
 #endif
 }
 /// a[0], a[1], b[0], b[1], a[2], a[3], ... the same way.
@@ -186,8 +247,10 @@ template <index_t Half>
 #if ZOOMR_SIMD == 16
   return __builtin_shufflevector(a, b, i, i + 1, j, j + 1, i + 2, i + 3, j + 2, j + 3, i + 4, i + 5, j + 4, j + 5,
                                  i + 6, i + 7, j + 6, j + 7);
-#else
+#elif ZOOMR_SIMD == 8
   return __builtin_shufflevector(a, b, i, i + 1, j, j + 1, i + 2, i + 3, j + 2, j + 3);
+#else
+  return __builtin_shufflevector(a, b, i, i + 1, j, j + 1);
 #endif
 }
 
@@ -206,34 +269,6 @@ template <index_t Half>
   p = fused(fused(p, r, filled(1.0f)), r, filled(1.0f));
   const floats power = reinterpret_cast<floats>((__builtin_convertvector(n, ints) + 127) << 23);
   return x >= -87.0f ? p * power : (nans(x) != 0 ? x : floats{});
-}
-
-/// One step of the halving tree for a vector of 16: the upper half is added to the lower.
-[[gnu::always_inline]] inline eight_floats halved(floats v) {
-#if ZOOMR_SIMD == 16
-  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
-         __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-#else
-  return v;
-#endif
-}
-
-/// Lane i: the sum of v[i] by a halving tree.
-[[gnu::always_inline]] inline eight_floats halving_sums(const eight_floats* v) {
-  eight_floats four[4];  // [v[i], v[i + 4]]: four sums of each
-#pragma GCC unroll 4
-  for (index_t i = 0; i < 4; ++i) {
-    four[i] = __builtin_shufflevector(v[i], v[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
-              __builtin_shufflevector(v[i], v[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
-  eight_floats two[2];  // [v[2 i], v[2 i + 1], v[2 i + 4], v[2 i + 5]]: two sums of each
-#pragma GCC unroll 2
-  for (index_t i = 0; i < 2; ++i) {
-    two[i] = __builtin_shufflevector(four[2 * i], four[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
-             __builtin_shufflevector(four[2 * i], four[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
-  }
-  return __builtin_shufflevector(two[0], two[1], 0, 2, 8, 10, 4, 6, 12, 14) +
-         __builtin_shufflevector(two[0], two[1], 1, 3, 9, 11, 5, 7, 13, 15);
 }
 
 /// Asks for a number's line, near the second cache: the first is too small for two pages of a KV head.
