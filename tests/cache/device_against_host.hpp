@@ -11,6 +11,7 @@ namespace zoomr_test {
 
 inline constexpr index_t tokens = 96;
 inline constexpr index_t undo = 24;
+inline constexpr index_t most_rollbacks = 16;  // of a run; where a step takes one token, more would go back for long
 inline constexpr shape model{2, 4, 2, 8};
 
 template <class Policy>
@@ -28,6 +29,7 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
   dice random(seed);
   const tape& says = *plays.at(0).says;
   index_t longest = 0;
+  index_t rollbacks = 0;
   while (!plays.done()) {
     const index_t now = plays.tokens();
     longest = std::max(longest, now);
@@ -56,7 +58,7 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
     }
     const index_t to = std::max({says.prompt, longest - undo, plays.tokens() - random.between(0, undo),
                                  least_rollback(policy, says.prompt, longest)});
-    if (random.chance(10)) plays.rollback(0, std::min(to, plays.tokens()));
+    if (random.chance(10) && rollbacks++ < most_rollbacks) plays.rollback(0, std::min(to, plays.tokens()));
   }
 }
 
