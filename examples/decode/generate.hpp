@@ -34,7 +34,7 @@ struct options {
   std::string device = "host";
   std::string tiers_text;
   tier_options tiers;
-  index_t threads = 0;  // 0: one attends, and OpenBLAS takes as many as it likes
+  index_t threads = 0;  // 0: one attends, and as many multiply as OpenBLAS would take
   index_t max_tokens = 256;
   sampler_options sampling;
   std::string logits_file;

@@ -69,22 +69,24 @@ std::vector<policy_choice> choices(const options& given) {
 void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
+  std::optional<zoomr::thread_pool> pool;
   std::optional<model> net;
-  if (given.on_device())
+  if (given.on_device()) {
     device::expect_present();
-  else
-    net.emplace(load_model(given.directory, given.threads));
+  } else {
+    const index_t threads = given.threads > 0 ? given.threads : usual_threads();
+    if (threads > 1) pool.emplace(threads);
+    net.emplace(load_model(given.directory, pool ? zoomr::executor(*pool) : zoomr::executor{}));
+  }
   const model_config config = net ? net->config() : read_config(given.directory);
   const tokenizer words(given.directory, config.vocab);
-  std::optional<zoomr::thread_pool> pool;
-  if (given.threads > 1) pool.emplace(given.threads);
   job work{given,
            config,
            words,
            classify(words, config.vocab, given.delimiters),
            {},
            all.size(),
-           pool ? zoomr::executor(*pool) : zoomr::executor{},
+           given.threads > 1 ? net->threads() : zoomr::executor{},
            {}};
   const std::string text = prompt_text(given, words, config);
   work.prompt = encode_prompt(words, text, config);
@@ -146,7 +148,7 @@ int run(int argc, char** argv) {
                  "memory, which a device needs pinned; "
                  "segments=N: room in the index, which is on the device");
   app.add_option("--threads", given.threads,
-                 "that multiply and attend; default: one attends, OpenBLAS takes what it likes")
+                 "that multiply and attend; default: one attends, and OPENBLAS_NUM_THREADS multiply, or all cores")
       ->transform(number_in(1, zoomr::executor::most_threads));
   app.add_option("--max-tokens", given.max_tokens, "to generate at most")
       ->transform(number_in(1, zoomr::unlimited))

@@ -7,7 +7,7 @@
 // D = head_dim, R = rows whose logits are asked for
 #pragma once
 
-#include <algorithm>  // std::copy, std::copy_n, std::max, std::min
+#include <algorithm>  // std::copy_n, std::max, std::min, std::ranges::copy
 #include <cmath>      // std::cos, std::exp, std::pow, std::sin, std::sqrt
 #include <cstddef>    // std::size_t
 #include <numbers>    // std::numbers::pi
@@ -15,11 +15,11 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include <cblas.h>
-
-#include <zoomr/core/view.hpp>  // zoomr::view, zoomr::index
+#include <zoomr/core/executor.hpp>  // zoomr::executor
+#include <zoomr/core/view.hpp>      // zoomr::view, zoomr::index_t
 
 #include "config.hpp"
+#include "product.hpp"
 #include "weights.hpp"
 
 namespace decode {
@@ -44,10 +44,15 @@ inline std::vector<double> rope_frequencies(const model_config& c) {
 /// A model and the memory of one pass. Not for two threads at once.
 class model {
  public:
-  model(model_config config, model_weights weights)
-      : config_(std::move(config)), weights_(std::move(weights)), frequencies_(rope_frequencies(config_)) {}
+  /// @param threads  that multiply; what runs them must outlive the model
+  model(model_config config, model_weights weights, const zoomr::executor& threads = {})
+      : config_(std::move(config)),
+        weights_(std::move(weights)),
+        threads_(threads),
+        frequencies_(rope_frequencies(config_)) {}
 
   const model_config& config() const { return config_; }
+  const zoomr::executor& threads() const { return threads_; }
 
   /// One pass over packed tokens.
   ///
@@ -68,8 +73,7 @@ class model {
     reserve(count);
     rotate_by(positions);
     for (std::size_t t = 0; t < count; ++t)  // x [T, H]
-      std::copy_n(&weights_.embedding[static_cast<std::size_t>(tokens.data()[t]) * c.hidden], c.hidden,
-                  &x_[t * c.hidden]);
+      std::ranges::copy(weights_.embedding.row(static_cast<std::size_t>(tokens.data()[t])), &x_[t * c.hidden]);
 
     for (std::size_t layer = 0; layer < c.layers; ++layer) {
       const layer_weights& w = weights_.layers[layer];
@@ -99,8 +103,8 @@ class model {
     const auto wanted = static_cast<std::size_t>(rows.size());  // R
     for (std::size_t r = 0; r < wanted; ++r)                    // h [R, H]
       normalize(&x_[static_cast<std::size_t>(rows.data()[r]) * c.hidden], 1, weights_.norm, &h_[r * c.hidden]);
-    const auto& head = weights_.head.empty() ? weights_.embedding : weights_.head;  // [V, H]
-    multiply(h_.data(), wanted, head.data(), c.vocab, c.hidden, 0.0f, logits.data());
+    const matrix& head = weights_.head.empty() ? weights_.embedding : weights_.head;  // [V, H]
+    decode::multiply(h_.data(), wanted, head, threads_, logits.data());
   }
 
  private:
@@ -178,21 +182,10 @@ class model {
   }
 
   // y [rows, out] = x [rows, in] · Wᵀ + b, with W [out, in], b [out]
-  static void multiply(const float* x, std::size_t rows, const linear& l, float* y) {
+  void multiply(const float* x, std::size_t rows, const linear& l, float* y) const {
+    decode::multiply(x, rows, l.weight, threads_, y);
     for (std::size_t row = 0; row < rows && !l.bias.empty(); ++row)
-      std::copy(l.bias.begin(), l.bias.end(), y + row * l.out);
-    multiply(x, rows, l.weight.data(), l.out, l.in, l.bias.empty() ? 0.0f : 1.0f, y);
-  }
-
-  // y [rows, out] = x [rows, in] · Wᵀ + beta y, with W [out, in]
-  static void multiply(const float* x, std::size_t rows, const float* weight, std::size_t out, std::size_t in,
-                       float beta, float* y) {
-    if (rows == 0) return;
-    const auto m = static_cast<int>(rows), n = static_cast<int>(out), k = static_cast<int>(in);
-    if (m == 1)  // reads W once; sgemm packs a copy of it first and takes four times as long
-      cblas_sgemv(CblasRowMajor, CblasNoTrans, n, k, 1.0f, weight, k, x, 1, beta, y, 1);
-    else
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1.0f, x, k, weight, k, beta, y, n);
+      add(l.bias.data(), l.bias.size(), y + row * l.bias.size());
   }
 
   // sum [size] += x [size]
@@ -202,6 +195,7 @@ class model {
 
   model_config config_;
   model_weights weights_;
+  zoomr::executor threads_;
   std::vector<double> frequencies_;  // [D/2]
   std::vector<float> x_, h_;         // [T, H]     the residual stream; what a block reads or adds
   std::vector<float> q_, a_;         // [T, N, D]  queries; what attention answers
@@ -211,13 +205,10 @@ class model {
 };
 
 /// A checkpoint directory: config.json and the weights.
-/// @param threads  that multiply; 0: as many as OpenBLAS takes
-inline model load_model(const std::filesystem::path& directory, int threads = 0) {
+/// @param threads  that multiply; what runs them must outlive the model
+inline model load_model(const std::filesystem::path& directory, const zoomr::executor& threads = {}) {
   const model_config config = read_config(directory);
-  if (threads > 0) openblas_set_num_threads(threads);
-  // threads that wait for each other take longer than small products
-  if (config.hidden < 1024) openblas_set_num_threads(1);
-  return model(config, read_weights(directory, config));
+  return model(config, read_weights(directory, config), threads);
 }
 
 }  // namespace decode

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <algorithm>   // std::min, std::ranges::sort
-#include <bit>         // std::bit_cast, std::endian
+#include <bit>         // std::endian
 #include <cmath>       // std::isfinite
 #include <cstddef>     // std::size_t
 #include <cstdint>     // std::uint64_t
@@ -21,24 +21,11 @@
 
 #include "input_error.hpp"
 #include "json_file.hpp"
+#include "matrix.hpp"
 
 namespace decode {
 
 static_assert(std::endian::native == std::endian::little, "tensors are read as they lie");
-
-/// The value of 16 bits of IEEE binary16: exponents of binary32 are 112 larger.
-inline float float_from_f16(std::uint16_t half) {
-  const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
-  std::uint32_t bits = std::uint32_t{half & 0x7fffu} << 13;
-  if ((half & 0x7c00u) == 0x7c00u)
-    bits |= 0x7f800000u;  // infinity or NaN
-  else
-    bits = std::bit_cast<std::uint32_t>(std::bit_cast<float>(bits) * 0x1p112f);
-  return std::bit_cast<float>(sign | bits);
-}
-
-/// The value of 16 bits of bfloat16: the upper half of a binary32.
-inline float float_from_bf16(std::uint16_t upper) { return std::bit_cast<float>(std::uint32_t{upper} << 16); }
 
 /// "[4, 8]".
 inline std::string shown(const std::vector<std::size_t>& shape) {
@@ -72,42 +59,42 @@ class safetensors {
 
   const std::map<std::string, tensor_place>& tensors() const { return tensors_; }
 
-  /// One tensor in float32, row-major.
+  /// One tensor as it is stored, row-major.
   ///
   /// @param shape  what it must have
   /// @throws       input_error: no such tensor, another shape, another type, a NaN or infinity
-  std::vector<float> load(const std::string& name, const std::vector<std::size_t>& shape) const {
+  stored load(const std::string& name, const std::vector<std::size_t>& shape) const {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) fail(source_, ": the tensor ", shown(name), " is missing");
     const tensor_place& place = found->second;
     const std::string where = place.file.string() + ": the tensor " + shown(name);
     if (place.shape != shape)
       fail(where, " has the shape ", shown(place.shape), ", but config.json asks for ", shown(shape));
-    if (place.dtype == "F32") return read<float>(place, where, [](float value) { return value; });
-    if (place.dtype == "F16") return read<std::uint16_t>(place, where, float_from_f16);
-    if (place.dtype == "BF16") return read<std::uint16_t>(place, where, float_from_bf16);
+    if (place.dtype == "F32") return read<float>(place, where);
+    if (place.dtype == "F16") return read<zoomr::float16>(place, where);
+    if (place.dtype == "BF16") return read<zoomr::bfloat16>(place, where);
     fail(where, " has the type ", place.dtype, "; F32, F16 and BF16 are read");
   }
 
  private:
-  // Reads through a small buffer, so that memory is asked for once, for a size that the file has.
-  template <class Stored, class Convert>
-  static std::vector<float> read(const tensor_place& place, const std::string& where, Convert convert) {
+  // Memory is asked for once, for a size that the file has. Pieces are checked while they are in a cache.
+  template <class T>
+  static zoomr::buffer<T> read(const tensor_place& place, const std::string& where) {
     std::ifstream file(place.file, std::ios::binary);
     expect_open(file, place.file);
     file.seekg(static_cast<std::streamoff>(place.begin));
-    std::vector<float> values(place.bytes / sizeof(Stored));
-    std::vector<Stored> piece(std::min<std::size_t>(values.size(), 1u << 16));
-    for (std::size_t first = 0; first < values.size(); first += piece.size()) {
-      const std::size_t count = std::min(piece.size(), values.size() - first);
-      if (!file.read(reinterpret_cast<char*>(piece.data()), static_cast<std::streamsize>(count * sizeof(Stored))))
+    const std::size_t size = place.bytes / sizeof(T);
+    constexpr std::size_t piece = 1u << 16;
+    zoomr::buffer<T> numbers(static_cast<std::int64_t>(size));
+    for (std::size_t first = 0; first < size; first += piece) {
+      const std::size_t last = std::min(first + piece, size);
+      T* const at = numbers.data() + first;
+      if (!file.read(reinterpret_cast<char*>(at), static_cast<std::streamsize>((last - first) * sizeof(T))))
         fail(where, " cannot be read");
-      for (std::size_t i = 0; i < count; ++i) {
-        values[first + i] = convert(piece[i]);
-        if (!std::isfinite(values[first + i])) fail(where, " has a NaN or an infinity as element ", first + i);
-      }
+      for (std::size_t i = first; i < last; ++i)
+        if (!std::isfinite(zoomr::to_float(numbers.data()[i]))) fail(where, " has a NaN or an infinity as element ", i);
     }
-    return values;
+    return numbers;
   }
 
   static std::size_t dtype_bytes(const std::string& dtype, const std::string& where) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights of a model, by the names that Hugging Face gives to them. All are float32 once
-// loaded: CBLAS multiplies nothing narrower, and a weight is then converted and checked once, not
-// at each token. The price is 4 bytes a parameter.
+// The weights of a model, by the names that Hugging Face gives to them. Matrices stay in the type
+// that the checkpoint has them in (matrix.hpp), mostly 2 bytes a parameter. Vectors, which are
+// short, are float32.
 //
 // V = vocab, H = hidden, F = intermediate, N = heads, G = kv_heads, D = head_dim
 #pragma once
@@ -15,16 +15,15 @@
 
 #include "config.hpp"
 #include "input_error.hpp"
+#include "matrix.hpp"
 #include "safetensors.hpp"
 
 namespace decode {
 
 /// y = x Wᵀ + b.
 struct linear {
-  std::size_t out = 0;
-  std::size_t in = 0;
-  std::vector<float> weight;  // [out, in]
-  std::vector<float> bias;    // [out], or empty
+  matrix weight;            // [out, in]
+  std::vector<float> bias;  // [out], or empty
 };
 
 struct layer_weights {
@@ -42,10 +41,10 @@ struct layer_weights {
 };
 
 struct model_weights {
-  std::vector<float> embedding;       // [V, H]
+  matrix embedding;                   // [V, H]
   std::vector<layer_weights> layers;  // [layers]
   std::vector<float> norm;            // [H]
-  std::vector<float> head;            // [V, H], or empty: the embedding is the head
+  matrix head;                        // [V, H], or empty: the embedding is the head
 };
 
 /// Takes tensors by name and remembers which were taken.
@@ -55,14 +54,14 @@ class weight_reader {
 
   std::vector<float> vector(const std::string& name, std::size_t size) {
     taken_.insert(name);
-    return files_.load(name, {size});
+    return widened(files_.load(name, {size}), 0, size);
   }
-  std::vector<float> matrix(const std::string& name, std::size_t rows, std::size_t columns) {
+  decode::matrix matrix(const std::string& name, std::size_t rows, std::size_t columns) {
     taken_.insert(name);
-    return files_.load(name, {rows, columns});
+    return {rows, columns, files_.load(name, {rows, columns})};
   }
   linear map(const std::string& name, std::size_t out, std::size_t in, bool bias) {
-    linear l{out, in, matrix(name + ".weight", out, in), {}};
+    linear l{matrix(name + ".weight", out, in), {}};
     if (bias) l.bias = vector(name + ".bias", out);
     return l;
   }

@@ -107,14 +107,14 @@ class device_model {
   void upload(const model_weights& from) {
     const auto copy = [&](const std::vector<float>& values) { return device_array<float>(values, on()); };
     const auto map = [&](const linear& l) {
-      return device_linear{index_t(l.out), index_t(l.in), copy(l.weight), copy(l.bias)};
+      return device_linear{index_t(l.weight.rows), index_t(l.weight.columns), copy(l.weight.all()), copy(l.bias)};
     };
-    embedding_ = copy(from.embedding);
+    embedding_ = copy(from.embedding.all());
     for (const layer_weights& w : from.layers)
       layers_.push_back({copy(w.attention_norm), map(w.q), map(w.k), map(w.v), copy(w.q_norm), copy(w.k_norm), map(w.o),
                          copy(w.feed_forward_norm), map(w.gate), map(w.up), map(w.down)});
     norm_ = copy(from.norm);
-    head_ = copy(from.head);
+    head_ = copy(from.head.all());
   }
 
   // The angles of all positions, once for all passes; by the host, so that they are the host's.

@@ -3,6 +3,8 @@
 
 #include <iostream>  // std::cerr, std::cout
 
+#include <zoomr/core/thread_pool.hpp>
+
 #include "../../decode/number_option.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
@@ -44,21 +46,13 @@ std::vector<task> tasks_of(const options& given, std::size_t layers) {
     // Quest leaves its first two layers dense, which suits models with many
     if (own.name == "quest" && layers <= 4) settings.insert(settings.begin(), "zones.dense_layers=0");
     used = used || own.name != "full";
-    with_policy(t.choice, [&](auto policy) {
+    with_policy(t.choice, [&](const auto& policy) {
       if (own.name == "full") return;
       if constexpr (requires { policy.evict.queries; }) {
         if (policy.evict.queries > most_observed)
           fail(own.name, ": ", decltype(policy.evict)::name, ".queries must be at most ", most_observed, " here");
       }
-      for (const std::string& setting : given.settings) {
-        if (apply(policy, {setting}) > 0) continue;
-        fail("--set ", setting, ": ", own.name, " has no such option, but ", option_names(policy),
-             "; what only some policies have is written behind them, as in quest@1024+fixed_pages.longest=32");
-      }
-      for (const std::string& setting : own.settings) {
-        if (apply(policy, {setting}) > 0) continue;
-        fail(spec, ": ", own.name, " has no option ", shown(setting), ", but ", option_names(policy));
-      }
+      expect_options(policy, spec, own, given.settings);
     });
     all.push_back(std::move(t));
   }
@@ -93,6 +87,7 @@ double probe(model& net, const std::vector<long_text>& texts) {
 /// Everything that the measurements share.
 struct bench {
   const options& given;
+  zoomr::thread_pool pool;
   model net;
   tokenizer words;
   std::vector<zoomr::token_class> classes;  // [V]
@@ -101,7 +96,8 @@ struct bench {
 
   explicit bench(const options& from)
       : given(from),
-        net(load_model(from.directory)),
+        pool(usual_threads()),
+        net(load_model(from.directory, pool)),
         words(from.directory, net.config().vocab),
         classes(classify(words, net.config().vocab, from.delimiters)) {
     for (const std::string& path : from.texts) texts.push_back(read_long_text(path, words));

@@ -28,7 +28,12 @@ class prefill {
   /// @param passed  called with the number of tokens passed so far
   template <class Passed>
   prefill(model& net, std::span<const token_id> ids, Passed passed)
-      : shape_(shape_of(net)), ids_(ids.begin(), ids.end()), layers_(net.config().layers), logits_(net.config().vocab) {
+      : shape_(shape_of(net)),
+        ids_(ids.begin(), ids.end()),
+        layers_(net.config().layers),
+        logits_(net.config().vocab),
+        threads_(net.threads()),
+        weights_(static_cast<std::size_t>(threads_.threads())) {
     each_chunk([&](std::size_t first, std::size_t count, bool last) {
       own_step step{*this, first, last};
       std::vector<index_t> positions(count), row;
@@ -75,9 +80,9 @@ class prefill {
     }
     void attend(index_t layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
       if (last) write(queries, to.of(layer).queries);
-      for (index_t head = 0; head < to.shape_.heads; ++head) {
-        to.attend_head(to.of(layer), head, first, queries, out);
-      }
+      zoomr::detail::for_each_piece(to.threads_, to.shape_.heads, [&](index_t head, index_t thread) {
+        to.attend_head(to.of(layer), head, first, queries, out, to.weights_[static_cast<std::size_t>(thread)]);
+      });
     }
     static void write(zoomr::view<const float, 3> from, std::vector<float>& memory) {
       const auto size = static_cast<std::ptrdiff_t>(from.extent(0)) * from.extent(1) * from.extent(2);
@@ -88,20 +93,20 @@ class prefill {
   // Causal attention of one query head over all tokens so far, as two matrix products.
   // queries, out [tokens, N, D]; the first token of the chunk has the position `first`
   void attend_head(const layer_memory& memory, index_t head, std::size_t first, zoomr::view<const float, 3> queries,
-                   zoomr::view<float, 3> out) {
+                   zoomr::view<float, 3> out, std::vector<float>& weights) {
     const int tokens = queries.extent(0), dims = shape_.head_dim, seen = static_cast<int>(first) + tokens;
     const int query_row = shape_.heads * dims, key_row = shape_.kv_heads * dims;
     const std::ptrdiff_t of_query = head * dims, of_key = head / shape_.group() * dims;
     const float scale = 1.0f / std::sqrt(static_cast<float>(dims));
-    weights_.resize(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(seen));  // [tokens, seen]
+    weights.resize(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(seen));  // [tokens, seen]
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, tokens, seen, dims, scale, queries.data() + of_query,
-                query_row, memory.keys.data() + of_key, key_row, 0.0f, weights_.data(), seen);
+                query_row, memory.keys.data() + of_key, key_row, 0.0f, weights.data(), seen);
     for (int t = 0; t < tokens; ++t) {
-      const std::span row(&weights_[static_cast<std::size_t>(t) * static_cast<std::size_t>(seen)],
+      const std::span row(&weights[static_cast<std::size_t>(t) * static_cast<std::size_t>(seen)],
                           static_cast<std::size_t>(seen));
       softmax(row, first + static_cast<std::size_t>(t) + 1);
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, tokens, dims, seen, 1.0f, weights_.data(), seen,
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, tokens, dims, seen, 1.0f, weights.data(), seen,
                 memory.values.data() + of_key, key_row, 0.0f, out.data() + of_query, query_row);
   }
 
@@ -136,8 +141,9 @@ class prefill {
   zoomr::shape shape_;
   std::vector<token_id> ids_;  // [P]
   std::vector<layer_memory> layers_;
-  std::vector<float> logits_;   // [V]
-  std::vector<float> weights_;  // of one head in one chunk; only while the prompt passes
+  std::vector<float> logits_;  // [V]
+  zoomr::executor threads_;
+  std::vector<std::vector<float>> weights_;  // [threads]  of one head in one chunk; only while the prompt passes
 };
 
 }  // namespace decode::perplexity
