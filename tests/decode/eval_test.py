@@ -213,5 +213,76 @@ class Perplexity(unittest.TestCase):
         refused("--csv", "/nonexistent/table", "--policies", "full", says="cannot be written")
 
 
+class Speed(unittest.TestCase):
+    SHAPE = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 64,
+             "tie_word_embeddings": True, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5}
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.shape = self.write("shape.json", json.dumps(self.SHAPE))
+
+    def write(self, name, content):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w") as f:
+            f.write(content)
+        return path
+
+    def rows(self, *arguments):
+        done = started("speed", "--shape", self.shape, "--generate", 4, "--rounds", 1, *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        self.assertIn("the model has not computed them", done.stdout)
+        lines = done.stdout.split("\n\n")[-1].splitlines()
+        names = ("policy", "context", "speed", "min", "max", "of_full", "attended", "device", "cache", "resident",
+                 "beyond")
+        return [dict(zip(names, line.split())) for line in lines[1:]]
+
+    def test_each_policy_reads_what_it_says(self):
+        small = "sentence_box@256"
+        rows = self.rows("--tokens", "1000,3000", "--policy", "full,zoomr_focus,quest@256," + small, "--threads", 2)
+        self.assertEqual([(r["policy"], r["context"]) for r in rows],
+                         [(p, c) for c in ("1000", "3000") for p in ("full", "zoomr_focus", "quest@256", small)])
+        of = {(r["policy"], r["context"]): float(r["attended"]) for r in rows}
+        self.assertAlmostEqual(of["full", "3000"], 3000 + 24 + 2.5)
+        self.assertEqual(of[small, "3000"], 256)
+        self.assertTrue(700 < of["zoomr_focus", "3000"] < 1500, of)  # prompt, summaries, two thoughts
+        for r in rows:
+            self.assertGreater(float(r["speed"]), 0)
+            self.assertGreater(float(r["device"]), 0)
+        self.assertEqual(rows[0]["of_full"], "1.00")
+
+    def test_tiers_do_not_change_what_is_read(self):
+        arguments = ("--tokens", 2000, "--policy", "full,zoomr_focus,sentence_box@256")
+        plain = self.rows(*arguments)
+        tiered = self.rows(*arguments, "--tiers", "device=800KiB,host=64MiB")
+        self.assertEqual([r["attended"] for r in plain], [r["attended"] for r in tiered])
+        self.assertEqual(plain[0]["device"], tiered[0]["device"])
+        self.assertTrue(0.5 < float(tiered[2]["device"]) <= 0.8, tiered)
+
+    def test_refusals(self):
+        def refused(*arguments, says, shape=None):
+            done = started("speed", "--shape", shape or self.shape, *arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertEqual(len(done.stderr.strip().split("\n")), 1, done.stderr)
+            self.assertIn(says, done.stderr)
+        refused(shape="/nonexistent.json", says="/nonexistent.json: no such file")
+        refused(shape=self.write("list.json", "[1]"), says="must be an object")
+        few = json.dumps({**self.SHAPE, "vocab_size": 6})
+        refused(shape=self.write("few.json", few), says="must be at least 7 here")
+        refused("--tokens", 0, says="--tokens")
+        refused("--tokens", "x", says="--tokens")
+        refused("--tokens", 8160, "--generate", 9, says="more than this shape's 8192")
+        refused("--rounds", 0, says="--rounds")
+        refused("--generate", 0, says="--generate")
+        refused("--threads", 2000, says="--threads")
+        refused("--policy", "zoom", says='there is no policy "zoom"')
+        refused("--policy", "quest+zones.height=3", says='quest has no option "zones.height=3"')
+        refused("--set", "zones.recent=9", "--policy", "full", says="no other policy is chosen")
+        refused("--set", "thoughts.longest=9", "--policy", "quest", says="quest has no such option")
+        refused("--tiers", "host=1MiB", says="the device needs a size")
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

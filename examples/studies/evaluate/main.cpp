@@ -6,16 +6,19 @@
 #include "../../decode/output.hpp"
 #include "../ledger/study.hpp"
 #include "../perplexity/perplexity.hpp"
+#include "../speed/speed.hpp"
 
 namespace decode {
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app("Measures what KV-cache policies keep, on models trained for it.");
+  CLI::App app("Measures what KV-cache policies keep, on models trained for it, and how fast they are.");
   ledger::study_options study;
   CLI::App* ledger_command = ledger::add_command(app, study);
   perplexity::options text;
   CLI::App* perplexity_command = perplexity::add_command(app, text);
+  speed::options rate;
+  CLI::App* speed_command = speed::add_command(app, rate);
   app.require_subcommand(1);
   try {
     app.parse(argc, argv);
@@ -25,6 +28,7 @@ int run(int argc, char** argv) {
   }
   if (ledger_command->parsed()) ledger::run(study);
   if (perplexity_command->parsed()) perplexity::run(text);
+  if (speed_command->parsed()) speed::run(rate);
   return 0;
 }
 
