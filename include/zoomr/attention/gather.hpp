@@ -16,6 +16,38 @@
 namespace zoomr {
 inline namespace v0 {
 
+namespace detail {
+
+/// Adds the tokens of `ranges` that lie within `bounds` to the state of each query. As gather_attend, for queries that
+/// lie anywhere: heads that share a KV head, of one token or of several.
+/// @param bounds   slots; where they cut a range, at the border of a page, so that the runs are the same
+/// @param queries  [any number]
+template <class Lane>
+void gather_within(view<const token_range> ranges, token_range bounds, const Lane& kv_lane,
+                   view<const run_query> queries, float scale, cpu_path path = fastest_cpu_path()) {
+  using number = std::remove_cv_t<typename Lane::number>;
+  constexpr index_t ahead = 2;                    // runs between the one that is read and the one that is asked for
+  page_run<number> runs[std::size_t{ahead + 1}];  // the last ones found
+  index_t found = 0;
+  const auto attend = [&](index_t run, index_t next) {
+    attend_run(path, runs[run], runs[next], queries, kv_lane.head_dim, scale);
+  };
+  for (const token_range& r : ranges) {
+    const index_t end = std::min(r.last, bounds.last);
+    for (index_t first = std::max(r.first, bounds.first); first < end;) {
+      const index_t last = std::min(end, (first / page_tokens + 1) * page_tokens);
+      const number* const keys = kv_lane.key(first);
+      runs[found % (ahead + 1)] = {keys, keys + kv_lane.value_offset, last - first};
+      if (found >= ahead) attend((found - ahead) % (ahead + 1), found % (ahead + 1));
+      ++found;
+      first = last;
+    }
+  }
+  for (index_t run = std::max(0, found - ahead); run < found; ++run) attend(run % (ahead + 1), run % (ahead + 1));
+}
+
+}  // namespace detail
+
 /// Adds the tokens of `ranges` to one attention state for each query head of the group.
 ///
 /// @param ranges     ascending slots
@@ -31,29 +63,12 @@ inline namespace v0 {
 template <class Lane>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,
                    view<attention_state> states, cpu_path path = fastest_cpu_path()) {
-  using number = std::remove_cv_t<typename Lane::number>;
   constexpr index_t most = 16;  // query heads at a time
-  constexpr index_t ahead = 2;  // runs between the one that is read and the one that is asked for
   detail::run_query asks[std::size_t{most}];
   for (index_t head = 0; head < states.size(); head += most) {
     const index_t count = std::min(most, states.size() - head);
     for (index_t i = 0; i < count; ++i) asks[i] = {queries[head + i].data(), &states[head + i]};
-    detail::page_run<number> runs[std::size_t{ahead + 1}];  // the last ones found
-    index_t found = 0;
-    const auto attend = [&](index_t run, index_t next) {
-      detail::attend_run(path, runs[run], runs[next], {asks, {count}}, kv_lane.head_dim, scale);
-    };
-    for (const token_range& r : ranges) {
-      for (index_t first = r.first; first < r.last;) {
-        const index_t last = std::min(r.last, (first / page_tokens + 1) * page_tokens);
-        const number* const keys = kv_lane.key(first);
-        runs[found % (ahead + 1)] = {keys, keys + kv_lane.value_offset, last - first};
-        if (found >= ahead) attend((found - ahead) % (ahead + 1), found % (ahead + 1));
-        ++found;
-        first = last;
-      }
-    }
-    for (index_t run = std::max(0, found - ahead); run < found; ++run) attend(run % (ahead + 1), run % (ahead + 1));
+    detail::gather_within(ranges, {0, unlimited}, kv_lane, {asks, {count}}, scale, path);
   }
 }
 

@@ -129,30 +129,37 @@ class attending {
                        static_cast<std::size_t>(head)];
   }
 
-  // Token by token, since what a token chooses may depend on the one before; in a second pass the last token alone.
-  // Where nothing is chosen a KV lane's keys and values stay near the processor from token to token.
+  // Tokens that read the same but for their last ones attend together, so that a draft reads its context once; others
+  // one after the other, since what a token chooses may depend on the one before. In a second pass the last alone.
   void attend_chosen() {
-    const index_t kv_heads = core_.sizes.model.kv_heads;
-    const index_t first = second_ ? item_.tokens - 1 : 0;
-    const auto token = [&](index_t t) { return choosing<Pool>(core_, item_, item_.first + t, layer_, second_); };
     const executor on = core_.threads_for(token(item_.tokens - 1).slots());
-    const bool in_order = core_.sizes.selection_rows > 0;
-    for (index_t t = first; t < item_.tokens; ++t) {
+    for (index_t t = second_ ? item_.tokens - 1 : 0; t < item_.tokens;) {
+      const token_range some{t, last_together(t)};
       choosing<Pool> now = token(t);
       now.see(queries_[packed(t)], on, counts(t));
-      if (!in_order) continue;
-      now.resolve_for_all();
-      for_each_piece(on, kv_heads, [&](index_t kv_head, index_t thread) { attend_kv_head(now, t, kv_head, thread); });
-      now.add_counts(counts(t));
+      for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], on, counts(t));
+      if (some.size() == 1) now.resolve_for_all();
+      for_each_piece(on, core_.sizes.model.kv_heads,
+                     [&](index_t kv_head, index_t thread) { attend_kv_head(now, some, kv_head, thread); });
+      for (index_t i = some.first; i < some.last; ++i) token(i).add_counts(counts(i));
     }
-    if (in_order) return;
-    for_each_piece(on, kv_heads, [&](index_t kv_head, index_t thread) {
-      for (index_t t = first; t < item_.tokens; ++t) {
-        choosing<Pool> now = token(t);
-        attend_kv_head(now, t, kv_head, thread);
-      }
-    });
-    for (index_t t = first; t < item_.tokens; ++t) token(t).add_counts(counts(t));
+  }
+
+  choosing<Pool> token(index_t t) { return choosing<Pool>(core_, item_, item_.first + t, layer_, second_); }
+
+  // Queries that read a page together, at most: the memory of their places.
+  static constexpr index_t most_asking = 64;
+
+  // The end of the tokens that attend together with token `t`: those before the next that makes a choice. A trace is in
+  // the order of tokens.
+  index_t last_together(index_t t) {
+    const choosing<Pool> now = token(t);
+    const index_t group = core_.sizes.model.group();
+    if (now.may_choose() || now.heads_together() != group || core_.trace != nullptr) return t + 1;
+    const index_t most = std::min(item_.tokens, t + std::max(1, most_asking / group));
+    index_t last = t + 1;
+    while (last < most && !token(last).may_choose() && token(last).dense() == now.dense()) ++last;
+    return last;
   }
 
   // The row of a token of the item in queries and outputs.
@@ -163,36 +170,76 @@ class attending {
     return view<head_counts>(core_.counts).slice(t * heads, (t + 1) * heads);
   }
 
-  // One token and KV head. What is here already is touched before anything is asked for, so that it does not make room.
-  void attend_kv_head(choosing<Pool>& now, index_t t, index_t kv_head, index_t thread) {
+  // Some tokens and one KV head. What is here already is touched before anything is asked for, so that it does not make
+  // room.
+  // @param now     the first token
+  // @param tokens  of the item; several if none makes a choice
+  void attend_kv_head(choosing<Pool>& now, token_range tokens, index_t kv_head, index_t thread) {
+    attend_token(now, tokens, kv_head, thread, 0);
+    const index_t settled = now.settled(kv_head);
+    for (index_t t = tokens.first + 1; t < tokens.last; ++t) {
+      choosing<Pool> next = token(t);
+      attend_token(next, {t, t + 1}, kv_head, thread, settled);
+    }
+  }
+
+  // The first of some tokens, and what all of them read alike.
+  // @param attended  slots before this one are in its states already
+  void attend_token(choosing<Pool>& now, token_range tokens, index_t kv_head, index_t thread, index_t attended) {
     const shape& model = core_.sizes.model;
+    const index_t t = tokens.first;
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     const auto kv_lane = core_.kv_lane(now.state(), layer_, kv_head);
     const view<const index_t> pages(now.state().pages);
-    const view<const float, 2> queries = queries_[packed(t)];
-    const view<float, 2> out = out_[packed(t)];
     const view<head_counts> counted = counts(t);
     kv_head_ranges<Pool> found(now, kv_head, thread);
     const index_t together = now.heads_together();  // query heads that share their ranges
     const index_t first_head = kv_head * model.group();
     for (index_t first = first_head; first < first_head + model.group(); first += together) {
       const view<const token_range> ranges = found.of(first, counted[first]);
-      const token_range reads{kv_head, kv_head + 1};
-      for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, r);
-      for (const token_range& r : ranges) core_.pool.prefetch(layer_, reads, pages, r);
-      const view<attention_state> states(core_.heads.data() + first, {together});
-      for (index_t g = 0; g < together; ++g) begin(states[g], out[first + g]);
-      gather_attend(ranges, kv_lane, queries.slice(first, first + together), scale, states);
-      for (index_t g = 0; g < together; ++g) {
-        const float log_sum = finish(states[g], first + g);
+      const token_range reads{kv_head, kv_head + 1}, heads{first, first + together};
+      const auto left = [=](token_range r) { return token_range{std::max(r.first, attended), r.last}; };
+      for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, left(r));
+      for (const token_range& r : ranges) core_.pool.prefetch(layer_, reads, pages, left(r));
+      const auto gather = [&](token_range of, token_range slots) {
+        gather_heads(of, heads,
+                     [&](view<const run_query> asks) { gather_within(ranges, slots, kv_lane, asks, scale); });
+      };
+      if (attended == 0) begin(tokens, heads);
+      if (tokens.size() > 1) gather(tokens, {0, attended = now.settled(kv_head)});
+      gather({t, t + 1}, {attended, unlimited});
+      for (index_t head = heads.first; head < heads.last; ++head) {
+        const float log_sum = finish(state_at(t, head), head);
         if (core_.limits.audit) {
-          const float of_all = log_sum_of_held(kv_lane, now.slots(), queries[first + g].data(), scale);
-          counted[first + g].captured = std::exp(static_cast<double>(log_sum - of_all));
+          const float of_all = log_sum_of_held(kv_lane, now.slots(), queries_[packed(t)][head].data(), scale);
+          counted[head].captured = std::exp(static_cast<double>(log_sum - of_all));
         }
-        if (lse_.data() != nullptr) lse_(packed(t), first + g) = log_sum;
+        if (lse_.data() != nullptr) lse_(packed(t), head) = log_sum;
       }
     }
     counted[first_head].kv_lane_tokens = found.different();
+  }
+
+  void begin(token_range tokens, token_range heads) {
+    for (index_t t = tokens.first; t < tokens.last; ++t) {
+      for (index_t head = heads.first; head < heads.last; ++head) begin(state_at(t, head), out_[packed(t)][head]);
+    }
+  }
+
+  // gather(queries) for some heads of some tokens, not too many at a time.
+  template <class Gather>
+  void gather_heads(token_range tokens, token_range heads, Gather gather) {
+    run_query asks[std::size_t{most_asking}];
+    index_t count = 0;
+    for (index_t t = tokens.first; t < tokens.last; ++t) {
+      for (index_t head = heads.first; head < heads.last; ++head) {
+        asks[count++] = {queries_[packed(t)][head].data(), &state_at(t, head)};
+        if (count < most_asking) continue;
+        gather(view<const run_query>(asks, {count}));
+        count = 0;
+      }
+    }
+    if (count > 0) gather(view<const run_query>(asks, {count}));
   }
 
   cache_core<Pool>& core_;

@@ -39,6 +39,13 @@ class choosing {
   index_t layer() const { return layer_; }
   cache_core<Pool>& core() const { return core_; }
 
+  /// Attends everything.
+  bool dense() const { return dense_; }
+  /// Makes a choice in this layer, or may make one.
+  bool may_choose() const {
+    if (!core_.policy.selects || second_) return false;
+    return !core_.policy.persists() || (item_.chooses && position_ == item_.last());
+  }
   /// Query heads of one KV head that read the same ranges: the group, or 1 where each query head chooses alone.
   index_t heads_together() const {
     return core_.policy.selects && !dense_ && per_ == scope::head ? 1 : core_.sizes.model.group();
@@ -101,6 +108,15 @@ class choosing {
       resolve(state().segments, selection_row{}, zone, true, slots, list);
     }
     return list;
+  }
+
+  /// Slots before this one are read alike by this token and those that follow it in its draft, as long as these attend
+  /// everything, or do not, as it does, and none makes a choice: only the window and the open segment move. It is the
+  /// first of a page, so that what is read in two parts has the same runs.
+  index_t settled(index_t kv_head) const {
+    const index_t back = core_.zone_at(state(), position_, item_.open_begin).back;
+    const slot_map slots_of_lane = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
+    return (dense_ ? slots() : slots_of_lane.slot_of(back)) / page_tokens * page_tokens;
   }
 
   /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of

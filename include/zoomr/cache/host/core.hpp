@@ -81,7 +81,7 @@ struct cache_core {
   query_memory remembering;            // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
   query_memory asking;                 // [max_sequences]  queries of the token that makes a choice
   std::vector<selection> pending;      // [max_sequences]  choices not yet committed
-  std::vector<attention_state> heads;  // [max_batched_tokens, heads] in the prompt; [heads] of one token
+  std::vector<attention_state> heads;  // [max_batched_tokens, heads]  of the tokens that attend together
   std::vector<std::string> failures;   // [max_sequences]  why an item has failed
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
 
