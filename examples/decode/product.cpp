@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::size_t few = 8;         // tokens up to which reading rows for each is faster than widening them
 constexpr std::size_t piece = 64;      // rows that a thread takes, and widens, at once
-constexpr std::size_t together = 8;    // rows that share what is read of x, where it is long;
-constexpr std::size_t short_x = 4096;  // a shorter one stays in the first cache, and one row is read fastest alone
+constexpr std::size_t short_x = 1024;  // rows this short share the steps in which their sums are added up;
+constexpr std::size_t long_x = 4096;   // longer ones share what is read of x, which leaves the first cache
+constexpr std::size_t together = 8;    // rows that do
 
 /// What a finite number means. to_float has branches for a float16, of which compilers make no vectors.
 inline float value_of(float number) { return number; }
@@ -62,8 +63,15 @@ struct job {
   // Each row is read once for all tokens: their second reading finds it in a cache.
   template <class T>
   void read_rows(const T* rows, std::size_t first, std::size_t last) const {
+    if (columns <= short_x) {
+      using zoomr::index_t;
+      const auto count = static_cast<index_t>(tokens), wanted = static_cast<index_t>(last - first);
+      return zoomr::detail::products(zoomr::fastest_cpu_path(), {x, {count, static_cast<index_t>(columns)}},
+                                     rows + first * columns,
+                                     {y + first, {count, wanted}, {static_cast<std::int64_t>(stride), 1}});
+    }
     zoomr::detail::on_fastest_path([&] {
-      if (columns > short_x) first = dots_of<together>(rows, first, last);
+      if (columns > long_x) first = dots_of<together>(rows, first, last);
       dots_of<1>(rows, first, last);
     });
   }
