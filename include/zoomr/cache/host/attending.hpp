@@ -11,7 +11,7 @@
 #include <zoomr/cache/host/audit.hpp>
 #include <zoomr/cache/host/choosing.hpp>
 
-#include <algorithm>  // std::fill, std::max, std::min
+#include <algorithm>  // std::fill, std::max, std::min, std::stable_sort
 #include <cmath>      // std::exp
 
 namespace zoomr {
@@ -133,6 +133,7 @@ class attending {
   // one after the other, since what a token chooses may depend on the one before. In a second pass the last alone.
   void attend_chosen() {
     const executor on = core_.threads_for(token(item_.tokens - 1).slots());
+    const std::size_t recorded = core_.trace != nullptr ? core_.trace->size() : 0;
     for (index_t t = second_ ? item_.tokens - 1 : 0; t < item_.tokens;) {
       const token_range some{t, last_together(t)};
       choosing<Pool> now = token(t);
@@ -143,6 +144,9 @@ class attending {
                      [&](index_t kv_head, index_t thread) { attend_kv_head(now, some, kv_head, thread); });
       for (index_t i = some.first; i < some.last; ++i) token(i).add_counts(counts(i));
     }
+    if (core_.trace == nullptr) return;
+    std::stable_sort(core_.trace->begin() + static_cast<std::ptrdiff_t>(recorded), core_.trace->end(),
+                     [](const attended_record& a, const attended_record& b) { return a.position < b.position; });
   }
 
   choosing<Pool> token(index_t t) { return choosing<Pool>(core_, item_, item_.first + t, layer_, second_); }
@@ -150,12 +154,11 @@ class attending {
   // Queries that read a page together, at most: the memory of their places.
   static constexpr index_t most_asking = 64;
 
-  // The end of the tokens that attend together with token `t`: those before the next that makes a choice. A trace is in
-  // the order of tokens.
+  // The end of the tokens that attend together with token `t`: those before the next that makes a choice.
   index_t last_together(index_t t) {
     const choosing<Pool> now = token(t);
     const index_t group = core_.sizes.model.group();
-    if (now.may_choose() || now.heads_together() != group || core_.trace != nullptr) return t + 1;
+    if (now.may_choose() || now.heads_together() != group) return t + 1;
     const index_t most = std::min(item_.tokens, t + std::max(1, most_asking / group));
     index_t last = t + 1;
     while (last < most && !token(last).may_choose() && token(last).dense() == now.dense()) ++last;
