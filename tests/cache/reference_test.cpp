@@ -102,7 +102,7 @@ TEST_CASE("a cache in bfloat16 is the reference over rounded keys and values") {
   for_each_preset([](const char* name, const auto& preset) {
     comparison all;
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-      const tape says = make_tape({2, 4, 2, 24}, all_kinds[seed % 2], all_markup[seed % 5], 171, 53, seed * 31);
+      const tape says = make_tape({2, 4, 2, 48}, all_kinds[seed % 2], all_markup[seed % 5], 171, 53, seed * 31);
       CAPTURE(std::string(name));
       CAPTURE(seed);
       check_against_reference<zoomr::bfloat16>(preset, says, limits_for(says.size()), false, all);

@@ -20,7 +20,8 @@ float some_number(unit::random& random) {
 
 template <class Test>
 void on_each_path(Test test) {
-  for (const cpu_path path : {cpu_path::portable, cpu_path::avx2, cpu_path::avx512, cpu_path::neon}) {
+  for (const cpu_path path :
+       {cpu_path::portable, cpu_path::avx2, cpu_path::avx512, cpu_path::avx512_bf16, cpu_path::neon}) {
     if (!has_cpu_path(path)) continue;
     const std::string name = name_of(path);
     CAPTURE(name);

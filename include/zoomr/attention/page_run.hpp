@@ -5,12 +5,15 @@
 //   state.raise(largest logit)
 //   state.sum += exp(logit[t] - max)        t ascending
 //   state.out[d] += exp(...) * value[t][d]  t ascending
+// Over bfloat16, a path with products of pairs rounds weights, and adds two tokens at a time.
 #pragma once
 
 #include <zoomr/core/cpu_path.hpp>
 #include <zoomr/math/attention_state.hpp>
 #include <zoomr/math/products.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
+
+#include <type_traits>  // std::is_same_v
 
 namespace zoomr {
 inline namespace v0 {
@@ -47,6 +50,11 @@ struct page_tile {
   }
 };
 
+/// The same of bfloat16, on a path with products of pairs: the bits of a value are those of two, of a token and of the
+/// next, or of zero behind the last.
+struct paired_tile : page_tile {  // values: [(tokens + 1) / 2, head_dim]
+};
+
 /// One query that attends a run: of one token and one head.
 struct run_query {
   const float* query = nullptr;  // [head_dim]  rotated
@@ -62,7 +70,7 @@ void attend_run(const Run& run, view<const run_query> queries, index_t head_dim,
     float largest = -infinity;
     for (index_t t = 0; t < run.tokens; ++t) {
       logits[t] = scale * run.product(asks.query, t, head_dim);
-      if (logits[t] > largest || is_nan(logits[t])) largest = logits[t];  // NaN stays, so that it shows
+      if (logits[t] > largest) largest = logits[t];
     }
     asks.state->raise(largest, head_dim);
     asks.state->add(logits, run.values, run.tokens, head_dim);
@@ -74,6 +82,8 @@ void attend_run(const Run& run, view<const run_query> queries, index_t head_dim,
 }  // namespace v0
 }  // namespace zoomr
 
+#define ZOOMR_EACH_CPU_PATH <zoomr/attention/tile_products.inl>
+#include <zoomr/core/each_cpu_path.inl>
 #define ZOOMR_EACH_CPU_PATH <zoomr/attention/page_run.inl>
 #include <zoomr/core/each_cpu_path.inl>
 
@@ -90,7 +100,14 @@ void attend_run(cpu_path path, const Run& run, [[maybe_unused]] const Run& ahead
                 index_t head_dim, float scale) {
   if (head_dim % simd_dims == 0) {
 #if ZOOMR_AVX
-    if (path == cpu_path::avx512) {
+#if ZOOMR_BFLOAT16_PRODUCTS
+    if constexpr (std::is_same_v<Run, page_run<bfloat16>>) {
+      if (path == cpu_path::avx512_bf16) {
+        return avx512_bf16::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
+      }
+    }
+#endif
+    if (without_pairs(path) == cpu_path::avx512) {
       return avx512::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
     }
     if (path == cpu_path::avx2) {
@@ -103,6 +120,22 @@ void attend_run(cpu_path path, const Run& run, [[maybe_unused]] const Run& ahead
 #endif
   }
   on_path(path, [&] { portable::attend_run(run, queries, head_dim, scale); });
+}
+
+/// Attention over bfloat16 is made of products of pairs.
+inline bool multiplies_pairs(cpu_path path, index_t head_dim) {
+  return path == cpu_path::avx512_bf16 && head_dim % simd_dims == 0;
+}
+
+/// As attend_run; a tile's values are whole, so that nothing is asked for ahead.
+/// @pre  multiplies_pairs(path, head_dim)
+inline void attend_run([[maybe_unused]] cpu_path path, [[maybe_unused]] const paired_tile& tile,
+                       [[maybe_unused]] view<const run_query> queries, [[maybe_unused]] index_t head_dim,
+                       [[maybe_unused]] float scale) {
+  ZOOMR_ASSERT(multiplies_pairs(path, head_dim), "this path multiplies no pairs");
+#if ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS
+  avx512_bf16::attend_run(tile, tile, queries.data(), queries.size(), head_dim, scale);
+#endif
 }
 
 }  // namespace detail

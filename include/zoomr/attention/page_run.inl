@@ -6,30 +6,117 @@ inline namespace v0 {
 namespace detail {
 namespace ZOOMR_PATH {
 
-/// out[q][d, d + Vectors * simd) += weights[t][q] * values[t][d ...], t ascending.
+#if ZOOMR_PAIRS
+// Pairs of bfloat16: a number of one token, and in the upper half of the lane that of the next.
+
+/// Lane by lane sum + a[0] * b[0] + a[1] * b[1]; subnormal numbers count as zeros.
+[[gnu::always_inline]] inline floats fused(words a, words b, floats sum) {
+  asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+}
+/// The numbers at `first` and `second`, a vector of them; without a `second`, zeros.
+[[gnu::always_inline]] inline words load_pairs(const bfloat16* first, const bfloat16* second) {
+  const words upper = second == nullptr ? words{} : widened(&second->bits) << 16;
+  return widened(&first->bits) | upper;
+}
+/// The same for twice as many dimensions.
+[[gnu::always_inline]] inline void load_pairs(const bfloat16* first, const bfloat16* second, words* made) {
+  using shorts = std::uint16_t __attribute__((vector_size(64)));
+  const shorts a = from_memory<shorts>(first);
+  const shorts b = second == nullptr ? shorts{} : from_memory<shorts>(second);
+  made[0] =
+      reinterpret_cast<words>(__builtin_shufflevector(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8,
+                                                      40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47));
+  made[1] = reinterpret_cast<words>(__builtin_shufflevector(a, b, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22,
+                                                            54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61,
+                                                            30, 62, 31, 63));
+}
+/// Lane i: v[i] and v[i + By], rounded to bfloat16.
+template <index_t By>
+[[gnu::always_inline]] inline words paired(floats v) {
+  const words bits = reinterpret_cast<words>(v);
+  const words rounded = nans(v) != 0 ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
+  const auto upper = reinterpret_cast<words>(rotated<By>(reinterpret_cast<floats>(rounded)));
+  return (rounded >> 16) | (upper & 0xffff0000u);
+}
+#endif
+
+/// Values are multiplied in pairs of tokens, as weights are then.
+template <class Run>
+inline constexpr bool in_pairs = ZOOMR_PAIRS != 0 &&
+                                 (std::is_same_v<Run, page_run<bfloat16>> || std::is_same_v<Run, paired_tile>);
+
+/// What is multiplied for one token, or for two.
+template <class Run>
+using factors = std::conditional_t<in_pairs<Run>, words, floats>;
+
+[[gnu::always_inline]] inline void spread(float weight, floats& made) { made = kept(filled(weight)); }
+[[gnu::always_inline]] inline void spread(float weights, words& made) {
+  made = words{} + bits_as<std::uint32_t>(weights);
+}
+
+/// Values of token t, from dimension d on.
 /// @param ahead  values that will be read next: they are asked for
+template <index_t Vectors, class Run>
+[[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t dims, index_t d,
+                                               floats* made) {
+  using T = typename Run::number;
+  const T* const row = run.values + std::int64_t{t} * dims + d;
+  const T* const next = ahead.values + std::int64_t{t < ahead.tokens ? t : ahead.tokens - 1} * dims + d;
+#pragma GCC unroll 8
+  for (index_t v = 0; v < Vectors; ++v) {
+    made[v] = kept(load(row + v * simd));
+    if (v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + v * simd);
+  }
+}
+
+#if ZOOMR_PAIRS
+// Those of tokens t and t + 1.
+template <index_t Vectors>
+[[gnu::always_inline]] inline void load_values(const page_run<bfloat16>& run, const page_run<bfloat16>& ahead,
+                                               index_t t, index_t dims, index_t d, words* made) {
+  const bfloat16* const first = run.values + std::int64_t{t} * dims + d;
+  const bfloat16* const second = t + 1 < run.tokens ? first + dims : nullptr;
+  const bfloat16* const next = ahead.values + std::int64_t{t + 1 < ahead.tokens ? t : 0} * dims + d;
+  constexpr index_t even = Vectors / 2 * 2;
+#pragma GCC unroll 4
+  for (index_t v = 0; v < even; v += 2) {
+    load_pairs(first + v * simd, second == nullptr ? nullptr : second + v * simd, made + v);
+    prefetch(next + v * simd);
+    prefetch(next + dims + v * simd);
+  }
+  if constexpr (even < Vectors) {
+    made[even] = load_pairs(first + even * simd, second == nullptr ? nullptr : second + even * simd);
+  }
+}
+template <index_t Vectors>
+[[gnu::always_inline]] inline void load_values(const paired_tile& tile, const paired_tile&, index_t t, index_t dims,
+                                               index_t d, words* made) {
+#pragma GCC unroll 8
+  for (index_t v = 0; v < Vectors; ++v) {
+    made[v] = from_memory<words>(tile.values + std::int64_t{t / 2} * dims + d + v * simd);
+    if (t + 1 == tile.tokens) made[v] &= 0xffffu;  // a query that does not see the next token
+  }
+}
+#endif
+
+/// out[q][d, d + Vectors * simd) += weights[t][q] * values[t][d ...], t ascending.
 template <index_t Queries, index_t Vectors, class Run>
 [[gnu::always_inline]] inline void add_values(const float* weights, const Run& run, const Run& ahead, index_t dims,
                                               float* const* out, index_t d) {
-  using T = typename Run::number;
   floats sum[std::size_t{Queries * Vectors}];
 #pragma GCC unroll 4
   for (index_t q = 0; q < Queries; ++q) {
 #pragma GCC unroll 8
     for (index_t v = 0; v < Vectors; ++v) sum[q * Vectors + v] = load(out[q] + d + v * simd);
   }
-  for (index_t t = 0; t < run.tokens; ++t) {
-    const T* const row = run.values + std::int64_t{t} * dims + d;
-    const T* const next = ahead.values + std::int64_t{t < ahead.tokens ? t : ahead.tokens - 1} * dims + d;
-    floats value[std::size_t{Vectors}];
-#pragma GCC unroll 8
-    for (index_t v = 0; v < Vectors; ++v) {
-      value[v] = kept(load(row + v * simd));
-      if (v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + v * simd);
-    }
+  for (index_t t = 0; t < run.tokens; t += in_pairs<Run> ? 2 : 1) {
+    factors<Run> value[std::size_t{Vectors}];
+    load_values<Vectors>(run, ahead, t, dims, d, value);
 #pragma GCC unroll 4
     for (index_t q = 0; q < Queries; ++q) {
-      const floats weight = kept(filled(weights[t * Queries + q]));
+      factors<Run> weight;
+      spread(weights[t * Queries + q], weight);
 #pragma GCC unroll 8
       for (index_t v = 0; v < Vectors; ++v) sum[q * Vectors + v] = fused(weight, value[v], sum[q * Vectors + v]);
     }
@@ -82,10 +169,9 @@ template <index_t Queries>
     state.raise(largest[q], dims);
     raised[q] = state.max;
   }
-  largest = repeated<Queries>(raised);
-  for (index_t i = 0; i < tokens * Queries; i += simd) {
-    to_memory(largest == -infinity ? floats{} : exponential(load(logits + i) - largest), logits + i);
-  }
+  raised = repeated<Queries>(raised);
+  const floats from = raised == -infinity ? floats{} : raised;
+  for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(exponential(load(logits + i) - from), logits + i);
   add_weights<Queries>(logits, tokens, queries);
 }
 
@@ -96,74 +182,6 @@ template <index_t Queries, class T>
 [[gnu::always_inline]] inline void products_with(const page_run<T>& run, const page_run<T>& ahead,
                                                  const float* const* queries, index_t dims, float* out) {
   row_products<Queries>(queries, run.keys, run.tokens, dims, ahead.keys, ahead.tokens, out);
-}
-
-/// A number of each query, for the tokens of a vector.
-template <index_t Queries>
-struct of_queries {
-  floats at[std::size_t{Queries}] = {};
-
-  [[gnu::always_inline]] friend inline of_queries operator+(of_queries a, const of_queries& b) {
-#pragma GCC unroll 4
-    for (index_t q = 0; q < Queries; ++q) a.at[q] += b.at[q];
-    return a;
-  }
-};
-
-/// part += what dimension d adds to the products.
-template <index_t Queries>
-[[gnu::always_inline]] inline void add_dim(const float* const* queries, const float* keys, index_t d,
-                                           of_queries<Queries>& part) {
-  const floats key = kept(load(keys + d * page_tokens));
-#pragma GCC unroll 4
-  for (index_t q = 0; q < Queries; ++q) part.at[q] = fused(filled(queries[q][d]), key, part.at[q]);
-}
-
-/// The partial sums First, First + Apart, First + 2 Apart, ... of 32, added by the halving tree of math/dot.hpp.
-/// @param keys  [dims, page_tokens]  of the vector's first token
-/// @pre   dims is a multiple of simd_dims
-template <index_t Queries, index_t First, index_t Apart>
-[[gnu::always_inline]] inline of_queries<Queries> tile_sums(const float* const* queries, const float* keys,
-                                                            index_t dims) {
-  if constexpr (Apart < 8) {
-    return tile_sums<Queries, First, 2 * Apart>(queries, keys, dims) +
-           tile_sums<Queries, First + Apart, 2 * Apart>(queries, keys, dims);
-  } else {
-    of_queries<Queries> part[4];
-    index_t d = First;
-    for (; d + 24 < dims; d += 32) {
-#pragma GCC unroll 4
-      for (index_t i = 0; i < 4; ++i) add_dim<Queries>(queries, keys, d + 8 * i, part[i]);
-    }
-    if (d < dims) add_dim<Queries>(queries, keys, d, part[0]), add_dim<Queries>(queries, keys, d + 8, part[1]);
-    return (part[0] + part[2]) + (part[1] + part[3]);
-  }
-}
-
-/// out[t * Queries + q], for the tokens of a vector; four queries fill 32 registers.
-template <index_t Queries>
-[[gnu::noinline]] void tile_products(const float* const* queries, const float* keys, index_t dims, float* out) {
-  of_queries<Queries> made;
-  if constexpr (Queries == 4 && simd == 8) {
-    const auto first = tile_sums<2, 0, 1>(queries, keys, dims), last = tile_sums<2, 0, 1>(queries + 2, keys, dims);
-    made = {first.at[0], first.at[1], last.at[0], last.at[1]};
-  } else {
-    made = tile_sums<Queries, 0, 1>(queries, keys, dims);
-  }
-  if constexpr (Queries == 1) {
-    to_memory(made.at[0], out);
-  } else if constexpr (Queries == 2) {
-    to_memory(interleaved<0>(made.at[0], made.at[1]), out);
-    to_memory(interleaved<1>(made.at[0], made.at[1]), out + simd);
-  } else {
-#pragma GCC unroll 2
-    for (index_t half = 0; half < 2; ++half) {
-      const floats a = half == 0 ? interleaved<0>(made.at[0], made.at[1]) : interleaved<1>(made.at[0], made.at[1]);
-      const floats b = half == 0 ? interleaved<0>(made.at[2], made.at[3]) : interleaved<1>(made.at[2], made.at[3]);
-      to_memory(interleaved_pairs<0>(a, b), out + 2 * half * simd);
-      to_memory(interleaved_pairs<1>(a, b), out + (2 * half + 1) * simd);
-    }
-  }
 }
 
 template <index_t Queries>
@@ -189,6 +207,13 @@ template <index_t Queries, class Run>
   }
   products_with<Queries>(run, ahead, query, dims, weights);
   weigh<Queries>(weights, run.tokens, dims, scale, queries);
+#if ZOOMR_PAIRS
+  if constexpr (in_pairs<Run>) {  // weights of two tokens lie where that of the first lay
+    for (index_t i = 0; i < run.tokens * Queries; i += simd) {
+      to_memory(reinterpret_cast<floats>(paired<Queries>(load(weights + i))), weights + i);
+    }
+  }
+#endif
 }
 
 /// From weights to outputs.
@@ -201,6 +226,10 @@ template <index_t Queries, class Run>
   index_t d = 0;
   for (; d + vectors * simd <= dims; d += vectors * simd) {
     add_values<Queries, vectors>(weights, run, ahead, dims, out, d);
+  }
+  if constexpr (vectors > 2) {
+    constexpr index_t half = vectors / 2;
+    if (d + half * simd <= dims) add_values<Queries, half>(weights, run, ahead, dims, out, d), d += half * simd;
   }
   for (; d < dims; d += simd) add_values<Queries, 1>(weights, run, ahead, dims, out, d);
 }

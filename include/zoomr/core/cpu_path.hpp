@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. Which instructions host code uses. On x86-64, g++ and clang compile what matters for speed several times, and the
 // machine that it runs on decides: so a build without -march is as fast as one with it. Every aarch64 has NEON, and
-// nothing is left to decide. All paths have the same bits.
+// nothing is left to decide. All paths have the same bits, but for outputs of attention over bfloat16 on one of them.
 //
 // Two ways lead there. Kernels that are written in vectors are included once for each path (core/each_cpu_path.inl).
 // Code that is not, such as components of policies, is handed to `on_fastest_path` as a callable.
@@ -17,15 +17,24 @@ enum class cpu_path : std::uint8_t {
   portable,  // what the compiler was told to use
   avx2,      // with FMA and F16C
   avx512,    // F, BW, DQ and VL, with what avx2 has
-  neon       // 32 registers of four floats, with conversions of float16
+  /// And products of pairs of bfloat16: attention multiplies such values two tokens at a time, by weights that are
+  /// rounded to bfloat16. An output is off by up to 2^-8 of the largest value; weights are added up unrounded.
+  avx512_bf16,
+  neon  // 32 registers of four floats, with conversions of float16
 };
 
 constexpr const char* name_of(cpu_path path) {
-  return path == cpu_path::avx512 ? "avx512"
-         : path == cpu_path::avx2 ? "avx2"
-         : path == cpu_path::neon ? "neon"
-                                  : "portable";
+  return path == cpu_path::avx512_bf16 ? "avx512_bf16"
+         : path == cpu_path::avx512    ? "avx512"
+         : path == cpu_path::avx2      ? "avx2"
+         : path == cpu_path::neon      ? "neon"
+                                       : "portable";
 }
+
+// Defined as 0, in every source alike, outputs over bfloat16 have the same bits on every machine.
+#ifndef ZOOMR_BFLOAT16_PRODUCTS
+#define ZOOMR_BFLOAT16_PRODUCTS 1
+#endif
 
 // ZOOMR_AVX, ZOOMR_NEON: which kernels in vectors are compiled; at most one is 1.
 // The two lists of instructions stand in core/each_cpu_path.inl too: a pragma takes no macro.
@@ -49,6 +58,7 @@ inline bool has_cpu_path(cpu_path path) {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (path == cpu_path::avx512_bf16) return avx512 && ZOOMR_BFLOAT16_PRODUCTS && __builtin_cpu_supports("avx512bf16");
   return path == cpu_path::portable || (path == cpu_path::avx2 && avx2) || (path == cpu_path::avx512 && avx512);
 #else
   return path == cpu_path::portable || (path == cpu_path::neon && ZOOMR_NEON);
@@ -57,14 +67,19 @@ inline bool has_cpu_path(cpu_path path) {
 
 /// The fastest path that this machine has.
 inline cpu_path fastest_cpu_path() {
-  static const cpu_path fastest = has_cpu_path(cpu_path::avx512) ? cpu_path::avx512
-                                  : has_cpu_path(cpu_path::avx2) ? cpu_path::avx2
-                                  : has_cpu_path(cpu_path::neon) ? cpu_path::neon
-                                                                 : cpu_path::portable;
+  static const cpu_path fastest = [] {
+    for (const cpu_path path : {cpu_path::avx512_bf16, cpu_path::avx512, cpu_path::avx2, cpu_path::neon}) {
+      if (has_cpu_path(path)) return path;
+    }
+    return cpu_path::portable;
+  }();
   return fastest;
 }
 
 namespace detail {
+
+/// The path whose vectors `path` uses where it multiplies no pairs.
+constexpr cpu_path without_pairs(cpu_path path) { return path == cpu_path::avx512_bf16 ? cpu_path::avx512 : path; }
 
 #if ZOOMR_AVX
 template <class Work>
@@ -83,7 +98,7 @@ template <class Work>
 template <class Work>
 void on_path([[maybe_unused]] cpu_path path, Work work) {
 #if ZOOMR_AVX
-  if (path == cpu_path::avx512) return on_avx512(work);
+  if (without_pairs(path) == cpu_path::avx512) return on_avx512(work);
   if (path == cpu_path::avx2) return on_avx2(work);
 #endif
   work();

@@ -1,8 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // Includes ZOOMR_EACH_CPU_PATH, a file without includes of its own, once for each path that is written in vectors.
-// There ZOOMR_PATH is the path's name and ZOOMR_SIMD how many floats a vector has. Lambdas would not be compiled for
-// the path: there are none in such files.
+// There ZOOMR_PATH is the path's name, ZOOMR_SIMD how many floats a vector has, and ZOOMR_PAIRS whether there are
+// products of pairs of bfloat16. Lambdas would not be compiled for the path: there are none in such files.
 #if ZOOMR_AVX
+
+#if ZOOMR_BFLOAT16_PRODUCTS
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+#endif
+#define ZOOMR_PATH avx512_bf16
+#define ZOOMR_SIMD 16
+#define ZOOMR_PAIRS 1
+#include ZOOMR_EACH_CPU_PATH
+#undef ZOOMR_PATH
+#undef ZOOMR_SIMD
+#undef ZOOMR_PAIRS
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+#define ZOOMR_PAIRS 0
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
@@ -35,13 +59,17 @@
 #pragma GCC pop_options
 #endif
 
+#undef ZOOMR_PAIRS
+
 #elif ZOOMR_NEON
 
 #define ZOOMR_PATH neon
 #define ZOOMR_SIMD 4
+#define ZOOMR_PAIRS 0
 #include ZOOMR_EACH_CPU_PATH
 #undef ZOOMR_PATH
 #undef ZOOMR_SIMD
+#undef ZOOMR_PAIRS
 
 #endif
 #undef ZOOMR_EACH_CPU_PATH

@@ -30,12 +30,13 @@ struct attention_state {
   }
 
   /// Adds `count` tokens with these logits and values [count, head_dim], adjacent; `raise` must have come before with
-  /// the largest of the logits. The logits become weights.
+  /// the largest of the logits that are numbers. The logits become weights; NaN makes `sum` and `out` NaN.
   /// @cost  an exponential for each token, a fma for each token and dimension
   template <class T>
   ZOOMR_HD void add(float* logits, const T* values, index_t count, index_t head_dim) {
     constexpr index_t block = 32;  // dimensions that stay in registers from token to token
-    for (index_t t = 0; t < count; ++t) logits[t] = max == -infinity ? 0.0f : exponential(logits[t] - max);
+    const float from = max == -infinity ? 0.0f : max;
+    for (index_t t = 0; t < count; ++t) logits[t] = exponential(logits[t] - from);
     for (index_t t = 0; t < count; ++t) sum += logits[t];
     index_t d = 0;
     for (; d + block <= head_dim; d += block) {

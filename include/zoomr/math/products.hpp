@@ -23,7 +23,7 @@ void products(cpu_path path, view<const float, 2> queries, const T* rows, view<f
   const index_t dims = queries.extent(1);
   if (dims % simd_dims == 0) {
 #if ZOOMR_AVX
-    if (path == cpu_path::avx512) return avx512::products(queries, rows, out);
+    if (without_pairs(path) == cpu_path::avx512) return avx512::products(queries, rows, out);
     if (path == cpu_path::avx2) return avx2::products(queries, rows, out);
 #elif ZOOMR_NEON
     if (path == cpu_path::neon) return neon::products(queries, rows, out);
@@ -42,7 +42,7 @@ void products(cpu_path path, view<const float, 2> queries, const T* rows, view<f
 inline void exponentials([[maybe_unused]] cpu_path path, view<float> x, float from) {
   index_t i = 0;
 #if ZOOMR_AVX
-  if (path == cpu_path::avx512) i = avx512::exponentials(x.data(), x.size(), from);
+  if (without_pairs(path) == cpu_path::avx512) i = avx512::exponentials(x.data(), x.size(), from);
   if (path == cpu_path::avx2) i = avx2::exponentials(x.data(), x.size(), from);
 #elif ZOOMR_NEON
   if (path == cpu_path::neon) i = neon::exponentials(x.data(), x.size(), from);
@@ -56,7 +56,7 @@ template <class T>
 void widen(cpu_path path, const T* from, float scale, view<float> to) {
   index_t i = 0;
 #if ZOOMR_AVX
-  if (path == cpu_path::avx512) i = avx512::widen(from, scale, to.data(), to.size());
+  if (without_pairs(path) == cpu_path::avx512) i = avx512::widen(from, scale, to.data(), to.size());
   if (path == cpu_path::avx2) i = avx2::widen(from, scale, to.data(), to.size());
 #elif ZOOMR_NEON
   if (path == cpu_path::neon) i = neon::widen(from, scale, to.data(), to.size());
@@ -72,7 +72,7 @@ template <class T>
 void narrow(cpu_path path, view<const float> from, float scale, T* to) {
   index_t i = 0;
 #if ZOOMR_AVX
-  if (path == cpu_path::avx512) i = avx512::narrow(from.data(), scale, to, from.size());
+  if (without_pairs(path) == cpu_path::avx512) i = avx512::narrow(from.data(), scale, to, from.size());
   if (path == cpu_path::avx2) i = avx2::narrow(from.data(), scale, to, from.size());
 #elif ZOOMR_NEON
   if (path == cpu_path::neon) i = neon::narrow(from.data(), scale, to, from.size());

@@ -198,8 +198,8 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   __builtin_memcpy(static_cast<void*>(at), &low, ZOOMR_SIMD);
 }
 
-/// The larger one, lane by lane; NaN is larger than any number.
-[[gnu::always_inline]] inline floats larger(floats a, floats b) { return ((b > a) | nans(b)) != 0 ? b : a; }
+/// The larger one, lane by lane; `a` where one is NaN.
+[[gnu::always_inline]] inline floats larger(floats a, floats b) { return b > a ? b : a; }
 
 /// Lane i is what was lane i + By, around the end.
 template <index_t By>
@@ -268,7 +268,7 @@ template <index_t Half>
   p = fused(p, r, filled(5.0000001e-1f));
   p = fused(fused(p, r, filled(1.0f)), r, filled(1.0f));
   const floats power = reinterpret_cast<floats>((__builtin_convertvector(n, ints) + 127) << 23);
-  return x >= -87.0f ? p * power : (nans(x) != 0 ? x : floats{});
+  return x < -87.0f ? floats{} : p * power;  // NaN stays
 }
 
 /// Asks for a number's line, near the second cache: the first is too small for two pages of a KV head.

@@ -8,8 +8,9 @@
 #include <zoomr/attention/page_run.hpp>
 #include <zoomr/core/shape.hpp>
 
-#include <algorithm>  // std::copy_n, std::max, std::min
-#include <vector>     // std::vector
+#include <algorithm>    // std::copy_n, std::max, std::min
+#include <type_traits>  // std::is_same_v, std::remove_cv_t
+#include <vector>       // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -43,6 +44,8 @@ class prompt_tile {
   void begin(const Lane& kv_lane, index_t first, index_t end) {
     first_ = first;
     pages_ = std::min(most_pages, pages_for(end - first));
+    in_pairs_ = std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16> &&
+                multiplies_pairs(fastest_cpu_path(), head_dim_);
     for (index_t page = 0; page < pages_; ++page) {
       const index_t slot = first + page * page_tokens;
       const auto* const keys = kv_lane.key(slot);
@@ -88,12 +91,33 @@ class prompt_tile {
     for (index_t t = 0; t < tokens; ++t) {
       for (index_t d = 0; d < head_dim_; ++d) wide_keys[d * page_tokens + t] = wide_values[t * head_dim_ + d];
     }
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (in_pairs_) {
+        pair(values, tokens, wide_values);
+        return {wide_keys, wide_values, tokens};
+      }
+    }
     widen(fastest_cpu_path(), values, 1.0f, {wide_values, {count}});
     return {wide_keys, wide_values, tokens};
   }
 
+  // As a paired_tile's values.
+  void pair(const bfloat16* values, index_t tokens, float* pairs) const {
+    for (index_t i = 0; i < tokens * head_dim_; i += 2 * head_dim_) {
+      for (index_t d = i; d < i + head_dim_; ++d) {
+        const std::uint32_t next = i + head_dim_ < tokens * head_dim_ ? values[d + head_dim_].bits : 0u;
+        *pairs++ = bits_as<float>(values[d].bits | next << 16);
+      }
+    }
+  }
+
   void attend(const page_tile& tile, index_t first, index_t count, float scale) {
-    attend_run(fastest_cpu_path(), tile, tile, {asks_.data() + first, {count}}, head_dim_, scale);
+    const view<const run_query> asks(asks_.data() + first, {count});
+    if (in_pairs_) {
+      attend_run(fastest_cpu_path(), paired_tile{tile}, asks, head_dim_, scale);
+    } else {
+      attend_run(fastest_cpu_path(), tile, tile, asks, head_dim_, scale);
+    }
   }
 
   // Rows of different tokens lie a multiple of 4 KiB apart, where the first cache has few places for them.
@@ -116,6 +140,7 @@ class prompt_tile {
   index_t group_;
   index_t first_ = 0;
   index_t pages_ = 0;
+  bool in_pairs_ = false;  // values, of the pages
   page_tile tiles_[std::size_t{most_pages}];
   std::vector<float> widened_;   // [most_pages]: keys [head_dim][page_tokens], values [page_tokens][head_dim]
   std::vector<float> packed_;    // [most_asking][query | out][head_dim]
