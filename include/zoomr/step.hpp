@@ -6,6 +6,7 @@
 #include <zoomr/cache/host/attending.hpp>
 #include <zoomr/cache/host/commit.hpp>
 #include <zoomr/cache/state/step_items.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 #include <zoomr/policy/placement/placement.hpp>
 
 #include <algorithm>  // std::fill_n
@@ -59,10 +60,11 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
         core_->may_fail(item, [&] {
           auto& state = core_->state_of(item);
           const auto kv_lane = core_->kv_lane(state, layer, head);
-          T* const key = kv_lane.writable_key(state.slot_end(position));
-          detail::narrow(fastest_cpu_path(), keys[packed][head], core_->limits.key_scale.of(layer, head), key);
-          detail::narrow(fastest_cpu_path(), values[packed][head], core_->limits.value_scale.of(layer, head),
-                         key + kv_lane.value_offset);
+          const index_t slot = state.slot_end(position);
+          T* const key = kv_lane.writable_key(slot);
+          detail::store_row(keys[packed][head], core_->limits.key_scale.of(layer, head), key, slot);
+          detail::store_row(values[packed][head], core_->limits.value_scale.of(layer, head), key + kv_lane.value_offset,
+                            slot);
         });
       });
     });

@@ -5,6 +5,7 @@
 #include <zoomr/attention/gather.hpp>
 
 #include <cmath>    // std::exp, std::log, std::sqrt
+#include <cstring>  // std::memcpy
 #include <numeric>  // std::iota
 #include <vector>   // std::vector
 
@@ -19,7 +20,7 @@ struct scene {
   index_t group;
   index_t tokens;
   std::vector<index_t> pages;
-  std::vector<T> memory;       // [pages][key | value][16][head_dim]
+  std::vector<T> memory;       // [pages][key | value][16][head_dim], scales of the rows
   std::vector<float> queries;  // [group, head_dim]
   std::vector<token_range> ranges;
   float scale;
@@ -29,7 +30,7 @@ struct scene {
         group(heads),
         tokens(count),
         pages(unit::size(pages_for(count))),
-        memory(pages.size() * 2 * page_tokens * unit::size(dims), from_float<T>(not_a_number)),
+        memory(pages.size() * 2 * static_cast<std::size_t>(head_numbers<T>(dims)), from_float<T>(not_a_number)),
         queries(random.floats(unit::size(heads * dims), -3.0f, 3.0f)),
         ranges(std::move(read)),
         scale(1.0f / std::sqrt(static_cast<float>(dims))) {
@@ -37,18 +38,36 @@ struct scene {
     for (std::size_t p = pages.size(); p > 1; --p) {
       std::swap(pages[p - 1], pages[unit::size(random.below(static_cast<index_t>(p)))]);
     }
+    for (index_t slot = 0; slot < count; ++slot) set_scales(slot, not_a_number, not_a_number);
+    const float factor = scales_rows<T> ? 127.0f : 1.0f;
     for (const token_range& r : ranges) {
       for (index_t slot = r.first; slot < r.last; ++slot) {
         for (index_t d = 0; d < head_dim; ++d) {
-          kv_lane().key(slot)[d] = from_float<T>(random.uniform(-3.0f, 3.0f));
-          kv_lane().value(slot)[d] = from_float<T>(random.uniform(-1.0f, 1.0f));
+          kv_lane().key(slot)[d] = from_float<T>(random.uniform(-3.0f, 3.0f) * (scales_rows<T> ? 42.0f : 1.0f));
+          kv_lane().value(slot)[d] = from_float<T>(random.uniform(-1.0f, 1.0f) * factor);
         }
+        set_scales(slot, random.uniform(0.0f, 1.0f) / 42.0f, random.uniform(0.0f, 1.0f) / 127.0f);
       }
     }
   }
 
+  void set_scales(index_t slot, float of_key, float of_value) {
+    if constexpr (scales_rows<T>) {
+      std::memcpy(static_cast<void*>(scale_of(kv_lane().key(slot), slot, head_dim)), &of_key, sizeof of_key);
+      std::memcpy(static_cast<void*>(scale_of(kv_lane().value(slot), slot, head_dim)), &of_value, sizeof of_value);
+    }
+  }
+  double key(index_t slot, index_t d) {
+    const T* const row = kv_lane().key(slot);
+    return static_cast<double>(to_float(row[d])) * static_cast<double>(row_scale(row, slot, head_dim));
+  }
+  double value(index_t slot, index_t d) {
+    const T* const row = kv_lane().value(slot);
+    return static_cast<double>(to_float(row[d])) * static_cast<double>(row_scale(row, slot, head_dim));
+  }
+
   paged_kv_lane<T> kv_lane() {
-    const std::int64_t half = std::int64_t{page_tokens} * head_dim;
+    const std::int64_t half = head_numbers<T>(head_dim);
     return {memory.data(), 2 * half, half, head_dim, pages};
   }
   const float* query(index_t head) const { return queries.data() + head * head_dim; }
@@ -115,7 +134,7 @@ void check_softmax(scene<T>& of, group_states& made) {
       for (index_t slot = r.first; slot < r.last; ++slot) {
         double logit = 0.0;
         for (index_t d = 0; d < of.head_dim; ++d) {
-          logit += static_cast<double>(of.query(head)[d]) * static_cast<double>(to_float(of.kv_lane().key(slot)[d]));
+          logit += static_cast<double>(of.query(head)[d]) * of.key(slot, d);
         }
         logits.push_back(logit / std::sqrt(static_cast<double>(of.head_dim)));
         slots.push_back(slot);
@@ -126,7 +145,7 @@ void check_softmax(scene<T>& of, group_states& made) {
     for (std::size_t t = 0; t < logits.size(); ++t) {
       sum += std::exp(logits[t]);
       for (index_t d = 0; d < of.head_dim; ++d) {
-        out[unit::size(d)] += std::exp(logits[t]) * static_cast<double>(to_float(of.kv_lane().value(slots[t])[d]));
+        out[unit::size(d)] += std::exp(logits[t]) * of.value(slots[t], d);
       }
     }
     const float lse = made.states[unit::size(head)].finish(of.head_dim);
@@ -151,7 +170,8 @@ std::vector<token_range> random_ranges(unit::random& random, index_t tokens) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing else", T, float, bfloat16) {
+TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing else", T, float, bfloat16,
+                   scaled_int8) {
   unit::random random(70);
   for (const index_t head_dim : {8, 16, 24, 40, 64, 96, 128, 256}) {
     for (const index_t group : {1, 2, 3, 4, 7, 8}) {
@@ -168,7 +188,7 @@ TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing
 }
 
 TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one, unless it rounds weights", T, float,
-                   bfloat16, float16, float8, int8) {
+                   bfloat16, float16, float8, int8, scaled_int8) {
   unit::random random(76);
   for (const cpu_path path : vector_paths) {
     for (const index_t head_dim : {16, 24, 48, 64, 80, 128, 144, 256, 576}) {
@@ -279,6 +299,42 @@ TEST_CASE("values of a tile that lie in pairs have the bits of the page; tokens 
       CAPTURE(queries);
       CAPTURE(tokens);
       REQUIRE(same_bits(expected, made));
+    }
+  }
+}
+
+TEST_CASE("a tile of rows that have scales has the bits of the page, on every path") {
+  unit::random random(69);
+  std::vector<cpu_path> paths = vector_paths;
+  paths.push_back(cpu_path::portable);
+  for (const cpu_path path : paths) {
+    for (const index_t head_dim : {8, 16, 48, 128}) {
+      for (const index_t queries : {1, 2, 3, 4, 7, 16, 19}) {
+        const index_t tokens = random.between(1, page_tokens);
+        scene<scaled_int8> of(random, head_dim, queries, page_tokens, {{0, tokens}});
+        const auto lane = of.kv_lane();
+        std::vector<float> keys(unit::size(head_dim * page_tokens), not_a_number), values(keys.size());
+        float scales[2][page_tokens];
+        for (index_t t = 0; t < tokens; ++t) {
+          for (index_t d = 0; d < head_dim; ++d) {
+            keys[unit::size(d * page_tokens + t)] = to_float(lane.key(t)[d]);
+            values[unit::size(t * head_dim + d)] = to_float(lane.value(t)[d]);
+          }
+          scales[0][t] = row_scale(lane.key(t), t, head_dim), scales[1][t] = row_scale(lane.value(t), t, head_dim);
+        }
+        group_states expected(queries, head_dim), made(queries, head_dim);
+        const auto attend = [&](const auto& run, group_states& into) {
+          std::vector<detail::run_query> asks;
+          for (index_t q = 0; q < queries; ++q) asks.push_back({of.query(q), &into.states[unit::size(q)]});
+          detail::attend_run(path, run, run, asks, head_dim, of.scale);
+        };
+        attend(detail::page_run<scaled_int8>{lane.key(0), lane.value(0), tokens}, expected);
+        attend(detail::page_tile{keys.data(), values.data(), tokens, scales[0], scales[1]}, made);
+        CAPTURE(name_of(path));
+        CAPTURE(head_dim);
+        CAPTURE(queries);
+        REQUIRE(same_bits(expected, made));
+      }
     }
   }
 }

@@ -182,6 +182,13 @@ TEST_CASE("nor do they where values are multiplied in pairs") {
   check_drivers<zoomr::bfloat16>("sentence_kv", small::sentence_kv, wide, 4);
 }
 
+TEST_CASE("nor do they where rows have scales of their own") {
+  const shape wide{2, 4, 2, 16};
+  check_drivers<zoomr::scaled_int8>("full", small::full, wide, 4);
+  check_drivers<zoomr::scaled_int8>("zoomr_focus", small::zoomr_focus, wide, 4);
+  check_drivers<zoomr::scaled_int8>("sentence_kv", small::sentence_kv, wide, 4);
+}
+
 TEST_CASE("a prompt whose queries are only observed gives the same sequence as one that the cache attends") {
   for_each_policy([](const char* name, const auto& policy) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {

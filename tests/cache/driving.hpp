@@ -390,6 +390,17 @@ float as_stored(float number, float scale) {
   return zoomr::to_float(zoomr::from_float<T>(number / scale)) * scale;
 }
 
+/// The key, or the value, of one token in one KV head as a cache of `T` keeps it under a scale.
+template <class T>
+void keep_as_stored(view<float> row, float scale) {
+  if constexpr (zoomr::scales_rows<T>) {  // 127 stands for the largest magnitude
+    float largest = 0.0f;
+    for (const float number : row) largest = std::max(largest, std::abs(number));
+    if (largest > 0.0f) scale *= largest / 127.0f / scale;
+  }
+  for (float& number : row) number = as_stored<T>(number, scale);
+}
+
 /// What the reference is told of a tape: the numbers as a cache of `T` stores them.
 template <class T = float>
 reference::history history_of(const tape& says, float key_scale = 1.0f, float value_scale = 1.0f) {
@@ -405,10 +416,9 @@ reference::history history_of(const tape& says, float key_scale = 1.0f, float va
       for (index_t row = 0; row < m.layers * heads; ++row, out += m.head_dim) {
         const token_id id = says.ids[static_cast<std::size_t>(position)];
         says.numbers.fill(of, id, position, row / heads, row % heads, pass, out);
+        if (of != role::query) keep_as_stored<T>({out, {m.head_dim}}, of == role::key ? key_scale : value_scale);
       }
     }
-    if (of == role::query) return;
-    for (float& number : rows) number = as_stored<T>(number, of == role::key ? key_scale : value_scale);
   };
   for (index_t pass = 0; pass < 2; ++pass) {
     fill(role::query, m.heads, pass, made.queries[pass]);

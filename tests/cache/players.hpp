@@ -6,7 +6,7 @@
 #include <cache/driving.hpp>
 #include <cache/small_policies.hpp>
 
-#define ZOOMR_STORED(use) use(float) use(bfloat16) use(float16) use(float8) use(int8)
+#define ZOOMR_STORED(use) use(float) use(bfloat16) use(float16) use(float8) use(int8) use(scaled_int8)
 
 // Attention over a KV lane takes most of the time of such tests: it is compiled apart, at -O3.
 #define ZOOMR_LANE(T) \
@@ -28,6 +28,6 @@ extern ZOOMR_TILE
 }  // namespace zoomr
 
 namespace zoomr_test {
-using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::int8;
+using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::int8, zoomr::scaled_int8;
 ZOOMR_STORED(ZOOMR_DECLARE_DRIVER)
 }  // namespace zoomr_test

@@ -44,13 +44,13 @@ class game {
       if (what < 45) {
         if (known == marks_.end()) return true;
         const float* numbers = pool_.reach(piece, page);
-        for (std::int64_t i = 0; i < block_.numbers(); ++i)
+        for (std::int64_t i = 0; i < block_.numbers<float>(); ++i)
           REQUIRE(numbers[i] == known->second + static_cast<float>(i));
       } else if (what < 70) {
         const auto mark = static_cast<float>(++last_mark_ * 1000 % 100000);
         float* numbers = pool_.reach_to_write(piece, page);
         if (known != marks_.end()) REQUIRE(numbers[3] == known->second + 3);
-        for (std::int64_t i = 0; i < block_.numbers(); ++i) numbers[i] = mark + static_cast<float>(i);
+        for (std::int64_t i = 0; i < block_.numbers<float>(); ++i) numbers[i] = mark + static_cast<float>(i);
         marks_[{piece, page}] = mark;
       } else if (what < 80) {
         pool_.prefetch(piece, page);
@@ -85,7 +85,7 @@ class game {
         numbers = pool_.reach(at.first, at.second);
       }
       REQUIRE(numbers[0] == mark);
-      const std::int64_t last = block_.numbers() - 1;
+      const std::int64_t last = block_.numbers<float>() - 1;
       REQUIRE(numbers[last] == mark + static_cast<float>(last));
     }
     return failures;

@@ -140,7 +140,7 @@ class life {
       limits_.pool_tokens = random_.between(limits_.max_tokens, limits_.max_sequences * limits_.max_tokens);
     if (random_.chance(30) && !of.frees_unreachable) limits_.min_sparse_context = random_.between(10, 80);
     limits_.audit = random_.chance(10);
-    if (of.type == "int8") limits_.key_scale = limits_.value_scale = 1.0f / 32;
+    if (of.type == "scaled_int8") limits_.key_scale = limits_.value_scale = 1.0f / 32;
     if (of.type == "float8") limits_.key_scale = 0.5f;
     limits_.classes = zoomr_test::classes;
     rows_ = passes(std::max(limits_.max_batched_tokens, limits_.max_tokens));

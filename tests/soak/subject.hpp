@@ -153,7 +153,7 @@ constexpr const char* type_name() {
   if constexpr (std::same_as<T, zoomr::bfloat16>) return "bfloat16";
   if constexpr (std::same_as<T, zoomr::float16>) return "float16";
   if constexpr (std::same_as<T, zoomr::float8>) return "float8";
-  return "int8";
+  return "scaled_int8";
 }
 
 /// Adds the presets of one storage type: in a source for each, since each takes a while to compile.

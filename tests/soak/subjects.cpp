@@ -35,7 +35,7 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
   }
 }
 
-using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::int8;
+using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::scaled_int8;
 
 template <class T>
 void add_each(std::vector<sort>& all) {
@@ -56,10 +56,10 @@ void add_each(std::vector<sort>& all) {
   add_one<T, float8, farthest, at_once>(all, "zoomr_second_pass", small::zoomr_second_pass);
   add_one<T, float8, farthest, at_once>(all, "quest", small::quest);
   add_one<T, float8, farthest, at_once>(all, "h2o", small::h2o);
-  add_one<T, int8, frequent, at_once>(all, "zoomr_mass", small::zoomr_mass);
-  add_one<T, int8, frequent, at_once>(all, "sentence_kv_published", small::sentence_kv_published);
-  add_one<T, int8, frequent, at_once>(all, "arkvale", small::arkvale);
-  add_one<T, int8, frequent, at_once>(all, "r_kv", small::r_kv);
+  add_one<T, scaled_int8, frequent, at_once>(all, "zoomr_mass", small::zoomr_mass);
+  add_one<T, scaled_int8, frequent, at_once>(all, "sentence_kv_published", small::sentence_kv_published);
+  add_one<T, scaled_int8, frequent, at_once>(all, "arkvale", small::arkvale);
+  add_one<T, scaled_int8, frequent, at_once>(all, "r_kv", small::r_kv);
 #if defined(ZOOMR_SOAK_ALL)  // beside the presets
   add_one<T, float16, recent, at_once>(all, "drifting", small::drifting);
   add_one<T, float8, farthest, at_once>(all, "by_layer", small::by_layer);

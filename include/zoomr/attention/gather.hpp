@@ -37,7 +37,7 @@ void gather_within(view<const token_range> ranges, token_range bounds, const Lan
     for (index_t first = std::max(r.first, bounds.first); first < end;) {
       const index_t last = std::min(end, (first / page_tokens + 1) * page_tokens);
       const number* const keys = kv_lane.key(first);
-      runs[found % (ahead + 1)] = {keys, keys + kv_lane.value_offset, last - first};
+      runs[found % (ahead + 1)] = {keys, keys + kv_lane.value_offset, last - first, first % page_tokens};
       if (found >= ahead) attend((found - ahead) % (ahead + 1), found % (ahead + 1));
       ++found;
       first = last;

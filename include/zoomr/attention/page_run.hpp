@@ -5,7 +5,8 @@
 //   state.raise(largest logit)
 //   state.sum += exp(logit[t] - max)        t ascending
 //   state.out[d] += exp(...) * value[t][d]  t ascending
-// Over bfloat16, a path with products of pairs rounds weights, and adds two tokens at a time.
+// Where rows have scales of their own, products are multiplied by that of the key, and weights, once they are added up,
+// by that of the value. Over bfloat16, a path with products of pairs rounds weights, and adds two tokens at a time.
 #pragma once
 
 #include <zoomr/core/cpu_path.hpp>
@@ -27,10 +28,18 @@ struct page_run {
   const T* keys = nullptr;    // [tokens, head_dim]
   const T* values = nullptr;  // [tokens, head_dim]
   index_t tokens = 0;
+  index_t first = 0;  // place of the first one in the page
 
   /// The product of a query [head_dim] with the key of a token.
   float product(const float* query, index_t token, index_t head_dim) const {
     return dot(query, keys + token * head_dim, head_dim);
+  }
+  static constexpr bool has_scales() { return scales_rows<T>; }
+  float key_scale(index_t token, index_t head_dim) const {
+    return row_scale(keys + std::int64_t{token} * head_dim, first + token, head_dim);
+  }
+  float value_scale(index_t token, index_t head_dim) const {
+    return row_scale(values + std::int64_t{token} * head_dim, first + token, head_dim);
   }
 };
 
@@ -42,7 +51,12 @@ struct page_tile {
   const float* keys = nullptr;    // [head_dim, page_tokens]
   const float* values = nullptr;  // [tokens, head_dim]
   index_t tokens = 0;
+  const float* key_scales = nullptr;    // [tokens], where rows have scales
+  const float* value_scales = nullptr;  // [tokens], then too
 
+  bool has_scales() const { return key_scales != nullptr; }
+  float key_scale(index_t token, index_t) const { return key_scales[token]; }
+  float value_scale(index_t token, index_t) const { return value_scales[token]; }
   float product(const float* query, index_t token, index_t head_dim) const {
     const float* const of_token = keys + token;
     return sum_over_dims(head_dim,
@@ -69,11 +83,15 @@ void attend_run(const Run& run, view<const run_query> queries, index_t head_dim,
   for (const run_query& asks : queries) {
     float largest = -infinity;
     for (index_t t = 0; t < run.tokens; ++t) {
-      logits[t] = scale * run.product(asks.query, t, head_dim);
+      float product = run.product(asks.query, t, head_dim);
+      if (run.has_scales()) product *= run.key_scale(t, head_dim);
+      logits[t] = scale * product;
       if (logits[t] > largest) largest = logits[t];
     }
     asks.state->raise(largest, head_dim);
-    asks.state->add(logits, run.values, run.tokens, head_dim);
+    asks.state->weigh(logits, run.tokens);
+    for (index_t t = 0; run.has_scales() && t < run.tokens; ++t) logits[t] *= run.value_scale(t, head_dim);
+    asks.state->add_values(logits, run.values, run.tokens, head_dim);
   }
 }
 

@@ -191,6 +191,12 @@ template <index_t Queries>
     tile_products<Queries>(queries, tile.keys + t, dims, out + t * Queries);
 }
 
+template <index_t Queries>
+[[gnu::always_inline]] inline void multiply(float* numbers, float by) {
+#pragma GCC unroll 4
+  for (index_t q = 0; q < Queries; ++q) numbers[q] *= by;
+}
+
 /// From queries to weights.
 /// @param weights  [weights_of<Queries>]  out, aligned to a vector
 template <index_t Queries, class Run>
@@ -206,7 +212,13 @@ template <index_t Queries, class Run>
     }
   }
   products_with<Queries>(run, ahead, query, dims, weights);
+  if (run.has_scales()) {
+    for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.key_scale(t, dims));
+  }
   weigh<Queries>(weights, run.tokens, dims, scale, queries);
+  if (run.has_scales()) {
+    for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.value_scale(t, dims));
+  }
 #if ZOOMR_PAIRS
   if constexpr (in_pairs<Run>) {  // weights of two tokens lie where that of the first lay
     for (index_t i = 0; i < run.tokens * Queries; i += simd) {

@@ -8,6 +8,7 @@
 //   float16       2  65504     2^-24       stays        becomes infinite    stays
 //   float8        1  448       2^-9        becomes 448  becomes 448         stays
 //   int8          1  127       1           becomes 127  becomes 127         becomes 0
+//   scaled_int8   1  as int8, of numbers that the cache has divided by a scale of each token and KV head
 //
 // Everything is arithmetic of bits, so that host and device agree. The narrow types need a scale: see `config`.
 #pragma once
@@ -41,6 +42,18 @@ struct int8 {
   std::int8_t bits = 0;
   friend constexpr bool operator==(int8, int8) = default;
 };
+
+/// A whole number of a row, of a token's key or value in one KV head, that has a scale of its own: 127 times the scale
+/// is the row's largest magnitude. The scales lie behind the numbers of their page (paging/paged_kv_lane.hpp).
+struct scaled_int8 : int8 {};
+
+/// Rows have scales of their own.
+template <class T>
+inline constexpr bool scales_rows = false;
+template <>
+inline constexpr bool scales_rows<scaled_int8> = true;
+template <class T>
+inline constexpr bool scales_rows<const T> = scales_rows<T>;
 
 /// Binary numbers of fewer bits than a float, without their sign: `Mantissa` bits of it, and 2^Least is the smallest
 /// number that is not subnormal.
@@ -126,6 +139,10 @@ ZOOMR_HD constexpr int8 from_float<int8>(float value) {
   // adding 1.5 * 2^23 leaves no bits for a fraction
   const auto bits = bits_as<std::int32_t>(bounded + 12582912.0f);
   return {static_cast<std::int8_t>(bits - bits_as<std::int32_t>(12582912.0f))};
+}
+template <>
+ZOOMR_HD constexpr scaled_int8 from_float<scaled_int8>(float value) {
+  return {from_float<int8>(value)};
 }
 
 /// The largest bfloat16 or float16 that is not above `value`; NaN stays NaN. For the lower side of a box, which must

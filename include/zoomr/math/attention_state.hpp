@@ -34,22 +34,33 @@ struct attention_state {
   /// @cost  an exponential for each token, a fma for each token and dimension
   template <class T>
   ZOOMR_HD void add(float* logits, const T* values, index_t count, index_t head_dim) {
-    constexpr index_t block = 32;  // dimensions that stay in registers from token to token
+    weigh(logits, count);
+    add_values(logits, values, count, head_dim);
+  }
+
+  /// The first half of `add`: the logits become weights, which are added up.
+  ZOOMR_HD void weigh(float* logits, index_t count) {
     const float from = max == -infinity ? 0.0f : max;
     for (index_t t = 0; t < count; ++t) logits[t] = exponential(logits[t] - from);
     for (index_t t = 0; t < count; ++t) sum += logits[t];
+  }
+
+  /// The second half: adds values under their weights.
+  template <class T>
+  ZOOMR_HD void add_values(const float* weights, const T* values, index_t count, index_t head_dim) {
+    constexpr index_t block = 32;  // dimensions that stay in registers from token to token
     index_t d = 0;
     for (; d + block <= head_dim; d += block) {
       float part[block];
       for (index_t l = 0; l < block; ++l) part[l] = out[d + l];
       for (index_t t = 0; t < count; ++t) {
         const T* value = values + t * head_dim + d;
-        for (index_t l = 0; l < block; ++l) part[l] = fused(logits[t], to_float(value[l]), part[l]);
+        for (index_t l = 0; l < block; ++l) part[l] = fused(weights[t], to_float(value[l]), part[l]);
       }
       for (index_t l = 0; l < block; ++l) out[d + l] = part[l];
     }
     for (index_t t = 0; t < count; ++t) {
-      for (index_t l = d; l < head_dim; ++l) out[l] = fused(logits[t], to_float(values[t * head_dim + l]), out[l]);
+      for (index_t l = d; l < head_dim; ++l) out[l] = fused(weights[t], to_float(values[t * head_dim + l]), out[l]);
     }
   }
 

@@ -19,12 +19,14 @@ struct block_shape {
   index_t pieces() const { return model.kv_lanes() / heads; }
   /// The piece that holds a KV lane, in [0, pieces()).
   index_t piece_of(index_t layer, index_t kv_head) const { return (layer * model.kv_heads + kv_head) / heads; }
-  /// Numbers of the keys, or of the values, of one KV head in a page; then those of a whole block, and its bytes.
-  std::int64_t head_numbers() const { return std::int64_t{page_tokens} * model.head_dim; }
-  std::int64_t numbers() const { return 2 * heads * head_numbers(); }
+  /// Numbers of a block, and its bytes.
+  template <class T>
+  std::int64_t numbers() const {
+    return 2 * heads * head_numbers<T>(model.head_dim);
+  }
   template <class T>
   byte_count bytes() const {
-    return numbers() * static_cast<byte_count>(sizeof(T));
+    return numbers<T>() * static_cast<byte_count>(sizeof(T));
   }
 };
 

@@ -3,7 +3,8 @@
 //
 // A page has a part in each layer, and in it keys then values of all KV heads, side by side:
 //   [layer][page][key | value][kv_head][token][head_dim]
-// so that a segment of all heads is one piece of memory for each page.
+// (with the scales of a KV head's rows behind them, where these have any) so that a segment of all heads is one piece
+// of memory for each page.
 #pragma once
 
 #include <zoomr/core/buffer.hpp>
@@ -75,7 +76,7 @@ class page_pool : public page_stock {
   /// Where the tokens of one KV lane lie.
   /// @param pages  the sequence's page table, which must stay as long as the KV lane is used
   paged_kv_lane<T> kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
-    const std::int64_t head = static_cast<std::int64_t>(page_tokens) * shape_.head_dim;
+    const std::int64_t head = head_numbers<T>(shape_.head_dim);
     const std::int64_t stride = 2 * shape_.kv_heads * head;
     T* base = memory_.data() + std::int64_t{layer} * this->pages() * stride + kv_head * head;
     return {base, stride, shape_.kv_heads * head, shape_.head_dim, pages};
@@ -92,7 +93,7 @@ class page_pool : public page_stock {
 
  private:
   static std::int64_t elements(const shape& model, index_t pages) {
-    return std::int64_t{2} * model.kv_lanes() * pages * page_tokens * model.head_dim;
+    return std::int64_t{2} * model.kv_lanes() * pages * head_numbers<T>(model.head_dim);
   }
 
   shape shape_;

@@ -3,7 +3,10 @@
 // over this type and tiered_kv_lane, and ask either for the key in a slot; the rest of that key's page lies behind it.
 #pragma once
 
+#include <zoomr/core/storage.hpp>
 #include <zoomr/core/view.hpp>
+
+#include <cstring>  // std::memcpy
 
 namespace zoomr {
 inline namespace v0 {
@@ -12,6 +15,30 @@ inline constexpr index_t page_tokens = 16;
 
 /// Pages that hold `tokens` tokens.
 constexpr index_t pages_for(index_t tokens) { return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0); }
+
+/// Numbers that the keys, or the values, of one KV head take in a page: [16][head_dim], and behind them the scales of
+/// their rows where these have any, as floats [16].
+template <class T>
+constexpr std::int64_t head_numbers(index_t head_dim) {
+  return std::int64_t{page_tokens} * (head_dim + (scales_rows<T> ? static_cast<index_t>(sizeof(float)) : 0));
+}
+
+/// The place of the scale of a row, which is that of the token in `slot`; see head_numbers.
+/// @param row  [head_dim] in a page
+template <class T>
+auto* scale_of(T* row, index_t slot, index_t head_dim) {
+  static_assert(scales_rows<T> && sizeof(T) == 1);
+  const index_t token = slot % page_tokens;
+  return row + std::int64_t{page_tokens - token} * head_dim + token * static_cast<index_t>(sizeof(float));
+}
+
+/// The scale of a row; 1 where rows have none.
+template <class T>
+float row_scale([[maybe_unused]] const T* row, [[maybe_unused]] index_t slot, [[maybe_unused]] index_t head_dim) {
+  float scale = 1.0f;
+  if constexpr (scales_rows<T>) std::memcpy(&scale, scale_of(row, slot, head_dim), sizeof scale);
+  return scale;
+}
 
 /// One KV lane's keys and values, by slot: a slot is the token's place in its sequence's pages, the position unless
 /// eviction has compacted the KV lane (policy/slot_map.hpp). Numbers are as stored, without the scales of the config.

@@ -4,8 +4,7 @@
 #pragma once
 
 #include <zoomr/math/attention_state.hpp>
-#include <zoomr/math/products.hpp>
-#include <zoomr/paging/paged_kv_lane.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 
 #include <algorithm>  // std::max, std::min
 
@@ -26,7 +25,9 @@ float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, fl
     if (kv_lane.pages[first / page_tokens] < 0) continue;
     const index_t count = std::min(page_tokens, slots - first);
     const auto* const keys = kv_lane.key(first);
-    products(fastest_cpu_path(), view<const float, 2>(query, {1, kv_lane.head_dim}), keys, {logits, {1, count}});
+    const view<float, 2> of_page(logits, {1, count});
+    products(fastest_cpu_path(), view<const float, 2>(query, {1, kv_lane.head_dim}), keys, of_page);
+    scale_products(keys, kv_lane.head_dim, of_page);
     on_fastest_path([&] {
       float largest = -infinity;
       for (index_t t = 0; t < count; ++t) {

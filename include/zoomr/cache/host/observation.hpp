@@ -9,9 +9,8 @@
 
 #include <zoomr/cache/config.hpp>
 #include <zoomr/core/shape.hpp>
-#include <zoomr/math/products.hpp>
 #include <zoomr/math/softmax.hpp>
-#include <zoomr/paging/paged_kv_lane.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 #include <zoomr/policy/any_policy.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
@@ -63,8 +62,7 @@ class observation {
   void copy_keys(const Lane& kv_lane, index_t tokens, float key_scale) {
     if (keys_.empty()) return;
     for (index_t t = 0; t < tokens; ++t) {
-      widen(fastest_cpu_path(), kv_lane.key(t), key_scale,
-            {keys_.data() + std::int64_t{t} * kv_lane.head_dim, {kv_lane.head_dim}});
+      read_row(kv_lane.key(t), t, key_scale, {keys_.data() + std::int64_t{t} * kv_lane.head_dim, {kv_lane.head_dim}});
     }
   }
 
@@ -80,7 +78,9 @@ class observation {
     for (index_t first = 0; first < context; first += page_tokens) {
       const index_t tokens = std::min(page_tokens, context - first);
       const view<float, 2> of_page(&weights(0, first), {queries.extent(0), tokens}, {tokens_, 1});
-      products(fastest_cpu_path(), queries, kv_lane.key(first), of_page);
+      const auto* const keys = kv_lane.key(first);
+      products(fastest_cpu_path(), queries, keys, of_page);
+      scale_products(keys, kv_lane.head_dim, of_page);
     }
     for (index_t g = 0; g < queries.extent(0); ++g) add_shares({&weights(g, 0), {context}}, scale, sums(g, context));
   }

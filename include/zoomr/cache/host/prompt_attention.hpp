@@ -9,6 +9,7 @@
 #include <zoomr/core/shape.hpp>
 
 #include <algorithm>    // std::copy_n, std::max, std::min
+#include <array>        // std::array
 #include <type_traits>  // std::is_same_v, std::remove_cv_t
 #include <vector>       // std::vector
 
@@ -98,6 +99,14 @@ class prompt_tile {
       }
     }
     widen(fastest_cpu_path(), values, 1.0f, {wide_values, {count}});
+    if constexpr (scales_rows<T>) {
+      float* const scales = scales_.data() + std::int64_t{2} * page * page_tokens;
+      for (index_t t = 0; t < tokens; ++t) {
+        scales[t] = row_scale(keys + t * head_dim_, t, head_dim_);
+        scales[page_tokens + t] = row_scale(values + t * head_dim_, t, head_dim_);
+      }
+      return {wide_keys, wide_values, tokens, scales, scales + page_tokens};
+    }
     return {wide_keys, wide_values, tokens};
   }
 
@@ -142,6 +151,7 @@ class prompt_tile {
   index_t pages_ = 0;
   bool in_pairs_ = false;  // values, of the pages
   page_tile tiles_[std::size_t{most_pages}];
+  std::array<float, std::size_t{2 * most_pages * page_tokens}> scales_{};  // [most_pages]: of keys, of values
   std::vector<float> widened_;   // [most_pages]: keys [head_dim][page_tokens], values [page_tokens][head_dim]
   std::vector<float> packed_;    // [most_asking][query | out][head_dim]
   std::vector<run_query> asks_;  // [most_asking]

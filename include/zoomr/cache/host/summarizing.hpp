@@ -7,7 +7,7 @@
 #pragma once
 
 #include <zoomr/cache/host/sequence_state.hpp>
-#include <zoomr/math/products.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min
 #include <vector>     // std::vector
@@ -73,9 +73,7 @@ class segment_summarizer {
   void make_one(const Lane& kv_lane, float scale, token_range cue) {
     const index_t dims = sizes_.model.head_dim;
     const view<float, 2> made(made_.data(), {dims, sizes_.summary_rows});
-    const auto copy = [&](index_t slot, float* to) {
-      widen(fastest_cpu_path(), kv_lane.key(slot), scale, {to, {dims}});
-    };
+    const auto copy = [&](index_t slot, float* to) { read_row(kv_lane.key(slot), slot, scale, {to, {dims}}); };
     if (summarize_.at_once) {
       const view<float, 2> keys(keys_.data(), {cue.size(), dims});
       for (index_t t = 0; t < cue.size(); ++t) copy(cue.first + t, keys[t].data());

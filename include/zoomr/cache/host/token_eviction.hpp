@@ -8,6 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/host/prompt_observation.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -26,8 +27,8 @@ void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t l
   for (index_t slot = 0; slot < kept.size(); ++slot) {
     const auto* key = from.key(kept[slot]);
     auto* goal = to.writable_key(slot);
-    std::copy_n(key, core.sizes.model.head_dim, goal);
-    std::copy_n(key + from.value_offset, core.sizes.model.head_dim, goal + to.value_offset);
+    copy_row(key, kept[slot], goal, slot, core.sizes.model.head_dim);
+    copy_row(key + from.value_offset, kept[slot], goal + to.value_offset, slot, core.sizes.model.head_dim);
   }
 }
 
