@@ -179,7 +179,7 @@ class attending {
   // @param tokens  of the item; several if none makes a choice
   void attend_kv_head(choosing<Pool>& now, token_range tokens, index_t kv_head, index_t thread) {
     attend_token(now, tokens, kv_head, thread, 0);
-    const index_t settled = now.settled(kv_head);
+    const index_t settled = now.settled(kv_head, item_.first + tokens.last - 1);
     for (index_t t = tokens.first + 1; t < tokens.last; ++t) {
       choosing<Pool> next = token(t);
       attend_token(next, {t, t + 1}, kv_head, thread, settled);
@@ -209,7 +209,7 @@ class attending {
                      [&](view<const run_query> asks) { gather_within(ranges, slots, kv_lane, asks, scale); });
       };
       if (attended == 0) begin(tokens, heads);
-      if (tokens.size() > 1) gather(tokens, {0, attended = now.settled(kv_head)});
+      if (tokens.size() > 1) gather(tokens, {0, attended = now.settled(kv_head, item_.first + tokens.last - 1)});
       gather({t, t + 1}, {attended, unlimited});
       for (index_t head = heads.first; head < heads.last; ++head) {
         const float log_sum = finish(state_at(t, head), head);

@@ -110,13 +110,14 @@ class choosing {
     return list;
   }
 
-  /// Slots before this one are read alike by this token and those that follow it in its draft, as long as these attend
-  /// everything, or do not, as it does, and none makes a choice: only the window and the open segment move. It is the
-  /// first of a page, so that what is read in two parts has the same runs.
-  index_t settled(index_t kv_head) const {
+  /// Slots before this one are read alike by this token and by those up to position `last` of its draft, as long as
+  /// these attend everything, or do not, as it does, and none makes a choice: then only the zones move. It is the first
+  /// of a page, so that what is read in two parts has the same runs.
+  index_t settled(index_t kv_head, index_t last) const {
     const index_t back = core_.zone_at(state(), position_, item_.open_begin).back;
+    const bool stays = dense_ || core_.zone_at(state(), last, item_.open_begin).back == back;
     const slot_map slots_of_lane = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
-    return (dense_ ? slots() : slots_of_lane.slot_of(back)) / page_tokens * page_tokens;
+    return (stays ? slots() : slots_of_lane.slot_of(back)) / page_tokens * page_tokens;
   }
 
   /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of
