@@ -13,7 +13,8 @@
 namespace decode {
 namespace {
 
-constexpr std::size_t few = 8;         // tokens up to which reading rows for each is faster than widening them
+constexpr std::size_t few = 8;         // tokens up to which reading rows for each is faster than widening them,
+constexpr std::size_t some = 64;       // and where rows are short
 constexpr std::size_t piece = 64;      // rows that a thread takes, and widens, at once
 constexpr std::size_t short_x = 1024;  // rows this short share the steps in which their sums are added up;
 constexpr std::size_t long_x = 4096;   // longer ones share what is read of x, which leaves the first cache
@@ -106,7 +107,7 @@ void multiply(const float* x, std::size_t tokens, const matrix& w, const zoomr::
   const bool worth = static_cast<std::int64_t>(tokens * w.rows * w.columns) >= threads.worth();
   const auto multiply_piece = [&](const auto* rows, std::size_t first) {
     const std::size_t last = std::min(first + piece, w.rows);
-    if (tokens <= few)
+    if (tokens <= (w.columns <= short_x ? some : few))
       work.read_rows(rows, first, last);
     else
       work.multiply_rows(rows, first, last);
