@@ -5,12 +5,13 @@
 // bytes_per_second: keys and values, once for the four heads. Ceilings: of_read of reading in order (8 MiB of it where
 // the data are smaller than 16 MiB, else 512 MiB), of_pieces of only reading the same keys and values where they lie,
 // with or without asking for them ahead, whichever is faster; of_fma of 4 flops for each number of a key and head.
-// Checked: the first and the last head, all tokens, against attention in double; tolerance::end_to_end.
+// Checked: the first and the last head, all tokens, against attention in double; tolerance::end_to_end and of_path.
 #include <zoomr/attention/gather.hpp>
 #include <zoomr/core/buffer.hpp>
 
 #include <cstring>  // std::memcpy
 
+#include "../../tests/support/rounded_weights.hpp"
 #include "../support/host.hpp"
 #include "../support/kernels.hpp"
 #include "../support/noise.hpp"
@@ -142,7 +143,8 @@ struct scene {
       const auto query = queries.begin() + head * head_dim;
       const auto expected = attention({query, query + head_dim}, static_cast<index_t>(slots.size()), key, value);
       expect_lse(expected, lse);
-      expect_outputs(expected, [&](index_t d) { return state.out[d]; });
+      expect_outputs(expected, [&](index_t d) { return state.out[d]; },
+                     {.of_weights = tolerance::of_path<T>(head_dim)});
     }
   }
 };

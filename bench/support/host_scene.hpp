@@ -4,6 +4,7 @@
 
 #include <zoomr/zoomr.hpp>
 
+#include "../../tests/support/rounded_weights.hpp"
 #include "noise.hpp"
 #include "reference.hpp"
 #include "texts.hpp"
@@ -85,7 +86,7 @@ class host_scene {
           {query, query + head_dim}, static_cast<index_t>(of.positions.size()),
           [&](index_t t, index_t d) { return number(t, d, 1); }, [&](index_t t, index_t d) { return number(t, d, 2); });
       const float* given = out_.data() + of.head * head_dim;
-      expect_outputs(expected, [&](index_t d) { return given[d]; });
+      expect_outputs(expected, [&](index_t d) { return given[d]; }, {.of_weights = tolerance::of_path<T>(head_dim)});
     }
     attended.same(stats().attended - before, counted);
     attended.same(static_cast<std::int64_t>(trace.size()), heads);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <core/random.hpp>
-#include <support/tolerance.hpp>
+#include <support/rounded_weights.hpp>
 #include <zoomr/attention/gather.hpp>
 
 #include <cmath>    // std::exp, std::log, std::sqrt
@@ -116,17 +116,9 @@ const std::vector<cpu_path> vector_paths = [] {
 /// 9 times scale: below 2e-5 for all head_dim here; values lie in [-1, 1].
 constexpr double tolerance = 4e-5;
 
-/// By how much more the outputs of a path may be off, which may multiply pairs: values lie in [-1, 1].
-template <class T>
-double of_rounded_weights(cpu_path path, index_t head_dim) {
-  return std::is_same_v<T, bfloat16> && detail::multiplies_pairs(path, head_dim)
-             ? zoomr_test::tolerance::rounded_weights(7, 0)
-             : 0.0;
-}
-
 template <class T>
 void check_softmax(scene<T>& of, group_states& made) {
-  const double allowed = tolerance + of_rounded_weights<T>(fastest_cpu_path(), of.head_dim);
+  const double allowed = tolerance + zoomr_test::tolerance::of_path<T>(of.head_dim);
   for (index_t head = 0; head < of.group; ++head) {
     std::vector<double> logits;
     std::vector<index_t> slots;
@@ -201,7 +193,7 @@ TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one
         CAPTURE(name_of(path));
         CAPTURE(head_dim);
         CAPTURE(group);
-        const double off = of_rounded_weights<T>(path, head_dim);
+        const double off = zoomr_test::tolerance::of_path<T>(head_dim, path);
         for (std::size_t i = 0; off > 0.0 && i < made.out.size(); ++i) {  // sums are the portable one's
           const double sum = portable.states[i / unit::size(head_dim)].sum;
           REQUIRE(std::fabs(double{made.out[i]} - double{portable.out[i]}) <= (off + tolerance) * sum);

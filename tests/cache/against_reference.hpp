@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cache/driving.hpp>
+#include <support/rounded_weights.hpp>
 
 #include <doctest/doctest.h>
 
@@ -31,9 +32,7 @@ void check_output(const token_result& got, const reference::history& past, std::
       [&](index_t t) { return past.key(t, layer, kv_head, pass_of(t)); },
       [&](index_t t) { return past.value(t, layer, kv_head, pass_of(t)); });
   const double allowed = tolerance::end_to_end(m.head_dim, wanted.largest_logit, static_cast<double>(positions.size()));
-  const bool rounds_weights =
-      std::same_as<T, zoomr::bfloat16> && zoomr::detail::multiplies_pairs(zoomr::fastest_cpu_path(), m.head_dim);
-  const double allowed_of_out = allowed + (rounds_weights ? tolerance::rounded_weights(7, 0) : 0.0);
+  const double allowed_of_out = allowed + tolerance::of_path<T>(m.head_dim);
   CAPTURE(position);
   CAPTURE(wanted.lse);
   CAPTURE(got.lse.numbers[row]);
