@@ -12,7 +12,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Instruction sets: the portable one, those of x86-64 with the slower first, that of aarch64.
+/// Instruction sets: the portable one, those of x86-64 with the older first, that of aarch64.
 enum class cpu_path : std::uint8_t {
   portable,  // what the compiler was told to use
   avx2,      // with FMA and F16C
@@ -65,10 +65,14 @@ inline bool has_cpu_path(cpu_path path) {
 #endif
 }
 
-/// The fastest path that this machine has.
+/// The fastest path that this machine has. Pairs of bfloat16 are multiplied on AMD's processors alone: Intel's begin
+/// one such instruction in a cycle, but two fused multiply-adds of floats (docs/results/cpu.md).
 inline cpu_path fastest_cpu_path() {
   static const cpu_path fastest = [] {
-    for (const cpu_path path : {cpu_path::avx512_bf16, cpu_path::avx512, cpu_path::avx2, cpu_path::neon}) {
+#if ZOOMR_AVX
+    if (has_cpu_path(cpu_path::avx512_bf16) && __builtin_cpu_is("amd")) return cpu_path::avx512_bf16;
+#endif
+    for (const cpu_path path : {cpu_path::avx512, cpu_path::avx2, cpu_path::neon}) {
       if (has_cpu_path(path)) return path;
     }
     return cpu_path::portable;
