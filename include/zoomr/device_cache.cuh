@@ -121,7 +121,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     base::plan_step(items, check, [&] {
       expect_ready();
       for (const step_item& item : items) plan_item(item);
-      take_pages(core_->stock, core_->step.items, core_->states);
+      take_pages(core_->stock, core_->step.items, core_->states, 0, [] {});
       core_->list_step();
     });
     return step_type(*core_, fixed);

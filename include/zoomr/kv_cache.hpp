@@ -2,6 +2,7 @@
 // L6. The cache: sequences, and the steps and edits that change them.
 #pragma once
 
+#include <zoomr/cache/host/shared_pages.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/paging/tier_statistics.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
@@ -30,7 +31,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
  protected:
   using core_type = detail::cache_core<pool_of<Placement, T>>;
   using base = cache_base<core_type>;
-  using base::core_, base::expect_open;
+  using base::core_, base::expect_open, base::expect_unused;
 
  public:
   using step_type = step<T, Placement>;
@@ -50,7 +51,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     };
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
-      take_pages(core_->pool, core_->step.items, core_->states);
+      take_pages_to_write(*core_);
     });
     return step_type(*core_);
   }
@@ -59,6 +60,26 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
     const step_item item{seq, ids, prompt_ends};
     return begin(view<const step_item>(&item, {1}));
+  }
+
+  /// A new sequence that is what `from` is: committed tokens, index, active selection, what a rollback needs,
+  /// statistics. From then on both go their own ways, with the results of two sequences to which the same tokens were
+  /// passed. Beams are forks, and so are prompts that begin alike: of a sequence that nobody steps, which holds what
+  /// they share.
+  ///
+  /// Pages are shared until one of the sequences writes there: a step copies the page that has room for its first
+  /// token, and those to which an eviction at its end moves tokens. `bytes` counts a shared page for each of its
+  /// sequences.
+  /// @throws error(capacity) if config.max_sequences are open; nothing has changed
+  /// @cost   copies the index: the summaries of all segments, tables, remembered queries; no keys or values
+  sequence fork(sequence from) {
+    const detail::sequence_state& original = expect_unused(from);
+    const sequence made = base::open();
+    state(made.id).become(original, core_->sizes);
+    for (const index_t page : original.pages) {
+      if (page >= 0) core_->pool.share(page);
+    }
+    return made;
   }
 
   /// Rows of the active selection: 1, layers, layers * kv_heads or layers * heads; 0 if nothing is ever chosen.

@@ -161,7 +161,7 @@ class life {
     while (all_.operations() < until) {
       const index_t what = random_.between(1, 100);
       if (lines_.empty() || (what <= 6 && static_cast<index_t>(lines_.size()) <= limits_.max_sequences)) {
-        open();
+        lines_.empty() || leaves_out("forks") || random_.chance(50) ? open() : fork(pick());
       } else if (what <= 9) {
         close(pick());
       } else if (what <= 16) {
@@ -233,6 +233,25 @@ class life {
     made.text = zoomr_test::text_of(random_.one_of(texts), limits_.max_tokens + 64, made.prompt, seed);
     lines_.push_back(std::move(made));
     expect(looks_of(lines_.back()) == expected(lines_.back(), looks_of(lines_.back())), "a new sequence is not empty");
+  }
+
+  // Both lines go on with the same numbers, until they are given other tokens.
+  void fork(std::size_t which) {
+    count(call::fork);
+    line made = lines_[which];
+    const looks before = looks_of(made);
+    try {
+      made.seq = cache_->fork(lines_[which].seq);
+    } catch (const zoomr::error& why) {
+      expect(why.code() == zoomr::errc::capacity && static_cast<index_t>(lines_.size()) == limits_.max_sequences,
+             std::string("fork: ") + why.what());
+      expect(looks_of(lines_[which]) == before, "a fork that was refused has changed something");
+      return event("refused: all sequences are open");
+    }
+    if (made.in_prompt && random_.chance(50))
+      made.prompt = random_.between(made.length() + 1, std::max(made.length() + 1, made.prompt));
+    expect(looks_of(made) == before && looks_of(lines_[which]) == before, "a fork is not what it was made of");
+    lines_.push_back(std::move(made));
   }
 
   void close(std::size_t which) {

@@ -14,6 +14,7 @@ namespace soak {
 /// A public call of a cache or a step, with arguments drawn at random, or one that is refused as a mistake.
 enum class call {
   open,
+  fork,
   close,
   begin,
   append,
@@ -28,8 +29,8 @@ enum class call {
   count
 };
 inline constexpr const char* call_names[] = {
-    "open",   "close", "begin",    "append", "attend",  "observe", "needs_second_pass",
-    "commit", "drop",  "rollback", "look",   "mistaken"};
+    "open",   "fork", "close",    "begin", "append",  "attend", "observe", "needs_second_pass",
+    "commit", "drop", "rollback", "look",  "mistaken"};
 
 /// What all lives have seen.
 struct votes_t {

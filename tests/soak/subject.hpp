@@ -34,6 +34,7 @@ class subject {
  public:
   virtual ~subject() = default;
   virtual zoomr::sequence open() = 0;
+  virtual zoomr::sequence fork(zoomr::sequence) = 0;
   virtual void close(zoomr::sequence) = 0;
   virtual void rollback(zoomr::sequence, index_t to) = 0;
   virtual index_t tokens(zoomr::sequence) const = 0;
@@ -62,6 +63,7 @@ class subject_of final : public subject {
   explicit subject_of(cache_type cache) : cache_(std::move(cache)) {}
 
   zoomr::sequence open() override { return cache_.open(); }
+  zoomr::sequence fork(zoomr::sequence seq) override { return cache_.fork(seq); }
   void close(zoomr::sequence seq) override { cache_.close(seq); }
   void rollback(zoomr::sequence seq, index_t to) override { cache_.rollback(seq, to); }
   index_t tokens(zoomr::sequence seq) const override { return cache_.tokens(seq); }

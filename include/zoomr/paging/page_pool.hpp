@@ -14,20 +14,23 @@
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/paging/tier_slots.hpp>
 
-#include <vector>  // std::vector
+#include <algorithm>  // std::copy_n
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
 
-/// The numbers of a fixed number of pages, handed out and taken back one by one: which sequence has which is known to
-/// the sequences' page tables alone. The page that came back last is the next to go.
+/// The numbers of a fixed number of pages, handed out and taken back one by one: which sequences have which is known to
+/// the sequences' page tables alone. A page may be in several tables; how many there are is counted here, and it is
+/// free when none is left. The page that came back last is the next to go.
 /// @cost  O(1) for each page; memory for all of them is allocated at construction
 class page_stock {
  public:
-  explicit page_stock(index_t pages) : pages_(pages) {
+  explicit page_stock(index_t pages) : pages_(pages), holders_(static_cast<std::size_t>(pages)) {
     free_.reserve(static_cast<std::size_t>(pages));
     for (index_t page = pages; page-- > 0;) free_.push_back(page);
   }
+  static byte_count bytes(index_t pages) { return std::int64_t{pages} * static_cast<byte_count>(2 * sizeof(index_t)); }
   page_stock(page_stock&&) = default;
   virtual ~page_stock() = default;
 
@@ -35,19 +38,46 @@ class page_stock {
   index_t free_pages() const { return static_cast<index_t>(free_.size()); }
   index_t used_pages() const { return pages_ - free_pages(); }
 
-  /// A page of nobody's, with contents that mean nothing.
+  /// A page of nobody's, with contents that mean nothing, for one page table.
   /// @pre free_pages() > 0
   index_t take() {
     const index_t page = free_.back();
     free_.pop_back();
+    holding(page) = 1;
     return page;
   }
-  /// @pre the page was taken, and no page table names it any more: neither is checked
-  virtual void give_back(index_t page) { free_.push_back(page); }
+  /// One more table names the page.
+  /// @pre the page was taken
+  void share(index_t page) {
+    ++holding(page);
+    ++shares_;
+  }
+  /// One table names the page no more.
+  /// @pre the page was taken, and the table has forgotten it: neither is checked
+  void give_back(index_t page) {
+    if (--holding(page) > 0) {
+      --shares_;
+      return;
+    }
+    forget(page);
+    free_.push_back(page);
+  }
+  /// Page tables that name the page; 0: it is free.
+  index_t holders(index_t page) const { return holders_[static_cast<std::size_t>(page)]; }
+  /// Some page is in several tables.
+  bool any_shared() const { return shares_ > 0; }
+
+ protected:
+  /// Nobody needs what the page holds any more.
+  virtual void forget(index_t) {}
 
  private:
+  index_t& holding(index_t page) { return holders_[static_cast<std::size_t>(page)]; }
+
   index_t pages_;
   std::vector<index_t> free_;
+  std::vector<index_t> holders_;  // [pages]  tables that name each
+  std::int64_t shares_ = 0;       // entries of tables beyond the first of each page
 };
 
 /// Pages with their memory, on the host. Nothing moves: what a tiered pool does then is nothing here. What a cache
@@ -80,6 +110,16 @@ class page_pool : public page_stock {
     const std::int64_t stride = 2 * shape_.kv_heads * head;
     T* base = memory_.data() + std::int64_t{layer} * this->pages() * stride + kv_head * head;
     return {base, stride, shape_.kv_heads * head, shape_.head_dim, pages};
+  }
+
+  /// Copies all that one page holds to another.
+  /// @cost  reads and writes page_bytes(model)
+  void copy_page(index_t from, index_t to) {
+    const std::int64_t part = std::int64_t{2} * shape_.kv_heads * head_numbers<T>(shape_.head_dim);
+    for (index_t layer = 0; layer < shape_.layers; ++layer) {
+      T* const base = memory_.data() + std::int64_t{layer} * this->pages() * part;
+      std::copy_n(base + from * part, part, base + to * part);
+    }
   }
 
   /// Says that a layer is being read from now on.

@@ -74,15 +74,22 @@ class tiered_pool : public page_stock {
   } catch (const error&) {
   }
 
-  /// Nobody needs what the page holds any more.
-  void give_back(index_t page) override {
-    for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.forget(block_of(piece, page));
-    page_stock::give_back(page);
+  /// As of page_pool, piece by piece, on the device.
+  /// @throws error(storage) if pages do not come; some of it is copied then
+  void copy_page(index_t from, index_t to) {
+    for (index_t piece = 0; piece < shape_.pieces(); ++piece) {
+      const T* const numbers = reach(piece, from);
+      std::copy_n(numbers, shape_.template numbers<T>(), reach_to_write(piece, to));
+    }
   }
 
   tier_statistics stats() const { return blocks_.stats(); }
 
  private:
+  void forget(index_t page) override {
+    for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.forget(block_of(piece, page));
+  }
+
   // Blocks are numbered by pieces, then pages: those of one layer lie together.
   index_t block_of(index_t piece, index_t page) const { return piece * pages() + page; }
 

@@ -233,7 +233,7 @@ struct cache_core {
     memory_use use;
     use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
     use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
-                   pages * static_cast<byte_count>(sizeof(index_t)) + eviction_room::bytes(sizes, given);
+                   page_stock::bytes(pages) + eviction_room::bytes(sizes, given);
     const index_t threads = most_threads(given);
     use.workspace =
         chooser::most_at_once(with, threads) * chooser::bytes(sizes, with) +

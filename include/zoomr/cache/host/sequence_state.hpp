@@ -11,7 +11,10 @@
 #include <zoomr/cache/state/token_state.hpp>
 #include <zoomr/cache/statistics.hpp>
 
-#include <vector>  // std::vector
+#include <algorithm>  // std::copy_n, std::max
+#include <cstddef>    // std::byte, std::ptrdiff_t
+#include <utility>    // std::swap
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -91,6 +94,30 @@ struct sequence_state : token_state {
            sizes.observing_bytes(true) +
            std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + sizes.most_segments) +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
+  }
+
+  /// Makes this new sequence what another is: tokens, index, selection, what a rollback needs and statistics. Its pages
+  /// are in two tables from then on, which the caller tells their stock.
+  /// @cost  copies the summaries of its segments, remembered queries, and tables; no keys or values; no allocation
+  void become(const sequence_state& other, const layout& sizes) {
+    token_state::become(other);
+    for (index_t kv_lane = 0; kv_lane < sizes.model.kv_lanes(); ++kv_lane) {
+      const byte_count offset = kv_lane * sizes.kv_lane_summary_bytes(sizes.most_segments);
+      std::copy_n(other.summaries.data() + offset, sizes.kv_lane_summary_bytes(segment_count()),
+                  summaries.data() + offset);
+      const auto first = static_cast<std::ptrdiff_t>(kv_lane * most_kept);
+      std::copy_n(other.kept.begin() + first, kept_each.committed, kept.begin() + first);
+    }
+    for (std::int64_t head = 0; sizes.carried > 0 && head < sizes.model.layers * sizes.model.heads; ++head) {
+      std::copy_n(other.received.committed.data() + head * sizes.carried, slots(),
+                  received.committed.data() + head * sizes.carried);
+    }
+    if (sizes.noted > 0) noted.copy_from(other.noted, {prompt_end, tokens()});
+    if (sizes.remembered > 0 && in_prompt()) prompted.copy_from(other.prompted, {queries_from, tokens()});
+    if (!in_prompt()) queries.copy_from(other.queries, {prompt_end - 1, tokens()});
+    active_selection.assign(other.active_selection);
+    log = other.log;
+    stats = other.stats;
   }
 
   /// When the sequence is closed; pages are the caller's to give back. Arrays are not cleared: nothing in them is read

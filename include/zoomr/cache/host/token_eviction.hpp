@@ -15,7 +15,9 @@ inline namespace v0 {
 namespace detail {
 
 /// Moves the keys and values of the slots in `kept` to the front of one KV lane: in place, or to spare pages.
-/// @param kept  ascending slots: none moves to the back, so that in place none is overwritten before it has moved
+/// @param kept  ascending slots: none moves to the back, so that in place none is overwritten before it has moved.
+/// Those
+///              that stay are not written, since their pages may be shared
 /// @throws error(storage) if pages do not come
 /// @cost  copies 2 * head_dim numbers for each slot that is kept
 template <class Pool>
@@ -25,6 +27,7 @@ void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t l
   auto to = from;
   if (core.sizes.eviction_may_fail) to = core.pool.kv_lane(layer, kv_head, core.room.pages());
   for (index_t slot = 0; slot < kept.size(); ++slot) {
+    if (kept[slot] == slot && !core.sizes.eviction_may_fail) continue;
     const auto* key = from.key(kept[slot]);
     auto* goal = to.writable_key(slot);
     copy_row(key, kept[slot], goal, slot, core.sizes.model.head_dim);

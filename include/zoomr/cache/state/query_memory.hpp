@@ -7,9 +7,10 @@
 
 #include <zoomr/core/buffer.hpp>
 #include <zoomr/core/shape.hpp>
+#include <zoomr/core/token_range.hpp>
 #include <zoomr/core/view.hpp>
 
-#include <algorithm>  // std::copy_n
+#include <algorithm>  // std::copy_n, std::max
 
 namespace zoomr {
 inline namespace v0 {
@@ -34,18 +35,26 @@ class query_memory {
   /// @pre  part < parts, and records > 0; the memory is not initialised
   view<float, 2> at(index_t position, index_t part, index_t layer) {
     const std::int64_t layer_elements = std::int64_t{shape_.heads} * shape_.head_dim;
-    float* record = memory_.data() + (position % records_) * elements(shape_, parts_);
+    float* record = memory_.data() + place(position);
     return {record + (part * shape_.layers + layer) * layer_elements, {shape_.heads, shape_.head_dim}};
   }
 
   /// Copies one whole record, of position `from` in another memory with the same model and parts, to position `to`
   /// here.
-  void copy_from(query_memory& other, index_t from, index_t to) {
+  void copy_from(const query_memory& other, index_t from, index_t to) {
     if (parts_ == 0) return;
-    std::copy_n(other.at(from, 0, 0).data(), elements(shape_, parts_), at(to, 0, 0).data());
+    std::copy_n(other.memory_.data() + other.place(from), elements(shape_, parts_), memory_.data() + place(to));
+  }
+  /// The same for the positions [first, last), each to its own; of more than there are records for the last ones.
+  void copy_from(const query_memory& other, token_range positions) {
+    const index_t first = std::max({positions.first, positions.last - records_, 0});
+    for (index_t position = first; position < positions.last; ++position) copy_from(other, position, position);
   }
 
  private:
+  // Where the record of a position begins.
+  std::int64_t place(index_t position) const { return position % records_ * elements(shape_, parts_); }
+
   shape shape_;
   index_t parts_ = 0;
   index_t records_ = 1;

@@ -49,6 +49,11 @@ class selection {
     copy.cut_tokens = made.cut_tokens;
   }
 
+  /// All rows become those of another selection of the same size.
+  void assign(const selection& other) {
+    for (index_t r = 0; r < rows(); ++r) assign(r, other.row(r));
+  }
+
   /// Nothing has been chosen: each row is empty, so that any segment is at the level of its summary.
   void clear() { std::fill(rows_.begin(), rows_.end(), selection_row{}); }
 

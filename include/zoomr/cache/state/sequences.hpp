@@ -131,20 +131,24 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
 
 /// Takes the pages that a step needs, for all tokens of all items, as if all were accepted; those of the others
 /// go back when the step ends.
-/// @throws error(capacity) if they are not there; nothing has changed
-template <class Item, class State>
-void take_pages(page_stock& stock, const std::vector<Item>& items, std::vector<State>& states) {
+/// @param copies  pages that `copy` will take
+/// @param copy    copy()  takes and fills them: pages that sequences share, and the step writes
+/// @throws error(capacity) if they are not there, and what `copy` throws; nothing has changed
+template <class Item, class State, class Copy>
+void take_pages(page_stock& stock, const std::vector<Item>& items, std::vector<State>& states, index_t copies,
+                Copy copy) {
   const auto missing = [&](const planned_item& item) {
     const State& of = states[static_cast<std::size_t>(item.seq)];
     return pages_for(of.slot_end(item.first + item.tokens)) - static_cast<index_t>(of.pages.size());
   };
-  std::int64_t needed = 0;
+  std::int64_t needed = copies;
   for (const planned_item& item : items) needed += missing(item);
   if (needed > stock.free_pages()) {
     throw error(errc::capacity, "the step needs " + std::to_string(needed) + " pages of " +
                                     std::to_string(page_tokens) + " tokens, " + std::to_string(stock.free_pages()) +
                                     " are free; raise config.pool_tokens");
   }
+  copy();
   for (const planned_item& item : items) {
     auto& pages = states[static_cast<std::size_t>(item.seq)].pages;
     for (index_t count = missing(item); count > 0; --count) pages.push_back(stock.take());

@@ -107,6 +107,16 @@ struct token_state {
     }
   }
 
+  /// Makes this new sequence one with the tokens of another; its pages are in two tables from then on, which the caller
+  /// tells their stock.
+  /// @cost  copies the tables, which have room for it
+  void become(const token_state& other) {
+    const std::uint32_t mine = generation;
+    *this = other;
+    generation = mine;
+    kept_each.pending = 0;
+  }
+
   /// As a new sequence, which whoever knew the old one cannot name; pages are the caller's to give back.
   void forget_tokens(const any_segmenter& segmenter) {
     open = stale_summaries = false;

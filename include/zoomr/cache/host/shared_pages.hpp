@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Copy on write. Forks of a sequence name the same pages until one of them writes there. A step writes behind the
+// committed tokens, and an eviction where it moves tokens to; `begin` knows both from counts alone, so that it copies
+// what is shared, and nothing that comes later can lack a page.
+#pragma once
+
+#include <zoomr/cache/host/core.hpp>
+
+#include <algorithm>  // std::max, std::min
+#include <string>     // std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Entries of a sequence's page table whose pages a step may write, of those that are in the table before it.
+struct page_writes {
+  index_t open = -1;  // the page that has room for the next token; -1: none has
+  token_range moved;  // pages that an eviction at the end of the step moves tokens to
+
+  bool has(index_t at) const { return at == open || (at >= moved.first && at < moved.last); }
+};
+
+/// What an item may write, if all its tokens are accepted. An eviction keeps the tokens at the front where they lie;
+/// but where it may fail all tokens move to spare pages, and those that they leave become the next spare ones.
+template <class Pool>
+page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
+  const any_policy& policy = core.policy;
+  const token_state& state = core.state_of(item);
+  page_writes made;
+  if (state.slots() % page_tokens != 0) made.open = state.slots() / page_tokens;
+  if (!policy.evict.observes) return made;
+  const index_t held = state.slot_end(item.last() + 1);
+  index_t kept = held;
+  index_t stay = policy.zone.sinks;
+  if (item.prompt) {
+    if (item.prompt_ends && !policy.zone.prompt) kept = policy.evict.kept(held);
+  } else if (evicts_after(policy, core.limits, state.prompt_end, item.last())) {
+    const index_t pinned = state.pinned(policy.zone);
+    kept = pinned + policy.evict.kept(held - pinned);
+    stay = std::max(stay, pinned);
+  }
+  if (kept == held) return made;
+  stay = std::max(0, std::min(stay, kept - policy.evict.safe(held)));  // as observation::choose says
+  made.moved = {core.sizes.eviction_may_fail ? 0 : stay / page_tokens, pages_for(kept)};
+  return made;
+}
+
+/// visit(state, at) for each entry of item `i`'s table that the step may write, and whose page others name too.
+/// @param before  items whose copies are yet to be made, but come earlier: they will name other pages by then
+template <class Pool, class Visit>
+void for_each_shared_write(cache_core<Pool>& core, std::size_t i, std::size_t before, Visit visit) {
+  if (!core.pool.any_shared()) return;
+  const auto& items = core.step.items;
+  auto& state = core.state_of(items[i]);
+  const page_writes writes = writes_of(core, items[i]);
+  for (index_t at = 0; at < static_cast<index_t>(state.pages.size()); ++at) {
+    const index_t page = state.pages[static_cast<std::size_t>(at)];
+    if (page < 0 || !writes.has(at)) continue;
+    index_t others = core.pool.holders(page) - 1;
+    for (std::size_t b = 0; b < before && others > 0; ++b) {  // a page that is shared has the same place in each table
+      const auto& pages = core.state_of(items[b]).pages;
+      const bool leaves = at < static_cast<index_t>(pages.size()) && pages[static_cast<std::size_t>(at)] == page &&
+                          writes_of(core, items[b]).has(at);
+      others -= leaves ? 1 : 0;
+    }
+    if (others > 0) visit(state, at);
+  }
+}
+
+/// Takes the pages that the step needs, and copies those that it may write and that others name too.
+/// @throws error(capacity) if they are not there, error(storage) if one over tiers does not come; nothing has changed
+///         that can be seen
+/// @cost   copies a page for each fork that goes on by itself, once; where one evicts, those that its tokens move to
+template <class Pool>
+void take_pages_to_write(cache_core<Pool>& core) {
+  const auto& items = core.step.items;
+  index_t copies = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    for_each_shared_write(core, i, i, [&](sequence_state&, index_t) { ++copies; });
+  }
+  take_pages(core.pool, items, core.states, copies, [&] {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      for_each_shared_write(core, i, 0, [&](sequence_state& state, index_t at) {
+        index_t& page = state.pages[static_cast<std::size_t>(at)];
+        const index_t copy = core.pool.take();
+        try {
+          core.pool.copy_page(page, copy);
+        } catch (const error& why) {
+          core.pool.give_back(copy);
+          throw error(why.code(), "begin: item " + std::to_string(i) +
+                                      ": a page that it shares with another sequence cannot be copied: " +
+                                      (why.what() + error::prefix.size()));
+        }
+        core.pool.give_back(page);
+        page = copy;
+      });
+    }
+  });
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
