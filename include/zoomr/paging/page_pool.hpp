@@ -38,6 +38,9 @@ class page_stock {
   index_t free_pages() const { return static_cast<index_t>(free_.size()); }
   index_t used_pages() const { return pages_ - free_pages(); }
 
+  /// The page that `take` will give when it has given `later` others.
+  /// @pre free_pages() > later
+  index_t next(index_t later = 0) const { return free_[free_.size() - 1 - static_cast<std::size_t>(later)]; }
   /// A page of nobody's, with contents that mean nothing, for one page table.
   /// @pre free_pages() > 0
   index_t take() {
@@ -66,8 +69,6 @@ class page_stock {
   index_t holders(index_t page) const { return holders_[static_cast<std::size_t>(page)]; }
   /// Some page is in several tables.
   bool any_shared() const { return shares_ > 0; }
-
- protected:
   /// Nobody needs what the page holds any more.
   virtual void forget(index_t) {}
 

@@ -83,13 +83,13 @@ class tiered_pool : public page_stock {
     }
   }
 
-  tier_statistics stats() const { return blocks_.stats(); }
-
- private:
   void forget(index_t page) override {
     for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.forget(block_of(piece, page));
   }
 
+  tier_statistics stats() const { return blocks_.stats(); }
+
+ private:
   // Blocks are numbered by pieces, then pages: those of one layer lie together.
   index_t block_of(index_t piece, index_t page) const { return piece * pages() + page; }
 

@@ -68,34 +68,47 @@ void for_each_shared_write(cache_core<Pool>& core, std::size_t i, std::size_t be
   }
 }
 
-/// Takes the pages that the step needs, and copies those that it may write and that others name too.
-/// @throws error(capacity) if they are not there, error(storage) if one over tiers does not come; nothing has changed
-///         that can be seen
+/// Copies what the step in progress may write, and others name too, to the pages that the stock will give next; then
+/// takes these. Until all are copied no table changes.
+/// @pre    the stock has pages for them
+/// @throws error(storage) if a page over tiers does not come; nothing has changed
+template <class Pool>
+void copy_shared_pages(cache_core<Pool>& core) {
+  const auto& items = core.step.items;
+  index_t copied = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    for_each_shared_write(core, i, i, [&](sequence_state& state, index_t at) {
+      try {
+        core.pool.copy_page(state.pages[static_cast<std::size_t>(at)], core.pool.next(copied++));
+      } catch (const error& why) {
+        while (copied > 0) core.pool.forget(core.pool.next(--copied));
+        throw error(why.code(), "begin: item " + std::to_string(i) +
+                                    ": a page that it shares with another sequence cannot be copied: " +
+                                    (why.what() + error::prefix.size()));
+      }
+    });
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    for_each_shared_write(core, i, 0, [&](sequence_state& state, index_t at) {
+      index_t& page = state.pages[static_cast<std::size_t>(at)];
+      const index_t copy = core.pool.take();
+      core.pool.give_back(page);
+      page = copy;
+    });
+  }
+}
+
+/// Takes the pages that the step in progress needs, those among them that it must copy.
+/// @throws error(capacity) if they are not there, error(storage) as copy_shared_pages; nothing has changed
 /// @cost   copies a page for each fork that goes on by itself, once; where one evicts, those that its tokens move to
 template <class Pool>
 void take_pages_to_write(cache_core<Pool>& core) {
-  const auto& items = core.step.items;
   index_t copies = 0;
-  for (std::size_t i = 0; i < items.size(); ++i) {
+  for (std::size_t i = 0; i < core.step.items.size(); ++i) {
     for_each_shared_write(core, i, i, [&](sequence_state&, index_t) { ++copies; });
   }
-  take_pages(core.pool, items, core.states, copies, [&] {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      for_each_shared_write(core, i, 0, [&](sequence_state& state, index_t at) {
-        index_t& page = state.pages[static_cast<std::size_t>(at)];
-        const index_t copy = core.pool.take();
-        try {
-          core.pool.copy_page(page, copy);
-        } catch (const error& why) {
-          core.pool.give_back(copy);
-          throw error(why.code(), "begin: item " + std::to_string(i) +
-                                      ": a page that it shares with another sequence cannot be copied: " +
-                                      (why.what() + error::prefix.size()));
-        }
-        core.pool.give_back(page);
-        page = copy;
-      });
-    }
+  take_pages(core.pool, core.step.items, core.states, copies, [&] {
+    if (copies > 0) copy_shared_pages(core);
   });
 }
 
