@@ -185,12 +185,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   launches_type enqueue() const { return {*core_, pass_, deciding(), prompt_tokens(), replayable_}; }
 
   void abandon() {
-    if (core_->beside) {
-      try {
-        core_->beside->join();  // of a step that is dropped between two layers
-      } catch (...) {           // what is broken says so at the next launch
-      }
-    }
+    // Of a step that is dropped between two layers. What is broken says so at the next launch.
+    if (core_->beside) detail::ignoring_failures([&] { core_->beside->join(); });
     core_->uploads.advance();
     base::close([core = core_](const detail::device_item& item) { core->trim(core->state(item.seq)); });
   }

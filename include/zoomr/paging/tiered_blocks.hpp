@@ -146,12 +146,7 @@ class tiered_blocks {
     if (at < 0) {
       at = claim(t);
       if (written_[index_of(block)]) {
-        try {
-          fetch(t, at, block);
-        } catch (...) {
-          here.free.push_back(at);
-          throw;
-        }
+        detail::undone_if_failed([&] { fetch(t, at, block); }, [&] { here.free.push_back(at); });
       }
       here.enter(at, block);
     }
@@ -263,7 +258,8 @@ class tiered_blocks {
   }
 
   [[noreturn]] void fail(const char* what, ticket of) {
-    throw error(errc::storage, std::string("a page of details cannot be ") + what + ": " + engine_.why(of).sentence());
+    detail::raise(errc::storage,
+                  std::string("a page of details cannot be ") + what + ": " + engine_.why(of).sentence());
   }
 
   index_t layers_;

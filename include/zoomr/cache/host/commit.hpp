@@ -115,13 +115,12 @@ void renew_summaries(cache_core<Pool>& core, sequence_state& state) {
 /// The same before a step; `i` is the number of the item.
 template <class Pool>
 void renew_summaries(cache_core<Pool>& core, const step_item& item, index_t i) {
-  try {
-    renew_summaries(core, core.states[static_cast<std::size_t>(item.seq.id)]);
-  } catch (const error& why) {
-    throw error(why.code(), "begin: item " + std::to_string(i) +
-                                ": after a commit that failed its summaries cannot be made again: " +
-                                (why.what() + error::prefix.size()));
-  }
+  handled<error>([&] { renew_summaries(core, core.states[static_cast<std::size_t>(item.seq.id)]); },
+                 [&](const error& why) {
+                   raise(why.code(), "begin: item " + std::to_string(i) +
+                                         ": after a commit that failed its summaries cannot be made again: " +
+                                         (why.what() + error::prefix.size()));
+                 });
 }
 
 /// commit_item; if pages that it needs do not come, the sequence is what it was, but for its statistics. Summaries that
@@ -132,18 +131,14 @@ bool try_commit_item(cache_core<Pool>& core, planned_item& item, index_t accepte
   auto& state = core.state_of(item);
   const index_t tokens = state.tokens();
   const index_t floor = state.rollback_floor;
-  return core.may_fail(item, [&] {
-    try {
-      commit_item(core, item, accepted);
-    } catch (const error&) {
-      core.room.undo(state, core.pool);
-      state.go_back(core.policy.segment, tokens);
-      state.rollback_floor = floor;
-      state.stale_summaries = state.stale_summaries && !state.in_prompt();  // the sequence's next step renews them
-      core.trim_pages(state);
-      throw;
-    }
-  });
+  const auto undo = [&] {
+    core.room.undo(state, core.pool);
+    state.go_back(core.policy.segment, tokens);
+    state.rollback_floor = floor;
+    state.stale_summaries = state.stale_summaries && !state.in_prompt();  // the sequence's next step renews them
+    core.trim_pages(state);
+  };
+  return core.may_fail(item, [&] { undone_if_error([&] { commit_item(core, item, accepted); }, undo); });
 }
 
 }  // namespace detail

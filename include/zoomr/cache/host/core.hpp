@@ -143,13 +143,11 @@ struct cache_core {
   bool may_fail(planned_item& item, Work work) {
     if constexpr (Pool::may_fail) {
       if (item.failed) return false;
-      try {
-        work();
-      } catch (const error& fault) {
-        if (fault.code() != errc::storage) throw;
+      handled<error>(work, [&](const error& fault) {
+        if (fault.code() != errc::storage) rethrow();
         failures[static_cast<std::size_t>(item.seq)] = fault.what();
         item.failed = true;
-      }
+      });
       return !item.failed;
     } else {
       work();
