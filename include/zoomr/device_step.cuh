@@ -164,7 +164,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void expect_shape(const char* what, view<Number, 3> packed, index_t heads) const {
     const index_t least = deciding() + prompt_tokens();
-    expect_extents(what, packed, {{std::max(least, packed.extent(0)), heads, HeadDim}});
+    expect_extents(what, packed, {{(std::max)(least, packed.extent(0)), heads, HeadDim}});
   }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {

@@ -41,7 +41,7 @@ class tiered_blocks {
       : layers_(block.model.layers), bytes_(block.template bytes<T>()), written_(index_of(count)) {
     tiers_.reserve(2);
     for (const index_t slots : {device_slots, path.empty() ? count : host_slots}) {
-      tiers_.emplace_back(std::min(slots, count), layers_, count, block.template numbers<T>());
+      tiers_.emplace_back((std::min)(slots, count), layers_, count, block.template numbers<T>());
     }
     if (!path.empty()) file_ = std::make_unique<block_file>(path, bytes_, count);
   }

@@ -27,13 +27,13 @@ void count_pass(cache_core<Pool>& core, planned_item& item) {
   std::int64_t most = 0;
   for (index_t t = 0; t < item.tokens; ++t) {
     std::int64_t& read = core.step.token(item, item.first + t).kv_lane_tokens;
-    most = std::max(most, read);
+    most = (std::max)(most, read);
     read = 0;
   }
   memory_use use = core.bytes_in_use(state);
   if (core.policy.placement.details_on_host)
     use.details = most * 2 * core.sizes.model.head_dim * static_cast<byte_count>(sizeof(typename Pool::number));
-  state.stats.device_peak = std::max(state.stats.device_peak, use.total());
+  state.stats.device_peak = (std::max)(state.stats.device_peak, use.total());
 }
 
 /// Lets eviction do what the tokens just committed have made due.
@@ -48,7 +48,7 @@ bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
     evict_after_prefill(core, state);
     return item.prompt_ends;
   }
-  for (index_t t = std::max(0, accepted - core.sizes.noted); t < accepted; ++t) {
+  for (index_t t = (std::max)(0, accepted - core.sizes.noted); t < accepted; ++t) {
     state.noted.copy_from(core.noting, item.draft + t, item.first + t);
   }
   return evicts_after(core.policy, core.limits, state.prompt_end, item.first + accepted - 1) &&
@@ -87,7 +87,7 @@ void commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {
     core.summaries.make(core.pool, state, other_tokens ? 0 : segments_before);
   state.stale_summaries = false;
   // From here on nothing fails.
-  for (index_t t = std::max(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
+  for (index_t t = (std::max)(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
     state.queries.copy_from(core.drafts, item.draft + t, item.first + t);
   }
   if (prompt_ended && chooses) make_choice(core, item);

@@ -258,7 +258,7 @@ struct cache_core {
   // Over tiers the pool serves one thread.
   static index_t most_threads(const config& given) { return Pool::may_fail ? 1 : given.threads.threads(); }
   static std::size_t counts_size(const shape& model, const config& given) {
-    return static_cast<std::size_t>(std::min(given.max_draft_tokens, given.max_batched_tokens)) *
+    return static_cast<std::size_t>((std::min)(given.max_draft_tokens, given.max_batched_tokens)) *
            static_cast<std::size_t>(model.heads);
   }
 };

@@ -85,7 +85,7 @@ inline void plan(planned_item& made, const any_policy& policy, const token_state
   made.prompt = state.in_prompt();
   made.prompt_ends = item.prompt_ends;
   made.open_begin = policy.segment.open_begin(state.segmenting.data());
-  const index_t wanted = made.prompt ? item.ids.size() : std::min(item.ids.size(), limits.max_draft_tokens);
+  const index_t wanted = made.prompt ? item.ids.size() : (std::min)(item.ids.size(), limits.max_draft_tokens);
   ZOOMR_EXPECTS(wanted <= table.size(),
                 "begin: the step has " +
                     std::to_string(std::int64_t{limits.max_batched_tokens} - table.size() + wanted) +
@@ -99,7 +99,7 @@ inline void plan(planned_item& made, const any_policy& policy, const token_state
   }
   segmenting = state.segmenting;
   index_t segments = state.segment_count();
-  last_choice = std::max(last_choice, state.prompt_end - 1);
+  last_choice = (std::max)(last_choice, state.prompt_end - 1);
   while (made.tokens < wanted) {
     const index_t position = made.first + made.tokens;
     planned_token& token = table[made.tokens++] = {};

@@ -96,7 +96,7 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
       static_cast<index_t>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
   if (policy.evict.kept(prompt) >= prompt) return;
   const index_t from = prompt - policy.evict.observed(prompt);
-  const index_t known = std::min(state.queries_from, state.tokens());
+  const index_t known = (std::min)(state.queries_from, state.tokens());
   ZOOMR_EXPECTS(known <= from || state.tokens() <= from,
                 "begin: at the end of the prompt eviction observes the queries from token " + std::to_string(from) +
                     " on, but those before token " + std::to_string(known) +
@@ -168,7 +168,7 @@ inline void commit_tokens(const any_segmenter& segmenter, token_state& state, vi
   for (index_t t = 0; t < planned.size(); ++t) {
     state.add(segmenter, planned[t].classes, prompt_ends && t + 1 == planned.size());
   }
-  state.rollback_floor = std::max(state.rollback_floor, state.tokens() - rollback_depth);
+  state.rollback_floor = (std::max)(state.rollback_floor, state.tokens() - rollback_depth);
 }
 
 }  // namespace detail
