@@ -175,9 +175,9 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
 
   void expect_ready() const {
     if (ready()) return;
-    throw error(errc::busy, "the device has yet to copy the tables of a step " +
-                                std::to_string(detail::table_ring::steps) +
-                                " before this one: read what an earlier step gives, or call wait()");
+    detail::raise(errc::busy, "the device has yet to copy the tables of a step " +
+                                  std::to_string(detail::table_ring::steps) +
+                                  " before this one: read what an earlier step gives, or call wait()");
   }
 
   void plan_item(const step_item& item) {

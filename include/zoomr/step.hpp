@@ -151,7 +151,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     const char* const what =
         base::items() == 1 ? "the step is not committed: " : "the other items are committed, but not ";
     abandon();
-    if (!failed.empty()) throw error(errc::storage, what + failed);
+    if (!failed.empty()) detail::raise(errc::storage, what + failed);
   }
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
   /// All tokens.

@@ -33,9 +33,9 @@ void gather_within(view<const token_range> ranges, token_range bounds, const Lan
     attend_run(path, runs[run], runs[next], queries, kv_lane.head_dim, scale);
   };
   for (const token_range& r : ranges) {
-    const index_t end = std::min(r.last, bounds.last);
-    for (index_t first = std::max(r.first, bounds.first); first < end;) {
-      const index_t last = std::min(end, (first / page_tokens + 1) * page_tokens);
+    const index_t end = (std::min)(r.last, bounds.last);
+    for (index_t first = (std::max)(r.first, bounds.first); first < end;) {
+      const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
       const number* const keys = kv_lane.key(first);
       runs[found % (ahead + 1)] = {keys, keys + kv_lane.value_offset, last - first, first % page_tokens};
       if (found >= ahead) attend((found - ahead) % (ahead + 1), found % (ahead + 1));
@@ -43,7 +43,7 @@ void gather_within(view<const token_range> ranges, token_range bounds, const Lan
       first = last;
     }
   }
-  for (index_t run = std::max(0, found - ahead); run < found; ++run) attend(run % (ahead + 1), run % (ahead + 1));
+  for (index_t run = (std::max)(0, found - ahead); run < found; ++run) attend(run % (ahead + 1), run % (ahead + 1));
 }
 
 }  // namespace detail
@@ -66,7 +66,7 @@ void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<con
   constexpr index_t most = 16;  // query heads at a time
   detail::run_query asks[std::size_t{most}];
   for (index_t head = 0; head < states.size(); head += most) {
-    const index_t count = std::min(most, states.size() - head);
+    const index_t count = (std::min)(most, states.size() - head);
     for (index_t i = 0; i < count; ++i) asks[i] = {queries[head + i].data(), &states[head + i]};
     detail::gather_within(ranges, {0, unlimited}, kv_lane, {asks, {count}}, scale, path);
   }

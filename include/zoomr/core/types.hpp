@@ -35,7 +35,7 @@ constexpr std::int64_t bounded_product(std::initializer_list<std::int64_t> facto
 }
 
 /// "No limit" for every field that limits a number of tokens or segments.
-inline constexpr index_t unlimited = std::numeric_limits<index_t>::max();
+inline constexpr index_t unlimited = (std::numeric_limits<index_t>::max)();
 
 // As constants, since device code may not call the standard library's functions.
 inline constexpr float infinity = std::numeric_limits<float>::infinity();

@@ -12,7 +12,7 @@ namespace zoomr {
 inline namespace v0 {
 
 /// The votes of a segment that cannot be chosen (nothing of it is left to attend).
-inline constexpr votes_t not_eligible = std::numeric_limits<votes_t>::min();
+inline constexpr votes_t not_eligible = (std::numeric_limits<votes_t>::min)();
 
 /// An integer that orders as the float does: -inf < ... < -0 = +0 < ... < +inf, and NaN below -inf.
 ZOOMR_HD inline votes_t sortable(float score) {

@@ -143,13 +143,11 @@ struct cache_core {
   bool may_fail(planned_item& item, Work work) {
     if constexpr (Pool::may_fail) {
       if (item.failed) return false;
-      try {
-        work();
-      } catch (const error& fault) {
-        if (fault.code() != errc::storage) throw;
+      handled<error>(work, [&](const error& fault) {
+        if (fault.code() != errc::storage) rethrow();
         failures[static_cast<std::size_t>(item.seq)] = fault.what();
         item.failed = true;
-      }
+      });
       return !item.failed;
     } else {
       work();
@@ -260,7 +258,7 @@ struct cache_core {
   // Over tiers the pool serves one thread.
   static index_t most_threads(const config& given) { return Pool::may_fail ? 1 : given.threads.threads(); }
   static std::size_t counts_size(const shape& model, const config& given) {
-    return static_cast<std::size_t>(std::min(given.max_draft_tokens, given.max_batched_tokens)) *
+    return static_cast<std::size_t>((std::min)(given.max_draft_tokens, given.max_batched_tokens)) *
            static_cast<std::size_t>(model.heads);
   }
 };

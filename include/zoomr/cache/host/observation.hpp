@@ -76,7 +76,7 @@ class observation {
   void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale) {
     const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
     for (index_t first = 0; first < context; first += page_tokens) {
-      const index_t tokens = std::min(page_tokens, context - first);
+      const index_t tokens = (std::min)(page_tokens, context - first);
       const view<float, 2> of_page(&weights(0, first), {queries.extent(0), tokens}, {tokens_, 1});
       const auto* const keys = kv_lane.key(first);
       products(fastest_cpu_path(), queries, keys, of_page);
@@ -102,7 +102,7 @@ class observation {
     if (evict.reads_keys) seen.keys = {keys_.data(), {tokens, head_dim_}};
     evict.rate(seen, view<float>(importance_).slice(0, tokens));
     const index_t rated_end = kept.size() - last;
-    const index_t safe = std::min({first, seen.scored, rated_end});
+    const index_t safe = (std::min)({first, seen.scored, rated_end});
     const auto key = [&](index_t t) { return t < safe ? not_eligible : sortable(at(importance_, t)); };
     ranking best(seen.scored, key, view<index_t>(order_));
     index_t count = 0;
@@ -130,7 +130,7 @@ class observation {
         for (index_t lane = 0; lane < lanes; ++lane) take(t + lane, lane);
       }
       for (; t < weights.size(); ++t) take(t, 0);
-      for (const float one : most) largest = std::max(largest, one);
+      for (const float one : most) largest = (std::max)(largest, one);
     });
     exponentials(fastest_cpu_path(), weights, largest);
     on_fastest_path([&] {

@@ -44,13 +44,13 @@ class prompt_tile {
   template <class Lane>
   void begin(const Lane& kv_lane, index_t first, index_t end) {
     first_ = first;
-    pages_ = std::min(most_pages, pages_for(end - first));
+    pages_ = (std::min)(most_pages, pages_for(end - first));
     in_pairs_ = std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16> &&
                 multiplies_pairs(fastest_cpu_path(), head_dim_);
     for (index_t page = 0; page < pages_; ++page) {
       const index_t slot = first + page * page_tokens;
       const auto* const keys = kv_lane.key(slot);
-      tiles_[page] = widened(keys, keys + kv_lane.value_offset, std::min(page_tokens, end - slot), page);
+      tiles_[page] = widened(keys, keys + kv_lane.value_offset, (std::min)(page_tokens, end - slot), page);
     }
   }
 
@@ -66,8 +66,8 @@ class prompt_tile {
       if (seen >= tile.tokens) {
         attend(tile, 0, count, scale);
       } else {
-        for (index_t t = std::max(0, 1 - seen); t < tokens; ++t) {
-          tile.tokens = std::min(tiles_[page].tokens, seen + t);
+        for (index_t t = (std::max)(0, 1 - seen); t < tokens; ++t) {
+          tile.tokens = (std::min)(tiles_[page].tokens, seen + t);
           attend(tile, t * group_, group_, scale);
         }
       }
@@ -76,7 +76,7 @@ class prompt_tile {
   }
 
  private:
-  static index_t most_asking(const shape& model) { return std::max(16 / model.group(), 1) * model.group(); }
+  static index_t most_asking(const shape& model) { return (std::max)(16 / model.group(), 1) * model.group(); }
   static std::int64_t packed_size(const shape& model) { return std::int64_t{2} * most_asking(model) * model.head_dim; }
   static std::int64_t widened_size(const shape& model) {
     return std::int64_t{2} * most_pages * page_tokens * model.head_dim;

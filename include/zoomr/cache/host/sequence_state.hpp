@@ -54,7 +54,7 @@ struct sequence_state : token_state {
         most_kept(sizes.kept),
         kept(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),
         received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
-        noted(sizes.model, sizes.noted > 0 ? 1 : 0, std::max(1, sizes.noted)),
+        noted(sizes.model, sizes.noted > 0 ? 1 : 0, (std::max)(1, sizes.noted)),
         prompted(sizes.model, 1, sizes.remembered),
         active_selection(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),

@@ -139,7 +139,7 @@ struct layout {
   // candidates' summaries are attended those that are dropped, which may be all.
   index_t most_exceptions(const any_policy& policy) const {
     const bool others_too = policy.zone.summaries == summaries_attended::candidates;
-    return others_too ? most_segments : std::min(most_segments, policy.select.most_segments);
+    return others_too ? most_segments : (std::min)(most_segments, policy.select.most_segments);
   }
 };
 

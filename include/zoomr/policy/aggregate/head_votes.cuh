@@ -28,7 +28,7 @@ __device__ inline void aggregate(const head_votes& rule, const aggregation& in, 
         if (candidate < last && candidate > own) own = candidate;
       }
       // The thread that looks after the segment has found the word itself, and writes the vote.
-      last = block.max(own);
+      last = block.largest(own);
       if (last != 0 && last == own) ++in.votes[static_cast<index_t>(0xffffffffu - static_cast<std::uint32_t>(last))];
     }
   }

@@ -53,7 +53,7 @@ __device__ void make_summary(const typical_keys& summarize, const Cue& cue, inde
       const std::uint64_t rank = scratch.rank[t];
       if (rank < least && rank > best) best = rank;
     }
-    least = block.max(best);
+    least = block.largest(best);
   }
   for (index_t d = block.thread(); d < head_dim; d += block.size()) {
     keep(d, 0, mean_of(d, [&](index_t t) { return scratch.rank[t] >= least; }));
