@@ -38,10 +38,10 @@ page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
   } else if (evicts_after(policy, core.limits, state.prompt_end, item.last())) {
     const index_t pinned = state.pinned(policy.zone);
     kept = pinned + policy.evict.kept(held - pinned);
-    stay = std::max(stay, pinned);
+    stay = (std::max)(stay, pinned);
   }
   if (kept == held) return made;
-  stay = std::max(0, std::min(stay, kept - policy.evict.safe(held)));  // as observation::choose says
+  stay = (std::max)(0, (std::min)(stay, kept - policy.evict.safe(held)));  // as observation::choose says
   made.moved = {core.sizes.eviction_may_fail ? 0 : stay / page_tokens, pages_for(kept)};
   return made;
 }
@@ -78,14 +78,13 @@ void copy_shared_pages(cache_core<Pool>& core) {
   index_t copied = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     for_each_shared_write(core, i, i, [&](sequence_state& state, index_t at) {
-      try {
-        core.pool.copy_page(state.pages[static_cast<std::size_t>(at)], core.pool.next(copied++));
-      } catch (const error& why) {
-        while (copied > 0) core.pool.forget(core.pool.next(--copied));
-        throw error(why.code(), "begin: item " + std::to_string(i) +
-                                    ": a page that it shares with another sequence cannot be copied: " +
-                                    (why.what() + error::prefix.size()));
-      }
+      handled<error>([&] { core.pool.copy_page(state.pages[static_cast<std::size_t>(at)], core.pool.next(copied++)); },
+                     [&](const error& why) {
+                       while (copied > 0) core.pool.forget(core.pool.next(--copied));
+                       raise(why.code(), "begin: item " + std::to_string(i) +
+                                             ": a page that it shares with another sequence cannot be copied: " +
+                                             (why.what() + error::prefix.size()));
+                     });
     });
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
