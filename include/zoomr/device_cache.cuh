@@ -57,6 +57,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
                 "device (policy/evict/rating.cuh)");
   static_assert(detail::check_choices<Policy>());
   static constexpr bool tiered = tiered_placement<placement_type>;
+  static_assert(tiered || std::is_same_v<pool_of<placement_type, T>, page_pool<T>>,
+                "device_cache: the pages of an engine are for the host's cache");
 
  public:
   using step_type = device_step<Policy, T, HeadDim, Group>;

@@ -89,7 +89,8 @@ class page_pool : public page_stock {
   using number = T;
   using kv_lane_type = paged_kv_lane<T>;
 
-  static constexpr bool may_fail = false;  // pages may fail to come
+  static constexpr bool may_fail = false;   // pages may fail to come
+  static constexpr bool owns_pages = true;  // takes them from its stock, rather than being told of them
 
   page_pool(const shape& model, index_t pages) : page_stock(pages), shape_(model), memory_(elements(model, pages)) {}
 
@@ -102,6 +103,7 @@ class page_pool : public page_stock {
     return {bounded_product({pages, page_bytes(block.model)}), 0, 0};
   }
 
+  byte_count bytes_of_page() const { return page_bytes(shape_); }
   static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }
 
   /// Where the tokens of one KV lane lie.
@@ -129,8 +131,6 @@ class page_pool : public page_stock {
   void prefetch(index_t, token_range, view<const index_t>, token_range) {}
   /// Says that what is on the device of it will be read soon, so that others go first.
   void touch(index_t, token_range, view<const index_t>, token_range) {}
-  /// Starts writing a page, which is full, to the tier below.
-  void write_back(index_t) {}
 
  private:
   static std::int64_t elements(const shape& model, index_t pages) {

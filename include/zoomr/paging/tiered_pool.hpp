@@ -19,6 +19,7 @@ class tiered_pool : public page_stock {
   using tier_type = typename blocks_type::tier_type;
 
   static constexpr bool may_fail = true;
+  static constexpr bool owns_pages = true;
   static constexpr index_t guarded = blocks_type::guarded;
   /// The least that a tier of memory can work with, in blocks: with those that stay reachable there is room for others.
   static constexpr index_t least_slots = guarded + 2;
@@ -41,6 +42,7 @@ class tiered_pool : public page_stock {
     return {slots.device * each, slots.host * each + slots.tables,
             tiers.file > 0 ? bounded_product({pages, page_bytes(block.model)}) : 0};
   }
+  byte_count bytes_of_page() const { return page_bytes(shape_.model); }
   static byte_count page_bytes(const shape& model) { return page_pool<T>::page_bytes(model); }
 
   kv_lane_type kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {

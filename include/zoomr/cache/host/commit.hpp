@@ -63,8 +63,10 @@ index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const plann
   const index_t segments_before = state.segment_count();
   commit_tokens(core.policy.segment, state, core.step.first_tokens(item, count), item.prompt_ends,
                 core.limits.rollback_depth());
-  for (index_t page = state.slot_end(item.first) / page_tokens; (page + 1) * page_tokens <= state.slots(); ++page) {
-    core.pool.write_back(state.pages[static_cast<std::size_t>(page)]);
+  if constexpr (Pool::may_fail) {
+    for (index_t page = state.slot_end(item.first) / page_tokens; (page + 1) * page_tokens <= state.slots(); ++page) {
+      core.pool.write_back(state.pages[static_cast<std::size_t>(page)]);
+    }
   }
   return segments_before;
 }
@@ -95,7 +97,7 @@ void commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
     state.log.push(item.last(), state.active_selection, level::summary);
   }
-  if (core.policy.placement.frees_unreachable) {
+  if (Pool::owns_pages && core.policy.placement.frees_unreachable) {
     free_unreachable_pages(core.policy, core.limits.rollback_depth(), state, core.pool);
   }
   core.room.finish(core.pool);

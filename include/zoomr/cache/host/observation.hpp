@@ -78,9 +78,7 @@ class observation {
     for (index_t first = 0; first < context; first += page_tokens) {
       const index_t tokens = (std::min)(page_tokens, context - first);
       const view<float, 2> of_page(&weights(0, first), {queries.extent(0), tokens}, {tokens_, 1});
-      const auto* const keys = kv_lane.key(first);
-      products(fastest_cpu_path(), queries, keys, of_page);
-      scale_products(keys, kv_lane.head_dim, of_page);
+      key_products(kv_lane, queries, first, of_page);
     }
     for (index_t g = 0; g < queries.extent(0); ++g) add_shares({&weights(g, 0), {context}}, scale, sums(g, context));
   }

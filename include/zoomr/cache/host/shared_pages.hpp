@@ -13,23 +13,14 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Entries of a sequence's page table whose pages a step may write, of those that are in the table before it.
-struct page_writes {
-  index_t open = -1;  // the page that has room for the next token; -1: none has
-  token_range moved;  // pages that an eviction at the end of the step moves tokens to
-
-  bool has(index_t at) const { return at == open || (at >= moved.first && at < moved.last); }
-};
-
-/// What an item may write, if all its tokens are accepted. An eviction keeps the tokens at the front where they lie;
-/// but where it may fail all tokens move to spare pages, and those that they leave become the next spare ones.
+/// Slots that an eviction at the end of an item's step moves tokens to, if all its tokens are accepted. It keeps tokens
+/// at the front where they lie; but where it may fail all tokens move to spare pages, and the pages that they leave
+/// become the next spare ones.
 template <class Pool>
-page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
+token_range moved_by_eviction(cache_core<Pool>& core, const planned_item& item) {
   const any_policy& policy = core.policy;
   const token_state& state = core.state_of(item);
-  page_writes made;
-  if (state.slots() % page_tokens != 0) made.open = state.slots() / page_tokens;
-  if (!policy.evict.observes) return made;
+  if (!policy.evict.observes) return {};
   const index_t held = state.slot_end(item.last() + 1);
   index_t kept = held;
   index_t stay = policy.zone.sinks;
@@ -40,9 +31,26 @@ page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
     kept = pinned + policy.evict.kept(held - pinned);
     stay = (std::max)(stay, pinned);
   }
-  if (kept == held) return made;
-  stay = (std::max)(0, (std::min)(stay, kept - policy.evict.safe(held)));  // as observation::choose says
-  made.moved = {core.sizes.eviction_may_fail ? 0 : stay / page_tokens, pages_for(kept)};
+  if (kept >= held) return {};
+  if (core.sizes.eviction_may_fail) return {0, kept};
+  return {(std::max)(0, (std::min)(stay, kept - policy.evict.safe(held))), kept};  // as observation::choose says
+}
+
+/// Entries of a sequence's page table whose pages a step may write, of those that are in the table before it.
+struct page_writes {
+  index_t open = -1;  // the page that has room for the next token; -1: none has
+  token_range moved;  // pages that an eviction at the end of the step moves tokens to
+
+  bool has(index_t at) const { return at == open || (at >= moved.first && at < moved.last); }
+};
+
+template <class Pool>
+page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
+  const index_t slots = core.state_of(item).slots();
+  const token_range moved = moved_by_eviction(core, item);
+  page_writes made;
+  if (slots % page_tokens != 0) made.open = slots / page_tokens;
+  if (moved.size() > 0) made.moved = {moved.first / page_tokens, pages_for(moved.last)};
   return made;
 }
 
