@@ -220,7 +220,8 @@ struct cache_core {
   /// Bytes of one sequence at its present length; working memory is nobody's.
   memory_use bytes_in_use(const sequence_state& state) const {
     memory_use use;
-    for (const index_t page : state.pages) use.details += page >= 0 ? pool.bytes_of_page() : 0;
+    for (const index_t page : state.pages) use.details += page >= 0 ? 1 : 0;
+    use.details *= pool.bytes_of_page();
     use.summaries = sizes.summary_bytes(state.segment_count());
     use.metadata = state.metadata_bytes(sizes);
     return use;

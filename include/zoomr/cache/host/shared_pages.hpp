@@ -58,7 +58,6 @@ page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
 /// @param before  items whose copies are yet to be made, but come earlier: they will name other pages by then
 template <class Pool, class Visit>
 void for_each_shared_write(cache_core<Pool>& core, std::size_t i, std::size_t before, Visit visit) {
-  if (!core.pool.any_shared()) return;
   const auto& items = core.step.items;
   auto& state = core.state_of(items[i]);
   const page_writes writes = writes_of(core, items[i]);
@@ -110,11 +109,12 @@ void copy_shared_pages(cache_core<Pool>& core) {
 /// @cost   copies a page for each fork that goes on by itself, once; where one evicts, those that its tokens move to
 template <class Pool>
 void take_pages_to_write(cache_core<Pool>& core) {
+  const auto& items = core.step.items;
   index_t copies = 0;
-  for (std::size_t i = 0; i < core.step.items.size(); ++i) {
+  for (std::size_t i = 0; core.pool.any_shared() && i < items.size(); ++i) {
     for_each_shared_write(core, i, i, [&](sequence_state&, index_t) { ++copies; });
   }
-  take_pages(core.pool, core.step.items, core.states, copies, [&] {
+  take_pages(core.pool, items, core.states, copies, [&] {
     if (copies > 0) copy_shared_pages(core);
   });
 }
