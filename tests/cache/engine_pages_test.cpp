@@ -20,12 +20,13 @@ using zoomr::bfloat16, zoomr::float16, zoomr::float8;
 constexpr shape model{2, 4, 2, 16};
 
 /// An engine, and what drives its cache.
-template <class Policy, class T>
-class engine_player : public cache_holder<paged_engine<Policy, T>>, public driver<paged_engine<Policy, T>> {
+template <class T>
+class engine_player : public cache_holder<paged_engine<T>>, public driver<paged_engine<T>> {
  public:
+  template <class Policy>
   engine_player(const shape& of, const Policy& policy, const zoomr::config& limits, const engine_layout& lies)
-      : cache_holder<paged_engine<Policy, T>>{paged_engine<Policy, T>(of, policy, limits, lies)},
-        driver<paged_engine<Policy, T>>(this->cache) {}
+      : cache_holder<paged_engine<T>>{paged_engine<T>(of, policy, limits, lies)},
+        driver<paged_engine<T>>(this->cache) {}
 };
 
 constexpr engine_layout layouts[] = {
@@ -73,7 +74,7 @@ void check_layouts(const char* name, const Policy& policy, std::uint64_t seed) {
   for (const std::size_t which : {seed % std::size(layouts), (seed + 3) % std::size(layouts)}) {
     CAPTURE(std::string(name));
     CAPTURE(layouts[which].name());
-    engine_player<Policy, T> engine(model, policy, limits_for(150, 2), layouts[which]);
+    engine_player<T> engine(model, policy, limits_for(150, 2), layouts[which]);
     const index_t pages = engine.cache.free_pages();
     play_at_random(engine, one, other, seed);
     REQUIRE(difference(own.at(0).log, engine.at(0).log) == "");
@@ -99,9 +100,10 @@ TEST_CASE("the same for keys and values in 16 and 8 bits") {
 }
 
 /// One text, passed by an engine that attends, or stores, by itself, or hands over 16 bits.
-template <class Policy, class T>
+template <class T>
 class engine_run {
  public:
+  template <class Policy>
   engine_run(const Policy& policy, const tape& says, const engine_layout& lies)
       : says_(says), engine_(model, policy, limits_for(says.size()), lies), seq_(engine_.open()) {}
 
@@ -125,11 +127,11 @@ class engine_run {
     }
     return all;
   }
-  paged_engine<Policy, T>& engine() { return engine_; }
+  paged_engine<T>& engine() { return engine_; }
 
  private:
   template <class Number>
-  void pass(typename paged_engine<Policy, T>::step_type& step, index_t number) {
+  void pass(typename paged_engine<T>::step_type& step, index_t number) {
     const index_t tokens = step.tokens(), first = step.position(0);
     const auto size = [&](index_t heads) { return static_cast<std::size_t>(tokens * heads * model.head_dim); };
     out_.assign(size(model.heads) * model.layers, 0.0f);
@@ -175,7 +177,7 @@ class engine_run {
 
   // Straight into the engine's pages, past the cache.
   template <class Number>
-  void store(typename paged_engine<Policy, T>::step_type& step, index_t layer, view<const Number, 3> keys,
+  void store(typename paged_engine<T>::step_type& step, index_t layer, view<const Number, 3> keys,
              view<const Number, 3> values) {
     for (index_t head = 0; head < model.kv_heads; ++head) {
       const auto lane = engine_.writable_kv_lane(seq_, layer, head);
@@ -219,7 +221,7 @@ class engine_run {
   }
 
   const tape& says_;
-  paged_engine<Policy, T> engine_;
+  paged_engine<T> engine_;
   zoomr::sequence seq_;
   std::vector<float> out_;
 };
@@ -234,7 +236,7 @@ std::array<std::int64_t, 4> engine_stats(Run& of) {
 TEST_CASE("an engine that stores keys and values itself, or attends itself to what is listed, gets the same") {
   for_each_policy([](const char* name, const auto& policy) {
     CAPTURE(std::string(name));
-    using run = engine_run<std::decay_t<decltype(policy)>, float>;
+    using run = engine_run<float>;
     const tape says = make_tape(model, kind::uniform, markup::pairs, 120, 45, 6);
     const std::vector<float> expected = run(policy, says, layouts[0]).template play<float>();
     run stores(policy, says, layouts[1]);
@@ -256,7 +258,7 @@ TEST_CASE("keys and values come in 16 bits, with any strides, as their floats wo
   const tape says = make_tape(model, kind::uniform, markup::pairs, 90, 30, 9);
   const auto check = [&](auto number) {
     using Number = decltype(number);
-    using run = engine_run<std::decay_t<decltype(small::quest)>, Number>;
+    using run = engine_run<Number>;
     const std::vector<float> expected =
         run(small::quest, says, layouts[0]).template play<float>();  // rounded when stored
     CHECK(bits_of{run(small::quest, says, layouts[0]).template play<Number>()} == bits_of{expected});
@@ -278,7 +280,7 @@ TEST_CASE("details take no bytes of the cache, and none is copied") {
   CHECK(own.details == 2 * zoomr::pages_for(300) * zoomr::page_pool<float>::page_bytes(model));
   CHECK(use.metadata <= own.metadata);
   CHECK(use.workspace == own.workspace);
-  paged_engine<std::decay_t<decltype(small::quest)>, float> engine(model, small::quest, limits, layouts[5]);
+  paged_engine<float> engine(model, small::quest, limits, layouts[5]);
   const zoomr::sequence seq = engine.open();
   const std::vector<token_id> ids(50, 9);
   const zoomr::step_item item{seq, view<const token_id>(ids), false};
@@ -303,7 +305,7 @@ TEST_CASE("details take no bytes of the cache, and none is copied") {
 TEST_CASE("moved slots are those that an eviction writes, and no others") {
   const auto check = [](const char* name, const auto& policy) {
     CAPTURE(std::string(name));
-    paged_engine<std::decay_t<decltype(policy)>, float> engine(model, policy, limits_for(160), layouts[0]);
+    paged_engine<float> engine(model, policy, limits_for(160), layouts[0]);
     const tape says = make_tape(model, kind::uniform, markup::pairs, 160, 70, 4);
     const zoomr::sequence seq = engine.open();
     index_t moves = 0;

@@ -57,20 +57,20 @@ class engine_pool_memory {
   std::vector<void*> keys_, values_;
 };
 
-template <class Policy, class T>
+/// The engine.
+template <class T>
 class paged_engine {
  public:
   using index_t = zoomr::index_t;
-  using policy_type =
-      std::remove_const_t<decltype(zoomr::with_placement(std::declval<const Policy&>(), zoomr::engine_pages{}))>;
   using cache_type = zoomr::any_kv_cache<T, zoomr::engine_pages>;
   using step_type = typename cache_type::step_type;
 
+  template <class Policy>
   paged_engine(const zoomr::shape& model, const Policy& policy, zoomr::config limits, const engine_layout& lies)
       : per_sequence_(limits.max_tokens / lies.page_tokens + 1),
         held_(model, per_sequence_ * limits.max_sequences, lies),
         tables_(static_cast<std::size_t>(limits.max_sequences)),
-        cache_(made(model, policy, limits, held_.memory)) {
+        cache_(made(model, zoomr::with_placement(policy, zoomr::engine_pages{}), limits, held_.memory)) {
     // Pages come in no order.
     const index_t pages = held_.memory.pages;
     for (index_t p = 0; p < pages; ++p) free_.insert(free_.begin() + p * 7 % (p + 1), p);
@@ -127,13 +127,18 @@ class paged_engine {
   }
 
   index_t tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
+  auto segments(zoomr::sequence seq) const { return cache_.segments(seq); }
+  const zoomr::statistics& stats(zoomr::sequence seq) const { return cache_.stats(seq); }
+  zoomr::memory_use bytes(zoomr::sequence seq) const { return cache_.bytes(seq); }
+  const zoomr::selection_row& selected(zoomr::sequence seq, index_t row) const { return cache_.selected(seq, row); }
   void trace(zoomr::attention_trace* into) { cache_.trace(into); }
 
  private:
+  template <class Policy>
   static cache_type made(const zoomr::shape& model, const Policy& policy, zoomr::config limits,
                          const zoomr::engine_memory& memory) {
     limits.engine = memory;
-    return zoomr::kv_cache<policy_type, T>(model, zoomr::with_placement(policy, zoomr::engine_pages{}), limits);
+    return zoomr::kv_cache<Policy, T>(model, policy, limits);
   }
 
   bool is_open(zoomr::sequence seq) const {
