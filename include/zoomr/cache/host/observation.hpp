@@ -101,7 +101,7 @@ class observation {
     evict.rate(seen, view<float>(importance_).slice(0, tokens));
     const index_t rated_end = kept.size() - last;
     const index_t safe = (std::min)({first, seen.scored, rated_end});
-    const auto key = [&](index_t t) { return t < safe ? not_eligible : sortable(at(importance_, t)); };
+    const auto key = [&](index_t t) { return t < safe ? not_eligible : order_key(at(importance_, t)); };
     ranking best(seen.scored, key, view<index_t>(order_));
     index_t count = 0;
     while (count < safe) kept[count] = count, ++count;
