@@ -106,7 +106,7 @@ struct cache_core {
     const index_t threads = most_threads(given);
     const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
     choosers.reserve(choosing);
-    while (choosers.size() < choosing) choosers.emplace_back(sizes, policy);
+    while (choosers.size() < choosing) choosers.emplace_back(sizes, policy, given.logits.of_scores(model.head_dim));
     of_thread.reserve(static_cast<std::size_t>(threads));
     while (of_thread.size() < static_cast<std::size_t>(threads)) {
       of_thread.emplace_back(sizes, policy, observed_tokens(sizes, given));
@@ -170,6 +170,25 @@ struct cache_core {
   /// may throw error(storage), and a pointer is valid only until four other blocks have been asked for.
   kv_lane_type kv_lane(const sequence_state& state, index_t layer, index_t kv_head) {
     return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
+  }
+
+  /// What the model does to the logits of some heads of one KV head, of tokens from `position` on.
+  /// @param of     query heads of the layer, of one KV head
+  model_logits logits_of(const sequence_state& state, index_t layer, token_range of, index_t position) const {
+    const logit_rule& rule = limits.logits;
+    model_logits made{{rule.soft_cap, {}, {}}, of.size(), position};
+    if (rule.alibi_slopes.size() == 0) return made;
+    made.of.slopes = rule.alibi_slopes.slice(of.first, of.last);
+    made.of.slots = state.slots_of(layer * sizes.model.kv_heads + of.first / sizes.model.group());
+    return made;
+  }
+
+  /// Calls `work` with the hook of such logits: `plain_logits` where nothing is done to them, so that kernels without a
+  /// hook serve models that need none.
+  template <class Work>
+  void with_hook(const sequence_state& state, index_t layer, token_range of, index_t position, Work work) const {
+    if (limits.logits.plain()) return work(plain_logits{});
+    work(logits_of(state, layer, of, position));
   }
 
   /// The zones of a query at `position`, in positions. While the prompt is still coming it counts as ending with this
