@@ -71,7 +71,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   token_range moved_slots(index_t item) const { return moved_by_eviction(*core_, at(item)); }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
-  /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
+  /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @pre   append(layer) came before; once for each layer and pass

@@ -30,7 +30,8 @@ void check_output(const token_result& got, const reference::history& past, std::
   const reference::attention wanted = reference::attend(
       positions, past.query(position, layer, head, pass), m.head_dim,
       [&](index_t t) { return past.key(t, layer, kv_head, pass_of(t)); },
-      [&](index_t t) { return past.value(t, layer, kv_head, pass_of(t)); });
+      [&](index_t t) { return past.value(t, layer, kv_head, pass_of(t)); }, past.logits, static_cast<index_t>(row),
+      m.heads, position);
   const double allowed = tolerance::end_to_end(m.head_dim, wanted.largest_logit, static_cast<double>(positions.size()));
   const double allowed_of_out = allowed + tolerance::of_path<T>(m.head_dim);
   CAPTURE(position);
@@ -60,6 +61,7 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   plays.play_plainly();
   reference::history past = history_of<T>(says, limits.key_scale.all, limits.value_scale.all);
   past.exact = exact;
+  past.logits = logits_of(limits.logits);
   const reference::replay<Policy> right(policy, past, limits.min_sparse_context);
   ++all.ranges;
 

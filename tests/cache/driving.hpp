@@ -401,6 +401,16 @@ void keep_as_stored(view<float> row, float scale) {
   for (float& number : row) number = as_stored<T>(number, scale);
 }
 
+/// What the reference is told of a model's logits.
+inline reference::logits_of_model logits_of(const zoomr::logit_rule& rule) {
+  reference::logits_of_model made{double{rule.scale}, double{rule.soft_cap}, {}, {}};
+  for (index_t layer = 0; layer < rule.sinks.extent(0); ++layer) {
+    for (index_t head = 0; head < rule.sinks.extent(1); ++head) made.sinks.push_back(double{rule.sinks(layer, head)});
+  }
+  for (const float slope : rule.alibi_slopes) made.slopes.push_back(double{slope});
+  return made;
+}
+
 /// What the reference is told of a tape: the numbers as a cache of `T` stores them.
 template <class T = float>
 reference::history history_of(const tape& says, float key_scale = 1.0f, float value_scale = 1.0f) {

@@ -6,7 +6,9 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 ZOOMR_STORED(ZOOMR_LANE)
+ZOOMR_STORED(ZOOMR_LANE_OF_MODEL)
 ZOOMR_TILE
+ZOOMR_TILE_OF_MODEL
 }  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

@@ -9,20 +9,22 @@
 #define ZOOMR_STORED(use) use(float) use(bfloat16) use(float16) use(float8) use(int8) use(scaled_int8)
 
 // Attention over a KV lane takes most of the time of such tests: it is compiled apart, at -O3.
-#define ZOOMR_LANE(T) \
-  template void attend_run(cpu_path, const page_run<T>&, const page_run<T>&, view<const run_query>, index_t, float);
-#define ZOOMR_TILE \
-  template void attend_run(cpu_path, const page_tile&, const page_tile&, view<const run_query>, index_t, float);
+#define ZOOMR_RUN(Run, Hook) \
+  template void attend_run(cpu_path, const Run&, const Run&, view<const run_query>, index_t, float, hooked<Hook>);
+#define ZOOMR_LANE(T) ZOOMR_RUN(page_run<T>, plain_logits)
+#define ZOOMR_LANE_OF_MODEL(T) ZOOMR_RUN(page_run<T>, model_logits)
+#define ZOOMR_TILE ZOOMR_RUN(page_tile, plain_logits)
+#define ZOOMR_TILE_OF_MODEL ZOOMR_RUN(page_tile, model_logits)
 #define ZOOMR_DRIVER(T) template class driver<zoomr::any_kv_cache<T>>;
 
-#define ZOOMR_DECLARE_LANE(T) extern ZOOMR_LANE(T)
+#define ZOOMR_DECLARE_LANE(T) extern ZOOMR_LANE(T) extern ZOOMR_LANE_OF_MODEL(T)
 #define ZOOMR_DECLARE_DRIVER(T) extern ZOOMR_DRIVER(T)
 
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
 ZOOMR_STORED(ZOOMR_DECLARE_LANE)
-extern ZOOMR_TILE
+extern ZOOMR_TILE extern ZOOMR_TILE_OF_MODEL
 }  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

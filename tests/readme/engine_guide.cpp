@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/engine.md says of scales, sinks, and attention that the engine adds, against softmax in double.
+// What docs/engine.md says of scales, caps, sinks, ALiBi, and attention that the engine adds, against softmax in
+// double.
 #include <doctest/doctest.h>
 #include <support/tolerance.hpp>
 #include <zoomr/zoomr.hpp>
 
 #include <algorithm>  // std::max
-#include <cmath>      // std::exp, std::log, std::sqrt
+#include <cmath>      // std::exp, std::log, std::sqrt, std::tanh
 #include <vector>     // std::vector
 
 namespace {
@@ -37,17 +38,27 @@ struct attended {
   double lse = 0;
 };
 
+/// What a model does to its logits.
+struct rule {
+  double scale;
+  double cap = 0;                // 0: none
+  const float* sinks = nullptr;  // [heads]
+  double slope = 0;              // of all heads; the query is that of the last token held
+};
+
 /// Softmax over tokens [first, last), and perhaps a logit without a value.
-attended expected(index_t head, double scale, index_t first, index_t last, const double* sink = nullptr) {
+attended expected(index_t head, const rule& of, index_t first, index_t last) {
   attended made{doubles(std::size_t{row}), 0};
-  double sum = sink != nullptr ? std::exp(*sink) : 0.0;
+  double sum = of.sinks != nullptr ? std::exp(double{of.sinks[head]}) : 0.0;
   for (index_t t = first; t < last; ++t) {
     const index_t at = (t * model.kv_heads + head / model.group()) * row;
     double logit = 0;
     for (index_t d = 0; d < row; ++d) {
       logit += double{queries[static_cast<std::size_t>(head * row + d)]} * keys[static_cast<std::size_t>(at + d)];
     }
-    const double weight = std::exp(logit * scale);
+    logit *= of.scale;
+    if (of.cap > 0) logit = of.cap * std::tanh(logit / of.cap);
+    const double weight = std::exp(logit + of.slope * (t - (held - 1)));
     sum += weight;
     for (index_t d = 0; d < row; ++d)
       made.out[static_cast<std::size_t>(d)] += weight * values[static_cast<std::size_t>(at + d)];
@@ -61,12 +72,14 @@ attended expected(index_t head, double scale, index_t first, index_t last, const
 struct answer {
   std::vector<float> out, lse;
 };
-answer ask(float by) {  // what queries are multiplied by
-  kv_cache cache(model, presets::full, config{.max_tokens = 64});
+answer ask(const logit_rule& logits) {
+  config limits{.max_tokens = 64};
+  limits.logits = logits;
+  kv_cache cache(model, presets::full, limits);
   const sequence seq = cache.open();
   const std::vector<token_id> ids(std::size_t{held}, 0);
   std::vector<float> asked(std::size_t{held * model.heads * row});
-  for (std::size_t i = 0; i < queries.size(); ++i) asked[asked.size() - queries.size() + i] = queries[i] * by;
+  for (std::size_t i = 0; i < queries.size(); ++i) asked[asked.size() - queries.size() + i] = queries[i];
   std::vector<float> out(asked.size()), lse(std::size_t{held * model.heads});
   auto step = cache.begin(seq, ids, true);
   step.append(0, {keys.data(), {held, model.kv_heads, row}}, {values.data(), {held, model.kv_heads, row}});
@@ -81,43 +94,53 @@ double allowed(double scale) { return zoomr_test::tolerance::end_to_end(row, row
 
 const double usual = 1 / std::sqrt(double{row});
 
-TEST_CASE("a scale of the model's own is a factor of its queries") {
-  const double scale = 0.4;
-  const answer got = ask(static_cast<float>(scale / usual));
+void check(const answer& got, const rule& of) {
   for (index_t head = 0; head < model.heads; ++head) {
-    const attended right = expected(head, static_cast<float>(scale / usual) * usual, 0, held);
-    CHECK(std::abs(double{got.lse[static_cast<std::size_t>(head)]} - right.lse) <= allowed(scale) * (1 + right.lse));
+    const attended right = expected(head, of, 0, held);
+    CHECK(std::abs(double{got.lse[static_cast<std::size_t>(head)]} - right.lse) <=
+          allowed(of.scale) * (1 + std::abs(right.lse)));
     for (index_t d = 0; d < row; ++d) {
       CHECK(std::abs(double{got.out[static_cast<std::size_t>(head * row + d)]} -
-                     right.out[static_cast<std::size_t>(d)]) <= allowed(scale));
+                     right.out[static_cast<std::size_t>(d)]) <= allowed(of.scale));
     }
   }
 }
 
+const std::vector<float> sinks{2.5f, -infinity, 40.0f, -1.0f};
+const view<const float, 2> table_of_sinks(sinks.data(), {model.layers, model.heads});
+
+TEST_CASE("without any of it logits are q . k / sqrt(head_dim)") { check(ask({}), {usual}); }
+
+TEST_CASE("a scale and a soft cap of the model's own") {
+  check(ask({.scale = 0.4f}), {double{0.4f}});
+  check(ask({.soft_cap = 0.5f}), {usual, 0.5});
+  check(ask({.scale = 0.4f, .soft_cap = 0.5f}), {double{0.4f}, 0.5});
+}
+
+TEST_CASE("learned sinks: out and lse contain them") {
+  check(ask({.sinks = table_of_sinks}), {usual, 0, sinks.data()});
+}
+
+TEST_CASE("ALiBi: logits fall by the distance") {
+  const std::vector<float> slopes(std::size_t{model.heads}, 0.125f);
+  check(ask({.alibi_slopes = view<const float>(slopes)}), {usual, 0, nullptr, 0.125});
+}
+
+// The first part has the sinks, if there are any.
 TEST_CASE("attention over other tokens is added by lse") {
-  const answer got = ask(1.0f);
-  for (index_t head = 0; head < model.heads; ++head) {
-    const attended own = expected(head, usual, held, held + others), right = expected(head, usual, 0, held + others);
-    const double lse = got.lse[static_cast<std::size_t>(head)], most = std::max(lse, own.lse);
-    const double a = std::exp(lse - most), b = std::exp(own.lse - most);
-    CHECK(std::abs(most + std::log(a + b) - right.lse) <= allowed(usual) * (1 + right.lse));
-    for (index_t d = 0; d < row; ++d) {
-      const double out = got.out[static_cast<std::size_t>(head * row + d)];
-      CHECK(std::abs((a * out + b * own.out[static_cast<std::size_t>(d)]) / (a + b) -
-                     right.out[static_cast<std::size_t>(d)]) <= allowed(usual));
-    }
-  }
-}
-
-TEST_CASE("a learned sink is a factor of the output") {
-  const answer got = ask(1.0f);
-  const double sink = 2.5;
-  for (index_t head = 0; head < model.heads; ++head) {
-    const attended right = expected(head, usual, 0, held, &sink);
-    const double by = 1 / (1 + std::exp(sink - got.lse[static_cast<std::size_t>(head)]));
-    for (index_t d = 0; d < row; ++d) {
-      CHECK(std::abs(by * got.out[static_cast<std::size_t>(head * row + d)] - right.out[static_cast<std::size_t>(d)]) <=
-            allowed(usual));
+  for (const bool with_sinks : {false, true}) {
+    const answer got = ask({.sinks = with_sinks ? table_of_sinks : view<const float, 2>{}});
+    for (index_t head = 0; head < model.heads; ++head) {
+      const attended own = expected(head, {usual}, held, held + others);
+      const attended right = expected(head, {usual, 0, with_sinks ? sinks.data() : nullptr}, 0, held + others);
+      const double lse = got.lse[static_cast<std::size_t>(head)], most = std::max(lse, own.lse);
+      const double a = std::exp(lse - most), b = std::exp(own.lse - most);
+      CHECK(std::abs(most + std::log(a + b) - right.lse) <= allowed(usual) * (1 + right.lse));
+      for (index_t d = 0; d < row; ++d) {
+        const double out = got.out[static_cast<std::size_t>(head * row + d)];
+        CHECK(std::abs((a * out + b * own.out[static_cast<std::size_t>(d)]) / (a + b) -
+                       right.out[static_cast<std::size_t>(d)]) <= allowed(usual));
+      }
     }
   }
 }

@@ -225,7 +225,7 @@ class replay {
     if (std::same_as<decltype(policy_.aggregate), zoomr::head_votes>) return -1;
     if (std::same_as<decltype(policy_.aggregate), zoomr::head_mass>) return counted_votes.magnitude;
     if (std::same_as<decltype(policy_.aggregate), zoomr::pooled_mass>) return counted_votes.magnitude;
-    return scores_of{model().head_dim, {}}.rounding(counted_votes);
+    return scores_of{model().head_dim, past_.logits, {}}.rounding(counted_votes);
   }
 
   choice choose(const moment& now, const sharing& of) {
@@ -245,7 +245,7 @@ class replay {
     choice made;
     std::vector<estimate> votes(static_cast<std::size_t>(now.known));
     for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
-      scores_of scores{model().head_dim, {}};
+      scores_of scores{model().head_dim, past_.logits, {}};
       std::vector<std::vector<const float*>> cues(static_cast<std::size_t>(now.known));  // of KV head `cues_of`
       index_t cues_of = -1;
       for (index_t head = of.first_head; head < of.last_head; ++head) {

@@ -263,7 +263,6 @@ class eviction {
   // logits, or the mean, then a softmax.
   void add_group_attention(index_t layer, index_t kv_head, index_t query, const std::vector<index_t>& held,
                            index_t scored, std::vector<double>& sums) {
-    const double root = std::sqrt(static_cast<double>(past_.model.head_dim));
     std::vector<double> logits;
     double largest = -std::numeric_limits<double>::infinity();
     for (index_t i = 0; i < scored; ++i) {
@@ -276,8 +275,7 @@ class eviction {
           logit += double{q[d]} * double{k[d]};
           magnitude += std::abs(double{q[d]} * double{k[d]});
         }
-        of_heads.push_back(logit / root);
-        largest_logit_ = std::max(largest_logit_, magnitude / root);
+        of_heads.push_back(logit_of(logit, magnitude, head, held[static_cast<std::size_t>(i)], query));
       }
       double all = of_heads[0], sum = 0;
       for (const double logit : of_heads) {
@@ -297,10 +295,17 @@ class eviction {
       sums[static_cast<std::size_t>(held[static_cast<std::size_t>(i)])] += weights[static_cast<std::size_t>(i)] / all;
   }
 
+  // The logit of a product, whose terms' magnitudes add up to `magnitude`. Sinks are no tokens.
+  double logit_of(double product, double magnitude, index_t head, index_t key, index_t query) {
+    const index_t head_dim = past_.model.head_dim;
+    largest_logit_ = std::max(largest_logit_,
+                              past_.logits.scaled(magnitude, head_dim) + std::abs(past_.logits.bias(head, key, query)));
+    return past_.logits.logit(product, head_dim, head, key, query);
+  }
+
   // Adds what one query pays to the tokens that it can see of those held.
   void add_attention(index_t layer, index_t kv_head, index_t head, index_t query, const std::vector<index_t>& held,
                      std::vector<double>& sums) {
-    const double root = std::sqrt(static_cast<double>(past_.model.head_dim));
     const float* const q = past_.query(query, layer, head, 0);
     std::vector<double> logits;
     logits.reserve(held.size());
@@ -313,9 +318,8 @@ class eviction {
         logit += double{q[d]} * double{k[d]};
         magnitude += std::abs(double{q[d]} * double{k[d]});
       }
-      logits.push_back(logit / root);
+      logits.push_back(logit_of(logit, magnitude, head, t, query));
       largest = std::max(largest, logits.back());
-      largest_logit_ = std::max(largest_logit_, magnitude / root);
     }
     double sum = 0;
     std::vector<double>& weights = logits;

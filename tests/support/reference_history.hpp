@@ -16,6 +16,27 @@ namespace reference {
 using zoomr::shape;
 namespace tolerance = zoomr_test::tolerance;
 
+/// What a model does to its logits; as it is made here, the usual scale alone.
+struct logits_of_model {
+  double scale = 0;            // of products; 0: 1 / sqrt(head_dim)
+  double soft_cap = 0;         // 0: none
+  std::vector<double> sinks;   // [layers, heads]; empty: none
+  std::vector<double> slopes;  // [heads]  of the bias by distance; empty: none
+
+  double scaled(double product, index_t head_dim) const {
+    return scale > 0 ? product * scale : product / std::sqrt(static_cast<double>(head_dim));
+  }
+  double capped(double logit) const { return soft_cap > 0 ? soft_cap * std::tanh(logit / soft_cap) : logit; }
+  /// At most 0.
+  double bias(index_t head, index_t key, index_t query) const {
+    return slopes.empty() ? 0.0 : -slopes[static_cast<std::size_t>(head)] * static_cast<double>(query - key);
+  }
+  /// The logit of a token, from the product of its key with a query.
+  double logit(double product, index_t head_dim, index_t head, index_t key, index_t query) const {
+    return capped(scaled(product, head_dim)) + bias(head, key, query);
+  }
+};
+
 /// Everything that was ever passed: classes, and queries, keys and values of both passes.
 struct history {
   shape model;
@@ -23,7 +44,8 @@ struct history {
   std::vector<float> queries[2];  // [pass][token, layer, head, head_dim]
   std::vector<float> keys[2];     // [pass][token, layer, kv_head, head_dim]  as stored
   std::vector<float> values[2];   // [pass][token, layer, kv_head, head_dim]  as stored
-  bool exact = false;             // scores are exact in float: no close calls
+  logits_of_model logits;
+  bool exact = false;  // scores are exact in float: no close calls
 
   const float* query(index_t position, index_t layer, index_t head, index_t pass) const {
     return row(queries[pass], position, layer, model.heads, head);
@@ -59,8 +81,12 @@ struct attention {
 };
 
 /// Softmax attention of one query over `positions`; `key` and `value` give rows by position.
+/// @param of     what the model does to logits
+/// @param row    layer * heads + head of the query, at position `at`
 template <class Keys, class Values>
-attention attend(const std::vector<index_t>& positions, const float* query, index_t head_dim, Keys key, Values value) {
+attention attend(const std::vector<index_t>& positions, const float* query, index_t head_dim, Keys key, Values value,
+                 const logits_of_model& of = {}, index_t row = 0, index_t heads = 1, index_t at = 0) {
+  const index_t head = row % heads;
   attention made;
   made.out.assign(static_cast<std::size_t>(head_dim), 0.0);
   std::vector<double> logits;
@@ -76,11 +102,17 @@ attention attend(const std::vector<index_t>& positions, const float* query, inde
       magnitude += std::abs(double{query[d]} * double{of_key[d]});
       made.largest_value = std::max(made.largest_value, std::abs(double{of_value[d]}));
     }
-    logits.push_back(logit / std::sqrt(static_cast<double>(head_dim)));
+    logits.push_back(of.logit(logit, head_dim, head, position, at));
     largest = logits.back() <= largest ? largest : logits.back();
-    made.largest_logit = std::max(made.largest_logit, magnitude / std::sqrt(static_cast<double>(head_dim)));
+    made.largest_logit =
+        std::max(made.largest_logit, of.scaled(magnitude, head_dim) + std::abs(of.bias(head, position, at)));
   }
   double sum = 0;
+  if (!of.sinks.empty()) {  // a token whose value is zero
+    const double sink = of.sinks[static_cast<std::size_t>(row)];
+    largest = sink > largest ? sink : largest;
+    sum = std::exp(sink - largest);
+  }
   for (std::size_t t = 0; t < positions.size(); ++t) {
     const double weight = std::exp(logits[t] - largest);
     const float* const of_value = value(positions[t]);

@@ -25,7 +25,12 @@ struct choice {
 /// The scores of some heads of one layer for all segments.
 struct scores_of {
   index_t head_dim;
+  const logits_of_model& model;
   std::vector<std::vector<estimate>> of_head;  // [head][segment]
+
+  /// Of a score; no bias by distance.
+  double logit(double score) const { return model.capped(model.scaled(score, head_dim)); }
+  double scaled(double magnitude) const { return model.scaled(magnitude, head_dim); }
 
   /// How far float may be off: by the dot product, the mean over the cue, and the mean query.
   double rounding(const estimate& score) const { return tolerance::reduction(head_dim + 300) * score.magnitude; }
@@ -54,10 +59,9 @@ inline void aggregate(const zoomr::head_mass&, const scores_of& scores, const st
     double magnitude = 0;
     for (const index_t id : eligible) {
       const auto i = static_cast<std::size_t>(id);
-      const double root = std::sqrt(static_cast<double>(scores.head_dim));
-      logits[i].value = of_head[i].value / root + std::log(static_cast<double>(tokens[i]));
+      logits[i].value = scores.logit(of_head[i].value) + std::log(static_cast<double>(tokens[i]));
       if (logits[i].value > largest) largest = logits[i].value;
-      if (std::isfinite(of_head[i].magnitude)) magnitude = std::max(magnitude, of_head[i].magnitude / root + 8);
+      if (std::isfinite(of_head[i].magnitude)) magnitude = std::max(magnitude, scores.scaled(of_head[i].magnitude) + 8);
     }
     const auto weight = [&](index_t id) {
       const double logit = logits[static_cast<std::size_t>(id)].value;
@@ -76,13 +80,12 @@ inline void aggregate(const zoomr::head_mass&, const scores_of& scores, const st
 inline void aggregate(const zoomr::pooled_mass& by, const scores_of& scores, const std::vector<index_t>& eligible,
                       const std::vector<index_t>&, std::vector<estimate>& votes, bool&) {
   const double unit = 1099511627776.0;  // 2^40
-  const double root = std::sqrt(static_cast<double>(scores.head_dim));
   for (const auto& of_head : scores.of_head) {
-    const auto logit = [&](index_t id) { return of_head[static_cast<std::size_t>(id)].value / root; };
+    const auto logit = [&](index_t id) { return scores.logit(of_head[static_cast<std::size_t>(id)].value); };
     double largest = -std::numeric_limits<double>::infinity(), magnitude = 0;
     for (const index_t id : eligible) {
       if (logit(id) > largest) largest = logit(id);
-      const double sum = of_head[static_cast<std::size_t>(id)].magnitude / root;
+      const double sum = scores.scaled(of_head[static_cast<std::size_t>(id)].magnitude);
       if (std::isfinite(sum)) magnitude = std::max(magnitude, sum);
     }
     const auto weight = [&](index_t id) {

@@ -21,9 +21,9 @@ namespace detail {
 
 /// As gather_within, for a KV lane whose pages are not whole: 16 slots are copied next to each other and attended
 /// together, so that the bits are those of any other pages.
-template <class Lane>
+template <class Lane, class Hook>
 void gather_copied(view<const token_range> ranges, token_range bounds, const Lane& kv_lane,
-                   view<const run_query> queries, float scale, cpu_path path) {
+                   view<const run_query> queries, float scale, cpu_path path, const Hook& by, index_t first_query) {
   using number = std::remove_cv_t<typename Lane::number>;
   constexpr std::size_t rows = std::size_t{page_tokens} * shape::most_head_dim;
   alignas(64) number keys[rows];
@@ -39,7 +39,7 @@ void gather_copied(view<const token_range> ranges, token_range bounds, const Lan
         std::copy_n(key + kv_lane.value_offset, dims, values + (slot - first) * dims);
       }
       const page_run<number> run{keys, values, last - first, dims, first % page_tokens};
-      attend_run(path, run, run, queries, dims, scale);
+      attend_run(path, run, run, queries, dims, scale, hooked<Hook>{by, first, first_query});
       first = last;
     }
   }
@@ -49,16 +49,20 @@ void gather_copied(view<const token_range> ranges, token_range bounds, const Lan
 /// lie anywhere: heads that share a KV head, of one token or of several.
 /// @param bounds   slots; where they cut a range, at the border of a page, so that the runs are the same
 /// @param queries  [any number]
-template <class Lane>
+/// @param by       the hook that logits go through; of its queries the first is that of number `first_query`
+template <class Lane, class Hook = plain_logits>
 void gather_within(view<const token_range> ranges, token_range bounds, const Lane& kv_lane,
-                   view<const run_query> queries, float scale, cpu_path path = fastest_cpu_path()) {
-  if (!kv_lane.whole_pages()) return gather_copied(ranges, bounds, kv_lane, queries, scale, path);
+                   view<const run_query> queries, float scale, cpu_path path = fastest_cpu_path(), const Hook& by = {},
+                   index_t first_query = 0) {
+  if (!kv_lane.whole_pages()) return gather_copied(ranges, bounds, kv_lane, queries, scale, path, by, first_query);
   using number = std::remove_cv_t<typename Lane::number>;
   constexpr index_t ahead = 2;                    // runs between the one that is read and the one that is asked for
   page_run<number> runs[std::size_t{ahead + 1}];  // the last ones found
+  index_t slots[std::size_t{ahead + 1}] = {};     // of their first tokens; only a hook is told
   index_t found = 0;
   const auto attend = [&](index_t run, index_t next) {
-    attend_run(path, runs[run], runs[next], queries, kv_lane.head_dim, scale);
+    attend_run(path, runs[run], runs[next], queries, kv_lane.head_dim, scale,
+               hooked<Hook>{by, slots[run], first_query});
   };
   for (const token_range& r : ranges) {
     const index_t end = (std::min)(r.last, bounds.last);
@@ -67,6 +71,7 @@ void gather_within(view<const token_range> ranges, token_range bounds, const Lan
       const number* const keys = kv_lane.key(first);
       runs[found % (ahead + 1)] = {keys, keys + kv_lane.value_offset, last - first, kv_lane.row_stride(),
                                    first % page_tokens};
+      if constexpr (has_hook<Hook>) slots[found % (ahead + 1)] = first;
       if (found >= ahead) attend((found - ahead) % (ahead + 1), found % (ahead + 1));
       ++found;
       first = last;
@@ -86,19 +91,22 @@ void gather_within(view<const token_range> ranges, token_range bounds, const Lan
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has head_dim floats; not yet finished. Logits in them are natural.
 /// @param path     which instructions
+/// @param by       what logits go through before their softmax: `model_logits`, or by(run_logits) of the caller's own,
+///                 whose queries are numbered as in `queries`; it changes each logit by itself. On a path of vectors it
+///                 is compiled for that path: a product that is added to something is a fma there, as `fused` is on all
 /// @pre   has_cpu_path(path); `out` of a new state is zeros; each slot is added to a state at most once, since
 ///        nothing looks for repetitions
 /// @throws error(storage) if a page over tiers does not come: the states then hold a part, and must be begun anew
 /// @cost  reads 2 * head_dim numbers for each token; 4 flops * head_dim for each token and query head
-template <class Lane>
+template <class Lane, class Hook = plain_logits>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,
-                   view<attention_state> states, cpu_path path = fastest_cpu_path()) {
+                   view<attention_state> states, cpu_path path = fastest_cpu_path(), const Hook& by = {}) {
   constexpr index_t most = 16;  // query heads at a time
   detail::run_query asks[std::size_t{most}];
   for (index_t head = 0; head < states.size(); head += most) {
     const index_t count = (std::min)(most, states.size() - head);
     for (index_t i = 0; i < count; ++i) asks[i] = {queries[head + i].data(), &states[head + i]};
-    detail::gather_within(ranges, {0, unlimited}, kv_lane, {asks, {count}}, scale, path);
+    detail::gather_within(ranges, {0, unlimited}, kv_lane, {asks, {count}}, scale, path, by, head);
   }
 }
 

@@ -2,6 +2,7 @@
 // L4. Attention over some adjacent tokens of one page, for queries that all attend them: the unit of work of the host's
 // gather_attend and of its prompts. Every path adds the same numbers in the same order, so that each has the same bits:
 //   logit[t] = scale * q . key[t]           in the contract's order (math/dot.hpp)
+//   logit[t] = what a hook makes of it      if there is one: each logit by itself (attention/run_logits.hpp)
 //   state.raise(largest logit)
 //   state.sum += exp(logit[t] - max)        t ascending
 //   state.out[d] += exp(...) * value[t][d]  t ascending
@@ -9,6 +10,7 @@
 // by that of the value. Over bfloat16, a path with products of pairs rounds weights, and adds two tokens at a time.
 #pragma once
 
+#include <zoomr/attention/run_logits.hpp>
 #include <zoomr/core/cpu_path.hpp>
 #include <zoomr/math/attention_state.hpp>
 #include <zoomr/math/products.hpp>
@@ -80,16 +82,21 @@ struct run_query {
 
 namespace portable {
 
-template <class Run>
-void attend_run(const Run& run, view<const run_query> queries, index_t head_dim, float scale) {
+template <class Run, class Hook>
+void attend_run(const Run& run, view<const run_query> queries, index_t head_dim, float scale, hooked<Hook> by) {
   float logits[page_tokens];
-  for (const run_query& asks : queries) {
+  for (index_t q = 0; q < queries.size(); ++q) {
+    const run_query& asks = queries[q];
     float largest = -infinity;
     for (index_t t = 0; t < run.tokens; ++t) {
       float product = run.product(asks.query, t, head_dim);
       if (run.has_scales()) product *= run.key_scale(t, head_dim);
       logits[t] = scale * product;
-      if (logits[t] > largest) largest = logits[t];
+      if (!has_hook<Hook> && logits[t] > largest) largest = logits[t];
+    }
+    if constexpr (has_hook<Hook>) {
+      by.hook(run_logits{logits, run.tokens, 1, by.first_slot, by.first_query + q});
+      for (index_t t = 0; t < run.tokens; ++t) largest = logits[t] > largest ? logits[t] : largest;
     }
     asks.state->raise(largest, head_dim);
     asks.state->weigh(logits, run.tokens);
@@ -116,31 +123,32 @@ namespace detail {
 /// @param ahead    what will be read next: its lines are asked for meanwhile; `run` itself if nothing is
 /// @param queries  any number; four of them share what is read and widened
 /// @param scale    of the logits
-template <class Run>
+/// @param by       the hook that they go through, and what it is told of the run
+template <class Run, class Hook = plain_logits>
 void attend_run(cpu_path path, const Run& run, [[maybe_unused]] const Run& ahead, view<const run_query> queries,
-                index_t head_dim, float scale) {
+                index_t head_dim, float scale, hooked<Hook> by = hooked<Hook>(plain_logits{}, 0)) {
   if (head_dim % simd_dims == 0) {
 #if ZOOMR_AVX
 #if ZOOMR_BFLOAT16_PRODUCTS
     if constexpr (std::is_same_v<Run, page_run<bfloat16>>) {
       if (path == cpu_path::avx512_bf16) {
-        return avx512_bf16::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
+        return avx512_bf16::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale, by);
       }
     }
 #endif
     if (without_pairs(path) == cpu_path::avx512) {
-      return avx512::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
+      return avx512::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale, by);
     }
     if (path == cpu_path::avx2) {
-      return avx2::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
+      return avx2::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale, by);
     }
 #elif ZOOMR_NEON
     if (path == cpu_path::neon) {
-      return neon::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale);
+      return neon::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale, by);
     }
 #endif
   }
-  on_path(path, [&] { portable::attend_run(run, queries, head_dim, scale); });
+  on_path(path, [&] { portable::attend_run(run, queries, head_dim, scale, by); });
 }
 
 /// Attention over bfloat16 is made of products of pairs.
@@ -150,12 +158,13 @@ inline bool multiplies_pairs(cpu_path path, index_t head_dim) {
 
 /// As attend_run; a tile's values are whole, so that nothing is asked for ahead.
 /// @pre  multiplies_pairs(path, head_dim)
-inline void attend_run([[maybe_unused]] cpu_path path, [[maybe_unused]] const paired_tile& tile,
-                       [[maybe_unused]] view<const run_query> queries, [[maybe_unused]] index_t head_dim,
-                       [[maybe_unused]] float scale) {
+template <class Hook = plain_logits>
+void attend_run([[maybe_unused]] cpu_path path, [[maybe_unused]] const paired_tile& tile,
+                [[maybe_unused]] view<const run_query> queries, [[maybe_unused]] index_t head_dim,
+                [[maybe_unused]] float scale, [[maybe_unused]] hooked<Hook> by = hooked<Hook>(plain_logits{}, 0)) {
   ZOOMR_ASSERT(multiplies_pairs(path, head_dim), "this path multiplies no pairs");
 #if ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS
-  avx512_bf16::attend_run(tile, tile, queries.data(), queries.size(), head_dim, scale);
+  avx512_bf16::attend_run(tile, tile, queries.data(), queries.size(), head_dim, scale, by);
 #endif
 }
 

@@ -176,6 +176,15 @@ template <index_t Queries>
   add_weights<Queries>(logits, tokens, queries);
 }
 
+/// The same for logits that go through a hook. It does not depend on the run, and is compiled once for all.
+template <index_t Queries, class Hook>
+[[gnu::noinline]] void weigh_changed(float* logits, index_t tokens, index_t dims, float scale, const run_query* queries,
+                                     const hooked<Hook>& by) {
+  for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(load(logits + i) * scale, logits + i);
+  change<Queries>(by.hook, run_logits{logits, tokens, Queries, by.first_slot, by.first_query});
+  weigh<Queries>(logits, tokens, dims, 1.0f, queries);
+}
+
 template <index_t Queries>
 inline constexpr index_t weights_of = row_products_size<Queries>(page_tokens);
 
@@ -200,9 +209,9 @@ template <index_t Queries>
 
 /// From queries to weights.
 /// @param weights  [weights_of<Queries>]  out, aligned to a vector
-template <index_t Queries, class Run>
+template <index_t Queries, class Run, class Hook>
 [[gnu::flatten]] void weigh_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims, float scale,
-                                  float* weights) {
+                                  hooked<Hook> by, float* weights) {
   using T = typename Run::number;
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
@@ -216,7 +225,11 @@ template <index_t Queries, class Run>
   if (run.has_scales()) {
     for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.key_scale(t, dims));
   }
-  weigh<Queries>(weights, run.tokens, dims, scale, queries);
+  if constexpr (has_hook<Hook>) {
+    weigh_changed<Queries>(weights, run.tokens, dims, scale, queries, by);
+  } else {
+    weigh<Queries>(weights, run.tokens, dims, scale, queries);
+  }
   if (run.has_scales()) {
     for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.value_scale(t, dims));
   }
@@ -247,30 +260,32 @@ template <index_t Queries, class Run>
   for (; d < dims; d += simd) add_values<Queries, 1>(weights, run, ahead, dims, out, d);
 }
 
-template <index_t Queries, class Run>
-void attend_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims, float scale) {
+template <index_t Queries, class Run, class Hook>
+void attend_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims, float scale,
+                  hooked<Hook> by) {
   alignas(floats) float weights[std::size_t{weights_of<Queries>}];
-  weigh_block<Queries>(run, ahead, queries, dims, scale, weights);
+  weigh_block<Queries>(run, ahead, queries, dims, scale, by, weights);
   add_block<Queries>(run, ahead, queries, dims, weights);
 }
 
 // The first block of queries brings the next run near the processor. Of four blocks all read the keys before any reads
 // the values, so that either stay in the first cache.
-template <class Run>
-void attend_run(const Run& run, const Run& ahead, const run_query* queries, index_t count, index_t dims, float scale) {
+template <class Run, class Hook>
+void attend_run(const Run& run, const Run& ahead, const run_query* queries, index_t count, index_t dims, float scale,
+                hooked<Hook> by) {
   index_t q = 0;
   for (; q + 16 <= count; q += 16) {
     alignas(floats) float weights[4][std::size_t{weights_of<4>}];
     for (index_t i = 0; i < 4; ++i) {
-      weigh_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, scale, weights[i]);
+      weigh_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, scale, by.from(q + 4 * i), weights[i]);
     }
     for (index_t i = 0; i < 4; ++i) {
       add_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, weights[i]);
     }
   }
-  for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, dims, scale);
-  if (q + 2 <= count) attend_block<2>(run, q == 0 ? ahead : run, queries + q, dims, scale), q += 2;
-  if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, dims, scale);
+  for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, dims, scale, by.from(q));
+  if (q + 2 <= count) attend_block<2>(run, q == 0 ? ahead : run, queries + q, dims, scale, by.from(q)), q += 2;
+  if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, dims, scale, by.from(q));
 }
 
 }  // namespace ZOOMR_PATH

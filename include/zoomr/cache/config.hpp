@@ -2,6 +2,7 @@
 // L6. How large a cache is: everything that decides its memory, beside the model's shape and the policy.
 #pragma once
 
+#include <zoomr/cache/logit_rule.hpp>
 #include <zoomr/core/executor.hpp>
 #include <zoomr/core/storage.hpp>
 #include <zoomr/paging/engine_memory.hpp>
@@ -51,7 +52,7 @@ struct storage_scale {
   }
 };
 
-/// Capacities, all fixed at construction, and the scales of what is stored.
+/// Capacities, all fixed at construction, the scales of what is stored, and what the model does to its logits.
 ///
 /// A cache of `T` stores key / key_scale and value / value_scale as `T`, and whatever reads a key or a value
 /// (attention, summaries, eviction, the audit) sees what is stored times the scale. A scale that is a power of two
@@ -69,6 +70,7 @@ struct config {
   index_t min_sparse_context = 0;    // shorter contexts attend everything: the crossover of the machine; 0: off
   storage_scale key_scale = 1.0f;    // what is stored of a key is key / key_scale
   storage_scale value_scale = 1.0f;  // and of a value, value / value_scale
+  logit_rule logits = {};            // scale, soft cap, sinks and ALiBi of the model: none but 1 / sqrt(head_dim)
   tier_bytes tiers = {};             // of a tiered placement
   engine_memory engine = {};         // of the placement engine_pages, which has no pool of its own
   bool audit = false;                // measure what share of its attention each query captures: slow
@@ -91,6 +93,7 @@ struct config {
 
   /// What a query's product with stored keys is multiplied by to become a logit.
   float logit_scale(index_t layer, index_t kv_head, index_t head_dim) const {
+    if (logits.scale > 0.0f) return key_scale.of(layer, kv_head) * logits.scale;
     return key_scale.of(layer, kv_head) / std::sqrt(static_cast<float>(head_dim));
   }
 
@@ -104,9 +107,10 @@ struct config {
       return "config: no field can be negative";
     }
     if (threads.threads() < 1 || threads.threads() > executor::most_threads) return "config: threads must be 1 to 1024";
-    return key_scale.positive_and_finite() && value_scale.positive_and_finite()
-               ? nullptr
-               : "config: key_scale and value_scale must be positive and finite";
+    if (!key_scale.positive_and_finite() || !value_scale.positive_and_finite()) {
+      return "config: key_scale and value_scale must be positive and finite";
+    }
+    return logits.problem();
   }
 };
 

@@ -66,6 +66,15 @@ struct attention_state {
     }
   }
 
+  /// Adds a token whose value is zero: a learned sink. One of -inf changes nothing.
+  /// @param logit  natural, a number
+  /// @cost  two exponentials, and head_dim products if it is the largest logit so far
+  ZOOMR_HD void add_sink(float logit, index_t head_dim) {
+    if (logit == -infinity) return;
+    raise(logit, head_dim);
+    sum += exponential(logit - max);
+  }
+
   /// Adds a state over other tokens, which stays as it is. Neither may be finished.
   ZOOMR_HD void merge(const attention_state& other, index_t head_dim) {
     if (other.sum == 0.0f) return;
@@ -75,13 +84,16 @@ struct attention_state {
     for (index_t d = 0; d < head_dim; ++d) out[d] = fused(scale, other.out[d], out[d]);
   }
 
+  /// ln(sum of exp(logit)), natural; -inf for an empty state.
+  ZOOMR_HD float log_sum() const { return sum == 0.0f ? -infinity : max + logarithm(sum); }
+
   /// Normalises `out`; an empty state gives zeros.
   /// @return ln(sum of exp(logit)), natural; -inf for an empty state
   ZOOMR_HD float finish(index_t head_dim) {
     if (sum == 0.0f) return -infinity;
     const float scale = 1.0f / sum;
     for (index_t d = 0; d < head_dim; ++d) out[d] *= scale;
-    return max + logarithm(sum);
+    return log_sum();
   }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2. exp, log and fused multiply-add with the same bits on every host and device: what selections depend on
+// L2. exp, log, tanh and fused multiply-add with the same bits on every host and device: what selections depend on
 // must not depend on whose mathematics library was linked. Every product that feeds a sum is an explicit fma,
 // so that no compiler's choice of contraction can change a result.
 #pragma once
@@ -81,6 +81,25 @@ ZOOMR_HD inline float logarithm(float x) {
   p = fused(p, z, 6.6666667e-1f);
   const float tail = fused(s * z, p, 2.0f * s);
   return fused(static_cast<float>(exponent), 0.693147181f, tail);
+}
+
+/// tanh x.
+/// @return relative error below 3e-7; 1 from 10 on (also for inf), odd; NaN for NaN
+/// @cost   an exponential, 5 fma and a division
+ZOOMR_HD inline float hyperbolic_tangent(float x) {
+  const float size = x < 0.0f ? -x : x;
+  if (size < 0.625f) {  // x + x^3 p(x^2), where 1 - e^-2x would cancel
+    const float z = x * x;
+    float p = -5.70498872745e-3f;
+    p = fused(p, z, 2.06390887954e-2f);
+    p = fused(p, z, -5.37397155531e-2f);
+    p = fused(p, z, 1.33314422036e-1f);
+    p = fused(p, z, -3.33332819422e-1f);
+    return fused(x * z, p, x);
+  }
+  const float e = exponential(-2.0f * size);
+  const float made = quotient(1.0f - e, 1.0f + e);
+  return x < 0.0f ? -made : made;
 }
 
 }  // namespace v0

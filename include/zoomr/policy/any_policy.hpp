@@ -110,7 +110,7 @@ class any_scorer {
   /// @param asked      [heads, head_dim]
   /// @param summaries  [segments, head_dim, rows] numbers
   /// @param votes      [segments]
-  /// @param scores     [heads, segments]  out, in logits times sqrt(head_dim)
+  /// @param scores     [heads, segments]  out, products before any scale
   virtual void score(view<const float, 2> asked, const std::byte* summaries, view<const votes_t> votes,
                      view<float, 2> scores) const = 0;
 
@@ -126,12 +126,12 @@ class any_aggregator {
   bool counts = false;
 
   /// Adds what the heads of one layer agree on to the votes of the segments that are eligible.
-  /// @param scores  [heads, segments]  in logits times sqrt(head_dim)
+  /// @param scores  [heads, segments]  products before any scale
   /// @param tokens  [segments]  details between the zones
   /// @param votes   [segments]  not_eligible: leave alone
   /// @param order   [segments]  working memory
-  virtual void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
-                   view<index_t> order) const = 0;
+  virtual void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits,
+                   view<votes_t> votes, view<index_t> order) const = 0;
 
  protected:
   ~any_aggregator() = default;

@@ -162,9 +162,9 @@ class any_aggregator_of final : public any_aggregator {
     per = of.per;
     least = Aggregator::least, counts = Aggregator::counts;
   }
-  void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
+  void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits, view<votes_t> votes,
            view<index_t> order) const override {
-    on_fastest_path([&] { of_.add(scores, tokens, head_dim, votes, order); });
+    on_fastest_path([&] { of_.add(scores, tokens, logits, votes, order); });
   }
 
  private:

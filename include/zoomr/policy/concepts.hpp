@@ -181,7 +181,7 @@ concept query_source = component<T> && std::same_as<typename T::role, role::quer
 
 /// A scorer whose score is one sum: `term` adds one dimension of the match between a query and a summary to `acc`. It
 /// must add: it is called for 32 partial sums, each from 0 on, which are then added up (math/dot.hpp). Scores are in
-/// logits times sqrt(head_dim); NaN ranks last.
+/// the unit of q . k, before any scale; NaN ranks last.
 template <class T, class Value = const T>
 concept one_sum_scorer = component<T> && std::same_as<typename T::role, role::scorer> &&
     requires(Value t, float acc, float query, cells<T::summary::rows> c) {
@@ -230,18 +230,20 @@ enum class pool : std::uint8_t { mean, max };
 
 /// Turns the scores of some heads into votes, shared by everyone in `per`.
 ///
-/// scores [heads, segments] in logits times sqrt(head_dim); tokens [segments] attendable details;
+/// scores [heads, segments] are products of queries with summaries, not scaled; tokens [segments] attendable details;
+/// logits(score, more) is a score's natural logit plus `more`, by the model's scale and soft cap. An aggregator that
+/// does not weigh may take `index_t head_dim` in its place.
 /// votes [segments] (not_eligible: leave alone); order [segments] working memory.
 /// Votes begin at 0. With `scope::sequence`, `add` comes once for each layer, in ascending order; else once for a row.
 /// Scores of a segment that is not eligible mean nothing.
 template <class T, class Value = const T>
 concept aggregator = component<T> && std::same_as<typename T::role, role::aggregator> &&
-    requires(Value t, view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
-             view<index_t> order) {
+    requires(Value t, view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits,
+             view<votes_t> votes, view<index_t> order) {
   { t.per } -> std::convertible_to<scope>;
   { T::least } -> std::convertible_to<votes_t>;  // below this a segment is not wanted
   { T::counts } -> std::convertible_to<bool>;    // votes add up over heads and layers
-  { t.add(scores, tokens, head_dim, votes, order) } -> std::same_as<void>;
+  { t.add(scores, tokens, logits, votes, order) } -> std::same_as<void>;
 };
 
 /// What a selector knows beside the order, best first, of the segments. `tokens` [segments] counts what of each can be

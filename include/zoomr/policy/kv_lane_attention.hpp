@@ -6,7 +6,7 @@
 // device, cache/device/observation.cuh and eviction_kernels.cuh; views are valid for the one call.
 #pragma once
 
-#include <zoomr/core/view.hpp>
+#include <zoomr/policy/lane_logits.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -58,6 +58,14 @@ struct observed_query {
   view<const float, 2> group = {};  // [query heads of the KV head, head_dim]  rotated
   index_t head = 0;                 // of the group, whose query this is
   index_t earlier = 0;              // tokens before the first of the queries that are observed together
+  float scale = 0.0f;               // of q . k; 0: 1 / sqrt(head_dim)
+  lane_logits logits = {};          // what the model does to scaled products; heads are those of the group
+
+  /// A product with a key, scaled.
+  ZOOMR_HD float scaled(float product) const {
+    if (scale > 0.0f) return fused(scale, product, -0.0f);
+    return quotient(product, square_root(static_cast<float>(keys.extent(1))));
+  }
 };
 
 }  // namespace v0

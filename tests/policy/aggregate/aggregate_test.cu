@@ -54,18 +54,18 @@ inputs made(index_t heads, index_t segments, dice& random) {
 }
 
 template <class Aggregator>
-bool right(Aggregator rule, index_t heads, index_t segments, index_t threads, std::uint64_t seed) {
+bool right(Aggregator rule, index_t heads, index_t segments, index_t threads, std::uint64_t seed,
+           const score_logits& logits = 64) {
   dice random(seed);
   inputs in = made(heads, segments, random);
   device_array<float> scores(in.scores);
   device_array<index_t> tokens(in.tokens);
   device_array<votes_t> votes(in.votes);
-  const index_t head_dim = 64;
   const aggregation given{view<const float, 2>(scores.data(), {heads, segments}), view<const index_t>(tokens.view()),
-                          head_dim, votes.view()};
+                          logits, votes.view()};
   launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream{}, aggregate_kernel<Aggregator>, rule, given);
   std::vector<index_t> order(in.tokens.size());
-  rule.add(view<const float, 2>(in.scores.data(), {heads, segments}), view<const index_t>(in.tokens), head_dim,
+  rule.add(view<const float, 2>(in.scores.data(), {heads, segments}), view<const index_t>(in.tokens), logits,
            view<votes_t>(in.votes), view<index_t>(order));
   return votes.values() == in.votes;
 }
@@ -86,6 +86,16 @@ TEST_CASE("votes") {
   check_sizes(head_votes{});
   check_sizes(head_votes{.k = 1});
   check_sizes(head_votes{.k = 40});
+}
+TEST_CASE("masses under a scale and a cap of the model's own") {
+  score_logits logits = 64;
+  for (const float cap : {0.0f, 1e-20f, 2.0f, 50.0f}) {
+    logits.scale = 0.7f, logits.soft_cap = cap;
+    for (std::uint64_t seed = 1; seed < 9; ++seed) {
+      CHECK(right(head_mass{}, 4, 257, 128, seed, logits));
+      CHECK(right(pooled_mass{}, 3, 65, 64, seed, logits));
+    }
+  }
 }
 TEST_CASE("mass") { check_sizes(head_mass{}); }
 TEST_CASE("pooled mass") {

@@ -89,7 +89,7 @@ bool rates_the_same(const Evictor& evict, const lane& of, index_t threads) {
 /// Queries of the group's first head, or of another.
 template <class Evictor>
 bool updates_the_same(const Evictor& evict, const lane& of, index_t pinned, index_t count, index_t threads,
-                      index_t head = 0) {
+                      index_t head = 0, float scale = 0.0f, float soft_cap = 0.0f) {
   unit::random random(static_cast<std::uint64_t>(of.tokens));
   const index_t group = of.group;
   const std::vector<float> queries = random.floats(unit::size(count * group * of.head_dim));
@@ -107,6 +107,7 @@ bool updates_the_same(const Evictor& evict, const lane& of, index_t pinned, inde
     observed.work = view<float>(work).slice(0, seen);
     observed.head = head;
     observed.earlier = of.tokens - count;
+    observed.scale = scale, observed.logits.soft_cap = soft_cap;
     evict.update_importance(observed, view<float>(expected).slice(0, seen));
     observed.group = {asked.data() + q * group * of.head_dim, {group, of.head_dim}};
     observed.query = observed.group[head];
@@ -139,6 +140,15 @@ TEST_CASE("ratings have the bits of the host's") {
     CAPTURE(order);
     CHECK(rates_the_same(redundancy_aware{}, random_kv_lane(50, 2, 100, 16, false), 64));
   });
+}
+
+TEST_CASE("queries of a model with a scale and a cap of its own are observed as on the host") {
+  for (const bool mean : {false, true}) {
+    const lane of = random_kv_lane(41, 4, 70, 24, mean);
+    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 0, 3, 64, 0, 0.4f));
+    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 0, 3, 64, 0, 0.0f, 0.5f));
+    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 0, 3, 32, 0, 0.9f, 2.0f));
+  }
 }
 
 TEST_CASE("queries are observed as on the host") {

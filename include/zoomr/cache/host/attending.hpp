@@ -2,9 +2,10 @@
 // L6. One item's attention in one layer: a chunk of a prompt page by page, a generated token by what is chosen.
 //
 //   out = value_scale * sum of softmax(logit) * value,   logit = key_scale / sqrt(head_dim) * q . key
-// over the attended slots, with keys and values as they are stored. Each token's slots are added in ascending order,
-// page by page, in either way: so the bits are the same for any chunks, drafts and tiers. `step.attend` calls it once
-// for each item, layer and pass.
+// over the attended slots, with keys and values as they are stored; with the model's own scale, soft cap and bias by
+// distance where config.logits has them, and its sink in the denominator, added last. Each token's slots are added in
+// ascending order, page by page, in either way: so the bits are the same for any chunks, drafts and tiers.
+// `step.attend` calls it once for each item, layer and pass.
 #pragma once
 
 #include <zoomr/attention/gather.hpp>
@@ -46,11 +47,13 @@ class attending {
     made.out = out.data();
     std::fill(out.begin(), out.end(), 0.0f);
   }
-  // Normalises, and applies the scale of values.
+  // Adds the sink, normalises, and applies the scale of values.
   // @param head  query head
-  // @return  ln of the sum of exp(logit)
+  // @return  ln of the sum of exp(logit), that of the sink included
   float finish(attention_state& made, index_t head) const {
     const index_t dims = core_.sizes.model.head_dim;
+    const view<const float, 2>& sinks = core_.limits.logits.sinks;
+    if (sinks.data() != nullptr) made.add_sink(sinks(layer_, head), dims);
     const float log_sum = made.finish(dims);
     const float scale = core_.limits.value_scale.of(layer_, head / core_.sizes.model.group());
     for (index_t d = 0; d < dims; ++d) made.out[d] *= scale;
@@ -113,6 +116,7 @@ class attending {
   void attend_tile(prompt_tile& tile, index_t kv_head, index_t first, token_range tokens) {
     const shape& model = core_.sizes.model;
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
+    const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
     tile.begin(core_.kv_lane(core_.state_of(item_), layer_, kv_head), first,
                (std::min)(first + at_once, item_.first + tokens.last));
     for (index_t t = (std::max)(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
@@ -120,7 +124,9 @@ class attending {
         const index_t head = kv_head * model.group() + head_of_group;
         return {queries_[item_.packed + t + token][head].data(), &state_at(t + token, head)};
       };
-      tile.attend(item_.first + t, (std::min)(tile.tokens(), tokens.last - t), asks, scale);
+      const index_t count = (std::min)(tile.tokens(), tokens.last - t);
+      core_.with_hook(core_.state_of(item_), layer_, heads, item_.first + t,
+                      [&](const auto& by) { tile.attend(item_.first + t, count, asks, scale, by); });
     }
   }
 
@@ -205,18 +211,22 @@ class attending {
       for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, left(r));
       for (const token_range& r : ranges) core_.pool.prefetch(layer_, reads, pages, left(r));
       const auto gather = [&](token_range of, token_range slots) {
-        gather_heads(of, heads,
-                     [&](view<const run_query> asks) { gather_within(ranges, slots, kv_lane, asks, scale); });
+        core_.with_hook(now.state(), layer_, heads, item_.first + of.first, [&](const auto& by) {
+          gather_heads(of, heads, [&](view<const run_query> asks, index_t first_query) {
+            gather_within(ranges, slots, kv_lane, asks, scale, fastest_cpu_path(), by, first_query);
+          });
+        });
       };
       if (attended == 0) begin(tokens, heads);
       if (tokens.size() > 1) gather(tokens, {0, attended = now.settled(kv_head, item_.first + tokens.last - 1)});
       gather({t, t + 1}, {attended, unlimited});
       for (index_t head = heads.first; head < heads.last; ++head) {
-        const float log_sum = finish(state_at(t, head), head);
         if (core_.limits.audit) {
-          const float of_all = log_sum_of_held(kv_lane, now.slots(), queries_[packed(t)][head].data(), scale);
-          counted[head].captured = std::exp(static_cast<double>(log_sum - of_all));
+          const float of_all = log_sum_of_held(kv_lane, now.slots(), queries_[packed(t)][head].data(), scale,
+                                               core_.logits_of(now.state(), layer_, {head, head + 1}, item_.first + t));
+          counted[head].captured = std::exp(static_cast<double>(state_at(t, head).log_sum() - of_all));
         }
+        const float log_sum = finish(state_at(t, head), head);
         if (lse_.data() != nullptr) lse_(packed(t), head) = log_sum;
       }
     }
@@ -229,20 +239,20 @@ class attending {
     }
   }
 
-  // gather(queries) for some heads of some tokens, not too many at a time.
+  // gather(queries, number of the first one) for some heads of some tokens, not too many at a time.
   template <class Gather>
   void gather_heads(token_range tokens, token_range heads, Gather gather) {
     run_query asks[std::size_t{most_asking}];
-    index_t count = 0;
+    index_t count = 0, first = 0;
     for (index_t t = tokens.first; t < tokens.last; ++t) {
       for (index_t head = heads.first; head < heads.last; ++head) {
         asks[count++] = {queries_[packed(t)][head].data(), &state_at(t, head)};
         if (count < most_asking) continue;
-        gather(view<const run_query>(asks, {count}));
-        count = 0;
+        gather(view<const run_query>(asks, {count}), first);
+        first += count, count = 0;
       }
     }
-    if (count > 0) gather(view<const run_query>(asks, {count}));
+    if (count > 0) gather(view<const run_query>(asks, {count}), first);
   }
 
   cache_core<Pool>& core_;

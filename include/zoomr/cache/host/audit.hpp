@@ -3,6 +3,7 @@
 // share of its mass that a query head has captured is exp(lse of what it attended - the number that is made here).
 #pragma once
 
+#include <zoomr/attention/run_logits.hpp>
 #include <zoomr/math/attention_state.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
@@ -14,11 +15,13 @@ namespace detail {
 
 /// ln of the sum of exp(logit) of one query [head_dim] over the first `slots` slots of a KV lane, as far as their pages
 /// are still held; tokens that were evicted count as if they had never been.
-/// @param scale  of the logits: key_scale / sqrt(head_dim)
+/// @param scale  of the logits: key_scale / sqrt(head_dim), or as the model has it
+/// @param by     what the model does to them; a sink is no token, and not counted
 /// @throws error(storage) if pages do not come
 /// @cost  reads the keys of all these slots
 template <class Lane>
-float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, float scale) {
+float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, float scale,
+                      const model_logits& by = {}) {
   attention_state all;  // of weights alone: values of no dimensions
   float logits[page_tokens];
   for (index_t first = 0; first < slots; first += page_tokens) {
@@ -26,12 +29,11 @@ float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, fl
     const index_t count = (std::min)(page_tokens, slots - first);
     const view<float, 2> of_page(logits, {1, count});
     key_products(kv_lane, view<const float, 2>(query, {1, kv_lane.head_dim}), first, of_page);
+    for (index_t t = 0; t < count; ++t) logits[t] *= scale;
+    change_row(fastest_cpu_path(), by, of_page[0], first);
     on_fastest_path([&] {
       float largest = -infinity;
-      for (index_t t = 0; t < count; ++t) {
-        logits[t] *= scale;
-        largest = (std::max)(largest, logits[t]);
-      }
+      for (index_t t = 0; t < count; ++t) largest = (std::max)(largest, logits[t]);
       all.raise(largest, 0);
       all.weigh(logits, count);
     });

@@ -5,8 +5,8 @@
 //   score    = scorer(asked, summary of the KV head)               for each head and segment
 //   votes   += aggregator(scores of the heads of one layer)        for each layer of the row
 //   levels   = selector(segments, best first by votes)
-// A score is a logit times sqrt(head_dim); votes are integers, of which the highest are best, ties to the lower id.
-// Segments of which nothing is left between the zones are not eligible: they are neither scored nor taken.
+// A score is a logit before its scale, cap and bias; votes are integers, of which the highest are best, ties to the
+// lower id. Segments of which nothing is left between the zones are not eligible: they are neither scored nor taken.
 #pragma once
 
 #include <zoomr/cache/host/sequence_state.hpp>
@@ -84,7 +84,8 @@ struct choice_counts {
 /// its own. Rows that lie in one KV head may be chosen at the same time, each with a chooser of its own.
 class chooser {
  public:
-  chooser(const layout& sizes, const any_policy& with) : policy_(with), sizes_(sizes) {
+  chooser(const layout& sizes, const any_policy& with, const score_logits& logits)
+      : policy_(with), sizes_(sizes), logits_(logits) {
     const auto segments = static_cast<std::size_t>(sizes.most_segments);
     const auto heads = static_cast<std::size_t>(row_heads(sizes, with));
     tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
@@ -143,7 +144,7 @@ class chooser {
       policy_.score.score(asks, state.summaries_of(sizes_, who.layer * sizes_.model.kv_heads + kv_head), votes(),
                           scores.slice(head - who.first, last - who.first));
     });
-    policy_.aggregate.add(scores, tokens(), sizes_.model.head_dim, votes(), order());
+    policy_.aggregate.add(scores, tokens(), logits_, votes(), order());
   }
 
   /// Makes `row` of `into` from the votes. It begins with each segment at the level of its summary, or dropped if the
@@ -215,6 +216,7 @@ class chooser {
 
   const any_policy& policy_;
   layout sizes_;
+  score_logits logits_;
   index_t segments_ = 0;
   index_t room_used_ = 0;
   std::vector<index_t> tokens_;  // [segments]  details between the zones

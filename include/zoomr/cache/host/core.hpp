@@ -9,9 +9,8 @@
 
 #include <zoomr/cache/host/chooser.hpp>
 #include <zoomr/cache/host/eviction_room.hpp>
-#include <zoomr/cache/host/observation.hpp>
-#include <zoomr/cache/host/prompt_attention.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
+#include <zoomr/cache/host/thread_memory.hpp>
 #include <zoomr/cache/state/step_items.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/trace.hpp>
@@ -25,40 +24,8 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// What one query head has read and made in one layer for one token. Threads write theirs apart; they are added to the
-/// statistics in the order of tokens and heads, so that sums of floats do not depend on threads.
-struct head_counts {
-  std::int64_t attended = 0;        // slots
-  std::int64_t kv_lane_tokens = 0;  // different ones of the KV head, with its first query head
-  bool chosen = false;              // it has made its row
-  choice_counts choice;
-  double captured = 0;  // share of full attention's mass, with config.audit
-};
-
-/// Working memory of one thread.
-template <class T>
-struct thread_memory {
-  thread_memory(const layout& sizes, const any_policy& policy, index_t observed_tokens)
-      : observed(sizes.model, observed_tokens, policy.evict.reads_keys),
-        ranges(most_ranges(sizes)),
-        joined(ranges.size() * static_cast<std::size_t>(sizes.model.group())),
-        tile(sizes.model) {}
-  static byte_count bytes(const layout& sizes, const any_policy& policy, index_t observed_tokens) {
-    return observation::bytes(sizes.model, observed_tokens, policy.evict.reads_keys) +
-           static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + sizes.model.group()) +
-           prompt_tile::bytes(sizes.model);
-  }
-  // As `resolve` needs: details and summary of each segment, and two zones.
-  static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
-
-  observation observed;
-  std::vector<token_range> ranges;  // of one query
-  std::vector<token_range> joined;  // of the query heads of one KV head
-  prompt_tile tile;                 // of a prompt's attention
-};
-
 /// The memory of a cache, whatever its policy. Not a public type: any_kv_cache and step share one.
-/// @tparam Pool  page_pool or tiered_pool
+/// @tparam Pool  page_pool, tiered_pool or engine_pool
 template <class Pool>
 struct cache_core {
   using kv_lane_type = typename Pool::kv_lane_type;
@@ -106,7 +73,7 @@ struct cache_core {
     const index_t threads = most_threads(given);
     const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
     choosers.reserve(choosing);
-    while (choosers.size() < choosing) choosers.emplace_back(sizes, policy);
+    while (choosers.size() < choosing) choosers.emplace_back(sizes, policy, given.logits.of_scores(model.head_dim));
     of_thread.reserve(static_cast<std::size_t>(threads));
     while (of_thread.size() < static_cast<std::size_t>(threads)) {
       of_thread.emplace_back(sizes, policy, observed_tokens(sizes, given));
@@ -164,6 +131,25 @@ struct cache_core {
   /// may throw error(storage), and a pointer is valid only until four other blocks have been asked for.
   kv_lane_type kv_lane(const sequence_state& state, index_t layer, index_t kv_head) {
     return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
+  }
+
+  /// What the model does to the logits of some heads of one KV head, of tokens from `position` on.
+  /// @param of     query heads of the layer, of one KV head
+  model_logits logits_of(const sequence_state& state, index_t layer, token_range of, index_t position) const {
+    const logit_rule& rule = limits.logits;
+    model_logits made{{rule.soft_cap, {}, {}}, of.size(), position};
+    if (rule.alibi_slopes.size() == 0) return made;
+    made.of.slopes = rule.alibi_slopes.slice(of.first, of.last);
+    made.of.slots = state.slots_of(layer * sizes.model.kv_heads + of.first / sizes.model.group());
+    return made;
+  }
+
+  /// Calls `work` with the hook of such logits: `plain_logits` where nothing is done to them, so that kernels without a
+  /// hook serve models that need none.
+  template <class Work>
+  void with_hook(const sequence_state& state, index_t layer, token_range of, index_t position, Work work) const {
+    if (limits.logits.plain()) return work(plain_logits{});
+    work(logits_of(state, layer, of, position));
   }
 
   /// The zones of a query at `position`, in positions. While the prompt is still coming it counts as ending with this

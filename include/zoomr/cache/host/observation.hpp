@@ -7,6 +7,7 @@
 //   kept            = sinks, last tokens, and those of the highest importance; ties to the lower slot, NaN last
 #pragma once
 
+#include <zoomr/attention/run_logits.hpp>
 #include <zoomr/cache/config.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/math/softmax.hpp>
@@ -70,17 +71,33 @@ class observation {
   /// NaN if a logit is, or if the largest is infinite. Weights are summed as integers, so that a device gets the same.
   /// @param queries  [group, head_dim]  rotated
   /// @param scale    of the logits
+  /// @param by       what the model does to them, for the group's heads at the token's position
   /// @pre   context <= 2^22
   /// @cost  reads the keys of the context once for each four queries; an exponential and 2 * head_dim flops for each
   template <class Lane>
-  void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale) {
+  void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale,
+           const model_logits& by = {}) {
     const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
     for (index_t first = 0; first < context; first += page_tokens) {
       const index_t tokens = (std::min)(page_tokens, context - first);
       const view<float, 2> of_page(&weights(0, first), {queries.extent(0), tokens}, {tokens_, 1});
       key_products(kv_lane, queries, first, of_page);
     }
-    for (index_t g = 0; g < queries.extent(0); ++g) add_shares({&weights(g, 0), {context}}, scale, sums(g, context));
+    for (index_t g = 0; g < queries.extent(0); ++g) {
+      const view<float> of_head(&weights(g, 0), {context});
+      if (by.of.plain()) {
+        add_shares(of_head, scale, sums(g, context));
+      } else {
+        on_fastest_path([&] {
+          for (float& weight : of_head) weight = fused(scale, weight, -0.0f);
+        });
+        model_logits of_query = by;
+        if (by.of.slopes.size() > 0) of_query.of.slopes = by.of.slopes.slice(g, g + 1);
+        of_query.heads = 1;
+        change_row(fastest_cpu_path(), of_query, of_head, 0);
+        add_shares(of_head, 1.0f, sums(g, context));
+      }
+    }
   }
 
   /// Slots that the KV lane keeps, ascending: sinks and last tokens in any case, the rest by what the evictor rates

@@ -55,19 +55,20 @@ class prompt_tile {
 
   /// Some adjacent tokens attend the pages, the first at slot `at` up to its own slot, each further one up to one more.
   /// @param asks  asks(token, head of the group): its run_query
-  template <class Asks>
-  void attend(index_t at, index_t tokens, Asks asks, float scale) {
+  /// @param by    the hook that logits go through; query 0 is that of the first token's first head
+  template <class Asks, class Hook = plain_logits>
+  void attend(index_t at, index_t tokens, Asks asks, float scale, const Hook& by = {}) {
     const index_t count = tokens * group_;
     for (index_t i = 0; i < count; ++i) pack(i, asks(i / group_, i % group_));
     for (index_t page = 0; page < pages_; ++page) {
       page_tile tile = tiles_[page];
       const index_t seen = at + 1 - first_ - page * page_tokens;  // of the page, by the first token
       if (seen >= tile.tokens) {
-        attend(tile, 0, count, scale);
+        attend(tile, 0, count, scale, hooked<Hook>{by, first_ + page * page_tokens, 0});
       } else {
         for (index_t t = (std::max)(0, 1 - seen); t < tokens; ++t) {
           tile.tokens = (std::min)(tiles_[page].tokens, seen + t);
-          attend(tile, t * group_, group_, scale);
+          attend(tile, t * group_, group_, scale, hooked<Hook>{by, first_ + page * page_tokens, t * group_});
         }
       }
     }
@@ -136,12 +137,13 @@ class prompt_tile {
     }
   }
 
-  void attend(const page_tile& tile, index_t first, index_t count, float scale) {
+  template <class Hook>
+  void attend(const page_tile& tile, index_t first, index_t count, float scale, hooked<Hook> by) {
     const view<const run_query> asks(asks_.data() + first, {count});
     if (in_pairs_) {
-      attend_run(fastest_cpu_path(), paired_tile{tile}, asks, head_dim_, scale);
+      attend_run(fastest_cpu_path(), paired_tile{tile}, asks, head_dim_, scale, by);
     } else {
-      attend_run(fastest_cpu_path(), tile, tile, asks, head_dim_, scale);
+      attend_run(fastest_cpu_path(), tile, tile, asks, head_dim_, scale, by);
     }
   }
 

@@ -47,14 +47,17 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
     std::copy_n(carried(core.sizes, state.received.committed, layer, head, before).data(), before, sums.data());
   }
   const float scale = core.limits.logit_scale(layer, kv_head, model.head_dim);
-  for (index_t t = asking.first; t < asking.last; ++t) {
-    if (!core.policy.evict.updates_importance) with.add(kv_lane, group_of(t), state.slot_end(t + 1), scale);
+  const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
+  for (index_t t = asking.first; t < asking.last && !core.policy.evict.updates_importance; ++t) {
+    with.add(kv_lane, group_of(t), state.slot_end(t + 1), scale, core.logits_of(state, layer, heads, t));
   }
   for (index_t g = 0; core.policy.evict.updates_importance && g < model.group(); ++g) {
     observed_query observed;
     observed.head = g;
     observed.pinned = state.pinned(core.policy.zone);
     observed.earlier = before;
+    observed.scale = core.limits.logits.scale;
+    observed.logits = core.logits_of(state, layer, heads, 0).of;
     for (index_t t = asking.first; t < asking.last; ++t) {
       observed.group = group_of(t);
       observed.query = observed.group[g];

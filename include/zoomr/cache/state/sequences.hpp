@@ -23,6 +23,13 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
     if (scale.each.data() != nullptr)
       expect_extents("config: a table of scales is", scale.each, {{model.layers, model.kv_heads}});
   }
+  const logit_rule& logits = limits.logits;
+  if (logits.sinks.data() != nullptr) {
+    expect_extents("config: logits.sinks are", logits.sinks, {{model.layers, model.heads}});
+  }
+  if (logits.alibi_slopes.data() != nullptr) {
+    expect_extents("config: logits.alibi_slopes are", logits.alibi_slopes, {{model.heads}});
+  }
   ZOOMR_EXPECTS(!policy.placement.frees_unreachable || limits.min_sparse_context == 0,
                 "config: min_sparse_context cannot be used with a placement that frees what is unreachable");
 }

@@ -19,8 +19,8 @@ inline namespace v0 {
 struct aggregation {
   view<const float, 2> scores;  // [heads, segments]
   view<const index_t> tokens;   // [segments]  attendable details
-  index_t head_dim = 0;
-  view<votes_t> votes;  // [segments]  not_eligible: left alone
+  score_logits logits;          // of the scores
+  view<votes_t> votes;          // [segments]  not_eligible: left alone
 };
 
 }  // namespace v0

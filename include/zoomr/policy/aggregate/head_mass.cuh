@@ -12,11 +12,10 @@ inline namespace v0 {
 /// Each head in turn spreads its mass.
 /// @cost  three passes over the scores of each head, two of them with a block-wide reduction
 __device__ inline void aggregate(const head_mass& rule, const aggregation& in, block_threads& block) {
-  const float scale = rule.scale(in.head_dim);
   for (index_t head = 0; head < in.scores.extent(0); ++head) {
     const auto logit = [&](index_t id) -> softmax_logit {
       if (in.votes[id] == not_eligible) return {};
-      return rule.logit(in.scores(head, id), scale, in.tokens[id]);
+      return rule.logit(in.scores(head, id), in.logits, in.tokens[id]);
     };
     const auto mass = block_softmax(in.votes.size(), logit, block);
     if (mass.sum() == 0.0f) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Heads weigh as much as they care: votes are attention mass, estimated from summaries alone.
 //
-//   mass(head, id) = exp(x_id) / sum over eligible ids of exp(x),   x = score / sqrt(head_dim) + ln(tokens left of id)
+//   mass(head, id) = exp(x_id) / sum over eligible ids of exp(x),   x = logit of the score + ln(tokens left of id)
 #pragma once
 
 #include <zoomr/math/softmax.hpp>
@@ -10,8 +10,9 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Each query head spreads a mass of 1 over the segments: the softmax of q . summary / sqrt(head_dim) +
-/// ln(tokens), an estimate of the attention that each would get. Masses add up in units of 2^-24.
+/// Each query head spreads a mass of 1 over the segments: the softmax of logit + ln(tokens), an estimate of the
+/// attention that each would get. The logit is q . summary / sqrt(head_dim), or what the model's scale and soft cap
+/// make of it. Masses add up in units of 2^-24.
 ///
 /// A head that looks at one thought decides more than ten that look at none. NaN scores count as nothing. Masses are
 /// integers before they are added: heads and layers may come in any order.
@@ -26,13 +27,12 @@ struct head_mass {
 
   scope per = scope::sequence;
 
-  void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, view<votes_t> votes,
+  void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits, view<votes_t> votes,
            view<index_t>) const {
-    const float by_dim = scale(head_dim);
     for (index_t head = 0; head < scores.extent(0); ++head) {
       const softmax mass(votes.size(), [&](index_t id) -> softmax_logit {
         if (votes[id] == not_eligible) return {};
-        return logit(scores(head, id), by_dim, tokens[id]);
+        return logit(scores(head, id), logits, tokens[id]);
       });
       if (mass.sum() == 0.0f) continue;
       for (index_t id = 0; id < votes.size(); ++id) {
@@ -43,9 +43,8 @@ struct head_mass {
 
   // One segment of one head, for the device's twin too: the logit is natural, and `tokens` at least 1, since a segment
   // with none left is not eligible; a share in [0, 1] becomes votes, rounded to the nearest.
-  ZOOMR_HD static float scale(index_t head_dim) { return quotient(1.0f, square_root(static_cast<float>(head_dim))); }
-  ZOOMR_HD static float logit(float score, float by_dim, index_t tokens) {
-    return fused(score, by_dim, logarithm(static_cast<float>(tokens)));
+  ZOOMR_HD static float logit(float score, const score_logits& logits, index_t tokens) {
+    return logits(score, logarithm(static_cast<float>(tokens)));
   }
   ZOOMR_HD static votes_t counted(float share) { return static_cast<votes_t>(share * unit + 0.5f); }
 

@@ -11,8 +11,8 @@ inline namespace v0 {
 /// The mean or the maximum, over the query heads that share `per`, of each head's softmax over the segments: unlike
 /// scores, masses of different heads can be compared. A segment counts once, however long it is.
 ///
-/// The softmax is that of q . summary / sqrt(head_dim). Masses are counted in units of 2^-40, so that heads may come in
-/// any order; NaN scores count as nothing.
+/// The softmax is that of q . summary / sqrt(head_dim), or of what the model's scale and soft cap make of it. Masses
+/// are counted in units of 2^-40, so that heads may come in any order; NaN scores count as nothing.
 /// @cost    three passes over the scores of each head, with an exponential for each score in the last two
 /// @source  ShadowKV, arXiv:2410.21465: the maximum over the group of a KV head, as published
 struct pooled_mass {
@@ -25,13 +25,12 @@ struct pooled_mass {
   scope per = scope::kv_head;
   pool over_group = pool::max;
 
-  void add(view<const float, 2> scores, view<const index_t>, index_t head_dim, view<votes_t> votes,
+  void add(view<const float, 2> scores, view<const index_t>, const score_logits& logits, view<votes_t> votes,
            view<index_t>) const {
-    const float by_dim = scale(head_dim);
     for (index_t head = 0; head < scores.extent(0); ++head) {
       const softmax mass(votes.size(), [&](index_t id) -> softmax_logit {
         if (votes[id] == not_eligible) return {};
-        return logit(scores(head, id), by_dim);
+        return logit(scores(head, id), logits);
       });
       if (mass.sum() == 0.0f) continue;
       for (index_t id = 0; id < votes.size(); ++id) {
@@ -42,10 +41,7 @@ struct pooled_mass {
 
   // One segment of one head, for the device's twin too: the logit is natural. The mean is left a sum, in units of
   // 2^-40: a division by the number of heads would change no rank.
-  ZOOMR_HD static float scale(index_t head_dim) { return quotient(1.0f, square_root(static_cast<float>(head_dim))); }
-  ZOOMR_HD static float logit(float score, float by_dim) {
-    return fused(score, by_dim, 0.0f);  // so that no compiler joins the product with a sum that follows
-  }
+  ZOOMR_HD static float logit(float score, const score_logits& logits) { return logits(score, 0.0f); }
   ZOOMR_HD votes_t pooled(votes_t so_far, float share) const {
     const auto of_head = static_cast<votes_t>(share * unit + 0.5f);
     if (over_group == pool::mean) return so_far + of_head;

@@ -53,6 +53,7 @@ __device__ inline void update_importance(const redundancy_aware& by, const obser
   const index_t lane = block.thread() % warp_lanes;
   for (index_t first = block.thread() - lane; first < observed.earlier; first += block.size()) {
     float all = 0.0f;
+    const index_t lane_token = first + lane < observed.earlier ? first + lane : observed.earlier - 1;
     for (index_t head = 0; head < observed.group.extent(0); ++head) {
       float partial[std::size_t{partial_sums}] = {};
       for (index_t d = lane; d < observed.keys.extent(1); d += partial_sums) {
@@ -63,7 +64,8 @@ __device__ inline void update_importance(const redundancy_aware& by, const obser
           partial[t] = fused(asked, key, partial[t]);
         }
       }
-      all = by.joined(head, all, warp_sums(partial));
+      const float product = warp_sums(partial);
+      all = by.joined(head, all, by.product_of(product, observed, head, lane_token));
     }
     if (first + lane < observed.earlier) observed.work[first + lane] = by.logit_of(all, observed);
   }

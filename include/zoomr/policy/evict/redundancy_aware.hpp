@@ -48,12 +48,18 @@ struct redundancy_aware {
     for (index_t t = 0; t < observed.earlier; ++t) {
       float all = 0.0f;
       for (index_t head = 0; head < observed.group.extent(0); ++head) {
-        all = joined(head, all, dot(observed.group[head].data(), observed.keys[t].data(), dims));
+        all = joined(head, all,
+                     product_of(dot(observed.group[head].data(), observed.keys[t].data(), dims), observed, head, t));
       }
       observed.work[t] = logit_of(all, observed);
     }
     const softmax shares(observed.earlier, [&](index_t t) { return observed.work[t]; });
     for (index_t t = 0; t < observed.earlier && shares.sum() > 0.0f; ++t) received[t] += shares.share(t);
+  }
+  /// What of the product of a head's query with key `t` is joined: itself, if all logits of the group are the same
+  /// multiples of products, else its logit.
+  ZOOMR_HD static float product_of(float product, const observed_query& observed, index_t head, index_t t) {
+    return observed.logits.plain() ? product : observed.logits(observed.scaled(product), head, t, observed.position);
   }
   /// The products of a group so far, and that of `head`; NaN stays. Heads must come in ascending order.
   ZOOMR_HD float joined(index_t head, float all, float product) const {
@@ -64,7 +70,8 @@ struct redundancy_aware {
   /// The natural logit that the group's joined products are.
   ZOOMR_HD float logit_of(float joined, const observed_query& observed) const {
     const float heads = mean_of_group ? static_cast<float>(observed.group.extent(0)) : 1.0f;
-    return quotient(quotient(joined, heads), square_root(static_cast<float>(observed.keys.extent(1))));
+    const float of_group = quotient(joined, heads);
+    return observed.logits.plain() ? observed.scaled(of_group) : of_group;
   }
 
   /// The rating of each scored token. `seen.keys` are unit vectors afterwards; what the first head has received counts

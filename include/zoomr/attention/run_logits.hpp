@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. What may become of logits between their scale and their softmax: nothing (`plain_logits`), what a model does
+// (`model_logits`: soft cap, bias by distance), or whatever the caller of gather_attend wants. It is a hook, a callable
+// that changes the logits of some adjacent tokens. Which one is known when a kernel is compiled: without a hook its
+// code has no trace of it. Every path calls it for the same tokens and queries, except that these come one, two or four
+// at a time: a hook that changes each logit by itself gives the same bits on all of them.
+#pragma once
+
+#include <zoomr/core/cpu_path.hpp>
+#include <zoomr/policy/lane_logits.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// The logits of adjacent tokens for some queries: what a hook may change, one by one.
+struct run_logits {
+  float* logits = nullptr;  // [tokens, queries]  natural, scaled
+  index_t tokens = 0;
+  index_t queries = 0;
+  index_t first_slot = 0;   // of the first token; the others follow
+  index_t first_query = 0;  // the number of the first query among those that attend; the others follow
+
+  constexpr float& at(index_t token, index_t query) const { return logits[token * queries + query]; }
+};
+
+/// No hook: logits are products times the scale.
+struct plain_logits {};
+
+/// The hook of a model's soft cap and bias by distance. The queries are those of `heads` heads of one KV head at
+/// `first_position`, then those of the same heads at the next position, and so on.
+/// @cost  for each logit an exponential and two divisions under a soft cap, a fma under a bias
+struct model_logits {
+  lane_logits of;  // its slopes are of these heads
+  index_t heads = 1;
+  index_t first_position = 0;
+
+  index_t head(index_t query) const { return query % heads; }
+  index_t position(index_t query) const { return first_position + query / heads; }
+  void operator()(const run_logits& run) const {
+    for (index_t t = 0; t < run.tokens; ++t) {
+      for (index_t q = 0; q < run.queries; ++q) {
+        const index_t query = run.first_query + q;
+        run.at(t, q) = of(run.at(t, q), head(query), run.first_slot + t, position(query));
+      }
+    }
+  }
+};
+
+namespace detail {
+
+/// A hook, and which tokens and queries it is called for: what kernels are given.
+template <class Hook>
+struct hooked {
+  const Hook& hook;
+  index_t first_slot = 0;
+  index_t first_query = 0;
+
+  /// For the queries from this one on.
+  hooked from(index_t query) const { return {hook, first_slot, first_query + query}; }
+};
+template <>
+struct hooked<plain_logits> {
+  hooked(const plain_logits&, index_t, index_t = 0) {}
+  hooked from(index_t) const { return *this; }
+};
+template <class Hook>
+inline constexpr bool has_hook = true;
+template <>
+inline constexpr bool has_hook<plain_logits> = false;
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
+
+#define ZOOMR_EACH_CPU_PATH <zoomr/attention/run_logits.inl>
+#include <zoomr/core/each_cpu_path.inl>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Changes the logits of one query over adjacent tokens, as its model does.
+/// @param logits  [tokens]  natural, scaled
+/// @param first   slot of the first token
+inline void change_row(cpu_path path, const model_logits& by, view<float> logits, index_t first) {
+  if (by.of.plain()) return;
+  const run_logits run{logits.data(), logits.size(), 1, first, 0};
+#if ZOOMR_AVX
+  if (without_pairs(path) == cpu_path::avx512) return avx512::change<1>(by, run);
+  if (path == cpu_path::avx2) return avx2::change<1>(by, run);
+#elif ZOOMR_NEON
+  if (path == cpu_path::neon) return neon::change<1>(by, run);
+#endif
+  on_path(path, [&] { by(run); });
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

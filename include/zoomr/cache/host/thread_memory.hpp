@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What each thread that works on a call has for itself, and what it counts. The cache has one for each of
+// `config.threads`.
+#pragma once
+
+#include <zoomr/cache/host/chooser.hpp>
+#include <zoomr/cache/host/observation.hpp>
+#include <zoomr/cache/host/prompt_attention.hpp>
+#include <zoomr/core/token_range.hpp>
+
+#include <vector>  // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// What one query head has read and made in one layer for one token. Threads write theirs apart; they are added to the
+/// statistics in the order of tokens and heads, so that sums of floats do not depend on threads.
+struct head_counts {
+  std::int64_t attended = 0;        // slots
+  std::int64_t kv_lane_tokens = 0;  // different ones of the KV head, with its first query head
+  bool chosen = false;              // it has made its row
+  choice_counts choice;
+  double captured = 0;  // share of full attention's mass, with config.audit
+};
+
+/// Working memory of one thread.
+template <class T>
+struct thread_memory {
+  thread_memory(const layout& sizes, const any_policy& policy, index_t observed_tokens)
+      : observed(sizes.model, observed_tokens, policy.evict.reads_keys),
+        ranges(most_ranges(sizes)),
+        joined(ranges.size() * static_cast<std::size_t>(sizes.model.group())),
+        tile(sizes.model) {}
+  static byte_count bytes(const layout& sizes, const any_policy& policy, index_t observed_tokens) {
+    return observation::bytes(sizes.model, observed_tokens, policy.evict.reads_keys) +
+           static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + sizes.model.group()) +
+           prompt_tile::bytes(sizes.model);
+  }
+  // As `resolve` needs: details and summary of each segment, and two zones.
+  static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
+
+  observation observed;
+  std::vector<token_range> ranges;  // of one query
+  std::vector<token_range> joined;  // of the query heads of one KV head
+  prompt_tile tile;                 // of a prompt's attention
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
