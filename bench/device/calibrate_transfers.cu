@@ -23,7 +23,7 @@ void expect_right(const zoomr::calibrated_transfers& found) {
   comparison compared("the plan");
   compared.same(std::find(counts.begin(), counts.end(), found.plan.fetch_blocks) != counts.end(), true);
   compared.same(found.plan.fetches, found.times.fetching_pays(reads));
-  for (const double seconds : {found.times.fetch, found.times.near, found.times.far}) {
+  for (const double seconds : {found.times.fetch, found.times.on_device, found.times.in_place}) {
     compared.same(seconds >= 0 && (toy || seconds > 0) && seconds < 1, true);
   }
 }
@@ -45,8 +45,8 @@ void device::add_calibrate_transfers() {
       of.figures = {{"fetch_blocks", found.plan.fetch_blocks},
                     {"fetches", found.plan.fetches ? 1 : 0},
                     {"fetch_us", found.times.fetch * 1e6},
-                    {"near_us", found.times.near * 1e6},
-                    {"far_us", found.times.far * 1e6}};
+                    {"near_us", found.times.on_device * 1e6},
+                    {"far_us", found.times.in_place * 1e6}};
     }
     return of;
   });

@@ -32,7 +32,7 @@ struct scene {
 
   explicit scene(index_t count)
       : segments(count), tokens(static_cast<std::size_t>(count), each), order(tokens.size()), levels(tokens.size()) {
-    for (const float score : noise(segments, 3)) votes.push_back(sortable(score));
+    for (const float score : noise(segments, 3)) votes.push_back(order_key(score));
   }
 
   void choose() {

@@ -2,7 +2,10 @@
 // A cache of the host with a context, and its next steps: one layer of 8 KV heads and 32 heads of 128 dimensions.
 #pragma once
 
+#include <zoomr/policy/placement/engine_pages.hpp>
 #include <zoomr/zoomr.hpp>
+
+#include <array>  // std::array
 
 #include "../../tests/support/rounded_weights.hpp"
 #include "noise.hpp"
@@ -17,6 +20,13 @@ inline text host_text(index_t context, bool thoughts) {
   return {.prompt = std::min<index_t>(512, context / 4), .thought = 400, .summary = 30};
 }
 
+/// How an engine's pages lie (zoomr::engine_memory).
+struct engine_layout {
+  const char* name;
+  bool heads_first;
+  zoomr::index_t page_tokens;
+};
+
 /// One sequence; each call of `advance` makes tokens.
 template <class Policy, class T>
 class host_scene {
@@ -26,10 +36,13 @@ class host_scene {
  public:
   static constexpr index_t head_dim = toy ? 16 : 128, kv_heads = toy ? 2 : 8, group = 4, heads = kv_heads * group;
 
-  /// @param on  whose threads work
-  host_scene(const Policy& policy, index_t context, bool thoughts, const zoomr::executor& on = {})
+  /// @param on    whose threads work
+  /// @param lies  of a policy whose pages are an engine's
+  host_scene(const Policy& policy, index_t context, bool thoughts, const zoomr::executor& on = {},
+             const engine_layout& lies = {"", false, zoomr::page_tokens})
       : says_(host_text(context, thoughts)),
-        cache_({1, heads, kv_heads, head_dim}, policy, limits(context, on)),
+        pages_of_engine_(context, lies),
+        cache_(model, policy, limits(context, on)),
         seq_(cache_.open()) {
     while (position_ < context) {
       const bool prompt = position_ < says_.prompt;
@@ -49,7 +62,8 @@ class host_scene {
     std::vector<zoomr::token_id> ids;
     for (index_t t = 0; t < tokens; ++t) ids.push_back(says_.at(position_ + t));
     const double from = now();
-    auto step = cache_.begin(seq_, ids, prompt && position_ + tokens == says_.prompt);
+    const zoomr::step_item item{seq_, ids, prompt && position_ + tokens == says_.prompt, pages_of_engine_.table};
+    auto step = cache_.begin(zoomr::view<const zoomr::step_item>(&item, {1}));
     step.append(0, keys, values);
     if (prompt) {
       step.observe(0, queries);
@@ -93,8 +107,28 @@ class host_scene {
   }
 
  private:
-  static zoomr::config limits(index_t context, const zoomr::executor& on) {
+  static constexpr zoomr::shape model{1, heads, kv_heads, head_dim};
+
+  // The pool of an engine, and the block table of its sequence: nothing where the cache has pages.
+  struct engine_side {
+    engine_side(index_t context, const engine_layout& lies) {
+      if (zoomr::pool_of<decltype(Policy::placement), T>::owns_pages) return;
+      const index_t pages = (context + 512) / lies.page_tokens + 1;
+      for (index_t page = 0; page < pages; ++page) table.push_back(page);
+      numbers = zoomr::buffer<T>(std::int64_t{2} * pages * lies.page_tokens * kv_heads * head_dim);
+      keys[0] = numbers.data(), values[0] = numbers.data() + numbers.size() / 2;
+      memory = lies.heads_first ? zoomr::engine_memory::hnd(keys, values, pages, lies.page_tokens, model)
+                                : zoomr::engine_memory::nhd(keys, values, pages, lies.page_tokens, model);
+    }
+    zoomr::buffer<T> numbers;
+    std::array<void*, 1> keys{}, values{};
+    std::vector<index_t> table;
+    zoomr::engine_memory memory;
+  };
+
+  zoomr::config limits(index_t context, const zoomr::executor& on) const {
     zoomr::config made;
+    made.engine = pages_of_engine_.memory;
     made.max_tokens = context + 512;
     made.threads = on;
     made.classes = text::classes;
@@ -112,6 +146,7 @@ class host_scene {
   }
 
   text says_;
+  engine_side pages_of_engine_;
   zoomr::kv_cache<Policy, T> cache_;
   zoomr::sequence seq_;
   std::vector<float> keys_, values_, queries_, out_;

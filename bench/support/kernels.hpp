@@ -15,6 +15,7 @@ void add_score();
 void add_fill_budget();
 void add_checks();
 void add_step();
+void add_step_engine_pages();
 void add_block_file();
 }  // namespace host
 
@@ -37,7 +38,7 @@ void add_gather_draft();
 
 inline void add_host_rows() {
   host::add_ceilings(), host::add_gather_attend(), host::add_score(), host::add_fill_budget(), host::add_checks();
-  host::add_step(), host::add_block_file();
+  host::add_step(), host::add_step_engine_pages(), host::add_block_file();
 }
 inline void add_device_rows() {
   device::add_copy(), device::add_step_quest(), device::add_step(), device::add_step_tiers();

@@ -63,7 +63,7 @@ template <class Scene>
 void count_tiers(const Scene& scene, const zoomr::arena_counts& before, int steps, result& of) {
   const zoomr::arena_counts after = tiers(scene);
   const auto ahead = static_cast<double>(after.prefetched - before.prefetched);
-  const double fetched = static_cast<double>(after.misses - after.far - before.misses + before.far) + ahead;
+  const double fetched = static_cast<double>(after.misses - after.in_place - before.misses + before.in_place) + ahead;
   const auto hits = static_cast<double>(after.hits - before.hits);
   const auto misses = static_cast<double>(after.misses - before.misses);
   if (hits + misses == 0) return;

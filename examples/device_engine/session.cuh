@@ -123,7 +123,7 @@ class device_session : public decoder {
     arena_cost made;
     made.hits = static_cast<std::int64_t>(counts.hits);
     made.misses = static_cast<std::int64_t>(counts.misses);
-    made.far = static_cast<std::int64_t>(counts.far);
+    made.far = static_cast<std::int64_t>(counts.in_place);
     made.prefetched = static_cast<std::int64_t>(counts.prefetched);
     made.prefetched_hits = static_cast<std::int64_t>(counts.prefetched_hits);
     made.device_in = (made.misses - made.far + made.prefetched) * block;

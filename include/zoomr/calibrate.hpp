@@ -41,7 +41,7 @@ class calibrated_cache {
   void prompt(index_t count, view<const token_id> text, std::vector<float>& numbers) {
     if (open_) cache_.close(seq_);
     seq_ = cache_.open(), open_ = true, text_ = text, numbers_ = numbers.data();
-    for (at_ = 0; at_ < count;) pass(std::min(chunk, count - at_), count);
+    for (at_ = 0; at_ < count;) pass((std::min)(chunk, count - at_), count);
   }
   /// @return  seconds of the next `count` tokens, without their attention in dense layers
   double decode(index_t count) {
@@ -124,7 +124,7 @@ crossover calibrate(const shape& model, const Policy& policy, const config& limi
   ZOOMR_EXPECTS(text.size() > 0, "calibrate: the text is empty");
   constexpr index_t rounds = 9, tokens = 24;  // medians of so many turns of so many tokens
   shape measured = model;
-  measured.layers = std::min(model.layers, policy.zone.dense_layers + 1);
+  measured.layers = (std::min)(model.layers, policy.zone.dense_layers + 1);
   using cache_type = detail::calibrated_cache<Policy, T>;
   cache_type sparse(measured, policy, limits, 0), dense(measured, policy, limits, config::most_tokens);
   std::vector<float> numbers(

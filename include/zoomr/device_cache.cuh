@@ -57,6 +57,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
                 "device (policy/evict/rating.cuh)");
   static_assert(detail::check_choices<Policy>());
   static constexpr bool tiered = tiered_placement<placement_type>;
+  static_assert(tiered || std::is_same_v<pool_of<placement_type, T>, page_pool<T>>,
+                "device_cache: the pages of an engine are for the host's cache");
 
  public:
   using step_type = device_step<Policy, T, HeadDim, Group>;
@@ -175,9 +177,9 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
 
   void expect_ready() const {
     if (ready()) return;
-    throw error(errc::busy, "the device has yet to copy the tables of a step " +
-                                std::to_string(detail::table_ring::steps) +
-                                " before this one: read what an earlier step gives, or call wait()");
+    detail::raise(errc::busy, "the device has yet to copy the tables of a step " +
+                                  std::to_string(detail::table_ring::steps) +
+                                  " before this one: read what an earlier step gives, or call wait()");
   }
 
   void plan_item(const step_item& item) {

@@ -164,7 +164,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void expect_shape(const char* what, view<Number, 3> packed, index_t heads) const {
     const index_t least = deciding() + prompt_tokens();
-    expect_extents(what, packed, {{std::max(least, packed.extent(0)), heads, HeadDim}});
+    expect_extents(what, packed, {{(std::max)(least, packed.extent(0)), heads, HeadDim}});
   }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {
@@ -185,12 +185,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   launches_type enqueue() const { return {*core_, pass_, deciding(), prompt_tokens(), replayable_}; }
 
   void abandon() {
-    if (core_->beside) {
-      try {
-        core_->beside->join();  // of a step that is dropped between two layers
-      } catch (...) {           // what is broken says so at the next launch
-      }
-    }
+    // Of a step that is dropped between two layers. What is broken says so at the next launch.
+    if (core_->beside) detail::ignoring_failures([&] { core_->beside->join(); });
     core_->uploads.advance();
     base::close([core = core_](const detail::device_item& item) { core->trim(core->state(item.seq)); });
   }

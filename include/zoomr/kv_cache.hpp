@@ -2,6 +2,7 @@
 // L6. The cache: sequences, and the steps and edits that change them.
 #pragma once
 
+#include <zoomr/cache/host/engine_tables.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/paging/tier_statistics.hpp>
@@ -9,6 +10,7 @@
 #include <zoomr/step.hpp>
 
 #include <memory>   // std::make_unique
+#include <string>   // std::to_string
 #include <utility>  // std::move
 
 namespace zoomr {
@@ -29,7 +31,8 @@ inline namespace v0 {
 template <class T = float, class Placement = placement>
 class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>> {
  protected:
-  using core_type = detail::cache_core<pool_of<Placement, T>>;
+  using pool_type = pool_of<Placement, T>;
+  using core_type = detail::cache_core<pool_type>;
   using base = cache_base<core_type>;
   using base::core_, base::expect_open, base::expect_unused;
 
@@ -51,7 +54,11 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     };
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
-      take_pages_to_write(*core_);
+      if constexpr (pool_type::owns_pages) {
+        take_pages_to_write(*core_);
+      } else {
+        take_tables(*core_, items);
+      }
     });
     return step_type(*core_);
   }
@@ -76,8 +83,10 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     const detail::sequence_state& original = expect_unused(from);
     const sequence made = base::open();
     state(made.id).become(original, core_->sizes);
-    for (const index_t page : original.pages) {
-      if (page >= 0) core_->pool.share(page);
+    if constexpr (pool_type::owns_pages) {
+      for (const index_t page : original.pages) {
+        if (page >= 0) core_->pool.share(page);
+      }
     }
     return made;
   }
@@ -93,6 +102,21 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
 
   /// Bytes in use now, by what they hold.
   memory_use bytes(sequence seq) const { return core_->bytes_in_use(expect_open(seq)); }
+
+  /// Slots of each KV lane that hold committed tokens: as many as tokens, unless some were evicted.
+  index_t slots(sequence seq) const { return expect_open(seq).slots(); }
+  /// Which position is in which slot of one KV lane; valid until the sequence changes.
+  slot_map slots_of(sequence seq, index_t layer, index_t kv_head) const {
+    const detail::sequence_state& of = expect_open(seq);
+    return of.slots_of(expect_kv_lane(layer, kv_head));
+  }
+  /// Where the keys and values of one KV lane lie, as they are stored: by slot, of committed tokens and, in a step, of
+  /// those appended. Valid until the sequence changes. `holds(slot)` is false where a page was freed.
+  auto kv_lane(sequence seq, index_t layer, index_t kv_head) const requires(!pool_type::may_fail) {
+    const detail::sequence_state& of = expect_open(seq);
+    expect_kv_lane(layer, kv_head);
+    return core_->kv_lane(of, layer, kv_head).read_only();
+  }
 
   /// KV heads whose keys and values move together between tiers: all of a layer, or one where each reads tokens of its
   /// own.
@@ -117,6 +141,13 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   }
 
  private:
+  index_t expect_kv_lane(index_t layer, index_t kv_head) const {
+    const shape& model = core_->sizes.model;
+    ZOOMR_EXPECTS(layer >= 0 && layer < model.layers && kv_head >= 0 && kv_head < model.kv_heads,
+                  "there is no KV head " + std::to_string(kv_head) + " in a layer " + std::to_string(layer));
+    return layer * model.kv_heads + kv_head;
+  }
+
   detail::sequence_state& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
   void plan_item(const step_item& item) {

@@ -5,6 +5,8 @@
 
 #include <zoomr/cache/host/attending.hpp>
 #include <zoomr/cache/host/commit.hpp>
+#include <zoomr/cache/host/listing.hpp>
+#include <zoomr/cache/host/shared_pages.hpp>
 #include <zoomr/cache/state/step_items.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 #include <zoomr/policy/placement/placement.hpp>
@@ -23,7 +25,8 @@ inline namespace v0 {
 /// too early is a `precondition_error` (cache/state/step_layers.hpp); items of which no token is accepted need none.
 template <class T, class Placement>
 class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
-  using core_type = detail::cache_core<pool_of<Placement, T>>;
+  using pool_type = pool_of<Placement, T>;
+  using core_type = detail::cache_core<pool_type>;
   using base = step_items<core_type>;
 
  public:
@@ -45,31 +48,27 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   }
 
   /// Stores keys and values of one layer, as pending, divided by their scales.
-  /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
+  /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated; any strides
   /// @pre   the layer has not been attended or observed in this pass; until then `append` may come again, and
   /// overwrites
   /// @cost  copies both once
-  void append(index_t layer, view<const float, 3> keys, view<const float, 3> values) {
-    const shape& model = expect_layer("append", layer);
-    const extents<3> wanted{{tokens_, model.kv_heads, model.head_dim}};
-    expect_extents("append: keys are", keys, wanted), expect_extents("append: values are", values, wanted);
+  void append(index_t layer, view<const float, 3> keys, view<const float, 3> values) { store(layer, keys, values); }
+  void append(index_t layer, view<const bfloat16, 3> keys, view<const bfloat16, 3> values) {
+    store(layer, keys, values);
+  }
+  void append(index_t layer, view<const float16, 3> keys, view<const float16, 3> values) { store(layer, keys, values); }
+  /// The engine has written them into its pages itself, at the slots from `slot(item)` on of each item, divided by
+  /// their scales. Otherwise as above.
+  void append(index_t layer) requires(!pool_type::owns_pages) {
+    expect_layer("append", layer);
     core_->step.layers.expect_append(layer);
-    // One KV head after the other: each may have pages of its own.
-    detail::for_each_piece(core_->threads_for(tokens_), model.kv_heads, [&](index_t head, index_t) {
-      for_each_token([&](detail::planned_item& item, index_t position, index_t packed) {
-        core_->may_fail(item, [&] {
-          auto& state = core_->state_of(item);
-          const auto kv_lane = core_->kv_lane(state, layer, head);
-          const index_t slot = state.slot_end(position);
-          T* const key = kv_lane.writable_key(slot);
-          detail::store_row(keys[packed][head], core_->limits.key_scale.of(layer, head), key, slot);
-          detail::store_row(values[packed][head], core_->limits.value_scale.of(layer, head), key + kv_lane.value_offset,
-                            slot);
-        });
-      });
-    });
     core_->step.layers.append(layer);
   }
+  /// The slot of an item's first token in this pass; the others follow. In each KV lane it is the same.
+  index_t slot(index_t item) const { return core_->state_of(at(item)).slot_end(base::position(item)); }
+  /// Slots that `commit` may write in some KV lane, where it moves tokens together that eviction has left; none, as a
+  /// rule. Whoever else reads the pages that hold them would read other tokens afterwards.
+  token_range moved_slots(index_t item) const { return moved_by_eviction(*core_, at(item)); }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
   /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
@@ -100,6 +99,25 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     }
     for (detail::planned_item& item : core_->step.items) {
       if (in_pass(item)) prefetch_layer(*core_, item, layer + 1, pass_ == 1);
+    }
+    core_->step.layers.see(layer);
+  }
+
+  /// Instead of `attend`, for engines whose own kernel attends, through their pages or `kv_cache::kv_lane`: makes the
+  /// choices that are due, and says which slots each query reads.
+  /// @param queries  [tokens, heads, head_dim]  rotated
+  /// @param visit    visit(slots_read) for each token and each query heads that read the same; its ranges are valid
+  ///                 until it returns
+  /// @pre   as of `attend`
+  /// @cost  that of `attend` without reading keys or values
+  template <class Visit>
+  void list_slots(index_t layer, view<const float, 3> queries, Visit visit) requires(!pool_type::may_fail) {
+    const shape& model = expect_layer("list_slots", layer);
+    expect_extents("list_slots: queries are", queries, {{tokens_, model.heads, model.head_dim}});
+    core_->step.layers.expect_queries("list_slots", layer);
+    note_queries(layer, queries);
+    for (index_t i = 0; i < base::items(); ++i) {
+      if (in_pass(at(i))) detail::list_slots(*core_, at(i), i, layer, pass_ == 1, queries, visit);
     }
     core_->step.layers.see(layer);
   }
@@ -151,7 +169,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     const char* const what =
         base::items() == 1 ? "the step is not committed: " : "the other items are committed, but not ";
     abandon();
-    if (!failed.empty()) throw error(errc::storage, what + failed);
+    if (!failed.empty()) detail::raise(errc::storage, what + failed);
   }
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
   /// All tokens.
@@ -166,6 +184,29 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
 
   using base::at, base::begin_second_pass, base::core_, base::expect_commit, base::expect_layer, base::in_pass,
       base::pass_;
+
+  template <class Number>
+  void store(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) {
+    const shape& model = expect_layer("append", layer);
+    const extents<3> wanted{{tokens_, model.kv_heads, model.head_dim}};
+    expect_extents("append: keys are", keys, wanted), expect_extents("append: values are", values, wanted);
+    core_->step.layers.expect_append(layer);
+    // One KV head after the other: each may have pages of its own.
+    detail::for_each_piece(core_->threads_for(tokens_), model.kv_heads, [&](index_t head, index_t) {
+      for_each_token([&](detail::planned_item& item, index_t position, index_t packed) {
+        core_->may_fail(item, [&] {
+          auto& state = core_->state_of(item);
+          const auto kv_lane = core_->kv_lane(state, layer, head);
+          const index_t slot = state.slot_end(position);
+          T* const key = kv_lane.writable_key(slot);
+          detail::store_row(keys[packed][head], core_->limits.key_scale.of(layer, head), key, slot);
+          detail::store_row(values[packed][head], core_->limits.value_scale.of(layer, head), key + kv_lane.value_offset,
+                            slot);
+        });
+      });
+    });
+    core_->step.layers.append(layer);
+  }
 
   explicit step(core_type& core) : base(core) {
     for (const detail::planned_item& item : core.step.items) tokens_ += item.tokens;

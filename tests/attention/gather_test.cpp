@@ -248,7 +248,7 @@ TEST_CASE("a page that is widened for many queries has the bits of the page, on 
           for (index_t q = 0; q < queries; ++q) asks.push_back({of.query(q), &into.states[unit::size(q)]});
           for (int twice = 0; twice < 2; ++twice) detail::attend_run(on, run, run, asks, head_dim, of.scale);
         };
-        attend(detail::page_run<float>{lane.key(0), lane.value(0), tokens}, expected, cpu_path::portable);
+        attend(detail::page_run<float>{lane.key(0), lane.value(0), tokens, head_dim}, expected, cpu_path::portable);
         attend(detail::page_tile{keys.data(), lane.value(0), tokens}, made, path);
         CAPTURE(name_of(path));
         CAPTURE(head_dim);
@@ -284,7 +284,7 @@ TEST_CASE("values of a tile that lie in pairs have the bits of the page; tokens 
         for (index_t q = 0; q < queries; ++q) all.push_back({of.query(q), &into.states[unit::size(q)]});
         return all;
       };
-      const detail::page_run<bfloat16> run{lane.key(0), lane.value(0), tokens};
+      const detail::page_run<bfloat16> run{lane.key(0), lane.value(0), tokens, head_dim};
       detail::attend_run(path, run, run, asks(expected), head_dim, of.scale);
       const detail::paired_tile tile{{keys.data(), values.data(), tokens}};
       detail::attend_run(path, tile, asks(made), head_dim, of.scale);
@@ -321,7 +321,7 @@ TEST_CASE("a tile of rows that have scales has the bits of the page, on every pa
           for (index_t q = 0; q < queries; ++q) asks.push_back({of.query(q), &into.states[unit::size(q)]});
           detail::attend_run(path, run, run, asks, head_dim, of.scale);
         };
-        attend(detail::page_run<scaled_int8>{lane.key(0), lane.value(0), tokens}, expected);
+        attend(detail::page_run<scaled_int8>{lane.key(0), lane.value(0), tokens, head_dim}, expected);
         attend(detail::page_tile{keys.data(), values.data(), tokens, scales[0], scales[1]}, made);
         CAPTURE(name_of(path));
         CAPTURE(head_dim);

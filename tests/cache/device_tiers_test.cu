@@ -62,8 +62,8 @@ void check_tiers(const Policy& policy, kind look, markup text, std::uint64_t see
     same_bits(resident.at(0).log, plays.at(0).log);
     const zoomr::arena_counts counts = plays.cache.tiers();
     CHECK(counts.misses > 0);
-    CHECK((slots > 2 || counts.far > 0));  // a prompt reads more pages of a layer
-    CHECK((slots < 9 || counts.far == 0));
+    CHECK((slots > 2 || counts.in_place > 0));  // a prompt reads more pages of a layer
+    CHECK((slots < 9 || counts.in_place == 0));
     CHECK((slots < 9 || counts.hits > counts.misses));
     CHECK(counts.prefetched_hits <= counts.prefetched);
     if (slots < 1000) continue;

@@ -41,14 +41,14 @@ void check_plans(const Policy& policy, markup text) {
     const scoped_plan plan({.fetch_blocks = blocks});
     zoomr::arena_counts counts;
     CHECK(difference(resident, played(moved, tiers, &counts)) == "");
-    CHECK((counts.hits == before.hits && counts.misses == before.misses && counts.far == before.far));
+    CHECK((counts.hits == before.hits && counts.misses == before.misses && counts.in_place == before.in_place));
     CHECK((counts.prefetched == before.prefetched && counts.prefetched > 0));
   }
   const scoped_plan plan({.fetches = false});
   zoomr::arena_counts counts;
   CHECK(difference(resident, played(moved, tiers, &counts)) == "");
   CHECK(counts.misses == before.hits + before.misses);
-  CHECK((counts.far == counts.misses && counts.hits == 0 && counts.prefetched == 0));
+  CHECK((counts.in_place == counts.misses && counts.hits == 0 && counts.prefetched == 0));
 }
 
 std::string refusal(index_t kv_heads, double reads, void* memory, void* details) {
@@ -76,15 +76,15 @@ TEST_CASE("a plan without blocks is refused") {
 }
 
 TEST_CASE("fetching pays from so many reads on as make up for the way") {
-  const zoomr::page_times same_way{.fetch = 10, .near = 1, .far = 10};
+  const zoomr::page_times same_way{.fetch = 10, .on_device = 1, .in_place = 10};
   CHECK(!same_way.fetching_pays(1));
   CHECK(same_way.fetching_pays(2));
-  const zoomr::page_times slow_copies{.fetch = 30, .near = 1, .far = 10};
+  const zoomr::page_times slow_copies{.fetch = 30, .on_device = 1, .in_place = 10};
   CHECK(!slow_copies.fetching_pays(3.3));
   CHECK(slow_copies.fetching_pays(3.4));
-  const zoomr::page_times slow_readers{.fetch = 10, .near = 1, .far = 12};
+  const zoomr::page_times slow_readers{.fetch = 10, .on_device = 1, .in_place = 12};
   CHECK(slow_readers.fetching_pays(1));
-  CHECK(!zoomr::page_times{.fetch = 1, .near = 5, .far = 5}.fetching_pays(1e9));
+  CHECK(!zoomr::page_times{.fetch = 1, .on_device = 5, .in_place = 5}.fetching_pays(1e9));
 }
 
 TEST_CASE("as few blocks copy as take no more than 5 % longer than the best") {
@@ -122,7 +122,7 @@ TEST_CASE("calibration copies and reads all of its pages, and nothing beside the
         zoomr::calibrate_transfers<float, 8, 2, float>(1, reads, aligned, details.data(), zoomr::stream{}, 3);
     const auto& known = zoomr::calibration::block_counts;
     CHECK(std::find(known.begin(), known.end(), found.plan.fetch_blocks) != known.end());
-    CHECK((found.times.fetch > 0 && found.times.near > 0 && found.times.far > 0));
+    CHECK((found.times.fetch > 0 && found.times.on_device > 0 && found.times.in_place > 0));
     CHECK(found.plan.fetches == found.times.fetching_pays(reads));
   }
   const std::vector<std::byte> all = memory.values();

@@ -26,8 +26,8 @@ __global__ void collect_kernel(view<const T, 2> values, collected<T> out) {
   for (index_t round = 0; round < values.extent(0); ++round) {
     const T value = values(round, t);
     out.sum(round, t) = block.sum(value);
-    out.max(round, t) = block.max(value);
-    out.min(round, t) = block.min(value);
+    out.max(round, t) = block.largest(value);
+    out.min(round, t) = block.smallest(value);
     const scanned<T> sums = block.sum_before(value);
     out.sum_before(round, t) = sums.before;
     out.sum_all(round, t) = sums.all;

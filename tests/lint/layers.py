@@ -22,7 +22,7 @@ core/device.cuh core/streams.cuh core/vectors.cuh core/warp.cuh core/block.cuh
 math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/row_top_k.cuh
 paging/paged_kv_lane.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tier_slots.hpp paging/tier_statistics.hpp
-paging/page_pool.hpp paging/read_ring.hpp
+paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/read_ring.hpp
 paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp
 paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered_pool.hpp
 policy/segment.hpp policy/slot_map.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/concepts.hpp
@@ -36,7 +36,7 @@ cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.h
 cache/state/plan.hpp cache/state/step_layers.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp
 cache/state/unreachable_pages.hpp
 cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction_room.hpp cache/host/prompt_attention.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp
+cache/host/eviction_room.hpp cache/host/prompt_attention.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/engine_tables.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp cache/host/listing.hpp
 cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commit.hpp step.hpp kv_cache.hpp
 cache/device/observation.cuh cache/device/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh

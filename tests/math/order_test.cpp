@@ -34,7 +34,7 @@ std::vector<index_t> ranked(index_t segments, Key key) {
 
 }  // namespace
 
-TEST_CASE("sortable orders as floats do") {
+TEST_CASE("order_key orders as floats do") {
   const float ascending[] = {-infinity,
                              std::numeric_limits<float>::lowest(),
                              -2.0f,
@@ -48,7 +48,7 @@ TEST_CASE("sortable orders as floats do") {
                              std::numeric_limits<float>::max(),
                              infinity};
   for (const float a : ascending) {
-    for (const float b : ascending) CHECK((sortable(a) < sortable(b)) == (a < b));
+    for (const float b : ascending) CHECK((order_key(a) < order_key(b)) == (a < b));
   }
   unit::random random(12);
   for (int i = 0; i < 200000; ++i) {
@@ -57,25 +57,25 @@ TEST_CASE("sortable orders as floats do") {
     if (a != a || b != b) continue;
     CAPTURE(a);
     CAPTURE(b);
-    REQUIRE((sortable(a) < sortable(b)) == (a < b));
-    REQUIRE((sortable(a) == sortable(b)) == (a == b));
+    REQUIRE((order_key(a) < order_key(b)) == (a < b));
+    REQUIRE((order_key(a) == order_key(b)) == (a == b));
   }
 }
 
-TEST_CASE("sortable makes no difference between the zeros, and none between NaNs, which come last") {
-  CHECK(sortable(-0.0f) == sortable(0.0f));
+TEST_CASE("order_key makes no difference between the zeros, and none between NaNs, which come last") {
+  CHECK(order_key(-0.0f) == order_key(0.0f));
   unit::random random(13);
   for (int i = 0; i < 1000; ++i) {
     const auto mantissa = static_cast<std::uint32_t>(random.between(1, 0x7fffff));
     const float nan = std::bit_cast<float>((random.chance(0.5) ? 0xff800000u : 0x7f800000u) | mantissa);
-    REQUIRE(sortable(nan) == sortable(not_a_number));
-    REQUIRE(sortable(nan) < sortable(-infinity));
+    REQUIRE(order_key(nan) == order_key(not_a_number));
+    REQUIRE(order_key(nan) < order_key(-infinity));
   }
 }
 
 TEST_CASE("no score is mistaken for a segment that cannot be chosen") {
   for (const float score : {-infinity, not_a_number, std::numeric_limits<float>::lowest()}) {
-    CHECK(sortable(score) > not_eligible);
+    CHECK(order_key(score) > not_eligible);
   }
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("a ranking is the stable descending sort of what is eligible") {
 
 TEST_CASE("a ranking of scores puts NaN last and takes -0 for 0") {
   const float scores[] = {not_a_number, -infinity, 0.0f, -0.0f, infinity, not_a_number, 0.0f};
-  const auto key = [&](index_t id) { return sortable(scores[id]); };
+  const auto key = [&](index_t id) { return order_key(scores[id]); };
   CHECK(ranked(7, key) == std::vector<index_t>{4, 2, 3, 6, 1, 0, 5});
 }
 

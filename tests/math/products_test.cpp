@@ -42,7 +42,8 @@ TEST_CASE_TEMPLATE("products are dot's, whatever the path", T, float, bfloat16, 
         for (float& number : asks) number = some_number(random);
         for (T& number : numbers) number = from_float<T>(some_number(random));
         const view<const float, 2> asking(asks.data(), {queries, dims});
-        detail::products(path, asking, numbers.data(), view<float, 2>(made.data(), {queries, rows}, {rows + 3, 1}));
+        detail::products(path, asking, numbers.data(), dims,
+                         view<float, 2>(made.data(), {queries, rows}, {rows + 3, 1}));
         CAPTURE(dims);
         CAPTURE(queries);
         for (index_t q = 0; q < queries; ++q) {

@@ -12,7 +12,7 @@ namespace zoomr {
 namespace {
 
 votes_t key_of(votes_t score) { return score; }
-votes_t key_of(float score) { return sortable(score); }
+votes_t key_of(float score) { return order_key(score); }
 
 /// The best k ids of one row, ascending, by a stable sort.
 template <class Score>

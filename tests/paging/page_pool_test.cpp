@@ -5,7 +5,7 @@
 #include <zoomr/paging/page_pool.hpp>
 #include <zoomr/policy/placement/placement.hpp>
 
-#include <algorithm>  // std::sort
+#include <algorithm>  // std::any_of, std::count, std::sort
 #include <set>        // std::set
 
 namespace zoomr {
@@ -28,6 +28,56 @@ TEST_CASE("a page is handed out to one owner at a time") {
     REQUIRE(pool.used_pages() == static_cast<index_t>(owned.size()));
     REQUIRE(pool.free_pages() + pool.used_pages() == pages);
   }
+}
+
+TEST_CASE("a page that is shared is free when as many have given it back as hold it") {
+  unit::random random(51);
+  page_pool<float> pool({1, 1, 1, 8}, 7);
+  std::vector<index_t> held(7);
+  for (int round = 0; round < 2000; ++round) {
+    const index_t page = random.below(7);
+    index_t& tables = held[static_cast<std::size_t>(page)];
+    if (tables > 0 && random.chance(0.6)) {
+      pool.give_back(page);
+      --tables;
+    } else if (tables > 0) {
+      pool.share(page);
+      ++tables;
+    } else if (pool.free_pages() > 0) {
+      const index_t next = pool.next();
+      REQUIRE(pool.take() == next);
+      REQUIRE(held[static_cast<std::size_t>(next)]++ == 0);
+    }
+    REQUIRE(pool.free_pages() == static_cast<index_t>(std::count(held.begin(), held.end(), 0)));
+    REQUIRE(pool.any_shared() == std::any_of(held.begin(), held.end(), [](index_t n) { return n > 1; }));
+  }
+}
+
+TEST_CASE("a copied page holds what the other one does, in each layer, and nothing else changes") {
+  const shape model{3, 4, 2, 8};
+  page_pool<scaled_int8> pool(model, 3);
+  const std::vector<index_t> ids{0, 1, 2};
+  const auto bytes_of = [&](index_t page) {
+    std::vector<std::int8_t> made;
+    for (index_t layer = 0; layer < model.layers; ++layer) {
+      const scaled_int8* const first = pool.kv_lane(layer, 0, ids).key(page * page_tokens);
+      for (std::int64_t i = 0; i < 2 * model.kv_heads * head_numbers<scaled_int8>(8); ++i)
+        made.push_back(first[i].bits);
+    }
+    return made;
+  };
+  for (index_t page = 0; page < 3; ++page) {
+    for (index_t layer = 0; layer < model.layers; ++layer) {
+      scaled_int8* const first = pool.kv_lane(layer, 0, ids).key(page * page_tokens);
+      for (std::int64_t i = 0; i < 2 * model.kv_heads * head_numbers<scaled_int8>(8); ++i)
+        first[i].bits = static_cast<std::int8_t>((i * 7 + layer * 31 + page * 50) % 127);
+    }
+  }
+  const auto before = bytes_of(1);
+  REQUIRE(bytes_of(0) != bytes_of(2));
+  pool.copy_page(2, 0);
+  CHECK(bytes_of(0) == bytes_of(2));
+  CHECK(bytes_of(1) == before);
 }
 
 TEST_CASE("all pages can be taken, the first ones first") {

@@ -144,7 +144,7 @@ class life {
     if (of.type == "float8") limits_.key_scale = 0.5f;
     limits_.classes = zoomr_test::classes;
     rows_ = passes(std::max(limits_.max_batched_tokens, limits_.max_tokens));
-    fault_percent_ = with.tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
+    fault_percent_ = with.lie == pages::tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
     make_cache();
   }
   ~life() {
@@ -191,12 +191,18 @@ class life {
                            random_.chance(75) ? path_.c_str() : nullptr};
     while (cache_ == nullptr) {
       try {
-        cache_ = with_.tiered ? sort_.tiered(limits_, sizes) : sort_.resident(limits_);
+        cache_ = with_.lie == pages::tiered   ? sort_.tiered(limits_, sizes)
+                 : with_.lie == pages::engine ? sort_.engine(limits_, any_layout())
+                                              : sort_.resident(limits_);
       } catch (const zoomr::error& why) {
         expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, std::string("no cache: ") + why.what());
         event("no file could be made");
       }
     }
+  }
+  zoomr_test::engine_layout any_layout() {
+    constexpr index_t sizes[] = {1, 3, 7, 16, 16, 32, 48};
+    return {random_.one_of(sizes), random_.chance(50), random_.chance(50), random_.chance(50) ? 8 : 0};
   }
   fault goes_wrong(file_calls::call which) {
     if (!armed_ || faults_.between(1, 1000) > fault_percent_) return fault::none;
@@ -680,7 +686,8 @@ class life {
     const looks a = looks_of(of), b = fresh->look(seq);
     expect(a.segments == b.segments, "segments are not those of a rebuilt cache");
     expect(a.use.summaries == b.use.summaries, "the summaries of a rebuilt cache take other bytes");
-    expect(sort_.frees_unreachable || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
+    const bool other_pages = sort_.frees_unreachable || with_.lie == pages::engine;
+    expect(other_pages || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
     probe(of, *fresh, seq);
   }
   void compare(const seen& mine, const seen& fresh, index_t position) {

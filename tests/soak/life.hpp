@@ -50,10 +50,14 @@ class difference : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Where the pages of the cache under test lie.
+enum class pages { resident, tiered, engine };
+inline constexpr const char* pages_names[] = {"resident", "tiered", "in an engine's pages"};
+
 struct life_options {
   std::uint64_t seed = 1;
   std::int64_t operations = 2000;
-  bool tiered = false;
+  pages lie = pages::resident;
   std::set<std::string> without;  // what older headers do not know; see soak.cpp
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random operations on caches of every preset, storage type and store, against caches that are rebuilt from what was
-// committed.
+// Random operations on caches of every preset, storage type and place of pages, against caches that are rebuilt from
+// what was committed.
 //
 // An operation is a public call with arguments drawn at random: open, fork, close, begin, append, attend, observe,
 // needs_second_pass, commit, a step that is dropped, rollback, what a sequence is asked for, and calls that are
@@ -19,7 +19,8 @@
 //
 // --without leaves out what came after 685834b: `strict`, mistakes in the order of layers, ids without a class and
 // sequences that were closed; `accept_failed`, tokens accepted of items that have failed; `short_prompts`, prompts
-// whose last chunk is shorter than what eviction observes. `forks` leaves out sequences that share pages.
+// whose last chunk is shorter than what eviction observes. `forks` leaves out sequences that share pages, `engines`
+// caches in the pages of an engine.
 //
 // Two runs with the same numbers do the same, but for policies whose bytes are moved by a thread.
 #include <soak/life.hpp>
@@ -43,7 +44,7 @@ struct options {
 
 constexpr const char* usage =
     "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without "
-    "strict,accept_failed,short_prompts,forks]\n";
+    "strict,accept_failed,short_prompts,forks,engines]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {
@@ -103,13 +104,16 @@ int main(int argc, char** argv) {
   for (std::int64_t life = std::max<std::int64_t>(given.life, 0); all.operations() < given.operations;
        ++life, ++lives) {
     const soak::sort& of = sorts[static_cast<std::size_t>(life) % sorts.size()];
-    const bool tiered = life / static_cast<std::int64_t>(sorts.size()) % 3 != 0;
+    constexpr soak::pages places[] = {soak::pages::resident, soak::pages::tiered, soak::pages::engine,
+                                      soak::pages::tiered};
+    soak::pages lie = places[life / static_cast<std::int64_t>(sorts.size()) % 4];
+    if (lie == soak::pages::engine && (!of.engine || given.without.count("engines") > 0)) lie = soak::pages::resident;
     const std::uint64_t seed = zoomr_test::mixed(given.seed * 1000003 + static_cast<std::uint64_t>(life));
     try {
-      soak::live(of, {.seed = seed, .tiered = tiered, .without = given.without}, all);
+      soak::live(of, {.seed = seed, .lie = lie, .without = given.without}, all);
     } catch (const std::exception& why) {
       std::printf("%s%s, %s, %s: %s\nonce more: soak --seed %llu --life %lld%s%s%s\n", terminal ? "\n" : "",
-                  of.name.c_str(), of.type.c_str(), tiered ? "tiered" : "resident", why.what(),
+                  of.name.c_str(), of.type.c_str(), soak::pages_names[static_cast<std::size_t>(lie)], why.what(),
                   static_cast<unsigned long long>(given.seed), static_cast<long long>(life),
                   given.only.empty() ? "" : " --only ", given.only.c_str(),
                   of.threads ? " (a thread moves bytes: perhaps not in the same place)" : "");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cache/small_policies.hpp>
+#include <support/paged_engine.hpp>
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
@@ -10,6 +11,7 @@
 #include <memory>      // std::unique_ptr
 #include <optional>    // std::optional
 #include <string>      // std::string
+#include <utility>     // std::forward
 #include <vector>      // std::vector
 
 namespace soak {
@@ -55,12 +57,12 @@ class subject {
   virtual void commit(view<const index_t> accepted) = 0;
 };
 
-template <class T, class Placement>
+/// @tparam Cache  an any_kv_cache, or an engine that has one
+template <class Cache>
 class subject_of final : public subject {
  public:
-  using cache_type = zoomr::any_kv_cache<T, Placement>;
-
-  explicit subject_of(cache_type cache) : cache_(std::move(cache)) {}
+  template <class... Arguments>
+  explicit subject_of(Arguments&&... arguments) : cache_(std::forward<Arguments>(arguments)...) {}
 
   zoomr::sequence open() override { return cache_.open(); }
   zoomr::sequence fork(zoomr::sequence seq) override { return cache_.fork(seq); }
@@ -96,13 +98,13 @@ class subject_of final : public subject {
   void commit(view<const index_t> accepted) override { step_->commit(accepted); }
 
  private:
-  cache_type cache_;
-  std::optional<typename cache_type::step_type> step_;  // ends before its cache
+  Cache cache_;
+  std::optional<typename Cache::step_type> step_;  // ends before its cache
 };
 
 template <class T, class Policy>
 std::unique_ptr<subject> make_subject(const Policy& policy, const zoomr::config& limits) {
-  return std::make_unique<subject_of<T, decltype(Policy::placement)>>(
+  return std::make_unique<subject_of<zoomr::any_kv_cache<T, decltype(Policy::placement)>>>(
       zoomr::kv_cache<Policy, T>(model, policy, limits));
 }
 
@@ -145,6 +147,8 @@ struct sort {
   bool one_by_one = false;         // drafts are one token long
   bool threads = false;            // a thread moves bytes: faults need not come in the same places again
   std::function<std::unique_ptr<subject>(const zoomr::config&)> resident = {};
+  /// In the pages of an engine; empty where these have no room for what is stored.
+  std::function<std::unique_ptr<subject>(const zoomr::config&, const zoomr_test::engine_layout&)> engine = {};
   std::function<std::unique_ptr<subject>(const zoomr::config&, const tier_sizes&)> tiered =
       {};  // in the caller's thread
 };

@@ -28,6 +28,11 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     made.one_by_one = policy.refresh.drift() >= -1.0f;
     made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
     made.resident = [policy](const zoomr::config& limits) { return make_subject<T>(policy, limits); };
+    if constexpr (!zoomr::scales_rows<T>) {
+      made.engine = [policy](const zoomr::config& limits, const zoomr_test::engine_layout& lies) {
+        return std::make_unique<subject_of<zoomr_test::paged_engine<T>>>(model, policy, limits, lies);
+      };
+    }
     made.tiered = [tiered](const zoomr::config& limits, const tier_sizes& sizes) {
       return make_subject<T>(tiered, with_tiers<T>(tiered, limits, sizes));
     };

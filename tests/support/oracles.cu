@@ -15,7 +15,7 @@ namespace zoomr_test::oracle {
 namespace {
 
 ZOOMR_HD votes_t key_of(votes_t score) { return score; }
-ZOOMR_HD votes_t key_of(float score) { return zoomr::sortable(score); }
+ZOOMR_HD votes_t key_of(float score) { return zoomr::order_key(score); }
 
 template <class Score>
 struct eligible {

@@ -4,6 +4,7 @@
 
 #include <zoomr/core/executor.hpp>
 #include <zoomr/core/storage.hpp>
+#include <zoomr/paging/engine_memory.hpp>
 #include <zoomr/paging/tier_slots.hpp>
 
 #include <cmath>        // std::sqrt
@@ -69,6 +70,7 @@ struct config {
   storage_scale key_scale = 1.0f;    // what is stored of a key is key / key_scale
   storage_scale value_scale = 1.0f;  // and of a value, value / value_scale
   tier_bytes tiers = {};             // of a tiered placement
+  engine_memory engine = {};         // of the placement engine_pages, which has no pool of its own
   bool audit = false;                // measure what share of its attention each query captures: slow
   class_table classes = {};          // [vocabulary] of each token id; kept alive by the caller
   executor threads = {};             // that may work on a call of a host cache; kept alive by the caller

@@ -2,6 +2,7 @@
 // L6. What an engine says of sequences: their handles, and their parts of a step.
 #pragma once
 
+#include <zoomr/core/token_range.hpp>
 #include <zoomr/core/view.hpp>
 
 #include <cstdint>  // std::uint32_t
@@ -22,6 +23,18 @@ struct step_item {
   sequence seq;
   view<const token_id> ids;
   bool prompt_ends = false;
+  /// The block table of the sequence, with the placement engine_pages: pages of its slots, those of this step's tokens
+  /// with them; more may come behind. It is copied. Empty: the pages that it has, if no more are needed.
+  view<const index_t> pages = {};
+};
+
+/// What some query heads of one token read in one layer, as `step::list_slots` says it.
+struct slots_read {
+  index_t item = 0;
+  index_t token = 0;  // packed: its row in queries and outputs
+  index_t kv_head = 0;
+  token_range heads;              // query heads, of that KV head
+  view<const token_range> slots;  // ascending and disjoint
 };
 
 }  // namespace v0

@@ -51,11 +51,11 @@ class block_threads {
     return fold(value, add{}, T{0});
   }
   template <class T>
-  __device__ T max(T value) {
+  __device__ T largest(T value) {
     return fold(value, larger{}, lowest<T>);
   }
   template <class T>
-  __device__ T min(T value) {
+  __device__ T smallest(T value) {
     return fold(value, smaller{}, highest<T>);
   }
 
@@ -74,7 +74,7 @@ class block_threads {
   template <class T>
   static constexpr T lowest = std::numeric_limits<T>::lowest();
   template <class T>
-  static constexpr T highest = std::numeric_limits<T>::max();
+  static constexpr T highest = (std::numeric_limits<T>::max)();
 
   struct add {
     template <class T>

@@ -26,13 +26,13 @@ inline namespace v0 {
 /// @throws error(capacity) where there is no memory for what it allocates, by whatever means
 template <class Make>
 auto allocated(byte_count wanted, Make make) {
-  try {
-    return make();
-  } catch (const std::bad_alloc&) {
-  } catch (const std::length_error&) {  // a vector that no address space holds
-  }
-  throw error(errc::capacity,
-              "cannot allocate " + (wanted > 0 ? std::to_string(wanted) + " bytes of " : "") + "host memory");
+  using made = decltype(make());
+  const auto refused = [&](const std::exception&) -> made {
+    detail::raise(errc::capacity,
+                  "cannot allocate " + (wanted > 0 ? std::to_string(wanted) + " bytes of " : "") + "host memory");
+  };
+  // length_error: a vector that no address space holds
+  return detail::handled<std::length_error>([&] { return detail::handled<std::bad_alloc>(make, refused); }, refused);
 }
 
 /// `count` objects of a trivial type, aligned to a cache line, never moved, contents undefined.
@@ -51,7 +51,7 @@ class buffer {
     const auto size = static_cast<std::size_t>(count) * sizeof(T);
     const std::align_val_t alignment{size < large ? cache_line : huge_page};
     data_ = {static_cast<T*>(::operator new(size, alignment, std::nothrow)), release{alignment}};
-    if (!data_) throw error(errc::capacity, "cannot allocate " + std::to_string(size) + " bytes of host memory");
+    if (!data_) detail::raise(errc::capacity, "cannot allocate " + std::to_string(size) + " bytes of host memory");
 #if defined(__linux__)
     if (size >= large) madvise(data_.get(), size, MADV_HUGEPAGE);  // a wish: that it is not granted is no error
 #endif

@@ -82,7 +82,7 @@ namespace detail {
 /// @param body  `thread` < on.threads() says whose working memory; no two at the same time have the same
 template <class Body>
 void for_each_piece(const executor& on, index_t count, Body body) {
-  const index_t threads = std::min(on.threads(), count);
+  const index_t threads = (std::min)(on.threads(), count);
   if (threads <= 1) {
     for (index_t i = 0; i < count; ++i) body(i, index_t{0});
     return;

@@ -29,6 +29,13 @@
 #define ZOOMR_CHECKED 1
 #endif
 
+// Exceptions are there; without them (-fno-exceptions) a failure goes to an error handler (core/error.hpp).
+#if defined(__cpp_exceptions)
+#define ZOOMR_EXCEPTIONS 1
+#else
+#define ZOOMR_EXCEPTIONS 0
+#endif
+
 // The compiler has vector types and shuffles (g++ 12, clang), and this is host code.
 #if defined(__GNUC__) && !defined(__CUDACC__)
 #define ZOOMR_VECTORS 1

@@ -15,6 +15,8 @@ struct shape {
   index_t kv_heads = 0;
   index_t head_dim = 0;
 
+  static constexpr index_t most_head_dim = 256;
+
   friend constexpr bool operator==(const shape&, const shape&) = default;
 
   /// Query heads that read one KV head.
@@ -27,7 +29,7 @@ struct shape {
   constexpr const char* problem() const {
     if (layers < 1 || heads < 1 || kv_heads < 1) return "shape: layers, heads and kv_heads must be at least 1";
     if (heads % kv_heads != 0) return "shape: heads must be a multiple of kv_heads";
-    if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {
+    if (head_dim < 8 || head_dim > most_head_dim || head_dim % 8 != 0) {
       return "shape: head_dim must be a multiple of 8 from 8 to 256";
     }
     if (layers > 1024 || heads > 1024) return "shape: more than 1024 layers or heads";

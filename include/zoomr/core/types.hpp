@@ -18,7 +18,7 @@ using token_id = std::int32_t;    ///< what the tokenizer calls a token
 using votes_t = std::int64_t;     ///< what heads give one segment; the aggregator says in which unit
 
 // Votes are counts of heads (head_votes), attention mass in units of 2^-24 (head_mass) or 2^-40 (pooled_mass), or a
-// score as an integer that orders alike (pooled_score, `sortable`): so all of them are ranked by one comparison.
+// score as an integer that orders alike (pooled_score, `order_key`): so all of them are ranked by one comparison.
 
 /// More bytes than any machine has: sizes that reach this are refused.
 inline constexpr byte_count too_many_bytes = byte_count{1} << 60;
@@ -35,7 +35,7 @@ constexpr std::int64_t bounded_product(std::initializer_list<std::int64_t> facto
 }
 
 /// "No limit" for every field that limits a number of tokens or segments.
-inline constexpr index_t unlimited = std::numeric_limits<index_t>::max();
+inline constexpr index_t unlimited = (std::numeric_limits<index_t>::max)();
 
 // As constants, since device code may not call the standard library's functions.
 inline constexpr float infinity = std::numeric_limits<float>::infinity();

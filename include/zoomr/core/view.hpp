@@ -154,8 +154,8 @@ void expect_extents(const char* what, const view<T, Rank>& given, const extents<
   if (given.has_shape(wanted)) return;
   const std::string shape = shape_text(given);
   const bool gaps = shape == shape_text(wanted);
-  throw precondition_error("zoomr: " + std::string(what) + " " + shape + ", wanted " + shape_text(wanted) +
-                           (gaps ? " with a last dimension that has no gaps" : ""));
+  detail::raise_precondition(std::string(what) + " " + shape + ", wanted " + shape_text(wanted) +
+                             (gaps ? " with a last dimension that has no gaps" : ""));
 }
 
 }  // namespace v0

@@ -122,13 +122,13 @@ class best_walk {
       lowest = word < lowest ? word : lowest;
       of_thread = of_thread + part_of(id, word);
     }
-    highest = block_.max(highest);
+    highest = block_.largest(highest);
     if (shares()) want(limits_.wanted(block_.sum(keys)), highest);
     const best_part all = sum(of_thread);
     if (all.count == 0 || full({})) return;  // nothing is taken
     bound_ = none;
     if (!full(all)) return;  // everything is taken
-    shift_ = 64 - __clzll(static_cast<long long>(highest ^ block_.min(lowest)));
+    shift_ = 64 - __clzll(static_cast<long long>(highest ^ block_.smallest(lowest)));
     bound_ = digits(highest);
     for (best_part left = all; shift_ > 0 && left.count > 1;) left = next_digit();
     ties_ = true;

@@ -12,10 +12,10 @@ namespace zoomr {
 inline namespace v0 {
 
 /// The votes of a segment that cannot be chosen (nothing of it is left to attend).
-inline constexpr votes_t not_eligible = std::numeric_limits<votes_t>::min();
+inline constexpr votes_t not_eligible = (std::numeric_limits<votes_t>::min)();
 
 /// An integer that orders as the float does: -inf < ... < -0 = +0 < ... < +inf, and NaN below -inf.
-ZOOMR_HD inline votes_t sortable(float score) {
+ZOOMR_HD inline votes_t order_key(float score) {
   constexpr votes_t lowest = -2147483648;  // the least 32-bit integer
   if (is_nan(score)) return lowest;
   const auto bits = bits_as<std::int32_t>(score);
@@ -38,7 +38,7 @@ struct take_limits {
   }
 };
 
-/// The float that `sortable` made `key` of; of NaN's key, NaN.
+/// The float that `order_key` made `key` of; of NaN's key, NaN.
 ZOOMR_HD inline float unsorted(votes_t key) {
   constexpr votes_t lowest = -2147483648;
   if (key == lowest) return not_a_number;

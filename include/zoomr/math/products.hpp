@@ -16,23 +16,23 @@ namespace detail {
 
 /// out[q][r] = queries[q] . rows[r]
 /// @param queries  [queries, dims]
-/// @param rows     [out.extent(1), dims], contiguous
+/// @param rows     [out.extent(1), dims], `stride` numbers apart
 /// @cost  reads the rows once for each four queries
 template <class T>
-void products(cpu_path path, view<const float, 2> queries, const T* rows, view<float, 2> out) {
+void products(cpu_path path, view<const float, 2> queries, const T* rows, std::int64_t stride, view<float, 2> out) {
   const index_t dims = queries.extent(1);
   if (dims % simd_dims == 0) {
 #if ZOOMR_AVX
-    if (without_pairs(path) == cpu_path::avx512) return avx512::products(queries, rows, out);
-    if (path == cpu_path::avx2) return avx2::products(queries, rows, out);
+    if (without_pairs(path) == cpu_path::avx512) return avx512::products(queries, rows, stride, out);
+    if (path == cpu_path::avx2) return avx2::products(queries, rows, stride, out);
 #elif ZOOMR_NEON
-    if (path == cpu_path::neon) return neon::products(queries, rows, out);
+    if (path == cpu_path::neon) return neon::products(queries, rows, stride, out);
 #endif
   }
   on_path(path, [&] {
     for (index_t q = 0; q < queries.extent(0); ++q) {
       for (index_t r = 0; r < out.extent(1); ++r) {
-        out(q, r) = dot(queries[q].data(), rows + std::int64_t{r} * dims, dims);
+        out(q, r) = dot(queries[q].data(), rows + r * stride, dims);
       }
     }
   });

@@ -52,12 +52,13 @@ using summed = float __attribute__((vector_size(ZOOMR_SIMD < 8 ? 16 : 32)));
 /// Half of the registers hold one accumulator for each product. The partial sums that one vector cannot hold
 /// are made one vector after the other.
 /// @param queries  [Queries][dims]
-/// @param rows     [count, dims]  at least one; where there are fewer than `Rows` the last stands for the others
-/// @param ahead    [ahead_count, dims]  rows that will be read next: they are asked for, line by line
+/// @param rows     [count, dims], `stride` apart  at least one; where there are fewer than `Rows` the last stands for
+///                 the others
+/// @param ahead    [ahead_count, dims], `stride` apart  rows that will be read next: they are asked for, line by line
 /// @pre   dims is a multiple of simd_dims
 template <index_t Queries, index_t Rows, class T>
 [[gnu::always_inline]] inline void dots(const float* const* queries, const T* rows, index_t count, index_t dims,
-                                        const T* ahead, index_t ahead_count, float* out) {
+                                        std::int64_t stride, const T* ahead, index_t ahead_count, float* out) {
   constexpr index_t products = Queries * Rows;
   constexpr index_t parts = 32 / simd;
   static_assert(products % sums_at_once == 0);
@@ -66,8 +67,8 @@ template <index_t Queries, index_t Rows, class T>
   const T* next[std::size_t{Rows}];
 #pragma GCC unroll 16
   for (index_t r = 0; r < Rows; ++r) {
-    row[r] = r == 0 ? rows : row[r - 1] + (r < count ? dims : 0);
-    next[r] = r == 0 ? ahead : next[r - 1] + (r < ahead_count ? dims : 0);
+    row[r] = r == 0 ? rows : row[r - 1] + (r < count ? stride : 0);
+    next[r] = r == 0 ? ahead : next[r - 1] + (r < ahead_count ? stride : 0);
   }
 #if ZOOMR_SIMD > 4
 #pragma GCC unroll 4
@@ -132,18 +133,18 @@ constexpr index_t row_products_size(index_t rows) {
 /// @param out  [row_products_size<Queries>(count)]
 template <index_t Queries, class T>
 [[gnu::noinline]] void row_products(const float* const* queries, const T* rows, index_t count, index_t dims,
-                                    const T* ahead, index_t ahead_count, float* out) {
+                                    std::int64_t stride, const T* ahead, index_t ahead_count, float* out) {
   constexpr index_t block = (Queries < 4 ? 8 : accumulators) / Queries;  // rows
   for (index_t r = 0; r < count; r += block) {
     const index_t next = r < ahead_count ? r : ahead_count - 1;
-    dots<Queries, block>(queries, rows + std::int64_t{r} * dims, count - r, dims, ahead + std::int64_t{next} * dims,
-                         ahead_count - next, out + r * Queries);
+    dots<Queries, block>(queries, rows + r * stride, count - r, dims, stride, ahead + next * stride, ahead_count - next,
+                         out + r * Queries);
   }
 }
 
 /// @param queries, out  [Queries]  rows of the whole
 template <index_t Queries, class T>
-void products_of(view<const float, 2> queries, const T* rows, view<float, 2> out) {
+void products_of(view<const float, 2> queries, const T* rows, std::int64_t stride, view<float, 2> out) {
   constexpr index_t together = 16;         // rows
   constexpr index_t ahead = 2 * together;  // rows between those that are read and those that are asked for
   const index_t dims = queries.extent(1);
@@ -154,8 +155,7 @@ void products_of(view<const float, 2> queries, const T* rows, view<float, 2> out
   for (index_t r = 0; r < count; r += together) {
     const index_t here = count - r < together ? count - r : together;
     const index_t next = r + ahead < count ? r + ahead : r;
-    row_products<Queries>(query, rows + std::int64_t{r} * dims, here, dims, rows + std::int64_t{next} * dims,
-                          count - next, made);
+    row_products<Queries>(query, rows + r * stride, here, dims, stride, rows + next * stride, count - next, made);
     for (index_t q = 0; q < Queries; ++q) {
       float* const row = out.data() + q * out.stride(0) + r;
       for (index_t i = 0; i < here; ++i) row[i] = made[i * Queries + q];
@@ -164,12 +164,12 @@ void products_of(view<const float, 2> queries, const T* rows, view<float, 2> out
 }
 
 template <class T>
-void products(view<const float, 2> queries, const T* rows, view<float, 2> out) {
+void products(view<const float, 2> queries, const T* rows, std::int64_t stride, view<float, 2> out) {
   const index_t count = queries.extent(0);
   index_t q = 0;
-  for (; q + 4 <= count; q += 4) products_of<4>(queries.slice(q, q + 4), rows, out.slice(q, q + 4));
-  if (q + 2 <= count) products_of<2>(queries.slice(q, q + 2), rows, out.slice(q, q + 2)), q += 2;
-  if (q < count) products_of<1>(queries.slice(q, q + 1), rows, out.slice(q, q + 1));
+  for (; q + 4 <= count; q += 4) products_of<4>(queries.slice(q, q + 4), rows, stride, out.slice(q, q + 4));
+  if (q + 2 <= count) products_of<2>(queries.slice(q, q + 2), rows, stride, out.slice(q, q + 2)), q += 2;
+  if (q < count) products_of<1>(queries.slice(q, q + 1), rows, stride, out.slice(q, q + 1));
 }
 
 // They return how many they have done: whole vectors.

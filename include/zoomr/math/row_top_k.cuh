@@ -20,7 +20,7 @@ struct row_of_votes {
 struct row_of_scores {
   view<const float> row;
   __device__ index_t size() const { return row.size(); }
-  __device__ votes_t key(index_t id) const { return sortable(row[id]); }
+  __device__ votes_t key(index_t id) const { return order_key(row[id]); }
   __device__ index_t tokens(index_t) const { return 1; }
 };
 __device__ inline row_of_votes walked(view<const votes_t> row) { return {row}; }

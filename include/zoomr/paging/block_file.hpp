@@ -122,7 +122,7 @@ class block_file {
   /// The same; what `try_write` returns is thrown.
   /// @throws error(storage)  with the sentence
   void write(std::int64_t block, const void* from) {
-    if (const block_fault fault = try_write(block, from)) throw error(errc::storage, fault.sentence());
+    if (const block_fault fault = try_write(block, from)) detail::raise(errc::storage, fault.sentence());
   }
   /// Whether reads can be begun before they are asked for.
   bool begins_reads() const { return ring_->works(); }
@@ -148,7 +148,7 @@ class block_file {
   }
   /// @throws error(storage)  with the sentence
   void read(std::int64_t block, void* to) {
-    if (const block_fault fault = try_read(block, to)) throw error(errc::storage, fault.sentence());
+    if (const block_fault fault = try_read(block, to)) detail::raise(errc::storage, fault.sentence());
   }
 
  private:
@@ -205,8 +205,8 @@ class block_file {
     return file;
   }
   [[noreturn]] void fail(int number, const std::string& what) const {
-    throw error(errc::storage,
-                "the tier's file " + path_ + " " + what + ": " + std::generic_category().message(number));
+    detail::raise(errc::storage,
+                  "the tier's file " + path_ + " " + what + ": " + std::generic_category().message(number));
   }
 
   std::string path_;

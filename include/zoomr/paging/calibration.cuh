@@ -19,12 +19,12 @@ inline namespace v0 {
 /// Seconds for one page of all KV heads in one layer, in the company of others: the time of 256 pages, divided. Either
 /// kind of reading is attention of one token, with the kernel of a cache.
 struct page_times {
-  double fetch = 0;  // copied to the device by a kernel
-  double near = 0;   // read by attention on the device
-  double far = 0;    // and where it lies
+  double fetch = 0;      // copied to the device by a kernel
+  double on_device = 0;  // read by attention on the device
+  double in_place = 0;   // and where it lies
 
   /// True if a page that is read `reads` times until it goes is better copied first.
-  constexpr bool fetching_pays(double reads) const { return fetch + reads * near < reads * far; }
+  constexpr bool fetching_pays(double reads) const { return fetch + reads * on_device < reads * in_place; }
 };
 
 /// What calibrate_transfers has found.
@@ -179,8 +179,8 @@ calibrated_transfers calibrate_transfers(index_t kv_heads, double reads, void* m
   calibrated_transfers made;
   made.plan.fetch_blocks = few_blocks(fetching);
   made.times.fetch = *std::min_element(fetching.begin(), fetching.end()) / pages;
-  made.times.near = attending(0) / pages;
-  made.times.far = attending(pages * page_tokens) / pages;
+  made.times.on_device = attending(0) / pages;
+  made.times.in_place = attending(pages * page_tokens) / pages;
   made.plan.fetches = made.times.fetching_pays(reads);
   return made;
 }

@@ -28,7 +28,7 @@ struct arena_counts {
   unsigned found = 0;
   unsigned long long hits = 0;             // pages that a pass has found in the arena
   unsigned long long misses = 0;           // that it has not
-  unsigned long long far = 0;              // of these, read where they lie, since all of the arena was being read
+  unsigned long long in_place = 0;         // of these, read where they lie, since all of the arena was being read
   unsigned long long prefetched = 0;       // pages that have come while the layer before was attended
   unsigned long long prefetched_hits = 0;  // hits among them
 };

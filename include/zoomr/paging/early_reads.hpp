@@ -33,7 +33,7 @@ class early_reads {
     const transfer first = waiting(next);
     if (first.from != nullptr || !first.file->begins_reads()) return;
     if (!begun(next)) {
-      seen_ = std::max(seen_, next);
+      seen_ = (std::max)(seen_, next);
       begun_[next % window] = goes(first, failed);
     }
     if (begun(next) && first.file->comes_late(first.to)) begin_behind(made, started, failed, waiting);
@@ -73,7 +73,7 @@ class early_reads {
       if (held_[i].of > made + 1) held_[left++] = held_[i];
     }
     held_count_ = left;
-    for (const ticket last = std::min(started, made + window); seen_ < last;) {
+    for (const ticket last = (std::min)(started, made + window); seen_ < last;) {
       const ticket next = ++seen_;
       begun_[next % window] = false;
       const transfer& one = waiting(next);

@@ -38,6 +38,9 @@ class page_stock {
   index_t free_pages() const { return static_cast<index_t>(free_.size()); }
   index_t used_pages() const { return pages_ - free_pages(); }
 
+  /// The page that `take` will give when it has given `later` others.
+  /// @pre free_pages() > later
+  index_t next(index_t later = 0) const { return free_[free_.size() - 1 - static_cast<std::size_t>(later)]; }
   /// A page of nobody's, with contents that mean nothing, for one page table.
   /// @pre free_pages() > 0
   index_t take() {
@@ -66,8 +69,6 @@ class page_stock {
   index_t holders(index_t page) const { return holders_[static_cast<std::size_t>(page)]; }
   /// Some page is in several tables.
   bool any_shared() const { return shares_ > 0; }
-
- protected:
   /// Nobody needs what the page holds any more.
   virtual void forget(index_t) {}
 
@@ -88,7 +89,8 @@ class page_pool : public page_stock {
   using number = T;
   using kv_lane_type = paged_kv_lane<T>;
 
-  static constexpr bool may_fail = false;  // pages may fail to come
+  static constexpr bool may_fail = false;   // pages may fail to come
+  static constexpr bool owns_pages = true;  // takes them from its stock, rather than being told of them
 
   page_pool(const shape& model, index_t pages) : page_stock(pages), shape_(model), memory_(elements(model, pages)) {}
 
@@ -101,6 +103,7 @@ class page_pool : public page_stock {
     return {bounded_product({pages, page_bytes(block.model)}), 0, 0};
   }
 
+  byte_count bytes_of_page() const { return page_bytes(shape_); }
   static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }
 
   /// Where the tokens of one KV lane lie.
@@ -128,8 +131,6 @@ class page_pool : public page_stock {
   void prefetch(index_t, token_range, view<const index_t>, token_range) {}
   /// Says that what is on the device of it will be read soon, so that others go first.
   void touch(index_t, token_range, view<const index_t>, token_range) {}
-  /// Starts writing a page, which is full, to the tier below.
-  void write_back(index_t) {}
 
  private:
   static std::int64_t elements(const shape& model, index_t pages) {

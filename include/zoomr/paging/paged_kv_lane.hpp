@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. Where keys and values lie: pages of 16 tokens. It owns nothing. Attention, summaries and eviction are templates
-// over this type and tiered_kv_lane, and ask either for the key in a slot; the rest of that key's page lies behind it.
+// over this type, tiered_kv_lane and engine_kv_lane, and ask each for the key in a slot; the rest of that key's page
+// lies behind it.
 #pragma once
 
 #include <zoomr/core/storage.hpp>
@@ -57,6 +58,14 @@ struct paged_kv_lane {
   }
   T* writable_key(index_t slot) const { return key(slot); }
   T* value(index_t slot) const { return key(slot) + value_offset; }
+  /// The same, to be read only.
+  paged_kv_lane<const T> read_only() const { return {base, page_stride, value_offset, head_dim, pages}; }
+  /// Numbers from the row of a token to that of the next one in the same 16 slots.
+  std::int64_t row_stride() const { return head_dim; }
+  /// Its page has not been given back.
+  bool holds(index_t slot) const { return pages[slot / page_tokens] >= 0; }
+  /// Such 16 slots have their rows that far apart: true of all pages but small ones of an engine.
+  static constexpr bool whole_pages() { return true; }
 };
 
 }  // namespace v0

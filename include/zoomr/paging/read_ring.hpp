@@ -28,7 +28,7 @@ class read_ring {
   static constexpr index_t places = 32;  // reads that can be under way
 
   /// @param most  reads that may be under way, up to `places`; 0: none ever is
-  explicit read_ring(index_t most) : most_(std::min(most, places)) {
+  explicit read_ring(index_t most) : most_((std::min)(most, places)) {
     if (most_ > 0 && io_uring_queue_init(places, &ring_, 0) != 0) most_ = 0;
     made_ = most_ > 0;
   }
@@ -50,7 +50,7 @@ class read_ring {
     if (under_way_ >= most_) return false;
     read* const free = find(nullptr);
     io_uring_sqe* const asked = io_uring_get_sqe(&ring_);
-    io_uring_prep_read(asked, file, to, static_cast<unsigned>(std::min(bytes, most_bytes)),
+    io_uring_prep_read(asked, file, to, static_cast<unsigned>((std::min)(bytes, most_bytes)),
                        static_cast<std::uint64_t>(at));
     asked->user_data = static_cast<std::uint64_t>(free - reads_);
     if (io_uring_submit(&ring_) != 1) {
@@ -83,7 +83,7 @@ class read_ring {
     }
     --under_way_;
     wanted->to = nullptr;
-    return std::max(wanted->came, 0);
+    return (std::max)(wanted->came, 0);
   }
 
  private:

@@ -3,6 +3,7 @@
 // whose rows have scales of their own (core/storage.hpp) the scale goes with the row.
 #pragma once
 
+#include <zoomr/core/shape.hpp>
 #include <zoomr/math/products.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 
@@ -21,13 +22,21 @@ template <class T>
 void store_row(view<const float> from, float scale, T* row, [[maybe_unused]] index_t slot) {
   if constexpr (scales_rows<T>) {
     float largest = 0.0f;
-    for (const float x : from) largest = std::max(largest, std::abs(x));  // not NaN
-    constexpr float end = std::numeric_limits<float>::max();
-    const float own = largest > 0.0f ? std::min(std::min(largest, end) / 127.0f / scale, end) : 1.0f;
+    for (const float x : from) largest = (std::max)(largest, std::abs(x));  // not NaN
+    constexpr float end = (std::numeric_limits<float>::max)();
+    const float own = largest > 0.0f ? (std::min)((std::min)(largest, end) / 127.0f / scale, end) : 1.0f;
     std::memcpy(static_cast<void*>(scale_of(row, slot, from.size())), &own, sizeof own);
     scale *= own;
   }
   narrow(fastest_cpu_path(), from, scale, row);
+}
+
+/// The same for a row of 16 bits.
+template <class Number, class T>
+void store_row(view<const Number> from, float scale, T* row, index_t slot) {
+  float wide[shape::most_head_dim];
+  widen(fastest_cpu_path(), from.data(), 1.0f, {wide, {from.size()}});
+  store_row(view<const float>(wide, {from.size()}), scale, row, slot);
 }
 
 /// A row as floats, times `scale`, and times its own scale where rows have one.
@@ -48,16 +57,24 @@ void copy_row(const T* from, [[maybe_unused]] index_t from_slot, T* to, [[maybe_
   }
 }
 
-/// products[q][t] *= the scale of the key of token t, where rows have scales.
-/// @param keys      [tokens, head_dim]  of a page, from its first token on
-/// @param products  [queries, tokens]
-template <class T>
-void scale_products([[maybe_unused]] const T* keys, [[maybe_unused]] index_t head_dim,
-                    [[maybe_unused]] view<float, 2> products) {
-  if constexpr (scales_rows<T>) {
-    for (index_t t = 0; t < products.extent(1); ++t) {
-      const float scale = row_scale(keys + std::int64_t{t} * head_dim, t, head_dim);
-      for (index_t q = 0; q < products.extent(0); ++q) products(q, t) *= scale;
+/// Products of queries with the keys of adjacent slots, as they are stored but for the scales of their own rows.
+/// @param queries  [queries, head_dim]
+/// @param first    the first slot of 16
+/// @param out      [queries, slots]  of up to 16
+/// @throws error(storage) if a page over tiers does not come
+template <class Lane>
+void key_products(const Lane& kv_lane, view<const float, 2> queries, index_t first, view<float, 2> out) {
+  const index_t slots = out.extent(1);
+  const index_t at_once = kv_lane.whole_pages() ? slots : 1;
+  for (index_t t = 0; t < slots; t += at_once) {
+    const auto* const keys = kv_lane.key(first + t);
+    const view<float, 2> some(&out(0, t), {queries.extent(0), at_once}, {out.stride(0), 1});
+    products(fastest_cpu_path(), queries, keys, kv_lane.row_stride(), some);
+    if constexpr (scales_rows<typename Lane::number>) {  // their pages are whole
+      for (index_t slot = 0; slot < slots; ++slot) {
+        const float scale = row_scale(keys + std::int64_t{slot} * kv_lane.head_dim, slot, kv_lane.head_dim);
+        for (index_t q = 0; q < queries.extent(0); ++q) some(q, slot) *= scale;
+      }
     }
   }
 }

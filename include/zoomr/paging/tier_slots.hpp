@@ -59,7 +59,7 @@ tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_by
   const byte_count least = std::min<byte_count>(Pool::least_slots, blocks);
   expect(given.device, others + least * block, "device", "summaries, tables and ", six);
   tier_slots made;
-  made.device = static_cast<index_t>(std::min(blocks, (given.device - others) / block));
+  made.device = static_cast<index_t>((std::min)(blocks, (given.device - others) / block));
   const byte_count sum = given.file > 0 ? sizeof(std::uint64_t) : 0;  // of a block in the file
   made.tables = blocks * (2 * tier_type::block_table_bytes + 1 + sum) + made.device * slot;
   if (given.file == 0) {
@@ -70,7 +70,7 @@ tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_by
     ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
     expect(given.file, blocks * block, "file", "all pages of the pool");
     expect(given.host, made.tables + least * (block + slot), "host", six, ", and tables");
-    made.host = static_cast<index_t>(std::min(blocks, (given.host - made.tables) / (block + slot)));
+    made.host = static_cast<index_t>((std::min)(blocks, (given.host - made.tables) / (block + slot)));
   }
   made.tables += made.host * slot;
   return made;

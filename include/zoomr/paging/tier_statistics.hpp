@@ -43,7 +43,7 @@ struct tier_statistics {
   /// The part of the time of all transfers in which nobody waited; 1 without any, 0 where the caller makes all itself.
   double hidden() const {
     if (times.moving_ns == 0) return 1.0;
-    return std::max(0.0, 1.0 - static_cast<double>(times.waited_ns) / static_cast<double>(times.moving_ns));
+    return (std::max)(0.0, 1.0 - static_cast<double>(times.waited_ns) / static_cast<double>(times.moving_ns));
   }
 };
 

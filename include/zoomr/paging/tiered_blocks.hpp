@@ -41,7 +41,7 @@ class tiered_blocks {
       : layers_(block.model.layers), bytes_(block.template bytes<T>()), written_(index_of(count)) {
     tiers_.reserve(2);
     for (const index_t slots : {device_slots, path.empty() ? count : host_slots}) {
-      tiers_.emplace_back(std::min(slots, count), layers_, count, block.template numbers<T>());
+      tiers_.emplace_back((std::min)(slots, count), layers_, count, block.template numbers<T>());
     }
     if (!path.empty()) file_ = std::make_unique<block_file>(path, bytes_, count);
   }
@@ -146,12 +146,7 @@ class tiered_blocks {
     if (at < 0) {
       at = claim(t);
       if (written_[index_of(block)]) {
-        try {
-          fetch(t, at, block);
-        } catch (...) {
-          here.free.push_back(at);
-          throw;
-        }
+        detail::undone_if_failed([&] { fetch(t, at, block); }, [&] { here.free.push_back(at); });
       }
       here.enter(at, block);
     }
@@ -263,7 +258,8 @@ class tiered_blocks {
   }
 
   [[noreturn]] void fail(const char* what, ticket of) {
-    throw error(errc::storage, std::string("a page of details cannot be ") + what + ": " + engine_.why(of).sentence());
+    detail::raise(errc::storage,
+                  std::string("a page of details cannot be ") + what + ": " + engine_.why(of).sentence());
   }
 
   index_t layers_;

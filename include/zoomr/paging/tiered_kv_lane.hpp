@@ -27,6 +27,9 @@ struct tiered_kv_lane {
   number* writable_key(index_t slot) const {
     return pool->reach_to_write(piece, pages[slot / page_tokens]) + head_offset + in_page(slot);
   }
+  std::int64_t row_stride() const { return head_dim; }
+  bool holds(index_t slot) const { return pages[slot / page_tokens] >= 0; }
+  static constexpr bool whole_pages() { return true; }
 
  private:
   std::int64_t in_page(index_t slot) const { return static_cast<std::int64_t>(slot % page_tokens) * head_dim; }

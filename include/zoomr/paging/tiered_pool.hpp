@@ -19,6 +19,7 @@ class tiered_pool : public page_stock {
   using tier_type = typename blocks_type::tier_type;
 
   static constexpr bool may_fail = true;
+  static constexpr bool owns_pages = true;
   static constexpr index_t guarded = blocks_type::guarded;
   /// The least that a tier of memory can work with, in blocks: with those that stay reachable there is room for others.
   static constexpr index_t least_slots = guarded + 2;
@@ -41,6 +42,7 @@ class tiered_pool : public page_stock {
     return {slots.device * each, slots.host * each + slots.tables,
             tiers.file > 0 ? bounded_product({pages, page_bytes(block.model)}) : 0};
   }
+  byte_count bytes_of_page() const { return page_bytes(shape_.model); }
   static byte_count page_bytes(const shape& model) { return page_pool<T>::page_bytes(model); }
 
   kv_lane_type kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
@@ -69,9 +71,11 @@ class tiered_pool : public page_stock {
 
   /// Starts writing a page, which is full, to the tier below, all pieces that have changed. What cannot be written now
   /// will be when its room is wanted.
-  void write_back(index_t page) try {
-    for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.write_back(block_of(piece, page));
-  } catch (const error&) {
+  void write_back(index_t page) {
+    const auto write = [&] {
+      for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.write_back(block_of(piece, page));
+    };
+    detail::handled<error>(write, [](const error&) {});
   }
 
   /// As of page_pool, piece by piece, on the device.
@@ -83,13 +87,13 @@ class tiered_pool : public page_stock {
     }
   }
 
-  tier_statistics stats() const { return blocks_.stats(); }
-
- private:
   void forget(index_t page) override {
     for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.forget(block_of(piece, page));
   }
 
+  tier_statistics stats() const { return blocks_.stats(); }
+
+ private:
   // Blocks are numbered by pieces, then pages: those of one layer lie together.
   index_t block_of(index_t piece, index_t page) const { return piece * pages() + page; }
 

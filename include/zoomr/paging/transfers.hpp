@@ -69,10 +69,7 @@ class sync_transfers {
 class async_transfers {
  public:
   /// @throws error(capacity) if no thread can be started
-  async_transfers() try : worker_([this] { work(); }) {
-  } catch (const std::system_error& refused) {
-    throw error(errc::capacity, std::string("a thread for transfers cannot be started: ") + refused.what());
-  }
+  async_transfers() : worker_(started_thread([this] { work(); })) {}
   ~async_transfers() {
     started_ += end_mark;
     started_.notify_one();
@@ -107,6 +104,15 @@ class async_transfers {
   static constexpr ticket most_waiting = 256;
   static constexpr ticket end_mark = ticket{1} << 63;
   static constexpr int looks = 1000;  // before the thread sleeps: some 100 us
+
+  template <class Run>
+  static std::thread started_thread(Run run) {
+    return detail::handled<std::system_error>(
+        [&] { return std::thread(run); },
+        [](const std::system_error& refused) -> std::thread {
+          detail::raise(errc::capacity, std::string("a thread for transfers cannot be started: ") + refused.what());
+        });
+  }
 
   // The caller makes transfers, or waits for the one that the thread is making, until `of` is done.
   void make_until(ticket of) {

@@ -20,7 +20,7 @@ class any_scorer_of final : public any_scorer {
              view<float, 2> scores) const override {
     const auto* const all = reinterpret_cast<const number*>(summaries);
     if constexpr (rows == 1 && product_scorer<Scorer>) {
-      products(fastest_cpu_path(), asked, all, scores);
+      products(fastest_cpu_path(), asked, all, asked.extent(1), scores);
     } else if constexpr (rows > 0) {
       on_fastest_path([&] {
         const index_t dims = asked.extent(1);

@@ -26,7 +26,7 @@ TEST_CASE("scores are averaged in ascending order of heads, bit for bit") {
       if (!scores.eligible(id)) continue;
       float sum = scores.at(0, id);
       for (index_t head = 1; head < scores.heads; ++head) sum += scores.at(head, id);
-      expected[unit::size(id)] = sortable(sum / static_cast<float>(scores.heads));
+      expected[unit::size(id)] = order_key(sum / static_cast<float>(scores.heads));
     }
     REQUIRE(agreed(mean, scores) == expected);
   }
@@ -45,7 +45,7 @@ TEST_CASE("the maximum is that of all heads, and NaN if one of them is") {
         bad = bad || is_nan(scores.at(head, id));
         most = std::fmax(most, scores.at(head, id));
       }
-      expected[unit::size(id)] = sortable(bad ? not_a_number : most);
+      expected[unit::size(id)] = order_key(bad ? not_a_number : most);
     }
     REQUIRE(agreed(largest, scores) == expected);
   }
@@ -53,14 +53,14 @@ TEST_CASE("the maximum is that of all heads, and NaN if one of them is") {
 
 TEST_CASE("with one head, its score is the votes") {
   const auto scores = table(1, {1.5f, -0.0f, not_a_number, -infinity});
-  const votes expected{sortable(1.5f), sortable(0.0f), sortable(not_a_number), sortable(-infinity)};
+  const votes expected{order_key(1.5f), order_key(0.0f), order_key(not_a_number), order_key(-infinity)};
   CHECK(agreed(mean, scores) == expected);
   CHECK(agreed(largest, scores) == expected);
 }
 
 TEST_CASE("opposite infinities have no mean, and rank last; any score will do") {
   const votes pooled = agreed(mean, table(2, {infinity, 1.0f, -infinity, 1.0f}));
-  CHECK(pooled[0] == sortable(not_a_number));
+  CHECK(pooled[0] == order_key(not_a_number));
   CHECK(pooled[0] >= pooled_score::least);
   CHECK(not_eligible < pooled_score::least);
 }

@@ -247,15 +247,15 @@ votes_t random_votes(unit::random& random, index_t look) {
     case 1:
       return random.chance(0.3) ? 0 : static_cast<votes_t>(random.bits() >> 20);
     case 2:
-      return sortable(random.any_float());
+      return order_key(random.any_float());
     case 3:
-      return sortable(odd[random.below(6)]);
+      return order_key(odd[random.below(6)]);
     case 4:
       return 1;
     case 5:
       return not_eligible;
     case 6:
-      return sortable(random.uniform(-1.0f, 1.0f));
+      return order_key(random.uniform(-1.0f, 1.0f));
     default:
       return random.below(7) - 3;
   }

@@ -123,7 +123,7 @@ TEST_CASE("fill_budget does not look for smaller segments behind one that does n
 }
 
 TEST_CASE("any score will do where the aggregator says so") {
-  question asked{{sortable(-5.0f), sortable(std::numeric_limits<float>::quiet_NaN()), not_eligible}, {1, 1, 0}};
+  question asked{{order_key(-5.0f), order_key(std::numeric_limits<float>::quiet_NaN()), not_eligible}, {1, 1, 0}};
   asked.least = pooled_score::least;
   CHECK(ask(fill_budget{.tokens = 9}, asked) == taken{1, 1, 0});
   CHECK(ask(top_k{.segments = 1}, asked) == taken{1, 0, 0});

@@ -135,7 +135,7 @@ struct device_core {
       going_back.reopen_prompt(to, limits.rollback_depth());
     }
     going_back.go_back(host_policy.segment, to);
-    going_back.known_segments = std::min(going_back.known_segments, going_back.segment_count());
+    going_back.known_segments = (std::min)(going_back.known_segments, going_back.segment_count());
     while (!going_back.choices.empty() && going_back.choices.back().position >= to) going_back.choices.pop_back();
     trim(going_back);
   }
@@ -184,7 +184,7 @@ struct device_core {
     made.slot = of.slot_end(position);
     made.held = held(of);
     made.segments = of.segment_count();
-    made.sums = position + 1 - std::max(known.asks_from, prompt_end);
+    made.sums = position + 1 - (std::max)(known.asks_from, prompt_end);
     made.reads = of.choices.empty() ? -1 : of.choices.back().place;
     made.zone = {policy.zone.front(position, prompt_end), policy.zone.back(position, prompt_end, item.open_begin),
                  position + 1};
@@ -213,10 +213,9 @@ struct device_core {
   /// Says that the last `tokens` tokens of table `t` are of one sequence, and read together as far as that goes.
   void list_tiles(index_t t, index_t tokens) {
     const device_table& table = on_host(t);
-    for (index_t left = tokens; left > 0;) {
-      const index_t shared = std::min(left, sizes.tile_tokens());
+    for (index_t left = tokens, shared = 0; left > 0; left -= shared) {
+      shared = (std::min)(left, sizes.tile_tokens());
       table.tiles[table.counts->tiles++] = {table.counts->tokens - left, shared};
-      left -= shared;
     }
   }
 
@@ -253,7 +252,8 @@ struct device_core {
     of.known_segments = of.segment_count();
     commit_tokens(host_policy.segment, of, step.first_tokens(item, accepted), item.prompt_ends,
                   limits.rollback_depth());
-    if (item.prompt) of.queries_from = std::max(of.queries_from, of.tokens() - (item.observed ? sizes.remembered : 0));
+    const index_t remembered = item.observed ? sizes.remembered : 0;
+    if (item.prompt) of.queries_from = (std::max)(of.queries_from, of.tokens() - remembered);
     if (policy.placement.frees_unreachable) free_unreachable_pages(host_policy, limits.rollback_depth(), of, stock);
     item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, item.prompt);
     if (item.prompt || item.due.kept > 0) {

@@ -67,12 +67,12 @@ struct fetch_launches : device_pass<Policy, T> {
   /// Gives slots to what was asked for, and copies it there; both grids are the same in any step. Where the plan
   /// fetches nothing the first kernel still counts the pass.
   void bring(index_t layer, bool ahead, stream on) const {
-    const index_t warps = (std::min(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
+    const index_t warps = ((std::min)(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
     launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<T>, arrays(), layer,
            ahead);
     const transfer_plan& plan = core.arrays.arena.plan;
     if (!plan.fetches) return;
-    const index_t blocks = std::min(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
+    const index_t blocks = (std::min)(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
     launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<T>, arrays(), layer);
   }
 

@@ -173,7 +173,7 @@ __global__ void place_pages_kernel(common_arrays<T> a, index_t layer, bool ahead
   }
   counts.hits += counts.found;
   counts.misses += static_cast<unsigned>(asked);
-  counts.far += static_cast<unsigned>(asked - given);
+  counts.in_place += static_cast<unsigned>(asked - given);
   counts.found = 0;
   counts.pass = pass;
 }

@@ -30,7 +30,7 @@ struct observed_sum {
 
   __device__ static unsigned word_of(float logit) {
     if (is_nan(logit) || logit == infinity) return odd;
-    return static_cast<unsigned>(sortable(logit) + 2147483648);
+    return static_cast<unsigned>(order_key(logit) + 2147483648);
   }
   /// NaN if the shares are not numbers.
   __device__ float largest_logit() const {
@@ -256,7 +256,7 @@ struct tokens_to_keep {
   view<const float> importance;
   index_t safe = 0;
   __device__ index_t size() const { return importance.size(); }
-  __device__ votes_t key(index_t t) const { return t < safe ? not_eligible : sortable(importance[t]); }
+  __device__ votes_t key(index_t t) const { return t < safe ? not_eligible : order_key(importance[t]); }
   __device__ index_t tokens(index_t) const { return 1; }
 };
 

@@ -61,7 +61,7 @@ struct observing_layer {
     const index_t slots = slot_end(asking.last);
     of.before = arrays.eviction.sums_of(sequence, layer, from, slots);
     of.received = arrays.eviction.sums_of(sequence, layer, to, slots);
-    of.known = std::min(summed, slot_end(asking.first));
+    of.known = (std::min)(summed, slot_end(asking.first));
     of.first_row = first_row;
     of.count = asking.size();
     of.context = slot_end(asking.first + 1);
@@ -87,7 +87,7 @@ struct observing_layer {
     kv_lanes.received = arrays.eviction.sums_of(sequence, layer, half, slots);
     kv_lanes.scored = slots - core.policy.evict.safe(slots);
     kv_lanes.queries = queries;
-    kv_lanes.first = std::max(pinned(), core.policy.zone.sinks);
+    kv_lanes.first = (std::max)(pinned(), core.policy.zone.sinks);
     kv_lanes.kept = kept;
     kv_lanes.stride = stride;
     kv_lanes.kept_each = kept_each;
@@ -114,7 +114,7 @@ struct observing_layer {
     of.scale = core.limits.logit_scale(0, 0, HeadDim);
     of.sums = arrays.eviction.sums;
     for (index_t left = of.count; left > 0; left -= of.count) {
-      of.count = std::min(observed_at_once, left);
+      of.count = (std::min)(observed_at_once, left);
       observe_queries<HeadDim>(of, on);
       of.first_row = of.row_of(of.count);
       of.context += of.count;
@@ -136,7 +136,7 @@ struct observing_layer {
 template <class Policy, class T, class Number>
 void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const planned_item& item,
                       index_t layer, view<const Number, 3> queries, stream on) {
-  const index_t count = std::min(item.tokens, core.sizes.remembered);
+  const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   if (count == 0 || !item.prompt) return;
   launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &remember_chunk_kernel<T, Number>, arrays, layer,
          queries, item.packed + item.tokens - count, item.remembered);
@@ -147,7 +147,7 @@ void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>
 template <class Policy, class T>
 void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
                     stream on) {
-  const index_t count = std::min(item.tokens, core.sizes.remembered);
+  const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   if (count == 0 || !item.observed || item.due.kept > 0) return;
   launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &commit_chunk_kernel<T>, arrays, item.seq,
          item.remembered, item.first + item.tokens - count);
@@ -166,7 +166,7 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
     if (!core.observes(item)) continue;
     const index_t end = item.first + item.tokens;
     const index_t first = core.sizes.carried > 0 ? item.first : end - core.policy.evict.observed(end);
-    const index_t here = std::max(first, item.first);
+    const index_t here = (std::max)(first, item.first);
     const carried_sums& sums = core.state(item.seq).sums;
     const observing_layer<HeadDim, Policy, T> of{core, arrays, item.seq, layer, {}};
     // An evictor that updates importance itself looks at keys at each query, others only when they rate, at the end.

@@ -32,12 +32,8 @@ class table_ring {
   /// Waits for the copies that are under way.
   ~table_ring() {
     for (auto& step : slots_) {
-      for (slot& each : step) {
-        try {
-          each.await();
-        } catch (...) {  // a device that has failed copies nothing any more
-        }
-      }
+      // a device that has failed copies nothing any more
+      for (slot& each : step) ignoring_failures([&] { each.await(); });
     }
   }
 

@@ -85,7 +85,7 @@ class attending {
     const index_t parts = (item_.tokens + apart - 1) / apart;
     for_each_piece(on, core_.sizes.model.kv_heads * parts, [&](index_t piece, index_t thread) {
       const index_t first = piece % parts * apart;
-      const token_range tokens{first, std::min(first + apart, item_.tokens)};
+      const token_range tokens{first, (std::min)(first + apart, item_.tokens)};
       for (index_t slot = 0; slot < item_.first + tokens.last; slot += at_once) {
         attend_tile(core_.of_thread[static_cast<std::size_t>(thread)].tile, piece / parts, slot, tokens);
       }
@@ -98,7 +98,7 @@ class attending {
     const index_t kv_heads = core_.sizes.model.kv_heads;
     for (index_t slot = 0; slot < item_.first + item_.tokens; slot += at_once) {
       core_.pool.prefetch(layer_, {0, kv_heads}, view<const index_t>(core_.state_of(item_).pages),
-                          {slot + page_tokens, std::min(slot + 3 * page_tokens, item_.first)});
+                          {slot + page_tokens, (std::min)(slot + 3 * page_tokens, item_.first)});
       for (index_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
         attend_tile(core_.of_thread.front().tile, kv_head, slot, {0, item_.tokens});
       }
@@ -114,13 +114,13 @@ class attending {
     const shape& model = core_.sizes.model;
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     tile.begin(core_.kv_lane(core_.state_of(item_), layer_, kv_head), first,
-               std::min(first + at_once, item_.first + tokens.last));
-    for (index_t t = std::max(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
+               (std::min)(first + at_once, item_.first + tokens.last));
+    for (index_t t = (std::max)(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
       const auto asks = [&](index_t token, index_t head_of_group) -> run_query {
         const index_t head = kv_head * model.group() + head_of_group;
         return {queries_[item_.packed + t + token][head].data(), &state_at(t + token, head)};
       };
-      tile.attend(item_.first + t, std::min(tile.tokens(), tokens.last - t), asks, scale);
+      tile.attend(item_.first + t, (std::min)(tile.tokens(), tokens.last - t), asks, scale);
     }
   }
 
@@ -159,7 +159,7 @@ class attending {
     const choosing<Pool> now = token(t);
     const index_t group = core_.sizes.model.group();
     if (now.may_choose() || now.heads_together() != group) return t + 1;
-    const index_t most = std::min(item_.tokens, t + std::max(1, most_asking / group));
+    const index_t most = (std::min)(item_.tokens, t + (std::max)(1, most_asking / group));
     index_t last = t + 1;
     while (last < most && !token(last).may_choose() && token(last).dense() == now.dense()) ++last;
     return last;
@@ -201,7 +201,7 @@ class attending {
     for (index_t first = first_head; first < first_head + model.group(); first += together) {
       const view<const token_range> ranges = found.of(first, counted[first]);
       const token_range reads{kv_head, kv_head + 1}, heads{first, first + together};
-      const auto left = [=](token_range r) { return token_range{std::max(r.first, attended), r.last}; };
+      const auto left = [=](token_range r) { return token_range{(std::max)(r.first, attended), r.last}; };
       for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, left(r));
       for (const token_range& r : ranges) core_.pool.prefetch(layer_, reads, pages, left(r));
       const auto gather = [&](token_range of, token_range slots) {

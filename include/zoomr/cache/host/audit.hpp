@@ -22,20 +22,18 @@ float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, fl
   attention_state all;  // of weights alone: values of no dimensions
   float logits[page_tokens];
   for (index_t first = 0; first < slots; first += page_tokens) {
-    if (kv_lane.pages[first / page_tokens] < 0) continue;
-    const index_t count = std::min(page_tokens, slots - first);
-    const auto* const keys = kv_lane.key(first);
+    if (!kv_lane.holds(first)) continue;
+    const index_t count = (std::min)(page_tokens, slots - first);
     const view<float, 2> of_page(logits, {1, count});
-    products(fastest_cpu_path(), view<const float, 2>(query, {1, kv_lane.head_dim}), keys, of_page);
-    scale_products(keys, kv_lane.head_dim, of_page);
+    key_products(kv_lane, view<const float, 2>(query, {1, kv_lane.head_dim}), first, of_page);
     on_fastest_path([&] {
       float largest = -infinity;
       for (index_t t = 0; t < count; ++t) {
         logits[t] *= scale;
-        largest = std::max(largest, logits[t]);
+        largest = (std::max)(largest, logits[t]);
       }
       all.raise(largest, 0);
-      all.add(logits, keys, count, 0);
+      all.weigh(logits, count);
     });
   }
   return all.finish(0);

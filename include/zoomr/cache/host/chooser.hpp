@@ -136,8 +136,8 @@ class chooser {
     const index_t first_kv_head = who.first / group;
     for_each_piece(on, (who.last - 1) / group + 1 - first_kv_head, [&](index_t piece, index_t) {
       const index_t kv_head = first_kv_head + piece;
-      const index_t head = std::max(who.first, kv_head * group);
-      const index_t last = std::min(who.last, (kv_head + 1) * group);
+      const index_t head = (std::max)(who.first, kv_head * group);
+      const index_t last = (std::min)(who.last, (kv_head + 1) * group);
       for (index_t h = head; h < last; ++h) asked(who, h);
       const view<const float, 2> asks(asked_memory(head), {last - head, sizes_.model.head_dim});
       policy_.score.score(asks, state.summaries_of(sizes_, who.layer * sizes_.model.kv_heads + kv_head), votes(),

@@ -232,8 +232,8 @@ class kv_head_ranges {
     std::int64_t tokens = 0;
     index_t reached = 0;
     for (auto r = first; r != last; ++r) {
-      tokens += std::max(0, r->last - std::max(r->first, reached));
-      reached = std::max(reached, r->last);
+      tokens += (std::max)(0, r->last - (std::max)(r->first, reached));
+      reached = (std::max)(reached, r->last);
     }
     return tokens;
   }

@@ -27,13 +27,13 @@ void count_pass(cache_core<Pool>& core, planned_item& item) {
   std::int64_t most = 0;
   for (index_t t = 0; t < item.tokens; ++t) {
     std::int64_t& read = core.step.token(item, item.first + t).kv_lane_tokens;
-    most = std::max(most, read);
+    most = (std::max)(most, read);
     read = 0;
   }
   memory_use use = core.bytes_in_use(state);
   if (core.policy.placement.details_on_host)
     use.details = most * 2 * core.sizes.model.head_dim * static_cast<byte_count>(sizeof(typename Pool::number));
-  state.stats.device_peak = std::max(state.stats.device_peak, use.total());
+  state.stats.device_peak = (std::max)(state.stats.device_peak, use.total());
 }
 
 /// Lets eviction do what the tokens just committed have made due.
@@ -48,7 +48,7 @@ bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
     evict_after_prefill(core, state);
     return item.prompt_ends;
   }
-  for (index_t t = std::max(0, accepted - core.sizes.noted); t < accepted; ++t) {
+  for (index_t t = (std::max)(0, accepted - core.sizes.noted); t < accepted; ++t) {
     state.noted.copy_from(core.noting, item.draft + t, item.first + t);
   }
   return evicts_after(core.policy, core.limits, state.prompt_end, item.first + accepted - 1) &&
@@ -63,8 +63,10 @@ index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const plann
   const index_t segments_before = state.segment_count();
   commit_tokens(core.policy.segment, state, core.step.first_tokens(item, count), item.prompt_ends,
                 core.limits.rollback_depth());
-  for (index_t page = state.slot_end(item.first) / page_tokens; (page + 1) * page_tokens <= state.slots(); ++page) {
-    core.pool.write_back(state.pages[static_cast<std::size_t>(page)]);
+  if constexpr (Pool::may_fail) {
+    for (index_t page = state.slot_end(item.first) / page_tokens; (page + 1) * page_tokens <= state.slots(); ++page) {
+      core.pool.write_back(state.pages[static_cast<std::size_t>(page)]);
+    }
   }
   return segments_before;
 }
@@ -87,7 +89,7 @@ void commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {
     core.summaries.make(core.pool, state, other_tokens ? 0 : segments_before);
   state.stale_summaries = false;
   // From here on nothing fails.
-  for (index_t t = std::max(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
+  for (index_t t = (std::max)(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
     state.queries.copy_from(core.drafts, item.draft + t, item.first + t);
   }
   if (prompt_ended && chooses) make_choice(core, item);
@@ -95,7 +97,7 @@ void commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
     state.log.push(item.last(), state.active_selection, level::summary);
   }
-  if (core.policy.placement.frees_unreachable) {
+  if (Pool::owns_pages && core.policy.placement.frees_unreachable) {
     free_unreachable_pages(core.policy, core.limits.rollback_depth(), state, core.pool);
   }
   core.room.finish(core.pool);
@@ -115,13 +117,12 @@ void renew_summaries(cache_core<Pool>& core, sequence_state& state) {
 /// The same before a step; `i` is the number of the item.
 template <class Pool>
 void renew_summaries(cache_core<Pool>& core, const step_item& item, index_t i) {
-  try {
-    renew_summaries(core, core.states[static_cast<std::size_t>(item.seq.id)]);
-  } catch (const error& why) {
-    throw error(why.code(), "begin: item " + std::to_string(i) +
-                                ": after a commit that failed its summaries cannot be made again: " +
-                                (why.what() + error::prefix.size()));
-  }
+  handled<error>([&] { renew_summaries(core, core.states[static_cast<std::size_t>(item.seq.id)]); },
+                 [&](const error& why) {
+                   raise(why.code(), "begin: item " + std::to_string(i) +
+                                         ": after a commit that failed its summaries cannot be made again: " +
+                                         (why.what() + error::prefix.size()));
+                 });
 }
 
 /// commit_item; if pages that it needs do not come, the sequence is what it was, but for its statistics. Summaries that
@@ -132,18 +133,14 @@ bool try_commit_item(cache_core<Pool>& core, planned_item& item, index_t accepte
   auto& state = core.state_of(item);
   const index_t tokens = state.tokens();
   const index_t floor = state.rollback_floor;
-  return core.may_fail(item, [&] {
-    try {
-      commit_item(core, item, accepted);
-    } catch (const error&) {
-      core.room.undo(state, core.pool);
-      state.go_back(core.policy.segment, tokens);
-      state.rollback_floor = floor;
-      state.stale_summaries = state.stale_summaries && !state.in_prompt();  // the sequence's next step renews them
-      core.trim_pages(state);
-      throw;
-    }
-  });
+  const auto undo = [&] {
+    core.room.undo(state, core.pool);
+    state.go_back(core.policy.segment, tokens);
+    state.rollback_floor = floor;
+    state.stale_summaries = state.stale_summaries && !state.in_prompt();  // the sequence's next step renews them
+    core.trim_pages(state);
+  };
+  return core.may_fail(item, [&] { undone_if_error([&] { commit_item(core, item, accepted); }, undo); });
 }
 
 }  // namespace detail

@@ -91,7 +91,7 @@ struct cache_core {
       : owned(std::move(with)),
         policy(*owned),
         limits(given),
-        sizes(model, policy, given, Pool::may_fail),
+        sizes(sized(model, policy, given)),
         pool(make_pool(sizes, policy, given)),
         counts(counts_size(model, given)),
         summaries(sizes, policy, given),
@@ -123,19 +123,15 @@ struct cache_core {
   /// Capacity of each tier; what the constructor will allocate.
   /// @throws  precondition_error for 2^60 bytes or more, or tiers that are too small
   static memory_use bytes(const shape& model, const any_policy& with, const config& given) {
-    const layout sizes(model, with, given, Pool::may_fail);
-    const index_t pages = sizes.pool_pages(given);
+    const layout sizes = sized(model, with, given);
     memory_use use = bytes_beside_pages(sizes, with, given);
-    const byte_count others = use.total();
-    use.details = bounded_product({pages, Pool::page_bytes(model)});
-    ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
-    const pool_bytes made = Pool::bytes(sizes.blocks, pages, given.tiers, others);
-    use.details = made.device;
-    use.host = made.host;
-    use.file = made.file;
-    return use;
+    if constexpr (!Pool::owns_pages) {
+      ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
+      return use;
+    } else {
+      return with_pages(sizes, given, use);
+    }
   }
-
   /// Does part of an item's work, unless it has failed before. An error(storage) fails this item alone: its sentence is
   /// kept for `step::failure`, and the other items of the step go on. Any other exception leaves the step.
   /// @return  false if it has failed
@@ -143,13 +139,11 @@ struct cache_core {
   bool may_fail(planned_item& item, Work work) {
     if constexpr (Pool::may_fail) {
       if (item.failed) return false;
-      try {
-        work();
-      } catch (const error& fault) {
-        if (fault.code() != errc::storage) throw;
+      handled<error>(work, [&](const error& fault) {
+        if (fault.code() != errc::storage) rethrow();
         failures[static_cast<std::size_t>(item.seq)] = fault.what();
         item.failed = true;
-      }
+      });
       return !item.failed;
     } else {
       work();
@@ -180,8 +174,15 @@ struct cache_core {
     return {policy.zone.front(position, prompt_end), policy.zone.back(position, prompt_end, open_begin), position + 1};
   }
 
-  /// Gives back the pages behind the committed tokens.
-  void trim_pages(sequence_state& state) { detail::trim_pages(state.pages, state.slots(), pool); }
+  /// Gives back the pages behind the committed tokens; those of an engine are forgotten.
+  void trim_pages(sequence_state& state) {
+    if constexpr (Pool::owns_pages) {
+      detail::trim_pages(state.pages, state.slots(), pool);
+    } else {
+      const auto needed = static_cast<std::size_t>(limits.engine.pages_for(state.slots()));
+      if (state.pages.size() > needed) state.pages.resize(needed);
+    }
+  }
 
   /// Forgets what a step has left behind the committed tokens, whether it was committed or dropped.
   void forget_pending(sequence_state& state) {
@@ -219,7 +220,8 @@ struct cache_core {
   /// Bytes of one sequence at its present length; working memory is nobody's.
   memory_use bytes_in_use(const sequence_state& state) const {
     memory_use use;
-    for (const index_t page : state.pages) use.details += page >= 0 ? Pool::page_bytes(sizes.model) : 0;
+    for (const index_t page : state.pages) use.details += page >= 0 ? 1 : 0;
+    use.details *= pool.bytes_of_page();
     use.summaries = sizes.summary_bytes(state.segment_count());
     use.metadata = state.metadata_bytes(sizes);
     return use;
@@ -233,7 +235,7 @@ struct cache_core {
     memory_use use;
     use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
     use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
-                   page_stock::bytes(pages) + eviction_room::bytes(sizes, given);
+                   page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, given);
     const index_t threads = most_threads(given);
     use.workspace =
         chooser::most_at_once(with, threads) * chooser::bytes(sizes, with) +
@@ -250,8 +252,32 @@ struct cache_core {
   }
   // A tiered pool gives its pages what the other arrays leave of the device's bytes.
   static Pool make_pool(const layout& sizes, const any_policy& with, const config& given) {
+    if constexpr (Pool::owns_pages) {
+      return Pool::make(sizes.blocks, sizes.pool_pages(given), given.tiers,
+                        bytes_beside_pages(sizes, with, given).total());
+    } else {
+      return Pool(sizes.model, given.engine);
+    }
+  }
+  static layout sized(const shape& model, const any_policy& with, const config& given) {
+    if constexpr (Pool::owns_pages) {
+      return layout(model, with, given, Pool::may_fail);
+    } else {
+      const char* const problem = given.engine.problem(model, sizeof(number));
+      ZOOMR_EXPECTS(problem == nullptr, problem);
+      return layout::without_pages(model, with, given);
+    }
+  }
+  static memory_use with_pages(const layout& sizes, const config& given, memory_use use) {
     const index_t pages = sizes.pool_pages(given);
-    return Pool::make(sizes.blocks, pages, given.tiers, bytes_beside_pages(sizes, with, given).total());
+    const byte_count others = use.total();
+    use.details = bounded_product({pages, Pool::page_bytes(sizes.model)});
+    ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
+    const pool_bytes made = Pool::bytes(sizes.blocks, pages, given.tiers, others);
+    use.details = made.device;
+    use.host = made.host;
+    use.file = made.file;
+    return use;
   }
   // Slots that `observed` must have room for; 0 where no KV lane ever evicts.
   static index_t observed_tokens(const layout& sizes, const config& given) {
@@ -260,7 +286,7 @@ struct cache_core {
   // Over tiers the pool serves one thread.
   static index_t most_threads(const config& given) { return Pool::may_fail ? 1 : given.threads.threads(); }
   static std::size_t counts_size(const shape& model, const config& given) {
-    return static_cast<std::size_t>(std::min(given.max_draft_tokens, given.max_batched_tokens)) *
+    return static_cast<std::size_t>((std::min)(given.max_draft_tokens, given.max_batched_tokens)) *
            static_cast<std::size_t>(model.heads);
   }
 };

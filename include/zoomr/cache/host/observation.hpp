@@ -76,11 +76,9 @@ class observation {
   void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale) {
     const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
     for (index_t first = 0; first < context; first += page_tokens) {
-      const index_t tokens = std::min(page_tokens, context - first);
+      const index_t tokens = (std::min)(page_tokens, context - first);
       const view<float, 2> of_page(&weights(0, first), {queries.extent(0), tokens}, {tokens_, 1});
-      const auto* const keys = kv_lane.key(first);
-      products(fastest_cpu_path(), queries, keys, of_page);
-      scale_products(keys, kv_lane.head_dim, of_page);
+      key_products(kv_lane, queries, first, of_page);
     }
     for (index_t g = 0; g < queries.extent(0); ++g) add_shares({&weights(g, 0), {context}}, scale, sums(g, context));
   }
@@ -102,8 +100,8 @@ class observation {
     if (evict.reads_keys) seen.keys = {keys_.data(), {tokens, head_dim_}};
     evict.rate(seen, view<float>(importance_).slice(0, tokens));
     const index_t rated_end = kept.size() - last;
-    const index_t safe = std::min({first, seen.scored, rated_end});
-    const auto key = [&](index_t t) { return t < safe ? not_eligible : sortable(at(importance_, t)); };
+    const index_t safe = (std::min)({first, seen.scored, rated_end});
+    const auto key = [&](index_t t) { return t < safe ? not_eligible : order_key(at(importance_, t)); };
     ranking best(seen.scored, key, view<index_t>(order_));
     index_t count = 0;
     while (count < safe) kept[count] = count, ++count;
@@ -130,7 +128,7 @@ class observation {
         for (index_t lane = 0; lane < lanes; ++lane) take(t + lane, lane);
       }
       for (; t < weights.size(); ++t) take(t, 0);
-      for (const float one : most) largest = std::max(largest, one);
+      for (const float one : most) largest = (std::max)(largest, one);
     });
     exponentials(fastest_cpu_path(), weights, largest);
     on_fastest_path([&] {

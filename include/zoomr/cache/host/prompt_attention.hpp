@@ -44,13 +44,12 @@ class prompt_tile {
   template <class Lane>
   void begin(const Lane& kv_lane, index_t first, index_t end) {
     first_ = first;
-    pages_ = std::min(most_pages, pages_for(end - first));
+    pages_ = (std::min)(most_pages, pages_for(end - first));
     in_pairs_ = std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16> &&
                 multiplies_pairs(fastest_cpu_path(), head_dim_);
     for (index_t page = 0; page < pages_; ++page) {
       const index_t slot = first + page * page_tokens;
-      const auto* const keys = kv_lane.key(slot);
-      tiles_[page] = widened(keys, keys + kv_lane.value_offset, std::min(page_tokens, end - slot), page);
+      tiles_[page] = widened(kv_lane, slot, (std::min)(page_tokens, end - slot), page);
     }
   }
 
@@ -66,8 +65,8 @@ class prompt_tile {
       if (seen >= tile.tokens) {
         attend(tile, 0, count, scale);
       } else {
-        for (index_t t = std::max(0, 1 - seen); t < tokens; ++t) {
-          tile.tokens = std::min(tiles_[page].tokens, seen + t);
+        for (index_t t = (std::max)(0, 1 - seen); t < tokens; ++t) {
+          tile.tokens = (std::min)(tiles_[page].tokens, seen + t);
           attend(tile, t * group_, group_, scale);
         }
       }
@@ -76,30 +75,32 @@ class prompt_tile {
   }
 
  private:
-  static index_t most_asking(const shape& model) { return std::max(16 / model.group(), 1) * model.group(); }
+  static index_t most_asking(const shape& model) { return (std::max)(16 / model.group(), 1) * model.group(); }
   static std::int64_t packed_size(const shape& model) { return std::int64_t{2} * most_asking(model) * model.head_dim; }
   static std::int64_t widened_size(const shape& model) {
     return std::int64_t{2} * most_pages * page_tokens * model.head_dim;
   }
 
-  // @param keys, values  [tokens, head_dim]
-  template <class T>
-  page_tile widened(const T* keys, const T* values, index_t tokens, index_t page) {
-    const index_t count = tokens * head_dim_;
+  // The 16 slots from `slot` on, as far as they hold tokens.
+  template <class Lane>
+  page_tile widened(const Lane& kv_lane, index_t slot, index_t tokens, index_t page) {
+    using T = std::remove_cv_t<typename Lane::number>;
     float* const wide_keys = widened_.data() + std::int64_t{2} * page * page_tokens * head_dim_;
     float* const wide_values = wide_keys + page_tokens * head_dim_;
-    widen(fastest_cpu_path(), keys, 1.0f, {wide_values, {count}});  // on their way
+    widen_rows(kv_lane, slot, tokens, 0, wide_values);  // on their way
     for (index_t t = 0; t < tokens; ++t) {
       for (index_t d = 0; d < head_dim_; ++d) wide_keys[d * page_tokens + t] = wide_values[t * head_dim_ + d];
     }
     if constexpr (std::is_same_v<T, bfloat16>) {
       if (in_pairs_) {
-        pair(values, tokens, wide_values);
+        pair(kv_lane, slot, tokens, wide_values);
         return {wide_keys, wide_values, tokens};
       }
     }
-    widen(fastest_cpu_path(), values, 1.0f, {wide_values, {count}});
+    widen_rows(kv_lane, slot, tokens, kv_lane.value_offset, wide_values);
     if constexpr (scales_rows<T>) {
+      const T* const keys = kv_lane.key(slot);
+      const T* const values = keys + kv_lane.value_offset;
       float* const scales = scales_.data() + std::int64_t{2} * page * page_tokens;
       for (index_t t = 0; t < tokens; ++t) {
         scales[t] = row_scale(keys + t * head_dim_, t, head_dim_);
@@ -110,12 +111,27 @@ class prompt_tile {
     return {wide_keys, wide_values, tokens};
   }
 
+  // @param offset  from keys to what is widened
+  // @param to      [tokens, head_dim]
+  template <class Lane>
+  void widen_rows(const Lane& kv_lane, index_t slot, index_t tokens, std::int64_t offset, float* to) const {
+    const bool dense = kv_lane.whole_pages() && kv_lane.row_stride() == head_dim_;
+    const index_t at_once = dense ? tokens : 1;
+    for (index_t t = 0; t < tokens; t += at_once) {
+      widen(fastest_cpu_path(), kv_lane.key(slot + t) + offset, 1.0f,
+            {to + std::int64_t{t} * head_dim_, {at_once * head_dim_}});
+    }
+  }
+
   // As a paired_tile's values.
-  void pair(const bfloat16* values, index_t tokens, float* pairs) const {
-    for (index_t i = 0; i < tokens * head_dim_; i += 2 * head_dim_) {
-      for (index_t d = i; d < i + head_dim_; ++d) {
-        const std::uint32_t next = i + head_dim_ < tokens * head_dim_ ? values[d + head_dim_].bits : 0u;
-        *pairs++ = bits_as<float>(values[d].bits | next << 16);
+  template <class Lane>
+  void pair(const Lane& kv_lane, index_t slot, index_t tokens, float* pairs) const {
+    for (index_t t = 0; t < tokens; t += 2) {
+      const bfloat16* const values = kv_lane.key(slot + t) + kv_lane.value_offset;
+      const bfloat16* const next = t + 1 < tokens ? kv_lane.key(slot + t + 1) + kv_lane.value_offset : nullptr;
+      for (index_t d = 0; d < head_dim_; ++d) {
+        const std::uint32_t upper = next != nullptr ? next[d].bits : 0u;
+        *pairs++ = bits_as<float>(values[d].bits | upper << 16);
       }
     }
   }

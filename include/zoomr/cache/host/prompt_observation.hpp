@@ -72,7 +72,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
 /// eviction may observe them at the prompt's end, which is not known yet.
 template <class Pool>
 void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t layer, view<const float, 3> queries) {
-  const index_t count = std::min(item.tokens, core.sizes.remembered);
+  const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   for (index_t i = 0; i < count; ++i) {
     copy_queries(queries[item.tokens - count + i], core.remembering.at(item.remembered + i, 0, layer));
   }
@@ -83,11 +83,11 @@ void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t 
 template <class Pool>
 void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned_item& item) {
   if (core.sizes.remembered == 0 || !item.prompt) return;
-  const index_t count = std::min(item.tokens, core.sizes.remembered);
+  const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   for (index_t i = 0; item.observed && i < count; ++i) {
     state.prompted.copy_from(core.remembering, item.remembered + i, item.first + item.tokens - count + i);
   }
-  state.queries_from = std::max(state.queries_from, state.tokens() - (item.observed ? core.sizes.remembered : 0));
+  state.queries_from = (std::max)(state.queries_from, state.tokens() - (item.observed ? core.sizes.remembered : 0));
 }
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt update one layer, after those

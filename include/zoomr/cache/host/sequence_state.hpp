@@ -49,12 +49,12 @@ struct sequence_state : token_state {
   statistics stats;
 
   sequence_state(const layout& sizes, const any_segmenter& segmenter, const config& limits)
-      : token_state(segmenter, limits.max_tokens, pages_for(limits.max_tokens), sizes.most_segments),
+      : token_state(segmenter, limits.max_tokens, sizes.table_pages, sizes.most_segments),
         summaries(sizes.summary_bytes(sizes.most_segments)),
         most_kept(sizes.kept),
         kept(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),
         received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
-        noted(sizes.model, sizes.noted > 0 ? 1 : 0, std::max(1, sizes.noted)),
+        noted(sizes.model, sizes.noted > 0 ? 1 : 0, (std::max)(1, sizes.noted)),
         prompted(sizes.model, 1, sizes.remembered),
         active_selection(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),
@@ -88,7 +88,7 @@ struct sequence_state : token_state {
   static byte_count metadata_capacity(const layout& sizes, const config& limits) {
     const auto table = static_cast<byte_count>(sizeof(segment) + sizes.state_bytes);
     return limits.max_tokens * static_cast<byte_count>(sizeof(token_class)) +
-           (pages_for(limits.max_tokens) + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
+           (sizes.table_pages + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index_t)) +
            bounded_product({sizes.log_words, sizeof(index_t)}) + sizes.most_segments * table +
            sizes.observing_bytes(true) +

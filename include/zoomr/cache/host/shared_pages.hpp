@@ -13,23 +13,14 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Entries of a sequence's page table whose pages a step may write, of those that are in the table before it.
-struct page_writes {
-  index_t open = -1;  // the page that has room for the next token; -1: none has
-  token_range moved;  // pages that an eviction at the end of the step moves tokens to
-
-  bool has(index_t at) const { return at == open || (at >= moved.first && at < moved.last); }
-};
-
-/// What an item may write, if all its tokens are accepted. An eviction keeps the tokens at the front where they lie;
-/// but where it may fail all tokens move to spare pages, and those that they leave become the next spare ones.
+/// Slots that an eviction at the end of an item's step moves tokens to, if all its tokens are accepted. It keeps tokens
+/// at the front where they lie; but where it may fail all tokens move to spare pages, and the pages that they leave
+/// become the next spare ones.
 template <class Pool>
-page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
+token_range moved_by_eviction(cache_core<Pool>& core, const planned_item& item) {
   const any_policy& policy = core.policy;
   const token_state& state = core.state_of(item);
-  page_writes made;
-  if (state.slots() % page_tokens != 0) made.open = state.slots() / page_tokens;
-  if (!policy.evict.observes) return made;
+  if (!policy.evict.observes) return {};
   const index_t held = state.slot_end(item.last() + 1);
   index_t kept = held;
   index_t stay = policy.zone.sinks;
@@ -38,11 +29,28 @@ page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
   } else if (evicts_after(policy, core.limits, state.prompt_end, item.last())) {
     const index_t pinned = state.pinned(policy.zone);
     kept = pinned + policy.evict.kept(held - pinned);
-    stay = std::max(stay, pinned);
+    stay = (std::max)(stay, pinned);
   }
-  if (kept == held) return made;
-  stay = std::max(0, std::min(stay, kept - policy.evict.safe(held)));  // as observation::choose says
-  made.moved = {core.sizes.eviction_may_fail ? 0 : stay / page_tokens, pages_for(kept)};
+  if (kept >= held) return {};
+  if (core.sizes.eviction_may_fail) return {0, kept};
+  return {(std::max)(0, (std::min)(stay, kept - policy.evict.safe(held))), kept};  // as observation::choose says
+}
+
+/// Entries of a sequence's page table whose pages a step may write, of those that are in the table before it.
+struct page_writes {
+  index_t open = -1;  // the page that has room for the next token; -1: none has
+  token_range moved;  // pages that an eviction at the end of the step moves tokens to
+
+  bool has(index_t at) const { return at == open || (at >= moved.first && at < moved.last); }
+};
+
+template <class Pool>
+page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
+  const index_t slots = core.state_of(item).slots();
+  const token_range moved = moved_by_eviction(core, item);
+  page_writes made;
+  if (slots % page_tokens != 0) made.open = slots / page_tokens;
+  if (moved.size() > 0) made.moved = {moved.first / page_tokens, pages_for(moved.last)};
   return made;
 }
 
@@ -50,7 +58,6 @@ page_writes writes_of(cache_core<Pool>& core, const planned_item& item) {
 /// @param before  items whose copies are yet to be made, but come earlier: they will name other pages by then
 template <class Pool, class Visit>
 void for_each_shared_write(cache_core<Pool>& core, std::size_t i, std::size_t before, Visit visit) {
-  if (!core.pool.any_shared()) return;
   const auto& items = core.step.items;
   auto& state = core.state_of(items[i]);
   const page_writes writes = writes_of(core, items[i]);
@@ -68,34 +75,47 @@ void for_each_shared_write(cache_core<Pool>& core, std::size_t i, std::size_t be
   }
 }
 
-/// Takes the pages that the step needs, and copies those that it may write and that others name too.
-/// @throws error(capacity) if they are not there, error(storage) if one over tiers does not come; nothing has changed
-///         that can be seen
+/// Copies what the step in progress may write, and others name too, to the pages that the stock will give next; then
+/// takes these. Until all are copied no table changes.
+/// @pre    the stock has pages for them
+/// @throws error(storage) if a page over tiers does not come; nothing has changed
+template <class Pool>
+void copy_shared_pages(cache_core<Pool>& core) {
+  const auto& items = core.step.items;
+  index_t copied = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    for_each_shared_write(core, i, i, [&](sequence_state& state, index_t at) {
+      handled<error>([&] { core.pool.copy_page(state.pages[static_cast<std::size_t>(at)], core.pool.next(copied++)); },
+                     [&](const error& why) {
+                       while (copied > 0) core.pool.forget(core.pool.next(--copied));
+                       raise(why.code(), "begin: item " + std::to_string(i) +
+                                             ": a page that it shares with another sequence cannot be copied: " +
+                                             (why.what() + error::prefix.size()));
+                     });
+    });
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    for_each_shared_write(core, i, 0, [&](sequence_state& state, index_t at) {
+      index_t& page = state.pages[static_cast<std::size_t>(at)];
+      const index_t copy = core.pool.take();
+      core.pool.give_back(page);
+      page = copy;
+    });
+  }
+}
+
+/// Takes the pages that the step in progress needs, those among them that it must copy.
+/// @throws error(capacity) if they are not there, error(storage) as copy_shared_pages; nothing has changed
 /// @cost   copies a page for each fork that goes on by itself, once; where one evicts, those that its tokens move to
 template <class Pool>
 void take_pages_to_write(cache_core<Pool>& core) {
   const auto& items = core.step.items;
   index_t copies = 0;
-  for (std::size_t i = 0; i < items.size(); ++i) {
+  for (std::size_t i = 0; core.pool.any_shared() && i < items.size(); ++i) {
     for_each_shared_write(core, i, i, [&](sequence_state&, index_t) { ++copies; });
   }
   take_pages(core.pool, items, core.states, copies, [&] {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      for_each_shared_write(core, i, 0, [&](sequence_state& state, index_t at) {
-        index_t& page = state.pages[static_cast<std::size_t>(at)];
-        const index_t copy = core.pool.take();
-        try {
-          core.pool.copy_page(page, copy);
-        } catch (const error& why) {
-          core.pool.give_back(copy);
-          throw error(why.code(), "begin: item " + std::to_string(i) +
-                                      ": a page that it shares with another sequence cannot be copied: " +
-                                      (why.what() + error::prefix.size()));
-        }
-        core.pool.give_back(page);
-        page = copy;
-      });
-    }
+    if (copies > 0) copy_shared_pages(core);
   });
 }
 

@@ -60,10 +60,11 @@ class segment_summarizer {
  private:
   // Only a summarizer that sees all keys at once needs working memory for more than one.
   static index_t longest(const layout& sizes, const any_policy& policy, const config& given) {
-    return sizes.summary_rows > 0 && policy.summarize.at_once ? std::min(policy.segment.longest, given.max_tokens) : 0;
+    return sizes.summary_rows > 0 && policy.summarize.at_once ? (std::min)(policy.segment.longest, given.max_tokens)
+                                                              : 0;
   }
   static index_t keys_at_once(const layout& sizes, const any_policy& policy, const config& given) {
-    return sizes.summary_rows > 0 ? std::max(1, longest(sizes, policy, given)) : 0;
+    return sizes.summary_rows > 0 ? (std::max)(1, longest(sizes, policy, given)) : 0;
   }
 
   // Into `made_`.

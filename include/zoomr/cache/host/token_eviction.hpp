@@ -89,7 +89,7 @@ void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, 
   const shape& model = core.sizes.model;
   const view<index_t> slots = with.kept(kept);
   with.choose(core.policy.evict, with.all_sums(model.group(), state.slots()), core.sizes.noted,
-              std::max(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
+              (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
   move_kv_lane(core, state, layer, kv_head, slots);
   move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
   const index_t kv_lane = layer * model.kv_heads + kv_head;

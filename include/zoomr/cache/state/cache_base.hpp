@@ -49,12 +49,7 @@ class cache_base {
     for (index_t i = 0; i < items.size(); ++i) {
       check(detail::expect_item(core_->states, items, i, core_->limits), items[i], i);
     }
-    try {
-      plan();
-    } catch (...) {
-      core_->step.items.clear();
-      throw;
-    }
+    detail::undone_if_failed(plan, [&] { core_->step.items.clear(); });
     core_->step.layers.clear();
     core_->step.active = true;
   }

@@ -34,6 +34,7 @@ struct layout {
   std::size_t state_bytes = 0;     // of a segmenter's state
   bool eviction_may_fail = false;  // a commit that evicts tokens can fail on the way: these move to spare pages
   block_shape blocks;              // of tiers
+  index_t table_pages = 0;         // entries of a sequence's page table, at most
 
   layout() = default;
   /// @param pages_may_fail  pages of the pool may fail to come
@@ -42,7 +43,8 @@ struct layout {
       : model(with),
         number_bytes(policy.summarize.number_bytes),
         state_bytes(policy.segment.state_bytes),
-        eviction_may_fail(policy.evict.observes && pages_may_fail) {
+        eviction_may_fail(policy.evict.observes && pages_may_fail),
+        table_pages(pages_for(sizes.max_tokens)) {
     if (policy.segment.splits) most_segments = sizes.most_segments();
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
@@ -54,6 +56,13 @@ struct layout {
   bool kv_heads_share_slots(const any_policy& policy) const {
     const bool choose_together = policy.aggregate.per == scope::sequence || policy.aggregate.per == scope::layer;
     return kept == 0 && (!policy.selects || choose_together);
+  }
+
+  /// The same for a cache whose pages an engine says.
+  static layout without_pages(const shape& with, const any_policy& policy, const config& sizes) {
+    layout made(with, policy, sizes);
+    made.table_pages = sizes.engine.pages_for(sizes.max_tokens);
+    return made;
   }
 
   /// Pages that a pool has beyond those of sequences: room for one sequence that evicts (cache/host/eviction_room.hpp).
@@ -139,7 +148,7 @@ struct layout {
   // candidates' summaries are attended those that are dropped, which may be all.
   index_t most_exceptions(const any_policy& policy) const {
     const bool others_too = policy.zone.summaries == summaries_attended::candidates;
-    return others_too ? most_segments : std::min(most_segments, policy.select.most_segments);
+    return others_too ? most_segments : (std::min)(most_segments, policy.select.most_segments);
   }
 };
 

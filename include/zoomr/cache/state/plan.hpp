@@ -61,10 +61,9 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
       std::string(call) + ": " + std::to_string(accepted) + " tokens of item " + std::to_string(item) + " are accepted";
   const std::string all = std::to_string(plan.tokens);
   const bool part = plan.prompt && accepted > 0 && accepted < plan.tokens;
-  throw precondition_error("zoomr: " + of +
-                           (part
-                                ? ", but of a prompt all " + all + " or none can be; `prompt_ends` has not been set yet"
-                                : ", wanted 0 ... " + all));
+  detail::raise_precondition(
+      of + (part ? ", but of a prompt all " + all + " or none can be; `prompt_ends` has not been set yet"
+                 : ", wanted 0 ... " + all));
 }
 
 /// Plans one item: how many of its tokens the step takes, and what each of them makes due.
@@ -86,20 +85,21 @@ inline void plan(planned_item& made, const any_policy& policy, const token_state
   made.prompt = state.in_prompt();
   made.prompt_ends = item.prompt_ends;
   made.open_begin = policy.segment.open_begin(state.segmenting.data());
-  const index_t wanted = made.prompt ? item.ids.size() : std::min(item.ids.size(), limits.max_draft_tokens);
+  const index_t wanted = made.prompt ? item.ids.size() : (std::min)(item.ids.size(), limits.max_draft_tokens);
   ZOOMR_EXPECTS(wanted <= table.size(),
                 "begin: the step has " +
                     std::to_string(std::int64_t{limits.max_batched_tokens} - table.size() + wanted) +
                     " tokens or more, config.max_batched_tokens is " + std::to_string(limits.max_batched_tokens));
   if (wanted > limits.max_tokens - made.first) {
-    throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " +
-                                    std::to_string(std::int64_t{made.first} + wanted) +
-                                    " tokens, config.max_tokens is " + std::to_string(limits.max_tokens) +
-                                    (made.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
+    detail::raise(errc::capacity,
+                  "sequence " + std::to_string(made.seq) + " would have " +
+                      std::to_string(std::int64_t{made.first} + wanted) + " tokens, config.max_tokens is " +
+                      std::to_string(limits.max_tokens) +
+                      (made.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
   }
   segmenting = state.segmenting;
   index_t segments = state.segment_count();
-  last_choice = std::max(last_choice, state.prompt_end - 1);
+  last_choice = (std::max)(last_choice, state.prompt_end - 1);
   while (made.tokens < wanted) {
     const index_t position = made.first + made.tokens;
     planned_token& token = table[made.tokens++] = {};
@@ -123,8 +123,8 @@ inline void plan(planned_item& made, const any_policy& policy, const token_state
     if (closed.count > 0 || made.chooses || evicts_after(policy, limits, state.prompt_end, position)) break;
   }
   if (segments > most_segments) {
-    throw error(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " + std::to_string(segments) +
-                                    " segments, config.max_segments is " + std::to_string(most_segments));
+    detail::raise(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " + std::to_string(segments) +
+                                      " segments, config.max_segments is " + std::to_string(most_segments));
   }
 }
 

@@ -47,7 +47,7 @@ class query_memory {
   }
   /// The same for the positions [first, last), each to its own; of more than there are records for the last ones.
   void copy_from(const query_memory& other, token_range positions) {
-    const index_t first = std::max({positions.first, positions.last - records_, 0});
+    const index_t first = (std::max)({positions.first, positions.last - records_, 0});
     for (index_t position = first; position < positions.last; ++position) copy_from(other, position, position);
   }
 

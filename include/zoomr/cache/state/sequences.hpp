@@ -44,8 +44,8 @@ sequence open_sequence(std::vector<State>& states) {
     states[id].open = true;
     return {static_cast<index_t>(id), states[id].generation};
   }
-  throw error(errc::capacity,
-              "all " + std::to_string(states.size()) + " sequences are open; close one or raise config.max_sequences");
+  detail::raise(errc::capacity, "all " + std::to_string(states.size()) +
+                                    " sequences are open; close one or raise config.max_sequences");
 }
 
 /// The state that a handle names.
@@ -96,7 +96,7 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
       static_cast<index_t>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
   if (policy.evict.kept(prompt) >= prompt) return;
   const index_t from = prompt - policy.evict.observed(prompt);
-  const index_t known = std::min(state.queries_from, state.tokens());
+  const index_t known = (std::min)(state.queries_from, state.tokens());
   ZOOMR_EXPECTS(known <= from || state.tokens() <= from,
                 "begin: at the end of the prompt eviction observes the queries from token " + std::to_string(from) +
                     " on, but those before token " + std::to_string(known) +
@@ -125,8 +125,8 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
                                     " tokens the policy has evicted some, or added up the attention that they got"
                               : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
                                     ", counted from the longest that the sequence ever was";
-  throw error(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
-                                        std::to_string(to) + " tokens: " + why);
+  detail::raise(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
+                                          std::to_string(to) + " tokens: " + why);
 }
 
 /// Takes the pages that a step needs, for all tokens of all items, as if all were accepted; those of the others
@@ -144,9 +144,9 @@ void take_pages(page_stock& stock, const std::vector<Item>& items, std::vector<S
   std::int64_t needed = copies;
   for (const planned_item& item : items) needed += missing(item);
   if (needed > stock.free_pages()) {
-    throw error(errc::capacity, "the step needs " + std::to_string(needed) + " pages of " +
-                                    std::to_string(page_tokens) + " tokens, " + std::to_string(stock.free_pages()) +
-                                    " are free; raise config.pool_tokens");
+    detail::raise(errc::capacity, "the step needs " + std::to_string(needed) + " pages of " +
+                                      std::to_string(page_tokens) + " tokens, " + std::to_string(stock.free_pages()) +
+                                      " are free; raise config.pool_tokens");
   }
   copy();
   for (const planned_item& item : items) {
@@ -172,7 +172,7 @@ inline void commit_tokens(const any_segmenter& segmenter, token_state& state, vi
   for (index_t t = 0; t < planned.size(); ++t) {
     state.add(segmenter, planned[t].classes, prompt_ends && t + 1 == planned.size());
   }
-  state.rollback_floor = std::max(state.rollback_floor, state.tokens() - rollback_depth);
+  state.rollback_floor = (std::max)(state.rollback_floor, state.tokens() - rollback_depth);
 }
 
 }  // namespace detail

@@ -56,7 +56,7 @@ struct step_plan {
     for (const planned_item& before : items) {
       next.planned += before.tokens;
       next.draft += before.prompt ? 0 : before.tokens;
-      next.remembered += before.prompt ? std::min(before.tokens, remembered) : 0;
+      next.remembered += before.prompt ? (std::min)(before.tokens, remembered) : 0;
     }
     next.packed = next.planned;
     plan(next, policy, state, last_choice, item, limits, most_segments,

@@ -61,7 +61,7 @@ struct token_state {
   }
   /// Tokens at the front of each KV lane that are never evicted: the prompt, if the zones pin it. Their slots are their
   /// positions.
-  index_t pinned(const any_zones& zone) const { return zone.prompt ? std::max(prompt_end, 0) : 0; }
+  index_t pinned(const any_zones& zone) const { return zone.prompt ? (std::max)(prompt_end, 0) : 0; }
 
   /// Makes the next token part of the sequence, with the segments that it closes. At most three: those of the token,
   /// then that which the end of the prompt closes; the state that is kept is the one after all of them.
@@ -79,8 +79,8 @@ struct token_state {
 
   /// Before a rollback into the prompt: what was known after its end is forgotten.
   void reopen_prompt(index_t to, index_t rollback_depth) {
-    rollback_floor = std::max(0, to - rollback_depth);
-    observed_end = std::min(observed_end, to);
+    rollback_floor = (std::max)(0, to - rollback_depth);
+    observed_end = (std::min)(observed_end, to);
   }
 
   /// Tokens and segments as they were when `to` tokens were committed: the table holds the segmenter's state after the
@@ -89,7 +89,7 @@ struct token_state {
   /// @cost  O(segments that go, and tokens since the last close that stays)
   void go_back(const any_segmenter& segmenter, index_t to) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
-    queries_from = std::min(queries_from, to);
+    queries_from = (std::min)(queries_from, to);
     classes.resize(static_cast<std::size_t>(to));
     while (!segments.empty() && segments.back().closed_at >= to) {
       segments.pop_back();

@@ -11,7 +11,7 @@ inline namespace v0 {
 /// A segment's rank among all, as one word that a block can find the largest of: highest score first, ties to the lower
 /// id; 0 is nobody's. No two segments have the same, so that the next vote goes to the largest word below the last one.
 __device__ inline std::uint64_t favour(float score, index_t id) {
-  const auto high = static_cast<std::uint64_t>(sortable(score) + 2147483648);
+  const auto high = static_cast<std::uint64_t>(order_key(score) + 2147483648);
   return high << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
 }
 
@@ -28,7 +28,7 @@ __device__ inline void aggregate(const head_votes& rule, const aggregation& in, 
         if (candidate < last && candidate > own) own = candidate;
       }
       // The thread that looks after the segment has found the word itself, and writes the vote.
-      last = block.max(own);
+      last = block.largest(own);
       if (last != 0 && last == own) ++in.votes[static_cast<index_t>(0xffffffffu - static_cast<std::uint32_t>(last))];
     }
   }

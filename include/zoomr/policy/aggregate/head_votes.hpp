@@ -23,7 +23,7 @@ struct head_votes {
   void add(view<const float, 2> scores, view<const index_t>, index_t, view<votes_t> votes, view<index_t> order) const {
     for (index_t head = 0; head < scores.extent(0); ++head) {
       const auto key = [&](index_t id) {
-        return votes[id] == not_eligible ? not_eligible : sortable(scores(head, id));
+        return votes[id] == not_eligible ? not_eligible : order_key(scores(head, id));
       };
       ranking favourites(votes.size(), key, order);
       for (index_t vote = 0; vote < k; ++vote) {

@@ -29,7 +29,7 @@ struct pooled_score {
     }
   }
 
-  /// One segment, for the device's twin too: its votes, `sortable` of the mean or the largest score.
+  /// One segment, for the device's twin too: its votes, `order_key` of the mean or the largest score.
   /// @param scores  [heads, segments]
   ZOOMR_HD votes_t pooled(view<const float, 2> scores, index_t id) const {
     float all = scores(0, id);
@@ -38,7 +38,7 @@ struct pooled_score {
       if (over_group == pool::mean) all += score;
       if (over_group == pool::max && (score > all || is_nan(score))) all = score;
     }
-    return sortable(over_group == pool::mean ? quotient(all, static_cast<float>(scores.extent(0))) : all);
+    return order_key(over_group == pool::mean ? quotient(all, static_cast<float>(scores.extent(0))) : all);
   }
 
   constexpr const char* problem() const {

@@ -74,10 +74,10 @@ struct recently_attended_pages {
   }
   /// How many pages are better: a higher bound, or the same and earlier; NaN is worst.
   ZOOMR_HD static index_t rank(view<const float> bounds, index_t pages, index_t page) {
-    const votes_t own = sortable(bounds[page]);
+    const votes_t own = order_key(bounds[page]);
     index_t better = 0;
     for (index_t other = 0; other < pages; ++other) {
-      const votes_t bound = sortable(bounds[other]);
+      const votes_t bound = order_key(bounds[other]);
       better += bound > own || (bound == own && other < page) ? 1 : 0;
     }
     return better;

@@ -85,7 +85,7 @@ __device__ inline void rate(const redundancy_aware& by, const kv_lane_attention&
   for (index_t row = 0; row < n; ++row) {
     index_t own = 0;  // where none repeats it
     each_cosine(seen.keys, row, block, [&](index_t t, float cosine) { own = cosine > by.similar ? t : own; });
-    const index_t spared = block.max(own);  // of the keys that repeat this one the last
+    const index_t spared = block.largest(own);  // of the keys that repeat this one the last
     each_cosine(seen.keys, row, block, [&](index_t t, float cosine) {
       if (t != spared && !is_nan(cosine)) importance[t] += cosine;
     });

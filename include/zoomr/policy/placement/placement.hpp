@@ -46,7 +46,8 @@ template <class Placement, class T>
 struct pool_of_placement {
   using type = page_pool<T>;
 };
-template <tiered_placement Placement, class T>
+template <class Placement, class T>
+requires requires { typename Placement::template pool<T>; }
 struct pool_of_placement<Placement, T> {
   using type = typename Placement::template pool<T>;
 };

@@ -42,7 +42,7 @@ __device__ void make_summary(const typical_keys& summarize, const Cue& cue, inde
   for (index_t t = block.thread(); t < cue.count(); t += block.size()) {
     const float product =
         sum_over_dims(head_dim, [&](float acc, index_t d) { return fused(cue.key(t, d), scratch.mean[d], acc); });
-    const auto ordered = static_cast<std::uint64_t>(sortable(product) + (votes_t{1} << 31));
+    const auto ordered = static_cast<std::uint64_t>(order_key(product) + (votes_t{1} << 31));
     scratch.rank[t] = ordered << 32 | static_cast<std::uint32_t>(cue.count() - t);  // ties to the earlier key
   }
   std::uint64_t least = ~std::uint64_t{0};
@@ -53,7 +53,7 @@ __device__ void make_summary(const typical_keys& summarize, const Cue& cue, inde
       const std::uint64_t rank = scratch.rank[t];
       if (rank < least && rank > best) best = rank;
     }
-    least = block.max(best);
+    least = block.largest(best);
   }
   for (index_t d = block.thread(); d < head_dim; d += block.size()) {
     keep(d, 0, mean_of(d, [&](index_t t) { return scratch.rank[t] >= least; }));

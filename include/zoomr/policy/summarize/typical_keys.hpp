@@ -32,7 +32,7 @@ struct typical_keys {
     mean(of, order, out);
     for (index_t t = 0; t < count; ++t) products[t] = dot(of[t].data(), out.data(), dims);
     ranking best(
-        count, [&](index_t t) { return sortable(products[t]); }, order);
+        count, [&](index_t t) { return order_key(products[t]); }, order);
     const index_t taken = keys < count ? keys : count;
     // `ranking` works in the front of `order` and frees its back: what it gives is put there
     for (index_t i = 0; i < taken; ++i) {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the queries of an item read in one layer, for engines that attend with a kernel of their own: the choices
+// are made and resolved as for `attend`, in the same order, and nothing of keys or values is read.
+#pragma once
+
+#include <zoomr/cache/host/choosing.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Calls visit(slots_read) for each token of the pass, and each query heads of it that read the same slots.
+/// @param number   of the item
+/// @param queries  [packed tokens, heads, head_dim]
+template <class Pool, class Visit>
+void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, index_t layer, bool second_pass,
+                view<const float, 3> queries, Visit& visit) {
+  const shape& model = core.sizes.model;
+  for (index_t t = second_pass ? item.tokens - 1 : 0; t < item.tokens; ++t) {
+    const index_t packed = item.packed + (second_pass ? 0 : t);
+    choosing<Pool> token(core, item, item.first + t, layer, second_pass);
+    if (item.prompt) {  // everything, whatever the policy
+      const token_range all{0, token.slots()};
+      for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+        const index_t head = kv_head * model.group();
+        visit(slots_read{number, packed, kv_head, {head, head + model.group()}, {&all, {1}}});
+      }
+      continue;
+    }
+    const view<head_counts> counts = view<head_counts>(core.counts).slice(0, model.heads);
+    token.see(queries[packed], executor{}, counts);
+    token.resolve_for_all();
+    for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+      kv_head_ranges<Pool> found(token, kv_head, 0);
+      const index_t first = kv_head * model.group();
+      for (index_t head = first; head < first + model.group(); head += token.heads_together()) {
+        const view<const token_range> ranges = found.of(head, counts[head]);
+        visit(slots_read{number, packed, kv_head, {head, head + token.heads_together()}, ranges});
+      }
+      counts[first].kv_lane_tokens = found.different();
+    }
+    token.add_counts(counts);
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Details in the pages of an engine. The cache keeps the index and the selections, and attends through the engine's
+// block tables.
+#pragma once
+
+#include <zoomr/paging/engine_pool.hpp>
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Keys and values lie in the engine's memory (`config.engine`), in pages that it takes and gives back with an
+/// allocator of its own. With each step it says which pages a sequence has (`step_item::pages`). Results are those of a
+/// cache with pages of its own, bit for bit. Nothing is copied: `append` writes there, or the engine does. What shares
+/// a page with another sequence, or a prefix, is the engine's to know: `step::moved_slots` says where a commit will
+/// write.
+struct engine_pages {
+  using role = role::placement;
+  static constexpr const char* name = "engine_pages";
+  static constexpr bool details_on_host = false;
+  static constexpr bool frees_unreachable = false;
+  static constexpr bool prefetch = false;
+  template <class T>
+  using pool = engine_pool<T>;
+
+  friend constexpr bool operator==(const engine_pages&, const engine_pages&) = default;
+};
+
+static_assert(component<engine_pages>);
+
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine with pages of its own, in any layout and order, and a cache that attends through its block tables: what a
+// kv_cache is asked, it answers, so that whatever drives the one drives the other.
+#pragma once
+
+#include <zoomr/kv_cache.hpp>
+#include <zoomr/policy/placement/engine_pages.hpp>
+
+#include <cstring>  // std::memset
+#include <string>   // std::string
+#include <utility>  // std::move
+#include <vector>   // std::vector
+
+namespace zoomr_test {
+
+/// How an engine's pool lies in memory.
+struct engine_layout {
+  zoomr::index_t page_tokens = 16;
+  bool heads_first = false;    // HND; else NHD
+  bool together = false;       // keys and values of a layer are one array, page by page; else two arrays
+  zoomr::index_t padding = 0;  // numbers behind each page that belong to nobody
+
+  std::string name() const {
+    return std::string(heads_first ? "HND" : "NHD") + (together ? ", together" : "") + ", pages of " +
+           std::to_string(page_tokens);
+  }
+};
+
+/// The memory of such a pool: all of it is NaN, or no sensible number, until somebody writes there.
+template <class T>
+class engine_pool_memory {
+ public:
+  engine_pool_memory(const zoomr::shape& model, zoomr::index_t pages, const engine_layout& lies) {
+    const std::int64_t page = std::int64_t{lies.page_tokens} * model.kv_heads * model.head_dim;
+    const std::int64_t stride = (lies.together ? 2 : 1) * page + lies.padding;
+    const auto numbers = static_cast<std::size_t>(stride * pages);
+    for (zoomr::index_t layer = 0; layer < model.layers; ++layer) {
+      for (int half = 0; half < (lies.together ? 1 : 2); ++half) {
+        arrays_.emplace_back(numbers);
+        std::memset(static_cast<void*>(arrays_.back().data()), 0xff, numbers * sizeof(T));
+      }
+      T* const first = arrays_[arrays_.size() - (lies.together ? 1 : 2)].data();
+      keys_.push_back(first);
+      values_.push_back(lies.together ? first + page : arrays_.back().data());
+    }
+    using made = zoomr::engine_memory;
+    const zoomr::view<void*const> keys(keys_), values(values_);
+    memory = lies.heads_first ? made::hnd(keys, values, pages, lies.page_tokens, model)
+                              : made::nhd(keys, values, pages, lies.page_tokens, model);
+    memory.page_stride = stride;
+  }
+
+  zoomr::engine_memory memory;
+
+ private:
+  std::vector<std::vector<T>> arrays_;
+  std::vector<void*> keys_, values_;
+};
+
+/// The engine.
+template <class T>
+class paged_engine {
+ public:
+  using index_t = zoomr::index_t;
+  using cache_type = zoomr::any_kv_cache<T, zoomr::engine_pages>;
+  using step_type = typename cache_type::step_type;
+
+  template <class Policy>
+  paged_engine(const zoomr::shape& model, const Policy& policy, zoomr::config limits, const engine_layout& lies)
+      : per_sequence_(limits.max_tokens / lies.page_tokens + 1),
+        held_(model, per_sequence_ * limits.max_sequences, lies),
+        tables_(static_cast<std::size_t>(limits.max_sequences)),
+        cache_(made(model, zoomr::with_placement(policy, zoomr::engine_pages{}), limits, held_.memory)) {
+    // Pages come in no order.
+    const index_t pages = held_.memory.pages;
+    for (index_t p = 0; p < pages; ++p) free_.insert(free_.begin() + p * 7 % (p + 1), p);
+  }
+
+  const zoomr::shape& model() const { return cache_.model(); }
+  cache_type& cache() { return cache_; }
+  index_t free_pages() const { return static_cast<index_t>(free_.size()); }
+
+  zoomr::sequence open() { return cache_.open(); }
+  void close(zoomr::sequence seq) {
+    cache_.close(seq);
+    shrink(seq, 0);
+  }
+  void rollback(zoomr::sequence seq, index_t to) {
+    cache_.rollback(seq, to);
+    shrink(seq, cache_.slots(seq));
+  }
+  /// This engine shares no pages: it copies them.
+  zoomr::sequence fork(zoomr::sequence from) {
+    const zoomr::sequence made = cache_.fork(from);
+    const index_t slots = cache_.slots(from);
+    grow(made, slots);
+    const zoomr::shape& model = cache_.model();
+    const auto pages = [&](zoomr::sequence of) { return zoomr::view<const index_t>(table(of)); };
+    zoomr::engine_pool<T> pool(model, held_.memory);
+    for (index_t kv_lane = 0; kv_lane < model.kv_lanes(); ++kv_lane) {
+      const index_t layer = kv_lane / model.kv_heads, kv_head = kv_lane % model.kv_heads;
+      const auto source = pool.kv_lane(layer, kv_head, pages(from)), goal = pool.kv_lane(layer, kv_head, pages(made));
+      for (index_t slot = 0; slot < slots; ++slot) {
+        std::copy_n(source.key(slot), model.head_dim, goal.key(slot));
+        std::copy_n(source.value(slot), model.head_dim, goal.value(slot));
+      }
+    }
+    return made;
+  }
+
+  step_type begin(zoomr::view<const zoomr::step_item> items) {
+    std::vector<zoomr::step_item> with_pages(items.begin(), items.end());
+    for (zoomr::step_item& item : with_pages) {
+      const bool open = item.seq.id >= 0 && item.seq.id < static_cast<index_t>(tables_.size()) && is_open(item.seq);
+      if (!open) continue;  // the cache refuses it
+      shrink(item.seq, cache_.slots(item.seq));
+      grow(item.seq, std::min(cache_.slots(item.seq) + item.ids.size(), per_sequence_ * held_.memory.page_tokens));
+      item.pages = zoomr::view<const index_t>(table(item.seq));
+    }
+    return cache_.begin(zoomr::view<const zoomr::step_item>(with_pages));
+  }
+
+  /// Where the engine itself writes.
+  zoomr::engine_kv_lane<T> writable_kv_lane(zoomr::sequence seq, index_t layer, index_t kv_head) {
+    return zoomr::engine_pool<T>(cache_.model(), held_.memory)
+        .kv_lane(layer, kv_head, zoomr::view<const index_t>(table(seq)));
+  }
+
+  index_t tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
+  auto segments(zoomr::sequence seq) const { return cache_.segments(seq); }
+  const zoomr::statistics& stats(zoomr::sequence seq) const { return cache_.stats(seq); }
+  zoomr::memory_use bytes(zoomr::sequence seq) const { return cache_.bytes(seq); }
+  const zoomr::selection_row& selected(zoomr::sequence seq, index_t row) const { return cache_.selected(seq, row); }
+  void trace(zoomr::attention_trace* into) { cache_.trace(into); }
+
+ private:
+  template <class Policy>
+  static cache_type made(const zoomr::shape& model, const Policy& policy, zoomr::config limits,
+                         const zoomr::engine_memory& memory) {
+    limits.engine = memory;
+    return zoomr::kv_cache<Policy, T>(model, policy, limits);
+  }
+
+  bool is_open(zoomr::sequence seq) const {
+    try {
+      cache_.tokens(seq);
+      return true;
+    } catch (const zoomr::precondition_error&) {
+      return false;
+    }
+  }
+  std::vector<index_t>& table(zoomr::sequence seq) { return tables_[static_cast<std::size_t>(seq.id)]; }
+  void grow(zoomr::sequence seq, index_t slots) {
+    while (static_cast<index_t>(table(seq).size()) < held_.memory.pages_for(slots)) {
+      table(seq).push_back(free_.back());
+      free_.pop_back();
+    }
+  }
+  void shrink(zoomr::sequence seq, index_t slots) {
+    while (static_cast<index_t>(table(seq).size()) > held_.memory.pages_for(slots)) {
+      free_.push_back(table(seq).back());
+      table(seq).pop_back();
+    }
+  }
+
+  index_t per_sequence_;
+  engine_pool_memory<T> held_;
+  std::vector<std::vector<index_t>> tables_;  // [sequences]
+  std::vector<index_t> free_;
+  cache_type cache_;
+};
+
+}  // namespace zoomr_test
