@@ -68,7 +68,7 @@ struct job {
       using zoomr::index_t;
       const auto count = static_cast<index_t>(tokens), wanted = static_cast<index_t>(last - first);
       return zoomr::detail::products(zoomr::fastest_cpu_path(), {x, {count, static_cast<index_t>(columns)}},
-                                     rows + first * columns,
+                                     rows + first * columns, static_cast<std::int64_t>(columns),
                                      {y + first, {count, wanted}, {static_cast<std::int64_t>(stride), 1}});
     }
     zoomr::detail::on_fastest_path([&] {
