@@ -2,6 +2,8 @@
 // L6. The cache: sequences, and the steps and edits that change them.
 #pragma once
 
+#include <zoomr/cache/host/loading.hpp>
+#include <zoomr/cache/host/saving.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/paging/tier_statistics.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
@@ -60,6 +62,26 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     const step_item item{seq, ids, prompt_ends};
     return begin(view<const step_item>(&item, {1}));
   }
+
+  /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.
+  /// @code  cache.save(seq, file_sink("/path/of/a/file"));  @endcode
+  /// @throws precondition_error while a step is in progress; error(storage) if a page does not come, or the file cannot
+  ///         be written; whatever the sink throws
+  /// @cost   reads all keys and values once; allocates nothing
+  void save(sequence seq, byte_sink& to) { detail::save_sequence(*core_, base::expect_unused(seq), to); }
+  void save(sequence seq, byte_sink&& to) { save(seq, to); }
+  /// A new sequence, as the next one of `from` was when it was saved. Under the same policy every later bit is the
+  /// same. Under another one segments and summaries are made anew, and nothing is chosen yet.
+  /// @code  sequence seq = cache.load(file_source("/path/of/a/file"));  @endcode
+  /// @throws precondition_error while a step is in progress; error(format) if it is damaged, or not for this cache;
+  ///         error(capacity) if it has no room; error(storage) if a page or the file fails; whatever the source throws.
+  ///         Nothing has changed then
+  /// @cost   writes all keys and values once, and makes all summaries; allocates nothing
+  sequence load(byte_source& from) {
+    core_->step.expect_idle();
+    return detail::load_sequence(*core_, from);
+  }
+  sequence load(byte_source&& from) { return load(from); }
 
   /// Rows of the active selection: 1, layers, layers * kv_heads or layers * heads; 0 if nothing is ever chosen.
   index_t selection_rows() const { return core_->sizes.selection_rows; }
