@@ -114,7 +114,8 @@ void go_on(Player& plays, zoomr::sequence seq, const tape& says) {
     try {
       work();
     } catch (const zoomr::error&) {
-    } catch (const zoomr::precondition_error&) {
+    } catch (const zoomr::precondition_error& why) {  // of a caller's mistake, not of the library's own bounds
+      CHECK(std::string(why.what()).find("out of range") == std::string::npos);
     }
   };
   for (index_t i = 0; i < 14; ++i) {

@@ -92,6 +92,7 @@ class section_reader {
   // Of the section: never reads behind it.
   void bytes(void* to, byte_count count) {
     if (count > left_) damaged("it ends too early");
+    if (count == 0) return;  // there may be no memory
     auto* out = static_cast<unsigned char*>(to);
     for (byte_count wanted = count; wanted > 0;) {
       if (first_ == last_ && wanted >= section_memory::size) {

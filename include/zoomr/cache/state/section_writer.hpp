@@ -59,6 +59,7 @@ class section_writer {
   static constexpr byte_count size = static_cast<byte_count>(sizeof(Number));
 
   void bytes(const void* from, byte_count count) {
+    if (count == 0) return;  // there may be no memory
     left_ -= count;
     sum_.add(from, count);
     keep(from, count);
