@@ -4,6 +4,8 @@
 
 #include <zoomr/cache/host/engine_tables.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
+#include <zoomr/cache/saving/loading.hpp>
+#include <zoomr/cache/saving/saving.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/paging/tier_statistics.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
@@ -90,6 +92,27 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     }
     return made;
   }
+
+  /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.
+  /// @code  cache.save(seq, file_sink("/path/of/a/file"));  @endcode
+  /// @throws precondition_error while a step is in progress; error(storage) if a page does not come, or the file cannot
+  ///         be written; whatever the sink throws
+  /// @cost   reads all keys and values once; allocates nothing
+  void save(sequence seq, byte_sink& to) { detail::save_sequence(*core_, base::expect_unused(seq), to); }
+  void save(sequence seq, byte_sink&& to) { save(seq, to); }
+  /// A new sequence, as the next one of `from` was when it was saved. Under the same policy every later bit is the
+  /// same. Under another one segments and summaries are made anew, and nothing is chosen yet.
+  /// @code  sequence seq = cache.load(file_source("/path/of/a/file"));  @endcode
+  /// @throws precondition_error while a step is in progress; error(format) if it is damaged, or not for this cache;
+  ///         error(capacity) if it has no room; error(storage) if a page or the file fails; whatever the source throws.
+  ///         Nothing has changed then
+  /// @cost   writes all keys and values once, and makes all summaries; allocates nothing
+  /// @param pages  its block table, with the placement engine_pages; otherwise left out
+  sequence load(byte_source& from, view<const index_t> pages = {}) {
+    core_->step.expect_idle();
+    return detail::load_sequence(*core_, from, pages);
+  }
+  sequence load(byte_source&& from, view<const index_t> pages = {}) { return load(from, pages); }
 
   /// Rows of the active selection: 1, layers, layers * kv_heads or layers * heads; 0 if nothing is ever chosen.
   index_t selection_rows() const { return core_->sizes.selection_rows; }

@@ -247,6 +247,53 @@ TEST_CASE("a page that cannot be written below says why") {
   file_calls::now = {};
 }
 
+TEST_CASE("a sequence that is loaded, or saved, while the tier's disk fails says so, and nothing has changed") {
+  struct memory final : zoomr::byte_sink, zoomr::byte_source {
+    void write(const void* from, zoomr::byte_count count) override {
+      const auto* first = static_cast<const char*>(from);
+      bytes.insert(bytes.end(), first, first + count);
+    }
+    zoomr::byte_count read(void* to, zoomr::byte_count count) override {
+      std::memcpy(to, bytes.data() + at, size(static_cast<index_t>(count)));
+      at += size(static_cast<index_t>(count));
+      return count;
+    }
+    std::vector<char> bytes;
+    std::size_t at = 0;
+  };
+  const auto policy = with_placement(small::full, at_once{});
+  const std::string path = new_path();
+  breaker breaks{.kind = file_calls::call::write, .how = fault::full};
+  file_calls::now = {.path = path.c_str(), .chooses = &breaks.chooses};
+  {
+    talk all(policy, path);
+    while (all.length(0) < 60) all.play(all.next());
+    memory saved[voices];
+    for (index_t v = 0; v < voices; ++v) all.cache.save(all.seqs[size(v)], saved[v]);
+    const index_t length = all.length(0);
+    for (const zoomr::sequence seq : all.seqs) all.cache.close(seq);
+    breaks.left = zoomr::unlimited;
+    all.seqs[0] = all.cache.load(saved[0]);  // there is memory for one of them
+    std::string why = said([&] { all.cache.load(saved[1]); });
+    CHECK(why.starts_with("a page of details cannot be written to the tier below: block "));
+    CHECK(why.ends_with(" of the tier's file " + path + " cannot be written: No space left on device"));
+    breaks.left = 0;
+    saved[1].at = 0;
+    all.seqs[1] = all.cache.load(saved[1]);
+    CHECK(all.length(0) == length);
+    memory again;
+    breaks.kind = file_calls::call::read, breaks.how = fault::error, breaks.left = zoomr::unlimited;
+    why = said([&] { all.cache.save(all.seqs[0], again); });
+    CHECK(why.ends_with(" of the tier's file " + path + " cannot be read: Input/output error"));
+    breaks.left = 0;
+    again.bytes.clear();
+    all.cache.save(all.seqs[0], again);
+    CHECK(again.bytes == saved[0].bytes);
+    while (!all.done()) all.play(all.next());
+  }
+  file_calls::now = {};
+}
+
 TEST_CASE("whatever call on the file fails, whoever tells it names the file, the block and the reason") {
   CHECK(check_each(small::full, at_once{}, fault::error, ": Input/output error") > 10);
   CHECK(check_each(small::zoomr_mass, beside{}, fault::full, ": No space left on device") > 5);

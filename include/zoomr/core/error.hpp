@@ -33,7 +33,8 @@ enum class errc {
   rollback_depth,  ///< a rollback goes deeper than the records that are kept
   device,          ///< a kernel cannot be started, or a copy fails
   busy,            ///< the device is too far behind: wait, and call again
-  storage,         ///< a file of a tier cannot be made, read or written, or gives back something else
+  storage,         ///< a file cannot be made, read or written, or a tier's gives back something else
+  format,          ///< a saved sequence is damaged, or not for this cache
 };
 
 /// The world's fault, with the sizes involved and what to do in its text. Nothing was changed.

@@ -55,6 +55,34 @@ inline constexpr bool scales_rows<scaled_int8> = true;
 template <class T>
 inline constexpr bool scales_rows<const T> = scales_rows<T>;
 
+/// The name of a storage type, which a saved sequence bears.
+template <class T>
+constexpr const char* storage_name();
+template <>
+constexpr const char* storage_name<float>() {
+  return "float";
+}
+template <>
+constexpr const char* storage_name<bfloat16>() {
+  return "bfloat16";
+}
+template <>
+constexpr const char* storage_name<float16>() {
+  return "float16";
+}
+template <>
+constexpr const char* storage_name<float8>() {
+  return "float8";
+}
+template <>
+constexpr const char* storage_name<int8>() {
+  return "int8";
+}
+template <>
+constexpr const char* storage_name<scaled_int8>() {
+  return "scaled_int8";
+}
+
 /// Binary numbers of fewer bits than a float, without their sign: `Mantissa` bits of it, and 2^Least is the smallest
 /// number that is not subnormal.
 template <int Mantissa, int Least>

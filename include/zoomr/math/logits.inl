@@ -14,10 +14,10 @@ namespace ZOOMR_PATH {
   p = fused(p, z, filled(-5.37397155531e-2f));
   p = fused(p, z, filled(1.33314422036e-1f));
   p = fused(p, z, filled(-3.33332819422e-1f));
-  const floats small = fused(x * z, p, x);
+  const floats near_zero = fused(x * z, p, x);
   const floats e = exponential(size * -2.0f);
-  const auto large = reinterpret_cast<floats>(reinterpret_cast<words>((1.0f - e) / (1.0f + e)) | sign);
-  return size < 0.625f ? small : large;
+  const auto beyond = reinterpret_cast<floats>(reinterpret_cast<words>((1.0f - e) / (1.0f + e)) | sign);
+  return size < 0.625f ? near_zero : beyond;
 }
 
 [[gnu::always_inline]] inline floats soft_capped(floats logit, float cap) {

@@ -23,17 +23,17 @@ struct engine_memory {
   std::int64_t head_stride = 0;
   std::int64_t token_stride = 0;
 
-  /// [pages, page_tokens, kv_heads, head_dim]
-  static constexpr engine_memory nhd(view<void* const> keys, view<void* const> values, index_t pages,
-                                     index_t page_tokens, const shape& model) {
+  /// [pages, in_page, kv_heads, head_dim]
+  static constexpr engine_memory nhd(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
+                                     const shape& model) {
     const std::int64_t row = model.head_dim;
-    return {keys, values, pages, page_tokens, page_tokens * model.kv_heads * row, row, model.kv_heads * row};
+    return {keys, values, pages, in_page, in_page * model.kv_heads * row, row, model.kv_heads * row};
   }
-  /// [pages, kv_heads, page_tokens, head_dim]
-  static constexpr engine_memory hnd(view<void* const> keys, view<void* const> values, index_t pages,
-                                     index_t page_tokens, const shape& model) {
+  /// [pages, kv_heads, in_page, head_dim]
+  static constexpr engine_memory hnd(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
+                                     const shape& model) {
     const std::int64_t row = model.head_dim;
-    return {keys, values, pages, page_tokens, page_tokens * model.kv_heads * row, page_tokens * row, row};
+    return {keys, values, pages, in_page, in_page * model.kv_heads * row, in_page * row, row};
   }
 
   /// Pages that hold so many tokens.

@@ -57,6 +57,12 @@ void copy_row(const T* from, [[maybe_unused]] index_t from_slot, T* to, [[maybe_
   }
 }
 
+/// The rows of 16 slots, or of the first of them, lie next to each other.
+template <class Lane>
+bool rows_side_by_side(const Lane& kv_lane) {
+  return kv_lane.whole_pages() && kv_lane.row_stride() == kv_lane.head_dim;
+}
+
 /// Products of queries with the keys of adjacent slots, as they are stored but for the scales of their own rows.
 /// @param queries  [queries, head_dim]
 /// @param first    the first slot of 16

@@ -11,7 +11,8 @@
 #include <zoomr/math/order.hpp>
 #include <zoomr/policy/zones.hpp>
 
-#include <cstddef>  // std::byte, std::size_t
+#include <cstddef>      // std::byte, std::size_t
+#include <string_view>  // std::string_view
 
 namespace zoomr {
 inline namespace v0 {
@@ -156,6 +157,7 @@ class any_refresh {
  public:
   bool second_pass = false;
   bool each_token = false;
+  bool only_after_prefill = false;  // there is no choice but that at the end of the prompt
   float drift = 0.0f;
 
   /// What the token at hand makes due, from counts and classes alone.
@@ -188,6 +190,15 @@ struct any_placement {
   bool frees_unreachable = false;
 };
 
+/// Takes a text, piece by piece.
+class text_taker {
+ public:
+  virtual void take(std::string_view piece) = 0;
+
+ protected:
+  ~text_taker() = default;
+};
+
 /// The ten components of a policy, and what follows from them.
 class any_policy {
  public:
@@ -209,6 +220,9 @@ class any_policy {
   any_policy(const any_policy&) = delete;
   any_policy& operator=(const any_policy&) = delete;
   virtual ~any_policy() = default;
+
+  /// The policy as text: policies that have the same choose alike (policy/policy_text.hpp).
+  virtual void write_text(text_taker& out) const = 0;
 
   /// Whether a choice is made may depend on how far the queries have turned since the last one.
   bool drifts() const { return refresh.drift >= -1.0f; }

@@ -8,6 +8,7 @@
 #include <zoomr/policy/any_policy.hpp>
 #include <zoomr/policy/any_scorer_of.hpp>
 #include <zoomr/policy/compose.hpp>
+#include <zoomr/policy/policy_text.hpp>
 
 #include <algorithm>  // std::copy_n
 #include <cstring>    // std::memcpy
@@ -191,6 +192,7 @@ class any_refresh_of final : public any_refresh {
  public:
   explicit any_refresh_of(const Refresh& of) : of_(of) {
     second_pass = of.second_pass, each_token = Refresh::each_token, drift = of.drift();
+    only_after_prefill = std::same_as<Refresh, after_prefill>;
   }
   refresh_action due(const token_event& event) const override { return of_.due(event); }
 
@@ -257,6 +259,8 @@ class any_policy_of final : private any_components<Policy>, public any_policy {
       reads_classes = reads_classes || class_reader<std::remove_cvref_t<decltype(part)>>;
     });
   }
+
+  void write_text(text_taker& out) const override { write_policy(of, out); }
 
   const Policy of;
 };

@@ -116,8 +116,7 @@ class prompt_tile {
   // @param to      [tokens, head_dim]
   template <class Lane>
   void widen_rows(const Lane& kv_lane, index_t slot, index_t tokens, std::int64_t offset, float* to) const {
-    const bool dense = kv_lane.whole_pages() && kv_lane.row_stride() == head_dim_;
-    const index_t at_once = dense ? tokens : 1;
+    const index_t at_once = rows_side_by_side(kv_lane) ? tokens : 1;
     for (index_t t = 0; t < tokens; t += at_once) {
       widen(fastest_cpu_path(), kv_lane.key(slot + t) + offset, 1.0f,
             {to + std::int64_t{t} * head_dim_, {at_once * head_dim_}});

@@ -30,11 +30,12 @@ struct layout {
   index_t remembered = 0;      // last queries of a prompt that is still coming, for eviction at its end; 0: none
   index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
-  std::size_t number_bytes = 0;    // of one number of a summary
-  std::size_t state_bytes = 0;     // of a segmenter's state
-  bool eviction_may_fail = false;  // a commit that evicts tokens can fail on the way: these move to spare pages
-  block_shape blocks;              // of tiers
-  index_t table_pages = 0;         // entries of a sequence's page table, at most
+  std::int64_t log_entry_words = 0;  // of the log, at most
+  std::size_t number_bytes = 0;      // of one number of a summary
+  std::size_t state_bytes = 0;       // of a segmenter's state
+  bool eviction_may_fail = false;    // a commit that evicts tokens can fail on the way: these move to spare pages
+  block_shape blocks;                // of tiers
+  index_t table_pages = 0;           // entries of a sequence's page table, at most
 
   layout() = default;
   /// @param pages_may_fail  pages of the pool may fail to come
@@ -139,9 +140,9 @@ struct layout {
     query_parts = (policy.query.sums ? 1 : 0) + (policy.drifts() ? 1 : 0);
     records = sizes.rollback_depth() + 1;
     if (!policy.persists()) return;
-    const std::int64_t entry = selection_log::entry_words(selection_rows, most_exceptions(policy));
-    log_words =
-        bounded_product({2, std::int64_t{sizes.rollback_depth()} + 2, entry}) + std::int64_t{4} * sizes.max_tokens;
+    log_entry_words = selection_log::entry_words(selection_rows, most_exceptions(policy));
+    log_words = bounded_product({2, std::int64_t{sizes.rollback_depth()} + 2, log_entry_words}) +
+                std::int64_t{4} * sizes.max_tokens;
   }
 
   // Segments of a row, at most, that are not at the level of a summary: those that are chosen, and where only

@@ -118,6 +118,11 @@ class selection_log {
   }
 
   byte_count bytes() const { return static_cast<byte_count>(words_.size() * sizeof(index_t)); }
+  /// All entries, oldest first, and whether older ones were dropped: what a saved sequence has of them.
+  view<const index_t> words() const { return words_; }
+  bool dropped() const { return dropped_; }
+  /// Older entries than those that are there have been dropped.
+  void mark_dropped() { dropped_ = true; }
   void clear() {
     words_.clear();
     dropped_ = false;

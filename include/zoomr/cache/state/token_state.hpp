@@ -26,6 +26,7 @@ struct token_state {
   bool open = false;
   std::uint32_t generation = 0;        // of the sequences that have had this place
   bool stale_summaries = false;        // some were made for a commit that has failed
+  bool unclassified = false;           // some tokens were loaded that no table of classes has seen
   index_t prompt_end = -1;             // first position after the prompt; -1 while it is still coming
   std::vector<token_class> classes;    // [tokens]
   std::vector<index_t> pages;          // [pages]  -1: given back, unreachable
@@ -89,6 +90,7 @@ struct token_state {
   /// @cost  O(segments that go, and tokens since the last close that stays)
   void go_back(const any_segmenter& segmenter, index_t to) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
+    unclassified = unclassified && to > 0;
     queries_from = (std::min)(queries_from, to);
     classes.resize(static_cast<std::size_t>(to));
     while (!segments.empty() && segments.back().closed_at >= to) {
@@ -119,7 +121,7 @@ struct token_state {
 
   /// As a new sequence, which whoever knew the old one cannot name; pages are the caller's to give back.
   void forget_tokens(const any_segmenter& segmenter) {
-    open = stale_summaries = false;
+    open = stale_summaries = unclassified = false;
     ++generation;
     prompt_end = -1;
     classes.clear(), segments.clear(), after_close.clear();

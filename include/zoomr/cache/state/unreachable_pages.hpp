@@ -28,6 +28,26 @@ inline index_t unreachable_end(const any_policy& policy, index_t rollback_depth,
   return policy.segment.splits ? (std::min)(back, open_begin) : back;
 }
 
+/// visit(page) for each page in [first, last) that is not in the front zone and holds no summary token.
+/// @param last  pages before it lie before `unreachable_end`
+/// @cost  O(pages), and a search in the table of segments
+template <class Visit>
+void each_unreachable_page(const any_policy& policy, const token_state& state, index_t first, index_t last,
+                           Visit visit) {
+  const index_t front = policy.zone.front(last * page_tokens, state.prompt_end);
+  auto s = std::lower_bound(state.segments.begin(), state.segments.end(), first * page_tokens,
+                            [](const segment& a, index_t position) { return a.end <= position; });
+  for (; first < last; ++first) {
+    const token_range page{first * page_tokens, (first + 1) * page_tokens};
+    while (s != state.segments.end() && s->end <= page.first) ++s;
+    bool reachable = page.first < front;
+    for (auto in = s; in != state.segments.end() && in->begin < page.last; ++in) {
+      reachable = reachable || (in->split < in->end && in->split < page.last && in->end > page.first);
+    }
+    if (!reachable) visit(first);
+  }
+}
+
 /// Gives back the pages of tokens that no query can reach any more: for policies that never choose details.
 ///
 /// A page goes if it lies before `unreachable_end`, not in the front zone, and holds no summary token. Its entry in the
@@ -37,22 +57,13 @@ inline index_t unreachable_end(const any_policy& policy, index_t rollback_depth,
 inline void free_unreachable_pages(const any_policy& policy, index_t rollback_depth, token_state& state,
                                    page_stock& stock) {
   if (state.in_prompt()) return;
-  const index_t end = unreachable_end(policy, rollback_depth, state);
-  const index_t front = policy.zone.front(end, state.prompt_end);
-  auto s = std::lower_bound(state.segments.begin(), state.segments.end(), state.freed_pages * page_tokens,
-                            [](const segment& a, index_t position) { return a.end <= position; });
-  for (; (state.freed_pages + 1) * page_tokens <= end; ++state.freed_pages) {
-    const token_range page{state.freed_pages * page_tokens, (state.freed_pages + 1) * page_tokens};
-    while (s != state.segments.end() && s->end <= page.first) ++s;
-    bool reachable = page.first < front;
-    for (auto in = s; in != state.segments.end() && in->begin < page.last; ++in) {
-      reachable = reachable || (in->split < in->end && in->split < page.last && in->end > page.first);
-    }
-    index_t& id = state.pages[static_cast<std::size_t>(state.freed_pages)];
-    if (reachable || id < 0) continue;
-    stock.give_back(id);
+  const index_t end = unreachable_end(policy, rollback_depth, state) / page_tokens;
+  each_unreachable_page(policy, state, state.freed_pages, end, [&](index_t page) {
+    index_t& id = state.pages[static_cast<std::size_t>(page)];
+    if (id >= 0) stock.give_back(id);
     id = -1;
-  }
+  });
+  state.freed_pages = (std::max)(state.freed_pages, end);
 }
 
 }  // namespace detail

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Makes a sequence from a source: docs/sequence_format.md. What follows from tokens and keys is made anew: segments
+// by the cache's own segmenter, summaries by its own summarizer. So a sequence can be loaded under another policy too,
+// where nothing is missing that this needs.
+//
+// Pages and tables fill up as sections come; nobody sees them before all is there and checked. If something fails, they
+// go back as they came, so that the pool's next pages are the ones that they would have been.
+#pragma once
+
+#include <zoomr/cache/saving/loading_header.hpp>
+#include <zoomr/cache/saving/loading_memory.hpp>
+#include <zoomr/cache/saving/saving.hpp>
+
+#include <algorithm>    // std::max, std::min, std::none_of
+#include <cstring>      // std::memcpy
+#include <string>       // std::to_string
+#include <type_traits>  // std::is_base_of_v
+#include <vector>       // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Reads one sequence into the state of one that was just opened.
+template <class Pool>
+class sequence_loader {
+  using number = typename Pool::number;
+
+ public:
+  /// @param table  the sequence's block table, where pages are an engine's
+  sequence_loader(cache_core<Pool>& core, sequence_state& state, byte_source& source, view<const index_t> table)
+      : core_(core), policy_(core.policy), sizes_(core.sizes), state_(state), table_(table), in_(source) {}
+
+  /// @throws error(format), error(capacity), error(storage), or whatever the source throws; the state is then half made
+  void load() {
+    header_loader<Pool> header(core_, in_);
+    header.load();
+    counts_ = header.counted(), same_ = header.same_policy();
+    state_.rollback_floor = counts_.rollback_floor, state_.observed_end = counts_.observed_end;
+    state_.unclassified = counts_.unclassified == 1;
+    classes(), freed_pages(), kept();
+    if constexpr (Pool::owns_pages) {
+      take_pages();
+    } else {
+      take_table();
+    }
+    pages();
+    memory_loader<Pool> memory(core_, state_, in_, same_);
+    memory.load();
+    const index_t depth = core_.limits.rollback_depth();
+    state_.rollback_floor = (std::max)({counts_.rollback_floor, counts_.tokens - depth, memory.known_from()});
+    if (!policy_.evict.observes || !state_.in_prompt()) core_.summaries.make(core_.pool, state_, 0);
+    statistics_of_tokens();
+  }
+
+ private:
+  // The segmenter is fed as it was when they came.
+  void classes() {
+    in_.begin("clas", 0, counts_.tokens);
+    token_class some[256];
+    for (index_t first = 0; first < counts_.tokens; first += 256) {
+      const index_t count = std::min<index_t>(256, counts_.tokens - first);
+      in_.get(some, count);
+      for (index_t t = 0; t < count; ++t) add(some[t], first + t);
+    }
+    in_.end();
+  }
+  void add(token_class of_token, index_t position) {
+    const bool prompt_ends = position + 1 == counts_.prompt_end;
+    std::vector<std::byte>& fed = core_.step.segmenting;  // of the same size: nothing is allocated
+    fed = state_.segmenting;
+    closings closed;
+    policy_.segment.feed(fed.data(), of_token, position, closed);
+    if (prompt_ends) policy_.segment.end_of_prompt(fed.data(), position, closed);
+    if (closed.count > sizes_.most_segments - state_.segment_count()) {
+      no_room_to_load("the sequence has more than " + std::to_string(sizes_.most_segments) +
+                      " segments: raise config.max_segments");
+    }
+    state_.add(policy_.segment, of_token, prompt_ends);
+  }
+
+  // Of its own policy: what had become unreachable, as far as a rollback could go back.
+  void freed_pages() {
+    state_.freed_pages = counts_.freed_pages;
+    if (counts_.freed_pages == 0) return;
+    const index_t reached = (std::min)(counts_.rollback_floor, counts_.tokens);
+    const index_t end = unreachable_end(policy_, counts_.tokens - reached, state_) / page_tokens;
+    in_.expect(counts_.freed_pages <= end, "pages were freed that can be reached");
+  }
+
+  void kept() {
+    const index_t count = counts_.kept;
+    const index_t lanes = sizes_.model.kv_lanes();
+    in_.begin("kept", 0, std::int64_t{4} * lanes * count);
+    if (count > sizes_.kept) {
+      no_room_to_load("each KV lane keeps " + std::to_string(count) + " tokens, there is room for " +
+                      std::to_string(sizes_.kept));
+    }
+    state_.kept_each.committed = count, state_.compacted_end = counts_.compacted_end;
+    const index_t pinned = state_.pinned(policy_.zone);
+    in_.expect(count == 0 || count >= pinned, "a pinned prompt is not kept");
+    for (index_t lane = 0; count > 0 && lane < lanes; ++lane) {
+      const view<index_t> positions = state_.kept_positions(lane, count);
+      in_.get(positions.data(), count);
+      bool ascending = positions[0] >= 0 && positions[count - 1] < counts_.compacted_end;
+      for (index_t i = 1; i < count; ++i) ascending = ascending && positions[i - 1] < positions[i];
+      in_.expect(ascending, "the positions of a KV lane do not ascend");
+      in_.expect(pinned == 0 || positions[pinned - 1] == pinned - 1, "a pinned prompt is not kept");
+    }
+    in_.end();
+    const index_t last_time = last_eviction_time(policy_, state_);
+    in_.expect(count == 0 || counts_.compacted_end <= last_time, "tokens were evicted between two evictions");
+  }
+
+  void take_pages() {
+    const index_t count = pages_for(state_.slots());
+    index_t needed = count;
+    each_unreachable_page(policy_, state_, 0, counts_.freed_pages, [&](index_t) { --needed; });
+    if (needed > core_.pool.free_pages()) {
+      no_room_to_load("the sequence needs " + std::to_string(needed) + " pages of " + std::to_string(page_tokens) +
+                      " tokens, " + std::to_string(core_.pool.free_pages()) + " are free; raise config.pool_tokens");
+    }
+    const auto take_until = [&](index_t page) {
+      while (static_cast<index_t>(state_.pages.size()) < page) state_.pages.push_back(core_.pool.take());
+    };
+    each_unreachable_page(policy_, state_, 0, counts_.freed_pages, [&](index_t page) {
+      take_until(page);
+      state_.pages.push_back(-1);
+    });
+    take_until(count);
+  }
+
+  // As `take_tables` does it before a step.
+  void take_table() {
+    const engine_memory& memory = core_.limits.engine;
+    if (counts_.freed_pages > 0) no_room_to_load("pages of the sequence were freed: an engine's table has no gaps");
+    const index_t needed = memory.pages_for(state_.slots());
+    if (table_.size() < needed) {
+      no_room_to_load("the sequence needs " + std::to_string(needed) + " pages of " +
+                      std::to_string(memory.page_tokens) + " tokens, its block table has " +
+                      std::to_string(table_.size()));
+    }
+    for (index_t at = 0; at < needed; ++at) {
+      ZOOMR_EXPECTS(table_[at] >= 0 && table_[at] < memory.pages,
+                    "load: the block table has page " + std::to_string(table_[at]) + ", config.engine.pages is " +
+                        std::to_string(memory.pages));
+    }
+    state_.pages.assign(table_.begin(), table_.begin() + needed);
+  }
+
+  void pages() {
+    const shape& m = sizes_.model;
+    for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
+      if (!core_.kv_lane(state_, 0, 0).holds(page * page_tokens)) continue;
+      const index_t rows = (std::min)(page_tokens, state_.slots() - page * page_tokens);
+      in_.begin("page", page, m.kv_lanes() * 2 * saved_row_bytes<number>(m, rows));
+      for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
+        const auto to = core_.kv_lane(state_, lane / m.kv_heads, lane % m.kv_heads);
+        get_rows(to, page * page_tokens, rows, 0), get_rows(to, page * page_tokens, rows, to.value_offset);
+      }
+      in_.end();
+      if constexpr (Pool::may_fail) {
+        if (rows == page_tokens) core_.pool.write_back(state_.pages[static_cast<std::size_t>(page)]);
+      }
+    }
+  }
+  // @param slot    the first of a page
+  // @param offset  from its key to what is read
+  template <class Lane>
+  void get_rows(const Lane& to, index_t slot, index_t rows, std::int64_t offset) {
+    const index_t at_once = rows_side_by_side(to) ? rows : 1;
+    number* const first = to.writable_key(slot) + offset;
+    get_numbers(first, at_once);
+    for (index_t row = at_once; row < rows; ++row) get_numbers(to.writable_key(slot + row) + offset, 1);
+    if constexpr (scales_rows<number>) {
+      for (index_t row = 0; row < rows; ++row) {
+        const auto scale = in_.template get<float>();
+        number* const at = first + std::int64_t{row} * sizes_.model.head_dim;
+        std::memcpy(static_cast<void*>(scale_of(at, row, sizes_.model.head_dim)), &scale, sizeof scale);
+      }
+    }
+  }
+
+  void get_numbers(number* first, index_t rows) {
+    const std::int64_t count = std::int64_t{rows} * sizes_.model.head_dim;
+    in_.get(first, count);
+    if constexpr (std::is_base_of_v<int8, number>) {
+      const bool stored = std::none_of(first, first + count, [](const number& of) { return of.bits == -128; });
+      in_.expect(stored, "-128 is no number of int8");
+    }
+  }
+
+  // What another policy has cost says nothing of this one.
+  void statistics_of_tokens() {
+    state_.stats = same_ ? counts_.stats : statistics{};
+    if (same_) return;
+    state_.stats.prompt_tokens = state_.in_prompt() ? counts_.tokens : counts_.prompt_end;
+    state_.stats.tokens = counts_.tokens - state_.stats.prompt_tokens;
+  }
+
+  cache_core<Pool>& core_;
+  const any_policy& policy_;
+  const layout& sizes_;
+  sequence_state& state_;
+  view<const index_t> table_;
+  section_reader in_;
+  saved_counts counts_;
+  bool same_ = false;
+};
+
+/// A new sequence, which is what another was when it was saved.
+/// @param table  its block table, where pages are an engine's
+/// @pre  no step is in progress
+template <class Pool>
+sequence load_sequence(cache_core<Pool>& core, byte_source& source, view<const index_t> table) {
+  const sequence made = open_sequence(core.states);
+  sequence_state& state = core.states[static_cast<std::size_t>(made.id)];
+  undone_if_failed([&] { sequence_loader<Pool>(core, state, source, table).load(); },
+                   [&] {
+                     core.clear(state);
+                     state.generation = made.generation;  // nobody has seen the handle
+                   });
+  return made;
+}
+
+/// @pre  no step is in progress
+template <class Pool>
+void save_sequence(cache_core<Pool>& core, sequence_state& state, byte_sink& sink) {
+  sequence_saver<Pool>(core, state, sink).save();
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

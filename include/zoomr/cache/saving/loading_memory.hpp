@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The second half of a saved sequence: what its policy remembers beside tokens, keys and values. Under another
+// policy nothing of it can be used; it is read past, so that damage is found all the same.
+//
+// A checksum is no protection from who writes a file on purpose. So each number is checked before it is used, and what
+// the code relies on (ascending lists, levels, counts) before it becomes part of the state.
+#pragma once
+
+#include <zoomr/cache/host/core.hpp>
+#include <zoomr/cache/saving/saved_parts.hpp>
+#include <zoomr/cache/saving/section_reader.hpp>
+
+#include <algorithm>  // std::fill, std::fill_n, std::max
+#include <string>     // std::string
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Reads sums, queries and selections into a state whose tokens, segments and lists of kept positions are loaded.
+template <class Pool>
+class memory_loader {
+ public:
+  /// @param same_policy  that of the cache chooses as the one that has saved it
+  memory_loader(cache_core<Pool>& core, sequence_state& state, section_reader& in, bool same_policy)
+      : core_(core),
+        policy_(core.policy),
+        sizes_(core.sizes),
+        state_(state),
+        in_(in),
+        same_(same_policy),
+        tokens_(state.tokens()),
+        parts_(remembered_of(core.policy, core.sizes, state)) {}
+
+  /// @throws error(format) if the file is damaged; error(capacity) if it lacks what this cache's config needs; whatever
+  ///         the source throws
+  void load() { sums(), prompted(), noted(), records(), selections(); }
+  /// Fewer tokens can be rolled back to only where nothing is needed of them; known after `load`.
+  index_t known_from() const { return known_from_; }
+
+ private:
+  bool generated() const { return !state_.in_prompt() && tokens_ > 0; }
+  std::int64_t record_elements() const { return query_memory::elements(sizes_.model, 1); }
+  void skip_section() {
+    in_.skip(in_.left());
+    in_.end();
+  }
+
+  // Where the sequence was saved, all tokens that it could ever have would have been kept.
+  [[noreturn]] void lacks(const std::string& what) const {
+    raise(errc::capacity, "load: the sequence was saved without the " + what +
+                              ", since no token could ever be evicted under its config.max_tokens; here that is " +
+                              std::to_string(core_.limits.max_tokens) + ", and some may be");
+  }
+
+  void sums() {
+    const byte_count bytes = in_.begin("sums", 0);
+    const index_t rows = sizes_.model.layers * sizes_.model.heads;
+    if (!same_ || sizes_.carried == 0) return skip_section();
+    if (bytes == 0 && parts_.summed > 0) lacks("attention that its tokens got");
+    in_.expect(bytes == std::int64_t{4} * rows * parts_.summed, "it has another length than its contents");
+    for (index_t row = 0; row < rows && parts_.summed > 0; ++row) {
+      in_.get(state_.received.committed.data() + std::int64_t{row} * sizes_.carried, parts_.summed);
+    }
+    in_.end();
+  }
+
+  // The first position of a section that has a record for each position from there to `last`.
+  index_t first_of(section_kind kind, index_t least, index_t last) {
+    const byte_count bytes = in_.begin(kind, 0);
+    const auto first = in_.get<index_t>();
+    in_.expect(first >= least && first <= last, "its positions cannot be");
+    in_.expect(bytes == 4 + record_elements() * 4 * (last - first), "it has another length than its contents");
+    return first;
+  }
+  // Records of the positions [first, last), of which those from `wanted` on are kept.
+  void get_records(query_memory& of, index_t first, index_t last, index_t wanted) {
+    for (index_t p = first; p < last; ++p) {
+      if (p < wanted) {
+        in_.skip(record_elements() * 4);
+      } else {
+        in_.get(of.at(p, 0, 0).data(), record_elements());
+      }
+    }
+    in_.end();
+  }
+
+  // Without them `queries_from` says that none is known: the end of the prompt is refused if it needs them.
+  void prompted() {
+    const index_t last = parts_.prompted.last;
+    const index_t first = first_of("prmt", 0, last);
+    const bool used = same_ && sizes_.remembered > 0;
+    const index_t wanted = used ? (std::max)(first, last - sizes_.remembered) : last;
+    state_.queries_from = sizes_.remembered > 0 ? wanted : 0;
+    get_records(state_.prompted, first, last, wanted);
+  }
+
+  void noted() {
+    const index_t first = first_of("note", 0, tokens_);
+    const token_range wanted = same_ ? parts_.noted : token_range{tokens_, tokens_};
+    if (wanted.size() > 0 && first > wanted.first) lacks("queries that eviction will observe");
+    get_records(state_.noted, first, tokens_, wanted.first);
+  }
+
+  // Under another policy the last token's record says that nothing was summed, and that the query of the last choice is
+  // none: a rule that looks at drift chooses at the next token.
+  void records() {
+    const bool needed = sizes_.query_parts > 0 && generated();
+    const index_t reference = reference_part(policy_, sizes_);
+    const byte_count bytes = in_.begin("qsum", 0);
+    if (!same_) {
+      for (index_t part = 0; needed && part < sizes_.query_parts; ++part) {
+        std::fill_n(state_.queries.at(tokens_ - 1, part, 0).data(), record_elements(),
+                    part < reference ? 0.0f : not_a_number);
+      }
+      known_from_ = needed ? tokens_ : 0;
+      return skip_section();
+    }
+    const auto first = in_.get<index_t>();
+    in_.expect(needed ? first >= state_.prompt_end - 1 && first < tokens_ : first == tokens_,
+               "its positions cannot be");
+    const std::int64_t saved = saved_record_parts(policy_, sizes_, state_, {first, tokens_});
+    in_.expect(bytes == 4 + record_elements() * 4 * saved, "it has another length than its contents");
+    for (index_t p = first; p < tokens_; ++p) {
+      for (index_t part = p < state_.prompt_end ? reference : 0; part < sizes_.query_parts; ++part) {
+        if (p < tokens_ - sizes_.records) {
+          in_.skip(record_elements() * 4);
+        } else {
+          in_.get(state_.queries.at(p, part, 0).data(), record_elements());
+        }
+      }
+    }
+    known_from_ = needed && first >= state_.prompt_end ? first + 1 : 0;
+    in_.end();
+  }
+
+  void selections() {
+    in_.begin("slct", 0);
+    if (!same_) return skip_section();
+    const auto dropped = in_.get<index_t>();
+    in_.expect(dropped == 0 || dropped == 1, "its first number cannot be");
+    if (policy_.persists()) {
+      while (in_.left() > 0) logged();
+      if (dropped == 1) state_.log.mark_dropped();
+    } else if (policy_.selects) {
+      in_.expect(choice().position == -1, "a choice that serves its own token only has a position");
+    }
+    in_.end();
+  }
+
+  struct read_choice {
+    index_t position = 0;
+    index_t segments = 0;  // of the longest row
+    std::int64_t words = 0;
+  };
+  // One choice of the log, which becomes the active selection for now.
+  void logged() {
+    const index_t before = (std::max)(state_.log.last_position(), state_.prompt_end - 2);
+    const read_choice made = choice();
+    in_.expect(generated() && made.position > before && made.position < tokens_, "a choice's position cannot be");
+    in_.expect(made.words <= sizes_.log_entry_words, "a choice has more than its policy can take");
+    const bool closed =
+        made.segments == 0 || state_.segments[static_cast<std::size_t>(made.segments) - 1].closed_at <= made.position;
+    in_.expect(closed, "a choice knows segments of later tokens");
+    state_.log.push(made.position, state_.active_selection, level::summary);
+  }
+  read_choice choice() {
+    read_choice made;
+    for (index_t r = 0; r < sizes_.selection_rows; ++r) {
+      const auto segments = in_.get<index_t>(), cut_segment = in_.get<index_t>();
+      const auto cut_tokens = in_.get<index_t>(), count = in_.get<index_t>();
+      in_.expect(segments >= 0 && segments <= state_.segment_count() && cut_segment >= -1 && cut_segment < segments &&
+                     cut_tokens >= 0 && count >= 0 && count <= segments,
+                 "a row of a choice cannot be");
+      selection_row& row = state_.active_selection.renew(r, segments);
+      row.cut_segment = cut_segment, row.cut_tokens = cut_tokens;
+      std::fill(row.levels.begin(), row.levels.end(), level::summary);
+      index_t last = -1;
+      for (index_t i = 0; i < count; ++i) {
+        const auto word = in_.get<index_t>();
+        const index_t id = word / 4;
+        const auto at = static_cast<level>(word % 4);
+        in_.expect(word >= 0 && id > last && id < segments && (at == level::dropped || at == level::details),
+                   "a level of a choice cannot be");
+        row.levels[id] = at;
+        last = id;
+      }
+      made.segments = (std::max)(made.segments, segments);
+      made.words += 4 + count;
+    }
+    made.words += 2;
+    made.position = in_.get<index_t>();
+    in_.expect(in_.get<index_t>() == made.words, "a choice has another length than its contents");
+    return made;
+  }
+
+  cache_core<Pool>& core_;
+  const any_policy& policy_;
+  const layout& sizes_;
+  sequence_state& state_;
+  section_reader& in_;
+  bool same_;
+  index_t tokens_;
+  remembered_parts parts_;
+  index_t known_from_ = 0;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

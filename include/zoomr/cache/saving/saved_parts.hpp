@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a saved sequence has of a sequence's state: its counts, and which queries and sums. What follows from these
+// is not saved: segments and the segmenter's states follow from the classes of tokens, summaries from the keys, the
+// active selection from the log.
+#pragma once
+
+#include <zoomr/cache/host/sequence_state.hpp>
+#include <zoomr/core/token_range.hpp>
+
+#include <algorithm>  // std::clamp, std::max, std::min
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Numbers of fixed size, as a section of the file has them. Names are those of the state.
+struct saved_counts {
+  index_t tokens = 0;
+  index_t prompt_end = -1;
+  index_t kept = 0;
+  index_t compacted_end = 0;
+  index_t rollback_floor = 0;
+  index_t observed_end = 0;
+  index_t freed_pages = 0;
+  index_t unclassified = 0;  // 1: some tokens came without a table of classes
+  statistics stats;
+
+  static constexpr byte_count bytes = 8 * 4 + 12 * 8;
+
+  /// visit(number) for each, in the order of the file.
+  template <class Self, class Visit>
+  static void each(Self& self, Visit visit) {
+    visit(self.tokens), visit(self.prompt_end), visit(self.kept), visit(self.compacted_end);
+    visit(self.rollback_floor), visit(self.observed_end), visit(self.freed_pages), visit(self.unclassified);
+    each_counter(self.stats, visit);
+  }
+  template <class Stats, class Visit>
+  static void each_counter(Stats& stats, Visit visit) {
+    visit(stats.prompt_tokens), visit(stats.tokens), visit(stats.passes), visit(stats.attended);
+    visit(stats.refreshes), visit(stats.zooms), visit(stats.chosen), visit(stats.agreeability_sum);
+    visit(stats.agreeability_count), visit(stats.captured_sum), visit(stats.captured_count), visit(stats.device_peak);
+  }
+};
+
+/// What a sequence of this length remembers of queries and attention, where its policy needs any. Positions; a range
+/// that is empty lies at the sequence's end, or at that of its prompt.
+struct remembered_parts {
+  index_t summed = 0;      // slots whose attention is carried
+  token_range prompted{};  // queries of the prompt that eviction may observe at its end
+  token_range noted{};     // queries that eviction will observe while decoding
+  token_range records{};   // records of query memory; of the one before the prompt's end, the last part alone
+};
+
+/// Tokens when some were last evicted, or would have been: what is summed and noted counts from there.
+inline index_t last_eviction_time(const any_policy& policy, const token_state& state) {
+  const index_t tokens = state.tokens();
+  if (state.in_prompt()) return policy.zone.prompt ? 0 : tokens;
+  if (!policy.evict.while_decoding) return state.prompt_end;
+  return tokens - (tokens - state.prompt_end) % policy.evict.every;
+}
+
+/// @pre  counts, classes and what is kept of tokens are those of the state; the policy's eviction has its `every`
+inline remembered_parts remembered_of(const any_policy& policy, const layout& sizes, const token_state& state) {
+  const index_t tokens = state.tokens();
+  const any_evictor& evict = policy.evict;
+  remembered_parts made;
+  const index_t last_time = last_eviction_time(policy, state);
+  if (sizes.carried > 0) made.summed = state.slot_end(last_time);
+  made.prompted.last = state.in_prompt() ? tokens : state.prompt_end;
+  made.prompted.first = made.prompted.last;
+  if (sizes.remembered > 0 && state.kept_each.committed == 0) {
+    const index_t known = (std::max)(state.queries_from, made.prompted.last - sizes.remembered);
+    made.prompted.first = std::clamp(known, 0, made.prompted.last);
+  }
+  made.noted = made.records = {tokens, tokens};
+  if (state.in_prompt()) return made;
+  if (sizes.noted > 0) {  // the ring may hold fewer than will be observed, where the sequence is to end before
+    const std::int64_t wanted = std::int64_t{last_time} + evict.every - evict.observed(evict.every);
+    const std::int64_t first = (std::max)({wanted, std::int64_t{last_time}, std::int64_t{tokens} - sizes.noted});
+    made.noted.first = static_cast<index_t>(std::min<std::int64_t>(first, tokens));
+  }
+  if (sizes.query_parts > 0) {
+    const index_t reached = (std::min)(state.rollback_floor, tokens) - 1;
+    made.records.first = (std::max)({reached, tokens - sizes.records, state.prompt_end - 1});
+  }
+  return made;
+}
+
+/// The part of a record that holds the query of the last choice; `query_parts` if none does.
+inline index_t reference_part(const any_policy& policy, const layout& sizes) {
+  return sizes.query_parts - (sizes.query_parts > 0 && policy.drifts() ? 1 : 0);
+}
+
+/// Parts of records that are saved: all of each, of the one before the prompt's end the reference alone.
+inline std::int64_t saved_record_parts(const any_policy& policy, const layout& sizes, const token_state& state,
+                                       token_range records) {
+  if (records.size() == 0) return 0;
+  const bool before = records.first < state.prompt_end;
+  const std::int64_t whole = std::int64_t{records.size()} - (before ? 1 : 0);
+  return whole * sizes.query_parts + (before ? sizes.query_parts - reference_part(policy, sizes) : 0);
+}
+
+/// Adds up the length of a text.
+class text_length final : public text_taker {
+ public:
+  void take(std::string_view piece) override { bytes += static_cast<byte_count>(piece.size()); }
+  byte_count bytes = 0;
+};
+
+/// Bytes of the rows of one KV lane in a page: keys or values of `rows` tokens, with their scales where rows have any.
+template <class T>
+byte_count saved_row_bytes(const shape& model, index_t rows) {
+  return std::int64_t{rows} *
+         (model.head_dim * static_cast<byte_count>(sizeof(T)) + (scales_rows<T> ? byte_count{sizeof(float)} : 0));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Writes a sequence to a sink, section by section: docs/sequence_format.md. Nothing of the sequence changes; over
+// tiers its pages come to the device one after the other.
+#pragma once
+
+#include <zoomr/cache/host/core.hpp>
+#include <zoomr/cache/saving/saved_parts.hpp>
+#include <zoomr/cache/saving/section_writer.hpp>
+
+#include <algorithm>  // std::min
+#include <cstring>    // std::memcpy, std::strlen
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Writes a text as the bytes of a section.
+class text_writing final : public text_taker {
+ public:
+  explicit text_writing(section_writer& out) : out_(out) {}
+  void take(std::string_view piece) override { out_.put(piece.data(), static_cast<std::int64_t>(piece.size())); }
+
+ private:
+  section_writer& out_;
+};
+
+/// Writes one sequence.
+template <class Pool>
+class sequence_saver {
+  using number = typename Pool::number;
+
+ public:
+  /// @pre  no step is in progress
+  sequence_saver(cache_core<Pool>& core, sequence_state& state, byte_sink& sink)
+      : core_(core), sizes_(core.sizes), state_(state), out_(sink), parts_(remembered_of(core.policy, sizes_, state)) {}
+
+  /// @throws error(storage) if pages do not come; whatever the sink throws
+  /// @cost   reads what the sequence holds once; allocates nothing
+  void save() {
+    model(), policy(), counts(), classes(), kept(), pages();
+    sums();
+    queries("prmt", state_.prompted, parts_.prompted);
+    queries("note", state_.noted, parts_.noted);
+    records();
+    selections();
+    out_.finish();
+  }
+
+ private:
+  void model() {
+    const shape& m = sizes_.model;
+    const storage_scale& of_keys = core_.limits.key_scale;
+    const storage_scale& of_values = core_.limits.value_scale;
+    char name[16] = {};
+    std::memcpy(name, storage_name<number>(), std::strlen(storage_name<number>()));
+    out_.begin("modl", 0, 4 * 4 + 16 + 2 * 4 + std::int64_t{4} * (scales(of_keys) + scales(of_values)));
+    out_.put(m.layers), out_.put(m.heads), out_.put(m.kv_heads), out_.put(m.head_dim);
+    out_.put(name, 16);
+    put_scales(of_keys), put_scales(of_values);
+    out_.end();
+  }
+  index_t scales(const storage_scale& of) const { return of.each.data() == nullptr ? 1 : sizes_.model.kv_lanes(); }
+  void put_scales(const storage_scale& of) {
+    out_.put(scales(of));
+    for (index_t i = 0; i < scales(of); ++i) out_.put(of.of(i / sizes_.model.kv_heads, i % sizes_.model.kv_heads));
+  }
+
+  void policy() {
+    text_length length;
+    core_.policy.write_text(length);
+    out_.begin("plcy", 0, length.bytes);
+    text_writing text(out_);
+    core_.policy.write_text(text);
+    out_.end();
+  }
+
+  void counts() {
+    saved_counts made;
+    made.tokens = state_.tokens(), made.prompt_end = state_.prompt_end;
+    made.kept = state_.kept_each.committed, made.compacted_end = state_.compacted_end;
+    made.rollback_floor = state_.rollback_floor, made.observed_end = state_.observed_end;
+    made.freed_pages = state_.freed_pages;
+    made.unclassified = made.tokens > 0 && (state_.unclassified || core_.limits.classes.size() == 0) ? 1 : 0;
+    made.stats = state_.stats;
+    out_.begin("seqn", 0, saved_counts::bytes);
+    saved_counts::each(made, [&](const auto& of) { out_.put(of); });
+    out_.end();
+  }
+
+  void classes() {
+    out_.begin("clas", 0, state_.tokens());
+    out_.put(state_.classes.data(), state_.tokens());
+    out_.end();
+  }
+
+  void kept() {
+    const index_t count = state_.kept_each.committed;
+    out_.begin("kept", 0, std::int64_t{4} * sizes_.model.kv_lanes() * count);
+    for (index_t lane = 0; count > 0 && lane < sizes_.model.kv_lanes(); ++lane) {
+      out_.put(state_.kept_positions(lane, count).data(), count);
+    }
+    out_.end();
+  }
+
+  // Page by page, since that is how much of it is in memory at once.
+  void pages() {
+    const shape& m = sizes_.model;
+    for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
+      if (!core_.kv_lane(state_, 0, 0).holds(page * page_tokens)) continue;
+      const index_t rows = (std::min)(page_tokens, state_.slots() - page * page_tokens);
+      out_.begin("page", page, m.kv_lanes() * 2 * saved_row_bytes<number>(m, rows));
+      for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
+        const auto from = core_.kv_lane(state_, lane / m.kv_heads, lane % m.kv_heads);
+        put_rows(from, page * page_tokens, rows, 0), put_rows(from, page * page_tokens, rows, from.value_offset);
+      }
+      out_.end();
+    }
+  }
+  // @param slot    the first of a page
+  // @param offset  from its key to what is written
+  template <class Lane>
+  void put_rows(const Lane& from, index_t slot, index_t rows, std::int64_t offset) {
+    const index_t at_once = rows_side_by_side(from) ? rows : 1;
+    const number* const first = from.key(slot) + offset;
+    out_.put(first, std::int64_t{at_once} * sizes_.model.head_dim);
+    for (index_t row = at_once; row < rows; ++row) out_.put(from.key(slot + row) + offset, sizes_.model.head_dim);
+    if constexpr (scales_rows<number>) {
+      for (index_t row = 0; row < rows; ++row) {
+        out_.put(row_scale(first + std::int64_t{row} * sizes_.model.head_dim, row, sizes_.model.head_dim));
+      }
+    }
+  }
+
+  void sums() {
+    const index_t rows = parts_.summed > 0 ? sizes_.model.layers * sizes_.model.heads : 0;
+    out_.begin("sums", 0, std::int64_t{4} * rows * parts_.summed);
+    for (index_t row = 0; row < rows; ++row) {
+      out_.put(state_.received.committed.data() + std::int64_t{row} * sizes_.carried, parts_.summed);
+    }
+    out_.end();
+  }
+
+  void queries(section_kind kind, query_memory& of, token_range positions) {
+    const std::int64_t each = query_memory::elements(sizes_.model, 1);
+    out_.begin(kind, 0, 4 + each * 4 * positions.size());
+    out_.put(positions.first);
+    for (index_t p = positions.first; p < positions.last; ++p) out_.put(of.at(p, 0, 0).data(), each);
+    out_.end();
+  }
+
+  void records() {
+    const token_range positions = parts_.records;
+    const std::int64_t each = query_memory::elements(sizes_.model, 1);
+    out_.begin("qsum", 0, 4 + each * 4 * saved_record_parts(core_.policy, sizes_, state_, positions));
+    out_.put(positions.first);
+    for (index_t p = positions.first; p < positions.last; ++p) {
+      index_t part = p < state_.prompt_end ? reference_part(core_.policy, sizes_) : 0;
+      for (; part < sizes_.query_parts; ++part) out_.put(state_.queries.at(p, part, 0).data(), each);
+    }
+    out_.end();
+  }
+
+  // The log; or where none is kept, since each choice serves its own token only, the last choice in the same form.
+  void selections() {
+    const view<const index_t> words = state_.log.words();
+    const bool logged = !core_.policy.selects || core_.policy.persists();
+    out_.begin("slct", 0, 4 + std::int64_t{4} * (logged ? words.size() : active_words()));
+    out_.put(index_t{state_.log.dropped() ? 1 : 0});
+    if (logged) {
+      out_.put(words.data(), words.size());
+    } else {
+      put_active();
+    }
+    out_.end();
+  }
+  static index_t exceptions(const selection_row& row) {
+    index_t count = 0;
+    for (const level at : row.levels) count += at != level::summary ? 1 : 0;
+    return count;
+  }
+  std::int64_t active_words() const {
+    std::int64_t words = 2;
+    for (index_t r = 0; r < state_.active_selection.rows(); ++r)
+      words += 4 + exceptions(state_.active_selection.row(r));
+    return words;
+  }
+  void put_active() {
+    for (index_t r = 0; r < state_.active_selection.rows(); ++r) {
+      const selection_row& row = state_.active_selection.row(r);
+      out_.put(row.levels.size()), out_.put(row.cut_segment), out_.put(row.cut_tokens), out_.put(exceptions(row));
+      for (index_t id = 0; id < row.levels.size(); ++id) {
+        if (row.levels[id] != level::summary) out_.put(id * 4 + static_cast<index_t>(row.levels[id]));
+      }
+    }
+    out_.put(index_t{-1}), out_.put(static_cast<index_t>(active_words()));
+  }
+
+  cache_core<Pool>& core_;
+  const layout& sizes_;
+  sequence_state& state_;
+  section_writer out_;
+  remembered_parts parts_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Reads the sections of a saved sequence, in their order. It has 4 KiB of working memory in itself, allocates
+// nothing, and never reads behind the last section.
+#pragma once
+
+#include <zoomr/cache/byte_stream.hpp>
+#include <zoomr/cache/saving/sections.hpp>
+
+#include <algorithm>    // std::min
+#include <bit>          // std::endian
+#include <cstring>      // std::memcpy, std::memcmp
+#include <string>       // std::string, std::to_string
+#include <type_traits>  // std::is_trivially_copyable_v
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Reads sections, in the order in which they were written.
+/// @throws error(format) from all functions, if something else comes; whatever the source throws
+class section_reader {
+ public:
+  explicit section_reader(byte_source& source) : source_(source) {}
+
+  /// What every file begins with.
+  void prologue() {
+    char magic[sizeof sequence_magic];
+    fetch(magic, sizeof magic);
+    if (std::memcmp(magic, sequence_magic, sizeof magic) != 0) refuse_file("this is no saved sequence of zoomr");
+    const auto version = fetch_number<std::uint64_t>();
+    if (version == sequence_version) return;
+    refuse_file("the file's format has version " + std::to_string(version) + ", this library reads version " +
+                std::to_string(sequence_version));
+  }
+  /// The next section, which must be this one.
+  /// @return  its length, which nothing has been compared with
+  byte_count begin(section_kind kind, index_t number) {
+    kind_ = kind, number_ = number;
+    const auto found = fetch_number<std::uint32_t>();
+    const auto place = fetch_number<std::uint32_t>();
+    const auto length = fetch_number<std::uint64_t>();
+    if (found != kind.code || place != static_cast<std::uint32_t>(number)) damaged("another one comes");
+    if (length >= static_cast<std::uint64_t>(too_many_bytes)) damaged("its length cannot be");
+    left_ = static_cast<byte_count>(length);
+    sum_ = section_sum(found, place, left_);
+    return left_;
+  }
+  /// The same, of a length that is known.
+  void begin(section_kind kind, index_t number, byte_count bytes) {
+    if (begin(kind, number) != bytes) damaged("it has another length than its contents");
+  }
+  template <class Number>
+  Number get() {
+    Number made;
+    get(&made, 1);
+    return made;
+  }
+  template <class Number>
+  void get(Number* to, std::int64_t count) {
+    static_assert(std::is_trivially_copyable_v<Number>);
+    constexpr auto size = static_cast<byte_count>(sizeof(Number));
+    if (std::endian::native == std::endian::little || size == 1) return bytes(to, count * size);
+    for (std::int64_t i = 0; i < count; ++i) {
+      unsigned char one[sizeof(Number)];
+      bytes(one, size);
+      little_endian(one, to + i, sizeof(Number), 1);
+    }
+  }
+  /// Reads past some bytes of the section.
+  void skip(byte_count count) {
+    unsigned char some[256];
+    for (; count > 0; count -= static_cast<byte_count>(sizeof some)) {
+      bytes(some, (std::min)(count, static_cast<byte_count>(sizeof some)));
+    }
+  }
+  /// Bytes of the section that have not been read.
+  byte_count left() const { return left_; }
+  /// Checks that all were, and that they are those that were written.
+  void end() {
+    if (left_ != 0) damaged("it has more bytes than its contents");
+    if (fetch_number<std::uint64_t>() != sum_.value()) damaged("its checksum differs");
+  }
+  /// Says that the section which is being read cannot be as it is.
+  [[noreturn]] void damaged(const std::string& how) const {
+    refuse_file("the file is damaged: section " + kind_.name() + " " + std::to_string(number_) + ": " + how);
+  }
+  void expect(bool right, const char* how) const {
+    if (!right) damaged(how);
+  }
+
+ private:
+  // Of the section: never reads behind it.
+  void bytes(void* to, byte_count count) {
+    if (count > left_) damaged("it ends too early");
+    if (count == 0) return;  // there may be no memory
+    auto* out = static_cast<unsigned char*>(to);
+    for (byte_count wanted = count; wanted > 0;) {
+      if (first_ == last_ && wanted >= section_memory::size) {
+        fetch(out, wanted);
+        break;
+      }
+      if (first_ == last_) {
+        first_ = 0, last_ = (std::min)(section_memory::size, left_ - (count - wanted));
+        fetch(memory_.at, last_);
+      }
+      const byte_count part = (std::min)(wanted, last_ - first_);
+      std::memcpy(out, memory_.at + first_, static_cast<std::size_t>(part));
+      out += part, first_ += part, wanted -= part;
+    }
+    left_ -= count;
+    sum_.add(to, count);
+  }
+  void fetch(void* to, byte_count count) {
+    if (source_.read(to, count) != count) refuse_file("the file is damaged: it ends too early");
+  }
+  template <class Number>
+  Number fetch_number() {
+    unsigned char one[sizeof(Number)];
+    fetch(one, static_cast<byte_count>(sizeof(Number)));
+    Number made;
+    little_endian(one, &made, sizeof made, 1);
+    return made;
+  }
+
+  byte_source& source_;
+  section_kind kind_{"    "};
+  index_t number_ = 0;
+  section_sum sum_;
+  byte_count left_ = 0;
+  byte_count first_ = 0;  // of the bytes in memory
+  byte_count last_ = 0;   // exclusive
+  section_memory memory_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
