@@ -124,7 +124,7 @@ class attending {
         const index_t head = kv_head * model.group() + head_of_group;
         return {queries_[item_.packed + t + token][head].data(), &state_at(t + token, head)};
       };
-      const index_t count = std::min(tile.tokens(), tokens.last - t);
+      const index_t count = (std::min)(tile.tokens(), tokens.last - t);
       core_.with_hook(core_.state_of(item_), layer_, heads, item_.first + t,
                       [&](const auto& by) { tile.attend(item_.first + t, count, asks, scale, by); });
     }
