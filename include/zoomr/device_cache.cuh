@@ -36,7 +36,8 @@ inline namespace v0 {
 /// from the caller's and joins it (cache/device/ahead.cuh). The placement's order of replacement and engine are the
 /// host's.
 ///
-/// Not here yet, and refused: a tiered placement with a file. Details of every other placement lie on the device.
+/// Not here yet, and refused: a tiered placement with a file; a bias by distance (config.logits.alibi_slopes). Details
+/// of every other placement lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
@@ -100,6 +101,11 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       return std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
     });
     core_->arrays.arena.plan = plan;
+    for (index_t layer = 0; layer < limits.logits.sinks.extent(0); ++layer) {
+      const view<const float> row = limits.logits.sinks[layer];
+      copy_to_device(core_->arrays.sinks + std::int64_t{layer} * row.size(), row.data(),
+                     row.size() * static_cast<byte_count>(sizeof(float)), on);
+    }
   }
 
   /// True if `begin` will find tables to write: never waits.
@@ -147,6 +153,9 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     const char* problem = detail::device_sizes::problem(policy, limits);
     if (limits.key_scale.each.data() != nullptr || limits.value_scale.each.data() != nullptr) {
       problem = "device_cache: it has one scale for all keys and one for all values, no tables";
+    }
+    if (problem == nullptr && limits.logits.alibi_slopes.data() != nullptr) {
+      problem = "device_cache: it knows no bias by distance, so that config.logits.alibi_slopes must be empty";
     }
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";

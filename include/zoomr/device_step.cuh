@@ -77,7 +77,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
-  /// @param queries  [tokens, heads, head_dim]  rotated; the scale 1 / sqrt(head_dim) is applied here
+  /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @cost  2 launches without a selector, 3 or 4 with one; 1 more where config.max_draft_tokens exceeds 1, 1 more for

@@ -80,14 +80,14 @@ struct rows_of_tiles {
   listed_rows<listed_tokens> list() { return {rows.view(), rows.view().size()}; }
 };
 
-template <index_t HeadDim, class T, class Number = float>
+template <index_t HeadDim, class T, class Number = float, bool Sinks = false>
 void check_shared(problem p) {
-  p.head_dim = HeadDim;
+  p.head_dim = HeadDim, p.sinks = Sinks;
   scene<T, Number> s(p);
   for (index_t sharing = 1; sharing <= most_heads / p.group; sharing = sharing == 1 ? 2 : 2 * sharing + 1) {
     INFO("head_dim ", HeadDim, ", group ", p.group, ", splits ", p.splits, ", seed ", p.seed, ", sharing ", sharing);
     rows_of_tiles<T, Number> rows(s, sharing);
-    const answer got = attend<HeadDim, most_heads>(s, rows.list());
+    const answer got = attend<HeadDim, most_heads, Sinks>(s, rows.list());
     compare(s, got, zoomr::fits_tensor_cores<T, Number, HeadDim, most_heads>());
   }
 }
@@ -121,6 +121,13 @@ TEST_CASE("several query tokens: peaked logits, ties, capped ones and infinities
     check_shared<64, bfloat16, bfloat16>({.group = 4, .attended = ugly, .splits = splits, .look = kind::peaked});
     check_shared<128, float16, float16>({.group = 2, .attended = ugly, .splits = splits, .look = kind::ties});
     check_shared<64, bfloat16, bfloat16>({.group = 4, .attended = ugly, .splits = splits, .cap = 5.0f});
+  }
+}
+TEST_CASE("several query tokens: sinks, with and without a cap") {
+  for (const index_t splits : {1, 3}) {
+    check_shared<64, float, float, true>({.group = 4, .attended = ugly, .splits = splits});
+    check_shared<64, bfloat16, bfloat16, true>(
+        {.group = 4, .attended = ugly, .splits = splits, .cap = 1.5f, .scale = 0.2f});
   }
 }
 

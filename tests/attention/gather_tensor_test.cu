@@ -110,6 +110,12 @@ TEST_CASE("tensor cores: peaked logits, ties and capped ones") {
     check<128, 16, float8, bfloat16>({.group = 16, .attended = ugly, .splits = splits, .cap = 5.0f});
   }
 }
+TEST_CASE("tensor cores: sinks, with and without a cap") {
+  for (const index_t splits : {1, 3}) {
+    check<64, 8, bfloat16, bfloat16, true>({.group = 8, .attended = ugly, .splits = splits});
+    check<64, 8, bfloat16, bfloat16, true>({.group = 8, .attended = ugly, .splits = splits, .cap = 1.5f});
+  }
+}
 TEST_CASE("tensor cores: NaN and infinities reach the outputs that they reach in books, and no others") {
   for (const index_t splits : {1, 3}) {
     check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = ugly, .splits = splits, .look = kind::with_infinities});

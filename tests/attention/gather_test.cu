@@ -49,6 +49,14 @@ TEST_CASE("peaked logits, and capped ones") {
   check<64, 4, float>({.group = 4, .attended = ugly, .cap = 1.5f});
   check<64, 2, bfloat16>({.group = 2, .attended = ugly, .splits = 2, .cap = 5.0f});
 }
+TEST_CASE("sinks, with and without a cap and a scale of the model's own") {
+  for (const zoomr::index_t splits : {1, 3}) {
+    check<64, 4, float, float, true>({.group = 4, .attended = ugly, .splits = splits});
+    check<64, 4, float, float, true>({.group = 4, .attended = ugly, .splits = splits, .look = kind::peaked});
+    check<64, 4, float, float, true>({.group = 4, .attended = ugly, .splits = splits, .cap = 1.5f, .scale = 0.2f});
+  }
+  check<64, 4, float>({.group = 4, .attended = ugly, .scale = 0.3f});
+}
 
 TEST_CASE("the order of threads and blocks changes no bit, and no barrier can be left out") {
   // with 8 heads warps share tokens, so that threads read what others have copied

@@ -36,7 +36,9 @@ struct problem {
   index_t kv_heads = 2;
   std::vector<index_t> attended;  // tokens of each query token
   index_t splits = 1;
-  float cap = 0.0f;  // of the logits; 0: none
+  float cap = 0.0f;    // of the logits; 0: none
+  bool sinks = false;  // heads have learned sinks
+  float scale = 0.0f;  // of q . k; 0: the usual one
   kind look = kind::uniform;
   std::uint64_t seed = 1;
   float key_scale = 1.0f;  // a key is what is stored times this
@@ -81,18 +83,25 @@ struct stored {
 inline double logit_of(const problem& p, const float* query, const float* key) {
   double sum = 0.0;
   for (index_t d = 0; d < p.head_dim; ++d) sum += static_cast<double>(query[d]) * static_cast<double>(key[d]);
-  const double logit = sum / std::sqrt(static_cast<double>(p.head_dim));
+  const double logit = sum * (p.scale > 0.0f ? double{p.scale} : 1 / std::sqrt(static_cast<double>(p.head_dim)));
   return p.cap == 0.0f ? logit : static_cast<double>(p.cap) * std::tanh(logit / static_cast<double>(p.cap));
+}
+
+/// The learned sink of a query head; every third one has none.
+inline float sink_of(const problem& p, index_t head) {
+  if (!p.sinks || head % 3 == 2) return -infinity;
+  return head % 2 == 0 ? 1.0f : 4.0f - 0.25f * static_cast<float>(head);
 }
 
 /// Softmax attention as it is written in books.
 /// @return  [head_dim] and then the logarithm of the sum of exp(logit)
 template <class T>
 std::vector<double> reference(const problem& p, stored<T>& held, const std::vector<index_t>& slots, index_t kv_head,
-                              const float* query) {
+                              const float* query, float sink) {
   std::vector<double> logits;
   std::vector<float> key(static_cast<std::size_t>(p.head_dim));
-  double largest = -std::numeric_limits<double>::infinity();
+  const bool sinks = sink > -infinity;
+  double largest = static_cast<double>(sink);
   for (const index_t slot : slots) {
     for (index_t d = 0; d < p.head_dim; ++d)
       key[static_cast<std::size_t>(d)] = to_float(held.at(slot, false, kv_head)[d]) * p.key_scale;
@@ -100,7 +109,7 @@ std::vector<double> reference(const problem& p, stored<T>& held, const std::vect
     largest = std::max(largest, logits.back());
   }
   std::vector<double> out(static_cast<std::size_t>(p.head_dim) + 1, 0.0);
-  double sum = 0.0;
+  double sum = sinks ? std::exp(static_cast<double>(sink) - largest) : 0.0;
   for (std::size_t t = 0; t < slots.size(); ++t) {
     const double weight = std::exp(logits[t] - largest);
     sum += weight;
@@ -110,7 +119,7 @@ std::vector<double> reference(const problem& p, stored<T>& held, const std::vect
     }
   }
   for (index_t d = 0; d < p.head_dim && sum > 0.0; ++d) out[static_cast<std::size_t>(d)] /= sum;
-  out.back() = slots.empty() ? -std::numeric_limits<double>::infinity() : largest + std::log(sum);
+  out.back() = slots.empty() && !sinks ? -std::numeric_limits<double>::infinity() : largest + std::log(sum);
   return out;
 }
 
@@ -210,7 +219,7 @@ inline std::vector<std::uint32_t> bits(const answer& of) {
   return all;
 }
 
-template <index_t HeadDim, index_t Group, class T, class Number, class Rows>
+template <index_t HeadDim, index_t Group, bool Sinks = false, class T, class Number, class Rows>
 answer attend(scene<T, Number>& s, const Rows& rows) {
   device_array<T> numbers(s.held.numbers);
   device_array<Number> queries(s.queries);
@@ -220,7 +229,7 @@ answer attend(scene<T, Number>& s, const Rows& rows) {
   device_array<float> partial(states, not_a_number);
   device_array<unsigned> arrived(std::int64_t{rows.count} * 16, 0u);
   const extents<3> wide{{s.tokens, s.heads, s.p.head_dim}};
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.p.head_dim));
+  const float scale = s.p.scale > 0.0f ? s.p.scale : 1.0f / std::sqrt(static_cast<float>(s.p.head_dim));
   const auto go = [&](auto logits) {
     gather_task<T, Number, Rows, decltype(logits)> task;
     task.layer = s.held.layer(numbers.data());
@@ -235,7 +244,12 @@ answer attend(scene<T, Number>& s, const Rows& rows) {
     task.arrived = arrived.data();
     gather_attend<T, HeadDim, Group>(task, s.p.splits, zoomr::stream{});
   };
-  if (s.p.cap == 0.0f) {
+  if constexpr (Sinks) {
+    std::vector<float> sinks;
+    for (index_t head = 0; head < s.heads; ++head) sinks.push_back(sink_of(s.p, head));
+    device_array<float> of_heads(sinks);
+    go(layer_logits{scale, s.p.cap, of_heads.data()});
+  } else if (s.p.cap == 0.0f) {
     go(scaled_logits{scale});
   } else {
     go(capped_logits{scale, s.p.cap});
@@ -333,7 +347,7 @@ void compare(scene<T, Number>& s, const answer& got, bool rounds_weights) {
     const double of_weights = rounds_weights ? tolerance::rounded_weights(mantissa<Number>, count) : 0.0;
     for (index_t h = 0; h < s.heads; ++h) {
       const index_t row = t * s.heads + h;
-      const auto expected = reference(p, s.held, slots, h / p.group, s.query(row).data());
+      const auto expected = reference(p, s.held, slots, h / p.group, s.query(row).data(), sink_of(p, h));
       for (index_t d = 0; d < p.head_dim; ++d) {
         const double value = static_cast<double>(got.out[static_cast<std::size_t>(row * p.head_dim + d)]);
         const double wanted = expected[static_cast<std::size_t>(d)];
@@ -349,16 +363,16 @@ void compare(scene<T, Number>& s, const answer& got, bool rounds_weights) {
   }
 }
 
-template <index_t HeadDim, index_t Group, class T, class Number = float>
+template <index_t HeadDim, index_t Group, class T, class Number = float, bool Sinks = false>
 void check(problem p) {
-  p.head_dim = HeadDim;
+  p.head_dim = HeadDim, p.sinks = Sinks;
   scene<T, Number> s(p);
   INFO("head_dim ", HeadDim, ", group ", p.group, ", splits ", p.splits, ", seed ", p.seed);
   rows_by_ranges<T, Number> ranges(s);
-  const answer by_ranges = attend<HeadDim, Group>(s, ranges.list());
+  const answer by_ranges = attend<HeadDim, Group, Sinks>(s, ranges.list());
   compare(s, by_ranges, fits_tensor_cores<T, Number, HeadDim, Group>());
   rows_by_slots<T, Number> slots(s);
-  const answer by_slots = attend<HeadDim, Group>(s, slots.list());
+  const answer by_slots = attend<HeadDim, Group, Sinks>(s, slots.list());
   CHECK(bits(by_slots) == bits(by_ranges));
 }
 

@@ -87,12 +87,15 @@ inline void compare(const result_log& host, const result_log& device, index_t he
 
 /// @param fixed   steps after the prompt are as for a graph
 /// @param prompt  its tokens; 0: some
+/// @param rule    what the model does to its logits
 template <class Policy>
-void check(const Policy& policy, kind look, markup text, std::uint64_t seed, bool fixed = false, index_t prompt = 0) {
+void check(const Policy& policy, kind look, markup text, std::uint64_t seed, bool fixed = false, index_t prompt = 0,
+           const zoomr::logit_rule& rule = {}) {
   INFO("seed ", seed);
   if (prompt == 0) prompt = static_cast<index_t>(20 + seed * 7 % 20);
   const tape says = make_tape(model, look, text, tokens, prompt, seed);
   zoomr::config limits = limits_for(tokens);
+  limits.logits = rule;
   limits.min_sparse_context = seed % 3 == 0 && !policy.placement.frees_unreachable ? 47 : 0;
   player<Policy> host(model, policy, limits);
   device_player<Policy> device(model, policy, limits);

@@ -2,6 +2,7 @@
 // The device cache plays what the host's plays: every query attends the same positions, and gets the same output but
 // for the order of summation.
 #include <cache/device_against_host.hpp>
+#include <cache/model_logits.hpp>
 #include <cache/small_policies.hpp>
 
 #include <doctest/doctest.h>
@@ -46,6 +47,16 @@ TEST_CASE("zoomr_one_pass and zoomr_second_pass: votes of all layers, stale and 
 TEST_CASE("zoomr_mass: mass of all layers, asked again") {
   check_texts(small::zoomr_mass);
   check(with(small::zoomr_mass, [](auto& p) { p.zone.dense_layers = 1; }), kind::peaked, markup::pairs, 12);
+}
+TEST_CASE("models with a scale, caps and sinks of their own") {
+  for (const model_rule& of : all_model_rules(model)) {
+    zoomr::logit_rule rule = of.rule();
+    rule.alibi_slopes = {};  // refused
+    CAPTURE(of.name);
+    check(small::zoomr_mass, kind::uniform, markup::pairs, 3, false, 0, rule);
+    check(small::shadowkv, kind::peaked, markup::sentences, 4, false, 0, rule);
+    check(small::full, kind::with_infinities, markup::sentences, 5, true, 0, rule);
+  }
 }
 TEST_CASE("zoomr_focus: each layer alone, in the same pass") { check_texts(small::zoomr_focus); }
 TEST_CASE("zoomr_follow: each layer alone, at every token") { check_texts(small::zoomr_follow); }

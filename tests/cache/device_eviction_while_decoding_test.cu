@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokens are evicted on the device while decoding, as on the host: each lane keeps the same ones.
 #include <cache/device_against_host.hpp>
+#include <cache/model_logits.hpp>
 #include <cache/small_policies.hpp>
 
 #include <doctest/doctest.h>
@@ -22,6 +23,16 @@ TEST_CASE("r_kv: what is looked at and not said twice") {
   check_looks(small::r_kv, 1);
   check_looks(with(small::r_kv, [](auto& p) { p.evict.mean_of_group = true, p.evict.tokens = 17; }), 4, 30);
   check(small::r_kv, kind::with_infinities, markup::sentences, 8, false, 40);
+}
+TEST_CASE("what is evicted under a scale, caps and sinks of the model's own") {
+  for (const model_rule& of : all_model_rules(model)) {
+    zoomr::logit_rule rule = of.rule();
+    rule.alibi_slopes = {};  // refused
+    CAPTURE(of.name);
+    check(with(small::r_kv, [](auto& p) { p.evict.mean_of_group = true; }), kind::uniform, markup::sentences, 6, false,
+          40, rule);
+    check(small::h2o, kind::peaked, markup::sentences, 7, false, 30, rule);
+  }
 }
 TEST_CASE("raas: pages that were lately of use") {
   check_looks(small::raas, 10);

@@ -16,17 +16,16 @@ namespace zoomr_test {
 class model_rule {
  public:
   /// @param sink  logits of sinks lie up to 2 below this
-  model_rule(std::string what, const shape& model, float scale, float soft_cap, bool sinks, bool slopes,
-             float sink = 1.0f)
+  model_rule(std::string what, const shape& of, float scale, float soft_cap, bool sinks, bool slopes, float sink = 1.0f)
       : name(std::move(what)), rule_{scale, soft_cap, {}, {}} {
-    dice random(static_cast<std::uint64_t>(model.heads));
-    for (index_t i = 0; sinks && i < model.layers * model.heads; ++i) {
+    dice random(static_cast<std::uint64_t>(of.heads));
+    for (index_t i = 0; sinks && i < of.layers * of.heads; ++i) {
       sinks_.push_back(i == 1 ? -zoomr::infinity : sink - 0.01f * static_cast<float>(random.between(0, 200)));
     }
-    for (index_t head = 0; slopes && head < model.heads; ++head) {  // as ALiBi has them
-      slopes_.push_back(std::exp2(-8.0f * static_cast<float>(head + 1) / static_cast<float>(model.heads)));
+    for (index_t head = 0; slopes && head < of.heads; ++head) {  // as ALiBi has them
+      slopes_.push_back(std::exp2(-8.0f * static_cast<float>(head + 1) / static_cast<float>(of.heads)));
     }
-    layers_ = model.layers;
+    layers_ = of.layers;
   }
 
   /// The tables are this object's.
@@ -47,10 +46,10 @@ class model_rule {
 };
 
 /// @param cap  of a soft cap: logits far above it are all the same
-inline std::vector<model_rule> all_model_rules(const shape& model, float cap = 0.8f) {
-  return {{"a scale", model, 0.21f, 0.0f, false, false}, {"a soft cap", model, 0.0f, cap, false, false},
-          {"sinks", model, 0.0f, 0.0f, true, false},     {"sinks that dominate", model, 0.0f, 0.0f, true, false, 30.0f},
-          {"ALiBi", model, 0.0f, 0.0f, false, true},     {"all of them", model, 0.35f, 2 * cap, true, true}};
+inline std::vector<model_rule> all_model_rules(const shape& of, float cap = 0.8f) {
+  return {{"a scale", of, 0.21f, 0.0f, false, false}, {"a soft cap", of, 0.0f, cap, false, false},
+          {"sinks", of, 0.0f, 0.0f, true, false},     {"sinks that dominate", of, 0.0f, 0.0f, true, false, 30.0f},
+          {"ALiBi", of, 0.0f, 0.0f, false, true},     {"all of them", of, 0.35f, 2 * cap, true, true}};
 }
 
 }  // namespace zoomr_test

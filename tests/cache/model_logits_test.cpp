@@ -147,18 +147,19 @@ TEST_CASE("the share that the audit finds is that of the tokens, whatever the si
     past.logits = logits_of(limits.logits);
     past.logits.sinks.clear();
     double sum = 0, count = 0;
-    for (const auto& [at, got] : some.at(0).log) {
-      if (at.first < says.prompt) continue;
+    for (const auto& [place, got] : some.at(0).log) {
+      const index_t at = place.first;
+      if (at < says.prompt) continue;
       std::vector<index_t> all;
-      for (index_t t = 0; t <= at.first; ++t) all.push_back(t);
+      for (index_t t = 0; t <= at; ++t) all.push_back(t);
       for (std::size_t row = 0; row < got.attended.size(); ++row) {
         const auto layer = static_cast<index_t>(row) / 4, head = static_cast<index_t>(row) % 4;
         const auto lse = [&](const std::vector<index_t>& positions) {
           return reference::attend(
-                     positions, past.query(at.first, layer, head, 0), 16,
+                     positions, past.query(at, layer, head, 0), 16,
                      [&](index_t t) { return past.key(t, layer, head / 2, 0); },
                      [&](index_t t) { return past.value(t, layer, head / 2, 0); }, past.logits,
-                     static_cast<index_t>(row), 4, at.first)
+                     static_cast<index_t>(row), 4, at)
               .lse;
         };
         sum += std::exp(lse(got.attended[row]) - lse(all)), ++count;

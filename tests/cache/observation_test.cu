@@ -62,6 +62,7 @@ struct scene {
   index_t first_row = 0;  // of the first one
   index_t rows = 1;
   float key_scale = 1.0f;
+  float soft_cap = 0.0f;
   std::vector<index_t> pages;
   std::vector<T> keys;         // [page][kv_head][16][HeadDim]
   std::vector<float> queries;  // [rows][heads][HeadDim]
@@ -83,6 +84,7 @@ scene<T, HeadDim> random_scene(unit::random& random, index_t group, index_t toke
   made.rows = count + random.below(4);
   made.first_row = random.below(made.rows);
   made.key_scale = random.chance(0.5) ? 1.0f : 0.37f;
+  made.soft_cap = random.chance(0.5) ? 0.0f : random.uniform(0.1f, 4.0f);
   const index_t needed = pages_for(tokens);
   for (index_t p = 0; p < needed; ++p) made.pages.push_back((p * 5 + 3) % (needed * 5 + 4));
   made.keys.resize(unit::size((needed * 5 + 4) * scene<T, HeadDim>::kv_heads * page_tokens * HeadDim));
@@ -113,7 +115,8 @@ std::vector<float> on_host(const scene<T, HeadDim>& of, std::vector<float> recei
     }
     for (index_t q = 0; q < of.count; ++q) {
       const view<const float, 2> asking(of.query(q, first), {of.group, HeadDim});
-      observed.add(of.kv_lane(kv_head), asking, of.tokens - of.count + 1 + q, given.logit_scale(0, 0, HeadDim));
+      observed.add(of.kv_lane(kv_head), asking, of.tokens - of.count + 1 + q, given.logit_scale(0, 0, HeadDim),
+                   model_logits{{of.soft_cap, {}, {}}, of.group, 0});
     }
     for (index_t g = 0; g < of.group; ++g) {
       std::copy_n(observed.sums(g, of.tokens).data(), of.tokens, of_group + std::ptrdiff_t{g} * of.tokens);
@@ -137,7 +140,7 @@ std::vector<float> on_device(const scene<T, HeadDim>& of, const std::vector<floa
   asks.pages = pages.view();
   asks.queries = {queries.data(), {of.rows, of.heads(), HeadDim}};
   asks.group = of.group;
-  asks.scale = given.logit_scale(0, 0, HeadDim);
+  asks.scale = given.logit_scale(0, 0, HeadDim), asks.soft_cap = of.soft_cap;
   asks.sums = sums.data();
   asks.received = {received.data(), {of.heads(), of.tokens}};
   asks.before = asks.received;

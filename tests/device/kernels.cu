@@ -30,6 +30,7 @@ ZOOMR_GATHER(float, 128, 4)
 ZOOMR_GATHER(float16, 128, 4)
 ZOOMR_GATHER(int8, 128, 4)
 template __global__ void gather_attend_kernel<bfloat16, 128, 4>(task<bfloat16, capped_logits>);
+template __global__ void gather_attend_kernel<bfloat16, 128, 4>(task<bfloat16, layer_logits>);
 
 // On tensor cores, as are the groups of 8 and 16 above.
 ZOOMR_GATHER(bfloat16, 96, 8)
@@ -38,6 +39,7 @@ ZOOMR_GATHER(int8, 128, 8)
 template __global__ void gather_attend_kernel<float16, 128, 8>(
     gather_task<float16, float16, rows_of_ranges, scaled_logits>);
 template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, capped_logits>);
+template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, layer_logits>);
 
 // Whole steps: every kernel of a cache for each way to choose.
 template <class Policy>

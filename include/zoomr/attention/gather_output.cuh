@@ -134,12 +134,24 @@ struct gather_output {
     return task.partial + state * (HeadDim + 2);
   }
 
+  /// Adds a learned sink, a token whose value is zero.
+  /// @param sink  in units of ln 2; -inf: none
+  __device__ static void add_sink(four_dims& state, float sink) {
+    if (sink == -infinity) return;
+    const float most = quick_max(state.max, sink);
+    const float scale = quick_exp2(state.max - most);
+    state.sum = fused(scale, state.sum, quick_exp2(sink - most));
+    for (index_t j = 0; j < 4; ++j) state.out[j] *= scale;
+    state.max = most;
+  }
+
   /// Writes dimensions [d, d + 4) of a head's output, rounded to the type of queries, and with the first of them its
-  /// lse, natural. Where no token is attended, zeros and -inf.
-  __device__ void finish(index_t head, index_t d, const four_dims& state) const {
+  /// lse, natural. Where no token is attended, zeros and -inf; a sink counts in both.
+  __device__ void finish(index_t head, index_t d, four_dims state) const {
     const index_t of_row = head_block * layout::block_heads + head;
     const index_t token = token_of(of_row);
     const index_t of_model = head_of(of_row);
+    if constexpr (requires { task.logits.sink(of_model); }) add_sink(state, task.logits.sink(of_model));
     const float scale = state.sum == 0.0f ? 0.0f : task.value_scale / state.sum;
     for (index_t j = 0; j < 4; ++j) task.out(token, of_model, d + j) = from_float<number>(state.out[j] * scale);
     if (d != 0 || task.lse.data() == nullptr) return;

@@ -6,43 +6,62 @@ inline namespace v0 {
 namespace detail {
 namespace ZOOMR_PATH {
 
-/// A vector of logits under the bias by distance.
-/// @param slopes, positions  [Queries]
-/// @param slot               of the first token in the vector
+/// The bias by distance of the queries of a run.
 template <index_t Queries>
-[[gnu::always_inline]] inline floats biased(const slot_map& slots, const float* slopes, const index_t* positions,
-                                            index_t slot, floats logits) {
-  float apart[std::size_t{simd}];
-  for (index_t lane = 0; lane < simd; ++lane) {
-    apart[lane] = static_cast<float>(slots.position_of(slot + lane / Queries) - positions[lane % Queries]);
+struct bias_of_run {
+  static_assert(simd % Queries == 0, "a vector holds all queries of a token");
+
+  const slot_map& slots;
+  index_t first_slot;
+  index_t first = 0;      // position of the first token
+  bool together = false;  // the other tokens are at the positions behind it
+  // Of each lane: the position and the slope of its query, and its token, from that of the vector's first on.
+  index_t positions[std::size_t{simd}], tokens[std::size_t{simd}];
+  float slopes[std::size_t{simd}];
+
+  [[gnu::always_inline]] bias_of_run(const model_logits& by, const run_logits& run)
+      : slots(by.of.slots), first_slot(run.first_slot), first(slots.position_of(run.first_slot)) {
+    together = slots.position_of(run.first_slot + run.tokens - 1) - first == run.tokens - 1;
+    index_t head = by.head(run.first_query), position = by.position(run.first_query);
+    for (index_t q = 0; q < Queries; ++q) {
+      for (index_t lane = q; lane < simd; lane += Queries) {
+        positions[lane] = position, slopes[lane] = by.of.slopes[head], tokens[lane] = lane / Queries;
+      }
+      if (++head == by.heads) head = 0, ++position;
+    }
   }
-  float slope[std::size_t{simd}];
-  for (index_t lane = 0; lane < simd; ++lane) slope[lane] = slopes[lane % Queries];
-  return fused(load(slope), load(apart), logits);
-}
+  /// A vector of logits, of which the first is that of token `t` of the run.
+  [[gnu::always_inline]] floats operator()(index_t t, floats logits) const {
+    ints keys;
+    if (together) {
+      keys = from_memory<ints>(tokens) + (first + t);
+    } else {
+      index_t at[std::size_t{simd}];
+      for (index_t lane = 0; lane < simd; ++lane) at[lane] = slots.position_of(first_slot + t + lane / Queries);
+      keys = from_memory<ints>(at);
+    }
+    const floats apart = __builtin_convertvector(keys - from_memory<ints>(positions), floats);
+    return fused(load(slopes), apart, logits);
+  }
+};
 
 /// @pre run.queries == Queries
 template <index_t Queries>
 [[gnu::flatten]] void change(const model_logits& by, const run_logits& run) {
-  const bool capped = by.of.soft_cap != 0.0f;
-  const bool has_bias = by.of.slopes.size() != 0;
-  float slopes[std::size_t{Queries}] = {};
-  index_t positions[std::size_t{Queries}] = {};
-  for (index_t q = 0; has_bias && q < Queries; ++q) {
-    slopes[q] = by.of.slopes[by.head(run.first_query + q)], positions[q] = by.position(run.first_query + q);
-  }
+  if (by.of.plain()) return;
+  const float cap = by.of.soft_cap;
   const index_t all = run.tokens * Queries;
   index_t i = 0;
-  static_assert(simd % Queries == 0, "a vector holds all queries of a token");
-  for (; i + simd <= all; i += simd) {
-    floats logits = load(run.logits + i);
-    if (capped) logits = soft_capped(logits, by.of.soft_cap);
-    if (has_bias) logits = biased<Queries>(by.of.slots, slopes, positions, run.first_slot + i / Queries, logits);
-    to_memory(logits, run.logits + i);
+  if (by.of.slopes.size() == 0) {
+    for (; i + simd <= all; i += simd) to_memory(soft_capped(load(run.logits + i), cap), run.logits + i);
+  } else {
+    const bias_of_run<Queries> bias(by, run);
+    for (; i + simd <= all; i += simd) {
+      const floats logits = load(run.logits + i);
+      to_memory(bias(i / Queries, cap == 0.0f ? logits : soft_capped(logits, cap)), run.logits + i);
+    }
   }
-  if (i < all) {
-    by({run.logits + i, (all - i) / Queries, Queries, run.first_slot + i / Queries, run.first_query});
-  }
+  if (i < all) by({run.logits + i, (all - i) / Queries, Queries, run.first_slot + i / Queries, run.first_query});
 }
 
 template <index_t Queries, class Hook>

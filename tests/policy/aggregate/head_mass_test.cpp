@@ -92,4 +92,9 @@ TEST_CASE("masses add up to the same in any grouping of the heads") {
   }
 }
 
+TEST_CASE("a scale and a soft cap of the model's own hold for masses of summaries") {
+  unit::random random(57);
+  for (int round = 0; round < 50; ++round) REQUIRE(unit::caps_scores(head_mass{}, random));
+}
+
 }  // namespace zoomr

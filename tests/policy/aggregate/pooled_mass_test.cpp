@@ -93,4 +93,9 @@ TEST_CASE("masses of different layers are not pooled") {
   CHECK(pooled_mass{.per = scope::sequence}.problem() != nullptr);
 }
 
+TEST_CASE("a scale and a soft cap of the model's own hold for masses of summaries") {
+  unit::random random(57);
+  for (int round = 0; round < 50; ++round) REQUIRE(unit::caps_scores(largest, random));
+}
+
 }  // namespace zoomr

@@ -5,6 +5,7 @@
 #include <core/random.hpp>
 #include <zoomr/policy/concepts.hpp>
 
+#include <cmath>   // std::abs, std::tanh
 #include <vector>  // std::vector
 
 namespace unit {
@@ -62,6 +63,27 @@ votes agreed(const Aggregator& aggregate, const score_table& table) {
   votes made = table.before;
   add_heads(aggregate, table, 0, table.heads, made);
   return made;
+}
+
+/// True if masses under a scale and a soft cap of the model's own are those of scores that were capped before.
+template <class Aggregator>
+bool caps_scores(const Aggregator& aggregate, random& random) {
+  score_table given = random_table(random, 5, 30, false);
+  zoomr::score_logits own = 64;
+  own.scale = random.uniform(0.05f, 0.6f), own.soft_cap = random.uniform(0.5f, 8.0f);
+  votes made = given.before;
+  std::vector<zoomr::index_t> order(size(given.segments));
+  aggregate.add({given.scores.data(), {given.heads, given.segments}}, given.tokens, own, made, order);
+  for (float& score : given.scores) {
+    score = static_cast<float>(8.0 * double{own.soft_cap} *
+                               std::tanh(double{score} * double{own.scale} / double{own.soft_cap}));
+  }
+  const votes right = agreed(aggregate, given);
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const auto wanted = static_cast<double>(right[i]);
+    if (std::abs(static_cast<double>(made[i]) - wanted) > given.heads + 2e-5 * std::abs(wanted)) return false;
+  }
+  return true;
 }
 
 }  // namespace unit

@@ -135,7 +135,7 @@ struct layer_row {
   __device__ aggregation to_aggregate() const {
     const index_t heads = a.sizes.model.heads / a.sizes.layer_rows;
     const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
-    return {{scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.model.head_dim, votes()};
+    return {{scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.logits, votes()};
   }
 
   __device__ row_to_choose to_choose() const {

@@ -101,13 +101,26 @@ struct device_launches : device_pass<Policy, T> {
   template <index_t Heads, class Number, class Rows>
   void gather(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, const Rows& rows,
               index_t splits, stream on) const {
+    const logit_rule& rule = core.limits.logits;
+    const float scale = rule.scale > 0.0f ? rule.scale : 1.0f / std::sqrt(static_cast<float>(HeadDim));
+    const float* const sinks = arrays().sinks;
+    if (rule.plain() && sinks == nullptr) {
+      gather<Heads>(scaled_logits{scale}, layer, queries, out, lse, rows, splits, on);
+    } else {
+      const float* const of_layer = sinks == nullptr ? nullptr : sinks + std::int64_t{layer} * core.sizes.model.heads;
+      gather<Heads>(layer_logits{scale, rule.soft_cap, of_layer}, layer, queries, out, lse, rows, splits, on);
+    }
+  }
+  template <index_t Heads, class Logits, class Number, class Rows>
+  void gather(const Logits& logits, index_t layer, view<const Number, 3> queries, view<Number, 3> out,
+              view<float, 2> lse, const Rows& rows, index_t splits, stream on) const {
     common_arrays<T> of = arrays();
     const auto details = fetching().stored(of, layer);
-    gather_task<T, Number, Rows, scaled_logits, std::remove_const_t<decltype(details)>> task;
+    gather_task<T, Number, Rows, Logits, std::remove_const_t<decltype(details)>> task;
     task.layer = details;
     task.rows = rows;
     task.rows.a = of;
-    task.logits = {1.0f / std::sqrt(static_cast<float>(HeadDim))};
+    task.logits = logits;
     task.queries = queries;
     task.out = out;
     task.lse = lse;

@@ -10,6 +10,7 @@
 #include <zoomr/attention/token_list.cuh>
 #include <zoomr/core/streams.cuh>
 #include <zoomr/math/dot.cuh>
+#include <zoomr/math/logits.hpp>
 #include <zoomr/math/row_top_k.cuh>
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/evict/rating.cuh>
@@ -50,10 +51,10 @@ struct observing_queries {
   index_t context = 0;            // slots that the first one sees, its own the last; the next sees one more
   index_t group = 1;              // query heads of a KV head
   index_t known = 0;              // the first so many slots have received something before
-  float scale = 1.0f;             // of the logits
-  observed_sum* sums = nullptr;   // [heads][observed_at_once]  zero to begin with
-  view<const float, 2> before;    // [heads, slots]  what they have received
-  view<float, 2> received;        // [heads, slots]  out: with what these queries pay; may be `before`
+  float scale = 1.0f, soft_cap = 0.0f;  // of the logits; 0: no cap
+  observed_sum* sums = nullptr;         // [heads][observed_at_once]  zero to begin with
+  view<const float, 2> before;          // [heads, slots]  what they have received
+  view<float, 2> received;              // [heads, slots]  out: with what these queries pay; may be `before`
 
   ZOOMR_HD index_t row_of(index_t query) const { return (first_row + query) % queries.extent(0); }
   ZOOMR_HD index_t held() const { return context + count - 1; }
@@ -113,7 +114,8 @@ class observing_warp {
         }
       }
     }
-    return fused(of_.scale, warp_sums(partial), -0.0f);  // rounded by itself, whatever it is then added to
+    const float scaled = fused(of_.scale, warp_sums(partial), -0.0f);  // rounded by itself, whatever it is added to
+    return of_.soft_cap == 0.0f ? scaled : soft_capped(scaled, of_.soft_cap);
   }
 
  private:

@@ -46,6 +46,8 @@ struct device_sizes {
   index_t remembered = 0;       // of the last queries of a prompt that is still coming
   index_t pending_queries = 0;  // of the prompts' chunks in one step
   index_t carried = 0;          // tokens whose attention adds up, of each query head; 0: it does not
+  score_logits logits;          // of scores, for aggregators
+  bool has_sinks = false;       // of the model's attention
   bool selects = false;
   bool tiered = false;      // pages lie in the host's memory, and in an arena
   bool reads_keys = false;  // to evict tokens
@@ -79,6 +81,8 @@ struct device_sizes {
     layer_rows = policy.evict.observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
     selects = policy.selects, tiered = tiered_pages;
     reads_keys = policy.evict.reads_keys;
+    logits = limits.logits.of_scores(model.head_dim);
+    has_sinks = limits.logits.sinks.data() != nullptr;
     if (selects) {
       summary_numbers = static_cast<index_t>(host.segment_summary());
       layer_rows = rows_in_layer(policy.aggregate.per);

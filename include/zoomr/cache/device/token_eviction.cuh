@@ -67,7 +67,8 @@ struct observing_layer {
     of.context = slot_end(asking.first + 1);
     if constexpr (importance_updater<evictor_type>) {
       using kv_lanes_type = lanes_to_update<T>;
-      const kv_lanes_type kv_lanes{arrays, asking.first, pinned(), slot_end(together)};
+      const logit_rule& rule = core.limits.logits;
+      const kv_lanes_type kv_lanes{arrays, asking.first, pinned(), slot_end(together), rule.scale, rule.soft_cap};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, on,
              &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, of, kv_lanes);
     } else {
@@ -111,7 +112,7 @@ struct observing_layer {
     of.layer = {
         arrays.key(layer, 0, 0), nullptr, arrays.sizes.page_numbers(), std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
     of.pages = arrays.pages_of(sequence);
-    of.scale = core.limits.logit_scale(0, 0, HeadDim);
+    of.scale = core.limits.logit_scale(0, 0, HeadDim), of.soft_cap = core.limits.logits.soft_cap;
     of.sums = arrays.eviction.sums;
     for (index_t left = of.count; left > 0; left -= of.count) {
       of.count = (std::min)(observed_at_once, left);

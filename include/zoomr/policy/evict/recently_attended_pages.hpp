@@ -14,9 +14,9 @@ inline namespace v0 {
 ///
 /// Each query renews the stamps of the better `share` of the complete pages, rounded up, by an upper bound of their
 /// logits (the box of a page's keys: sum over dimensions of max(q min, q max)); a page begins with the stamp of its
-/// last token. A scale and a soft cap of the model change no order of bounds; a bias by distance is not in them, since
-/// what counts is what a page holds. A page's stamp is the latest that a query head of the KV head has given it. Of
-/// equal stamps, the later page goes. The stamps are what tokens have "received": so they are kept from one time to the
+/// last token. A page's stamp is the latest that a query head of the KV head has given it. Of equal stamps, the later
+/// page goes. A scale and a soft cap of the model change no order of bounds; a bias by distance is not in them, since
+/// what counts is what a page holds. The stamps are what tokens have "received": so they are kept from one time to the
 /// next, and move with their tokens, like sums of attention.
 /// @cost    every `every` tokens: two comparisons for each dimension of each key held, query and head
 /// @source  RaaS, arXiv:2502.11147. Differs: stamps are looked at when a page is complete, published at each token; one
