@@ -230,6 +230,8 @@ TEST_CASE("what is wrong is named") {
   CHECK(changed("slct", 4, index_t{-1}) == damaged + "section slct 0: a row of a choice cannot be");
   CHECK(changed("slct", 5, index_t{-6}) == damaged + "section slct 0: a level of a choice cannot be");
   CHECK(changed("slct", 5, index_t{1}) == damaged + "section slct 0: a level of a choice cannot be");  // the usual one
+  const auto segments = number_at<index_t>(whole, section_of(whole, "slct").contents + 4);
+  CHECK(changed("slct", 1, segments + 1) == damaged + "section slct 0: a choice knows segments of later tokens");
   CHECK(changed("note", 0, index_t{-1}) == damaged + "section note 0: its positions cannot be");
   CHECK(changed("note", 0, index_t{46}) == damaged + "section note 0: it has another length than its contents");
   CHECK(changed("qsum", 0, index_t{3}) == damaged + "section qsum 0: its positions cannot be");
@@ -268,6 +270,36 @@ TEST_CASE("a choice cannot be a choice of later tokens, nor a number of int8 be 
   put_at(bytes, page.contents + 3, static_cast<signed char>(-128));
   reseal(bytes, page);
   CHECK(into.refuses(bytes) == "zoomr: load: the file is damaged: section page 0: -128 is no number of int8");
+}
+
+TEST_CASE("pages that can be reached cannot be freed, and queries that are not there cannot be rolled back to") {
+  const tape says = text();
+  {
+    saved_bytes bytes = saved_after<float>(freeing, says, 50);
+    target<std::remove_const_t<decltype(freeing)>> into(freeing, says);
+    REQUIRE(into.refuses(bytes) == "");
+    const saved_section counts = section_of(bytes, "seqn");
+    REQUIRE(number_at<index_t>(bytes, counts.contents + 24) == 2);
+    put_at(bytes, counts.contents + 24, index_t{3});
+    reseal(bytes, counts);
+    const saved_section page = sections_of(bytes)[6];
+    REQUIRE((page.kind == "page" && page.number == 2));
+    const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(page.contents) - 16;
+    bytes.erase(first, first + static_cast<std::ptrdiff_t>(page.length) + 24);
+    CHECK(into.refuses(bytes) ==
+          "zoomr: load: the file is damaged: section seqn 0: pages were freed that can be reached");
+  }
+  saved_bytes bytes = saved_after<float>(drifting, says, 50);
+  const saved_section counts = section_of(bytes, "seqn");
+  REQUIRE(number_at<index_t>(bytes, counts.contents + 16) == 47);
+  put_at(bytes, counts.contents + 16, index_t{0});
+  reseal(bytes, counts);
+  zoomr::config deep = limits();
+  deep.rollback_tokens = 40;
+  zoomr::kv_cache other(model, drifting, deep);
+  const auto seq = other.load(memory_source(bytes));
+  CHECK_THROWS_AS(other.rollback(seq, 46), zoomr::error);
+  other.rollback(seq, 47);
 }
 
 TEST_CASE("the format is what docs/sequence_format.md says") {

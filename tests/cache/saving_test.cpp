@@ -149,6 +149,27 @@ TEST_CASE("every storage type, with scales: one, or a table") {
   check<scaled_int8>("zoomr_focus", small::zoomr_focus, with);
 }
 
+TEST_CASE("a log that has dropped choices knows that it has") {
+  const auto policy = with(small::drifting, [](auto& p) { p.refresh.cosine = 1.0f; });  // each token chooses
+  zoomr::config with = limits();
+  with.rollback_tokens = 1, with.max_segments = 40;
+  const tape says = text();
+  for (const index_t until : {100, 149}) {
+    using player_type = player<std::remove_const_t<decltype(policy)>>;
+    player_type plays(model, policy, with), other(model, policy, with);
+    plays.open(says);
+    plays.play_plainly(0, until);
+    const auto& core = zoomr::inspection::core<float, zoomr::placement>(plays.cache);
+    REQUIRE(zoomr::inspection::dropped(core.states[0].log));
+    const saved_bytes bytes = saved(plays.cache, plays.at(0).seq);
+    other.voices.push_back({other.cache.load(memory_source(bytes)), &says, {}});
+    REQUIRE(digest(other.cache, other.at(0).seq).difference(digest(plays.cache, plays.at(0).seq)) == "");
+    for (auto* one : {&plays, &other}) one->rollback(0, until - 1), one->play_plainly();
+    REQUIRE(difference(from(plays.at(0).log, until), from(other.at(0).log, until)) == "");
+    CHECK(saved(other.cache, other.at(0).seq) == saved(plays.cache, plays.at(0).seq));
+  }
+}
+
 TEST_CASE("a rollback goes as far back as it did") {
   const auto roll_back = [](const char* name, const auto& policy) {
     CAPTURE(std::string(name));

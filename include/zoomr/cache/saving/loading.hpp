@@ -85,7 +85,8 @@ class sequence_loader {
     if (counts_.freed_pages == 0) return;
     const index_t reached = (std::min)(counts_.rollback_floor, counts_.tokens);
     const index_t end = unreachable_end(policy_, counts_.tokens - reached, state_) / page_tokens;
-    in_.expect(counts_.freed_pages <= end, "pages were freed that can be reached");
+    if (counts_.freed_pages > end)
+      refuse_file("the file is damaged: section seqn 0: pages were freed that can be reached");
   }
 
   void kept() {

@@ -59,11 +59,14 @@ class section_reader {
   void get(Number* to, std::int64_t count) {
     static_assert(std::is_trivially_copyable_v<Number>);
     constexpr auto size = static_cast<byte_count>(sizeof(Number));
-    if (std::endian::native == std::endian::little || size == 1) return bytes(to, count * size);
-    for (std::int64_t i = 0; i < count; ++i) {
-      unsigned char one[sizeof(Number)];
-      bytes(one, size);
-      little_endian(one, to + i, sizeof(Number), 1);
+    if constexpr (std::endian::native == std::endian::little || size == 1) {
+      bytes(to, count * size);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) {
+        unsigned char one[sizeof(Number)];
+        bytes(one, size);
+        little_endian(one, to + i, sizeof(Number), 1);
+      }
     }
   }
   /// Reads past some bytes of the section.

@@ -37,11 +37,14 @@ class section_writer {
   template <class Number>
   void put(const Number* numbers, std::int64_t count) {
     static_assert(std::is_trivially_copyable_v<Number>);
-    if (std::endian::native == std::endian::little || sizeof(Number) == 1) return bytes(numbers, count * size<Number>);
-    for (std::int64_t i = 0; i < count; ++i) {
-      unsigned char one[sizeof(Number)];
-      little_endian(numbers + i, one, sizeof(Number), 1);
-      bytes(one, size<Number>);
+    if constexpr (std::endian::native == std::endian::little || sizeof(Number) == 1) {
+      bytes(numbers, count * size<Number>);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) {
+        unsigned char one[sizeof(Number)];
+        little_endian(numbers + i, one, sizeof(Number), 1);
+        bytes(one, size<Number>);
+      }
     }
   }
   void end() {
