@@ -103,11 +103,11 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// A new sequence, as the next one of `from` was when it was saved. Under the same policy every later bit is the
   /// same. Under another one segments and summaries are made anew, and nothing is chosen yet.
   /// @code  sequence seq = cache.load(file_source("/path/of/a/file"));  @endcode
+  /// @param pages  its block table, with the placement engine_pages: at least those that its slots need
   /// @throws precondition_error while a step is in progress; error(format) if it is damaged, or not for this cache;
   ///         error(capacity) if it has no room; error(storage) if a page or the file fails; whatever the source throws.
   ///         Nothing has changed then
   /// @cost   writes all keys and values once, and makes all summaries; allocates nothing
-  /// @param pages  its block table, with the placement engine_pages; otherwise left out
   sequence load(byte_source& from, view<const index_t> pages = {}) {
     core_->step.expect_idle();
     return detail::load_sequence(*core_, from, pages);

@@ -2,6 +2,7 @@
 // A cache in the pages of an engine: in any layout the bits of a cache with pages of its own, for the engine's own
 // kernel too, and no key or value copied.
 #include <cache/players.hpp>
+#include <cache/saved_bytes.hpp>
 #include <support/paged_engine.hpp>
 #include <support/tolerance.hpp>
 
@@ -267,6 +268,47 @@ TEST_CASE("keys and values come in 16 bits, with any strides, as their floats wo
   check(bfloat16{}), check(float16{});
 }
 
+/// What a text gets from its middle on, in a cache that has loaded it there.
+template <class Player>
+result_log goes_on(Player& plays, const tape& says, const saved_bytes& bytes) {
+  memory_source source(bytes);
+  plays.voices.push_back({plays.cache.load(source), &says, {}});
+  plays.play_plainly(0);
+  return plays.at(0).log;
+}
+
+TEST_CASE("a sequence is saved from an engine's pages, and loaded into them, or the cache's own") {
+  const auto check = [](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    const tape says = make_tape(model, kind::uniform, markup::pairs, 130, 45, 12);
+    for (const index_t until : {30, 45, 90}) {
+      CAPTURE(until);
+      player<std::decay_t<decltype(policy)>> own(model, policy, limits_for(130));
+      engine_player<float> engine(model, policy, limits_for(130), layouts[3]);
+      const auto play = [&](auto& plays) {
+        plays.open(says);
+        if (until < 45) plays.play({{0, says.between(0, until), false}});
+        if (until >= 45) plays.play_plainly(0, until);
+        memory_sink sink;
+        plays.cache.save(plays.at(0).seq, sink);
+        plays.at(0).log.clear();
+        plays.play_plainly(0);
+        return sink.bytes;
+      };
+      const saved_bytes of_own = play(own), of_engine = play(engine);
+      REQUIRE(difference(own.at(0).log, engine.at(0).log) == "");
+      engine_player<float> other(model, policy, limits_for(130), layouts[4]),
+          same(model, policy, limits_for(130), layouts[0]);
+      player<std::decay_t<decltype(policy)>> resident(model, policy, limits_for(130));
+      CHECK(difference(goes_on(other, says, of_own), own.at(0).log) == "");
+      CHECK(difference(goes_on(same, says, of_engine), own.at(0).log) == "");
+      CHECK(difference(goes_on(resident, says, of_engine), own.at(0).log) == "");
+    }
+  };
+  check("full", small::full), check("sentence_kv", small::sentence_kv), check("zoomr_mass", small::zoomr_mass);
+  check("quest", small::quest), check("h2o", small::h2o);
+}
+
 TEST_CASE("details take no bytes of the cache, and none is copied") {
   const auto moved = with_placement(small::quest, zoomr::engine_pages{});
   using cache_type = zoomr::kv_cache<std::remove_const_t<decltype(moved)>>;
@@ -351,7 +393,7 @@ TEST_CASE("moved slots are those that an eviction writes, and no others") {
 TEST_CASE("block tables that cannot be are refused, and nothing has changed") {
   const auto policy = with_placement(small::full, zoomr::engine_pages{});
   engine_pool_memory<float> held(model, 4, layouts[0]);
-  zoomr::config limits = limits_for(64);
+  zoomr::config limits = limits_for(64, 2);
   limits.engine = held.memory;
   zoomr::kv_cache<std::remove_const_t<decltype(policy)>> cache(model, policy, limits);
   const zoomr::sequence seq = cache.open();
@@ -372,6 +414,18 @@ TEST_CASE("block tables that cannot be are refused, and nothing has changed") {
   refused({1}, "the block table of item 0 has 1 pages, its tokens need 2 of 16 tokens");
   refused({1, -1}, "has page -1, config.engine.pages is 4");
   refused({4, 1}, "has page 4, config.engine.pages is 4");
+  {
+    player<std::decay_t<decltype(small::full)>> own(model, small::full, limits_for(64));
+    const tape says = make_tape(model, kind::uniform, markup::sentences, 40, 33, 2);
+    own.open(says);
+    own.play_plainly(0, 33);
+    const saved_bytes bytes = saved(own.cache, own.at(0).seq);
+    const std::vector<index_t> two{0, 1}, wrong{0, 1, 4};
+    memory_source source(bytes), again(bytes);
+    CHECK_THROWS_AS(cache.load(source, view<const index_t>(two)), zoomr::error);  // three pages hold 33 tokens
+    CHECK_THROWS_AS(cache.load(again, view<const index_t>(wrong)), zoomr::precondition_error);
+    CHECK(cache.bytes(seq).details == 0);
+  }
   const std::vector<index_t> two{3, 0, 99};  // what comes behind is not looked at
   const zoomr::step_item item{seq, view<const token_id>(ids), false, view<const index_t>(two)};
   { auto step = cache.begin(view<const zoomr::step_item>(&item, {1})); }

@@ -162,8 +162,10 @@ class life {
       const index_t what = random_.between(1, 100);
       if (lines_.empty() || (what <= 6 && static_cast<index_t>(lines_.size()) <= limits_.max_sequences)) {
         lines_.empty() || leaves_out("forks") || random_.chance(50) ? open() : fork(pick());
-      } else if (what <= 9) {
+      } else if (what <= 8) {
         close(pick());
+      } else if (what <= 9) {
+        leaves_out("reloads") ? close(pick()) : reload(pick());
       } else if (what <= 16) {
         roll_back(pick());
       } else if (what <= 22) {
@@ -258,6 +260,34 @@ class life {
       made.prompt = random_.between(made.length() + 1, std::max(made.length() + 1, made.prompt));
     expect(looks_of(made) == before && looks_of(lines_[which]) == before, "a fork is not what it was made of");
     lines_.push_back(std::move(made));
+  }
+
+  // The sequence leaves the cache, and comes back. If it cannot, it stays or is gone.
+  void reload(std::size_t which) {
+    count(call::reload);
+    line& of = lines_[which];
+    const looks before = looks_of(of);
+    zoomr_test::saved_bytes bytes;
+    try {
+      bytes = cache_->save(of.seq);
+    } catch (const zoomr::error& why) {
+      expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, std::string("save: ") + why.what());
+      expect(looks_of(of) == before, "a save that has failed has changed something");
+      return event("saves that have failed");
+    }
+    expect(looks_of(of) == before, "a save has changed something");
+    stale_ = of.seq;
+    cache_->close(of.seq);
+    try {
+      of.seq = cache_->load(bytes);
+    } catch (const zoomr::error& why) {
+      const bool full = why.code() == zoomr::errc::capacity && limits_.pool_tokens > 0;  // it shares no pages any more
+      const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
+      expect(full || bad, std::string("load: ") + why.what());
+      lines_.erase(lines_.begin() + static_cast<std::ptrdiff_t>(which));
+      return event("loads that have failed");
+    }
+    expect(looks_of(of) == before, "a sequence that was loaded is not what was saved");
   }
 
   void close(std::size_t which) {

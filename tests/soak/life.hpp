@@ -15,6 +15,7 @@ namespace soak {
 enum class call {
   open,
   fork,
+  reload,  // save, close, load
   close,
   begin,
   append,
@@ -29,7 +30,7 @@ enum class call {
   count
 };
 inline constexpr const char* call_names[] = {
-    "open",   "fork", "close",    "begin", "append",  "attend", "observe", "needs_second_pass",
+    "open",   "fork", "reload",   "close", "begin",   "append", "attend", "observe", "needs_second_pass",
     "commit", "drop", "rollback", "look",  "mistaken"};
 
 /// What all lives have seen.

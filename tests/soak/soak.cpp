@@ -2,12 +2,12 @@
 // Random operations on caches of every preset, storage type and place of pages, against caches that are rebuilt from
 // what was committed.
 //
-// An operation is a public call with arguments drawn at random: open, fork, close, begin, append, attend, observe,
-// needs_second_pass, commit, a step that is dropped, rollback, what a sequence is asked for, and calls that are
-// mistakes. Sequences come and go; prompts come in chunks of any length, attended or only observed; drafts are accepted
-// as far as chance says; batches are ragged; layers come in any order; sequences, segments and pages run out. Under a
-// tiered cache, the system's calls on the file fail (EIO, ENOSPC), are interrupted, move half of the bytes or change a
-// bit; what has failed is tried again, rolled back, or begun anew.
+// An operation is a public call with arguments drawn at random: open, fork, save and load, close, begin, append,
+// attend, observe, needs_second_pass, commit, a step that is dropped, rollback, what a sequence is asked for, and calls
+// that are mistakes. Sequences come and go; prompts come in chunks of any length, attended or only observed; drafts are
+// accepted as far as chance says; batches are ragged; layers come in any order; sequences, segments and pages run out.
+// Under a tiered cache, the system's calls on the file fail (EIO, ENOSPC), are interrupted, move half of the bytes or
+// change a bit; what has failed is tried again, rolled back, or begun anew.
 //
 // What must hold: a call that is refused, fails or is dropped changes nothing that can be seen. And at random points a
 // resident cache of one sequence, which is given the committed tokens at once, gives each of them the same bits as they
@@ -20,7 +20,7 @@
 // --without leaves out what came after 685834b: `strict`, mistakes in the order of layers, ids without a class and
 // sequences that were closed; `accept_failed`, tokens accepted of items that have failed; `short_prompts`, prompts
 // whose last chunk is shorter than what eviction observes. `forks` leaves out sequences that share pages, `engines`
-// caches in the pages of an engine.
+// caches in the pages of an engine, `reloads` sequences that are saved, closed and loaded.
 //
 // Two runs with the same numbers do the same, but for policies whose bytes are moved by a thread.
 #include <soak/life.hpp>
@@ -44,7 +44,7 @@ struct options {
 
 constexpr const char* usage =
     "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without "
-    "strict,accept_failed,short_prompts,forks,engines]\n";
+    "strict,accept_failed,short_prompts,forks,engines,reloads]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {

@@ -2,6 +2,7 @@
 // A cache of any policy, storage type and store behind one interface, so that what drives it is compiled once.
 #pragma once
 
+#include <cache/saved_bytes.hpp>
 #include <cache/small_policies.hpp>
 #include <support/paged_engine.hpp>
 #include <zoomr/kv_cache.hpp>
@@ -37,6 +38,8 @@ class subject {
   virtual ~subject() = default;
   virtual zoomr::sequence open() = 0;
   virtual zoomr::sequence fork(zoomr::sequence) = 0;
+  virtual zoomr_test::saved_bytes save(zoomr::sequence) = 0;
+  virtual zoomr::sequence load(const zoomr_test::saved_bytes&) = 0;
   virtual void close(zoomr::sequence) = 0;
   virtual void rollback(zoomr::sequence, index_t to) = 0;
   virtual index_t tokens(zoomr::sequence) const = 0;
@@ -66,6 +69,15 @@ class subject_of final : public subject {
 
   zoomr::sequence open() override { return cache_.open(); }
   zoomr::sequence fork(zoomr::sequence seq) override { return cache_.fork(seq); }
+  zoomr_test::saved_bytes save(zoomr::sequence seq) override {
+    zoomr_test::memory_sink into;
+    cache_.save(seq, into);
+    return std::move(into.bytes);
+  }
+  zoomr::sequence load(const zoomr_test::saved_bytes& bytes) override {
+    zoomr_test::memory_source from(bytes);
+    return cache_.load(from);
+  }
   void close(zoomr::sequence seq) override { cache_.close(seq); }
   void rollback(zoomr::sequence seq, index_t to) override { cache_.rollback(seq, to); }
   index_t tokens(zoomr::sequence seq) const override { return cache_.tokens(seq); }

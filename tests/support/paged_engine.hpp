@@ -108,6 +108,17 @@ class paged_engine {
     return made;
   }
 
+  void save(zoomr::sequence seq, zoomr::byte_sink& to) { cache_.save(seq, to); }
+  /// With as many pages as any sequence can need; those that it does not are given back.
+  zoomr::sequence load(zoomr::byte_source& from) {
+    std::vector<index_t> pages(free_.rbegin(), free_.rbegin() + per_sequence_);
+    const zoomr::sequence made = cache_.load(from, zoomr::view<const index_t>(pages));
+    free_.resize(free_.size() - pages.size());
+    table(made) = pages;
+    shrink(made, cache_.slots(made));
+    return made;
+  }
+
   step_type begin(zoomr::view<const zoomr::step_item> items) {
     std::vector<zoomr::step_item> with_pages(items.begin(), items.end());
     for (zoomr::step_item& item : with_pages) {

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes as a saved sequence: caches of several policies load it, or refuse it with an error. What was loaded goes on,
+// and is saved and loaded again with the same bytes.
+//
+// Checksums are made right before, as far as the bytes have sections: a fuzzer does not find them by itself. A cache
+// makes the first corpus, where the folder that is given has none.
+#include <cache/driving.hpp>
+#include <cache/saved_bytes.hpp>
+#include <cache/small_policies.hpp>
+
+#include <cstdlib>  // std::abort
+
+namespace {
+
+using namespace zoomr;
+using zoomr_test::saved_bytes;
+
+constexpr shape model{1, 2, 1, 8};
+namespace small = zoomr_test::small;
+
+config limits() {
+  config made = zoomr_test::limits_for(96);
+  made.rollback_tokens = 8;
+  return made;
+}
+
+/// As many sections as there are get the checksum of their contents, and those behind them are left out.
+void seal(saved_bytes& bytes) {
+  for (std::size_t at = 16; at + 24 <= bytes.size();) {
+    const auto length = zoomr_test::number_at<std::uint64_t>(bytes, at + 8);
+    if (length > bytes.size() - at - 24) return;
+    zoomr_test::reseal(bytes, {"", 0, at + 16, static_cast<std::size_t>(length)});
+    at += 24 + static_cast<std::size_t>(length);
+  }
+}
+
+/// One token more, whatever the policy.
+template <class Cache>
+void go_on(Cache& cache, sequence seq) {
+  const std::vector<token_id> ids{9};
+  auto step = cache.begin(seq, view<const token_id>(ids), cache.in_prompt(seq));
+  std::vector<float> row(16, 0.25f), out(16);
+  do {
+    step.append(0, {row.data(), {1, 1, 8}}, {row.data(), {1, 1, 8}});
+    step.attend(0, {row.data(), {1, 2, 8}}, {out.data(), {1, 2, 8}});
+  } while (step.needs_second_pass(1));
+  step.commit();
+}
+
+template <class Policy>
+void load(const Policy& policy, const saved_bytes& bytes) {
+  kv_cache cache(model, policy, limits());
+  const index_t before = zoomr_test::limits_for(96).max_tokens;
+  try {
+    zoomr_test::memory_source source(bytes);
+    const sequence seq = cache.load(source);
+    const saved_bytes again = zoomr_test::saved(cache, seq);
+    zoomr_test::memory_source second(again);
+    cache.close(seq);
+    const sequence other = cache.load(second);
+    if (zoomr_test::saved(cache, other) != again) std::abort();
+    if (cache.tokens(other) < before) go_on(cache, other);
+    if (cache.tokens(other) > 0) cache.rollback(other, cache.tokens(other));
+    cache.close(other);
+  } catch (const error&) {
+  }
+  cache.close(cache.open());  // nothing that was refused keeps the place of a sequence
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  saved_bytes bytes(data, data + size);
+  seal(bytes);
+  load(small::full, bytes), load(small::zoomr_second_pass, bytes), load(small::quest, bytes);
+  load(small::h2o, bytes), load(small::drifting, bytes), load(small::evicting, bytes);
+  return 0;
+}
+
+// A sequence of each policy, in the prompt, at its end, and behind it.
+extern "C" std::size_t LLVMFuzzerCustomMutator(unsigned char*, std::size_t, std::size_t, unsigned);
+extern "C" std::size_t LLVMFuzzerMutate(unsigned char*, std::size_t, std::size_t);
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(unsigned char* data, std::size_t size, std::size_t most, unsigned seed) {
+  static const std::vector<saved_bytes> corpus = [] {
+    std::vector<saved_bytes> made;
+    const auto save = [&](const auto& policy) {
+      for (const index_t until : {7, 20, 47}) {
+        kv_cache cache(model, policy, limits());
+        const sequence seq = cache.open();
+        const auto text = zoomr_test::text_of(zoomr_test::markup::pairs, 96, 20, 3);
+        while (cache.tokens(seq) < until) {
+          const index_t now = cache.tokens(seq);
+          const std::vector<token_id> ids(text.begin() + now, text.begin() + now + 1);
+          auto step = cache.begin(seq, view<const token_id>(ids), now == 19);
+          std::vector<float> row(16, 0.125f * static_cast<float>(now % 5)), out(16);
+          do {
+            step.append(0, {row.data(), {1, 1, 8}}, {row.data(), {1, 1, 8}});
+            step.attend(0, {row.data(), {1, 2, 8}}, {out.data(), {1, 2, 8}});
+          } while (step.needs_second_pass(1));
+          step.commit();
+        }
+        made.push_back(zoomr_test::saved(cache, seq));
+      }
+    };
+    save(small::full), save(small::zoomr_second_pass), save(small::quest);
+    save(small::h2o), save(small::drifting), save(small::evicting);
+    return made;
+  }();
+  if (size < 64 || seed % 64 == 0) {
+    const saved_bytes& one = corpus[seed / 64 % corpus.size()];
+    size = std::min(one.size(), most);
+    std::copy_n(one.begin(), size, data);
+  }
+  return LLVMFuzzerMutate(data, size, most);
+}
