@@ -57,6 +57,11 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
       if constexpr (pool_type::owns_pages) {
+        for (index_t i = 0; i < items.size(); ++i) {
+          ZOOMR_EXPECTS(items[i].pages.size() == 0, "begin: item " + std::to_string(i) +
+                                                        " has a block table, but the pages are the cache's own: it is "
+                                                        "for the placement engine_pages");
+        }
         take_pages_to_write(*core_);
       } else {
         take_tables(*core_, items);
@@ -78,7 +83,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   ///
   /// Pages are shared until one of the sequences writes there: a step copies the page that has room for its first
   /// token, and those to which an eviction at its end moves tokens. `bytes` counts a shared page for each of its
-  /// sequences.
+  /// sequences. With the placement engine_pages nothing is copied: which pages are shared is the engine's to know.
   /// @throws error(capacity) if config.max_sequences are open; nothing has changed
   /// @cost   copies the index: the summaries of all segments, tables, remembered queries; no keys or values
   sequence fork(sequence from) {
@@ -110,6 +115,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @cost   writes all keys and values once, and makes all summaries; allocates nothing
   sequence load(byte_source& from, view<const index_t> pages = {}) {
     core_->step.expect_idle();
+    ZOOMR_EXPECTS(!pool_type::owns_pages || pages.size() == 0,
+                  "load: there is a block table, but the pages are the cache's own: it is for the placement "
+                  "engine_pages");
     return detail::load_sequence(*core_, from, pages);
   }
   sequence load(byte_source&& from, view<const index_t> pages = {}) { return load(from, pages); }

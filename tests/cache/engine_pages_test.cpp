@@ -432,6 +432,20 @@ TEST_CASE("block tables that cannot be are refused, and nothing has changed") {
   CHECK(cache.bytes(seq).details == 0);
 }
 
+TEST_CASE("a block table is refused where pages are the cache's own") {
+  zoomr::kv_cache cache(model, small::full, limits_for(64));
+  const zoomr::sequence seq = cache.open();
+  const std::vector<index_t> pages{0, 1};
+  const std::vector<token_id> ids(20, 9);
+  const zoomr::step_item item{seq, view<const token_id>(ids), false, view<const index_t>(pages)};
+  CHECK_THROWS_AS(static_cast<void>(cache.begin(view<const zoomr::step_item>(&item, {1}))), zoomr::precondition_error);
+  CHECK(cache.bytes(seq).details == 0);
+  const saved_bytes bytes = saved(cache, seq);
+  memory_source source(bytes);
+  CHECK_THROWS_AS(cache.load(source, view<const index_t>(pages)), zoomr::precondition_error);
+  CHECK(source.left == bytes.size());
+}
+
 TEST_CASE("memory that cannot be is refused with its reason") {
   const auto policy = with_placement(small::full, zoomr::engine_pages{});
   using cache_type = zoomr::kv_cache<std::remove_const_t<decltype(policy)>>;
