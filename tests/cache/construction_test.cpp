@@ -198,7 +198,8 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
                       asking * (2 * dim * float_bytes + 3 * real{sizeof(float*)}) + 8 * 2 * 16 * dim * float_bytes +
                       ranges * real{sizeof(zoomr::token_range)} * (1 + group) + cue * (dim + 2) * float_bytes +
                       cue_made * float_bytes;
-  return sequences * of_sequence + shared + page_count * (index_bytes + 2 * kv_lanes * 16 * dim * 4);
+  const real of_page = 2 * index_bytes;  // its place in the stock, and how many tables name it
+  return sequences * of_sequence + shared + page_count * (of_page + 2 * kv_lanes * 16 * dim * 4);
 }
 
 index_t any_size(dice& random, index_t most) {
