@@ -3,7 +3,9 @@
 #pragma once
 
 #include <zoomr/cache/host/engine_tables.hpp>
+#include <zoomr/cache/host/erasing.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
+#include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/cache/saving/loading.hpp>
 #include <zoomr/cache/saving/saving.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
@@ -96,6 +98,31 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
       }
     }
     return made;
+  }
+
+  /// Erases committed tokens: from then on the sequence is what it would be if they had never come. The tokens behind
+  /// count so many positions less, and segments are those of the tokens that are left. What was chosen is chosen still;
+  /// sums of queries and of attention keep what the erased tokens have added. A span that ends the sequence is a
+  /// rollback.
+  ///
+  /// A thought s of `segments(seq)` is dropped with {s.begin, s.end}; with {s.begin, s.split} its summary is left.
+  /// Keys stay turned to the positions that they had: an engine goes on counting where it was, and the model sees a
+  /// gap. With `turn` they are turned to the new ones: it gets each key that moves, from its layer.
+  /// @code  cache.erase(seq, span, key_rotation(frequencies, -span.size()));  @endcode
+  /// @param turn  turn(layer, key [head_dim])  changes the key, unscaled; it is rounded to T once more
+  /// @throws precondition_error while a step is in progress, or if nothing is left of a prompt that has ended;
+  ///         error(not_held) if each KV lane has evicted tokens of its own there, or pages were freed; error(capacity)
+  ///         if pages are shared, or lie in tiers, and there are none to move to; error(storage) if one does not come;
+  ///         as `rollback`, where it is one. Nothing has changed then
+  /// @cost   reads and writes the keys and values behind the span once, and makes the summaries there anew
+  template <class Turn = detail::unturned>
+  void erase(sequence seq, token_range positions, const Turn& turn = {}) {
+    const detail::sequence_state& of = expect_unused(seq);
+    ZOOMR_EXPECTS(positions.first >= 0 && positions.first <= positions.last && positions.last <= of.tokens(),
+                  "erase: the span must lie in 0 ... tokens(seq)");
+    if (positions.size() == 0) return;
+    if (positions.last == of.tokens()) return base::rollback(seq, positions.first);
+    detail::erase_tokens(*core_, seq.id, positions, turn);
   }
 
   /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.

@@ -22,8 +22,21 @@ struct tape {
   tensors numbers;
   std::vector<token_id> ids;
   index_t prompt = 1;
+  std::vector<index_t> places = {};  // [tokens]  where each token's numbers stand in its first text; empty: here
 
   index_t size() const { return static_cast<index_t>(ids.size()); }
+  index_t place(index_t position) const {
+    return places.empty() ? position : places[static_cast<std::size_t>(position)];
+  }
+  /// The text without a span of it.
+  tape without(zoomr::token_range erased) const {
+    tape made = *this;
+    for (index_t t = 0; places.empty() && t < size(); ++t) made.places.push_back(t);
+    made.places.erase(made.places.begin() + erased.first, made.places.begin() + erased.last);
+    made.ids.erase(made.ids.begin() + erased.first, made.ids.begin() + erased.last);
+    made.prompt = zoomr::detail::without(erased, prompt);
+    return made;
+  }
   std::vector<token_id> between(index_t first, index_t last) const {
     return {ids.begin() + first, ids.begin() + std::min(last, size())};
   }
@@ -267,15 +280,17 @@ bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_
     if (until == fate::dropped_between_layers && count == (m.layers + 1) / 2) return false;
     bool all_prompt = observe_prompts;
     for_each_token(step, parts, pass_number, [&](std::size_t part_at, index_t position, index_t packed, token_id id) {
-      const tensors& numbers = at(parts[part_at].voice).says->numbers;
-      all_prompt = all_prompt && position < at(parts[part_at].voice).says->prompt;
+      const tape& says = *at(parts[part_at].voice).says;
+      const tensors& numbers = says.numbers;
+      const index_t place = position < says.size() ? says.place(position) : position;
+      all_prompt = all_prompt && position < says.prompt;
       for (index_t head = 0; head < m.kv_heads; ++head) {
-        numbers.fill(role::key, id, position, layer, head, pass_number, &k(packed, head, 0));
-        numbers.fill(role::value, id, position, layer, head, pass_number, &v(packed, head, 0));
+        numbers.fill(role::key, id, place, layer, head, pass_number, &k(packed, head, 0));
+        numbers.fill(role::value, id, place, layer, head, pass_number, &v(packed, head, 0));
         if (spoil) spoil(id, position, layer, head, &k(packed, head, 0), &v(packed, head, 0), m.head_dim);
       }
       for (index_t head = 0; head < m.heads; ++head) {
-        numbers.fill(role::query, id, position, layer, head, pass_number, &q(packed, head, 0));
+        numbers.fill(role::query, id, place, layer, head, pass_number, &q(packed, head, 0));
       }
     });
     step.append(layer, k, v);

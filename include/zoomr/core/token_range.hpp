@@ -17,5 +17,15 @@ struct token_range {
   friend constexpr bool operator==(const token_range&, const token_range&) = default;
 };
 
+namespace detail {
+
+/// Where a bound lies once the tokens of `erased` are gone: behind them so many less, within them where they began.
+constexpr index_t without(token_range erased, index_t bound) {
+  if (bound <= erased.first) return bound;
+  return bound < erased.last ? erased.first : bound - erased.size();
+}
+
+}  // namespace detail
+
 }  // namespace v0
 }  // namespace zoomr

@@ -50,6 +50,7 @@ struct cache_core {
   std::vector<selection> pending;      // [max_sequences]  choices not yet committed
   std::vector<attention_state> heads;  // [max_batched_tokens, heads]  of the tokens that attend together
   std::vector<std::string> failures;   // [max_sequences]  why an item has failed
+  std::vector<index_t> replaced;       // [pages of the longest sequence]  of a sequence that loses tokens
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
 
   /// @pre     expect_possible(model, *with, given) has let them pass
@@ -70,6 +71,7 @@ struct cache_core {
         asking(model, layout::asking_parts(policy), given.max_sequences),
         heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
         failures(static_cast<std::size_t>(given.max_sequences)) {
+    replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
     const index_t threads = most_threads(given);
     const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
     choosers.reserve(choosing);
@@ -221,7 +223,8 @@ struct cache_core {
     memory_use use;
     use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
     use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
-                   page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, given);
+                   page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, given) +
+                   (Pool::owns_pages ? sizes.table_pages * static_cast<byte_count>(sizeof(index_t)) : 0);
     const index_t threads = most_threads(given);
     use.workspace =
         chooser::most_at_once(with, threads) * chooser::bytes(sizes, with) +

@@ -7,6 +7,7 @@
 
 #include <zoomr/attention/page_run.hpp>
 #include <zoomr/core/shape.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 
 #include <algorithm>    // std::copy_n, std::max, std::min
 #include <array>        // std::array

@@ -17,7 +17,8 @@ inline namespace v0 {
 namespace detail {
 
 /// Records of `parts` arrays [layers, heads, head_dim] each, by position, in a ring: position p lies in record
-/// p % records, where the one of p - records was. The same serves as a plain table, by place in a step or by sequence.
+/// p % records, where the one of p - records was, or as far from there as tokens were erased. The same serves as a
+/// plain table, by place in a step or by sequence.
 class query_memory {
  public:
   query_memory() = default;
@@ -50,14 +51,29 @@ class query_memory {
     const index_t first = (std::max)({positions.first, positions.last - records_, 0});
     for (index_t position = first; position < positions.last; ++position) copy_from(other, position, position);
   }
+  /// Positions behind `erased` count so many less from now on, and their records are those of the new positions.
+  /// @param known  positions that have records
+  /// @cost  copies records before the erased ones, `records` at most; of those behind none
+  void erase(token_range erased, token_range known) {
+    const index_t by = erased.size() % records_;
+    if (parts_ == 0 || by == 0) return;
+    const index_t first = (std::max)({known.first, known.last - records_, 0});
+    for (index_t position = erased.first - 1; position >= first; --position) {
+      std::copy_n(memory_.data() + place(position), elements(shape_, parts_), memory_.data() + place(position + by));
+    }
+    turned_ = (turned_ + by) % records_;
+  }
 
  private:
   // Where the record of a position begins.
-  std::int64_t place(index_t position) const { return position % records_ * elements(shape_, parts_); }
+  std::int64_t place(index_t position) const {
+    return (std::int64_t{position} + turned_) % records_ * elements(shape_, parts_);
+  }
 
   shape shape_;
   index_t parts_ = 0;
   index_t records_ = 1;
+  index_t turned_ = 0;  // records that the ring was turned by, since tokens were erased
   buffer<float> memory_;
 };
 

@@ -41,6 +41,14 @@ class selection {
     return made;
   }
 
+  /// One more segment in row `r`, at a level.
+  selection_row& add(index_t r, level at) {
+    selection_row& row = rows_[static_cast<std::size_t>(r)];
+    row.levels = {row.levels.data(), {row.levels.size() + 1}};
+    row.levels[row.levels.size() - 1] = at;
+    return row;
+  }
+
   /// Row `r` becomes a copy of `made`, whose levels may lie anywhere.
   void assign(index_t r, const selection_row& made) {
     selection_row& copy = renew(r, made.levels.size());

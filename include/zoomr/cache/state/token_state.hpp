@@ -4,7 +4,7 @@
 
 #include <zoomr/policy/any_policy.hpp>
 
-#include <algorithm>  // std::copy, std::max, std::min
+#include <algorithm>  // std::copy_n, std::max, std::min
 #include <cstddef>    // std::byte, std::ptrdiff_t
 #include <cstdint>    // std::uint32_t
 #include <vector>     // std::vector
@@ -93,20 +93,64 @@ struct token_state {
     unclassified = unclassified && to > 0;
     queries_from = (std::min)(queries_from, to);
     classes.resize(static_cast<std::size_t>(to));
-    while (!segments.empty() && segments.back().closed_at >= to) {
-      segments.pop_back();
-    }
+    segments.resize(static_cast<std::size_t>(segments_before(to)));
     after_close.resize(segments.size() * segmenting.size());
-    segmenter.open(segmenting.data());
-    if (!segments.empty())
-      std::copy(after_close.end() - static_cast<std::ptrdiff_t>(segmenting.size()), after_close.end(),
-                segmenting.begin());
-    const index_t last_close = segments.empty() ? -1 : segments.back().closed_at;
-    closings none;  // by construction: every close before `to` is in the table
-    for (index_t position = last_close + 1; position < to; ++position) {
-      segmenter.feed(segmenting.data(), classes[static_cast<std::size_t>(position)], position, none);
-      if (position + 1 == prompt_end) segmenter.end_of_prompt(segmenting.data(), position, none);
+    // By construction every close before `to` is in the table.
+    feed_again(segmenter, segment_count(), {}, segmenting, [](const segment&) {});
+  }
+
+  /// Segments that were closed before the token at `position`.
+  index_t segments_before(index_t position) const {
+    index_t count = segment_count();
+    while (count > 0 && segments[static_cast<std::size_t>(count - 1)].closed_at >= position) --count;
+    return count;
+  }
+
+  /// Feeds all tokens behind the close of the last of the first `kept` segments to the segmenter.
+  /// @param erased   positions that are passed over, none of them before that close: those behind count so many less
+  /// @param state    out: the segmenter's state after all tokens
+  /// @param closed   closed(segment) for each segment that is closed, when `state` is that after its token
+  /// @cost  O(tokens that are fed)
+  template <class Closed>
+  void feed_again(const any_segmenter& segmenter, index_t kept, token_range erased, std::vector<std::byte>& state,
+                  Closed closed) const {
+    segmenter.open(state.data());
+    index_t position = 0;
+    if (kept > 0) {
+      std::copy_n(after_close.begin() + static_cast<std::ptrdiff_t>(state.size()) * (kept - 1), state.size(),
+                  state.begin());
+      position = segments[static_cast<std::size_t>(kept - 1)].closed_at + 1;
     }
+    const index_t ends = without(erased, prompt_end);
+    for (const index_t last = tokens() - erased.size(); position < last; ++position) {
+      const index_t before = position < erased.first ? position : position + erased.size();
+      closings made;
+      segmenter.feed(state.data(), classes[static_cast<std::size_t>(before)], position, made);
+      if (position + 1 == ends) segmenter.end_of_prompt(state.data(), position, made);
+      for (index_t c = 0; c < made.count; ++c) closed(made.at[c]);
+    }
+  }
+
+  /// Tokens and segments as if those of `erased` had never come. Of how far back the sequence can be rolled back the
+  /// tokens that are gone are lost.
+  /// @pre   some tokens lie behind them; the table has room for the segments
+  /// @cost  O(tokens behind the last close before them)
+  void erase(const any_segmenter& segmenter, token_range erased) {
+    const index_t kept = segments_before(erased.first);
+    classes.erase(classes.begin() + erased.first, classes.begin() + erased.last);
+    // Nothing is remembered of the token that ends the prompt now.
+    if (erased.first < prompt_end && prompt_end <= erased.last)
+      rollback_floor = (std::max)(rollback_floor, erased.first + 1);
+    if (prompt_end > 0) prompt_end = without(erased, prompt_end);
+    rollback_floor = (std::min)(rollback_floor, tokens());
+    observed_end = without(erased, observed_end);
+    queries_from = without(erased, queries_from);
+    segments.resize(static_cast<std::size_t>(kept));
+    after_close.resize(segments.size() * segmenting.size());
+    feed_again(segmenter, kept, {}, segmenting, [&](const segment& closed) {
+      segments.push_back(closed);
+      after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());
+    });
   }
 
   /// Makes this new sequence one with the tokens of another; its pages are in two tables from then on, which the caller

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Erasing a span of a sequence: the tokens behind it move up, and everything is as if those of the span had never
+// come. Segments are found again from the classes of the tokens that are left, summaries are made from their keys, and
+// what was chosen is chosen still.
+//
+// Nothing is written before all pages are there: those that other sequences share too, and over tiers all, are copied
+// to pages of nobody's.
+#pragma once
+
+#include <zoomr/cache/host/core.hpp>
+
+#include <algorithm>    // std::copy, std::max, std::min
+#include <string>       // std::to_string
+#include <type_traits>  // std::is_same_v
+#include <utility>      // std::exchange, std::swap
+#include <vector>       // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Keys stay as they are.
+struct unturned {};
+
+/// Checks that a span may go, of a sequence that has tokens behind it.
+/// @throws precondition_error if nothing would be left of a prompt that has ended; error(not_held) if each KV lane
+/// holds
+///         tokens of its own there, or pages were freed that would be reached again
+inline void expect_erasable(const token_state& state, token_range erased) {
+  ZOOMR_EXPECTS(state.in_prompt() || erased.first > 0 || erased.last < state.prompt_end,
+                "erase: of a prompt that has ended at least one token must be left");
+  const bool evicted = state.kept_each.committed > 0 && erased.first < state.compacted_end;
+  const index_t held_from = state.freed_pages * page_tokens;
+  const bool freed =
+      state.freed_pages > 0 && (erased.first < held_from || state.tokens() - erased.size() < state.rollback_floor);
+  if (!evicted && !freed) return;
+  raise(errc::not_held, "erase: the tokens from " + std::to_string(erased.first) + " to " +
+                            std::to_string(erased.last) +
+                            (evicted ? " are not all there: of those before " + std::to_string(state.compacted_end) +
+                                           " each KV lane has kept some of its own"
+                                     : " cannot go: of those before " + std::to_string(held_from) +
+                                           " pages were freed, and the window would move back there"));
+}
+
+/// What was chosen, for the segments that are there without the erased tokens, in the memory of a choice not yet
+/// committed. A segment of which something is left keeps its level; one that is new gets that of its summary.
+/// @return  the number of segments
+template <class Pool>
+index_t choose_again(cache_core<Pool>& core, index_t seq, token_range erased) {
+  const sequence_state& state = core.states[static_cast<std::size_t>(seq)];
+  selection& made = core.pending[static_cast<std::size_t>(seq)];
+  for (index_t r = 0; r < made.rows(); ++r) made.renew(r, 0);
+  index_t count = 0;
+  const auto add = [&](index_t before) {  // -1: it was not there
+    for (index_t r = 0; r < made.rows(); ++r) {
+      const selection_row& chosen = state.active_selection.row(r);
+      selection_row& row = made.add(r, before >= 0 ? chosen.of(before) : level::summary);
+      if (before >= 0 && before == chosen.cut_segment) row.cut_segment = count, row.cut_tokens = chosen.cut_tokens;
+    }
+    ++count;
+  };
+  const index_t kept = state.segments_before(erased.first);
+  for (index_t id = 0; id < kept; ++id) add(id);
+  index_t next = kept;
+  const auto find = [&](const segment& s) -> index_t {
+    for (; next < state.segment_count(); ++next) {
+      const segment& was = state.segments[static_cast<std::size_t>(next)];
+      if (without(erased, was.end) > s.end) return -1;
+      if (without(erased, was.begin) == s.begin && without(erased, was.split) == s.split &&
+          without(erased, was.end) == s.end) {
+        return next++;
+      }
+    }
+    return -1;
+  };
+  state.feed_again(core.policy.segment, kept, erased, core.step.segmenting, [&](const segment& s) {
+    if (count == core.sizes.most_segments) {
+      raise(errc::capacity, "erase: what is left would have more than " + std::to_string(count) +
+                                " segments: raise config.max_segments");
+    }
+    add(find(s));
+  });
+  return count;
+}
+
+/// Moves what lies behind erased slots up, and takes the pages for it.
+template <class Pool, class Turn>
+class moving_up {
+ public:
+  moving_up(cache_core<Pool>& core, sequence_state& state, token_range slots, const Turn& turn)
+      : core_(core), state_(state), erased_(slots), left_(state.slots() - slots.size()), turn_(turn) {}
+
+  /// @throws error(capacity) without pages, error(storage) if one over tiers does not come; nothing has changed
+  /// @cost  reads and writes all keys and values behind the span once
+  void move() {
+    if constexpr (Pool::owns_pages) {
+      each_page([&](index_t, index_t) { ++copies_; });
+      if (copies_ > core_.pool.free_pages()) {
+        raise(errc::capacity, "erase: " + std::to_string(copies_) + " pages of " + std::to_string(page_tokens) +
+                                  " tokens are needed to move what lies behind, " +
+                                  std::to_string(core_.pool.free_pages()) + " are free; raise config.pool_tokens");
+      }
+      const auto forget = [&] {
+        for (index_t copy = 0; copy < copies_; ++copy) core_.pool.forget(core_.pool.next(copy));
+      };
+      undone_if_error([&] { move_layers(); }, forget);
+      take_copies();
+    } else {
+      move_layers();
+    }
+  }
+
+ private:
+  // A page is not written where it lies.
+  bool copied(index_t page) const { return Pool::may_fail || core_.pool.holders(page) > 1; }
+
+  // visit(entry of the page table, which copy it is) for pages that are copied.
+  template <class Visit>
+  void each_page(Visit visit) {
+    index_t copy = 0;
+    for (index_t at = erased_.first / page_tokens; at < pages_for(left_); ++at) {
+      if (copied(state_.pages[static_cast<std::size_t>(at)])) visit(at, copy++);
+    }
+  }
+
+  void move_layers() {
+    for (index_t layer = 0; layer < core_.sizes.model.layers; ++layer) {
+      core_.pool.begin_layer(layer);
+      if constexpr (Pool::owns_pages) {
+        index_t copy = 0;
+        for (index_t at = erased_.first / page_tokens; at < pages_for(left_); ++at) {
+          const index_t page = state_.pages[static_cast<std::size_t>(at)];
+          const bool copies = copied(page);
+          const index_t goal = copies ? core_.pool.next(copy++) : page;
+          const index_t first = at * page_tokens;
+          const token_range slots{copies ? first : (std::max)(first, erased_.first),
+                                  (std::min)(first + page_tokens, left_)};
+          for (index_t head = 0; head < core_.sizes.model.kv_heads; ++head) {
+            move_rows(layer, head, slots, core_.pool.kv_lane(layer, head, view<const index_t>(&goal, {1})), first);
+          }
+        }
+      } else {
+        for (index_t head = 0; head < core_.sizes.model.kv_heads; ++head) {
+          move_rows(layer, head, {erased_.first, left_}, core_.kv_lane(state_, layer, head), 0);
+        }
+      }
+    }
+  }
+
+  // Rows of one KV lane to `slots`.
+  // @param first  the slot that is the first of `to`
+  template <class Lane>
+  void move_rows(index_t layer, index_t kv_head, token_range slots, const Lane& to, index_t first) {
+    const index_t dims = core_.sizes.model.head_dim;
+    const auto from = core_.kv_lane(state_, layer, kv_head);
+    for (index_t slot = slots.first; slot < slots.last; ++slot) {
+      const bool moves = slot >= erased_.first;
+      const index_t before = moves ? slot + erased_.size() : slot;
+      const auto* const key = from.key(before);
+      auto* const goal = to.writable_key(slot - first);
+      copy_row(key + from.value_offset, before, goal + to.value_offset, slot, dims);
+      if constexpr (std::is_same_v<Turn, unturned>) {
+        copy_row(key, before, goal, slot, dims);
+      } else if (!moves) {
+        copy_row(key, before, goal, slot, dims);
+      } else {
+        float turned[shape::most_head_dim];
+        const view<float> row(turned, {dims});
+        const float scale = core_.limits.key_scale.of(layer, kv_head);
+        read_row(key, before, scale, row);
+        turn_(layer, row);
+        store_row(view<const float>(row), scale, goal, slot);
+      }
+    }
+  }
+
+  // The pages that they replace go back when all are taken.
+  void take_copies() {
+    std::vector<index_t>& replaced = core_.replaced;
+    replaced.clear();
+    each_page([&](index_t at, index_t) { replaced.push_back(at); });
+    for (index_t& at : replaced) at = std::exchange(state_.pages[static_cast<std::size_t>(at)], core_.pool.take());
+    for (const index_t page : replaced) core_.pool.give_back(page);
+  }
+
+  cache_core<Pool>& core_;
+  sequence_state& state_;
+  token_range erased_;
+  index_t left_;  // slots that are left
+  const Turn& turn_;
+  index_t copies_ = 0;
+};
+
+/// What is remembered of queries, and the sums of attention, go with their tokens.
+template <class Pool>
+void move_records(const cache_core<Pool>& core, sequence_state& state, token_range erased) {
+  const layout& sizes = core.sizes;
+  const index_t tokens = state.tokens();
+  if (state.in_prompt()) {
+    if (sizes.remembered > 0) state.prompted.erase(erased, {state.queries_from, tokens});
+  } else {
+    if (sizes.query_parts > 0) state.queries.erase(erased, {state.prompt_end - 1, tokens});
+    if (sizes.noted > 0) state.noted.erase(erased, {state.prompt_end, tokens});
+  }
+  const token_range behind{state.slot_end(erased.last), state.slots()};
+  for (std::int64_t head = 0; sizes.carried > 0 && head < sizes.model.layers * sizes.model.heads; ++head) {
+    float* const sums = state.received.committed.data() + head * sizes.carried;
+    std::copy(sums + behind.first, sums + behind.last, sums + behind.first - erased.size());
+  }
+}
+
+/// Erases a span of a sequence.
+/// @param erased  positions; some tokens lie behind them
+/// @param turn    turn(layer, key), for keys that move; or `unturned`
+/// @throws as `any_kv_cache::erase`; nothing has changed
+template <class Pool, class Turn>
+void erase_tokens(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn) {
+  sequence_state& state = core.states[static_cast<std::size_t>(seq)];
+  expect_erasable(state, erased);
+  choose_again(core, seq, erased);
+  moving_up(core, state, {state.slot_end(erased.first), state.slot_end(erased.last)}, turn).move();
+  // From here on nothing fails.
+  move_records(core, state, erased);
+  const index_t made_anew = state.stale_summaries ? 0 : state.segments_before(erased.first);
+  state.erase(core.policy.segment, erased);
+  if (!core.policy.persists()) {
+    state.active_selection.clear();
+  } else if (const index_t last = state.log.last_position(); last >= 0) {
+    std::swap(state.active_selection, core.pending[static_cast<std::size_t>(seq)]);
+    state.log.clear();
+    state.log.push(without(erased, last + 1) - 1, state.active_selection, level::summary);
+    state.log.mark_dropped();
+  }
+  core.trim_pages(state);
+  if (core.policy.evict.observes && state.in_prompt()) return;
+  state.stale_summaries = true;  // if pages do not come: the next step makes them
+  handled<error>(
+      [&] {
+        core.summaries.make(core.pool, state, made_anew);
+        state.stale_summaries = false;
+      },
+      [](const error& why) {
+        if (why.code() != errc::storage) rethrow();
+      });
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

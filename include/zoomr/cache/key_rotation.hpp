@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Rotary embedding, for keys that move to other positions: `kv_cache::erase` is given one.
+#pragma once
+
+#include <zoomr/core/error.hpp>
+#include <zoomr/core/shape.hpp>
+#include <zoomr/core/view.hpp>
+
+#include <cmath>   // std::cos, std::sin
+#include <string>  // std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Which dimensions of a key are turned together: i and i + pairs, or 2 i and 2 i + 1.
+enum class rotary_pairs : std::uint8_t { halves, adjacent };
+
+/// Turns a key to a position `by` further: pair i by the angle by * frequencies[i]. Dimensions behind the pairs stay.
+/// A model whose layers differ in this is served by a callable of the engine's own.
+class key_rotation {
+ public:
+  /// @param frequencies  [pairs]  radians for each position, as base^(-2 i / rotary dimensions)
+  /// @param by           negative: to the front
+  key_rotation(view<const float> frequencies, index_t by, rotary_pairs which = rotary_pairs::halves)
+      : pairs_(frequencies.size()), which_(which) {
+    ZOOMR_EXPECTS(pairs_ >= 1 && pairs_ <= most_pairs, "key_rotation: wanted 1 to " + std::to_string(most_pairs) +
+                                                           " frequencies, given " + std::to_string(pairs_));
+    for (index_t i = 0; i < pairs_; ++i) {
+      const double angle = static_cast<double>(by) * static_cast<double>(frequencies[i]);
+      cos_[i] = static_cast<float>(std::cos(angle));
+      sin_[i] = static_cast<float>(std::sin(angle));
+    }
+  }
+
+  /// @param key  [head_dim], at least 2 * pairs
+  void operator()(index_t, view<float> key) const {
+    ZOOMR_EXPECTS(2 * pairs_ <= key.size(), "key_rotation: there are more frequencies than half of head_dim");
+    for (index_t i = 0; i < pairs_; ++i) {
+      float& x = which_ == rotary_pairs::halves ? key[i] : key[2 * i];
+      float& y = which_ == rotary_pairs::halves ? key[i + pairs_] : key[2 * i + 1];
+      const float before = x;
+      x = before * cos_[i] - y * sin_[i];
+      y = before * sin_[i] + y * cos_[i];
+    }
+  }
+
+ private:
+  static constexpr index_t most_pairs = shape::most_head_dim / 2;
+
+  index_t pairs_;
+  rotary_pairs which_;
+  float cos_[std::size_t{most_pairs}];
+  float sin_[std::size_t{most_pairs}];
+};
+
+}  // namespace v0
+}  // namespace zoomr
