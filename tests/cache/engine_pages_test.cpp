@@ -309,6 +309,29 @@ TEST_CASE("a sequence is saved from an engine's pages, and loaded into them, or 
   check("quest", small::quest), check("h2o", small::h2o);
 }
 
+TEST_CASE("what lies behind an erased span moves up in an engine's pages too") {
+  const tape says = make_tape(model, kind::uniform, markup::pairs, 150, 45, 3);
+  const zoomr::token_range span{30, 67};
+  const tape left = says.without(span);
+  const std::vector<float> frequencies = {1.0f, 0.1f, 0.01f};
+  const zoomr::key_rotation turn(view<const float>(frequencies), -span.size());
+  const auto play = [&](auto& plays) {
+    plays.open(says);
+    plays.play_plainly(0, 100);
+    plays.cache.erase(plays.at(0).seq, span, turn);
+    plays.at(0).says = &left;
+    plays.play_plainly(0);
+    return plays.at(0).log;
+  };
+  player<std::decay_t<decltype(small::quest)>> own(model, small::quest, limits_for(150));
+  const result_log expected = play(own);
+  for (const engine_layout& lies : layouts) {
+    CAPTURE(lies.name());
+    engine_player<float> engine(model, small::quest, limits_for(150), lies);
+    CHECK(difference(play(engine), expected) == "");
+  }
+}
+
 TEST_CASE("details take no bytes of the cache, and none is copied") {
   const auto moved = with_placement(small::quest, zoomr::engine_pages{});
   using cache_type = zoomr::kv_cache<std::remove_const_t<decltype(moved)>>;

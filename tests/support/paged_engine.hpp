@@ -89,6 +89,11 @@ class paged_engine {
     cache_.rollback(seq, to);
     shrink(seq, cache_.slots(seq));
   }
+  template <class... Turn>
+  void erase(zoomr::sequence seq, zoomr::token_range span, const Turn&... turn) {
+    cache_.erase(seq, span, turn...);
+    shrink(seq, cache_.slots(seq));
+  }
   /// This engine shares no pages: it copies them.
   zoomr::sequence fork(zoomr::sequence from) {
     const zoomr::sequence made = cache_.fork(from);
