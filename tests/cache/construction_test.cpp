@@ -191,7 +191,9 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real observing = (kept > 0 ? tokens : 0) * ((1 + 2 * group + (reads_keys ? dim : 0)) * float_bytes + 8);
   const real shared = choosing + counting + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
                       std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
-                      16 * std::ceil(layers / 64) + (persists ? sequences * (query + selection_rows * row) : 0) +
+                      // pages that an erased span has replaced
+                      std::ceil(tokens / 16) * index_bytes + 16 * std::ceil(layers / 64) +
+                      (persists ? sequences * (query + selection_rows * row) : 0) +
                       c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
                       c.max_batched_tokens * heads * real{sizeof(zoomr::attention_state)} +
                       // a prompt's tile: of each query its row, its output's, and where both are; eight pages
