@@ -217,7 +217,7 @@ TEST_CASE("what is wrong is named") {
   const std::string damaged = "zoomr: load: the file is damaged: ";
   const std::string contradicts = damaged + "section seqn 0: its numbers contradict each other";
   for (const index_t value : {-1, -2147483647 - 1, 2147483647}) {
-    for (const std::size_t number : {0u, 2u, 3u, 4u, 5u, 6u, 7u}) CHECK(changed("seqn", number, value) == contradicts);
+    for (const std::size_t number : {0u, 2u, 3u, 4u, 5u, 6u, 7u, 8u}) CHECK(changed("seqn", number, value) == contradicts);
   }
   CHECK(changed("seqn", 0, index_t{65}) == "zoomr: load: the sequence has 65 tokens, config.max_tokens is 64");
   CHECK(changed("seqn", 1, index_t{48}) == contradicts);  // the prompt ends behind the tokens
@@ -237,8 +237,8 @@ TEST_CASE("what is wrong is named") {
   CHECK(changed("qsum", 0, index_t{3}) == damaged + "section qsum 0: its positions cannot be");
 
   saved_bytes bytes = whole;
-  put_at(bytes, 8, std::uint64_t{2});
-  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 1");
+  put_at(bytes, 8, std::uint64_t{3});
+  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 3, this library reads version 2");
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;
@@ -322,7 +322,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   }
   const saved_section policy = section_of(bytes, "plcy");
   CHECK(kinds == "modl 0 48\nplcy 0 " + std::to_string(policy.length) +
-                     "\nseqn 0 128\nclas 0 40\nkept 0 0\npage 0 512\npage 1 512\npage 2 256\nsums 0 0\nprmt 0 4\n"
+                     "\nseqn 0 132\nclas 0 40\nkept 0 0\npage 0 512\npage 1 512\npage 2 256\nsums 0 0\nprmt 0 4\n"
                      "note 0 4\nqsum 0 4\nslct 0 4\n");
   CHECK(text_at(policy.contents, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = section_of(bytes, "seqn").contents;

@@ -31,24 +31,49 @@ struct seen {
   std::uint64_t lse[2] = {};
 };
 
-/// A sequence as it must be: tokens that were committed, and what they got.
-struct line {
+/// Tokens that were committed, and what they got: since the sequence was opened, or since a span of it was erased.
+struct told {
+  std::vector<token_id> ids;    // [tokens]
+  std::vector<index_t> places;  // [tokens]  where each token's numbers stand
+  std::vector<char> unasked;    // [tokens]  1: a step ended here and `needs_second_pass` was not called
+  std::vector<seen> got;        // [tokens]
+  index_t from = 0;             // tokens before this one came before the span was erased
+  index_t prompt = 1;           // tokens that the prompt will have, or has
+  bool in_prompt = true;
+  zoomr::token_range erased;  // at the end
+
+  index_t length() const { return static_cast<index_t>(ids.size()); }
+};
+
+/// A sequence as it must be.
+struct line : told {
   sequence seq;
   zoomr_test::tensors numbers;
   std::vector<token_id> text;  // what comes next, unless something else does
-  std::vector<token_id> ids;   // [tokens]
-  std::vector<char> unasked;   // [tokens]  1: a step ended here and `needs_second_pass` was not called
-  std::vector<seen> got;       // [tokens]
-  index_t prompt = 1;          // tokens that the prompt will have, or has
-  bool in_prompt = true;
+  std::vector<told> before;    // each span that was erased
+  index_t shift = 0;           // tokens that were erased
   index_t longest = 0;
   index_t forgotten = 0;           // queries of the prompt's tokens before this one are not known any more
   index_t failures = 0;            // in a row
   std::int64_t prompt_tokens = 0;  // committed since it was opened, rolled back or not
   std::int64_t tokens = 0;
 
-  index_t length() const { return static_cast<index_t>(ids.size()); }
-  void cut(index_t to) { ids.resize(size(to)), unasked.resize(size(to)), got.resize(size(to)); }
+  index_t place(index_t position) const { return position < length() ? places[size(position)] : position + shift; }
+  void cut(index_t to) {
+    ids.resize(size(to)), places.resize(size(to)), unasked.resize(size(to)), got.resize(size(to));
+    from = std::min(from, to);
+  }
+  void erase(zoomr::token_range span) {
+    before.push_back(*this);
+    before.back().erased = span;
+    const auto drop = [&](auto& of) { of.erase(of.begin() + span.first, of.begin() + span.last); };
+    drop(ids), drop(places), drop(unasked), drop(got);
+    shift += span.size();
+    from = length();
+    prompt = zoomr::detail::without(span, prompt);
+    forgotten = zoomr::detail::without(span, forgotten);
+    if (in_prompt) prompt = std::max({prompt, length() + 1, forgotten > 0 ? forgotten + most_observed : 0});
+  }
 };
 
 /// One item of a step.
@@ -57,7 +82,8 @@ struct part {
   sequence seq;
   std::vector<token_id> ids = {};
   bool prompt_ends = false;
-  std::vector<seen> got = {};  // [tokens of the step]
+  std::vector<index_t> places = {};  // [ids]  where their numbers stand; empty: where the line says
+  std::vector<seen> got = {};        // [tokens of the step]
 };
 
 /// Passes steps through a cache, with the numbers that the tokens of each line have.
@@ -74,9 +100,10 @@ class passes {
   void fill(const subject& in, std::vector<part>& parts, index_t pass, index_t layer) {
     tokens_ = in.step_tokens();
     each(in, parts, pass, [&](part& p, index_t position, index_t t, index_t row) {
+      const index_t place = p.places.empty() ? p.of->place(position) : p.places[size(t)];
       const auto write = [&](role of, index_t heads, std::vector<float>& to) {
         for (index_t head = 0; head < heads; ++head) {
-          p.of->numbers.fill(of, p.ids[size(t)], position, layer, head, pass,
+          p.of->numbers.fill(of, p.ids[size(t)], place, layer, head, pass,
                              &to[size((row * heads + head) * model.head_dim)]);
         }
       };
@@ -166,8 +193,10 @@ class life {
         close(pick());
       } else if (what <= 9) {
         leaves_out("reloads") ? close(pick()) : reload(pick());
-      } else if (what <= 16) {
+      } else if (what <= 15) {
         roll_back(pick());
+      } else if (what <= 16) {
+        leaves_out("erases") ? roll_back(pick()) : erase(pick());
       } else if (what <= 22) {
         mistake_between_steps();
       } else if (what <= 25) {
@@ -325,7 +354,8 @@ class life {
       cache_->rollback(of.seq, to);
     } catch (const zoomr::error& why) {
       expect(why.code() == zoomr::errc::rollback_depth, std::string("rollback: ") + why.what());
-      expect(sort_.evicts || sort_.frees_unreachable || to < of.longest - limits_.rollback_tokens,
+      const bool erased = !of.before.empty() && to < of.before.back().length() - of.before.back().erased.size();
+      expect(sort_.evicts || sort_.frees_unreachable || erased || to < of.longest - limits_.rollback_tokens,
              std::string("rollback within config.rollback_tokens: ") + why.what());
       expect(looks_of(of) == before, "a rollback that was refused has changed something");
       return event("refused: rollback");
@@ -342,6 +372,34 @@ class life {
     if (of.in_prompt && of.forgotten > 0) of.prompt = std::max(of.prompt, of.forgotten + most_observed);
     const looks after = looks_of(of);
     expect(after == expected(of, after), "a rollback has not gone where it should, or has changed what is counted");
+  }
+
+  void erase(std::size_t which) {
+    line& of = lines_[which];
+    const index_t now = of.length();
+    if (now < 3) return;
+    zoomr::token_range span{random_.between(0, now - 2), 0};
+    const bool to_the_prompt = !of.in_prompt && random_.chance(50);  // evicting policies hold all of what comes last
+    if (to_the_prompt) span.first = std::max(span.first, now - random_.between(2, std::min(now, 12)));
+    span.last = random_.chance(60) ? std::min(now - 1, span.first + random_.between(1, 20))
+                                   : random_.between(span.first + 1, now - 1);
+    if (span.first == 0 && !of.in_prompt && span.last >= of.prompt) span.first = 1;
+    if (span.size() <= 0) return;
+    const looks before = looks_of(of);
+    count(call::erase);
+    try {
+      cache_->erase(of.seq, span);
+    } catch (const zoomr::error& why) {
+      const bool gone = why.code() == zoomr::errc::not_held && (sort_.evicts || sort_.frees_unreachable);
+      const bool full = why.code() == zoomr::errc::capacity;
+      const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
+      expect(gone || full || bad, std::string("erase: ") + why.what());
+      expect(looks_of(of) == before, "an erase that was refused has changed something");
+      return event(gone ? "refused: tokens are not held" : full ? "refused: full" : "erases that have failed");
+    }
+    of.erase(span);
+    const looks after = looks_of(of);
+    expect(after == expected(of, after), "an erase has left other tokens, or has changed what is counted");
   }
 
   // The next ids of some lines, as a step can take them.
@@ -533,6 +591,7 @@ class life {
         continue;
       }
       for (index_t t = 0; t < takes; ++t) {
+        of.places.push_back(of.length() + of.shift);
         of.ids.push_back(p.ids[size(t)]);
         of.got.push_back(p.got.empty() ? seen{} : p.got[size(t)]);
         of.unasked.push_back(!asked && t + 1 == taken[size(i)] ? 1 : 0);
@@ -692,33 +751,47 @@ class life {
     limits.max_segments = limits.max_tokens + 1;
     limits.rollback_tokens = limits.pool_tokens = 0;
     limits.audit = false;
+    if (!of.before.empty()) limits.rollback_tokens = limits_.rollback_tokens;
     const auto fresh = sort_.resident(limits);
     const sequence seq = fresh->open();
-    const index_t prompt = of.in_prompt ? of.length() : of.prompt;
-    for (index_t now = 0; now < of.length();) {
-      index_t last = now < prompt ? prompt : std::min(of.length(), now + limits.max_draft_tokens);
-      for (index_t t = now; t < last && now >= prompt; ++t) {
-        if (of.unasked[size(t)] == 1) last = t + 1;
-      }
-      const bool ends = last == prompt && !of.in_prompt;
-      std::vector<part> parts(1);
-      parts[0] = {.of = &of, .seq = seq, .ids = {of.ids.begin() + now, of.ids.begin() + last}, .prompt_ends = ends};
-      const auto items = items_of(parts);
-      fresh->begin(view<const zoomr::step_item>(items));
-      const index_t taken = fresh->step_tokens(0);
-      pass_plainly(*fresh, parts, 0);
-      const bool asks = of.unasked[size(now + taken - 1)] == 0;
-      if (asks && fresh->needs_second_pass(view<const index_t>(&taken, {1}))) pass_plainly(*fresh, parts, 1);
-      fresh->commit(view<const index_t>(&taken, {1}));
-      for (index_t t = 0; t < taken; ++t) compare(of.got[size(now + t)], parts[0].got[size(t)], now + t);
-      now += taken;
+    for (const told& each : of.before) {
+      tell(*fresh, seq, of, each);
+      fresh->erase(seq, each.erased);
     }
+    tell(*fresh, seq, of, of);
     const looks a = looks_of(of), b = fresh->look(seq);
     expect(a.segments == b.segments, "segments are not those of a rebuilt cache");
     expect(a.use.summaries == b.use.summaries, "the summaries of a rebuilt cache take other bytes");
     const bool other_pages = sort_.frees_unreachable || with_.lie == pages::engine;
     expect(other_pages || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
     probe(of, *fresh, seq);
+  }
+  // Passes what has come since a span was erased, and compares.
+  void tell(subject& fresh, sequence seq, line& of, const told& all) {
+    const index_t known = fresh.tokens(seq);
+    if (all.from < known) fresh.rollback(seq, all.from);
+    const index_t prompt = all.in_prompt ? all.length() : all.prompt;
+    for (index_t now = all.from; now < all.length();) {
+      index_t last = now < prompt ? prompt : std::min(all.length(), now + 8);
+      for (index_t t = now; t < last && now >= prompt; ++t) {
+        if (all.unasked[size(t)] == 1) last = t + 1;
+      }
+      std::vector<part> parts(1);
+      parts[0] = {.of = &of,
+                  .seq = seq,
+                  .ids = {all.ids.begin() + now, all.ids.begin() + last},
+                  .prompt_ends = last == prompt && !all.in_prompt,
+                  .places = {all.places.begin() + now, all.places.begin() + last}};
+      const auto items = items_of(parts);
+      fresh.begin(view<const zoomr::step_item>(items));
+      const index_t taken = fresh.step_tokens(0);
+      pass_plainly(fresh, parts, 0);
+      const bool asks = all.unasked[size(now + taken - 1)] == 0;
+      if (asks && fresh.needs_second_pass(view<const index_t>(&taken, {1}))) pass_plainly(fresh, parts, 1);
+      fresh.commit(view<const index_t>(&taken, {1}));
+      for (index_t t = 0; t < taken; ++t) compare(all.got[size(now + t)], parts[0].got[size(t)], now + t);
+      now += taken;
+    }
   }
   void compare(const seen& mine, const seen& fresh, index_t position) {
     if (mine.out[0] == 0) return;  // only observed

@@ -25,13 +25,14 @@ enum class call {
   commit,
   drop,
   rollback,
+  erase,
   look,      // tokens, segments, bytes and stats of a sequence
   mistaken,  // refused with a precondition_error
   count
 };
 inline constexpr const char* call_names[] = {
-    "open",   "fork", "reload",   "close", "begin",   "append", "attend", "observe", "needs_second_pass",
-    "commit", "drop", "rollback", "look",  "mistaken"};
+    "open",   "fork", "reload",   "close", "begin", "append",  "attend", "observe", "needs_second_pass",
+    "commit", "drop", "rollback", "erase", "look",  "mistaken"};
 
 /// What all lives have seen.
 struct votes_t {

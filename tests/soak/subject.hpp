@@ -42,6 +42,7 @@ class subject {
   virtual zoomr::sequence load(const zoomr_test::saved_bytes&) = 0;
   virtual void close(zoomr::sequence) = 0;
   virtual void rollback(zoomr::sequence, index_t to) = 0;
+  virtual void erase(zoomr::sequence, zoomr::token_range span) = 0;
   virtual index_t tokens(zoomr::sequence) const = 0;
   virtual looks look(zoomr::sequence) const = 0;
   virtual void selected(zoomr::sequence, index_t row) const = 0;
@@ -80,6 +81,7 @@ class subject_of final : public subject {
   }
   void close(zoomr::sequence seq) override { cache_.close(seq); }
   void rollback(zoomr::sequence seq, index_t to) override { cache_.rollback(seq, to); }
+  void erase(zoomr::sequence seq, zoomr::token_range span) override { cache_.erase(seq, span); }
   index_t tokens(zoomr::sequence seq) const override { return cache_.tokens(seq); }
   looks look(zoomr::sequence seq) const override {
     const auto all = cache_.segments(seq);

@@ -54,7 +54,7 @@ inline eviction_due due_eviction(const any_policy& policy, const config& limits,
   if (!policy.evict.observes) return due;
   const index_t pinned = state.in_prompt() ? state.tokens() : state.pinned(policy.zone);
   const bool ended = prompt && !state.in_prompt();
-  const bool again = !prompt && evicts_after(policy, limits, state.prompt_end, state.tokens() - 1);
+  const bool again = !prompt && evicts_after(policy, limits, state.evictions_from, state.tokens() - 1);
   due.before = {state.kept_each.committed, state.compacted_end};
   due.slots = state.slots();
   due.summed = sums.slots;

@@ -51,7 +51,7 @@ bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
   for (index_t t = (std::max)(0, accepted - core.sizes.noted); t < accepted; ++t) {
     state.noted.copy_from(core.noting, item.draft + t, item.first + t);
   }
-  return evicts_after(core.policy, core.limits, state.prompt_end, item.first + accepted - 1) &&
+  return evicts_after(core.policy, core.limits, state.evictions_from, item.first + accepted - 1) &&
          evict_while_decoding(core, state);
 }
 

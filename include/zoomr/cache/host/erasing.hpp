@@ -222,7 +222,7 @@ void erase_tokens(cache_core<Pool>& core, index_t seq, token_range erased, const
   // From here on nothing fails.
   move_records(core, state, erased);
   const index_t made_anew = state.stale_summaries ? 0 : state.segments_before(erased.first);
-  state.erase(core.policy.segment, erased);
+  state.erase(core.policy.segment, erased, core.policy.evict.while_decoding ? core.policy.evict.every : 1);
   if (!core.policy.persists()) {
     state.active_selection.clear();
   } else if (const index_t last = state.log.last_position(); last >= 0) {

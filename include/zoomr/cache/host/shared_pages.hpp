@@ -26,7 +26,7 @@ token_range moved_by_eviction(cache_core<Pool>& core, const planned_item& item) 
   index_t stay = policy.zone.sinks;
   if (item.prompt) {
     if (item.prompt_ends && !policy.zone.prompt) kept = policy.evict.kept(held);
-  } else if (evicts_after(policy, core.limits, state.prompt_end, item.last())) {
+  } else if (evicts_after(policy, core.limits, state.evictions_from, item.last())) {
     const index_t pinned = state.pinned(policy.zone);
     kept = pinned + policy.evict.kept(held - pinned);
     stay = (std::max)(stay, pinned);

@@ -38,7 +38,9 @@ class sequence_loader {
     counts_ = header.counted(), same_ = header.same_policy();
     state_.rollback_floor = counts_.rollback_floor, state_.observed_end = counts_.observed_end;
     state_.unclassified = counts_.unclassified == 1;
-    classes(), freed_pages(), kept();
+    classes();
+    if (same_) state_.evictions_from = counts_.evictions_from;
+    freed_pages(), kept();
     if constexpr (Pool::owns_pages) {
       take_pages();
     } else {

@@ -123,6 +123,8 @@ class header_loader {
     possible = possible && within(c.observed_end, 0, c.tokens > 0 ? c.tokens : config::most_tokens);
     possible = possible && within(c.freed_pages, 0, c.prompt_end < 0 || c.kept > 0 ? 0 : c.tokens / page_tokens);
     possible = possible && within(c.unclassified, 0, 1);
+    possible =
+        possible && (c.prompt_end < 0 ? c.evictions_from == 0 : within(c.evictions_from, c.prompt_end, c.tokens));
     const index_t last_eviction = (std::max)(c.prompt_end, c.observed_end);  // nothing behind it is rolled back
     possible = possible && (c.kept == 0 ? c.compacted_end == 0
                                         : c.prompt_end > 0 && within(c.compacted_end, c.prompt_end, last_eviction) &&

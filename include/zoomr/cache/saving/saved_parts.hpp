@@ -23,15 +23,17 @@ struct saved_counts {
   index_t observed_end = 0;
   index_t freed_pages = 0;
   index_t unclassified = 0;  // 1: some tokens came without a table of classes
+  index_t evictions_from = 0;
   statistics stats;
 
-  static constexpr byte_count bytes = 8 * 4 + 12 * 8;
+  static constexpr byte_count bytes = 9 * 4 + 12 * 8;
 
   /// visit(number) for each, in the order of the file.
   template <class Self, class Visit>
   static void each(Self& self, Visit visit) {
     visit(self.tokens), visit(self.prompt_end), visit(self.kept), visit(self.compacted_end);
     visit(self.rollback_floor), visit(self.observed_end), visit(self.freed_pages), visit(self.unclassified);
+    visit(self.evictions_from);
     each_counter(self.stats, visit);
   }
   template <class Stats, class Visit>
@@ -56,7 +58,7 @@ inline index_t last_eviction_time(const any_policy& policy, const token_state& s
   const index_t tokens = state.tokens();
   if (state.in_prompt()) return policy.zone.prompt ? 0 : tokens;
   if (!policy.evict.while_decoding) return state.prompt_end;
-  return tokens - (tokens - state.prompt_end) % policy.evict.every;
+  return state.last_eviction(policy.evict.every);
 }
 
 /// @pre  counts, classes and what is kept of tokens are those of the state; the policy's eviction has its `every`

@@ -79,7 +79,7 @@ class sequence_saver {
     made.tokens = state_.tokens(), made.prompt_end = state_.prompt_end;
     made.kept = state_.kept_each.committed, made.compacted_end = state_.compacted_end;
     made.rollback_floor = state_.rollback_floor, made.observed_end = state_.observed_end;
-    made.freed_pages = state_.freed_pages;
+    made.freed_pages = state_.freed_pages, made.evictions_from = state_.evictions_from;
     made.unclassified = made.tokens > 0 && (state_.unclassified || core_.limits.classes.size() == 0) ? 1 : 0;
     made.stats = state_.stats;
     out_.begin("seqn", 0, saved_counts::bytes);

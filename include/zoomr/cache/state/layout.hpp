@@ -154,11 +154,11 @@ struct layout {
 };
 
 /// True if tokens are evicted after the token at `position`, which is not of the prompt: every `evict.every` tokens,
-/// counted from the prompt's end. It depends on positions alone, so that drafts do not change it.
-inline bool evicts_after(const any_policy& policy, const config& limits, index_t prompt_end, index_t position) {
+/// counted from `token_state::evictions_from`. It depends on positions alone, so that drafts do not change it.
+inline bool evicts_after(const any_policy& policy, const config& limits, index_t from, index_t position) {
   if (!policy.evict.while_decoding) return false;
   const bool evicts = policy.evict.kept(limits.max_tokens) < limits.max_tokens;
-  return evicts && (position + 1 - prompt_end) % policy.evict.every == 0;
+  return evicts && (position + 1 - from) % policy.evict.every == 0;
 }
 
 }  // namespace detail

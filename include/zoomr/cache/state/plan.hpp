@@ -120,7 +120,7 @@ inline void plan(planned_item& made, const any_policy& policy, const token_state
         policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
     const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
     made.chooses = chooses && policy.persists();
-    if (closed.count > 0 || made.chooses || evicts_after(policy, limits, state.prompt_end, position)) break;
+    if (closed.count > 0 || made.chooses || evicts_after(policy, limits, state.evictions_from, position)) break;
   }
   if (segments > most_segments) {
     detail::raise(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " + std::to_string(segments) +

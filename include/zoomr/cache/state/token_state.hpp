@@ -38,7 +38,9 @@ struct token_state {
   kept_tokens kept_each;
   index_t compacted_end = 0;  // first position after what has been compacted
   index_t observed_end = 0;   // tokens when some were last evicted, or when attention was last added up
-  index_t queries_from = 0;   // the prompt's queries from this position on are remembered for its end
+  index_t evictions_from =
+      0;  // while decoding, tokens are evicted every so many from here on: the prompt's end, or later
+  index_t queries_from = 0;  // the prompt's queries from this position on are remembered for its end
 
   /// A new sequence, with room for the longest.
   token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
@@ -60,6 +62,8 @@ struct token_state {
   index_t slot_end(index_t position) const {
     return kept_each.committed == 0 ? position : kept_each.committed + position - compacted_end;
   }
+  /// Tokens when some were evicted while decoding, or would have been: what is summed and noted counts from there.
+  index_t last_eviction(index_t every) const { return tokens() - (tokens() - evictions_from) % every; }
   /// Tokens at the front of each KV lane that are never evicted: the prompt, if the zones pin it. Their slots are their
   /// positions.
   index_t pinned(const any_zones& zone) const { return zone.prompt ? (std::max)(prompt_end, 0) : 0; }
@@ -75,7 +79,7 @@ struct token_state {
       segments.push_back(closed.at[c]);
       after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());
     }
-    if (prompt_ends) prompt_end = tokens();
+    if (prompt_ends) prompt_end = evictions_from = tokens();
   }
 
   /// Before a rollback into the prompt: what was known after its end is forgotten.
@@ -90,6 +94,7 @@ struct token_state {
   /// @cost  O(segments that go, and tokens since the last close that stays)
   void go_back(const any_segmenter& segmenter, index_t to) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
+    if (to < evictions_from) evictions_from = (std::max)(0, prompt_end);
     unclassified = unclassified && to > 0;
     queries_from = (std::min)(queries_from, to);
     classes.resize(static_cast<std::size_t>(to));
@@ -133,10 +138,12 @@ struct token_state {
 
   /// Tokens and segments as if those of `erased` had never come. Of how far back the sequence can be rolled back the
   /// tokens that are gone are lost.
+  /// @param every  of an evictor that works while decoding, or 1: what is due counts on from the last time
   /// @pre   some tokens lie behind them; the table has room for the segments
   /// @cost  O(tokens behind the last close before them)
-  void erase(const any_segmenter& segmenter, token_range erased) {
+  void erase(const any_segmenter& segmenter, token_range erased, index_t every) {
     const index_t kept = segments_before(erased.first);
+    if (!in_prompt()) evictions_from = without(erased, last_eviction(every));
     classes.erase(classes.begin() + erased.first, classes.begin() + erased.last);
     // Nothing is remembered of the token that ends the prompt now.
     if (erased.first < prompt_end && prompt_end <= erased.last)
@@ -172,7 +179,7 @@ struct token_state {
     segmenter.open(segmenting.data());
     freed_pages = rollback_floor = 0;
     kept_each = {};
-    compacted_end = observed_end = queries_from = 0;
+    compacted_end = observed_end = evictions_from = queries_from = 0;
   }
 };
 
