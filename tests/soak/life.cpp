@@ -743,6 +743,9 @@ class life {
   // Feeds a line's tokens to a cache of its own, and compares what each got; then what the next one gets in both.
   void check(std::size_t which) {
     line& of = lines_[which];
+    if (sort_.frees_unreachable && with_.lie != pages::resident && !of.before.empty()) {
+      return event("not rebuilt: a resident cache would have freed pages");  // and could not erase or go back
+    }
     event("rebuilt");
     zoomr::config limits = limits_;
     limits.max_sequences = 1;

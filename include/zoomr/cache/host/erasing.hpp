@@ -44,15 +44,15 @@ inline void expect_erasable(const token_state& state, token_range erased) {
 
 /// What was chosen, for the segments that are there without the erased tokens, in the memory of a choice not yet
 /// committed. A segment of which something is left keeps its level; one that is new gets that of its summary.
-/// @return  the number of segments
+/// @param position  of the token that made the choice, without the erased ones: later segments are not of it
 template <class Pool>
-index_t choose_again(cache_core<Pool>& core, index_t seq, token_range erased) {
+void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index_t position) {
   const sequence_state& state = core.states[static_cast<std::size_t>(seq)];
   selection& made = core.pending[static_cast<std::size_t>(seq)];
   for (index_t r = 0; r < made.rows(); ++r) made.renew(r, 0);
   index_t count = 0;
-  const auto add = [&](index_t before) {  // -1: it was not there
-    for (index_t r = 0; r < made.rows(); ++r) {
+  const auto add = [&](index_t before, index_t closed_at) {  // -1: it was not there
+    for (index_t r = 0; r < made.rows() && closed_at <= position; ++r) {
       const selection_row& chosen = state.active_selection.row(r);
       selection_row& row = made.add(r, before >= 0 ? chosen.of(before) : level::summary);
       if (before >= 0 && before == chosen.cut_segment) row.cut_segment = count, row.cut_tokens = chosen.cut_tokens;
@@ -60,7 +60,7 @@ index_t choose_again(cache_core<Pool>& core, index_t seq, token_range erased) {
     ++count;
   };
   const index_t kept = state.segments_before(erased.first);
-  for (index_t id = 0; id < kept; ++id) add(id);
+  for (index_t id = 0; id < kept; ++id) add(id, state.segments[static_cast<std::size_t>(id)].closed_at);
   index_t next = kept;
   const auto find = [&](const segment& s) -> index_t {
     for (; next < state.segment_count(); ++next) {
@@ -78,9 +78,8 @@ index_t choose_again(cache_core<Pool>& core, index_t seq, token_range erased) {
       raise(errc::capacity, "erase: what is left would have more than " + std::to_string(count) +
                                 " segments: raise config.max_segments");
     }
-    add(find(s));
+    add(find(s), s.closed_at);
   });
-  return count;
 }
 
 /// Moves what lies behind erased slots up, and takes the pages for it.
@@ -217,7 +216,9 @@ template <class Pool, class Turn>
 void erase_tokens(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn) {
   sequence_state& state = core.states[static_cast<std::size_t>(seq)];
   expect_erasable(state, erased);
-  choose_again(core, seq, erased);
+  const index_t last_choice = state.log.last_position();
+  const index_t chosen_at = last_choice < 0 ? -1 : without(erased, last_choice + 1) - 1;
+  choose_again(core, seq, erased, chosen_at);
   moving_up(core, state, {state.slot_end(erased.first), state.slot_end(erased.last)}, turn).move();
   // From here on nothing fails.
   move_records(core, state, erased);
@@ -225,10 +226,10 @@ void erase_tokens(cache_core<Pool>& core, index_t seq, token_range erased, const
   state.erase(core.policy.segment, erased, core.policy.evict.while_decoding ? core.policy.evict.every : 1);
   if (!core.policy.persists()) {
     state.active_selection.clear();
-  } else if (const index_t last = state.log.last_position(); last >= 0) {
+  } else if (last_choice >= 0) {
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(seq)]);
     state.log.clear();
-    state.log.push(without(erased, last + 1) - 1, state.active_selection, level::summary);
+    state.log.push(chosen_at, state.active_selection, level::summary);
     state.log.mark_dropped();
   }
   core.trim_pages(state);
