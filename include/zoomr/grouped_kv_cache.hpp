@@ -6,7 +6,7 @@
 #include <zoomr/grouped_step.hpp>
 #include <zoomr/kv_cache.hpp>
 
-#include <algorithm>  // std::count, std::max, std::min
+#include <algorithm>  // std::min
 #include <memory>     // std::unique_ptr
 #include <string>     // std::to_string
 #include <utility>    // std::move
@@ -193,18 +193,11 @@ class grouped_kv_cache {
   memory_use capacity() const {
     return sum_of([&](index_t g) { return at(g).capacity(); });
   }
-  /// Tokens and passes of the sequence; what the groups have attended and chosen together. `device_peak` is the sum of
-  /// their peaks.
+  /// Tokens and passes of the sequence; what the groups have attended and chosen together; the sum of their peaks.
   statistics stats(sequence seq) const {
     const index_t id = expect_open(seq);
     statistics sum = at(0).stats(handle(id, 0));
-    for (index_t g = 1; g < count(); ++g) {
-      const statistics& of = at(g).stats(handle(id, g));
-      sum.attended += of.attended, sum.refreshes += of.refreshes, sum.zooms += of.zooms, sum.chosen += of.chosen;
-      sum.agreeability_sum += of.agreeability_sum, sum.agreeability_count += of.agreeability_count;
-      sum.captured_sum += of.captured_sum, sum.captured_count += of.captured_count;
-      sum.device_peak += of.device_peak;
-    }
+    for (index_t g = 1; g < count(); ++g) sum.add_layers(at(g).stats(handle(id, g)));
     return sum;
   }
   /// As of `any_kv_cache`; layers and sequences in the records are the group's.
@@ -295,11 +288,7 @@ class grouped_kv_cache {
   template <class Bytes>
   memory_use sum_of(Bytes bytes) const {
     memory_use sum;
-    for (index_t g = 0; g < count(); ++g) {
-      const memory_use of = bytes(g);
-      sum.details += of.details, sum.summaries += of.summaries, sum.metadata += of.metadata;
-      sum.workspace += of.workspace, sum.host += of.host, sum.file += of.file;
-    }
+    for (index_t g = 0; g < count(); ++g) sum += bytes(g);
     return sum;
   }
 

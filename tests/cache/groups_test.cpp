@@ -2,11 +2,11 @@
 // Layers in groups: what a grouped cache gives is what one cache gives where all layers are alike, and otherwise what
 // caches give that are driven by hand, one for each group; and what fails in one group has happened in none.
 #include <cache/players.hpp>
+#include <cache/reciting.hpp>
 #include <cache/saved_bytes.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
 
 #include <doctest/doctest.h>
-#include <support/state_digest.hpp>
 
 #include <functional>  // std::function
 
@@ -19,165 +19,9 @@ using table = std::vector<index_t>;
 
 inline constexpr auto quest_everywhere = with(small::quest, [](auto& p) { p.zone.dense_layers = 0; });
 
-/// Says texts to a cache whose layers have these shapes, and keeps what each token got in all of them.
-template <class Cache>
-class reciter {
- public:
-  reciter(Cache& cache, std::vector<shape> of_layer) : cache_(cache), of_layer_(std::move(of_layer)) {}
-
-  index_t open(const tape& says) { return take(cache_.open(), says); }
-  index_t take(sequence seq, const tape& says) {
-    voices.push_back({seq, &says, {}});
-    return static_cast<index_t>(voices.size()) - 1;
-  }
-  voice& at(index_t v) { return voices[static_cast<std::size_t>(v)]; }
-  index_t tokens(index_t v) { return cache_.tokens(at(v).seq); }
-  bool done(index_t v) { return tokens(v) == at(v).says->size(); }
-  void rollback(index_t v, index_t to) {
-    cache_.rollback(at(v).seq, to);
-    at(v).log.erase(at(v).log.lower_bound({to, 0}), at(v).log.end());
-  }
-  part next(index_t v, index_t count) {
-    const index_t now = tokens(v), prompt = at(v).says->prompt;
-    const index_t last = now < prompt ? std::min(now + count, prompt) : now + count;
-    return {v, at(v).says->between(now, last), last == prompt};
-  }
-
-  void play(const std::vector<part>& parts, fate until = fate::committed) {
-    std::vector<step_item> items;
-    for (const part& p : parts) items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends});
-    auto step = cache_.begin(view<const step_item>(items));
-    if (until == fate::dropped_at_once) return;
-    const index_t passes = step.passes();
-    table accepted, firsts;
-    for (index_t i = 0; i < step.items(); ++i) {
-      const tape& says = *at(parts[static_cast<std::size_t>(i)].voice).says;
-      const std::vector<token_id>& ids = parts[static_cast<std::size_t>(i)].ids;
-      index_t count = 0;
-      while (count < step.taken(i) &&
-             ids[static_cast<std::size_t>(count)] == says.ids[static_cast<std::size_t>(step.position(i) + count)]) {
-        ++count;
-      }
-      cut_short += step.taken(i) < static_cast<index_t>(ids.size()) ? 1 : 0;
-      accepted.push_back(count), firsts.push_back(step.position(i));
-    }
-    std::vector<result_log> logs(parts.size());
-    pass(step, parts, 0, logs);
-    if (until == fate::dropped_after_pass) return;
-    if (step.needs_second_pass(view<const index_t>(accepted))) {
-      ++second_passes;
-      REQUIRE(passes == 2);
-      REQUIRE_FALSE(step.tokens() == 0);
-      pass(step, parts, 1, logs);
-      REQUIRE_FALSE(step.needs_second_pass(view<const index_t>(accepted)));
-    }
-    if (until == fate::dropped_after_first_pass) return;
-    step.commit(view<const index_t>(accepted));
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      for (auto& [place, result] : logs[i]) {
-        if (place.first < firsts[i] + accepted[i]) at(parts[i].voice).log[place] = std::move(result);
-      }
-    }
-  }
-
-  /// All texts to their ends, in a random way: in chunks, drafts, batches, steps that are dropped, and rollbacks.
-  void recite(std::uint64_t seed, index_t back) {
-    dice random(seed);
-    for (bool left = true; left;) {
-      left = false;
-      std::vector<part> parts;
-      for (index_t v = 0; v < static_cast<index_t>(voices.size()); ++v) {
-        if (done(v)) continue;
-        left = true;
-        if (random.chance(20)) continue;
-        const index_t now = tokens(v);
-        index_t& most = furthest[v];  // no deeper than `back` below it
-        most = std::max(most, now);
-        if (back > 0 && random.chance(12) && now > std::max(most - back, at(v).says->prompt)) {
-          rollback(v, random.between(std::max(most - back, at(v).says->prompt), now));
-          ++rollbacks;
-        }
-        part draft = next(v, tokens(v) < at(v).says->prompt ? random.between(1, 30) : random.between(1, 6));
-        if (random.chance(25) && tokens(v) >= at(v).says->prompt) draft.ids.back() = unspoken_id;
-        parts.push_back(draft);
-      }
-      if (parts.empty()) continue;
-      if (random.chance(20)) {
-        play(parts, random.one_of(
-                        std::array{fate::dropped_at_once, fate::dropped_after_pass, fate::dropped_after_first_pass}));
-      }
-      play(parts);
-    }
-  }
-  /// The rest of the texts, one token after the other.
-  void recite_plainly() {
-    for (index_t v = 0; v < static_cast<index_t>(voices.size()); ++v) {
-      while (!done(v)) play({next(v, tokens(v) < at(v).says->prompt ? at(v).says->prompt : 1)});
-    }
-  }
-
-  std::vector<voice> voices;
-  std::map<index_t, index_t> furthest;  // by voice
-  std::int64_t second_passes = 0;
-  std::int64_t cut_short = 0;  // drafts of which not all was taken
-  std::int64_t rollbacks = 0;
-
- private:
-  template <class Step>
-  void pass(Step& step, const std::vector<part>& parts, index_t number, std::vector<result_log>& logs) {
-    const index_t tokens = step.tokens();
-    for (index_t layer = 0; layer < static_cast<index_t>(of_layer_.size()); ++layer) {
-      const shape& m = of_layer_[static_cast<std::size_t>(layer)];
-      const auto room = [&](index_t heads, index_t dims) {
-        return std::vector<float>(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads * dims));
-      };
-      std::vector<float> keys = room(m.kv_heads, m.head_dim), values = keys, queries = room(m.heads, m.head_dim);
-      std::vector<float> out = queries, lse = room(m.heads, 1);
-      const view<float, 3> k(keys.data(), {tokens, m.kv_heads, m.head_dim});
-      const view<float, 3> v(values.data(), {tokens, m.kv_heads, m.head_dim});
-      const view<float, 3> q(queries.data(), {tokens, m.heads, m.head_dim});
-      const view<float, 3> o(out.data(), {tokens, m.heads, m.head_dim});
-      const view<float, 2> l(lse.data(), {tokens, m.heads});
-      for_each_token(step, parts, number, [&](std::size_t i, index_t position, index_t packed, token_id id) {
-        tensors numbers = at(parts[i].voice).says->numbers;
-        numbers.model = m;
-        for (index_t head = 0; head < m.heads; ++head) {
-          numbers.fill(role::query, id, position, layer, head, number, &q(packed, head, 0));
-          if (head >= m.kv_heads) continue;
-          numbers.fill(role::key, id, position, layer, head, number, &k(packed, head, 0));
-          numbers.fill(role::value, id, position, layer, head, number, &v(packed, head, 0));
-        }
-      });
-      step.append(layer, k, v);
-      step.attend(layer, q, o, l);
-      for_each_token(step, parts, number, [&](std::size_t i, index_t position, index_t packed, token_id) {
-        token_result& result = logs[i][{position, number}];
-        const auto add = [](std::vector<float>& to, const float* from, index_t count) {
-          to.insert(to.end(), from, from + count);
-        };
-        add(result.out.numbers, &o(packed, 0, 0), m.heads * m.head_dim);
-        add(result.lse.numbers, &l(packed, 0), m.heads);
-      });
-    }
-  }
-  template <class Step, class Body>
-  void for_each_token(const Step& step, const std::vector<part>& parts, index_t number, Body body) const {
-    for (index_t i = 0; i < step.items(); ++i) {
-      if (number == 1 && !step.active(i)) continue;
-      const index_t first = number == 1 ? step.taken(i) - 1 : 0;
-      for (index_t t = first; t < step.taken(i); ++t) {
-        body(static_cast<std::size_t>(i), step.position(i) + t - first, step.packed(i) + t - first,
-             parts[static_cast<std::size_t>(i)].ids[static_cast<std::size_t>(t)]);
-      }
-    }
-  }
-
-  Cache& cache_;
-  std::vector<shape> of_layer_;
-};
-
 /// A step in each of some caches, by nothing but their public calls: the oracle of `grouped_step`. At most one policy
-/// has second passes. The others, which do not read queries, begin their step again, with the last tokens changed.
+/// has second passes. The others begin their step again, with the last tokens changed: they must not read queries.
+/// Where the second pass has the numbers of the first (`repeats`) they have nothing to do, and may be of any kind.
 class hand_driven {
  public:
   class step;
@@ -198,6 +42,8 @@ class hand_driven {
     for (std::size_t g = 0; g < of_.size(); ++g) of_[g].rollback(in_group(seq, g), to);
   }
   step begin(view<const step_item> items);
+
+  bool repeats = false;
 
  private:
   caches& of_;
@@ -235,6 +81,7 @@ class hand_driven::step {
   index_t passes() const { return any().passes(); }
 
   void append(index_t layer, view<float, 3> keys, view<float, 3> values) {
+    if (by_.repeats && !alone(layer)) return;
     auto& kept = first_[static_cast<std::size_t>(layer)];
     if (!second_) kept = {{keys.data(), keys.data() + size(keys)}, {values.data(), values.data() + size(values)}};
     if (alone(layer)) return in(layer).append(own(layer), keys, values);
@@ -246,13 +93,20 @@ class hand_driven::step {
     in(layer).append(own(layer), whole(kept.first, keys), whole(kept.second, values));
   }
   void attend(index_t layer, view<float, 3> queries, view<float, 3> out, view<float, 2> lse) {
-    if (alone(layer)) return in(layer).attend(own(layer), queries, out, lse);
     const index_t heads = queries.extent(1), dims = queries.extent(2);
-    std::vector<float> asked(static_cast<std::size_t>(all_ * heads * dims)), got(asked.size()), sums(asked.size());
+    std::vector<float>& got = got_[layer];
+    std::vector<float>& sums = sums_[layer];
+    if (alone(layer)) {
+      in(layer).attend(own(layer), queries, out, lse);
+      if (!second_) got.assign(out.data(), out.data() + size(out));
+      if (!second_) sums.assign(lse.data(), lse.data() + lse.extent(0) * heads);
+      return;
+    }
+    std::vector<float> asked(static_cast<std::size_t>(all_ * heads * dims));
     const view<float, 3> q(asked.data(), {all_, heads, dims}), o(got.data(), {all_, heads, dims});
     const view<float, 3> l(sums.data(), {all_, heads, 1});
     copy_last(queries, q, true);
-    in(layer).attend(own(layer), q, o, view<float, 2>(sums.data(), {all_, heads}));
+    if (!by_.repeats) in(layer).attend(own(layer), q, o, view<float, 2>(sums.data(), {all_, heads}));
     copy_last(out, o, false);
     copy_last(view<float, 3>(lse.data(), {lse.extent(0), heads, 1}), l, false);
   }
@@ -261,7 +115,7 @@ class hand_driven::step {
     for (std::size_t g = 0; g < steps_.size(); ++g) {
       if (g == asks_) continue;
       REQUIRE_FALSE(steps_[g]->needs_second_pass(accepted));
-      if (!needs) continue;
+      if (!needs || by_.repeats) continue;
       steps_[g].reset();
       steps_[g] = std::make_unique<own_step>(begin(g));
     }
@@ -305,6 +159,7 @@ class hand_driven::step {
   std::vector<std::unique_ptr<own_step>> steps_;
   std::size_t asks_ = 0;                                                  // the group that may ask for a second pass
   std::vector<std::pair<std::vector<float>, std::vector<float>>> first_;  // [layers]  keys and values of the first pass
+  std::map<index_t, std::vector<float>> got_, sums_;                      // by layer: outputs and lse of the first pass
   index_t all_ = 0;
   bool second_ = false;
 };
@@ -380,13 +235,14 @@ struct two_ways {
     grouped.push_back(zoomr::kv_cache(model, policy, limits));
   }
   /// @return  second passes, and drafts that were cut short
-  std::pair<std::int64_t, std::int64_t> compare(const table& group_of, index_t back) {
+  std::pair<std::int64_t, std::int64_t> compare(const table& group_of, index_t back, bool repeats = false) {
     const std::vector<tape> says = texts(11, 3);
     const std::vector<shape> shapes = shapes_of(by_hand, group_of);
     hand_driven hand(by_hand, group_of);
     grouped_kv_cache<> cache(std::move(grouped), view<const index_t>(group_of));
     reciter expected(hand, shapes);
     reciter made(cache, shapes);
+    hand.repeats = expected.repeats = made.repeats = repeats;
     for (const tape& text : says) expected.open(text), made.open(text);
     for (std::uint64_t seed = 5; seed < 8; ++seed) {  // again, from where a rollback goes to
       expected.recite(seed, back), made.recite(seed, back);
@@ -449,6 +305,21 @@ TEST_CASE("a second pass that one group asks for goes through all groups") {
     CHECK(second_passes > 10);
     CHECK(cut_short > 20);
   }
+}
+
+TEST_CASE("a second pass with the numbers of the first changes nothing in the groups that have not asked for it") {
+  const zoomr::config limits = limits_for(longest, 3);
+  two_ways ways, evicting;
+  ways.add({1, 4, 2, 8}, small::zoomr_second_pass, limits);
+  ways.add({2, 4, 2, 8}, small::zoomr_focus, limits);
+  ways.add({1, 4, 2, 16}, quest_everywhere, limits);
+  ways.add({1, 4, 2, 8}, small::drifting, limits);
+  ways.add({1, 2, 2, 8}, small::zoomr_one_pass, limits);
+  CHECK(ways.compare({1, 0, 2, 1, 3, 4}, 20, true).first > 10);
+  evicting.add({1, 4, 2, 8}, small::zoomr_second_pass, limits);
+  evicting.add({1, 4, 2, 8}, small::evicting, limits);
+  evicting.add({2, 2, 1, 8}, small::h2o, limits);
+  CHECK(evicting.compare({2, 0, 2, 1}, 0, true).first > 10);
 }
 
 /// Groups of all kinds, some of which choose, beside one that asks for second passes.
