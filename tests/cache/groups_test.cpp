@@ -202,7 +202,8 @@ TEST_CASE("layers with one policy and shape, in groups, give the bits and the st
     two.push_back(zoomr::kv_cache(of_layers(model, 3), policy, limits));
     grouped_kv_cache<> grouped(std::move(two), view<const index_t>(group_of));
     const std::vector<shape> shapes(5, model);
-    reciter expected(one, shapes), made(grouped, shapes);
+    reciter expected(one, shapes);
+    reciter made(grouped, shapes);
     for (const tape& text : says) expected.open(text), made.open(text);
     expected.recite(7, back), made.recite(7, back);
     for (index_t v = 0; v < 2; ++v) {
