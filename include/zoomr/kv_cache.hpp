@@ -13,9 +13,10 @@
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/step.hpp>
 
-#include <memory>   // std::make_unique
-#include <string>   // std::to_string
-#include <utility>  // std::move
+#include <algorithm>  // std::min
+#include <memory>     // std::make_unique
+#include <string>     // std::to_string
+#include <utility>    // std::move
 
 namespace zoomr {
 inline namespace v0 {
@@ -208,6 +209,24 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
 
   detail::sequence_state& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
+  // How many tokens `begin` would take, if there are the pages for them. Nothing changes.
+  // @param taken  [items]  lowered to it
+  // @throws precondition_error, error(capacity) as `begin`
+  void plan_alone(view<const step_item> items, view<index_t> taken) {
+    core_->step.expect_idle();
+    const auto forget = [&] { core_->step.items.clear(); };
+    detail::undone_if_failed(
+        [&] {
+          for (index_t i = 0; i < items.size(); ++i) {
+            detail::expect_item(core_->states, items, i, core_->limits);
+            plan_item(items[i]);
+            taken[i] = (std::min)(taken[i], core_->step.items.back().tokens);
+          }
+        },
+        forget);
+    forget();
+  }
+
   void plan_item(const step_item& item) {
     const auto& stepped = state(item.seq.id);
     const detail::layout& sizes = core_->sizes;
@@ -216,6 +235,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     if (made.chooses) core_->pending[static_cast<std::size_t>(made.seq)].clear();
   }
 
+  template <class, class>
+  friend class grouped_kv_cache;
   friend struct inspection;  // of tests: it is defined nowhere else
 };
 

@@ -142,14 +142,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   /// that they have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed; of an item that has failed any number, it takes no part
   bool needs_second_pass(view<const index_t> accepted) {
-    const auto chosen = [&](detail::planned_item& item, index_t) {
-      make_choice(*core_, item);
-      count_pass(*core_, item);
-    };
-    const index_t passed = begin_second_pass(accepted, queries_needed(), chosen);
-    if (passed == 0) return false;
-    tokens_ = passed;
-    return true;
+    if (!ends_first_pass(accepted, queries_needed())) return false;
+    return pass_again(accepted, [&](index_t i) { return chooses_again(i, accepted[i]); });
   }
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
@@ -181,9 +175,11 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
  private:
   template <class, class>
   friend class any_kv_cache;
+  template <class, class>
+  friend class grouped_step;
 
-  using base::at, base::begin_second_pass, base::core_, base::expect_commit, base::expect_layer, base::in_pass,
-      base::pass_;
+  using base::at, base::chooses_again, base::core_, base::ends_first_pass, base::expect_commit, base::expect_layer,
+      base::in_pass, base::may_pass_twice, base::pass_;
 
   template <class Number>
   void store(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) {
@@ -244,6 +240,18 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
       remember_queries(*core_, item, layer, asked);
       if (must_be_seen(item)) core_->may_fail(item, [&] { observe_prompt(*core_, item, layer, asked); });
     }
+  }
+
+  // Begins the second pass of the items for which takes_part(i): those that choose for all layers, and those that take
+  // part since another group of layers does.
+  template <class TakesPart>
+  bool pass_again(view<const index_t> accepted, TakesPart takes_part) {
+    const index_t passed = base::pass_again(accepted, takes_part, [&](detail::planned_item& item, index_t) {
+      if (may_pass_twice(item)) make_choice(*core_, item);
+      count_pass(*core_, item);
+    });
+    if (passed > 0) tokens_ = passed;
+    return passed > 0;
   }
 
   void abandon() {

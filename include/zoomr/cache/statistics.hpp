@@ -19,6 +19,11 @@ struct memory_use {
 
   /// Of the device, or of the only memory that there is.
   constexpr byte_count total() const { return details + summaries + metadata + workspace; }
+  constexpr memory_use& operator+=(const memory_use& other) {
+    details += other.details, summaries += other.summaries, metadata += other.metadata;
+    workspace += other.workspace, host += other.host, file += other.file;
+    return *this;
+  }
   friend constexpr bool operator==(const memory_use&, const memory_use&) = default;
 };
 
@@ -39,6 +44,15 @@ struct statistics {
   byte_count device_peak = 0;  // most bytes on the device in a step after the prompt: memory_use::total()
 
   friend constexpr bool operator==(const statistics&, const statistics&) = default;
+
+  /// Adds what other layers have cost for the same tokens and passes. The peak becomes the sum of both, which is not
+  /// less than what all layers held at once.
+  constexpr void add_layers(const statistics& other) {
+    attended += other.attended, refreshes += other.refreshes, zooms += other.zooms, chosen += other.chosen;
+    agreeability_sum += other.agreeability_sum, agreeability_count += other.agreeability_count;
+    captured_sum += other.captured_sum, captured_count += other.captured_count;
+    device_peak += other.device_peak;
+  }
 
   /// Which instructions the host code of this cache uses: "avx512", "avx2", "neon", or "portable", what the compiler
   /// was told to use (core/cpu_path.hpp).

@@ -85,13 +85,13 @@ class asking_token {
   }
 
   /// Keeps what later choices need of this token's queries in one layer. In a second pass it replaces what the first
-  /// has kept.
+  /// has kept, but not what has asked in the first: that choice stays.
   /// @param queries  [heads, head_dim]  rotated
   /// @cost  copies the query of each head once for each part of a record
-  void remember(index_t layer, view<const float, 2> queries) {
+  void remember(index_t layer, view<const float, 2> queries, bool second_pass) {
     if (item_.prompt) return;
     const bool first = position_ == item_.first;
-    for (index_t part = 0; part < core_.sizes.query_parts; ++part) {
+    for (index_t part = 0; part < (second_pass ? reference_part() : core_.sizes.query_parts); ++part) {
       const view<float, 2> before =
           first ? state_.queries.at(position_ - 1, part, layer) : core_.drafts.at(draft() - 1, part, layer);
       const view<float, 2> after = core_.drafts.at(draft(), part, layer);

@@ -58,7 +58,7 @@ class choosing {
   void see(view<const float, 2> queries, const executor& on, view<head_counts> counts) {
     std::fill(counts.begin(), counts.end(), head_counts{});
     queries_ = queries;
-    token_.remember(layer_, queries);
+    token_.remember(layer_, queries, second_);
     if (core_.sizes.noted > 0) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
     if (per_ == scope::layer) choose_row(0, core_.choosers.front(), on, counts[0]);
   }
@@ -171,14 +171,14 @@ class choosing {
   // All heads read the same slots.
   bool same_for_all() const { return dense_ || core_.sizes.kv_heads_share_slots(core_.policy); }
 
-  // The item's last token reads what it has just chosen; all others, and all with a scope of the sequence, what was
-  // committed before them, but in a second pass.
+  // The item's last token reads what it has just chosen; with one row for all layers it has done so in a second pass
+  // alone. All others read what was committed before them. A second pass that another group of layers asks for reads
+  // what the first has read: where each token chooses for itself, that is the choice made last.
   const selection_row& row_of(index_t head) const {
     const index_t row = row_for(core_.sizes.model, per_, layer_, head).row;
-    const bool same_pass =
-        per_ != scope::sequence && core_.policy.persists() && item_.chooses && position_ == item_.last();
-    return same_pass || second_ ? core_.pending[static_cast<std::size_t>(item_.seq)].row(row)
-                                : state().active_selection.row(row);
+    const bool chooses = core_.policy.persists() && item_.chooses && position_ == item_.last();
+    const bool is_made = per_ == scope::sequence ? second_ && item_.chosen : chooses;
+    return is_made ? core_.pending[static_cast<std::size_t>(item_.seq)].row(row) : state().active_selection.row(row);
   }
 
   cache_core<Pool>& core_;

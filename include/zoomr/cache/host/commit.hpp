@@ -3,8 +3,8 @@
 //
 // The order of a commit: a choice for all layers that no second pass has made; tokens and segments; eviction, since it
 // decides which slots there are; summaries, from the keys that are left; query records; the first choice after a
-// prompt, from these summaries; the active selection and its log; pages. Up to the summaries it may fail over tiers,
-// and is undone by `try_commit_item`; behind them nothing can.
+// prompt, from these summaries; the active selection and its log; pages. Up to the summaries it may fail over tiers:
+// that is `prepare_commit`, which `undo_commit` takes back. Behind them nothing can: that is `finish_commit`.
 #pragma once
 
 #include <zoomr/cache/host/token_eviction.hpp>
@@ -71,28 +71,35 @@ index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const plann
   return segments_before;
 }
 
-/// Makes the first `accepted` tokens of an item part of its sequence. Pages that do not come fail it in the middle:
-/// before that, nothing changes but tokens and segments, what `core.room` keeps a copy of, summaries that can be made
-/// again, and places that hold nothing yet; all the rest comes after it.
+/// Makes the first `accepted` tokens of an item part of its sequence, as far as pages may fail to come. Nothing changes
+/// but tokens and segments, what `core.room` keeps a copy of, summaries that can be made again, and places that hold
+/// nothing yet. `finish_commit` or `undo_commit` follows before another item's turn.
 template <class Pool>
-void commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {
+void prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   auto& state = core.state_of(item);
+  item.floor_before = state.rollback_floor;
   count_pass(core, item);
   if (accepted == 0) return;
   const bool chooses = item.chooses && accepted == item.tokens;
   if (!item.prompt && chooses && !item.chosen && core.policy.aggregate.per == scope::sequence) make_choice(core, item);
   const index_t segments_before = commit_tokens(core, state, item, accepted);
-  const bool prompt_ended = item.prompt && item.prompt_ends;
   const bool other_tokens = evict(core, item, accepted);
-  state.stale_summaries = other_tokens && !state.in_prompt();  // until all are made anew
+  state.stale_summaries = other_tokens && !state.in_prompt();  // until it is certain that they stay
   if (!core.policy.evict.observes || !state.in_prompt())
     core.summaries.make(core.pool, state, other_tokens ? 0 : segments_before);
+}
+
+/// The rest of a commit: nothing fails.
+template <class Pool>
+void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
+  if (accepted == 0) return;
+  auto& state = core.state_of(item);
+  const bool chooses = item.chooses && accepted == item.tokens;
   state.stale_summaries = false;
-  // From here on nothing fails.
   for (index_t t = (std::max)(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
     state.queries.copy_from(core.drafts, item.draft + t, item.first + t);
   }
-  if (prompt_ended && chooses) make_choice(core, item);
+  if (item.prompt && item.prompt_ends && chooses) make_choice(core, item);
   if (chooses && item.chosen) {
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
     state.log.push(item.last(), state.active_selection, level::summary);
@@ -125,22 +132,33 @@ void renew_summaries(cache_core<Pool>& core, const step_item& item, index_t i) {
                  });
 }
 
-/// commit_item; if pages that it needs do not come, the sequence is what it was, but for its statistics. Summaries that
-/// were made from other tokens are made anew by the sequence's next step, `renew_summaries`.
+/// Takes `prepare_commit` back, also where it has failed in the middle: the sequence is what it was, but for its
+/// statistics. Summaries that were made from other tokens are made anew by the sequence's next step, `renew_summaries`.
+template <class Pool>
+void undo_commit(cache_core<Pool>& core, const planned_item& item) {
+  auto& state = core.state_of(item);
+  core.room.undo(state, core.pool);
+  state.go_back(core.policy.segment, item.first);
+  state.rollback_floor = item.floor_before;
+  state.stale_summaries = state.stale_summaries && !state.in_prompt();
+  core.trim_pages(state);
+}
+
+/// prepare_commit; if pages that it needs do not come, it is taken back.
 /// @return false if the item has failed
 template <class Pool>
+bool try_prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
+  return core.may_fail(
+      item, [&] { undone_if_error([&] { prepare_commit(core, item, accepted); }, [&] { undo_commit(core, item); }); });
+}
+
+/// A whole commit of one item.
+/// @return false if the item has failed: then it is undone
+template <class Pool>
 bool try_commit_item(cache_core<Pool>& core, planned_item& item, index_t accepted) {
-  auto& state = core.state_of(item);
-  const index_t tokens = state.tokens();
-  const index_t floor = state.rollback_floor;
-  const auto undo = [&] {
-    core.room.undo(state, core.pool);
-    state.go_back(core.policy.segment, tokens);
-    state.rollback_floor = floor;
-    state.stale_summaries = state.stale_summaries && !state.in_prompt();  // the sequence's next step renews them
-    core.trim_pages(state);
-  };
-  return core.may_fail(item, [&] { undone_if_error([&] { commit_item(core, item, accepted); }, undo); });
+  if (!try_prepare_commit(core, item, accepted)) return false;
+  finish_commit(core, item, accepted);
+  return true;
 }
 
 }  // namespace detail

@@ -184,6 +184,12 @@ struct cache_core {
     trim_pages(closing);
   }
 
+  /// Checks that what was at `to` tokens is still known.
+  /// @throws error(rollback_depth) if not
+  void expect_known(const sequence_state& state, index_t to) const {
+    expect_rollback(policy, state, to, limits, sizes.query_parts > 0, !policy.persists() || state.log.reaches(to));
+  }
+
   /// Everything as it was when `to` tokens were committed.
   ///
   /// Summaries, query sums and keys need no undoing: each is found by segment, position or slot, and what lies beyond
@@ -191,7 +197,7 @@ struct cache_core {
   /// @throws error(rollback_depth) if it is not known any more; nothing has changed
   /// @cost  feeds the tokens since the last close that is left to the segmenter, and reads one choice from the log
   void roll_back(sequence_state& state, index_t to) {
-    expect_rollback(policy, state, to, limits, sizes.query_parts > 0, !policy.persists() || state.log.reaches(to));
+    expect_known(state, to);
     if (to < state.prompt_end) {  // nothing has been chosen or summed
       state.log.clear();
       state.reopen_prompt(to, limits.rollback_depth());

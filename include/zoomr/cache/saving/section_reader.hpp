@@ -23,10 +23,12 @@ class section_reader {
   explicit section_reader(byte_source& source) : source_(source) {}
 
   /// What every file begins with.
-  void prologue() {
-    char magic[sizeof sequence_magic];
+  /// @param wanted  the kind of file
+  /// @param what    it is not, if it is of another kind
+  void prologue(const char (&wanted)[8] = sequence_magic, const char* what = "saved sequence of zoomr") {
+    char magic[sizeof wanted];
     fetch(magic, sizeof magic);
-    if (std::memcmp(magic, sequence_magic, sizeof magic) != 0) refuse_file("this is no saved sequence of zoomr");
+    if (std::memcmp(magic, wanted, sizeof magic) != 0) refuse_file(std::string("this is no ") + what);
     const auto version = fetch_number<std::uint64_t>();
     if (version == sequence_version) return;
     refuse_file("the file's format has version " + std::to_string(version) + ", this library reads version " +

@@ -18,8 +18,9 @@ namespace detail {
 class section_writer {
  public:
   /// Begins with what every file begins with.
-  explicit section_writer(byte_sink& sink) : sink_(sink) {
-    keep(sequence_magic, sizeof sequence_magic);
+  /// @param magic  the kind of file
+  explicit section_writer(byte_sink& sink, const char (&magic)[8] = sequence_magic) : sink_(sink) {
+    keep(magic, sizeof magic);
     put_apart(sequence_version);
   }
 

@@ -37,6 +37,8 @@ struct section_kind {
 };
 
 inline constexpr char sequence_magic[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q'};
+inline constexpr char groups_magic[] = {'z', 'o', 'o', 'm',
+                                        'r', 'g', 'r', 'p'};  // one for each group of layers follows
 inline constexpr std::uint64_t sequence_version = 2;
 
 /// Numbers of a machine as the file has them, or the other way round.

@@ -26,8 +26,7 @@ class cache_base {
   /// and selection. Rolling back into the prompt reopens it.
   /// @throws error(rollback_depth) if more would have to be rolled back than was kept; nothing has changed
   void rollback(sequence seq, index_t tokens) {
-    auto& going_back = expect_unused(seq);
-    ZOOMR_EXPECTS(tokens >= 0 && tokens <= going_back.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
+    auto& going_back = expect_held(seq, tokens);
     if (tokens < going_back.tokens()) core_->roll_back(going_back, tokens);
   }
 
@@ -58,6 +57,12 @@ class cache_base {
   auto& expect_unused(sequence seq) const {
     core_->step.expect_idle();
     return expect_open(seq);
+  }
+  // The same, which holds so many tokens that it can be rolled back to `tokens`.
+  auto& expect_held(sequence seq, index_t tokens) const {
+    auto& going_back = expect_unused(seq);
+    ZOOMR_EXPECTS(tokens >= 0 && tokens <= going_back.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
+    return going_back;
   }
   // The state of an open sequence.
   // @throws precondition_error if the handle is of no open sequence

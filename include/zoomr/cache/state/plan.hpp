@@ -41,6 +41,7 @@ struct planned_item {
   index_t remembered = 0;    // of a prompt: where its queries are remembered until commit
   bool second_pass = false;  // its last token is in the second pass
   bool failed = false;       // pages that it needs did not come
+  index_t floor_before = 0;  // the sequence's rollback_floor, before its commit began
   index_t announced = -1;    // how many tokens `needs_second_pass` was told will be accepted
 
   index_t last() const { return first + tokens - 1; }

@@ -131,19 +131,40 @@ class step_items {
   // `needs_second_pass` of both: begins the second pass, if there is one: for items that choose for all layers, all of
   // whose tokens are accepted.
   // @param needs  as in `expect_commit`
-  // @param visit  visit(item, packed) for each that is in it, before its place among the packed tokens becomes `packed`
+  // @param visit  as in `pass_again`
   // @return       tokens of the second pass; 0 if there is none, or if it has begun already
   template <class Needs, class Visit>
   index_t begin_second_pass(view<const index_t> accepted, Needs needs, Visit visit) {
+    if (!ends_first_pass(accepted, needs)) return 0;
+    return pass_again(
+        accepted, [&](index_t i) { return chooses_again(i, accepted[i]); }, visit);
+  }
+  // Checks what `needs_second_pass` is told, and that whatever it needs of the first pass has been done.
+  // @return  false if the second pass has begun already
+  template <class Needs>
+  bool ends_first_pass(view<const index_t> accepted, Needs needs) {
     constexpr const char* call = "needs_second_pass";
     expect_possible(call, accepted);
-    if (pass_ == 1) return 0;
+    if (pass_ == 1) return false;
     expect_complete(call, accepted, needs);
+    return true;
+  }
+  // Whether the pass is made is known when it is known how many tokens are accepted: the choice is the last token's.
+  bool chooses_again(index_t item, index_t accepted) const {
+    return may_pass_twice(at(item)) && accepted == at(item).tokens;
+  }
+  // Begins the second pass of some items, all of whose tokens are accepted; of none, the first stays.
+  // @param takes_part  takes_part(i): item i does
+  // @param visit       visit(item, packed) for each that does, before its place among the packed tokens becomes
+  //                    `packed`
+  // @return            tokens of the second pass
+  template <class TakesPart, class Visit>
+  index_t pass_again(view<const index_t> accepted, TakesPart takes_part, Visit visit) {
     index_t packed = 0;
     for (index_t i = 0; i < items(); ++i) {
       auto& item = at(i);
       item.announced = accepted[i];
-      item.second_pass = may_pass_twice(item) && accepted[i] == item.tokens;
+      item.second_pass = takes_part(i);
       if (!item.second_pass) continue;
       visit(item, packed);
       item.packed = packed++;
@@ -152,6 +173,10 @@ class step_items {
     pass_ = 1;
     core_->step.layers.clear();
     return packed;
+  }
+  bool may_pass_twice(const detail::planned_item& item) const {
+    return !item.failed && item.chooses && !item.prompt && core_->policy.aggregate.per == scope::sequence &&
+           core_->policy.refresh.second_pass;
   }
 
   // The step is over, committed or not: any call that comes later finds no cache, and is refused.
@@ -186,12 +211,6 @@ class step_items {
       if (accepted[i] == 0 || item.failed || !in_pass(item)) continue;
       layers.expect_complete(call, i, needs(item));
     }
-  }
-
-  // Whether the pass is made is known when it is known how many tokens are accepted: the choice is the last token's.
-  bool may_pass_twice(const detail::planned_item& item) const {
-    return !item.failed && item.chooses && !item.prompt && core_->policy.aggregate.per == scope::sequence &&
-           core_->policy.refresh.second_pass;
   }
 };
 

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. One cache for a model whose layers differ: groups of layers, each with a shape, a policy and capacities of its
+// own, and sequences and steps that go through all of them.
+#pragma once
+
+#include <zoomr/grouped_step.hpp>
+#include <zoomr/kv_cache.hpp>
+
+#include <algorithm>  // std::min
+#include <memory>     // std::unique_ptr
+#include <string>     // std::to_string
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// A sequence of a grouped cache; the handles of its groups lie beside it.
+struct grouped_sequence {
+  bool open = false;
+  std::uint32_t generation = 0;
+};
+
+/// Passes bytes on. The sequence goes on behind them, so that it does not say that they were the last.
+class sink_of_group final : public byte_sink {
+ public:
+  explicit sink_of_group(byte_sink& to) : to_(to) {}
+  void write(const void* from, byte_count bytes) override { to_.write(from, bytes); }
+
+ private:
+  byte_sink& to_;
+};
+
+}  // namespace detail
+
+/// Layers of a model in groups, each of which is an `any_kv_cache`: sliding-window layers and full ones, layers with
+/// fewer KV heads, the first layers dense and the others under a sparse policy. All have one storage type and one
+/// placement. A sequence has as many tokens in each group; what a call cannot do in all groups, it does in none.
+///
+/// @code
+///   std::vector<any_kv_cache<bfloat16>> groups;  // sliding-window layers, then the others
+///   groups.push_back(kv_cache<policy_of<sliding>, bfloat16>(shape_of_sliding, sliding, limits));
+///   groups.push_back(kv_cache<policy_of<mine>, bfloat16>(shape_of_others, mine, limits));
+///   const std::vector<index_t> group_of = {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1};  // for each layer of the model
+///   grouped_kv_cache<bfloat16> cache(std::move(groups), group_of);
+/// @endcode
+///
+/// Calls are those of `any_kv_cache`, with layers of the model. What differs between groups is asked of one:
+/// `cache.group(g).slots(cache.in_group(seq, g))`. A policy counts only the layers of its group: `zones.dense_layers`
+/// too, and a choice for all layers is one for all of these.
+template <class T = float, class Placement = placement>
+class grouped_kv_cache {
+ public:
+  using cache_type = any_kv_cache<T, Placement>;
+  using step_type = grouped_step<T, Placement>;
+
+  /// @param groups    without open sequences
+  /// @param group_of  [layers of the model]  the group of each; within a group they are in ascending order
+  /// @throws precondition_error if a group has other layers than the table says, or is in use
+  grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of) : core_(std::make_unique<core>()) {
+    core& made = *core_;
+    made.groups = std::move(groups);
+    ZOOMR_EXPECTS(!made.groups.empty(), "groups: a cache needs at least one");
+    made.steps.layers.reserve(static_cast<std::size_t>(group_of.size()));
+    std::vector<index_t> counts(made.groups.size());
+    for (const index_t g : group_of) {
+      ZOOMR_EXPECTS(g >= 0 && g < count(),
+                    "groups: the table of layers names group " + std::to_string(g) + " of " + std::to_string(count()));
+      made.steps.layers.push_back({g, counts[static_cast<std::size_t>(g)]++});
+    }
+    index_t sequences = unlimited;
+    for (index_t g = 0; g < count(); ++g) {
+      const auto& of = *at(g).core_;
+      const index_t layers = counts[static_cast<std::size_t>(g)];
+      ZOOMR_EXPECTS(layers == of.sizes.model.layers, "groups: the shape of group " + std::to_string(g) + " has " +
+                                                         std::to_string(of.sizes.model.layers) +
+                                                         " layers, the table of layers " + std::to_string(layers));
+      bool used = of.step.active;
+      for (const detail::sequence_state& state : of.states) used = used || state.open;
+      ZOOMR_EXPECTS(!used, "groups: sequences of group " + std::to_string(g) + " are open");
+      sequences = (std::min)(sequences, of.limits.max_sequences);
+    }
+    const auto places = static_cast<std::size_t>(sequences);
+    made.sequences.resize(places), made.handles.resize(places * made.groups.size());
+    made.items.reserve(places), made.least.resize(places);
+    made.steps.takes_part.resize(places), made.steps.of.reserve(made.groups.size());
+  }
+
+  /// Groups, layers of the model, and where a layer lies.
+  index_t groups() const { return count(); }
+  index_t layers() const { return static_cast<index_t>(core_->steps.layers.size()); }
+  grouped_layer place(index_t layer) const {
+    ZOOMR_EXPECTS(layer >= 0 && layer < layers(), "there is no layer " + std::to_string(layer));
+    return core_->steps.layers[static_cast<std::size_t>(layer)];
+  }
+  const cache_type& group(index_t g) const {
+    ZOOMR_EXPECTS(g >= 0 && g < count(), "there is no group " + std::to_string(g));
+    return at(g);
+  }
+  /// The sequence as a group knows it: for calls of `group(g)`.
+  sequence in_group(sequence seq, index_t g) const {
+    group(g);
+    return handle(expect_open(seq), g);
+  }
+
+  /// A new, empty sequence.
+  /// @throws error(capacity) if config.max_sequences of some group are open; nothing has changed
+  sequence open() {
+    return made([](cache_type& in, index_t, sequence) { return in.open(); }, {});
+  }
+  void close(sequence seq) {
+    const index_t id = expect_open(seq);
+    for (index_t g = 0; g < count(); ++g) at(g).close(handle(id, g));
+    forget(id);
+  }
+  /// @throws error(rollback_depth) if some group does not go back so far; nothing has changed in any
+  void rollback(sequence seq, index_t tokens) {
+    const index_t id = expect_open(seq);
+    each([&](cache_type& in, index_t g) { in.core_->expect_known(in.expect_held(handle(id, g), tokens), tokens); });
+    for (index_t g = 0; g < count(); ++g) at(g).rollback(handle(id, g), tokens);
+  }
+  /// @throws error(capacity) as `open`
+  sequence fork(sequence from) {
+    expect_open(from);
+    return made([](cache_type& in, index_t, sequence of) { return in.fork(of); }, from);
+  }
+
+  /// Begins a step in all groups. It takes of each draft the fewest tokens that a group takes.
+  /// @param tables  [items, groups]  block tables, with the placement engine_pages, in place of `step_item::pages`;
+  ///                empty: the pages that they have
+  /// @throws as `any_kv_cache::begin`, of any group; nothing has changed
+  /// @cost   plans each item twice, once to find out how many tokens are taken
+  step_type begin(view<const step_item> items, view<const view<const index_t>, 2> tables = {}) {
+    expect_idle();
+    expect_items(items, tables);
+    for (index_t i = 0; i < items.size(); ++i) least(i) = items[i].ids.size();
+    each([&](cache_type& in, index_t g) { in.plan_alone(listed(items, g, tables), view<index_t>(core_->least)); });
+    detail::undone_if_failed(
+        [&] {
+          each([&](cache_type& in, index_t g) { core_->steps.of.push_back(in.begin(listed(items, g, tables))); });
+        },
+        [&] { core_->steps.of.clear(); });
+    return step_type(core_->steps);
+  }
+  step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
+    const step_item item{seq, ids, prompt_ends};
+    return begin(view<const step_item>(&item, {1}));
+  }
+
+  /// Writes which layer is in which group, and then the sequence of each group as `any_kv_cache::save` does.
+  void save(sequence seq, byte_sink& to) {
+    const index_t id = expect_open(seq);
+    for (index_t g = 0; g < count(); ++g) at(g).expect_unused(handle(id, g));
+    detail::sink_of_group part(to);
+    detail::section_writer out(part, detail::groups_magic);
+    out.begin("grps", 0, layers() * static_cast<byte_count>(sizeof(index_t)));
+    for (const grouped_layer& of : core_->steps.layers) out.put(of.group);
+    out.end(), out.finish();
+    each([&](cache_type& in, index_t g) { in.save(handle(id, g), part); });
+    to.finish();
+  }
+  void save(sequence seq, byte_sink&& to) { save(seq, to); }
+  /// Under the policies that the groups have now, whatever they were.
+  /// @param tables  [groups]  its block tables, with the placement engine_pages
+  /// @throws as `any_kv_cache::load`, of any group; error(format) if its layers are in other groups too. Nothing has
+  ///         changed then
+  sequence load(byte_source& from, view<const view<const index_t>> tables = {}) {
+    expect_idle();
+    if (tables.size() > 0) expect_extents("load: tables are", tables, {{count()}});
+    detail::section_reader in(from);
+    in.prologue(detail::groups_magic, "saved sequence of groups of layers");
+    bool same = in.begin("grps", 0) == layers() * static_cast<byte_count>(sizeof(index_t));
+    for (index_t layer = 0; same && layer < layers(); ++layer) same = in.get<index_t>() == place(layer).group;
+    if (!same) detail::refuse_file("the file's layers are in other groups than those of this cache");
+    in.end();
+    const auto load_group = [&](cache_type& to, index_t g, sequence) {
+      return to.load(from, tables.size() > 0 ? tables[g] : view<const index_t>{});
+    };
+    return made(load_group, {}, [&](index_t id) { expect_same_text(id); });
+  }
+  sequence load(byte_source&& from, view<const view<const index_t>> tables = {}) { return load(from, tables); }
+
+  index_t tokens(sequence seq) const { return at(0).tokens(handle(expect_open(seq), 0)); }
+  bool in_prompt(sequence seq) const { return at(0).in_prompt(handle(expect_open(seq), 0)); }
+
+  /// Bytes in use now; what the groups hold together.
+  memory_use bytes(sequence seq) const {
+    const index_t id = expect_open(seq);
+    return sum_of([&](index_t g) { return at(g).bytes(handle(id, g)); });
+  }
+  /// What the groups hold together at most.
+  memory_use capacity() const {
+    return sum_of([&](index_t g) { return at(g).capacity(); });
+  }
+  /// Tokens and passes of the sequence; what the groups have attended and chosen together; the sum of their peaks.
+  statistics stats(sequence seq) const {
+    const index_t id = expect_open(seq);
+    statistics sum = at(0).stats(handle(id, 0));
+    for (index_t g = 1; g < count(); ++g) sum.add_layers(at(g).stats(handle(id, g)));
+    return sum;
+  }
+  /// As of `any_kv_cache`; layers and sequences in the records are the group's.
+  void trace(index_t g, attention_trace* into) { group(g), at(g).trace(into); }
+  void trace_choices(index_t g, choice_trace* into) { group(g), at(g).trace_choices(into); }
+
+ private:
+  struct core {
+    std::vector<cache_type> groups;
+    std::vector<detail::grouped_sequence> sequences;
+    std::vector<sequence> handles;  // [sequences, groups]
+    std::vector<step_item> items;   // [sequences]  as the group that is being told knows them
+    std::vector<index_t> least;     // [sequences]  tokens of item i that each group takes
+    detail::grouped_steps<T, Placement> steps;
+  };
+
+  index_t count() const { return static_cast<index_t>(core_->groups.size()); }
+  cache_type& at(index_t g) const { return core_->groups[static_cast<std::size_t>(g)]; }
+  index_t& least(index_t item) { return core_->least[static_cast<std::size_t>(item)]; }
+  sequence& handle(index_t id, index_t g) const {
+    return core_->handles[static_cast<std::size_t>(id) * core_->groups.size() + static_cast<std::size_t>(g)];
+  }
+  void forget(index_t id) {
+    core_->sequences[static_cast<std::size_t>(id)].open = false;
+    ++core_->sequences[static_cast<std::size_t>(id)].generation;
+  }
+  index_t expect_open(sequence seq) const { return detail::expect_open(core_->sequences, seq), seq.id; }
+  void expect_idle() const { ZOOMR_EXPECTS(core_->steps.of.empty(), "a step is in progress: commit or drop it first"); }
+  // work(group, its number) for each; failures name it.
+  template <class Work>
+  void each(Work work) {
+    for (index_t g = 0; g < count(); ++g) detail::naming_group(g, [&] { work(at(g), g); });
+  }
+
+  // A new sequence, in all groups or in none.
+  // @param make   make(group, its number, handle of `from` in it) -> its new sequence
+  // @param check  check(id), when all are made
+  template <class Make, class Check>
+  sequence made(Make make, sequence from, Check check) {
+    const sequence seq = detail::open_sequence(core_->sequences);
+    index_t ready = 0;
+    const auto all = [&] {
+      each([&](cache_type& in, index_t g) {
+        handle(seq.id, g) = make(in, g, from.id < 0 ? from : handle(from.id, g));
+        ready = g + 1;
+      });
+      check(seq.id);
+    };
+    detail::undone_if_failed(all, [&] {
+      for (index_t g = 0; g < ready; ++g) at(g).close(handle(seq.id, g));
+      core_->sequences[static_cast<std::size_t>(seq.id)].open = false;  // nobody has seen the handle
+    });
+    return seq;
+  }
+  template <class Make>
+  sequence made(Make make, sequence from) {
+    return made(make, from, [](index_t) {});
+  }
+  void expect_same_text(index_t id) const {
+    const auto& first = at(0).expect_open(handle(id, 0));
+    for (index_t g = 1; g < count(); ++g) {
+      const auto& of = at(g).expect_open(handle(id, g));
+      if (of.tokens() != first.tokens() || of.prompt_end != first.prompt_end)
+        detail::refuse_file("the groups of the file have different texts");
+    }
+  }
+
+  void expect_items(view<const step_item> items, view<const view<const index_t>, 2> tables) {
+    const auto most = static_cast<index_t>(core_->sequences.size());
+    for (const step_item& item : items) {
+      expect_open(item.seq);
+      ZOOMR_EXPECTS(item.pages.size() == 0, "begin: each group has a block table of its own: hand over `tables`");
+    }
+    ZOOMR_EXPECTS(items.size() <= most, "begin: a sequence can take part in a step only once");
+    if (tables.data() != nullptr) expect_extents("begin: tables are", tables, {{items.size(), count()}});
+  }
+  // The items as group `g` knows them, with the tokens that the step takes; valid until the next call.
+  view<const step_item> listed(view<const step_item> items, index_t g, view<const view<const index_t>, 2> tables) {
+    core_->items.clear();
+    for (index_t i = 0; i < items.size(); ++i) {
+      const view<const index_t> pages = tables.data() != nullptr ? tables(i, g) : view<const index_t>{};
+      core_->items.push_back(
+          {handle(items[i].seq.id, g), items[i].ids.slice(0, least(i)), items[i].prompt_ends, pages});
+    }
+    return view<const step_item>(core_->items);
+  }
+
+  template <class Bytes>
+  memory_use sum_of(Bytes bytes) const {
+    memory_use sum;
+    for (index_t g = 0; g < count(); ++g) sum += bytes(g);
+    return sum;
+  }
+
+  std::unique_ptr<core> core_;
+};
+
+}  // namespace v0
+}  // namespace zoomr

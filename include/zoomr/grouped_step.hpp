@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. A step over layers that lie in several caches, which are the groups: one step in each of them, and all or nothing
+// over all of them.
+//
+// Where a group asks for a second pass, the last tokens of these items change in all layers. So all groups pass them
+// again: they overwrite the pending keys and values, and attend with the choices that they have made. A commit goes
+// item by item: what may fail is done in all groups before any of them can no longer go back.
+#pragma once
+
+#include <zoomr/step.hpp>
+
+#include <algorithm>    // std::max
+#include <exception>    // std::exception
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+#include <utility>      // std::exchange
+#include <vector>       // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Where a layer of a model lies: its group, and which of the group's layers it is.
+struct grouped_layer {
+  index_t group = 0;
+  index_t layer = 0;
+  friend constexpr bool operator==(grouped_layer, grouped_layer) = default;
+};
+
+namespace detail {
+
+/// work(); its failures say which group they are of.
+/// @param named  named()  says it, in a sentence's first words
+template <class Work, class Named>
+void naming_group(Work work, Named named) {
+  const auto sentence = [&](const std::exception& why) {
+    std::string_view of = why.what();
+    if (of.substr(0, error::prefix.size()) == error::prefix) of.remove_prefix(error::prefix.size());
+    return named() + ": " + std::string(of);
+  };
+  handled<precondition_error>(
+      [&] { handled<error>(work, [&](const error& why) { raise(why.code(), sentence(why)); }); },
+      [&](const precondition_error& why) { raise_precondition(sentence(why)); });
+}
+template <class Work>
+void naming_group(index_t group, Work work) {
+  naming_group(work, [=] { return "group " + std::to_string(group); });
+}
+
+/// What a grouped cache keeps of the step in progress.
+template <class T, class Placement>
+struct grouped_steps {
+  std::vector<grouped_layer> layers;      // [layers of the model]
+  std::vector<step<T, Placement>> of;     // [groups] while a step is in progress
+  std::vector<unsigned char> takes_part;  // [sequences] item i is in the second pass
+};
+
+}  // namespace detail
+
+/// One forward pass over new tokens of some sequences, through the layers of all groups; made by
+/// `grouped_kv_cache::begin`. Everything is as of `step`, of which it makes one in each group: layers are those of the
+/// model, tokens are packed alike in all of them, and the shape of what a layer is given is its group's. The sentence
+/// of a failure names the group; a layer in it is counted as the group counts.
+template <class T, class Placement>
+class grouped_step {
+ public:
+  using step_type = step<T, Placement>;
+
+  grouped_step(grouped_step&& other) noexcept : steps_(std::exchange(other.steps_, nullptr)) {}
+  grouped_step(const grouped_step&) = delete;
+  grouped_step& operator=(const grouped_step&) = delete;
+  grouped_step& operator=(grouped_step&&) = delete;
+  ~grouped_step() {
+    if (steps_ != nullptr) steps_->of.clear();
+  }
+
+  /// Packed tokens of this pass.
+  index_t tokens() const { return any().tokens(); }
+  /// Tokens of one item that the step takes: the fewest that a group takes.
+  index_t taken(index_t item) const { return any().taken(item); }
+  index_t position(index_t item) const { return any().position(item); }
+  bool active(index_t item) const { return any().active(item); }
+  index_t packed(index_t item) const { return any().packed(item); }
+  index_t items() const { return any().items(); }
+  /// 2 if some group may ask for a second pass.
+  index_t passes() const {
+    index_t most = any().passes();
+    for (const step_type& of : steps_->of) most = (std::max)(most, of.passes());
+    return most;
+  }
+  /// Why an item has failed in some group, or nullptr. It is committed in none.
+  const char* failure(index_t item) const {
+    const char* why = any().failure(item);
+    for (const step_type& of : steps_->of) why = why == nullptr ? of.failure(item) : why;
+    return why;
+  }
+  /// The step of one group, for what differs between them: `slot`, `moved_slots`.
+  const step_type& group(index_t g) const {
+    any();
+    ZOOMR_EXPECTS(g >= 0 && g < groups(), "the step has no group " + std::to_string(g));
+    return steps_->of[static_cast<std::size_t>(g)];
+  }
+
+  /// @param keys, values  [tokens, kv_heads, head_dim]  of the layer's group
+  template <class Number>
+  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) {
+    in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own, keys, values); });
+  }
+  template <class Number>
+  void append(index_t layer, view<Number, 3> keys, view<Number, 3> values) {
+    append(layer, view<const Number, 3>(keys), view<const Number, 3>(values));
+  }
+  void append(index_t layer) requires(!pool_of<Placement, T>::owns_pages) {
+    in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own); });
+  }
+  /// @param queries, out  [tokens, heads, head_dim]  of the layer's group
+  void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
+    in_layer("attend", layer, [&](step_type& in, index_t own) { in.attend(own, queries, out, lse); });
+  }
+  template <class Visit>
+  void list_slots(index_t layer, view<const float, 3> queries, Visit visit) requires(!pool_of<Placement, T>::may_fail) {
+    in_layer("list_slots", layer, [&](step_type& in, index_t own) { in.list_slots(own, queries, visit); });
+  }
+  void observe(index_t layer, view<const float, 3> queries) {
+    in_layer("observe", layer, [&](step_type& in, index_t own) { in.observe(own, queries); });
+  }
+
+  /// Call after the last layer: true if some items' last tokens must be passed once more, through the layers of all
+  /// groups. Groups that have not asked for it attend with the choices that they have.
+  /// @param accepted  [items]  as of `step`
+  bool needs_second_pass(view<const index_t> accepted) {
+    share_failures();
+    bool first = true;
+    in_each([&](step_type& in) { first = in.ends_first_pass(accepted, in.queries_needed()); });
+    if (!first) return false;
+    std::vector<unsigned char>& takes_part = steps_->takes_part;
+    for (index_t i = 0; i < items(); ++i) {
+      takes_part[static_cast<std::size_t>(i)] = 0;
+      for (const step_type& of : steps_->of) {
+        if (of.chooses_again(i, accepted[i])) takes_part[static_cast<std::size_t>(i)] = 1;
+      }
+    }
+    bool again = false;
+    in_each([&](step_type& in) {
+      again = in.pass_again(accepted, [&](index_t i) { return takes_part[static_cast<std::size_t>(i)] != 0; });
+    });
+    return again;
+  }
+  bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
+
+  /// Makes the first `accepted` tokens of each item part of its sequence, in all groups. The step is over.
+  /// @param accepted  [items]  as of `step`
+  /// @throws error(storage) as `step`: the items that it names are as they were before the step, in all groups; the
+  /// others are committed
+  void commit(view<const index_t> accepted) {
+    share_failures();
+    in_each([&](step_type& in) { in.expect_commit(accepted, in.queries_needed()); });
+    std::string failed;
+    const index_t count = items();
+    for (index_t i = 0; i < count; ++i) {
+      if (failure(i) != nullptr ? accepted[i] == 0 : commit_item(i, accepted[i])) continue;
+      failed += (failed.empty() ? "item " : "; item ") + std::to_string(i) + ": " + (failure(i) + error::prefix.size());
+    }
+    std::exchange(steps_, nullptr)->of.clear();
+    if (failed.empty()) return;
+    detail::raise(errc::storage,
+                  (count == 1 ? "the step is not committed: " : "the other items are committed, but not ") + failed);
+  }
+  void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
+  /// All tokens.
+  void commit() {
+    ZOOMR_EXPECTS(items() == 1, "commit: say how many tokens of each item are accepted");
+    commit(taken(0));
+  }
+
+ private:
+  template <class, class>
+  friend class grouped_kv_cache;
+
+  explicit grouped_step(detail::grouped_steps<T, Placement>& steps) : steps_(&steps) {}
+
+  index_t groups() const { return static_cast<index_t>(steps_->of.size()); }
+  // What is the same in all groups, the first one says.
+  const step_type& any() const {
+    ZOOMR_EXPECTS(steps_ != nullptr, "the step is over: begin another one");
+    return steps_->of.front();
+  }
+
+  template <class Work>
+  void in_each(Work work) {
+    for (index_t g = 0; g < groups(); ++g) {
+      detail::naming_group(g, [&] { work(steps_->of[static_cast<std::size_t>(g)]); });
+    }
+  }
+  // work(step, layer) in the group that has this layer.
+  template <class Work>
+  void in_layer(const char* call, index_t layer, Work work) {
+    any();
+    const auto layers = static_cast<index_t>(steps_->layers.size());
+    ZOOMR_EXPECTS(layer >= 0 && layer < layers, std::string(call) + ": there is no layer " + std::to_string(layer) +
+                                                    ", the model has " + std::to_string(layers));
+    const grouped_layer at = steps_->layers[static_cast<std::size_t>(layer)];
+    detail::naming_group([&] { work(steps_->of[static_cast<std::size_t>(at.group)], at.layer); },
+                         [&] {
+                           return "layer " + std::to_string(layer) + ", which is layer " + std::to_string(at.layer) +
+                                  " of group " + std::to_string(at.group);
+                         });
+  }
+
+  // An item that has failed in one group has failed in all.
+  void share_failures() {
+    any();
+    for (index_t i = 0; pool_of<Placement, T>::may_fail && i < items(); ++i) {
+      const char* const why = failure(i);
+      for (step_type& of : steps_->of) {
+        if (why == nullptr || of.at(i).failed) continue;
+        of.core_->failures[static_cast<std::size_t>(of.at(i).seq)] = why;
+        of.at(i).failed = true;
+      }
+    }
+  }
+
+  // In all groups or in none.
+  bool commit_item(index_t item, index_t accepted) {
+    if (!prepare(0, item, accepted)) return false;
+    for (step_type& of : steps_->of) finish_commit(*of.core_, of.at(item), accepted);
+    return true;
+  }
+  // In group `g` and those behind it, or in none of them.
+  bool prepare(index_t g, index_t item, index_t accepted) {
+    if (g == groups()) return true;
+    step_type& in = steps_->of[static_cast<std::size_t>(g)];
+    if (!try_prepare_commit(*in.core_, in.at(item), accepted)) return false;
+    bool done = false;
+    const auto undo = [&] { undo_commit(*in.core_, in.at(item)); };
+    detail::undone_if_error([&] { done = prepare(g + 1, item, accepted); }, undo);
+    if (!done) undo();
+    return done;
+  }
+
+  detail::grouped_steps<T, Placement>* steps_;
+};
+
+}  // namespace v0
+}  // namespace zoomr
