@@ -8,10 +8,9 @@
 #pragma once
 
 #include <zoomr/attention/page_run.hpp>
-#include <zoomr/core/shape.hpp>
 #include <zoomr/policy/segment.hpp>
 
-#include <algorithm>    // std::copy_n, std::max, std::min
+#include <algorithm>    // std::max, std::min
 #include <type_traits>  // std::remove_cv_t
 
 namespace zoomr {
@@ -29,45 +28,25 @@ struct lane_queries {
   index_t first_query = 0;        // the number of the first query, for the hook
 };
 
-/// As gather_within, for a KV lane whose pages are not whole: 16 slots are copied next to each other and attended
-/// together, so that the bits are those of any other pages.
-template <class Lane, class Hook>
-void gather_copied(view<const token_range> ranges, token_range bounds, const lane_queries<Lane, Hook>& asks,
-                   cpu_path path) {
-  const Lane& kv_lane = *asks.kv_lane;
-  using number = std::remove_cv_t<typename Lane::number>;
-  constexpr std::size_t rows = std::size_t{page_tokens} * shape::most_head_dim;
-  alignas(64) number keys[rows];
-  alignas(64) number values[rows];
-  const index_t dims = kv_lane.head_dim;
-  for (const token_range& r : ranges) {
-    const index_t end = (std::min)(r.last, bounds.last);
-    for (index_t first = (std::max)(r.first, bounds.first); first < end;) {
-      const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
-      for (index_t slot = first; slot < last; ++slot) {
-        const number* const key = kv_lane.key(slot);
-        std::copy_n(key, dims, keys + (slot - first) * dims);
-        std::copy_n(key + kv_lane.value_offset, dims, values + (slot - first) * dims);
-      }
-      const page_run<number> run{keys, values, last - first, dims, first % page_tokens};
-      attend_run(path, run, run, asks.queries, dims, asks.scale, hooked<Hook>{*asks.by, first, asks.first_query});
-      first = last;
-    }
-  }
+/// Of rows that are asked for one by one.
+/// @param slots  up to 16
+template <class Lane>
+row_places places_of(const Lane& kv_lane, token_range slots) {
+  row_places made;
+  const auto* const first = kv_lane.key(slots.first);
+  for (index_t r = 0; r < page_tokens; ++r)
+    made.at[r] = kv_lane.key((std::min)(slots.first + r, slots.last - 1)) - first;
+  return made;
 }
 
 /// Adds the tokens of `ranges` that lie within `bounds` to the state of each query. As gather_attend, for queries that
 /// lie anywhere: heads that share a KV head, of one token or of several; and for several KV lanes, page by page, whose
 /// rows may lie side by side.
 /// @param bounds  slots; where they cut a range, at the border of a page, so that the runs are the same
-/// @param lanes   of the same pages: at least one
+/// @param lanes   of the same pages, with the same distances in them: at least one
 template <class Lane, class Hook>
 void gather_within(view<const token_range> ranges, token_range bounds, view<const lane_queries<Lane, Hook>> lanes,
                    cpu_path path = fastest_cpu_path()) {
-  if (!lanes[0].kv_lane->whole_pages()) {
-    for (const auto& asks : lanes) gather_copied(ranges, bounds, asks, path);
-    return;
-  }
   using number = std::remove_cv_t<typename Lane::number>;
   struct asked_run {
     page_run<number> run;
@@ -76,7 +55,11 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
   };
   constexpr index_t ahead = 2;                  // runs between the one that is read and the one that is asked for
   asked_run last_ones[std::size_t{ahead + 1}];  // the last ones found
-  index_t found = 0;
+  const Lane& any_lane = *lanes[0].kv_lane;
+  const bool whole = any_lane.whole_pages();
+  const row_places of_page(whole ? any_lane.row_stride() : 0, page_tokens);
+  row_places of_others[std::size_t{ahead + 1}];  // of the last runs that are not whole pages
+  index_t found = 0, others = 0;
   const auto attend = [&](const asked_run& now, const asked_run& next) {
     const lane_queries<Lane, Hook>& asks = *now.asks;
     attend_run(path, now.run, next.run, asks.queries, asks.kv_lane->head_dim, asks.scale,
@@ -87,11 +70,15 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
     const index_t end = (std::min)(r.last, bounds.last);
     for (index_t first = (std::max)(r.first, bounds.first); first < end;) {
       const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
+      const std::int64_t* places = of_page.at;
+      if (!whole || last - first < page_tokens) {
+        row_places& made = of_others[others++ % (ahead + 1)];
+        made = whole ? row_places(any_lane.row_stride(), last - first) : places_of(any_lane, {first, last});
+        places = made.at;
+      }
       for (const lane_queries<Lane, Hook>& asks : lanes) {
-        const Lane& kv_lane = *asks.kv_lane;
-        const number* const keys = kv_lane.key(first);
-        const page_run<number> run{keys, keys + kv_lane.value_offset, last - first, kv_lane.row_stride(),
-                                   first % page_tokens};
+        const number* const keys = asks.kv_lane->key(first);
+        const page_run<number> run{keys, keys + asks.kv_lane->value_offset, last - first, places, first % page_tokens};
         at(found) = {run, &asks, first};
         if (found >= ahead) attend(at(found - ahead), at(found));
         ++found;
@@ -148,7 +135,8 @@ class lanes_together {
 ///
 /// @param ranges     ascending slots
 /// @param kv_lane  `key(slot)` is where a key lies, those of its page behind it, `row_stride()` apart, their values
-///                 `value_offset` further; where not all rows of 16 slots are so far apart, `whole_pages()` is false
+///                 `value_offset` further; where not all rows of 16 slots are so far apart, `whole_pages()` is false,
+///                 and each is asked for
 /// @param queries  [group, head_dim]  rotated
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has head_dim floats; not yet finished. Logits in them are natural.
