@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole step for one token of one sequence in the pages of an engine, beside the same step in the cache's own pages.
 //   host/step_engine_pages/POLICY/LAYOUT/context:N   as host/step, bfloat16
-//     LAYOUT   NHD or HND, and the tokens of a page: pages of 1 are copied together before they are attended
+//     LAYOUT   NHD or HND, and the tokens of a page; they lie in the order of the block table, or shuffled
 // An iteration is a token in either cache, in turn; its time is that of the engine's pages. `times_own`: the median of
 // these divided by the median of the others, in this repetition.
 // Checked: as host/step, in the engine's pages.
@@ -49,8 +49,11 @@ void add_layout(const std::string& policy_name, const Policy& policy, const engi
 }  // namespace
 
 void host::add_step_engine_pages() {
-  constexpr engine_layout layouts[] = {
-      {"HND:16", true, 16}, {"NHD:16", false, 16}, {"NHD:64", false, 64}, {"NHD:1", false, 1}};
+  constexpr engine_layout layouts[] = {{"HND:16", true, 16},
+                                       {"NHD:16", false, 16},
+                                       {"NHD:64", false, 64},
+                                       {"NHD:1", false, 1},
+                                       {"NHD:1:shuffled", false, 1, true}};
   for (const index_t context : toy ? std::vector<index_t>{100} : std::vector<index_t>{4096, 32768}) {
     for (const engine_layout& lies : layouts) {
       add_layout("full", host_full, lies, context);

@@ -5,7 +5,9 @@
 #include <zoomr/policy/placement/engine_pages.hpp>
 #include <zoomr/zoomr.hpp>
 
-#include <array>  // std::array
+#include <algorithm>  // std::shuffle
+#include <array>      // std::array
+#include <random>     // std::mt19937
 
 #include "../../tests/support/rounded_weights.hpp"
 #include "noise.hpp"
@@ -25,6 +27,7 @@ struct engine_layout {
   const char* name;
   bool heads_first;
   zoomr::index_t page_tokens;
+  bool shuffled = false;  // pages come in no order
 };
 
 /// One sequence; each call of `advance` makes tokens.
@@ -115,6 +118,7 @@ class host_scene {
       if (zoomr::pool_of<decltype(Policy::placement), T>::owns_pages) return;
       const index_t pages = (context + 512) / lies.page_tokens + 1;
       for (index_t page = 0; page < pages; ++page) table.push_back(page);
+      if (lies.shuffled) std::shuffle(table.begin(), table.end(), std::mt19937(1));
       numbers = zoomr::buffer<T>(std::int64_t{2} * pages * lies.page_tokens * kv_heads * head_dim);
       keys[0] = numbers.data(), values[0] = numbers.data() + numbers.size() / 2;
       memory = lies.heads_first ? zoomr::engine_memory::hnd(keys, values, pages, lies.page_tokens, model)

@@ -243,12 +243,13 @@ TEST_CASE("a page that is widened for many queries has the bits of the page, on 
           for (index_t d = 0; d < head_dim; ++d) keys[unit::size(d * page_tokens + t)] = lane.key(t)[d];
         }
         group_states expected(queries, head_dim), made(queries, head_dim);
+        const detail::row_places evenly(head_dim, tokens);
         const auto attend = [&](const auto& run, group_states& into, cpu_path on) {
           std::vector<detail::run_query> asks;
           for (index_t q = 0; q < queries; ++q) asks.push_back({of.query(q), &into.states[unit::size(q)]});
           for (int twice = 0; twice < 2; ++twice) detail::attend_run(on, run, run, asks, head_dim, of.scale);
         };
-        attend(detail::page_run<float>{lane.key(0), lane.value(0), tokens, head_dim}, expected, cpu_path::portable);
+        attend(detail::page_run<float>{lane.key(0), lane.value(0), tokens, evenly.at}, expected, cpu_path::portable);
         attend(detail::page_tile{keys.data(), lane.value(0), tokens}, made, path);
         CAPTURE(name_of(path));
         CAPTURE(head_dim);
@@ -284,7 +285,8 @@ TEST_CASE("values of a tile that lie in pairs have the bits of the page; tokens 
         for (index_t q = 0; q < queries; ++q) all.push_back({of.query(q), &into.states[unit::size(q)]});
         return all;
       };
-      const detail::page_run<bfloat16> run{lane.key(0), lane.value(0), tokens, head_dim};
+      const detail::row_places evenly(head_dim, tokens);
+      const detail::page_run<bfloat16> run{lane.key(0), lane.value(0), tokens, evenly.at};
       detail::attend_run(path, run, run, asks(expected), head_dim, of.scale);
       const detail::paired_tile tile{{keys.data(), values.data(), tokens}};
       detail::attend_run(path, tile, asks(made), head_dim, of.scale);
@@ -316,12 +318,13 @@ TEST_CASE("a tile of rows that have scales has the bits of the page, on every pa
           scales[0][t] = row_scale(lane.key(t), t, head_dim), scales[1][t] = row_scale(lane.value(t), t, head_dim);
         }
         group_states expected(queries, head_dim), made(queries, head_dim);
+        const detail::row_places evenly(head_dim, tokens);
         const auto attend = [&](const auto& run, group_states& into) {
           std::vector<detail::run_query> asks;
           for (index_t q = 0; q < queries; ++q) asks.push_back({of.query(q), &into.states[unit::size(q)]});
           detail::attend_run(path, run, run, asks, head_dim, of.scale);
         };
-        attend(detail::page_run<scaled_int8>{lane.key(0), lane.value(0), tokens, head_dim}, expected);
+        attend(detail::page_run<scaled_int8>{lane.key(0), lane.value(0), tokens, evenly.at}, expected);
         attend(detail::page_tile{keys.data(), values.data(), tokens, scales[0], scales[1]}, made);
         CAPTURE(name_of(path));
         CAPTURE(head_dim);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cache in the pages of an engine: in any layout the bits of a cache with pages of its own, for the engine's own
 // kernel too, and no key or value copied.
+#include <cache/model_logits.hpp>
 #include <cache/players.hpp>
 #include <cache/saved_bytes.hpp>
 #include <support/paged_engine.hpp>
 #include <support/tolerance.hpp>
+#include <zoomr/core/thread_pool.hpp>
 
 #include <doctest/doctest.h>
 
@@ -18,7 +20,7 @@ namespace {
 
 using zoomr::bfloat16, zoomr::float16, zoomr::float8;
 
-constexpr shape model{2, 4, 2, 16};
+constexpr shape model{2, 8, 4, 16};
 
 /// An engine, and what drives its cache.
 template <class T>
@@ -100,13 +102,37 @@ TEST_CASE("the same for keys and values in 16 and 8 bits") {
   }
 }
 
+TEST_CASE("the same for what a model does to its logits, for scales of each KV head, and under an audit") {
+  std::vector<float> scales;
+  for (index_t i = 0; i < model.kv_lanes(); ++i) scales.push_back(0.5f + 0.25f * static_cast<float>(i));
+  const view<const float, 2> of_heads(scales.data(), {model.layers, model.kv_heads});
+  std::size_t which = 0;
+  const auto check = [&](const char* name, const auto& policy) {
+    for (const model_rule& rule : all_model_rules(model)) {
+      zoomr::config limits = limits_for(110, 2);
+      limits.logits = rule.rule(), limits.audit = true, limits.key_scale = of_heads, limits.value_scale = of_heads;
+      const tape one = make_tape(model, kind::uniform, markup::pairs, 110, 61, which);
+      const tape other = make_tape(model, kind::peaked, markup::sentences, 90, 33, which + 1);
+      player<std::decay_t<decltype(policy)>> own(model, policy, limits);
+      engine_player<float> engine(model, policy, limits, layouts[++which % std::size(layouts)]);
+      play_at_random(own, one, other, which), play_at_random(engine, one, other, which);
+      CAPTURE(std::string(name));
+      CAPTURE(rule.name);
+      REQUIRE(difference(own.at(0).log, engine.at(0).log) == "");
+      REQUIRE(difference(own.at(1).log, engine.at(1).log) == "");
+    }
+  };
+  check("full", small::full), check("window", small::window), check("by_layer", small::by_layer);
+  check("sentence_kv", small::sentence_kv);
+}
+
 /// One text, passed by an engine that attends, or stores, by itself, or hands over 16 bits.
 template <class T>
 class engine_run {
  public:
   template <class Policy>
-  engine_run(const Policy& policy, const tape& says, const engine_layout& lies)
-      : says_(says), engine_(model, policy, limits_for(says.size()), lies), seq_(engine_.open()) {}
+  engine_run(const Policy& policy, const tape& says, const engine_layout& lies, const zoomr::executor& on = {})
+      : says_(says), engine_(model, policy, lent(limits_for(says.size()), on), lies), seq_(engine_.open()) {}
 
   bool attends_by_itself = false;
   bool stores_by_itself = false;
@@ -131,6 +157,11 @@ class engine_run {
   paged_engine<T>& engine() { return engine_; }
 
  private:
+  static zoomr::config lent(zoomr::config limits, const zoomr::executor& on) {
+    limits.threads = on;
+    return limits;
+  }
+
   template <class Number>
   void pass(typename paged_engine<T>::step_type& step, index_t number) {
     const index_t tokens = step.tokens(), first = step.position(0);
@@ -226,6 +257,22 @@ class engine_run {
   zoomr::sequence seq_;
   std::vector<float> out_;
 };
+
+TEST_CASE("threads that share the KV heads of a page change no bit") {
+  zoomr::thread_pool pool(3);
+  for_each_policy([&](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    using run = engine_run<float>;
+    const tape says = make_tape(model, kind::uniform, markup::pairs, 100, 45, 8);
+    const std::vector<float> expected = run(policy, says, layouts[1]).template play<float>();
+    for (const index_t threads : {1, 2, 3}) {
+      for (const std::size_t which : {0, 2}) {
+        run shared(policy, says, layouts[which], zoomr::executor(pool, threads, 1));
+        REQUIRE(bits_of{shared.template play<float>()} == bits_of{expected});
+      }
+    }
+  });
+}
 
 /// What the sequence of an engine has cost: choices and slots.
 template <class Run>

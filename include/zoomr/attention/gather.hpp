@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Exact attention over the chosen tokens: one pass over the ranges, page by page, for all query heads that
-// share a KV head, so that each key and value is read once.
+// share a KV head, so that each key and value is read once. KV heads that read the same ranges may share the pass.
 //
-// cache/host/attending.hpp calls it for the ranges of one KV head; a prompt has tiles of its own
+// cache/host/attending.hpp calls it for the ranges of one KV head, or of several; a prompt has tiles of its own
 // (cache/host/prompt_attention.hpp). A KV lane over tiers brings the page in `key`, and keeps it until a few others are
 // asked for: two are, before a page is done with.
 #pragma once
 
 #include <zoomr/attention/page_run.hpp>
-#include <zoomr/core/shape.hpp>
 #include <zoomr/policy/segment.hpp>
 
-#include <algorithm>    // std::copy_n, std::max, std::min
+#include <algorithm>    // std::max, std::min
 #include <type_traits>  // std::remove_cv_t
 
 namespace zoomr {
@@ -19,66 +18,116 @@ inline namespace v0 {
 
 namespace detail {
 
-/// As gather_within, for a KV lane whose pages are not whole: 16 slots are copied next to each other and attended
-/// together, so that the bits are those of any other pages.
+/// What some queries ask of one KV lane.
 template <class Lane, class Hook>
-void gather_copied(view<const token_range> ranges, token_range bounds, const Lane& kv_lane,
-                   view<const run_query> queries, float scale, cpu_path path, const Hook& by, index_t first_query) {
-  using number = std::remove_cv_t<typename Lane::number>;
-  constexpr std::size_t rows = std::size_t{page_tokens} * shape::most_head_dim;
-  alignas(64) number keys[rows];
-  alignas(64) number values[rows];
-  const index_t dims = kv_lane.head_dim;
-  for (const token_range& r : ranges) {
-    const index_t end = (std::min)(r.last, bounds.last);
-    for (index_t first = (std::max)(r.first, bounds.first); first < end;) {
-      const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
-      for (index_t slot = first; slot < last; ++slot) {
-        const number* const key = kv_lane.key(slot);
-        std::copy_n(key, dims, keys + (slot - first) * dims);
-        std::copy_n(key + kv_lane.value_offset, dims, values + (slot - first) * dims);
-      }
-      const page_run<number> run{keys, values, last - first, dims, first % page_tokens};
-      attend_run(path, run, run, queries, dims, scale, hooked<Hook>{by, first, first_query});
-      first = last;
-    }
-  }
+struct lane_queries {
+  const Lane* kv_lane = nullptr;
+  view<const run_query> queries;  // [any number]
+  float scale = 1.0f;             // of the logits
+  const Hook* by = nullptr;       // what they go through
+  index_t first_query = 0;        // the number of the first query, for the hook
+};
+
+/// Of rows that are asked for one by one.
+/// @param slots  up to 16
+template <class Lane>
+row_places places_of(const Lane& kv_lane, token_range slots) {
+  row_places made;
+  const auto* const first = kv_lane.key(slots.first);
+  for (index_t r = 0; r < page_tokens; ++r)
+    made.at[r] = kv_lane.key((std::min)(slots.first + r, slots.last - 1)) - first;
+  return made;
 }
 
 /// Adds the tokens of `ranges` that lie within `bounds` to the state of each query. As gather_attend, for queries that
-/// lie anywhere: heads that share a KV head, of one token or of several.
-/// @param bounds   slots; where they cut a range, at the border of a page, so that the runs are the same
-/// @param queries  [any number]
-/// @param by       the hook that logits go through; of its queries the first is that of number `first_query`
-template <class Lane, class Hook = plain_logits>
-void gather_within(view<const token_range> ranges, token_range bounds, const Lane& kv_lane,
-                   view<const run_query> queries, float scale, cpu_path path = fastest_cpu_path(), const Hook& by = {},
-                   index_t first_query = 0) {
-  if (!kv_lane.whole_pages()) return gather_copied(ranges, bounds, kv_lane, queries, scale, path, by, first_query);
+/// lie anywhere: heads that share a KV head, of one token or of several; and for several KV lanes, page by page, whose
+/// rows may lie side by side.
+/// @param bounds  slots; where they cut a range, at the border of a page, so that the runs are the same
+/// @param lanes   of the same pages, with the same distances in them: at least one
+template <class Lane, class Hook>
+void gather_within(view<const token_range> ranges, token_range bounds, view<const lane_queries<Lane, Hook>> lanes,
+                   cpu_path path = fastest_cpu_path()) {
   using number = std::remove_cv_t<typename Lane::number>;
-  constexpr index_t ahead = 2;                    // runs between the one that is read and the one that is asked for
-  page_run<number> runs[std::size_t{ahead + 1}];  // the last ones found
-  index_t slots[std::size_t{ahead + 1}] = {};     // of their first tokens; only a hook is told
-  index_t found = 0;
-  const auto attend = [&](index_t run, index_t next) {
-    attend_run(path, runs[run], runs[next], queries, kv_lane.head_dim, scale,
-               hooked<Hook>{by, slots[run], first_query});
+  struct asked_run {
+    page_run<number> run;
+    const lane_queries<Lane, Hook>* asks = nullptr;
+    index_t slot = 0;  // of the first token; only a hook is told
   };
+  constexpr index_t ahead = 2;                  // runs between the one that is read and the one that is asked for
+  asked_run last_ones[std::size_t{ahead + 1}];  // the last ones found
+  const Lane& any_lane = *lanes[0].kv_lane;
+  const bool whole = any_lane.whole_pages();
+  const row_places of_page(whole ? any_lane.row_stride() : 0, page_tokens);
+  row_places of_others[std::size_t{ahead + 1}];  // of the last runs that are not whole pages
+  index_t found = 0, others = 0;
+  const auto attend = [&](const asked_run& now, const asked_run& next) {
+    const lane_queries<Lane, Hook>& asks = *now.asks;
+    attend_run(path, now.run, next.run, asks.queries, asks.kv_lane->head_dim, asks.scale,
+               hooked<Hook>{*asks.by, now.slot, asks.first_query});
+  };
+  const auto at = [&](index_t run) -> asked_run& { return last_ones[run % (ahead + 1)]; };
   for (const token_range& r : ranges) {
     const index_t end = (std::min)(r.last, bounds.last);
     for (index_t first = (std::max)(r.first, bounds.first); first < end;) {
       const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
-      const number* const keys = kv_lane.key(first);
-      runs[found % (ahead + 1)] = {keys, keys + kv_lane.value_offset, last - first, kv_lane.row_stride(),
-                                   first % page_tokens};
-      if constexpr (has_hook<Hook>) slots[found % (ahead + 1)] = first;
-      if (found >= ahead) attend((found - ahead) % (ahead + 1), found % (ahead + 1));
-      ++found;
+      const std::int64_t* places = of_page.at;
+      if (!whole || last - first < page_tokens) {
+        row_places& made = of_others[others++ % (ahead + 1)];
+        made = whole ? row_places(any_lane.row_stride(), last - first) : places_of(any_lane, {first, last});
+        places = made.at;
+      }
+      for (const lane_queries<Lane, Hook>& asks : lanes) {
+        const number* const keys = asks.kv_lane->key(first);
+        const page_run<number> run{keys, keys + asks.kv_lane->value_offset, last - first, places, first % page_tokens};
+        at(found) = {run, &asks, first};
+        if (found >= ahead) attend(at(found - ahead), at(found));
+        ++found;
+      }
       first = last;
     }
   }
-  for (index_t run = (std::max)(0, found - ahead); run < found; ++run) attend(run % (ahead + 1), run % (ahead + 1));
+  for (index_t run = (std::max)(0, found - ahead); run < found; ++run) attend(at(run), at(run));
 }
+
+/// Some KV lanes whose queries attend the same ranges: they are collected, as many as there is room for, and attend
+/// together.
+template <class Lane, class Hook>
+class lanes_together {
+ public:
+  /// @param ranges, bounds  as of gather_within
+  lanes_together(view<const token_range> ranges, token_range bounds) : ranges_(ranges), bounds_(bounds) {}
+
+  /// @param ask  ask(i): the run_query with the number i of 0 ... queries - 1
+  template <class Ask>
+  void add(const Lane& kv_lane, float scale, const Hook& by, index_t queries, Ask ask) {
+    if (lanes_ == most_lanes || asking_ + queries > most_asking) attend();
+    for (index_t first = 0; first < queries; first += most_asking) {
+      if (first > 0) attend();
+      const run_query* const from = asks_ + asking_;
+      const index_t last = (std::min)(queries, first + most_asking);
+      for (index_t i = first; i < last; ++i) asks_[asking_++] = ask(i);
+      kv_lane_[lanes_] = kv_lane, by_[lanes_] = by;
+      of_lane_[lanes_] = {&kv_lane_[lanes_], {from, {last - first}}, scale, &by_[lanes_], first};
+      ++lanes_;
+    }
+  }
+  /// Those that were added and have not attended.
+  void attend() {
+    if (lanes_ > 0) gather_within(ranges_, bounds_, view<const lane_queries<Lane, Hook>>(of_lane_, {lanes_}));
+    lanes_ = asking_ = 0;
+  }
+
+ private:
+  static constexpr index_t most_lanes = 16, most_asking = 128;
+
+  view<const token_range> ranges_;
+  token_range bounds_;
+  run_query asks_[std::size_t{most_asking}];
+  Lane kv_lane_[std::size_t{most_lanes}];
+  Hook by_[std::size_t{most_lanes}];
+  lane_queries<Lane, Hook> of_lane_[std::size_t{most_lanes}];
+  index_t asking_ = 0, lanes_ = 0;
+};
 
 }  // namespace detail
 
@@ -86,7 +135,8 @@ void gather_within(view<const token_range> ranges, token_range bounds, const Lan
 ///
 /// @param ranges     ascending slots
 /// @param kv_lane  `key(slot)` is where a key lies, those of its page behind it, `row_stride()` apart, their values
-///                 `value_offset` further; where not all rows of 16 slots are so far apart, `whole_pages()` is false
+///                 `value_offset` further; where not all rows of 16 slots are so far apart, `whole_pages()` is false,
+///                 and each is asked for
 /// @param queries  [group, head_dim]  rotated
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has head_dim floats; not yet finished. Logits in them are natural.
@@ -106,7 +156,8 @@ void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<con
   for (index_t head = 0; head < states.size(); head += most) {
     const index_t count = (std::min)(most, states.size() - head);
     for (index_t i = 0; i < count; ++i) asks[i] = {queries[head + i].data(), &states[head + i]};
-    detail::gather_within(ranges, {0, unlimited}, kv_lane, {asks, {count}}, scale, path, by, head);
+    const detail::lane_queries<Lane, Hook> one{&kv_lane, {asks, {count}}, scale, &by, head};
+    detail::gather_within(ranges, {0, unlimited}, view<const detail::lane_queries<Lane, Hook>>(&one, {1}), path);
   }
 }
 

@@ -22,21 +22,21 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Adjacent tokens of one page and KV head: 1 to page_tokens of them.
+/// Adjacent tokens of one page of 16 and KV head: 1 to page_tokens of them.
 template <class T>
 struct page_run {
   using number = T;
 
-  const T* keys = nullptr;    // [tokens, head_dim], rows `stride` apart
+  const T* keys = nullptr;    // [tokens] rows of head_dim
   const T* values = nullptr;  // the same
   index_t tokens = 0;
-  std::int64_t stride = 0;  // numbers from a row to the next; where rows have scales: head_dim
-  index_t first = 0;        // place of the first one in the page
+  const std::int64_t* places = nullptr;  // [16]  of rows, as in row_places; where these have scales: head_dim apart
+  index_t first = 0;                     // place of the first one in the page
 
-  std::int64_t value_stride(index_t) const { return stride; }
+  std::int64_t place(index_t token, index_t) const { return places[token]; }
   /// The product of a query [head_dim] with the key of a token.
   float product(const float* query, index_t token, index_t head_dim) const {
-    return dot(query, keys + token * stride, head_dim);
+    return dot(query, keys + places[token], head_dim);
   }
   static constexpr bool has_scales() { return scales_rows<T>; }
   float key_scale(index_t token, index_t head_dim) const {
@@ -58,7 +58,7 @@ struct page_tile {
   const float* key_scales = nullptr;    // [tokens], where rows have scales
   const float* value_scales = nullptr;  // [tokens], then too
 
-  static std::int64_t value_stride(index_t head_dim) { return head_dim; }
+  static std::int64_t place(index_t token, index_t head_dim) { return std::int64_t{token} * head_dim; }
   bool has_scales() const { return key_scales != nullptr; }
   float key_scale(index_t token, index_t) const { return key_scales[token]; }
   float value_scale(index_t token, index_t) const { return value_scales[token]; }
@@ -101,7 +101,7 @@ void attend_run(const Run& run, view<const run_query> queries, index_t head_dim,
     asks.state->raise(largest, head_dim);
     asks.state->weigh(logits, run.tokens);
     for (index_t t = 0; run.has_scales() && t < run.tokens; ++t) logits[t] *= run.value_scale(t, head_dim);
-    asks.state->add_values(logits, run.values, run.tokens, head_dim, run.value_stride(head_dim));
+    asks.state->add_values(logits, run.values, run.tokens, head_dim, [&](index_t t) { return run.place(t, head_dim); });
   }
 }
 

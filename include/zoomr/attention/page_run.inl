@@ -61,9 +61,8 @@ template <index_t Vectors, class Run>
 [[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t dims, index_t d,
                                                floats* made) {
   using T = typename Run::number;
-  const std::int64_t stride = run.value_stride(dims);
-  const T* const row = run.values + t * stride + d;
-  const T* const next = ahead.values + (t < ahead.tokens ? t : ahead.tokens - 1) * stride + d;
+  const T* const row = run.values + run.place(t, dims) + d;
+  const T* const next = ahead.values + ahead.place(t, dims) + d;
 #pragma GCC unroll 8
   for (index_t v = 0; v < Vectors; ++v) {
     made[v] = kept(load(row + v * simd));
@@ -76,15 +75,16 @@ template <index_t Vectors, class Run>
 template <index_t Vectors>
 [[gnu::always_inline]] inline void load_values(const page_run<bfloat16>& run, const page_run<bfloat16>& ahead,
                                                index_t t, index_t, index_t d, words* made) {
-  const bfloat16* const first = run.values + t * run.stride + d;
-  const bfloat16* const second = t + 1 < run.tokens ? first + run.stride : nullptr;
-  const bfloat16* const next = ahead.values + (t + 1 < ahead.tokens ? t : 0) * run.stride + d;
+  const bfloat16* const first = run.values + run.places[t] + d;
+  const bfloat16* const second = t + 1 < run.tokens ? run.values + run.places[t + 1] + d : nullptr;
+  const bfloat16* const next = ahead.values + ahead.places[t] + d;
+  const bfloat16* const next_but_one = ahead.values + ahead.places[t + 1] + d;
   constexpr index_t even = Vectors / 2 * 2;
 #pragma GCC unroll 4
   for (index_t v = 0; v < even; v += 2) {
     load_pairs(first + v * simd, second == nullptr ? nullptr : second + v * simd, made + v);
     prefetch(next + v * simd);
-    prefetch(next + run.stride + v * simd);
+    prefetch(next_but_one + v * simd);
   }
   if constexpr (even < Vectors) {
     made[even] = load_pairs(first + even * simd, second == nullptr ? nullptr : second + even * simd);
@@ -191,7 +191,8 @@ inline constexpr index_t weights_of = row_products_size<Queries>(page_tokens);
 template <index_t Queries, class T>
 [[gnu::always_inline]] inline void products_with(const page_run<T>& run, const page_run<T>& ahead,
                                                  const float* const* queries, index_t dims, float* out) {
-  row_products<Queries>(queries, run.keys, run.tokens, dims, run.stride, ahead.keys, ahead.tokens, out);
+  row_products<Queries>(queries, placed_rows<T>{run.keys, run.places}, run.tokens,
+                        placed_rows<T>{ahead.keys, ahead.places}, dims, out);
 }
 
 template <index_t Queries>
@@ -217,8 +218,8 @@ template <index_t Queries, class Run, class Hook>
   for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
   for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below ask for
     for (index_t d = 0; d < dims; d += 64 / static_cast<index_t>(sizeof(T))) {
-      prefetch(ahead.keys + t * ahead.value_stride(dims) + d);
-      prefetch(ahead.values + t * ahead.value_stride(dims) + d);
+      prefetch(ahead.keys + ahead.place(t, dims) + d);
+      prefetch(ahead.values + ahead.place(t, dims) + d);
     }
   }
   products_with<Queries>(run, ahead, query, dims, weights);

@@ -35,7 +35,7 @@ struct attention_state {
   template <class T>
   ZOOMR_HD void add(float* logits, const T* values, index_t count, index_t head_dim) {
     weigh(logits, count);
-    add_values(logits, values, count, head_dim, head_dim);
+    add_values(logits, values, count, head_dim, [head_dim](index_t t) { return std::int64_t{t} * head_dim; });
   }
 
   /// The first half of `add`: the logits become weights, which are added up.
@@ -46,23 +46,23 @@ struct attention_state {
   }
 
   /// The second half: adds values under their weights.
-  /// @param stride  numbers from the value of a token to that of the next
-  template <class T>
-  ZOOMR_HD void add_values(const float* weights, const T* values, index_t count, index_t head_dim,
-                           std::int64_t stride) {
+  /// @param place  place(t): numbers from the first value to that of token t
+  ZOOMR_CALLS_EITHER
+  template <class T, class Place>
+  ZOOMR_HD void add_values(const float* weights, const T* values, index_t count, index_t head_dim, Place place) {
     constexpr index_t block = 32;  // dimensions that stay in registers from token to token
     index_t d = 0;
     for (; d + block <= head_dim; d += block) {
       float part[block];
       for (index_t l = 0; l < block; ++l) part[l] = out[d + l];
       for (index_t t = 0; t < count; ++t) {
-        const T* value = values + t * stride + d;
+        const T* value = values + place(t) + d;
         for (index_t l = 0; l < block; ++l) part[l] = fused(weights[t], to_float(value[l]), part[l]);
       }
       for (index_t l = 0; l < block; ++l) out[d + l] = part[l];
     }
     for (index_t t = 0; t < count; ++t) {
-      for (index_t l = d; l < head_dim; ++l) out[l] = fused(weights[t], to_float(values[t * stride + l]), out[l]);
+      for (index_t l = d; l < head_dim; ++l) out[l] = fused(weights[t], to_float(values[place(t) + l]), out[l]);
     }
   }
 

@@ -7,6 +7,34 @@
 #include <zoomr/math/dot.hpp>
 #include <zoomr/math/simd.hpp>
 
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Where up to 16 rows lie, evenly apart or not: numbers from the first one. Places behind the last row are the last
+/// row's, so that kernels may take more rows than there are.
+struct row_places {
+  std::int64_t at[16] = {};
+
+  row_places() = default;
+  row_places(std::int64_t apart, index_t rows) {
+    for (index_t r = 0; r < 16; ++r) at[r] = (r < rows ? r : rows - 1) * apart;
+  }
+};
+
+/// Rows in such places.
+template <class T>
+struct placed_rows {
+  const T* first = nullptr;
+  const std::int64_t* places = nullptr;  // [16]
+
+  const T* row(index_t r) const { return first + places[r]; }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
+
 #define ZOOMR_EACH_CPU_PATH <zoomr/math/products.inl>
 #include <zoomr/core/each_cpu_path.inl>
 

@@ -52,13 +52,13 @@ using summed = float __attribute__((vector_size(ZOOMR_SIMD < 8 ? 16 : 32)));
 /// Half of the registers hold one accumulator for each product. The partial sums that one vector cannot hold
 /// are made one vector after the other.
 /// @param queries  [Queries][dims]
-/// @param rows     [count, dims], `stride` apart  at least one; where there are fewer than `Rows` the last stands for
-///                 the others
-/// @param ahead    [ahead_count, dims], `stride` apart  rows that will be read next: they are asked for, line by line
+/// @param rows     at least one; where there are fewer than `Rows` the last stands for the others
+/// @param ahead    rows that will be read next: they are asked for, line by line
+/// @param first    of the rows of either
 /// @pre   dims is a multiple of simd_dims
 template <index_t Queries, index_t Rows, class T>
-[[gnu::always_inline]] inline void dots(const float* const* queries, const T* rows, index_t count, index_t dims,
-                                        std::int64_t stride, const T* ahead, index_t ahead_count, float* out) {
+[[gnu::always_inline]] inline void dots(const float* const* queries, const placed_rows<T>& rows,
+                                        const placed_rows<T>& ahead, index_t first, index_t dims, float* out) {
   constexpr index_t products = Queries * Rows;
   constexpr index_t parts = 32 / simd;
   static_assert(products % sums_at_once == 0);
@@ -67,8 +67,8 @@ template <index_t Queries, index_t Rows, class T>
   const T* next[std::size_t{Rows}];
 #pragma GCC unroll 16
   for (index_t r = 0; r < Rows; ++r) {
-    row[r] = r == 0 ? rows : row[r - 1] + (r < count ? stride : 0);
-    next[r] = r == 0 ? ahead : next[r - 1] + (r < ahead_count ? stride : 0);
+    row[r] = rows.row(first + r);
+    next[r] = ahead.row(first + r);
   }
 #if ZOOMR_SIMD > 4
 #pragma GCC unroll 4
@@ -130,15 +130,14 @@ constexpr index_t row_products_size(index_t rows) {
 
 /// Products of `Queries` queries with any number of rows: out[r * Queries + q]. Attention and scores share it, since it
 /// takes the compiler long.
-/// @param out  [row_products_size<Queries>(count)]
+/// @param ahead  rows that will be read next: they are asked for, line by line
+/// @param out    [row_products_size<Queries>(count)]
 template <index_t Queries, class T>
-[[gnu::noinline]] void row_products(const float* const* queries, const T* rows, index_t count, index_t dims,
-                                    std::int64_t stride, const T* ahead, index_t ahead_count, float* out) {
+[[gnu::noinline]] void row_products(const float* const* queries, const placed_rows<T>& rows, index_t count,
+                                    const placed_rows<T>& ahead, index_t dims, float* out) {
   constexpr index_t block = (Queries < 4 ? 8 : accumulators) / Queries;  // rows
   for (index_t r = 0; r < count; r += block) {
-    const index_t next = r < ahead_count ? r : ahead_count - 1;
-    dots<Queries, block>(queries, rows + r * stride, count - r, dims, stride, ahead + next * stride, ahead_count - next,
-                         out + r * Queries);
+    dots<Queries, block>(queries, rows, ahead, r, dims, out + r * Queries);
   }
 }
 
@@ -152,10 +151,13 @@ void products_of(view<const float, 2> queries, const T* rows, std::int64_t strid
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries.data() + q * queries.stride(0);
   float made[std::size_t{row_products_size<Queries>(together)}];
+  const row_places all(stride, together), last(stride, (count - 1) % together + 1);
+  const auto placed = [&](index_t r) -> placed_rows<T> {
+    return {rows + r * stride, count - r < together ? last.at : all.at};
+  };
   for (index_t r = 0; r < count; r += together) {
     const index_t here = count - r < together ? count - r : together;
-    const index_t next = r + ahead < count ? r + ahead : r;
-    row_products<Queries>(query, rows + r * stride, here, dims, stride, rows + next * stride, count - next, made);
+    row_products<Queries>(query, placed(r), here, placed(r + ahead < count ? r + ahead : r), dims, made);
     for (index_t q = 0; q < Queries; ++q) {
       float* const row = out.data() + q * out.stride(0) + r;
       for (index_t i = 0; i < here; ++i) row[i] = made[i * Queries + q];

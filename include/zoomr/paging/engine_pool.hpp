@@ -21,7 +21,10 @@ struct engine_kv_lane {
   index_t head_dim = 0;
   view<const index_t> pages;
 
-  T* key(index_t slot) const { return base + pages[slot / in_page] * page_stride + slot % in_page * token_stride; }
+  T* key(index_t slot) const {
+    if (in_page == 1) return base + pages[slot] * page_stride;  // a division for each token takes its time
+    return base + pages[slot / in_page] * page_stride + slot % in_page * token_stride;
+  }
   T* writable_key(index_t slot) const { return key(slot); }
   T* value(index_t slot) const { return key(slot) + value_offset; }
   engine_kv_lane<const T> read_only() const {

@@ -40,12 +40,16 @@ class attending {
   }
 
  private:
-  // An empty state that adds up in the caller's memory.
-  // out: [head_dim]
-  static void begin(attention_state& made, view<float> out) {
-    made = attention_state{};
-    made.out = out.data();
-    std::fill(out.begin(), out.end(), 0.0f);
+  // Empty states, which add up in the caller's memory.
+  void begin(token_range tokens, token_range heads) {
+    for (index_t t = tokens.first; t < tokens.last; ++t) {
+      for (index_t head = heads.first; head < heads.last; ++head) {
+        const view<float> out = out_[packed(t)][head];
+        attention_state& made = state_at(t, head) = attention_state{};
+        made.out = out.data();
+        std::fill(out.begin(), out.end(), 0.0f);
+      }
+    }
   }
   // Adds the sink, normalises, and applies the scale of values.
   // @param head  query head
@@ -63,9 +67,7 @@ class attending {
   // All tokens and heads have a state of their own, [tokens, heads], so that a chunk costs its context one visit.
   void attend_prompt() {
     const shape& model = core_.sizes.model;
-    for (index_t t = 0; t < item_.tokens; ++t) {
-      for (index_t head = 0; head < model.heads; ++head) begin(state_at(t, head), out_[item_.packed + t][head]);
-    }
+    begin({0, item_.tokens}, {0, model.heads});
     if constexpr (Pool::may_fail) {
       visit_prompt_over_tiers();
     } else {
@@ -146,8 +148,14 @@ class attending {
       now.see(queries_[packed(t)], on, counts(t));
       for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], on, counts(t));
       if (some.size() == 1) now.resolve_for_all();
-      for_each_piece(on, core_.sizes.model.kv_heads,
-                     [&](index_t kv_head, index_t thread) { attend_kv_head(now, some, kv_head, thread); });
+      const index_t kv_heads = core_.sizes.model.kv_heads, together = kv_heads_together(now, on);
+      for_each_piece(on, (kv_heads + together - 1) / together, [&](index_t piece, index_t thread) {
+        const token_range of{piece * together, (std::min)((piece + 1) * together, kv_heads)};
+        const index_t attended = together > 1 ? attend_alike(now, some, of, thread) : 0;
+        for (index_t kv_head = of.first; kv_head < of.last; ++kv_head) {
+          attend_kv_head(now, some, kv_head, thread, attended);
+        }
+      });
       for (index_t i = some.first; i < some.last; ++i) token(i).add_counts(counts(i));
     }
     if (core_.trace == nullptr) return;
@@ -157,7 +165,7 @@ class attending {
 
   choosing<Pool> token(index_t t) { return choosing<Pool>(core_, item_, item_.first + t, layer_, second_); }
 
-  // Queries that read a page together, at most: the memory of their places.
+  // Queries of a KV head that read a page together, at most.
   static constexpr index_t most_asking = 64;
 
   // The end of the tokens that attend together with token `t`: those before the next that makes a choice.
@@ -179,12 +187,34 @@ class attending {
     return view<head_counts>(core_.counts).slice(t * heads, (t + 1) * heads);
   }
 
+  // KV heads of a piece of work. Where all of them read the same slots, and the rows of one lie apart, a thread attends
+  // its share of them page by page: the rows of the others lie in between, so that memory is read in order.
+  index_t kv_heads_together(const choosing<Pool>& now, const executor& on) const {
+    if (!now.same_for_all() || rows_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
+    return (core_.sizes.model.kv_heads + on.threads() - 1) / on.threads();
+  }
+
+  // What some tokens and KV heads read alike, all that one token reads.
+  // @return  slots before this one are in their states; 0: nothing was done
+  index_t attend_alike(const choosing<Pool>& now, token_range tokens, token_range kv_heads, index_t thread) {
+    const index_t group = core_.sizes.model.group();
+    const index_t until = tokens.size() == 1 ? now.slots() : now.settled(kv_heads.first, item_.first + tokens.last - 1);
+    if (until == 0) return 0;
+    const token_range heads{kv_heads.first * group, kv_heads.last * group};
+    const range_list list = now.ranges_of(kv_heads.first, heads.first,
+                                          view<token_range>(core_.of_thread[static_cast<std::size_t>(thread)].ranges));
+    begin(tokens, heads);
+    gather(now.state(), tokens, heads, list.ranges(), {0, until});
+    return until;
+  }
+
   // Some tokens and one KV head. What is here already is touched before anything is asked for, so that it does not make
   // room.
-  // @param now     the first token
-  // @param tokens  of the item; several if none makes a choice
-  void attend_kv_head(choosing<Pool>& now, token_range tokens, index_t kv_head, index_t thread) {
-    attend_token(now, tokens, kv_head, thread, 0);
+  // @param now       the first token
+  // @param tokens    of the item; several if none makes a choice
+  // @param attended  as attend_alike has said
+  void attend_kv_head(choosing<Pool>& now, token_range tokens, index_t kv_head, index_t thread, index_t attended) {
+    attend_token(now, tokens, kv_head, thread, attended);
     const index_t settled = now.settled(kv_head, item_.first + tokens.last - 1);
     for (index_t t = tokens.first + 1; t < tokens.last; ++t) {
       choosing<Pool> next = token(t);
@@ -210,16 +240,12 @@ class attending {
       const auto left = [=](token_range r) { return token_range{(std::max)(r.first, attended), r.last}; };
       for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, left(r));
       for (const token_range& r : ranges) core_.pool.prefetch(layer_, reads, pages, left(r));
-      const auto gather = [&](token_range of, token_range slots) {
-        core_.with_hook(now.state(), layer_, heads, item_.first + of.first, [&](const auto& by) {
-          gather_heads(of, heads, [&](view<const run_query> asks, index_t first_query) {
-            gather_within(ranges, slots, kv_lane, asks, scale, fastest_cpu_path(), by, first_query);
-          });
-        });
-      };
-      if (attended == 0) begin(tokens, heads);
-      if (tokens.size() > 1) gather(tokens, {0, attended = now.settled(kv_head, item_.first + tokens.last - 1)});
-      gather({t, t + 1}, {attended, unlimited});
+      if (attended == 0) {
+        begin(tokens, heads);
+        if (tokens.size() > 1) attended = now.settled(kv_head, item_.first + tokens.last - 1);
+        if (attended > 0) gather(now.state(), tokens, heads, ranges, {0, attended});
+      }
+      gather(now.state(), {t, t + 1}, heads, ranges, {attended, unlimited});
       for (index_t head = heads.first; head < heads.last; ++head) {
         if (core_.limits.audit) {
           const float of_all = log_sum_of_held(kv_lane, now.slots(), queries_[packed(t)][head].data(), scale,
@@ -233,26 +259,31 @@ class attending {
     counted[first_head].kv_lane_tokens = found.different();
   }
 
-  void begin(token_range tokens, token_range heads) {
-    for (index_t t = tokens.first; t < tokens.last; ++t) {
-      for (index_t head = heads.first; head < heads.last; ++head) begin(state_at(t, head), out_[packed(t)][head]);
+  // Some query heads of some tokens attend the slots of `ranges` that lie within `bounds`.
+  // @param heads  of one KV head, or all of several
+  void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
+              token_range bounds) {
+    if (core_.limits.logits.plain()) {
+      return gather(state, tokens, heads, ranges, bounds, [](token_range) { return plain_logits{}; });
     }
+    gather(state, tokens, heads, ranges, bounds,
+           [&](token_range of) { return core_.logits_of(state, layer_, of, item_.first + tokens.first); });
   }
-
-  // gather(queries, number of the first one) for some heads of some tokens, not too many at a time.
-  template <class Gather>
-  void gather_heads(token_range tokens, token_range heads, Gather gather) {
-    run_query asks[std::size_t{most_asking}];
-    index_t count = 0, first = 0;
-    for (index_t t = tokens.first; t < tokens.last; ++t) {
-      for (index_t head = heads.first; head < heads.last; ++head) {
-        asks[count++] = {queries_[packed(t)][head].data(), &state_at(t, head)};
-        if (count < most_asking) continue;
-        gather(view<const run_query>(asks, {count}), first);
-        first += count, count = 0;
-      }
+  template <class HookOf>
+  void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
+              token_range bounds, HookOf hook_of) {
+    const index_t group = core_.sizes.model.group();
+    lanes_together<typename Pool::kv_lane_type, decltype(hook_of(heads))> lanes(ranges, bounds);
+    for (index_t kv_head = heads.first / group; kv_head * group < heads.last; ++kv_head) {
+      const token_range of{(std::max)(heads.first, kv_head * group), (std::min)(heads.last, (kv_head + 1) * group)};
+      lanes.add(core_.kv_lane(state, layer_, kv_head),
+                core_.limits.logit_scale(layer_, kv_head, core_.sizes.model.head_dim), hook_of(of),
+                tokens.size() * of.size(), [&](index_t i) -> run_query {
+                  const index_t t = tokens.first + i / of.size(), head = of.first + i % of.size();
+                  return {queries_[packed(t)][head].data(), &state_at(t, head)};
+                });
     }
-    if (count > 0) gather(view<const run_query>(asks, {count}), first);
+    lanes.attend();
   }
 
   cache_core<Pool>& core_;
@@ -263,18 +294,6 @@ class attending {
   view<float, 3> out_;
   view<float, 2> lse_;
 };
-
-/// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
-/// token will read in the first. Nothing, where no page can be missing.
-///
-/// It guesses from the zones and the selection of the item's first token. A wrong guess costs transfers, never bits.
-/// @param layer  the one behind that which was attended; behind the last comes the first
-template <class Pool>
-void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
-  if (!core.policy.placement.prefetch || item.prompt || item.failed) return;
-  choosing<Pool> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
-  core.may_fail(item, [&] { next.prefetch(); });
-}
 
 }  // namespace detail
 }  // namespace v0

@@ -66,7 +66,8 @@ class choosing {
   void resolve_for_all() {
     if (same_for_all()) for_all_ = resolved(0, 0, view<token_range>(core_.of_thread.front().ranges));
   }
-  const range_list& for_all() const { return for_all_; }
+  /// All heads read the same slots.
+  bool same_for_all() const { return dense_ || core_.sizes.kv_heads_share_slots(core_.policy); }
 
   /// Makes the choice of the row that `head` reads if one is due, and `head` is the row's first. One that stays active
   /// is pending until commit: a row that is due but has not drifted takes over what was active, so that the pending one
@@ -89,6 +90,11 @@ class choosing {
     } else {
       pending.assign(of.row, state().active_selection.row(of.row));
     }
+  }
+
+  /// As `resolved`; what was found for all heads is not found again.
+  range_list ranges_of(index_t kv_head, index_t head, view<token_range> memory) const {
+    return for_all_.tokens() > 0 ? for_all_ : resolved(kv_head, head, memory);
   }
 
   /// The slots that query head `head` reads. Without a selector there is no row: each segment is at the level of its
@@ -168,9 +174,6 @@ class choosing {
   }
 
  private:
-  // All heads read the same slots.
-  bool same_for_all() const { return dense_ || core_.sizes.kv_heads_share_slots(core_.policy); }
-
   // The item's last token reads what it has just chosen; with one row for all layers it has done so in a second pass
   // alone. All others read what was committed before them. A second pass that another group of layers asks for reads
   // what the first has read: where each token chooses for itself, that is the choice made last.
@@ -210,9 +213,7 @@ class kv_head_ranges {
     cache_core<Pool>& core = token_.core();
     const scope per = core.policy.aggregate.per;
     if (per >= scope::kv_head) token_.choose_row(head, core.choosers[thread_ % core.choosers.size()], {}, counts);
-    const bool found = token_.for_all().tokens() > 0;
-    const range_list list =
-        found ? token_.for_all() : token_.resolved(kv_head_, head, view<token_range>(core.of_thread[thread_].ranges));
+    const range_list list = token_.ranges_of(kv_head_, head, view<token_range>(core.of_thread[thread_].ranges));
     counts.attended += std::int64_t{list.tokens()} * token_.heads_together();
     std::copy(list.ranges().begin(), list.ranges().end(),
               core.of_thread[thread_].joined.begin() + static_cast<std::ptrdiff_t>(joined_));
@@ -244,6 +245,18 @@ class kv_head_ranges {
   std::size_t thread_;
   std::size_t joined_ = 0;
 };
+
+/// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
+/// token will read in the first. Nothing, where no page can be missing.
+///
+/// It guesses from the zones and the selection of the item's first token. A wrong guess costs transfers, never bits.
+/// @param layer  the one behind that which was attended; behind the last comes the first
+template <class Pool>
+void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
+  if (!core.policy.placement.prefetch || item.prompt || item.failed) return;
+  choosing<Pool> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
+  core.may_fail(item, [&] { next.prefetch(); });
+}
 
 }  // namespace detail
 }  // namespace v0
