@@ -8,8 +8,8 @@ report.py BUILD_DIR SOURCE_DIR --missed WORD                           what was 
 It merges BUILD_DIR/profiles/*.profraw into all.profdata there. The former are then removed: the next run counts anew.
 
 A template is as many functions as it has instantiations, in as many programs. A line counts as executed if it was so in
-one of them. Of a condition each of its two ways out counts, in a macro for each place where the macro stands. A template
-that nobody instantiates is not seen at all; headers of which nothing was seen are listed.
+one of them. Of a condition each of its two ways out counts, in a macro for each place where the macro stands. A
+template that nobody instantiates is not seen at all; headers of which nothing was seen are listed.
 """
 import argparse
 import collections
@@ -91,8 +91,9 @@ class Coverage:
     def __init__(self, root):
         self.root = root
         self.text = {}
-        self.lines = collections.defaultdict(dict)                                                   # file: {line: executed}
-        self.ways = collections.defaultdict(lambda: collections.defaultdict(lambda: [False, False]))  # file: {place: both}
+        # file: {line: executed}; file: {place of a condition: whether it was true, whether it was false}
+        self.lines = collections.defaultdict(dict)
+        self.ways = collections.defaultdict(lambda: collections.defaultdict(lambda: [False, False]))
         self.left_out = collections.Counter()
         paths = missing_paths()
         self.other_paths = OTHER_PATHS % ", ".join(paths)
@@ -185,7 +186,8 @@ def show_table(coverage):
     total = folders.pop("all")
     print(f"{'lines executed':>20} {'branches, both ways':>21}")
     for name, covered, lines, taken, ways in [*rows, *((of, *n) for of, n in sorted(folders.items())), ("all", *total)]:
-        print(f"{percent(covered, lines):6.1f} % {covered:5} / {lines:<5} {percent(taken, ways):6.1f} % {taken:5} / {ways:<5} {name}")
+        print(f"{percent(covered, lines):6.1f} % {covered:5} / {lines:<5} "
+              f"{percent(taken, ways):6.1f} % {taken:5} / {ways:<5} {name}")
     headers = {path.relative_to(coverage.root).as_posix() for path in coverage.root.rglob("*.*")}
     print("Nothing to execute, or nothing that was instantiated:", ", ".join(sorted(headers - coverage.lines.keys())))
     for why in sorted(coverage.left_out):
