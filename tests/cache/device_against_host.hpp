@@ -65,7 +65,9 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
 /// @param rounding  what outputs may differ by, beyond the order of summation
 inline void compare(const result_log& host, const result_log& device, index_t head_dim = 8, double rounding = 0.0) {
   REQUIRE(host.size() == device.size());
-  for (const auto& [place, expected] : host) {
+  for (const auto& entry : host) {
+    const auto& place = entry.first;  // not bound by names: clang's lambdas cannot use these
+    const auto& expected = entry.second;
     CAPTURE(place.first);
     CAPTURE(place.second);
     const token_result& got = device.at(place);

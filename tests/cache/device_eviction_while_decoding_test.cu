@@ -84,9 +84,9 @@ TEST_CASE("numbers in fewer bytes, under scales") {
     const tape says = make_tape(wide, look, markup::sentences, 90, 45, 7);
     host.open(says), device.open(says);
     host.play_plainly(), device.play_plainly();
-    for (const auto& [place, expected] : host.at(0).log) {
-      CAPTURE(place.first);
-      REQUIRE(device.at(0).log.at(place).attended == expected.attended);
+    for (const auto& one : host.at(0).log) {
+      CAPTURE(one.first.first);
+      REQUIRE(device.at(0).log.at(one.first).attended == one.second.attended);
     }
   };
   same(small::r_kv, kind::peaked);

@@ -480,7 +480,7 @@ TEST_CASE("block tables that cannot be are refused, and nothing has changed") {
     CHECK(cache.tokens(seq) == 0);
     CHECK(cache.bytes(seq).details == 0);
   };
-  refused({}, "the block table of item 0 has 0 pages, its tokens need 2 of 16 tokens");
+  refused({}, "the block table of item 0 has 0 pages, its tokens need 2 of 16 tokens: set step_item::pages");
   refused({1}, "the block table of item 0 has 1 pages, its tokens need 2 of 16 tokens");
   refused({1, -1}, "has page -1, config.engine.pages is 4");
   refused({4, 1}, "has page 4, config.engine.pages is 4");
@@ -492,8 +492,11 @@ TEST_CASE("block tables that cannot be are refused, and nothing has changed") {
     const saved_bytes bytes = saved(own.cache, own.at(0).seq);
     const std::vector<index_t> two{0, 1}, wrong{0, 1, 4};
     memory_source source(bytes), again(bytes);
-    CHECK_THROWS_AS(cache.load(source, view<const index_t>(two)), zoomr::error);  // three pages hold 33 tokens
-    CHECK_THROWS_AS(cache.load(again, view<const index_t>(wrong)), zoomr::precondition_error);
+    CHECK_THROWS_WITH_AS(cache.load(source, view<const index_t>(two)),
+                         "zoomr: load: the block table has 2 pages, its tokens need 3 of 16 tokens", zoomr::error);
+    CHECK_THROWS_WITH_AS(cache.load(again, view<const index_t>(wrong)),
+                         "zoomr: load: the block table has page 4, config.engine.pages is 4",
+                         zoomr::precondition_error);
     CHECK(cache.bytes(seq).details == 0);
   }
   const std::vector<index_t> two{3, 0, 99};  // what comes behind is not looked at

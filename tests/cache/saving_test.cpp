@@ -11,7 +11,14 @@
 #include <support/state_digest.hpp>
 #include <support/temporary_folder.hpp>
 
-#include <unistd.h>  // unlink
+#include <fcntl.h>         // open
+#include <sys/resource.h>  // setrlimit
+#include <sys/stat.h>      // stat, chmod, mkdir, mkfifo
+#include <unistd.h>        // unlink, rmdir, symlink, access
+
+#include <csignal>   // std::signal
+#include <fstream>   // std::ifstream
+#include <iterator>  // std::istreambuf_iterator
 
 namespace zoomr_test {
 namespace {
@@ -434,11 +441,149 @@ TEST_CASE("files that cannot be had, and disks that are full, say so") {
   CHECK(said([&] { plays.cache.save(plays.at(0).seq, zoomr::file_sink("/dev/full")); }) ==
         "zoomr: the file /dev/full cannot be written: No space left on device");
   CHECK(said([&] { zoomr::file_sink("/no/such/folder/file"); }) ==
-        "zoomr: the file /no/such/folder/file cannot be made: No such file or directory");
+        "zoomr: the file /no/such/folder/file.part cannot be made: No such file or directory");
+  CHECK(said([&] { zoomr::file_sink("/"); }) == "zoomr: the file / cannot be made: Is a directory");
   CHECK(said([&] { plays.cache.load(zoomr::file_source("/no/such/file")); }) ==
         "zoomr: the file /no/such/file cannot be opened: No such file or directory");
   CHECK(said([&] { plays.cache.load(zoomr::file_source("/")); }) == "zoomr: the file / cannot be read: Is a directory");
   CHECK(digest_of(plays.cache, plays.at(0).seq) == before);
+}
+
+/// While it is there a file cannot have more bytes than so many, like on a disk that becomes full.
+class full_disk {
+ public:
+  explicit full_disk(rlim_t bytes) : ignored_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+  }
+  full_disk(const full_disk&) = delete;
+  full_disk& operator=(const full_disk&) = delete;
+  ~full_disk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, ignored_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*ignored_)(int);
+};
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_CASE("a file is replaced when all of the new one is on the disk; a save that fails leaves the old one") {
+  temporary_folder folder;
+  const std::string path = folder.path(), part = path + ".part";
+  const std::string old(100, 'o'), more(200000, 'n');  // in memory, and written in pieces of 64 KiB and more
+  const auto write = [](zoomr::file_sink& to, const std::string& what) {
+    to.write(what.data(), static_cast<zoomr::byte_count>(what.size()));
+  };
+  const auto write_old = [&] {
+    zoomr::file_sink sink(path);
+    write(sink, old), sink.finish();
+  };
+  const auto there = [](const std::string& name) { return ::access(name.c_str(), F_OK) == 0; };
+  write_old();
+  CHECK(bytes_of(path) == old);
+  CHECK(!there(part));
+
+  SUBCASE("the disk is full") {
+    const full_disk after(150000);
+    zoomr::file_sink sink(path);
+    CHECK_THROWS_WITH_AS(write(sink, more), ("zoomr: the file " + part + " cannot be written: File too large").c_str(),
+                         zoomr::error);
+    CHECK(!there(part));
+    CHECK(bytes_of(path) == old);
+    CHECK_THROWS_AS(sink.finish(), zoomr::error);  // it is of no further use
+    CHECK(bytes_of(path) == old);
+  }
+  SUBCASE("the disk is full when the last bytes are written") {
+    const full_disk after(50);
+    zoomr::file_sink sink(path);
+    write(sink, old);
+    CHECK_THROWS_AS(sink.finish(), zoomr::error);
+    CHECK(!there(part));
+    CHECK(bytes_of(path) == old);
+  }
+  SUBCASE("whoever writes gives up") {
+    {
+      zoomr::file_sink sink(path);
+      write(sink, more);
+      CHECK(there(part));
+      CHECK(bytes_of(path) == old);
+    }
+    CHECK(!there(part));
+    CHECK(bytes_of(path) == old);
+  }
+  SUBCASE("a sequence behind others is lost alone") {
+    {
+      zoomr::file_sink sink(path);
+      write(sink, more), sink.finish();
+      CHECK(bytes_of(path) == more);  // at once: the sink need not be gone
+      write(sink, old), sink.finish();
+      CHECK(bytes_of(path) == more + old);
+      write(sink, more);
+    }
+    CHECK(bytes_of(path) == more + old);
+    {
+      const full_disk after(250000);
+      zoomr::file_sink sink(path);
+      write(sink, more), sink.finish();
+      CHECK_THROWS_WITH_AS(write(sink, more),
+                           ("zoomr: the file " + path + " cannot be written: File too large").c_str(), zoomr::error);
+    }
+    CHECK(bytes_of(path) == more);
+    CHECK(!there(part));
+  }
+  SUBCASE("a link goes on to be one, and the file's permissions stay") {
+    const std::string link = folder.path();
+    REQUIRE(::chmod(path.c_str(), 0640) == 0);
+    REQUIRE(::symlink(path.c_str(), link.c_str()) == 0);
+    {
+      zoomr::file_sink sink(link);
+      write(sink, more), sink.finish();
+    }
+    CHECK(bytes_of(path) == more);
+    struct stat of;
+    REQUIRE(::lstat(link.c_str(), &of) == 0);
+    CHECK(S_ISLNK(of.st_mode));
+    REQUIRE(::lstat(path.c_str(), &of) == 0);
+    CHECK((of.st_mode & 0777) == 0640);
+    ::unlink(link.c_str());
+  }
+  SUBCASE("the name was taken meanwhile") {
+    REQUIRE(::unlink(path.c_str()) == 0);
+    zoomr::file_sink sink(path);
+    write(sink, old);
+    REQUIRE(::mkdir(path.c_str(), 0700) == 0);
+    CHECK_THROWS_WITH_AS(sink.finish(), ("zoomr: the file " + part + " cannot be written: Is a directory").c_str(),
+                         zoomr::error);
+    CHECK(!there(part));
+    CHECK(::rmdir(path.c_str()) == 0);
+  }
+  ::unlink(path.c_str());
+}
+
+TEST_CASE("a pipe is written to as it is") {
+  temporary_folder folder;
+  const std::string path = folder.path();
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const int reads = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  {
+    zoomr::file_sink sink(path);
+    sink.write("some", 4);
+    sink.finish();
+  }
+  char came[8];
+  CHECK(::read(reads, came, 8) == 4);
+  ::close(reads);
+  struct stat of;
+  REQUIRE(::stat(path.c_str(), &of) == 0);
+  CHECK(S_ISFIFO(of.st_mode));
+  ::unlink(path.c_str());
 }
 
 TEST_CASE("in a step nothing is saved or loaded") {

@@ -14,7 +14,6 @@
 
 #include <zoomr/core/thread_pool.hpp>
 
-#include "../../decode/number_option.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/report.hpp"
 #include "../../decode/session.hpp"
@@ -176,34 +175,6 @@ void print_table(const std::vector<figures>& all) {
 }
 
 }  // namespace
-
-CLI::App* add_command(CLI::App& app, options& given) {
-  CLI::App* command = app.add_subcommand("speed", "decoding speed and memory of a shape with random weights");
-  const auto natural = number_in(1, zoomr::unlimited);
-  command->add_option("--shape", given.shape_file, "a config.json")->required();
-  command->add_option("--tokens", given.contexts, "contexts before the first timed token")
-      ->delimiter(',')
-      ->transform(natural)
-      ->capture_default_str();
-  command
-      ->add_option("--policy,--policies", given.policies,
-                   "name[@budget][+component.field=value]..., see zoomr-decode --list-policies")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
-  command->add_option("--tiers", given.tiers,
-                      "as of zoomr-decode: device=64MiB,host=4GiB,file=PATH:16GiB; of all policies but full");
-  command->add_option("--threads", given.threads, "that multiply and attend")
-      ->transform(number_in(1, zoomr::executor::most_threads))
-      ->capture_default_str();
-  command->add_option("--generate", given.generated, "tokens that are timed")
-      ->transform(natural)
-      ->capture_default_str();
-  command->add_option("--rounds", given.rounds, "each with all policies in turn; the table has medians")
-      ->transform(natural)
-      ->capture_default_str();
-  return command;
-}
 
 void run(const options& given) {
   const std::vector<task> tasks = tasks_of(given);

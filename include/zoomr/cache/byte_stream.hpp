@@ -6,14 +6,18 @@
 #include <zoomr/core/buffer.hpp>
 #include <zoomr/core/error.hpp>
 
-#include <fcntl.h>   // open
-#include <unistd.h>  // read, write, fsync, close
+#include <fcntl.h>     // open
+#include <sys/stat.h>  // stat, fchmod
+#include <unistd.h>    // read, write, fsync, ftruncate, unlink, close
 
 #include <algorithm>     // std::min
 #include <cerrno>        // errno
+#include <cstdio>        // std::rename
+#include <cstdlib>       // realpath, std::free
 #include <cstring>       // std::memcpy
 #include <string>        // std::string
 #include <system_error>  // std::generic_category
+#include <utility>       // std::move
 
 namespace zoomr {
 inline namespace v0 {
@@ -45,8 +49,8 @@ namespace detail {
 /// An open file, and 64 KiB of its bytes.
 class stream_file {
  public:
-  stream_file(const std::string& path, int how, const char* done) : path_(path), memory_(byte_count{1} << 16) {
-    do file_ = ::open(path.c_str(), how | O_CLOEXEC, 0666);
+  stream_file(std::string path, int how, const char* done) : path_(std::move(path)), memory_(byte_count{1} << 16) {
+    do file_ = ::open(path_.c_str(), how | O_CLOEXEC, 0666);
     while (file_ < 0 && errno == EINTR);
     if (file_ < 0) fail(done);
   }
@@ -76,15 +80,42 @@ class stream_file {
   byte_count last_ = 0;   // exclusive
 };
 
+/// Where a file is written that replaces the one at `path` in the end.
+struct replaced_file {
+  explicit replaced_file(const std::string& path) : name(path), part(path + ".part") {
+    struct stat of;
+    if (::stat(path.c_str(), &of) != 0) return;
+    if (!S_ISREG(of.st_mode)) {
+      part.clear();
+      return;
+    }
+    mode = of.st_mode & 07777;
+    char* const target = ::realpath(path.c_str(), nullptr);  // a link stays one
+    if (target != nullptr) name = target, part = name + ".part";
+    std::free(target);
+  }
+
+  std::string name;
+  std::string part;  // empty: what is there is no file, but a device or a pipe
+  mode_t mode = 0;   // of the file that is there; 0: none is
+};
+
 }  // namespace detail
 
-/// A file that is written from its beginning: what it held before is gone. `finish` waits until the disk has it all. A
-/// save that has failed leaves a file that `load` refuses. If an older file must outlive that, save beside it, and
-/// rename.
+/// A file that is written from its beginning. Bytes go to PATH.part. The first `finish` gives it the name PATH, when
+/// the disk has it all: until then an older file stays as it was. Bytes that come later are appended, and count from
+/// the next `finish` on.
+///
+/// Where a write fails, or the sink is destroyed, what came behind the last `finish` is taken away: PATH.part is
+/// removed, or the file ends where it ended then. After a save that failed a sink is of no further use. If the process
+/// is killed, PATH.part may be left, or a file with half of a sequence at its end, which `load` refuses.
+///
+/// A device or a pipe is written to as it is.
 /// @throws error(storage) from all functions, with the system's reason; error(capacity) without 64 KiB of memory
 class file_sink final : public byte_sink, private detail::stream_file {
  public:
-  explicit file_sink(const std::string& path) : stream_file(path, O_WRONLY | O_CREAT | O_TRUNC, "made") {}
+  explicit file_sink(const std::string& path) : file_sink(detail::replaced_file(path)) {}
+  ~file_sink() override { take_back(); }
 
   void write(const void* from, byte_count bytes) override {
     if (last_ + bytes > memory_.bytes()) flush();
@@ -94,11 +125,24 @@ class file_sink final : public byte_sink, private detail::stream_file {
   }
   void finish() override {
     flush();
-    const bool synced = patiently([&] { return ::fsync(file_); }) == 0;
-    if (!synced && errno != EINVAL && errno != EROFS && errno != ENOTSUP) fail("written");  // a pipe cannot be synced
+    sync(file_);
+    if (unnamed_) {
+      if (::rename(path_.c_str(), as_.name.c_str()) != 0) fail_writing();
+      unnamed_ = false;
+      path_ = as_.name;
+      sync_folder();
+    }
+    finished_ = written_;
   }
 
  private:
+  explicit file_sink(detail::replaced_file as)
+      : stream_file(as.part.empty() ? as.name : as.part, O_WRONLY | O_CREAT | O_TRUNC, "made"),
+        as_(std::move(as)),
+        unnamed_(!as_.part.empty()) {
+    if (as_.mode != 0 && ::fchmod(file_, as_.mode) != 0) fail_writing();
+  }
+
   void flush() {
     const byte_count bytes = last_;
     last_ = 0;
@@ -107,10 +151,44 @@ class file_sink final : public byte_sink, private detail::stream_file {
   void write_out(const char* from, byte_count bytes) {
     while (bytes > 0) {
       const auto done = patiently([&] { return ::write(file_, from, static_cast<std::size_t>(bytes)); });
-      if (done < 0) fail("written");
-      from += done, bytes -= done;
+      if (done < 0) fail_writing();
+      from += done, bytes -= done, written_ += done;
     }
   }
+  void sync(int file) {
+    const bool synced = patiently([&] { return ::fsync(file); }) == 0;
+    if (!synced && errno != EINVAL && errno != EROFS && errno != ENOTSUP) fail_writing();  // a pipe cannot be synced
+  }
+  // The new name is in the folder.
+  void sync_folder() {
+    const std::string folder = as_.name.substr(0, as_.name.rfind('/') + 1);
+    const int opened = patiently([&] { return ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC); });
+    if (opened < 0) return;  // one that may be written to, but not be read
+    patiently([&] { return ::fsync(opened); });
+    ::close(opened);
+  }
+
+  [[noreturn]] void fail_writing() {
+    const int why = errno;
+    take_back();
+    errno = why;
+    fail("written");
+  }
+  // Once.
+  void take_back() {
+    if (as_.part.empty()) return;
+    if (unnamed_) {
+      ::unlink(path_.c_str());
+    } else if (written_ > finished_) {
+      patiently([&] { return ::ftruncate(file_, finished_); });
+    }
+    as_.part.clear();
+  }
+
+  detail::replaced_file as_;
+  bool unnamed_;
+  byte_count written_ = 0;
+  byte_count finished_ = 0;  // of them
 };
 
 /// A file that is read from its beginning. It may hold several sequences, one behind the other.

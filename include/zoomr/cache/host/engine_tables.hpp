@@ -10,6 +10,25 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// A block table must have `needed` pages, and all of these must be the engine's.
+/// @param table      empty: the sequence keeps the `given` pages that it has
+/// @param what       what() begins the sentence: "begin: the block table of item 0"
+/// @param too_short  too_short(sentence) says of a table with too few pages what the caller can do about it, and raises
+/// @throws  what `too_short` raises; precondition_error if there is no such page
+template <class What, class Short>
+void expect_block_table(const engine_memory& memory, view<const index_t> table, index_t given, index_t needed,
+                        What what, Short too_short) {
+  if (given < needed) {
+    too_short(what() + " has " + std::to_string(given) + " pages, its tokens need " + std::to_string(needed) + " of " +
+              std::to_string(memory.page_tokens) + " tokens");
+  }
+  for (index_t at = 0; at < (std::min)(table.size(), needed); ++at) {
+    ZOOMR_EXPECTS(
+        table[at] >= 0 && table[at] < memory.pages,
+        what() + " has page " + std::to_string(table[at]) + ", config.engine.pages is " + std::to_string(memory.pages));
+  }
+}
+
 /// The sequences of the step in progress have the pages that its items say. All items are looked at before any table
 /// changes.
 /// @pre     the items are planned, in this order
@@ -23,16 +42,10 @@ void take_tables(cache_core<Pool>& core, view<const step_item> items) {
     const token_state& state = core.state_of(planned);
     const view<const index_t> pages = items[i].pages;
     const index_t needed = memory.pages_for(state.slot_end(planned.first + planned.tokens));
-    const auto of_item = [&] { return "begin: the block table of item " + std::to_string(i) + " has "; };
-    const index_t given = pages.size() > 0 ? pages.size() : static_cast<index_t>(state.pages.size());
-    ZOOMR_EXPECTS(given >= needed, of_item() + std::to_string(given) + " pages, its tokens need " +
-                                       std::to_string(needed) + " of " + std::to_string(memory.page_tokens) +
-                                       " tokens: set step_item::pages");
-    for (index_t at = 0; at < (std::min)(pages.size(), needed); ++at) {
-      ZOOMR_EXPECTS(
-          pages[at] >= 0 && pages[at] < memory.pages,
-          of_item() + "page " + std::to_string(pages[at]) + ", config.engine.pages is " + std::to_string(memory.pages));
-    }
+    expect_block_table(
+        memory, pages, pages.size() > 0 ? pages.size() : static_cast<index_t>(state.pages.size()), needed,
+        [&] { return "begin: the block table of item " + std::to_string(i); },
+        [](const std::string& why) { raise_precondition(why + ": set step_item::pages"); });
   }
   for (index_t i = 0; i < items.size(); ++i) {
     const planned_item& planned = core.step.items[static_cast<std::size_t>(i)];

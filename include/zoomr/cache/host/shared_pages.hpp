@@ -83,17 +83,22 @@ template <class Pool>
 void copy_shared_pages(cache_core<Pool>& core) {
   const auto& items = core.step.items;
   index_t copied = 0;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    for_each_shared_write(core, i, i, [&](sequence_state& state, index_t at) {
-      handled<error>([&] { core.pool.copy_page(state.pages[static_cast<std::size_t>(at)], core.pool.next(copied++)); },
-                     [&](const error& why) {
-                       while (copied > 0) core.pool.forget(core.pool.next(--copied));
-                       raise(why.code(), "begin: item " + std::to_string(i) +
-                                             ": a page that it shares with another sequence cannot be copied: " +
-                                             (why.what() + error::prefix.size()));
-                     });
-    });
-  }
+  const auto copy_all = [&] {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      for_each_shared_write(core, i, i, [&](sequence_state& state, index_t at) {
+        handled<error>(
+            [&] { core.pool.copy_page(state.pages[static_cast<std::size_t>(at)], core.pool.next(copied++)); },
+            [&](const error& why) {
+              raise(why.code(), "begin: item " + std::to_string(i) +
+                                    ": a page that it shares with another sequence cannot be copied: " +
+                                    (why.what() + error::prefix.size()));
+            });
+      });
+    }
+  };
+  undone_if_error(copy_all, [&] {
+    while (copied > 0) core.pool.forget(core.pool.next(--copied));
+  });
   for (std::size_t i = 0; i < items.size(); ++i) {
     for_each_shared_write(core, i, 0, [&](sequence_state& state, index_t at) {
       index_t& page = state.pages[static_cast<std::size_t>(at)];

@@ -7,6 +7,7 @@
 // go back as they came, so that the pool's next pages are the ones that they would have been.
 #pragma once
 
+#include <zoomr/cache/host/engine_tables.hpp>
 #include <zoomr/cache/saving/loading_header.hpp>
 #include <zoomr/cache/saving/loading_memory.hpp>
 #include <zoomr/cache/saving/saving.hpp>
@@ -138,16 +139,9 @@ class sequence_loader {
     const engine_memory& memory = core_.limits.engine;
     if (counts_.freed_pages > 0) no_room_to_load("pages of the sequence were freed: an engine's table has no gaps");
     const index_t needed = memory.pages_for(state_.slots());
-    if (table_.size() < needed) {
-      no_room_to_load("the sequence needs " + std::to_string(needed) + " pages of " +
-                      std::to_string(memory.page_tokens) + " tokens, its block table has " +
-                      std::to_string(table_.size()));
-    }
-    for (index_t at = 0; at < needed; ++at) {
-      ZOOMR_EXPECTS(table_[at] >= 0 && table_[at] < memory.pages,
-                    "load: the block table has page " + std::to_string(table_[at]) + ", config.engine.pages is " +
-                        std::to_string(memory.pages));
-    }
+    expect_block_table(
+        memory, table_, table_.size(), needed, [] { return std::string("load: the block table"); },
+        [](const std::string& why) { raise(errc::capacity, why); });
     state_.pages.assign(table_.begin(), table_.begin() + needed);
   }
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What zoomr-decode is asked for.
+#pragma once
+
+#include <string>  // std::string
+#include <vector>  // std::vector
+
+#include "sampler.hpp"
+#include "tiers.hpp"
+
+namespace decode {
+
+/// What the command line says.
+struct options {
+  std::string directory;
+  std::string prompt;
+  std::string prompt_file;
+  std::vector<std::string> policies = {"full"};
+  std::vector<index_t> budgets;
+  std::vector<std::string> settings;
+  std::vector<std::string> delimiters;
+  std::string device = "host";
+  std::string tiers_text;
+  tier_options tiers;
+  index_t threads = 0;  // 0: one attends, and as many multiply as OpenBLAS would take
+  index_t max_tokens = 256;
+  sampler_options sampling;
+  std::string logits_file;
+  std::string pages_file;
+  bool json = false;
+
+  bool on_device() const { return device != "host"; }
+};
+
+}  // namespace decode
