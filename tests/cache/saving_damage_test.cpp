@@ -217,7 +217,8 @@ TEST_CASE("what is wrong is named") {
   const std::string damaged = "zoomr: load: the file is damaged: ";
   const std::string contradicts = damaged + "section seqn 0: its numbers contradict each other";
   for (const index_t value : {-1, -2147483647 - 1, 2147483647}) {
-    for (const std::size_t number : {0u, 2u, 3u, 4u, 5u, 6u, 7u, 8u}) CHECK(changed("seqn", number, value) == contradicts);
+    for (const std::size_t number : {0u, 2u, 3u, 4u, 5u, 6u, 7u, 8u})
+      CHECK(changed("seqn", number, value) == contradicts);
   }
   CHECK(changed("seqn", 0, index_t{65}) == "zoomr: load: the sequence has 65 tokens, config.max_tokens is 64");
   CHECK(changed("seqn", 1, index_t{48}) == contradicts);  // the prompt ends behind the tokens
