@@ -101,6 +101,14 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     return made;
   }
 
+  /// With the placement engine_pages: the sequence's slots lie in these pages from now on, as `step_item::pages` says
+  /// it for a step. For a fork that loses tokens before its first step.
+  /// @throws precondition_error while a step is in progress, or as `begin`; nothing has changed
+  void block_table(sequence seq, view<const index_t> pages) requires(!pool_type::owns_pages) {
+    expect_unused(seq);
+    detail::take_table(*core_, state(seq.id), pages);
+  }
+
   /// Erases committed tokens: from then on the sequence is what it would be if they had never come. The tokens behind
   /// count so many positions less, and segments are those of the tokens that are left. What was chosen is chosen still;
   /// sums of queries and of attention keep what the erased tokens have added. A span that ends the sequence is a

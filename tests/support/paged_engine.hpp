@@ -91,6 +91,7 @@ class paged_engine {
   }
   template <class... Turn>
   void erase(zoomr::sequence seq, zoomr::token_range span, const Turn&... turn) {
+    cache_.block_table(seq, zoomr::view<const index_t>(table(seq)));  // a fork may have had no step yet
     cache_.erase(seq, span, turn...);
     shrink(seq, cache_.slots(seq));
   }

@@ -55,6 +55,16 @@ void take_tables(cache_core<Pool>& core, view<const step_item> items) {
   }
 }
 
+/// One sequence has these pages from now on, in no step.
+template <class Pool>
+void take_table(cache_core<Pool>& core, sequence_state& state, view<const index_t> pages) {
+  const index_t needed = core.limits.engine.pages_for(state.slots());
+  expect_block_table(
+      core.limits.engine, pages, pages.size(), needed, [] { return std::string("block_table: it"); },
+      [](const std::string& why) { raise_precondition(why); });
+  state.pages.assign(pages.begin(), pages.begin() + needed);
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace zoomr
