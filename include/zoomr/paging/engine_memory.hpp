@@ -18,7 +18,7 @@ struct engine_memory {
   view<void* const> keys;    // [layers]  page 0, KV head 0, first token
   view<void* const> values;  // [layers]
   index_t pages = 0;         // that there are: ids in block tables are smaller
-  index_t page_tokens = 16;  // of one page; a multiple of 16 is read where it lies
+  index_t page_tokens = 16;  // of one page
   std::int64_t page_stride = 0;
   std::int64_t head_stride = 0;
   std::int64_t token_stride = 0;
