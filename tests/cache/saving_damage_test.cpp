@@ -310,7 +310,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
     return std::string(bytes.begin() + static_cast<std::ptrdiff_t>(at),
                        bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
   };
-  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e',  'q',  1,  0, 0, 0, 0, 0, 0,    0,      // version
+  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e',  'q',  2,  0, 0, 0, 0, 0, 0,    0,      // version
                                  'm', 'o', 'd', 'l', 0,   0,   0,    0,    48, 0, 0, 0, 0, 0, 0,    0,      // length
                                  1,   0,   0,   0,   2,   0,   0,    0,    1,  0, 0, 0, 8, 0, 0,    0,      // shape
                                  'b', 'f', 'l', 'o', 'a', 't', '1',  '6',  0,  0, 0, 0, 0, 0, 0,    0,      // type
@@ -327,10 +327,10 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
                      "note 0 4\nqsum 0 4\nslct 0 4\n");
   CHECK(text_at(policy.contents, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = section_of(bytes, "seqn").contents;
-  const index_t expected[] = {40, prompt, 0, 0, 37, 0, 0, 0};
-  for (std::size_t i = 0; i < 8; ++i) CHECK(number_at<index_t>(bytes, counts + 4 * i) == expected[i]);
-  CHECK(number_at<std::int64_t>(bytes, counts + 32) == prompt);
-  CHECK(number_at<std::int64_t>(bytes, counts + 40) == 40 - prompt);
+  const index_t expected[] = {40, prompt, 0, 0, 37, 0, 0, 0, prompt};
+  for (std::size_t i = 0; i < 9; ++i) CHECK(number_at<index_t>(bytes, counts + 4 * i) == expected[i]);
+  CHECK(number_at<std::int64_t>(bytes, counts + 36) == prompt);
+  CHECK(number_at<std::int64_t>(bytes, counts + 44) == 40 - prompt);
   // keys of the first page, then its values
   float key[8], value[8];
   says.numbers.fill(role::key, says.ids[3], 3, 0, 0, 0, key);

@@ -103,11 +103,11 @@ class lanes_together {
     if (lanes_ == most_lanes || asking_ + queries > most_asking) attend();
     for (index_t first = 0; first < queries; first += most_asking) {
       if (first > 0) attend();
-      const run_query* const from = asks_ + asking_;
       const index_t last = (std::min)(queries, first + most_asking);
-      for (index_t i = first; i < last; ++i) asks_[asking_++] = ask(i);
       kv_lane_[lanes_] = kv_lane, by_[lanes_] = by;
-      of_lane_[lanes_] = {&kv_lane_[lanes_], {from, {last - first}}, scale, &by_[lanes_], first};
+      const view<const run_query> asking(asks_ + asking_, {last - first});
+      of_lane_[lanes_] = {&kv_lane_[lanes_], asking, scale, &by_[lanes_], first};
+      for (index_t i = first; i < last; ++i) asks_[asking_++] = ask(i);
       ++lanes_;
     }
   }
