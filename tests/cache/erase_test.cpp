@@ -98,6 +98,16 @@ TEST_CASE("without a span a sequence is that of the tokens that are left") {
   check("by_layer", small::by_layer, markup::pairs, true);
 }
 
+TEST_CASE("the token before a span may end the prompt, also where it has ended a segment") {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const tape says = make_tape(model, kind::uniform, markup::pairs, 230, 60, seed);
+    for (index_t first = 20; first < 45; ++first) {
+      check_as_if_never(small::by_layer, says, 130, {first, 60}, true);
+      check_as_if_never(small::by_layer, says, 130, {first, 71}, true);
+    }
+  }
+}
+
 TEST_CASE("sums of queries and what a rollback needs go with their tokens") {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     CAPTURE(seed);

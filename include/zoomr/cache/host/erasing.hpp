@@ -59,7 +59,7 @@ void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index
     }
     ++count;
   };
-  const index_t kept = state.segments_before(erased.first);
+  const index_t kept = state.segments_kept(erased);
   for (index_t id = 0; id < kept; ++id) add(id, state.segments[static_cast<std::size_t>(id)].closed_at);
   index_t next = kept;
   const auto find = [&](const segment& s) -> index_t {
@@ -222,7 +222,7 @@ void erase_tokens(cache_core<Pool>& core, index_t seq, token_range erased, const
   moving_up(core, state, {state.slot_end(erased.first), state.slot_end(erased.last)}, turn).move();
   // From here on nothing fails.
   move_records(core, state, erased);
-  const index_t made_anew = state.stale_summaries ? 0 : state.segments_before(erased.first);
+  const index_t made_anew = state.stale_summaries ? 0 : state.segments_kept(erased);
   state.erase(core.policy.segment, erased, core.policy.evict.while_decoding ? core.policy.evict.every : 1);
   if (!core.policy.persists()) {
     state.active_selection.clear();

@@ -110,6 +110,12 @@ struct token_state {
     while (count > 0 && segments[static_cast<std::size_t>(count - 1)].closed_at >= position) --count;
     return count;
   }
+  /// Segments that stay as they are without the erased tokens: behind them all tokens are fed again, with them the one
+  /// that ends the prompt then, if another did before.
+  index_t segments_kept(token_range erased) const {
+    const bool ends_prompt = erased.first < prompt_end && prompt_end <= erased.last;
+    return segments_before(erased.first - (ends_prompt ? 1 : 0));
+  }
 
   /// Feeds all tokens behind the close of the last of the first `kept` segments to the segmenter.
   /// @param erased   positions that are passed over, none of them before that close: those behind count so many less
@@ -142,7 +148,7 @@ struct token_state {
   /// @pre   some tokens lie behind them; the table has room for the segments
   /// @cost  O(tokens behind the last close before them)
   void erase(const any_segmenter& segmenter, token_range erased, index_t every) {
-    const index_t kept = segments_before(erased.first);
+    const index_t kept = segments_kept(erased);
     if (!in_prompt()) evictions_from = without(erased, last_eviction(every));
     classes.erase(classes.begin() + erased.first, classes.begin() + erased.last);
     // Nothing is remembered of the token that ends the prompt now.
