@@ -210,6 +210,7 @@ TEST_CASE("of several items, those of which tokens are accepted need their layer
   const step_item items[] = {{given.seq, given.one}, {other, given.one, true}};
   auto step = given.cache.begin(view<const step_item>(items, {2}));
   step.append(0, with.k(), with.k());
+  CHECK(mistake([&] { step.commit(); }) == "zoomr: commit: say how many tokens of each item are accepted");
   const index_t second[] = {0, 1}, none[] = {0, 0};
   CHECK(mistake([&] { step.commit(view<const index_t>(second, {2})); }).find("item 1") != std::string::npos);
   step.commit(view<const index_t>(none, {2}));
@@ -236,6 +237,18 @@ TEST_CASE("shapes that do not fit are both told") {
   CHECK(mistake([&] { step.append(2, four.k(), four.k()); }) == "zoomr: append: there is no layer 2, the model has 2");
   CHECK(mistake([&] { step.taken(1); }) == "zoomr: the step has no item 1, it has 1");
   CHECK(mistake([&] { step.commit(5); }) == "zoomr: commit: 5 tokens of item 0 are accepted, wanted 0 ... 4");
+}
+
+TEST_CASE("KV heads, layers and rows of a selection that there are not are refused") {
+  after_prompt given(small::full);
+  CHECK(given.cache.slots_of(given.seq, 1, 1).position_of(11) == 11);
+  for (const auto& [layer, kv_head] : {std::array{-1, 0}, {2, 0}, {0, -1}, {0, 2}}) {
+    CHECK(mistake([&, layer = layer, kv_head = kv_head] { given.cache.slots_of(given.seq, layer, kv_head); }) ==
+          "zoomr: there is no KV head " + std::to_string(kv_head) + " in a layer " + std::to_string(layer));
+  }
+  CHECK(given.cache.selection_rows() == 0);
+  CHECK(mistake([&] { given.cache.selected(given.seq, 0); }) == "zoomr: selected: there is no such row");
+  CHECK(mistake([&] { given.cache.selected(given.seq, -1); }) == "zoomr: selected: there is no such row");
 }
 
 TEST_CASE("a sequence that was closed is refused, also where its place is taken again") {

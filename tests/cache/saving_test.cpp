@@ -449,6 +449,20 @@ TEST_CASE("files that cannot be had, and disks that are full, say so") {
   CHECK(digest_of(plays.cache, plays.at(0).seq) == before);
 }
 
+TEST_CASE("rows that are larger than a reader's memory come back as they were") {
+  constexpr shape wide{1, 2, 1, 128};  // 16 keys of a page have 8,192 bytes
+  const tape says = make_tape(wide, kind::uniform, markup::pairs, 60, 20, 5);
+  using player_type = player<std::remove_const_t<decltype(small::quest)>>;
+  player_type plays(wide, small::quest, limits_for(60)), other(wide, small::quest, limits_for(60));
+  plays.open(says);
+  plays.play_plainly(0, 40);
+  const saved_bytes bytes = saved(plays.cache, plays.at(0).seq);
+  other.voices.push_back({other.cache.load(memory_source(bytes)), &says, {}});
+  CHECK(saved(other.cache, other.at(0).seq) == bytes);
+  plays.play_plainly(), other.play_plainly();
+  CHECK(difference(from(plays.at(0).log, 40), from(other.at(0).log, 40)) == "");
+}
+
 /// While it is there a file cannot have more bytes than so many, like on a disk that becomes full.
 class full_disk {
  public:

@@ -175,6 +175,12 @@ TEST_CASE("capacities that are too small say what would do") {
   limits.tiers.file += 1;
   limits.tiers.path = nullptr;
   CHECK(refused(limits).find("tiers.path") != std::string::npos);
+  limits.tiers.path = "";
+  CHECK(refused(limits).find("tiers.path") != std::string::npos);
+  limits.tiers.file = 0;  // all pages are in host memory then, as far as it is given
+  CHECK(refused(limits).find("for all pages of the pool, and tables") != std::string::npos);
+  limits.tiers.host = 0;
+  CHECK(refused(limits) == "");
 }
 
 TEST_CASE("a block holds one KV head where each reads tokens of its own, and all where they read the same") {
