@@ -154,16 +154,9 @@ class grouped_step {
   void commit(view<const index_t> accepted) {
     share_failures();
     in_each([&](step_type& in) { in.expect_commit(accepted, in.queries_needed()); });
-    std::string failed;
-    const index_t count = items();
-    for (index_t i = 0; i < count; ++i) {
-      if (failure(i) != nullptr ? accepted[i] == 0 : commit_item(i, accepted[i])) continue;
-      failed += (failed.empty() ? "item " : "; item ") + std::to_string(i) + ": " + (failure(i) + error::prefix.size());
-    }
-    std::exchange(steps_, nullptr)->of.clear();
-    if (failed.empty()) return;
-    detail::raise(errc::storage,
-                  (count == 1 ? "the step is not committed: " : "the other items are committed, but not ") + failed);
+    detail::commit_items(
+        accepted, [&](index_t i) { return failure(i); }, [&](index_t i) { return commit_item(i, accepted[i]); },
+        [&] { std::exchange(steps_, nullptr)->of.clear(); });
   }
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
   /// All tokens.

@@ -106,7 +106,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @throws precondition_error while a step is in progress, or as `begin`; nothing has changed
   void block_table(sequence seq, view<const index_t> pages) requires(!pool_type::owns_pages) {
     expect_unused(seq);
-    detail::take_table(*core_, state(seq.id), pages);
+    detail::take_table(*core_, state(seq.id), pages, "block_table: it",
+                       [](const std::string& why) { detail::raise_precondition(why); });
   }
 
   /// Erases committed tokens: from then on the sequence is what it would be if they had never come. The tokens behind

@@ -12,7 +12,6 @@
 #include <zoomr/policy/placement/placement.hpp>
 
 #include <algorithm>  // std::fill_n
-#include <string>     // std::string, std::to_string
 
 namespace zoomr {
 inline namespace v0 {
@@ -155,15 +154,9 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   /// placement do not come: the items that it names are as they were before the step; the others are committed
   void commit(view<const index_t> accepted) {
     expect_commit(accepted, queries_needed());
-    std::string failed;
-    for (index_t i = 0; i < base::items(); ++i) {
-      if (at(i).failed ? accepted[i] == 0 : try_commit_item(*core_, at(i), accepted[i])) continue;
-      failed += (failed.empty() ? "item " : "; item ") + std::to_string(i) + ": " + (failure(i) + error::prefix.size());
-    }
-    const char* const what =
-        base::items() == 1 ? "the step is not committed: " : "the other items are committed, but not ";
-    abandon();
-    if (!failed.empty()) detail::raise(errc::storage, what + failed);
+    detail::commit_items(
+        accepted, [&](index_t i) { return failure(i); },
+        [&](index_t i) { return try_commit_item(*core_, at(i), accepted[i]); }, [&] { abandon(); });
   }
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
   /// All tokens.

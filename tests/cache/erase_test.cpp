@@ -182,11 +182,21 @@ TEST_CASE("freed pages are not reached again") {
   plays.play_plainly();
 }
 
+/// 220 tokens of a text of thoughts, of which some are chosen.
+struct with_thoughts {
+  tape says = make_tape(model, kind::uniform, markup::pairs, 260, 60, 9);
+  player<std::decay_t<decltype(small::by_layer)>> plays{model, small::by_layer, limits_for(260)};
+
+  with_thoughts() {
+    plays.open(says);
+    plays.play_plainly(0, 220);
+  }
+};
+
 TEST_CASE("what was chosen is chosen still") {
-  const tape says = make_tape(model, kind::uniform, markup::pairs, 260, 60, 9);
-  player<std::decay_t<decltype(small::by_layer)>> plays(model, small::by_layer, limits_for(260));
-  plays.open(says);
-  plays.play_plainly(0, 220);
+  with_thoughts thoughts;
+  const tape& says = thoughts.says;
+  auto& plays = thoughts.plays;
   const zoomr::sequence seq = plays.at(0).seq;
   const auto levels = [&](index_t row) {
     const auto& chosen = plays.cache.selected(seq, row);
@@ -217,10 +227,9 @@ TEST_CASE("what was chosen is chosen still") {
 }
 
 TEST_CASE("of a thought the summary may be left") {
-  const tape says = make_tape(model, kind::uniform, markup::pairs, 260, 60, 9);
-  player<std::decay_t<decltype(small::by_layer)>> plays(model, small::by_layer, limits_for(260));
-  plays.open(says);
-  plays.play_plainly(0, 220);
+  with_thoughts thoughts;
+  const tape& says = thoughts.says;
+  auto& plays = thoughts.plays;
   const zoomr::sequence seq = plays.at(0).seq;
   const auto segments = plays.cache.segments(seq);
   index_t id = segments.size() - 2;

@@ -179,14 +179,17 @@ static bool pass_in_the_end(Cache& cache, sequence seq) {
   return false;
 }
 
-/// Pages that do not come, in a call of a layer and in a commit: the step is dropped, and passed again.
-static bool survives_lost_pages() {
-  config limits{.max_tokens = 128};
-  // The least: six pages of one KV head beside all the rest.
+/// The least: six pages of one KV head beside all the rest.
+static config with_least_tier(config limits) {
   limits.tiers.device = byte_count{1} << 40;
   const memory_use all = kv_cache<policy_of<mine_with_losses>>::bytes(small_model, mine_with_losses, limits);
   limits.tiers.device = all.total() - all.details + 6 * 2 * page_tokens * small_model.head_dim * 4;
-  kv_cache cache{small_model, mine_with_losses, limits};
+  return limits;
+}
+
+/// Pages that do not come, in a call of a layer and in a commit: the step is dropped, and passed again.
+static bool survives_lost_pages() {
+  kv_cache cache{small_model, mine_with_losses, with_least_tier({.max_tokens = 128})};
   const sequence seq = cache.open();
   bool good = pass(cache, seq, 64, true);
   good = pass_with_losses(cache, seq, 0,
@@ -205,11 +208,7 @@ static bool survives_lost_pages() {
 /// What a cache in tiers has written to the host for 60 tokens behind a prompt, where a fork has failed to copy its
 /// page before, after so many transfers, and was closed; -1: there is none. Nothing: a call did not do what it should.
 static std::optional<byte_count> written_after_a_lost_copy(int spared) {
-  config limits{.max_sequences = 2, .max_tokens = 160};
-  limits.tiers.device = byte_count{1} << 40;
-  const memory_use all = kv_cache<policy_of<mine_with_losses>>::bytes(small_model, mine_with_losses, limits);
-  limits.tiers.device = all.total() - all.details + 6 * 2 * page_tokens * small_model.head_dim * 4;
-  kv_cache cache{small_model, mine_with_losses, limits};
+  kv_cache cache{small_model, mine_with_losses, with_least_tier({.max_sequences = 2, .max_tokens = 160})};
   const sequence seq = cache.open();
   bool good = pass(cache, seq, 72, true);
   if (spared >= 0) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Block tables of an engine: which of its pages a sequence has, as `begin` is told.
+// L6. Block tables of an engine: which of its pages a sequence has, as `begin`, `load` and `block_table` are told.
 #pragma once
 
 #include <zoomr/cache/host/core.hpp>
 
-#include <string>  // std::to_string
+#include <algorithm>  // std::min
+#include <string>     // std::to_string
 
 namespace zoomr {
 inline namespace v0 {
@@ -55,14 +56,15 @@ void take_tables(cache_core<Pool>& core, view<const step_item> items) {
   }
 }
 
-/// One sequence has these pages from now on, in no step.
-template <class Pool>
-void take_table(cache_core<Pool>& core, sequence_state& state, view<const index_t> pages) {
+/// One sequence has the pages of this table from now on, in no step.
+/// @param what, too_short  as of expect_block_table, which throws; nothing has changed then
+template <class Pool, class Short>
+void take_table(cache_core<Pool>& core, sequence_state& state, view<const index_t> table, const char* what,
+                Short too_short) {
   const index_t needed = core.limits.engine.pages_for(state.slots());
   expect_block_table(
-      core.limits.engine, pages, pages.size(), needed, [] { return std::string("block_table: it"); },
-      [](const std::string& why) { raise_precondition(why); });
-  state.pages.assign(pages.begin(), pages.begin() + needed);
+      core.limits.engine, table, table.size(), needed, [=] { return std::string(what); }, too_short);
+  state.pages.assign(table.begin(), table.begin() + needed);
 }
 
 }  // namespace detail

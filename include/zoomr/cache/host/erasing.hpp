@@ -24,8 +24,7 @@ struct unturned {};
 
 /// Checks that a span may go, of a sequence that has tokens behind it.
 /// @throws precondition_error if nothing would be left of a prompt that has ended; error(not_held) if each KV lane
-/// holds
-///         tokens of its own there, or pages were freed that would be reached again
+///         holds tokens of its own there, or pages were freed that would be reached again
 inline void expect_erasable(const token_state& state, token_range erased) {
   ZOOMR_EXPECTS(state.in_prompt() || erased.first > 0 || erased.last < state.prompt_end,
                 "erase: of a prompt that has ended at least one token must be left");
@@ -93,14 +92,15 @@ class moving_up {
   /// @cost  reads and writes all keys and values behind the span once
   void move() {
     if constexpr (Pool::owns_pages) {
-      each_page([&](index_t, index_t) { ++copies_; });
-      if (copies_ > core_.pool.free_pages()) {
-        raise(errc::capacity, "erase: " + std::to_string(copies_) + " pages of " + std::to_string(page_tokens) +
+      index_t copies = 0;
+      each_page([&](index_t, bool copied) { copies += copied ? 1 : 0; });
+      if (copies > core_.pool.free_pages()) {
+        raise(errc::capacity, "erase: " + std::to_string(copies) + " pages of " + std::to_string(page_tokens) +
                                   " tokens are needed to move what lies behind, " +
                                   std::to_string(core_.pool.free_pages()) + " are free; raise config.pool_tokens");
       }
       const auto forget = [&] {
-        for (index_t copy = 0; copy < copies_; ++copy) core_.pool.forget(core_.pool.next(copy));
+        for (index_t copy = 0; copy < copies; ++copy) core_.pool.forget(core_.pool.next(copy));
       };
       undone_if_error([&] { move_layers(); }, forget);
       take_copies();
@@ -110,15 +110,12 @@ class moving_up {
   }
 
  private:
-  // A page is not written where it lies.
-  bool copied(index_t page) const { return Pool::may_fail || core_.pool.holders(page) > 1; }
-
-  // visit(entry of the page table, which copy it is) for pages that are copied.
+  // visit(entry of the page table, it is not written where it lies) for each page that changes. Those that are copied
+  // become the stock's next ones, in this order.
   template <class Visit>
   void each_page(Visit visit) {
-    index_t copy = 0;
     for (index_t at = erased_.first / page_tokens; at < pages_for(left_); ++at) {
-      if (copied(state_.pages[static_cast<std::size_t>(at)])) visit(at, copy++);
+      visit(at, Pool::may_fail || core_.pool.holders(state_.pages[static_cast<std::size_t>(at)]) > 1);
     }
   }
 
@@ -126,18 +123,16 @@ class moving_up {
     for (index_t layer = 0; layer < core_.sizes.model.layers; ++layer) {
       core_.pool.begin_layer(layer);
       if constexpr (Pool::owns_pages) {
-        index_t copy = 0;
-        for (index_t at = erased_.first / page_tokens; at < pages_for(left_); ++at) {
-          const index_t page = state_.pages[static_cast<std::size_t>(at)];
-          const bool copies = copied(page);
-          const index_t goal = copies ? core_.pool.next(copy++) : page;
+        index_t copies = 0;
+        each_page([&](index_t at, bool copied) {
+          const index_t goal = copied ? core_.pool.next(copies++) : state_.pages[static_cast<std::size_t>(at)];
           const index_t first = at * page_tokens;
-          const token_range slots{copies ? first : (std::max)(first, erased_.first),
+          const token_range slots{copied ? first : (std::max)(first, erased_.first),
                                   (std::min)(first + page_tokens, left_)};
           for (index_t head = 0; head < core_.sizes.model.kv_heads; ++head) {
             move_rows(layer, head, slots, core_.pool.kv_lane(layer, head, view<const index_t>(&goal, {1})), first);
           }
-        }
+        });
       } else {
         for (index_t head = 0; head < core_.sizes.model.kv_heads; ++head) {
           move_rows(layer, head, {erased_.first, left_}, core_.kv_lane(state_, layer, head), 0);
@@ -158,26 +153,32 @@ class moving_up {
       const auto* const key = from.key(before);
       auto* const goal = to.writable_key(slot - first);
       copy_row(key + from.value_offset, before, goal + to.value_offset, slot, dims);
-      if constexpr (std::is_same_v<Turn, unturned>) {
-        copy_row(key, before, goal, slot, dims);
-      } else if (!moves) {
-        copy_row(key, before, goal, slot, dims);
-      } else {
-        float turned[shape::most_head_dim];
-        const view<float> row(turned, {dims});
-        const float scale = core_.limits.key_scale.of(layer, kv_head);
-        read_row(key, before, scale, row);
-        turn_(layer, row);
-        store_row(view<const float>(row), scale, goal, slot);
+      if constexpr (!std::is_same_v<Turn, unturned>) {
+        if (moves) {
+          turn_row(layer, kv_head, key, before, goal, slot);
+          continue;
+        }
       }
+      copy_row(key, before, goal, slot, dims);
     }
+  }
+  template <class T>
+  void turn_row(index_t layer, index_t kv_head, const T* key, index_t before, T* goal, index_t slot) {
+    float turned[shape::most_head_dim];
+    const view<float> row(turned, {core_.sizes.model.head_dim});
+    const float scale = core_.limits.key_scale.of(layer, kv_head);
+    read_row(key, before, scale, row);
+    turn_(layer, row);
+    store_row(view<const float>(row), scale, goal, slot);
   }
 
   // The pages that they replace go back when all are taken.
   void take_copies() {
     std::vector<index_t>& replaced = core_.replaced;
     replaced.clear();
-    each_page([&](index_t at, index_t) { replaced.push_back(at); });
+    each_page([&](index_t at, bool copied) {
+      if (copied) replaced.push_back(at);
+    });
     for (index_t& at : replaced) at = std::exchange(state_.pages[static_cast<std::size_t>(at)], core_.pool.take());
     for (const index_t page : replaced) core_.pool.give_back(page);
   }
@@ -187,7 +188,6 @@ class moving_up {
   token_range erased_;
   index_t left_;  // slots that are left
   const Turn& turn_;
-  index_t copies_ = 0;
 };
 
 /// What is remembered of queries, and the sums of attention, go with their tokens.

@@ -136,13 +136,9 @@ class sequence_loader {
 
   // As `take_tables` does it before a step.
   void take_table() {
-    const engine_memory& memory = core_.limits.engine;
     if (counts_.freed_pages > 0) no_room_to_load("pages of the sequence were freed: an engine's table has no gaps");
-    const index_t needed = memory.pages_for(state_.slots());
-    expect_block_table(
-        memory, table_, table_.size(), needed, [] { return std::string("load: the block table"); },
-        [](const std::string& why) { raise(errc::capacity, why); });
-    state_.pages.assign(table_.begin(), table_.begin() + needed);
+    detail::take_table(core_, state_, table_, "load: the block table",
+                       [](const std::string& why) { raise(errc::capacity, why); });
   }
 
   void pages() {

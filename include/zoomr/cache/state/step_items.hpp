@@ -66,6 +66,25 @@ struct step_plan {
   }
 };
 
+/// Commits the items of a step, one after the other, and ends it.
+/// @param failure  failure(i)  why item i has failed, or nullptr
+/// @param commit   commit(i)   false if it fails now
+/// @param end      end()       when all have had their turn
+/// @throws error(storage) that names the items that have failed, and of which tokens were accepted
+template <class Failure, class Commit, class End>
+void commit_items(view<const index_t> accepted, Failure failure, Commit commit, End end) {
+  std::string failed;
+  for (index_t i = 0; i < accepted.size(); ++i) {
+    if (failure(i) != nullptr ? accepted[i] == 0 : commit(i)) continue;
+    failed += (failed.empty() ? "item " : "; item ") + std::to_string(i) + ": " + (failure(i) + error::prefix.size());
+  }
+  end();
+  if (failed.empty()) return;
+  const char* const what =
+      accepted.size() == 1 ? "the step is not committed: " : "the other items are committed, but not ";
+  raise(errc::storage, what + failed);
+}
+
 }  // namespace detail
 
 /// What a step says of itself. `step` and `device_step` are made of it.

@@ -113,9 +113,10 @@ struct token_state {
   /// Segments that stay as they are without the erased tokens: behind them all tokens are fed again, with them the one
   /// that ends the prompt then, if another did before.
   index_t segments_kept(token_range erased) const {
-    const bool ends_prompt = erased.first < prompt_end && prompt_end <= erased.last;
-    return segments_before(erased.first - (ends_prompt ? 1 : 0));
+    return segments_before(erased.first - (ends_prompt_earlier(erased) ? 1 : 0));
   }
+  /// The token that ends the prompt is erased.
+  bool ends_prompt_earlier(token_range erased) const { return erased.first < prompt_end && prompt_end <= erased.last; }
 
   /// Feeds all tokens behind the close of the last of the first `kept` segments to the segmenter.
   /// @param erased   positions that are passed over, none of them before that close: those behind count so many less
@@ -152,8 +153,7 @@ struct token_state {
     if (!in_prompt()) evictions_from = without(erased, last_eviction(every));
     classes.erase(classes.begin() + erased.first, classes.begin() + erased.last);
     // Nothing is remembered of the token that ends the prompt now.
-    if (erased.first < prompt_end && prompt_end <= erased.last)
-      rollback_floor = (std::max)(rollback_floor, erased.first + 1);
+    if (ends_prompt_earlier(erased)) rollback_floor = (std::max)(rollback_floor, erased.first + 1);
     if (prompt_end > 0) prompt_end = without(erased, prompt_end);
     rollback_floor = (std::min)(rollback_floor, tokens());
     observed_end = without(erased, observed_end);
