@@ -182,6 +182,28 @@ TEST_CASE("freed pages are not reached again") {
   plays.play_plainly();
 }
 
+TEST_CASE("a window does not move back to freed pages when a part of the prompt is erased") {
+  const tape says = make_tape(model, kind::uniform, markup::sentences, 200, 150, 4);
+  player<std::decay_t<decltype(small::window)>> plays(model, small::window, limits_for(200));
+  plays.open(says);
+  plays.play_plainly(0, 152);
+  REQUIRE(zoomr::inspection::core(plays.cache).states[0].freed_pages > 0);
+  const auto expect_refused = [&](token_range span) {
+    try {
+      plays.cache.erase(plays.at(0).seq, span);
+      FAIL("it was erased");
+    } catch (const zoomr::error& why) {
+      CHECK(why.code() == zoomr::errc::not_held);
+    }
+  };
+  expect_refused({145, 149});  // fewer tokens than the prompt had: pages were freed since none fewer would come
+  plays.play_plainly(0, 160);
+  const tape left = says.without({145, 149});
+  erase(plays, 0, {145, 149}, left);
+  expect_refused({146, 153});  // so would these be, although the prompt is shorter now
+  plays.play_plainly();
+}
+
 /// 220 tokens of a text of thoughts, of which some are chosen.
 struct with_thoughts {
   tape says = make_tape(model, kind::uniform, markup::pairs, 260, 60, 9);

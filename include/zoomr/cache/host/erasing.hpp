@@ -31,7 +31,7 @@ inline void expect_erasable(const token_state& state, token_range erased) {
   const bool evicted = state.kept_each.committed > 0 && erased.first < state.compacted_end;
   const index_t held_from = state.freed_pages * page_tokens;
   const bool freed =
-      state.freed_pages > 0 && (erased.first < held_from || state.tokens() - erased.size() < state.rollback_floor);
+      state.freed_pages > 0 && (erased.first < held_from || state.tokens() - erased.size() < state.least_tokens());
   if (!evicted && !freed) return;
   raise(errc::not_held, "erase: the tokens from " + std::to_string(erased.first) + " to " +
                             std::to_string(erased.last) +

@@ -82,6 +82,9 @@ struct token_state {
     if (prompt_ends) prompt_end = evictions_from = tokens();
   }
 
+  /// Of a prompt that has ended: no rollback leaves fewer, and pages are freed that such a sequence would not reach.
+  index_t least_tokens() const { return (std::max)(prompt_end, rollback_floor); }
+
   /// Before a rollback into the prompt: what was known after its end is forgotten.
   void reopen_prompt(index_t to, index_t rollback_depth) {
     rollback_floor = (std::max)(0, to - rollback_depth);
@@ -152,6 +155,7 @@ struct token_state {
     const index_t kept = segments_kept(erased);
     if (!in_prompt()) evictions_from = without(erased, last_eviction(every));
     classes.erase(classes.begin() + erased.first, classes.begin() + erased.last);
+    if (freed_pages > 0) rollback_floor = least_tokens();
     // Nothing is remembered of the token that ends the prompt now.
     if (ends_prompt_earlier(erased)) rollback_floor = (std::max)(rollback_floor, erased.first + 1);
     if (prompt_end > 0) prompt_end = without(erased, prompt_end);
