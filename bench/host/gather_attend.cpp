@@ -42,8 +42,7 @@ struct stored_lane {
   paged_kv_lane<const T> lane() const {
     index_t dim = head_dim;
     asm("" : "+r"(dim));  // no constant, as in a cache
-    const std::int64_t half = std::int64_t{page_tokens} * dim;
-    return {numbers.data(), 2 * half, half, dim, pages};
+    return {numbers.data(), std::int64_t{2} * page_tokens * dim, kv_rows::in_page<T>({1, 1, 1, dim}, 1, 0), pages};
   }
 };
 

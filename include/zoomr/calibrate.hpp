@@ -76,7 +76,7 @@ class calibrated_cache {
     ids_.clear();
     for (index_t t = at_; t < at_ + count; ++t) ids_.push_back(text_[t % text_.size()]);
     const float* const from = numbers_ + at_ % chunk;
-    out_.resize(static_cast<std::size_t>(count * model_.heads * model_.head_dim));
+    out_.resize(static_cast<std::size_t>(count * model_.heads * model_.value_width()));
     auto step = cache_.begin(seq_, view<const token_id>(ids_), at_ + count == prompt_end);
     do {
       const view<const float, 3> keys(from, {{step.tokens(), model_.kv_heads, model_.head_dim}});

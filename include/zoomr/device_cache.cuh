@@ -157,6 +157,9 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     if (problem == nullptr && limits.logits.alibi_slopes.data() != nullptr) {
       problem = "device_cache: it knows no bias by distance, so that config.logits.alibi_slopes must be empty";
     }
+    if (problem == nullptr && (model.values_in_keys || model.value_width() != HeadDim)) {
+      problem = "device_cache: values must be as wide as keys, and stored beside them";
+    }
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
     }

@@ -100,19 +100,19 @@ class grouped_step {
     return steps_->of[static_cast<std::size_t>(g)];
   }
 
-  /// @param keys, values  [tokens, kv_heads, head_dim]  of the layer's group
+  /// @param keys, values  of the layer's group, as of `step`
   template <class Number>
-  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) {
+  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values = {}) {
     in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own, keys, values); });
   }
   template <class Number>
-  void append(index_t layer, view<Number, 3> keys, view<Number, 3> values) {
+  void append(index_t layer, view<Number, 3> keys, view<Number, 3> values = {}) {
     append(layer, view<const Number, 3>(keys), view<const Number, 3>(values));
   }
   void append(index_t layer) requires(!pool_of<Placement, T>::owns_pages) {
     in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own); });
   }
-  /// @param queries, out  [tokens, heads, head_dim]  of the layer's group
+  /// @param queries, out  of the layer's group, as of `step`
   void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
     in_layer("attend", layer, [&](step_type& in, index_t own) { in.attend(own, queries, out, lse); });
   }

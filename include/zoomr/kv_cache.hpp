@@ -132,6 +132,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
                   "erase: the span must lie in 0 ... tokens(seq)");
     if (positions.size() == 0) return;
     if (positions.last == of.tokens()) return base::rollback(seq, positions.first);
+    if constexpr (requires(index_t dims) { turn.expect_fits(dims); }) turn.expect_fits(base::model().head_dim);
     detail::erase_tokens(*core_, seq.id, positions, turn);
   }
 

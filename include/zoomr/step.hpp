@@ -47,15 +47,20 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   }
 
   /// Stores keys and values of one layer, as pending, divided by their scales.
-  /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated; any strides
+  /// @param keys    [tokens, kv_heads, head_dim]  rotated; any strides
+  /// @param values  [tokens, kv_heads, value_width]  any strides; left out where the shape says that they lie in keys
   /// @pre   the layer has not been attended or observed in this pass; until then `append` may come again, and
   /// overwrites
   /// @cost  copies both once
-  void append(index_t layer, view<const float, 3> keys, view<const float, 3> values) { store(layer, keys, values); }
-  void append(index_t layer, view<const bfloat16, 3> keys, view<const bfloat16, 3> values) {
+  void append(index_t layer, view<const float, 3> keys, view<const float, 3> values = {}) {
     store(layer, keys, values);
   }
-  void append(index_t layer, view<const float16, 3> keys, view<const float16, 3> values) { store(layer, keys, values); }
+  void append(index_t layer, view<const bfloat16, 3> keys, view<const bfloat16, 3> values = {}) {
+    store(layer, keys, values);
+  }
+  void append(index_t layer, view<const float16, 3> keys, view<const float16, 3> values = {}) {
+    store(layer, keys, values);
+  }
   /// The engine has written them into its pages itself, at the slots from `slot(item)` on of each item, divided by
   /// their scales. Otherwise as above.
   void append(index_t layer) requires(!pool_type::owns_pages) {
@@ -71,17 +76,17 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
   /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here
-  /// @param out      [tokens, heads, head_dim]
+  /// @param out      [tokens, heads, value_width]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @pre   append(layer) came before; once for each layer and pass
-  /// @cost  After the prompt: 2 * head_dim numbers are read for each attended token and KV head (each query head with
+  /// @cost  After the prompt: key and value are read of each attended token and KV head (each query head with
   /// `scope::head`); for each choice that is due, all summaries of its KV heads, once for every four query heads.
   /// In the prompt: all keys and values up to the token, once for every 16 queries of the KV head's group and of
   /// adjacent tokens. No allocation
   void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
     const shape& model = expect_layer("attend", layer);
-    const extents<3> wanted{{tokens_, model.heads, model.head_dim}};
-    expect_extents("attend: queries are", queries, wanted), expect_extents("attend: out is", out, wanted);
+    expect_extents("attend: queries are", queries, {{tokens_, model.heads, model.head_dim}});
+    expect_extents("attend: out is", out, {{tokens_, model.heads, model.value_width()}});
     if (lse.data() != nullptr) expect_extents("attend: lse is", lse, {{tokens_, model.heads}});
     core_->step.layers.expect_queries("attend", layer);
     note_queries(layer, queries);
@@ -93,7 +98,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
       const index_t tokens = pass_ == 1 ? 1 : item.tokens;
       for (index_t t = first; !done && t < first + tokens; ++t) {
         for (index_t head = 0; head < model.heads; ++head)
-          std::fill_n(out[t][head].data(), model.head_dim, not_a_number);
+          std::fill_n(out[t][head].data(), model.value_width(), not_a_number);
       }
     }
     for (detail::planned_item& item : core_->step.items) {
@@ -177,8 +182,12 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   template <class Number>
   void store(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) {
     const shape& model = expect_layer("append", layer);
-    const extents<3> wanted{{tokens_, model.kv_heads, model.head_dim}};
-    expect_extents("append: keys are", keys, wanted), expect_extents("append: values are", values, wanted);
+    expect_extents("append: keys are", keys, {{tokens_, model.kv_heads, model.head_dim}});
+    if (model.values_in_keys) {
+      ZOOMR_EXPECTS(values.data() == nullptr, "append: the shape says that values lie in keys: give none");
+    } else {
+      expect_extents("append: values are", values, {{tokens_, model.kv_heads, model.value_width()}});
+    }
     core_->step.layers.expect_append(layer);
     // One KV head after the other: each may have pages of its own.
     detail::for_each_piece(core_->threads_for(tokens_), model.kv_heads, [&](index_t head, index_t) {
@@ -189,8 +198,9 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
           const index_t slot = state.slot_end(position);
           T* const key = kv_lane.writable_key(slot);
           detail::store_row(keys[packed][head], core_->limits.key_scale.of(layer, head), key, slot);
-          detail::store_row(values[packed][head], core_->limits.value_scale.of(layer, head), key + kv_lane.value_offset,
-                            slot);
+          if (model.values_in_keys) return;
+          detail::store_row(values[packed][head], core_->limits.value_scale.of(layer, head),
+                            kv_lane.value_of(key, slot), slot);
         });
       });
     });

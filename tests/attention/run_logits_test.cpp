@@ -50,8 +50,8 @@ struct lane_and_queries {
     for (T& number : memory) number = from_float<T>(random.uniform(-1.0f, 1.0f));
   }
   paged_kv_lane<T> lane() {
-    const std::int64_t half = std::int64_t{page_tokens} * head_dim;
-    return {memory.data(), 2 * half, half, head_dim, pages};
+    return {memory.data(), std::int64_t{2} * page_tokens * head_dim, kv_rows::in_page<T>({1, 1, 1, head_dim}, 1, 0),
+            pages};
   }
   slot_map slots() const { return {view<const index_t>(kept), kept.empty() ? 0 : kept.back() + 7}; }
   index_t position() const { return slots().position_of(tokens - 1) + 2; }
@@ -94,7 +94,7 @@ struct lane_and_queries {
         const double weight = std::exp(logits[unit::size(t)] - largest);
         sum += weight;
         for (index_t d = 0; d < head_dim; ++d) {
-          out[unit::size(d)] += weight * double{to_float(lane().key(t)[lane().value_offset + d])};
+          out[unit::size(d)] += weight * double{to_float(lane().value(t)[d])};
         }
       }
       const double lse = made.states[unit::size(head)].finish(head_dim);

@@ -44,7 +44,7 @@ TEST_CASE("one query pays each token of its context its share, and nothing beyon
   std::vector<float> memory(page_tokens * 8, 0.0f);
   memory[8] = 3.0f;  // the key of slot 1
   const std::vector<index_t> pages{0};
-  const paged_kv_lane<float> kv_lane{memory.data(), 0, 0, 8, view<const index_t>(pages)};
+  const paged_kv_lane<float> kv_lane{memory.data(), 0, {8, 8, 8, 8, 0}, view<const index_t>(pages)};
   const std::vector<float> query(8, 1.0f);
   const view<float> sums = observed.sums(0, 4);
   std::fill(sums.begin(), sums.end(), 1.0f);

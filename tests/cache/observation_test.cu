@@ -70,7 +70,8 @@ struct scene {
   index_t heads() const { return kv_heads * group; }
   paged_kv_lane<const T> kv_lane(index_t kv_head) const {
     const std::int64_t head_stride = std::int64_t{page_tokens} * HeadDim;
-    return {keys.data() + kv_head * head_stride, kv_heads * head_stride, 0, HeadDim, pages};
+    return {
+        keys.data() + kv_head * head_stride, kv_heads * head_stride, {HeadDim, HeadDim, HeadDim, HeadDim, 0}, pages};
   }
   const float* query(index_t q, index_t head) const {
     return queries.data() + unit::size(((first_row + q) % rows * heads() + head) * HeadDim);

@@ -10,7 +10,7 @@
 
 // Attention over a KV lane takes most of the time of such tests: it is compiled apart, at -O3.
 #define ZOOMR_RUN(Run, Hook) \
-  template void attend_run(cpu_path, const Run&, const Run&, view<const run_query>, index_t, float, hooked<Hook>);
+  template void attend_run(cpu_path, const Run&, const Run&, view<const run_query>, kv_widths, float, hooked<Hook>);
 #define ZOOMR_LANE(T) ZOOMR_RUN(page_run<T>, plain_logits)
 #define ZOOMR_LANE_OF_MODEL(T) ZOOMR_RUN(page_run<T>, model_logits)
 #define ZOOMR_TILE ZOOMR_RUN(page_tile, plain_logits)

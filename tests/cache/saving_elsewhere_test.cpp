@@ -214,9 +214,10 @@ TEST_CASE("another model, storage type or scale is refused") {
   };
   zoomr::config limits = limits_for(tokens);
   zoomr::kv_cache wide({2, 4, 2, 16}, small::full, limits);
-  CHECK(said(wide) ==
-        "zoomr: load: the sequence's model has the shape [2, 4, 2, 8], this cache's [2, 4, 2, 16] [layers, heads, "
-        "kv_heads, head_dim]");
+  CHECK(
+      said(wide) ==
+      "zoomr: load: the sequence's model has the shape [2, 4, 2, 8, 8], this cache's [2, 4, 2, 16, 16] [layers, heads, "
+      "kv_heads, head_dim, value_dim]");
   zoomr::kv_cache<zoomr::policy_of<small::full>, bfloat16> shorter(model, small::full, limits);
   CHECK(said(shorter) == "zoomr: load: its keys and values are stored as float, this cache's as bfloat16");
   limits.value_scale = 2.0f;

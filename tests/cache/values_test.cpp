@@ -114,6 +114,12 @@ TEST_CASE("each thing that an engine's memory cannot be has its sentence") {
   CHECK(problem([](engine_memory& m) { m.page_stride = 0; }) == strides);
   CHECK(problem([](engine_memory& m) { m.head_stride = 0; }) == strides);
   CHECK(problem([](engine_memory& m) { m.token_stride = 7; }) == strides);
+  const std::string_view of_values =
+      "config: engine's strides of values must be positive, and that of tokens at least as wide as a value";
+  for (const kv_strides& wrong : {kv_strides{0, 128, 8}, kv_strides{256, -1, 8}, kv_strides{256, 128, 7}}) {
+    CHECK(problem([&](engine_memory& m) { m.of_values = wrong; }) == of_values);
+  }
+  CHECK(problem([](engine_memory& m) { m.of_values = {512, 256, 16}; }) == "");
   CHECK(problem([&](engine_memory& m) { m.keys = view<void* const>(pointers + 1, {2}); }) == null);
   CHECK(problem([&](engine_memory& m) { m.values = view<void* const>(pointers + 1, {2}); }) == null);
   void* beside[] = {reinterpret_cast<char*>(rows) + 2, rows};

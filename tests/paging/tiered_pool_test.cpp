@@ -243,7 +243,7 @@ TEST_CASE("KV lanes do not overlap, whatever a block holds") {
         float* key = kv_lane_of(kv_lane).writable_key(token);
         for (index_t d = 0; d < many.head_dim; ++d) {
           key[d] = mark(kv_lane, token, d);
-          key[kv_lane_of(kv_lane).value_offset + d] = -mark(kv_lane, token, d);
+          kv_lane_of(kv_lane).value_of(key, token)[d] = -mark(kv_lane, token, d);
         }
       }
     }
@@ -252,7 +252,7 @@ TEST_CASE("KV lanes do not overlap, whatever a block holds") {
         const float* key = kv_lane_of(kv_lane).key(token);
         for (index_t d = 0; d < many.head_dim; ++d) {
           REQUIRE(key[d] == mark(kv_lane, token, d));
-          REQUIRE(key[kv_lane_of(kv_lane).value_offset + d] == -mark(kv_lane, token, d));
+          REQUIRE(kv_lane_of(kv_lane).value_of(key, token)[d] == -mark(kv_lane, token, d));
         }
       }
     }

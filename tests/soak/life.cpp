@@ -5,6 +5,7 @@
 
 #include <algorithm>  // std::min
 #include <atomic>     // std::atomic
+#include <cmath>      // std::sqrt
 
 namespace soak {
 
@@ -89,8 +90,9 @@ struct part {
 /// Passes steps through a cache, with the numbers that the tokens of each line have.
 class passes {
  public:
-  explicit passes(index_t most)
-      : keys_(size(most * model.kv_heads * model.head_dim)),
+  explicit passes(index_t most, bool values_are_keys = false)
+      : values_are_keys_(values_are_keys),
+        keys_(size(most * model.kv_heads * model.head_dim)),
         values_(keys_.size()),
         queries_(size(most * model.heads * model.head_dim)),
         out_(queries_.size()),
@@ -107,7 +109,8 @@ class passes {
                              &to[size((row * heads + head) * model.head_dim)]);
         }
       };
-      write(role::key, model.kv_heads, keys_), write(role::value, model.kv_heads, values_);
+      write(role::key, model.kv_heads, keys_);
+      write(values_are_keys_ ? role::key : role::value, model.kv_heads, values_);
       write(role::query, model.heads, queries_);
     });
   }
@@ -149,6 +152,7 @@ class passes {
     }
   }
 
+  bool values_are_keys_;
   index_t tokens_ = 0;
   std::vector<float> keys_, values_, queries_, out_, lse_;
 };
@@ -170,7 +174,11 @@ class life {
     if (of.type == "scaled_int8") limits_.key_scale = limits_.value_scale = 1.0f / 32;
     if (of.type == "float8") limits_.key_scale = 0.5f;
     limits_.classes = zoomr_test::classes;
-    rows_ = passes(std::max(limits_.max_batched_tokens, limits_.max_tokens));
+    if (random_.chance(40)) stored_ = any_widths();
+    if (leaves_out("widths")) stored_ = {};
+    if (stored_.values_in_keys) limits_.value_scale = limits_.key_scale;
+    if (!stored_.plain()) limits_.logits.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
+    rows_ = passes(std::max(limits_.max_batched_tokens, limits_.max_tokens), stored_.values_in_keys);
     fault_percent_ = with.lie == pages::tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
     make_cache();
   }
@@ -222,14 +230,20 @@ class life {
                            random_.chance(75) ? path_.c_str() : nullptr};
     while (cache_ == nullptr) {
       try {
-        cache_ = with_.lie == pages::tiered   ? sort_.tiered(limits_, sizes)
-                 : with_.lie == pages::engine ? sort_.engine(limits_, any_layout())
-                                              : sort_.resident(limits_);
+        cache_ = with_.lie == pages::tiered   ? sort_.tiered(limits_, stored_, sizes)
+                 : with_.lie == pages::engine ? sort_.engine(limits_, stored_, any_layout())
+                                              : sort_.resident(limits_, stored_);
       } catch (const zoomr::error& why) {
         expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, std::string("no cache: ") + why.what());
         event("no file could be made");
       }
     }
+  }
+  // Not of whole vectors, where these are multiplied in pairs on some paths: a plain cache's rows are not.
+  widths any_widths() {
+    constexpr widths any[] = {{16, 8}, {8, 16}, {24, 16}, {16, 8, true}, {24, 8, true}, {16, 16}, {32, 16}};
+    const bool in_pairs = sort_.type == "bfloat16";
+    return any[random_.between(0, in_pairs ? 4 : 6)];
   }
   zoomr_test::engine_layout any_layout() {
     constexpr index_t sizes[] = {1, 3, 7, 16, 16, 32, 48};
@@ -755,7 +769,7 @@ class life {
     limits.rollback_tokens = limits.pool_tokens = 0;
     limits.audit = false;
     if (!of.before.empty()) limits.rollback_tokens = limits_.rollback_tokens;
-    const auto fresh = sort_.resident(limits);
+    const auto fresh = sort_.resident(limits, widths{});
     const sequence seq = fresh->open();
     for (const told& each : of.before) {
       tell(*fresh, seq, of, each);
@@ -764,8 +778,9 @@ class life {
     tell(*fresh, seq, of, of);
     const looks a = looks_of(of), b = fresh->look(seq);
     expect(a.segments == b.segments, "segments are not those of a rebuilt cache");
-    expect(a.use.summaries == b.use.summaries, "the summaries of a rebuilt cache take other bytes");
-    const bool other_pages = sort_.frees_unreachable || with_.lie == pages::engine;
+    const bool as_wide = stored_.key == model.head_dim;
+    expect(!as_wide || a.use.summaries == b.use.summaries, "the summaries of a rebuilt cache take other bytes");
+    const bool other_pages = sort_.frees_unreachable || with_.lie == pages::engine || !stored_.plain();
     expect(other_pages || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
     probe(of, *fresh, seq);
   }
@@ -866,6 +881,7 @@ class life {
   dice random_;
   dice faults_;  // of the file, so that what is tried next does not depend on them
   zoomr::config limits_;
+  widths stored_;
   passes rows_;
   std::string path_ = "/tmp/zoomr_soak";
   index_t fault_percent_ = 0;

@@ -44,7 +44,7 @@ struct options {
 
 constexpr const char* usage =
     "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without "
-    "strict,accept_failed,short_prompts,forks,engines,reloads,erases]\n";
+    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,widths]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {

@@ -8,9 +8,11 @@
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
+#include <algorithm>   // std::all_of, std::copy, std::copy_n, std::min
 #include <functional>  // std::function
 #include <memory>      // std::unique_ptr
 #include <optional>    // std::optional
+#include <stdexcept>   // std::logic_error
 #include <string>      // std::string
 #include <utility>     // std::forward
 #include <vector>      // std::vector
@@ -21,6 +23,40 @@ using zoomr::index_t;
 using zoomr::view;
 
 inline constexpr zoomr::shape model{2, 4, 2, 8};
+
+/// How a cache stores the rows of `model`: with zeros behind keys and values, or values in keys, which then are them.
+/// Under the scale of `model` it gives what a cache of `model` gives.
+struct widths {
+  index_t key = model.head_dim;
+  index_t value = model.head_dim;
+  bool values_in_keys = false;
+
+  bool plain() const { return key == model.head_dim && value == model.head_dim && !values_in_keys; }
+  zoomr::shape shape() const {
+    return {model.layers, model.heads, model.kv_heads, key, plain() ? 0 : value, values_in_keys};
+  }
+};
+
+/// Rows of `model` with zeros behind them.
+class wide_rows {
+ public:
+  view<const float, 3> of(view<const float, 3> rows, index_t width) {
+    if (rows.extent(2) != model.head_dim) return rows;  // a mistake, which is refused
+    const auto count = static_cast<std::size_t>(rows.extent(0) * rows.extent(1));
+    numbers_.assign(count * static_cast<std::size_t>(width), 0.0f);
+    const view<float, 3> made(numbers_.data(), {rows.extent(0), rows.extent(1), width});
+    for (index_t t = 0; t < rows.extent(0); ++t) {
+      for (index_t head = 0; head < rows.extent(1); ++head) {
+        const view<const float> row = rows[t][head];
+        std::copy(row.begin(), row.end(), made[t][head].data());
+      }
+    }
+    return made;
+  }
+
+ private:
+  std::vector<float> numbers_;
+};
 
 /// What is seen of one sequence from outside; a call that fails changes none of it.
 struct looks {
@@ -66,7 +102,8 @@ template <class Cache>
 class subject_of final : public subject {
  public:
   template <class... Arguments>
-  explicit subject_of(Arguments&&... arguments) : cache_(std::forward<Arguments>(arguments)...) {}
+  explicit subject_of(const widths& stored, Arguments&&... arguments)
+      : stored_(stored), cache_(std::forward<Arguments>(arguments)...) {}
 
   zoomr::sequence open() override { return cache_.open(); }
   zoomr::sequence fork(zoomr::sequence seq) override { return cache_.fork(seq); }
@@ -102,24 +139,45 @@ class subject_of final : public subject {
   index_t packed(index_t item) const override { return step_->packed(item); }
   const char* failure(index_t item) const override { return step_->failure(item); }
   void append(index_t layer, view<const float, 3> keys, view<const float, 3> values) override {
-    step_->append(layer, keys, values);
+    if (stored_.plain()) return step_->append(layer, keys, values);
+    const bool mistaken = values.extent(2) != model.head_dim;
+    if (stored_.values_in_keys && !mistaken) return step_->append(layer, keys_.of(keys, stored_.key));
+    step_->append(layer, keys_.of(keys, stored_.key), values_.of(values, stored_.value));
   }
   void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) override {
-    step_->attend(layer, queries, out, lse);
+    if (stored_.plain() || out.extent(2) != model.head_dim) return step_->attend(layer, queries, out, lse);
+    const auto rows = static_cast<std::size_t>(out.extent(0) * model.heads);
+    out_.assign(rows * static_cast<std::size_t>(stored_.value), 0.0f);
+    const view<float, 3> wide(out_.data(), {out.extent(0), model.heads, stored_.value});
+    step_->attend(layer, keys_.of(queries, stored_.key), wide, lse);
+    for (index_t t = 0; t < out.extent(0); ++t) {
+      for (index_t head = 0; head < model.heads; ++head) {
+        const float* const row = wide[t][head].data();
+        std::copy_n(row, model.head_dim, out[t][head].data());
+        const bool beyond = std::all_of(row + model.head_dim, row + stored_.value,
+                                        [&](float x) { return x == 0.0f || row[0] != row[0]; });  // NaN: a failed item
+        if (!beyond) throw std::logic_error("values of zeros add up to something");
+      }
+    }
   }
-  void observe(index_t layer, view<const float, 3> queries) override { step_->observe(layer, queries); }
+  void observe(index_t layer, view<const float, 3> queries) override {
+    step_->observe(layer, stored_.plain() ? queries : keys_.of(queries, stored_.key));
+  }
   bool needs_second_pass(view<const index_t> accepted) override { return step_->needs_second_pass(accepted); }
   void commit(view<const index_t> accepted) override { step_->commit(accepted); }
 
  private:
+  widths stored_;
+  wide_rows keys_, values_;
+  std::vector<float> out_;
   Cache cache_;
   std::optional<typename Cache::step_type> step_;  // ends before its cache
 };
 
 template <class T, class Policy>
-std::unique_ptr<subject> make_subject(const Policy& policy, const zoomr::config& limits) {
+std::unique_ptr<subject> make_subject(const Policy& policy, const zoomr::config& limits, const widths& stored) {
   return std::make_unique<subject_of<zoomr::any_kv_cache<T, decltype(Policy::placement)>>>(
-      zoomr::kv_cache<Policy, T>(model, policy, limits));
+      stored, zoomr::kv_cache<Policy, T>(stored.shape(), policy, limits));
 }
 
 /// Blocks on the device and in host memory, and where the file under them is made; no file: host memory holds all.
@@ -131,12 +189,12 @@ struct tier_sizes {
 
 /// `limits` with the bytes that so many blocks take.
 template <class T, class Policy>
-zoomr::config with_tiers(const Policy& policy, zoomr::config limits, const tier_sizes& sizes) {
+zoomr::config with_tiers(const Policy& policy, zoomr::config limits, const tier_sizes& sizes, const zoomr::shape& of) {
   using pool_type = zoomr::pool_of<decltype(Policy::placement), T>;
-  const zoomr::detail::layout made(model, zoomr::detail::any_policy_of<Policy>(policy), limits, pool_type::may_fail);
+  const zoomr::detail::layout made(of, zoomr::detail::any_policy_of<Policy>(policy), limits, pool_type::may_fail);
   const zoomr::byte_count block = made.blocks.template bytes<T>();
   limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(model, policy, limits);
+  const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(of, policy, limits);
   const index_t pages = made.pool_pages(limits);
   const zoomr::byte_count blocks = zoomr::byte_count{pages} * made.blocks.pieces();
   const zoomr::byte_count device = std::min<zoomr::byte_count>(sizes.device, blocks);
@@ -160,10 +218,11 @@ struct sort {
   bool evicts = false;             // tokens: no rollback behind that
   bool one_by_one = false;         // drafts are one token long
   bool threads = false;            // a thread moves bytes: faults need not come in the same places again
-  std::function<std::unique_ptr<subject>(const zoomr::config&)> resident = {};
+  std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&)> resident = {};
   /// In the pages of an engine; empty where these have no room for what is stored.
-  std::function<std::unique_ptr<subject>(const zoomr::config&, const zoomr_test::engine_layout&)> engine = {};
-  std::function<std::unique_ptr<subject>(const zoomr::config&, const tier_sizes&)> tiered =
+  std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&, const zoomr_test::engine_layout&)>
+      engine = {};
+  std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&, const tier_sizes&)> tiered =
       {};  // in the caller's thread
 };
 

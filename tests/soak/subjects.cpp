@@ -27,14 +27,16 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     made.evicts = decltype(Policy::evict)::observes;
     made.one_by_one = policy.refresh.drift() >= -1.0f;
     made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
-    made.resident = [policy](const zoomr::config& limits) { return make_subject<T>(policy, limits); };
+    made.resident = [policy](const zoomr::config& limits, const widths& stored) {
+      return make_subject<T>(policy, limits, stored);
+    };
     if constexpr (!zoomr::scales_rows<T>) {
-      made.engine = [policy](const zoomr::config& limits, const zoomr_test::engine_layout& lies) {
-        return std::make_unique<subject_of<zoomr_test::paged_engine<T>>>(model, policy, limits, lies);
+      made.engine = [policy](const zoomr::config& limits, const widths& stored, const zoomr_test::engine_layout& lies) {
+        return std::make_unique<subject_of<zoomr_test::paged_engine<T>>>(stored, stored.shape(), policy, limits, lies);
       };
     }
-    made.tiered = [tiered](const zoomr::config& limits, const tier_sizes& sizes) {
-      return make_subject<T>(tiered, with_tiers<T>(tiered, limits, sizes));
+    made.tiered = [tiered](const zoomr::config& limits, const widths& stored, const tier_sizes& sizes) {
+      return make_subject<T>(tiered, with_tiers<T>(tiered, limits, sizes, stored.shape()), stored);
     };
     all.push_back(std::move(made));
   }

@@ -31,23 +31,27 @@ template <class T>
 class engine_pool_memory {
  public:
   engine_pool_memory(const zoomr::shape& model, zoomr::index_t pages, const engine_layout& lies) {
-    const std::int64_t page = std::int64_t{lies.page_tokens} * model.kv_heads * model.head_dim;
-    const std::int64_t stride = (lies.together ? 2 : 1) * page + lies.padding;
-    const auto numbers = static_cast<std::size_t>(stride * pages);
+    const std::int64_t rows = std::int64_t{lies.page_tokens} * model.kv_heads;
+    const std::int64_t keys_page = rows * model.head_dim, values_page = rows * model.stored_value_width();
+    const std::int64_t key_stride = keys_page + (lies.together ? values_page : 0) + lies.padding;
+    const std::int64_t value_stride = lies.together ? key_stride : values_page + lies.padding;
+    const auto array = [&](std::int64_t stride) {
+      const auto numbers = static_cast<std::size_t>(stride * pages);
+      arrays_.emplace_back(numbers);
+      std::memset(static_cast<void*>(arrays_.back().data()), 0xff, numbers * sizeof(T));
+      return arrays_.back().data();
+    };
     for (zoomr::index_t layer = 0; layer < model.layers; ++layer) {
-      for (int half = 0; half < (lies.together ? 1 : 2); ++half) {
-        arrays_.emplace_back(numbers);
-        std::memset(static_cast<void*>(arrays_.back().data()), 0xff, numbers * sizeof(T));
-      }
-      T* const first = arrays_[arrays_.size() - (lies.together ? 1 : 2)].data();
+      T* const first = array(key_stride);
       keys_.push_back(first);
-      values_.push_back(lies.together ? first + page : arrays_.back().data());
+      if (model.values_in_keys) continue;
+      values_.push_back(lies.together ? first + keys_page : array(value_stride));
     }
     using made = zoomr::engine_memory;
     const zoomr::view<void*const> keys(keys_), values(values_);
     memory = lies.heads_first ? made::hnd(keys, values, pages, lies.page_tokens, model)
                               : made::nhd(keys, values, pages, lies.page_tokens, model);
-    memory.page_stride = stride;
+    memory.page_stride = key_stride, memory.of_values.page = value_stride;
   }
 
   zoomr::engine_memory memory;
@@ -108,7 +112,7 @@ class paged_engine {
       const auto source = pool.kv_lane(layer, kv_head, pages(from)), goal = pool.kv_lane(layer, kv_head, pages(made));
       for (index_t slot = 0; slot < slots; ++slot) {
         std::copy_n(source.key(slot), model.head_dim, goal.key(slot));
-        std::copy_n(source.value(slot), model.head_dim, goal.value(slot));
+        std::copy_n(source.value(slot), model.value_width(), goal.value(slot));
       }
     }
     return made;

@@ -147,7 +147,7 @@ class digesting {
       for (index_t slot = 0; slot < state_.slots(); ++slot) {
         if (state_.pages[static_cast<std::size_t>(slot / zoomr::page_tokens)] < 0) continue;
         const T* key = keys.key(slot);
-        add_all(key, model.head_dim), add_all(key + keys.value_offset, model.head_dim);
+        add_all(key, model.head_dim), add_all(keys.value_of(key, slot), model.value_width());
       }
     }
   }

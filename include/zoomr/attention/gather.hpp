@@ -8,6 +8,7 @@
 #pragma once
 
 #include <zoomr/attention/page_run.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 #include <zoomr/policy/segment.hpp>
 
 #include <algorithm>    // std::max, std::min
@@ -28,16 +29,29 @@ struct lane_queries {
   index_t first_query = 0;        // the number of the first query, for the hook
 };
 
-/// Of rows that are asked for one by one.
-/// @param slots  up to 16
-template <class Lane>
-row_places places_of(const Lane& kv_lane, token_range slots) {
-  row_places made;
-  const auto* const first = kv_lane.key(slots.first);
-  for (index_t r = 0; r < page_tokens; ++r)
-    made.at[r] = kv_lane.key((std::min)(slots.first + r, slots.last - 1)) - first;
-  return made;
-}
+/// Where keys and values of a run lie; those of values only where they lie otherwise apart than keys.
+struct run_places {
+  row_places keys, values;
+
+  run_places() = default;
+  /// Evenly apart.
+  run_places(const kv_rows& rows, index_t tokens) : keys(rows.key_stride, tokens) {
+    if (!values_follow_keys(rows)) values = row_places(rows.value_stride, tokens);
+  }
+  /// Rows that are asked for one by one.
+  /// @param slots  up to 16
+  template <class Lane>
+  run_places(const Lane& kv_lane, token_range slots) {
+    const auto* const first = kv_lane.key(slots.first);
+    const auto* const first_value = kv_lane.value_of(first, slots.first);
+    for (index_t r = 0; r < page_tokens; ++r) {
+      const index_t slot = (std::min)(slots.first + r, slots.last - 1);
+      const auto* const key = kv_lane.key(slot);
+      keys.at[r] = key - first;
+      if (!values_follow_keys(kv_lane.rows)) values.at[r] = kv_lane.value_of(key, slot) - first_value;
+    }
+  }
+};
 
 /// Adds the tokens of `ranges` that lie within `bounds` to the state of each query. As gather_attend, for queries that
 /// lie anywhere: heads that share a KV head, of one token or of several; and for several KV lanes, page by page, whose
@@ -57,12 +71,14 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
   asked_run last_ones[std::size_t{ahead + 1}];  // the last ones found
   const Lane& any_lane = *lanes[0].kv_lane;
   const bool whole = any_lane.whole_pages();
-  const row_places of_page(whole ? any_lane.row_stride() : 0, page_tokens);
-  row_places of_others[std::size_t{ahead + 1}];  // of the last runs that are not whole pages
+  const kv_widths widths{any_lane.rows.key_width, any_lane.rows.value_width};
+  const bool follow = values_follow_keys(any_lane.rows);
+  const run_places of_page(any_lane.rows, page_tokens);
+  run_places of_others[std::size_t{ahead + 1}];  // of the last runs that are not whole pages
   index_t found = 0, others = 0;
   const auto attend = [&](const asked_run& now, const asked_run& next) {
     const lane_queries<Lane, Hook>& asks = *now.asks;
-    attend_run(path, now.run, next.run, asks.queries, asks.kv_lane->head_dim, asks.scale,
+    attend_run(path, now.run, next.run, asks.queries, widths, asks.scale,
                hooked<Hook>{*asks.by, now.slot, asks.first_query});
   };
   const auto at = [&](index_t run) -> asked_run& { return last_ones[run % (ahead + 1)]; };
@@ -70,15 +86,20 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
     const index_t end = (std::min)(r.last, bounds.last);
     for (index_t first = (std::max)(r.first, bounds.first); first < end;) {
       const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
-      const std::int64_t* places = of_page.at;
+      const run_places* places = &of_page;
       if (!whole || last - first < page_tokens) {
-        row_places& made = of_others[others++ % (ahead + 1)];
-        made = whole ? row_places(any_lane.row_stride(), last - first) : places_of(any_lane, {first, last});
-        places = made.at;
+        run_places& made = of_others[others++ % (ahead + 1)];
+        made = whole ? run_places(any_lane.rows, last - first) : run_places(any_lane, {first, last});
+        places = &made;
       }
       for (const lane_queries<Lane, Hook>& asks : lanes) {
         const number* const keys = asks.kv_lane->key(first);
-        const page_run<number> run{keys, keys + asks.kv_lane->value_offset, last - first, places, first % page_tokens};
+        const page_run<number> run{keys,
+                                   asks.kv_lane->value_of(keys, first),
+                                   last - first,
+                                   places->keys.at,
+                                   follow ? places->keys.at : places->values.at,
+                                   first % page_tokens};
         at(found) = {run, &asks, first};
         if (found >= ahead) attend(at(found - ahead), at(found));
         ++found;
@@ -134,12 +155,12 @@ class lanes_together {
 /// Adds the tokens of `ranges` to one attention state for each query head of the group.
 ///
 /// @param ranges     ascending slots
-/// @param kv_lane  `key(slot)` is where a key lies, those of its page behind it, `row_stride()` apart, their values
-///                 `value_offset` further; where not all rows of 16 slots are so far apart, `whole_pages()` is false,
+/// @param kv_lane  `key(slot)` is where a key lies, `value_of(key, slot)` its value, those of its page behind them as
+///                 far apart as `rows` says; where not all rows of 16 slots are so far apart, `whole_pages()` is false,
 ///                 and each is asked for
-/// @param queries  [group, head_dim]  rotated
+/// @param queries  [group, key width]  rotated
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
-/// @param states   [group]  their `out` has head_dim floats; not yet finished. Logits in them are natural.
+/// @param states   [group]  their `out` has as many floats as a value; not yet finished. Logits in them are natural.
 /// @param path     which instructions
 /// @param by       what logits go through before their softmax: `model_logits`, or by(run_logits) of the caller's own,
 ///                 whose queries are numbered as in `queries`; it changes each logit by itself. On a path of vectors it
@@ -147,7 +168,7 @@ class lanes_together {
 /// @pre   has_cpu_path(path); `out` of a new state is zeros; each slot is added to a state at most once, since
 ///        nothing looks for repetitions
 /// @throws error(storage) if a page over tiers does not come: the states then hold a part, and must be begun anew
-/// @cost  reads 2 * head_dim numbers for each token; 4 flops * head_dim for each token and query head
+/// @cost  reads key and value of each token once; 2 flops for each of their numbers and query head
 template <class Lane, class Hook = plain_logits>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,
                    view<attention_state> states, cpu_path path = fastest_cpu_path(), const Hook& by = {}) {

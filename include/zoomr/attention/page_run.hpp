@@ -16,7 +16,7 @@
 #include <zoomr/math/products.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 
-#include <type_traits>  // std::is_same_v
+#include <type_traits>  // std::is_base_of_v, std::is_same_v
 
 namespace zoomr {
 inline namespace v0 {
@@ -27,23 +27,25 @@ template <class T>
 struct page_run {
   using number = T;
 
-  const T* keys = nullptr;    // [tokens] rows of head_dim
+  const T* keys = nullptr;    // [tokens] rows
   const T* values = nullptr;  // the same
   index_t tokens = 0;
-  const std::int64_t* places = nullptr;  // [16]  of rows, as in row_places; where these have scales: head_dim apart
-  index_t first = 0;                     // place of the first one in the page
+  const std::int64_t* places = nullptr;        // [16]  of keys, as in row_places; side by side where rows have scales
+  const std::int64_t* value_places = nullptr;  // [16]  the same of values
+  index_t first = 0;                           // place of the first one in the page
 
-  std::int64_t place(index_t token, index_t) const { return places[token]; }
-  /// The product of a query [head_dim] with the key of a token.
-  float product(const float* query, index_t token, index_t head_dim) const {
-    return dot(query, keys + places[token], head_dim);
+  std::int64_t value_place(index_t token, index_t) const { return value_places[token]; }
+  /// The product of a query [key_width] with the key of a token.
+  float product(const float* query, index_t token, index_t key_width) const {
+    return dot(query, keys + places[token], key_width);
   }
   static constexpr bool has_scales() { return scales_rows<T>; }
-  float key_scale(index_t token, index_t head_dim) const {
-    return row_scale(keys + std::int64_t{token} * head_dim, first + token, head_dim);
+  float key_scale(index_t token, kv_widths widths) const {
+    return row_scale(keys + std::int64_t{token} * widths.key, first + token, widths.key);
   }
-  float value_scale(index_t token, index_t head_dim) const {
-    return row_scale(values + std::int64_t{token} * head_dim, first + token, head_dim);
+  float value_scale(index_t token, kv_widths widths) const {
+    const index_t stride = values == keys ? widths.key : widths.value;  // they may lie in keys
+    return row_scale(values + std::int64_t{token} * stride, first + token, stride);
   }
 };
 
@@ -52,45 +54,45 @@ struct page_run {
 struct page_tile {
   using number = float;
 
-  const float* keys = nullptr;    // [head_dim, page_tokens]
-  const float* values = nullptr;  // [tokens, head_dim]
+  const float* keys = nullptr;    // [key width, page_tokens]
+  const float* values = nullptr;  // [tokens, value width]
   index_t tokens = 0;
   const float* key_scales = nullptr;    // [tokens], where rows have scales
   const float* value_scales = nullptr;  // [tokens], then too
 
-  static std::int64_t place(index_t token, index_t head_dim) { return std::int64_t{token} * head_dim; }
+  static std::int64_t value_place(index_t token, index_t width) { return std::int64_t{token} * width; }
   bool has_scales() const { return key_scales != nullptr; }
-  float key_scale(index_t token, index_t) const { return key_scales[token]; }
-  float value_scale(index_t token, index_t) const { return value_scales[token]; }
-  float product(const float* query, index_t token, index_t head_dim) const {
+  float key_scale(index_t token, kv_widths) const { return key_scales[token]; }
+  float value_scale(index_t token, kv_widths) const { return value_scales[token]; }
+  float product(const float* query, index_t token, index_t key_width) const {
     const float* const of_token = keys + token;
-    return sum_over_dims(head_dim,
+    return sum_over_dims(key_width,
                          [=](float acc, index_t d) { return fused(query[d], of_token[d * page_tokens], acc); });
   }
 };
 
 /// The same of bfloat16, on a path with products of pairs: the bits of a value are those of two, of a token and of the
 /// next, or of zero behind the last.
-struct paired_tile : page_tile {  // values: [(tokens + 1) / 2, head_dim]
+struct paired_tile : page_tile {  // values: [(tokens + 1) / 2, value width]
 };
 
 /// One query that attends a run: of one token and one head.
 struct run_query {
-  const float* query = nullptr;  // [head_dim]  rotated
+  const float* query = nullptr;  // [key width]  rotated
   attention_state* state = nullptr;
 };
 
 namespace portable {
 
 template <class Run, class Hook>
-void attend_run(const Run& run, view<const run_query> queries, index_t head_dim, float scale, hooked<Hook> by) {
+void attend_run(const Run& run, view<const run_query> queries, kv_widths widths, float scale, hooked<Hook> by) {
   float logits[page_tokens];
   for (index_t q = 0; q < queries.size(); ++q) {
     const run_query& asks = queries[q];
     float largest = -infinity;
     for (index_t t = 0; t < run.tokens; ++t) {
-      float product = run.product(asks.query, t, head_dim);
-      if (run.has_scales()) product *= run.key_scale(t, head_dim);
+      float product = run.product(asks.query, t, widths.key);
+      if (run.has_scales()) product *= run.key_scale(t, widths);
       logits[t] = scale * product;
       if (!has_hook<Hook> && logits[t] > largest) largest = logits[t];
     }
@@ -98,10 +100,11 @@ void attend_run(const Run& run, view<const run_query> queries, index_t head_dim,
       by.hook(run_logits{logits, run.tokens, 1, by.first_slot, by.first_query + q});
       for (index_t t = 0; t < run.tokens; ++t) largest = logits[t] > largest ? logits[t] : largest;
     }
-    asks.state->raise(largest, head_dim);
+    asks.state->raise(largest, widths.value);
     asks.state->weigh(logits, run.tokens);
-    for (index_t t = 0; run.has_scales() && t < run.tokens; ++t) logits[t] *= run.value_scale(t, head_dim);
-    asks.state->add_values(logits, run.values, run.tokens, head_dim, [&](index_t t) { return run.place(t, head_dim); });
+    for (index_t t = 0; run.has_scales() && t < run.tokens; ++t) logits[t] *= run.value_scale(t, widths);
+    asks.state->add_values(logits, run.values, run.tokens, widths.value,
+                           [&](index_t t) { return run.value_place(t, widths.value); });
   }
 }
 
@@ -119,6 +122,9 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// Rows of such widths are whole vectors, on each path.
+inline bool in_vectors(kv_widths widths) { return widths.key % simd_dims == 0 && widths.value % simd_dims == 0; }
+
 /// Adds the tokens of a run, or of a tile, to the state of each query.
 /// @param ahead    what will be read next: its lines are asked for meanwhile; `run` itself if nothing is
 /// @param queries  any number; four of them share what is read and widened
@@ -126,45 +132,45 @@ namespace detail {
 /// @param by       the hook that they go through, and what it is told of the run
 template <class Run, class Hook = plain_logits>
 void attend_run(cpu_path path, const Run& run, [[maybe_unused]] const Run& ahead, view<const run_query> queries,
-                index_t head_dim, float scale, hooked<Hook> by = hooked<Hook>(plain_logits{}, 0)) {
-  if (head_dim % simd_dims == 0) {
+                kv_widths widths, float scale, hooked<Hook> by = hooked<Hook>(plain_logits{}, 0)) {
+  if (in_vectors(widths)) {
 #if ZOOMR_AVX
 #if ZOOMR_BFLOAT16_PRODUCTS
     if constexpr (std::is_same_v<Run, page_run<bfloat16>>) {
       if (path == cpu_path::avx512_bf16) {
-        return avx512_bf16::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale, by);
+        return avx512_bf16::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, by);
       }
     }
 #endif
     if (without_pairs(path) == cpu_path::avx512) {
-      return avx512::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale, by);
+      return avx512::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, by);
     }
     if (path == cpu_path::avx2) {
-      return avx2::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale, by);
+      return avx2::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, by);
     }
 #elif ZOOMR_NEON
     if (path == cpu_path::neon) {
-      return neon::attend_run(run, ahead, queries.data(), queries.size(), head_dim, scale, by);
+      return neon::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, by);
     }
 #endif
   }
-  on_path(path, [&] { portable::attend_run(run, queries, head_dim, scale, by); });
+  on_path(path, [&] { portable::attend_run(run, queries, widths, scale, by); });
 }
 
 /// Attention over bfloat16 is made of products of pairs.
-inline bool multiplies_pairs(cpu_path path, index_t head_dim) {
-  return path == cpu_path::avx512_bf16 && head_dim % simd_dims == 0;
+inline bool multiplies_pairs(cpu_path path, kv_widths widths) {
+  return path == cpu_path::avx512_bf16 && in_vectors(widths);
 }
 
 /// As attend_run; a tile's values are whole, so that nothing is asked for ahead.
-/// @pre  multiplies_pairs(path, head_dim)
+/// @pre  multiplies_pairs(path, widths)
 template <class Hook = plain_logits>
 void attend_run([[maybe_unused]] cpu_path path, [[maybe_unused]] const paired_tile& tile,
-                [[maybe_unused]] view<const run_query> queries, [[maybe_unused]] index_t head_dim,
+                [[maybe_unused]] view<const run_query> queries, [[maybe_unused]] kv_widths widths,
                 [[maybe_unused]] float scale, [[maybe_unused]] hooked<Hook> by = hooked<Hook>(plain_logits{}, 0)) {
-  ZOOMR_ASSERT(multiplies_pairs(path, head_dim), "this path multiplies no pairs");
+  ZOOMR_ASSERT(multiplies_pairs(path, widths), "this path multiplies no pairs");
 #if ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS
-  avx512_bf16::attend_run(tile, tile, queries.data(), queries.size(), head_dim, scale, by);
+  avx512_bf16::attend_run(tile, tile, queries.data(), queries.size(), widths, scale, by);
 #endif
 }
 

@@ -58,11 +58,11 @@ using factors = std::conditional_t<in_pairs<Run>, words, floats>;
 /// Values of token t, from dimension d on.
 /// @param ahead  values that will be read next: they are asked for
 template <index_t Vectors, class Run>
-[[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t dims, index_t d,
+[[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t width, index_t d,
                                                floats* made) {
   using T = typename Run::number;
-  const T* const row = run.values + run.place(t, dims) + d;
-  const T* const next = ahead.values + ahead.place(t, dims) + d;
+  const T* const row = run.values + run.value_place(t, width) + d;
+  const T* const next = ahead.values + ahead.value_place(t, width) + d;
 #pragma GCC unroll 8
   for (index_t v = 0; v < Vectors; ++v) {
     made[v] = kept(load(row + v * simd));
@@ -75,10 +75,10 @@ template <index_t Vectors, class Run>
 template <index_t Vectors>
 [[gnu::always_inline]] inline void load_values(const page_run<bfloat16>& run, const page_run<bfloat16>& ahead,
                                                index_t t, index_t, index_t d, words* made) {
-  const bfloat16* const first = run.values + run.places[t] + d;
-  const bfloat16* const second = t + 1 < run.tokens ? run.values + run.places[t + 1] + d : nullptr;
-  const bfloat16* const next = ahead.values + ahead.places[t] + d;
-  const bfloat16* const next_but_one = ahead.values + ahead.places[t + 1] + d;
+  const bfloat16* const first = run.values + run.value_places[t] + d;
+  const bfloat16* const second = t + 1 < run.tokens ? run.values + run.value_places[t + 1] + d : nullptr;
+  const bfloat16* const next = ahead.values + ahead.value_places[t] + d;
+  const bfloat16* const next_but_one = ahead.values + ahead.value_places[t + 1] + d;
   constexpr index_t even = Vectors / 2 * 2;
 #pragma GCC unroll 4
   for (index_t v = 0; v < even; v += 2) {
@@ -91,11 +91,11 @@ template <index_t Vectors>
   }
 }
 template <index_t Vectors>
-[[gnu::always_inline]] inline void load_values(const paired_tile& tile, const paired_tile&, index_t t, index_t dims,
+[[gnu::always_inline]] inline void load_values(const paired_tile& tile, const paired_tile&, index_t t, index_t width,
                                                index_t d, words* made) {
 #pragma GCC unroll 8
   for (index_t v = 0; v < Vectors; ++v) {
-    made[v] = from_memory<words>(tile.values + std::int64_t{t / 2} * dims + d + v * simd);
+    made[v] = from_memory<words>(tile.values + std::int64_t{t / 2} * width + d + v * simd);
     if (t + 1 == tile.tokens) made[v] &= 0xffffu;  // a query that does not see the next token
   }
 }
@@ -103,7 +103,7 @@ template <index_t Vectors>
 
 /// out[q][d, d + Vectors * simd) += weights[t][q] * values[t][d ...], t ascending.
 template <index_t Queries, index_t Vectors, class Run>
-[[gnu::always_inline]] inline void add_values(const float* weights, const Run& run, const Run& ahead, index_t dims,
+[[gnu::always_inline]] inline void add_values(const float* weights, const Run& run, const Run& ahead, index_t width,
                                               float* const* out, index_t d) {
   floats sum[std::size_t{Queries * Vectors}];
 #pragma GCC unroll 4
@@ -113,7 +113,7 @@ template <index_t Queries, index_t Vectors, class Run>
   }
   for (index_t t = 0; t < run.tokens; t += in_pairs<Run> ? 2 : 1) {
     factors<Run> value[std::size_t{Vectors}];
-    load_values<Vectors>(run, ahead, t, dims, d, value);
+    load_values<Vectors>(run, ahead, t, width, d, value);
 #pragma GCC unroll 4
     for (index_t q = 0; q < Queries; ++q) {
       factors<Run> weight;
@@ -149,7 +149,7 @@ template <index_t Queries>
 /// The logits become weights, and the states are raised.
 /// @param logits  [page_tokens][Queries]  of run.tokens tokens, unscaled; aligned to a vector
 template <index_t Queries>
-[[gnu::always_inline]] inline void weigh(float* logits, index_t tokens, index_t dims, float scale,
+[[gnu::always_inline]] inline void weigh(float* logits, index_t tokens, index_t value_width, float scale,
                                          const run_query* queries) {
   // Vectors are whole: behind the last token they hold what does not count.
   for (index_t i = tokens * Queries; i % simd != 0; ++i) logits[i] = -infinity;
@@ -167,7 +167,7 @@ template <index_t Queries>
 #pragma GCC unroll 4
   for (index_t q = 0; q < Queries; ++q) {
     attention_state& state = *queries[q].state;
-    state.raise(largest[q], dims);
+    state.raise(largest[q], value_width);
     raised[q] = state.max;
   }
   raised = repeated<Queries>(raised);
@@ -178,11 +178,11 @@ template <index_t Queries>
 
 /// The same for logits that go through a hook. It does not depend on the run, and is compiled once for all.
 template <index_t Queries, class Hook>
-[[gnu::noinline]] void weigh_changed(float* logits, index_t tokens, index_t dims, float scale, const run_query* queries,
-                                     const hooked<Hook>& by) {
+[[gnu::noinline]] void weigh_changed(float* logits, index_t tokens, index_t value_width, float scale,
+                                     const run_query* queries, const hooked<Hook>& by) {
   for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(load(logits + i) * scale, logits + i);
   change<Queries>(by.hook, run_logits{logits, tokens, Queries, by.first_slot, by.first_query});
-  weigh<Queries>(logits, tokens, dims, 1.0f, queries);
+  weigh<Queries>(logits, tokens, value_width, 1.0f, queries);
 }
 
 template <index_t Queries>
@@ -211,28 +211,29 @@ template <index_t Queries>
 /// From queries to weights.
 /// @param weights  [weights_of<Queries>]  out, aligned to a vector
 template <index_t Queries, class Run, class Hook>
-[[gnu::flatten]] void weigh_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims, float scale,
-                                  hooked<Hook> by, float* weights) {
+[[gnu::flatten]] void weigh_block(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths,
+                                  float scale, hooked<Hook> by, float* weights) {
   using T = typename Run::number;
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
-  for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below ask for
-    for (index_t d = 0; d < dims; d += 64 / static_cast<index_t>(sizeof(T))) {
-      prefetch(ahead.keys + ahead.place(t, dims) + d);
-      prefetch(ahead.values + ahead.place(t, dims) + d);
+  if constexpr (!std::is_base_of_v<page_tile, Run>) {
+    constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
+    for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below ask for
+      for (index_t d = 0; d < widths.key; d += line) prefetch(ahead.keys + ahead.places[t] + d);
+      for (index_t d = 0; d < widths.value; d += line) prefetch(ahead.values + ahead.value_places[t] + d);
     }
   }
-  products_with<Queries>(run, ahead, query, dims, weights);
+  products_with<Queries>(run, ahead, query, widths.key, weights);
   if (run.has_scales()) {
-    for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.key_scale(t, dims));
+    for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.key_scale(t, widths));
   }
   if constexpr (has_hook<Hook>) {
-    weigh_changed<Queries>(weights, run.tokens, dims, scale, queries, by);
+    weigh_changed<Queries>(weights, run.tokens, widths.value, scale, queries, by);
   } else {
-    weigh<Queries>(weights, run.tokens, dims, scale, queries);
+    weigh<Queries>(weights, run.tokens, widths.value, scale, queries);
   }
   if (run.has_scales()) {
-    for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.value_scale(t, dims));
+    for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.value_scale(t, widths));
   }
 #if ZOOMR_PAIRS
   if constexpr (in_pairs<Run>) {  // weights of two tokens lie where that of the first lay
@@ -245,48 +246,48 @@ template <index_t Queries, class Run, class Hook>
 
 /// From weights to outputs.
 template <index_t Queries, class Run>
-[[gnu::flatten]] void add_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims,
+[[gnu::flatten]] void add_block(const Run& run, const Run& ahead, const run_query* queries, index_t width,
                                 const float* weights) {
   constexpr index_t vectors = accumulators / Queries < 8 ? accumulators / Queries : 8;
   float* out[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) out[q] = queries[q].state->out;
   index_t d = 0;
-  for (; d + vectors * simd <= dims; d += vectors * simd) {
-    add_values<Queries, vectors>(weights, run, ahead, dims, out, d);
+  for (; d + vectors * simd <= width; d += vectors * simd) {
+    add_values<Queries, vectors>(weights, run, ahead, width, out, d);
   }
   if constexpr (vectors > 2) {
     constexpr index_t half = vectors / 2;
-    if (d + half * simd <= dims) add_values<Queries, half>(weights, run, ahead, dims, out, d), d += half * simd;
+    if (d + half * simd <= width) add_values<Queries, half>(weights, run, ahead, width, out, d), d += half * simd;
   }
-  for (; d < dims; d += simd) add_values<Queries, 1>(weights, run, ahead, dims, out, d);
+  for (; d < width; d += simd) add_values<Queries, 1>(weights, run, ahead, width, out, d);
 }
 
 template <index_t Queries, class Run, class Hook>
-void attend_block(const Run& run, const Run& ahead, const run_query* queries, index_t dims, float scale,
+void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths, float scale,
                   hooked<Hook> by) {
   alignas(floats) float weights[std::size_t{weights_of<Queries>}];
-  weigh_block<Queries>(run, ahead, queries, dims, scale, by, weights);
-  add_block<Queries>(run, ahead, queries, dims, weights);
+  weigh_block<Queries>(run, ahead, queries, widths, scale, by, weights);
+  add_block<Queries>(run, ahead, queries, widths.value, weights);
 }
 
 // The first block of queries brings the next run near the processor. Of four blocks all read the keys before any reads
 // the values, so that either stay in the first cache.
 template <class Run, class Hook>
-void attend_run(const Run& run, const Run& ahead, const run_query* queries, index_t count, index_t dims, float scale,
-                hooked<Hook> by) {
+void attend_run(const Run& run, const Run& ahead, const run_query* queries, index_t count, kv_widths widths,
+                float scale, hooked<Hook> by) {
   index_t q = 0;
   for (; q + 16 <= count; q += 16) {
     alignas(floats) float weights[4][std::size_t{weights_of<4>}];
     for (index_t i = 0; i < 4; ++i) {
-      weigh_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, scale, by.from(q + 4 * i), weights[i]);
+      weigh_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, widths, scale, by.from(q + 4 * i), weights[i]);
     }
     for (index_t i = 0; i < 4; ++i) {
-      add_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, dims, weights[i]);
+      add_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, widths.value, weights[i]);
     }
   }
-  for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, dims, scale, by.from(q));
-  if (q + 2 <= count) attend_block<2>(run, q == 0 ? ahead : run, queries + q, dims, scale, by.from(q)), q += 2;
-  if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, dims, scale, by.from(q));
+  for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, by.from(q));
+  if (q + 2 <= count) attend_block<2>(run, q == 0 ? ahead : run, queries + q, widths, scale, by.from(q)), q += 2;
+  if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, widths, scale, by.from(q));
 }
 
 }  // namespace ZOOMR_PATH

@@ -69,7 +69,7 @@ struct config {
   index_t rollback_tokens = 0;       // how far behind its longest a sequence can always be rolled back
   index_t min_sparse_context = 0;    // shorter contexts attend everything: the crossover of the machine; 0: off
   storage_scale key_scale = 1.0f;    // what is stored of a key is key / key_scale
-  storage_scale value_scale = 1.0f;  // and of a value, value / value_scale
+  storage_scale value_scale = 1.0f;  // and of a value, value / value_scale; not read where values lie in keys
   logit_rule logits = {};            // scale, soft cap, sinks and ALiBi of the model: none but 1 / sqrt(head_dim)
   tier_bytes tiers = {};             // of a tiered placement
   engine_memory engine = {};         // of the placement engine_pages, which has no pool of its own

@@ -15,16 +15,18 @@ inline namespace v0 {
 /// Which dimensions of a key are turned together: i and i + pairs, or 2 i and 2 i + 1.
 enum class rotary_pairs : std::uint8_t { halves, adjacent };
 
-/// Turns a key to a position `by` further: pair i by the angle by * frequencies[i]. Dimensions behind the pairs stay.
+/// Turns a key to a position `by` further: pair i by the angle by * frequencies[i]. The other dimensions stay.
 /// A model whose layers differ in this is served by a callable of the engine's own.
 class key_rotation {
  public:
   /// @param frequencies  [pairs]  radians for each position, as base^(-2 i / rotary dimensions)
   /// @param by           negative: to the front
-  key_rotation(view<const float> frequencies, index_t by, rotary_pairs which = rotary_pairs::halves)
-      : pairs_(frequencies.size()), which_(which) {
+  /// @param first        the first dimension that is turned: behind the latent, with MLA
+  key_rotation(view<const float> frequencies, index_t by, rotary_pairs which = rotary_pairs::halves, index_t first = 0)
+      : pairs_(frequencies.size()), first_(first), which_(which) {
     ZOOMR_EXPECTS(pairs_ >= 1 && pairs_ <= most_pairs, "key_rotation: wanted 1 to " + std::to_string(most_pairs) +
                                                            " frequencies, given " + std::to_string(pairs_));
+    ZOOMR_EXPECTS(first >= 0, "key_rotation: the first dimension that is turned is negative");
     for (index_t i = 0; i < pairs_; ++i) {
       const double angle = static_cast<double>(by) * static_cast<double>(frequencies[i]);
       cos_[i] = static_cast<float>(std::cos(angle));
@@ -32,22 +34,28 @@ class key_rotation {
     }
   }
 
-  /// @param key  [head_dim], at least 2 * pairs
+  /// @param key  [head_dim], at least first + 2 * pairs
   void operator()(index_t, view<float> key) const {
-    ZOOMR_EXPECTS(2 * pairs_ <= key.size(), "key_rotation: there are more frequencies than half of head_dim");
+    expect_fits(key.size());
     for (index_t i = 0; i < pairs_; ++i) {
-      float& x = which_ == rotary_pairs::halves ? key[i] : key[2 * i];
-      float& y = which_ == rotary_pairs::halves ? key[i + pairs_] : key[2 * i + 1];
+      float& x = key[first_ + (which_ == rotary_pairs::halves ? i : 2 * i)];
+      float& y = key[first_ + (which_ == rotary_pairs::halves ? i + pairs_ : 2 * i + 1)];
       const float before = x;
       x = before * cos_[i] - y * sin_[i];
       y = before * sin_[i] + y * cos_[i];
     }
   }
 
+  /// @throws precondition_error if such a key has no dimension for some of the pairs
+  void expect_fits(index_t head_dim) const {
+    ZOOMR_EXPECTS(first_ <= head_dim - 2 * pairs_, "key_rotation: there are more frequencies than half of head_dim");
+  }
+
  private:
   static constexpr index_t most_pairs = shape::most_head_dim / 2;
 
   index_t pairs_;
+  index_t first_;
   rotary_pairs which_;
   float cos_[std::size_t{most_pairs}];
   float sin_[std::size_t{most_pairs}];

@@ -7,18 +7,33 @@
 namespace zoomr {
 inline namespace v0 {
 
+/// Numbers of a key and of a value.
+struct kv_widths {
+  index_t key = 0;
+  index_t value = 0;
+};
+
 /// What a cache must know of a model. `heads` query heads share `kv_heads` KV heads in groups: query head h reads KV
 /// head h / group().
 struct shape {
   index_t layers = 0;
   index_t heads = 0;
   index_t kv_heads = 0;
-  index_t head_dim = 0;
+  index_t head_dim = 0;         // numbers of a key, and of a query
+  index_t value_dim = 0;        // numbers of a value, and of an output; 0: head_dim
+  bool values_in_keys = false;  // a value is the first numbers of its key, and is not stored: the latents of MLA
 
-  static constexpr index_t most_head_dim = 256;
+  static constexpr index_t most_head_dim = 576;
 
-  friend constexpr bool operator==(const shape&, const shape&) = default;
+  friend constexpr bool operator==(const shape& a, const shape& b) {
+    return a.layers == b.layers && a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
+           a.value_width() == b.value_width() && a.values_in_keys == b.values_in_keys;
+  }
 
+  /// Numbers of a value, and of an output.
+  ZOOMR_HD constexpr index_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }
+  /// Those that are stored of a value, beside its key.
+  ZOOMR_HD constexpr index_t stored_value_width() const { return values_in_keys ? 0 : value_width(); }
   /// Query heads that read one KV head.
   ZOOMR_HD constexpr index_t group() const { return heads / kv_heads; }
   /// Pairs of a layer and a KV head: each has keys, values and an index of its own.
@@ -30,8 +45,12 @@ struct shape {
     if (layers < 1 || heads < 1 || kv_heads < 1) return "shape: layers, heads and kv_heads must be at least 1";
     if (heads % kv_heads != 0) return "shape: heads must be a multiple of kv_heads";
     if (head_dim < 8 || head_dim > most_head_dim || head_dim % 8 != 0) {
-      return "shape: head_dim must be a multiple of 8 from 8 to 256";
+      return "shape: head_dim must be a multiple of 8 from 8 to 576";
     }
+    if (value_dim < 0 || value_dim > most_head_dim || value_dim % 8 != 0) {
+      return "shape: value_dim must be 0 (as wide as keys) or a multiple of 8 up to 576";
+    }
+    if (values_in_keys && value_dim > head_dim) return "shape: values that lie in keys cannot be wider than keys";
     if (layers > 1024 || heads > 1024) return "shape: more than 1024 layers or heads";
     return nullptr;
   }

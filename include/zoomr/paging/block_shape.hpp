@@ -9,7 +9,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// A block holds [key | value][heads][16][head_dim]: all KV heads of a layer where they read the same tokens, so that
+/// A block holds [key | value][heads][16][width]: all KV heads of a layer where they read the same tokens, so that
 /// these come as one piece of memory; one KV head where each reads tokens of its own, so that nothing else comes.
 struct block_shape {
   shape model;
@@ -22,7 +22,7 @@ struct block_shape {
   /// Numbers of a block, and its bytes.
   template <class T>
   std::int64_t numbers() const {
-    return 2 * heads * head_numbers<T>(model.head_dim);
+    return heads * head_numbers<T>(model);
   }
   template <class T>
   byte_count bytes() const {

@@ -10,30 +10,58 @@
 namespace zoomr {
 inline namespace v0 {
 
+/// Numbers from page to page, from KV head to KV head, and from token to token of a page.
+struct kv_strides {
+  std::int64_t page = 0;
+  std::int64_t head = 0;
+  std::int64_t token = 0;
+};
+
 /// The pool of an engine, as its block tables number it. The key of a token lies at
 ///   keys[layer] + page * page_stride + kv_head * head_stride + (place in the page) * token_stride
-/// numbers of the cache's storage type, its value at the same place behind values[layer]. The numbers of a row lie side
-/// by side. The memory and the tables of pointers are the caller's, and outlive the cache.
+/// numbers of the cache's storage type, its value at the same place behind values[layer], or at one by strides of its
+/// own. The numbers of a row lie side by side. The memory and the tables of pointers are the caller's, and outlive the
+/// cache.
 struct engine_memory {
   view<void* const> keys;    // [layers]  page 0, KV head 0, first token
-  view<void* const> values;  // [layers]
+  view<void* const> values;  // [layers]  not read where values lie in keys
   index_t pages = 0;         // that there are: ids in block tables are smaller
   index_t page_tokens = 16;  // of one page
   std::int64_t page_stride = 0;
   std::int64_t head_stride = 0;
   std::int64_t token_stride = 0;
+  kv_strides of_values = {};  // all 0: those of keys
 
-  /// [pages, in_page, kv_heads, head_dim]
+  /// [pages, in_page, kv_heads, head_dim], and values [pages, in_page, kv_heads, value_width]
   static constexpr engine_memory nhd(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
                                      const shape& model) {
-    const std::int64_t row = model.head_dim;
-    return {keys, values, pages, in_page, in_page * model.kv_heads * row, row, model.kv_heads * row};
+    const std::int64_t heads = model.kv_heads, row = model.head_dim, value = model.value_width();
+    return {keys,
+            values,
+            pages,
+            in_page,
+            in_page * heads * row,
+            row,
+            heads * row,
+            {in_page * heads * value, value, heads * value}};
   }
-  /// [pages, kv_heads, in_page, head_dim]
+  /// [pages, kv_heads, in_page, head_dim], and values [pages, kv_heads, in_page, value_width]
   static constexpr engine_memory hnd(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
                                      const shape& model) {
-    const std::int64_t row = model.head_dim;
-    return {keys, values, pages, in_page, in_page * model.kv_heads * row, in_page * row, row};
+    const std::int64_t heads = model.kv_heads, row = model.head_dim, value = model.value_width();
+    return {keys,
+            values,
+            pages,
+            in_page,
+            in_page * heads * row,
+            in_page * row,
+            row,
+            {in_page * heads * value, in_page * value, value}};
+  }
+
+  constexpr kv_strides strides_of_values() const {
+    const bool as_keys = of_values.page == 0 && of_values.head == 0 && of_values.token == 0;
+    return as_keys ? kv_strides{page_stride, head_stride, token_stride} : of_values;
   }
 
   /// Pages that hold so many tokens.
@@ -44,15 +72,23 @@ struct engine_memory {
   /// nullptr, or the sentence that says what is wrong.
   /// @param number_bytes  of the storage type
   const char* problem(const shape& model, std::size_t number_bytes) const {
-    if (keys.size() != model.layers || values.size() != model.layers) {
+    if (keys.size() != model.layers || (!model.values_in_keys && values.size() != model.layers)) {
       return "config: engine.keys and engine.values need a pointer for each layer";
     }
     if (pages < 1 || page_tokens < 1) return "config: engine.pages and engine.page_tokens must be at least 1";
     if (page_stride < 1 || head_stride < 1 || token_stride < model.head_dim) {
       return "config: engine's strides must be positive, and token_stride at least head_dim";
     }
+    const kv_strides values_apart = strides_of_values();
+    const bool apart_enough =
+        values_apart.page > 0 && values_apart.head > 0 && values_apart.token >= model.value_width();
+    if (!model.values_in_keys && !apart_enough) {
+      return "config: engine's strides of values must be positive, and that of tokens at least as wide as a value";
+    }
     for (index_t layer = 0; layer < model.layers; ++layer) {
-      if (keys[layer] == nullptr || values[layer] == nullptr) return "config: a pointer of engine is null";
+      if (keys[layer] == nullptr) return "config: a pointer of engine is null";
+      if (model.values_in_keys) continue;
+      if (values[layer] == nullptr) return "config: a pointer of engine is null";
       const auto apart = reinterpret_cast<std::intptr_t>(values[layer]) - reinterpret_cast<std::intptr_t>(keys[layer]);
       if (apart % static_cast<std::intptr_t>(number_bytes) != 0) {
         return "config: an engine's values must lie whole numbers of the storage type behind its keys";

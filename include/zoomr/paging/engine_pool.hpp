@@ -15,25 +15,30 @@ struct engine_kv_lane {
 
   T* base = nullptr;  // the KV lane's keys in page 0 of its layer
   std::int64_t page_stride = 0;
-  std::int64_t token_stride = 0;
-  std::int64_t value_offset = 0;  // elements from a key to its value
-  index_t in_page = 1;            // tokens of a page
-  index_t head_dim = 0;
+  index_t in_page = 1;  // tokens of a page
+  kv_rows rows;         // value_offset: in page 0
+  std::int64_t value_page_stride = 0;
   view<const index_t> pages;
 
-  T* key(index_t slot) const {
-    if (in_page == 1) return base + pages[slot] * page_stride;  // a division for each token takes its time
-    return base + pages[slot / in_page] * page_stride + slot % in_page * token_stride;
-  }
+  T* key(index_t slot) const { return in_pages(base, page_stride, rows.key_stride, slot); }
   T* writable_key(index_t slot) const { return key(slot); }
-  T* value(index_t slot) const { return key(slot) + value_offset; }
-  engine_kv_lane<const T> read_only() const {
-    return {base, page_stride, token_stride, value_offset, in_page, head_dim, pages};
+  /// @param key  that of the slot
+  template <class Key>
+  Key* value_of(Key* key, index_t slot) const {
+    if (rows.value_stride == rows.key_stride && value_page_stride == page_stride) return key + rows.value_offset;
+    return in_pages(base + rows.value_offset, value_page_stride, rows.value_stride, slot);
   }
-  std::int64_t row_stride() const { return token_stride; }
+  T* value(index_t slot) const { return value_of(key(slot), slot); }
+  engine_kv_lane<const T> read_only() const { return {base, page_stride, in_page, rows, value_page_stride, pages}; }
   static constexpr bool holds(index_t) { return true; }
   /// Each 16 slots lie in one page.
   bool whole_pages() const { return in_page % page_tokens == 0; }
+
+ private:
+  T* in_pages(T* first, std::int64_t of_page, std::int64_t of_token, index_t slot) const {
+    if (in_page == 1) return first + pages[slot] * of_page;  // a division for each token takes its time
+    return first + pages[slot / in_page] * of_page + slot % in_page * of_token;
+  }
 };
 
 /// What a cache asks of a pool (page_pool.hpp), for an engine's memory. Nothing is taken or given back here: the engine
@@ -53,23 +58,25 @@ class engine_pool : public page_stock {
 
   /// Of the pages of one sequence: what the engine holds for it.
   byte_count bytes_of_page() const {
-    return std::int64_t{2} * shape_.kv_lanes() * memory_.page_tokens * shape_.head_dim *
-           static_cast<byte_count>(sizeof(T));
+    const index_t widths = shape_.head_dim + shape_.stored_value_width();
+    return std::int64_t{shape_.kv_lanes()} * memory_.page_tokens * widths * static_cast<byte_count>(sizeof(T));
   }
 
   engine_kv_lane<T> kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
     T* const keys = static_cast<T*>(memory_.keys[layer]);
-    T* const values = static_cast<T*>(memory_.values[layer]);
-    // The two may lie in different arrays: their distance is counted in addresses.
-    const auto apart = (reinterpret_cast<std::intptr_t>(values) - reinterpret_cast<std::intptr_t>(keys)) /
-                       static_cast<std::intptr_t>(sizeof(T));
-    return {keys + kv_head * memory_.head_stride,
-            memory_.page_stride,
-            memory_.token_stride,
-            apart,
-            memory_.page_tokens,
-            shape_.head_dim,
-            pages};
+    kv_rows rows{shape_.head_dim, shape_.value_width(), memory_.token_stride, memory_.token_stride, 0};
+    std::int64_t value_page_stride = memory_.page_stride;
+    if (!shape_.values_in_keys) {
+      const kv_strides of_values = memory_.strides_of_values();
+      // The two may lie in different arrays: their distance is counted in addresses.
+      const auto apart = reinterpret_cast<std::intptr_t>(memory_.values[layer]) - reinterpret_cast<std::intptr_t>(keys);
+      rows.value_offset =
+          apart / static_cast<std::intptr_t>(sizeof(T)) + kv_head * (of_values.head - memory_.head_stride);
+      rows.value_stride = of_values.token;
+      value_page_stride = of_values.page;
+    }
+    return {
+        keys + kv_head * memory_.head_stride, memory_.page_stride, memory_.page_tokens, rows, value_page_stride, pages};
   }
   const engine_memory& memory() const { return memory_; }
 

@@ -2,7 +2,7 @@
 // L3. Keys and values in pages of 16 tokens, taken from one pool that never moves them.
 //
 // A page has a part in each layer, and in it keys then values of all KV heads, side by side:
-//   [layer][page][key | value][kv_head][token][head_dim]
+//   [layer][page][key | value][kv_head][token][width]
 // (with the scales of a KV head's rows behind them, where these have any) so that a segment of all heads is one piece
 // of memory for each page.
 #pragma once
@@ -109,16 +109,16 @@ class page_pool : public page_stock {
   /// Where the tokens of one KV lane lie.
   /// @param pages  the sequence's page table, which must stay as long as the KV lane is used
   paged_kv_lane<T> kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
-    const std::int64_t head = head_numbers<T>(shape_.head_dim);
-    const std::int64_t stride = 2 * shape_.kv_heads * head;
-    T* base = memory_.data() + std::int64_t{layer} * this->pages() * stride + kv_head * head;
-    return {base, stride, shape_.kv_heads * head, shape_.head_dim, pages};
+    const std::int64_t stride = shape_.kv_heads * head_numbers<T>(shape_);
+    T* base =
+        memory_.data() + std::int64_t{layer} * this->pages() * stride + kv_head * head_numbers<T>(shape_.head_dim);
+    return {base, stride, kv_rows::in_page<T>(shape_, shape_.kv_heads, kv_head), pages};
   }
 
   /// Copies all that one page holds to another.
   /// @cost  reads and writes page_bytes(model)
   void copy_page(index_t from, index_t to) {
-    const std::int64_t part = std::int64_t{2} * shape_.kv_heads * head_numbers<T>(shape_.head_dim);
+    const std::int64_t part = shape_.kv_heads * head_numbers<T>(shape_);
     for (index_t layer = 0; layer < shape_.layers; ++layer) {
       T* const base = memory_.data() + std::int64_t{layer} * this->pages() * part;
       std::copy_n(base + from * part, part, base + to * part);
@@ -134,7 +134,7 @@ class page_pool : public page_stock {
 
  private:
   static std::int64_t elements(const shape& model, index_t pages) {
-    return std::int64_t{2} * model.kv_lanes() * pages * head_numbers<T>(model.head_dim);
+    return std::int64_t{model.kv_lanes()} * pages * head_numbers<T>(model);
   }
 
   shape shape_;

@@ -47,21 +47,37 @@ void read_row(const T* row, index_t slot, float scale, view<float> to) {
   widen(fastest_cpu_path(), row, scale, to);
 }
 
-/// Moves a row from the place of one slot to that of another.
+/// Moves a row from the place of one slot to that of another, where rows lie side by side if they have scales.
 template <class T>
 void copy_row(const T* from, [[maybe_unused]] index_t from_slot, T* to, [[maybe_unused]] index_t to_slot,
-              index_t head_dim) {
-  std::copy_n(from, head_dim, to);
+              index_t width) {
+  std::copy_n(from, width, to);
   if constexpr (scales_rows<T>) {
-    std::copy_n(scale_of(from, from_slot, head_dim), sizeof(float), scale_of(to, to_slot, head_dim));
+    std::copy_n(scale_of(from, from_slot, width), sizeof(float), scale_of(to, to_slot, width));
   }
 }
 
-/// The rows of 16 slots, or of the first of them, lie next to each other.
-template <class Lane>
-bool rows_side_by_side(const Lane& kv_lane) {
-  return kv_lane.whole_pages() && kv_lane.row_stride() == kv_lane.head_dim;
+/// Moves the value of one slot to another, unless it lies in its key.
+/// @param from_key, to_key  of those slots
+template <class From, class To, class T>
+void copy_value(const From& from, const T* from_key, index_t from_slot, const To& to, T* to_key, index_t to_slot) {
+  const T* const value = from.value_of(from_key, from_slot);
+  if (value == from_key) return;
+  copy_row(value, from_slot, to.value_of(to_key, to_slot), to_slot, from.rows.value_width);
 }
+
+/// Keys of 16 slots, or of the first of them, lie next to each other.
+template <class Lane>
+bool keys_side_by_side(const Lane& kv_lane) {
+  return kv_lane.whole_pages() && kv_lane.rows.key_stride == kv_lane.rows.key_width;
+}
+/// Values do.
+template <class Lane>
+bool values_side_by_side(const Lane& kv_lane) {
+  return kv_lane.whole_pages() && kv_lane.rows.value_stride == kv_lane.rows.value_width;
+}
+/// Values lie as far from their keys in all slots, so that rows of both are as far apart.
+inline bool values_follow_keys(const kv_rows& rows) { return rows.value_stride == rows.key_stride; }
 
 /// Products of queries with the keys of adjacent slots, as they are stored but for the scales of their own rows.
 /// @param queries  [queries, head_dim]
@@ -75,10 +91,10 @@ void key_products(const Lane& kv_lane, view<const float, 2> queries, index_t fir
   for (index_t t = 0; t < slots; t += at_once) {
     const auto* const keys = kv_lane.key(first + t);
     const view<float, 2> some(&out(0, t), {queries.extent(0), at_once}, {out.stride(0), 1});
-    products(fastest_cpu_path(), queries, keys, kv_lane.row_stride(), some);
+    products(fastest_cpu_path(), queries, keys, kv_lane.rows.key_stride, some);
     if constexpr (scales_rows<typename Lane::number>) {  // their pages are whole
       for (index_t slot = 0; slot < slots; ++slot) {
-        const float scale = row_scale(keys + std::int64_t{slot} * kv_lane.head_dim, slot, kv_lane.head_dim);
+        const float scale = row_scale(keys + slot * kv_lane.rows.key_stride, slot, kv_lane.rows.key_stride);
         for (index_t q = 0; q < queries.extent(0); ++q) some(q, slot) *= scale;
       }
     }

@@ -15,10 +15,9 @@ struct tiered_kv_lane {
   using number = typename Pool::number;
 
   Pool* pool = nullptr;
-  index_t piece = 0;              // of each page
-  std::int64_t head_offset = 0;   // elements from the piece's first key to the KV lane's
-  std::int64_t value_offset = 0;  // elements from a key to its value
-  index_t head_dim = 0;
+  index_t piece = 0;             // of each page
+  std::int64_t head_offset = 0;  // elements from the piece's first key to the KV lane's
+  kv_rows rows;
   view<const index_t> pages;  // [pages of the sequence]
 
   const number* key(index_t slot) const {
@@ -27,12 +26,15 @@ struct tiered_kv_lane {
   number* writable_key(index_t slot) const {
     return pool->reach_to_write(piece, pages[slot / page_tokens]) + head_offset + in_page(slot);
   }
-  std::int64_t row_stride() const { return head_dim; }
+  template <class Key>
+  Key* value_of(Key* key, index_t slot) const {
+    return key + rows.to_value(slot % page_tokens);
+  }
   bool holds(index_t slot) const { return pages[slot / page_tokens] >= 0; }
   static constexpr bool whole_pages() { return true; }
 
  private:
-  std::int64_t in_page(index_t slot) const { return static_cast<std::int64_t>(slot % page_tokens) * head_dim; }
+  std::int64_t in_page(index_t slot) const { return slot % page_tokens * rows.key_stride; }
 };
 
 }  // namespace v0

@@ -46,9 +46,9 @@ class tiered_pool : public page_stock {
   static byte_count page_bytes(const shape& model) { return page_pool<T>::page_bytes(model); }
 
   kv_lane_type kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
-    const std::int64_t head = head_numbers<T>(shape_.model.head_dim);
-    return {this, piece_of(layer, kv_head), kv_head % shape_.heads * head, shape_.heads * head, shape_.model.head_dim,
-            pages};
+    const index_t head = kv_head % shape_.heads;
+    return {this, piece_of(layer, kv_head), head * head_numbers<T>(shape_.model.head_dim),
+            kv_rows::in_page<T>(shape_.model, shape_.heads, head), pages};
   }
   index_t piece_of(index_t layer, index_t kv_head) const { return shape_.piece_of(layer, kv_head); }
 

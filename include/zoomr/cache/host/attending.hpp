@@ -20,8 +20,8 @@ inline namespace v0 {
 namespace detail {
 
 /// Queries and outputs are those of the whole pass; the item reads and writes the rows from `item.packed` on.
-/// @param queries, out  [packed tokens, heads, head_dim]  queries rotated and unscaled
-/// @param lse           [packed tokens, heads], or empty  natural logarithm of the sum of exp(logit)
+/// @param queries   [packed tokens, heads, head_dim]  rotated and unscaled
+/// @param out, lse  [packed tokens, heads, value_width]; [packed tokens, heads], or empty: ln of the sum of exp(logit)
 template <class Pool>
 class attending {
  public:
@@ -32,8 +32,8 @@ class attending {
   /// Makes the choices that are due in this layer, too.
   /// @pre     the item's keys were appended in this layer, in this pass
   /// @throws  error(storage) if pages do not come; some of the rows are written then
-  /// @cost    no allocation; 2 * head_dim numbers read for each attended slot and KV head, or query head where each
-  /// chooses alone. In the prompt so much for each few tokens of the chunk, but a page is brought once for all of them
+  /// @cost    no allocation; key and value read of each attended slot and KV head, or query head where each chooses
+  /// alone. In the prompt so much for each few tokens of the chunk, but a page is brought once for all of them
   void attend() {
     core_.pool.begin_layer(layer_);
     item_.prompt ? attend_prompt() : attend_chosen();
@@ -55,7 +55,7 @@ class attending {
   // @param head  query head
   // @return  ln of the sum of exp(logit), that of the sink included
   float finish(attention_state& made, index_t head) const {
-    const index_t dims = core_.sizes.model.head_dim;
+    const index_t dims = core_.sizes.model.value_width();
     const view<const float, 2>& sinks = core_.limits.logits.sinks;
     if (sinks.data() != nullptr) made.add_sink(sinks(layer_, head), dims);
     const float log_sum = made.finish(dims);
@@ -190,7 +190,7 @@ class attending {
   // KV heads of a piece of work. Where all of them read the same slots, and the rows of one lie apart, a thread attends
   // its share of them page by page: the rows of the others lie in between, so that memory is read in order.
   index_t kv_heads_together(const choosing<Pool>& now, const executor& on) const {
-    if (!now.same_for_all() || rows_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
+    if (!now.same_for_all() || keys_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
     return (core_.sizes.model.kv_heads + on.threads() - 1) / on.threads();
   }
 

@@ -28,7 +28,7 @@ float log_sum_of_held(const Lane& kv_lane, index_t slots, const float* query, fl
     if (!kv_lane.holds(first)) continue;
     const index_t count = (std::min)(page_tokens, slots - first);
     const view<float, 2> of_page(logits, {1, count});
-    key_products(kv_lane, view<const float, 2>(query, {1, kv_lane.head_dim}), first, of_page);
+    key_products(kv_lane, view<const float, 2>(query, {1, kv_lane.rows.key_width}), first, of_page);
     for (index_t t = 0; t < count; ++t) logits[t] *= scale;
     change_row(fastest_cpu_path(), by, of_page[0], first);
     on_fastest_path([&] {

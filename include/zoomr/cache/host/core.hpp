@@ -71,6 +71,7 @@ struct cache_core {
         asking(model, layout::asking_parts(policy), given.max_sequences),
         heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
         failures(static_cast<std::size_t>(given.max_sequences)) {
+    if (model.values_in_keys) limits.value_scale = limits.key_scale;
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
     const index_t threads = most_threads(given);
     const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));

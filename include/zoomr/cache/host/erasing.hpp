@@ -152,7 +152,7 @@ class moving_up {
       const index_t before = moves ? slot + erased_.size() : slot;
       const auto* const key = from.key(before);
       auto* const goal = to.writable_key(slot - first);
-      copy_row(key + from.value_offset, before, goal + to.value_offset, slot, dims);
+      copy_value(from, key, before, to, goal, slot - first);
       if constexpr (!std::is_same_v<Turn, unturned>) {
         if (moves) {
           turn_row(layer, kv_head, key, before, goal, slot);

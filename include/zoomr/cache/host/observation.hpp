@@ -63,7 +63,7 @@ class observation {
   void copy_keys(const Lane& kv_lane, index_t tokens, float key_scale) {
     if (keys_.empty()) return;
     for (index_t t = 0; t < tokens; ++t) {
-      read_row(kv_lane.key(t), t, key_scale, {keys_.data() + std::int64_t{t} * kv_lane.head_dim, {kv_lane.head_dim}});
+      read_row(kv_lane.key(t), t, key_scale, {keys_.data() + std::int64_t{t} * head_dim_, {head_dim_}});
     }
   }
 

@@ -25,7 +25,7 @@ class prompt_tile {
   static constexpr index_t most_pages = 8;  // so many that copies of queries and outputs pay
 
   explicit prompt_tile(const shape& model)
-      : head_dim_(model.head_dim),
+      : widths_{model.head_dim, model.value_width()},
         group_(model.group()),
         widened_(static_cast<std::size_t>(widened_size(model))),
         packed_(static_cast<std::size_t>(packed_size(model))),
@@ -47,7 +47,7 @@ class prompt_tile {
     first_ = first;
     pages_ = (std::min)(most_pages, pages_for(end - first));
     in_pairs_ = std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16> &&
-                multiplies_pairs(fastest_cpu_path(), head_dim_);
+                multiplies_pairs(fastest_cpu_path(), widths_);
     for (index_t page = 0; page < pages_; ++page) {
       const index_t slot = first + page * page_tokens;
       tiles_[page] = widened(kv_lane, slot, (std::min)(page_tokens, end - slot), page);
@@ -78,20 +78,26 @@ class prompt_tile {
 
  private:
   static index_t most_asking(const shape& model) { return (std::max)(16 / model.group(), 1) * model.group(); }
-  static std::int64_t packed_size(const shape& model) { return std::int64_t{2} * most_asking(model) * model.head_dim; }
+  static std::int64_t packed_size(const shape& model) {
+    return std::int64_t{most_asking(model)} * (model.head_dim + model.value_width());
+  }
+  // Keys are widened where values will be, before they are turned.
+  static std::int64_t value_room(const shape& model) { return (std::max)(model.head_dim, model.value_width()); }
   static std::int64_t widened_size(const shape& model) {
-    return std::int64_t{2} * most_pages * page_tokens * model.head_dim;
+    return most_pages * page_tokens * (model.head_dim + value_room(model));
   }
 
   // The 16 slots from `slot` on, as far as they hold tokens.
   template <class Lane>
   page_tile widened(const Lane& kv_lane, index_t slot, index_t tokens, index_t page) {
     using T = std::remove_cv_t<typename Lane::number>;
-    float* const wide_keys = widened_.data() + std::int64_t{2} * page * page_tokens * head_dim_;
-    float* const wide_values = wide_keys + page_tokens * head_dim_;
-    widen_rows(kv_lane, slot, tokens, 0, wide_values);  // on their way
+    const index_t room = static_cast<index_t>(widened_.size()) / most_pages;
+    float* const wide_keys = widened_.data() + page * room;
+    float* const wide_values = wide_keys + page_tokens * widths_.key;
+    widen_rows(keys_side_by_side(kv_lane), tokens, widths_.key, wide_values,  // on their way
+               [&](index_t t) { return kv_lane.key(slot + t); });
     for (index_t t = 0; t < tokens; ++t) {
-      for (index_t d = 0; d < head_dim_; ++d) wide_keys[d * page_tokens + t] = wide_values[t * head_dim_ + d];
+      for (index_t d = 0; d < widths_.key; ++d) wide_keys[d * page_tokens + t] = wide_values[t * widths_.key + d];
     }
     if constexpr (std::is_same_v<T, bfloat16>) {
       if (in_pairs_) {
@@ -99,28 +105,29 @@ class prompt_tile {
         return {wide_keys, wide_values, tokens};
       }
     }
-    widen_rows(kv_lane, slot, tokens, kv_lane.value_offset, wide_values);
+    const auto value = [&](index_t t) { return kv_lane.value_of(kv_lane.key(slot + t), slot + t); };
+    widen_rows(values_side_by_side(kv_lane), tokens, widths_.value, wide_values, value);
     if constexpr (scales_rows<T>) {
+      const std::int64_t key_stride = kv_lane.rows.key_stride, value_stride = kv_lane.rows.value_stride;
       const T* const keys = kv_lane.key(slot);
-      const T* const values = keys + kv_lane.value_offset;
+      const T* const values = kv_lane.value_of(keys, slot);
       float* const scales = scales_.data() + std::int64_t{2} * page * page_tokens;
       for (index_t t = 0; t < tokens; ++t) {
-        scales[t] = row_scale(keys + t * head_dim_, t, head_dim_);
-        scales[page_tokens + t] = row_scale(values + t * head_dim_, t, head_dim_);
+        scales[t] = row_scale(keys + t * key_stride, t, key_stride);
+        scales[page_tokens + t] = row_scale(values + t * value_stride, t, value_stride);
       }
       return {wide_keys, wide_values, tokens, scales, scales + page_tokens};
     }
     return {wide_keys, wide_values, tokens};
   }
 
-  // @param offset  from keys to what is widened
-  // @param to      [tokens, head_dim]
-  template <class Lane>
-  void widen_rows(const Lane& kv_lane, index_t slot, index_t tokens, std::int64_t offset, float* to) const {
-    const index_t at_once = rows_side_by_side(kv_lane) ? tokens : 1;
+  // @param row  row(token)
+  // @param to   [tokens, width]
+  template <class Row>
+  static void widen_rows(bool side_by_side, index_t tokens, index_t width, float* to, Row row) {
+    const index_t at_once = side_by_side ? tokens : 1;
     for (index_t t = 0; t < tokens; t += at_once) {
-      widen(fastest_cpu_path(), kv_lane.key(slot + t) + offset, 1.0f,
-            {to + std::int64_t{t} * head_dim_, {at_once * head_dim_}});
+      widen(fastest_cpu_path(), row(t), 1.0f, {to + std::int64_t{t} * width, {at_once * width}});
     }
   }
 
@@ -128,9 +135,10 @@ class prompt_tile {
   template <class Lane>
   void pair(const Lane& kv_lane, index_t slot, index_t tokens, float* pairs) const {
     for (index_t t = 0; t < tokens; t += 2) {
-      const bfloat16* const values = kv_lane.key(slot + t) + kv_lane.value_offset;
-      const bfloat16* const next = t + 1 < tokens ? kv_lane.key(slot + t + 1) + kv_lane.value_offset : nullptr;
-      for (index_t d = 0; d < head_dim_; ++d) {
+      const auto value = [&](index_t of) { return kv_lane.value_of(kv_lane.key(slot + of), slot + of); };
+      const bfloat16* const values = value(t);
+      const bfloat16* const next = t + 1 < tokens ? value(t + 1) : nullptr;
+      for (index_t d = 0; d < widths_.value; ++d) {
         const std::uint32_t upper = next != nullptr ? next[d].bits : 0u;
         *pairs++ = bits_as<float>(values[d].bits | upper << 16);
       }
@@ -141,18 +149,18 @@ class prompt_tile {
   void attend(const page_tile& tile, index_t first, index_t count, float scale, hooked<Hook> by) {
     const view<const run_query> asks(asks_.data() + first, {count});
     if (in_pairs_) {
-      attend_run(fastest_cpu_path(), paired_tile{tile}, asks, head_dim_, scale, by);
+      attend_run(fastest_cpu_path(), paired_tile{tile}, asks, widths_, scale, by);
     } else {
-      attend_run(fastest_cpu_path(), tile, tile, asks, head_dim_, scale, by);
+      attend_run(fastest_cpu_path(), tile, tile, asks, widths_, scale, by);
     }
   }
 
   // Rows of different tokens lie a multiple of 4 KiB apart, where the first cache has few places for them.
-  float* query(index_t i) { return packed_.data() + std::int64_t{2} * i * head_dim_; }
-  float* out(index_t i) { return query(i) + head_dim_; }
+  float* query(index_t i) { return packed_.data() + std::int64_t{i} * (widths_.key + widths_.value); }
+  float* out(index_t i) { return query(i) + widths_.key; }
   void pack(index_t i, const run_query& from) {
-    std::copy_n(from.query, head_dim_, query(i));
-    std::copy_n(from.state->out, head_dim_, out(i));
+    std::copy_n(from.query, widths_.key, query(i));
+    std::copy_n(from.state->out, widths_.value, out(i));
     outs_[static_cast<std::size_t>(i)] = from.state->out;
     from.state->out = out(i);
     asks_[static_cast<std::size_t>(i)] = {query(i), from.state};
@@ -160,18 +168,18 @@ class prompt_tile {
   void unpack(index_t i) {
     attention_state& state = *asks_[static_cast<std::size_t>(i)].state;
     state.out = outs_[static_cast<std::size_t>(i)];
-    std::copy_n(out(i), head_dim_, state.out);
+    std::copy_n(out(i), widths_.value, state.out);
   }
 
-  index_t head_dim_;
+  kv_widths widths_;
   index_t group_;
   index_t first_ = 0;
   index_t pages_ = 0;
   bool in_pairs_ = false;  // values, of the pages
   page_tile tiles_[std::size_t{most_pages}];
   std::array<float, std::size_t{2 * most_pages * page_tokens}> scales_{};  // [most_pages]: of keys, of values
-  std::vector<float> widened_;   // [most_pages]: keys [head_dim][page_tokens], values [page_tokens][head_dim]
-  std::vector<float> packed_;    // [most_asking][query | out][head_dim]
+  std::vector<float> widened_;   // [most_pages]: keys [key width][page_tokens], values [page_tokens][value width]
+  std::vector<float> packed_;    // [most_asking][query | out]
   std::vector<run_query> asks_;  // [most_asking]
   std::vector<float*> outs_;     // [most_asking]  where the outputs really lie
 };

@@ -24,14 +24,13 @@ template <class Pool>
 void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t layer, index_t kv_head,
                   view<const index_t> kept) {
   const auto from = core.kv_lane(state, layer, kv_head);
-  auto to = from;
-  if (core.sizes.eviction_may_fail) to = core.pool.kv_lane(layer, kv_head, core.room.pages());
+  const auto to = core.sizes.eviction_may_fail ? core.pool.kv_lane(layer, kv_head, core.room.pages()) : from;
   for (index_t slot = 0; slot < kept.size(); ++slot) {
     if (kept[slot] == slot && !core.sizes.eviction_may_fail) continue;
     const auto* key = from.key(kept[slot]);
     auto* goal = to.writable_key(slot);
     copy_row(key, kept[slot], goal, slot, core.sizes.model.head_dim);
-    copy_row(key + from.value_offset, kept[slot], goal + to.value_offset, slot, core.sizes.model.head_dim);
+    copy_value(from, key, kept[slot], to, goal, slot);
   }
 }
 

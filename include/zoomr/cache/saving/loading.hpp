@@ -146,10 +146,13 @@ class sequence_loader {
     for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
       if (!core_.kv_lane(state_, 0, 0).holds(page * page_tokens)) continue;
       const index_t rows = (std::min)(page_tokens, state_.slots() - page * page_tokens);
-      in_.begin("page", page, m.kv_lanes() * 2 * saved_row_bytes<number>(m, rows));
+      in_.begin("page", page, m.kv_lanes() * saved_row_bytes<number>(m, rows));
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
         const auto to = core_.kv_lane(state_, lane / m.kv_heads, lane % m.kv_heads);
-        get_rows(to, page * page_tokens, rows, 0), get_rows(to, page * page_tokens, rows, to.value_offset);
+        const auto key = [&](index_t slot) { return to.writable_key(slot); };
+        each_saved_row(to, page * page_tokens, key, [&](auto row, index_t width, std::int64_t stride, bool together) {
+          get_rows(row, width, stride, rows, together);
+        });
       }
       in_.end();
       if constexpr (Pool::may_fail) {
@@ -157,25 +160,20 @@ class sequence_loader {
       }
     }
   }
-  // @param slot    the first of a page
-  // @param offset  from its key to what is read
-  template <class Lane>
-  void get_rows(const Lane& to, index_t slot, index_t rows, std::int64_t offset) {
-    const index_t at_once = rows_side_by_side(to) ? rows : 1;
-    number* const first = to.writable_key(slot) + offset;
-    get_numbers(first, at_once);
-    for (index_t row = at_once; row < rows; ++row) get_numbers(to.writable_key(slot + row) + offset, 1);
+  // Of a page, as each_saved_row visits them.
+  template <class Row>
+  void get_rows(Row row, index_t width, [[maybe_unused]] std::int64_t stride, index_t rows, bool together) {
+    const index_t at_once = together ? rows : 1;
+    for (index_t t = 0; t < rows; t += at_once) get_numbers(row(t), std::int64_t{at_once} * width);
     if constexpr (scales_rows<number>) {
-      for (index_t row = 0; row < rows; ++row) {
+      for (index_t t = 0; t < rows; ++t) {
         const auto scale = in_.template get<float>();
-        number* const at = first + std::int64_t{row} * sizes_.model.head_dim;
-        std::memcpy(static_cast<void*>(scale_of(at, row, sizes_.model.head_dim)), &scale, sizeof scale);
+        std::memcpy(static_cast<void*>(scale_of(row(t), t, stride)), &scale, sizeof scale);
       }
     }
   }
 
-  void get_numbers(number* first, index_t rows) {
-    const std::int64_t count = std::int64_t{rows} * sizes_.model.head_dim;
+  void get_numbers(number* first, std::int64_t count) {
     in_.get(first, count);
     if constexpr (std::is_base_of_v<int8, number>) {
       const bool stored = std::none_of(first, first + count, [](const number& of) { return of.bits == -128; });

@@ -65,6 +65,10 @@ class header_loader {
     shape found;
     found.layers = in_.get<index_t>(), found.heads = in_.get<index_t>();
     found.kv_heads = in_.get<index_t>(), found.head_dim = in_.get<index_t>();
+    found.value_dim = in_.get<index_t>();
+    const auto in_keys = in_.get<index_t>();
+    in_.expect(found.value_dim > 0 && (in_keys == 0 || in_keys == 1), "its values have a width that cannot be");
+    found.values_in_keys = in_keys == 1;
     char name[16], wanted[16] = {};
     in_.get(name, 16);
     std::memcpy(wanted, storage_name<number>(), std::strlen(storage_name<number>()));
@@ -74,7 +78,10 @@ class header_loader {
     in_.end();
     if (found != m) {
       refuse_file("the sequence's model has the shape " + text(found) + ", this cache's " + text(m) +
-                  " [layers, heads, kv_heads, head_dim]");
+                  " [layers, heads, kv_heads, head_dim, value_dim]" +
+                  (found.values_in_keys == m.values_in_keys ? ""
+                   : found.values_in_keys                   ? ", its values lie in its keys"
+                                                            : ", this cache's values lie in its keys"));
     }
     if (std::memcmp(name, wanted, sizeof name) != 0) {
       const std::string other(
@@ -87,7 +94,7 @@ class header_loader {
     }
   }
   static std::string text(const shape& of) {
-    return shape_text(extents<4>{{of.layers, of.heads, of.kv_heads, of.head_dim}});
+    return shape_text(extents<5>{{of.layers, of.heads, of.kv_heads, of.head_dim, of.value_width()}});
   }
   bool same_scales(const storage_scale& wanted) {
     const index_t lanes = sizes_.model.kv_lanes();

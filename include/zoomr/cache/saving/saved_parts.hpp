@@ -6,6 +6,7 @@
 
 #include <zoomr/cache/host/sequence_state.hpp>
 #include <zoomr/core/token_range.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 
 #include <algorithm>  // std::clamp, std::max, std::min
 
@@ -109,11 +110,27 @@ class text_length final : public text_taker {
   byte_count bytes = 0;
 };
 
-/// Bytes of the rows of one KV lane in a page: keys or values of `rows` tokens, with their scales where rows have any.
+/// Bytes of the rows of one KV lane in a page: keys and values of `rows` tokens, with their scales where rows have any.
 template <class T>
 byte_count saved_row_bytes(const shape& model, index_t rows) {
-  return std::int64_t{rows} *
-         (model.head_dim * static_cast<byte_count>(sizeof(T)) + (scales_rows<T> ? byte_count{sizeof(float)} : 0));
+  const auto bytes = [](index_t width) {
+    const auto scale = static_cast<byte_count>(scales_rows<T> && width > 0 ? sizeof(float) : 0);
+    return width * static_cast<byte_count>(sizeof(T)) + scale;
+  };
+  return rows * (bytes(model.head_dim) + bytes(model.stored_value_width()));
+}
+
+/// The rows of some tokens in one KV lane, of which the first is that of a page: keys, then values unless they lie in
+/// keys.
+/// @param visit  visit(row, width, stride, side_by_side): row(t) is where that of token t lies, stride(t) what scale_of
+///               is told, if rows have scales
+template <class Lane, class Key, class Visit>
+void each_saved_row(const Lane& of, index_t slot, Key key, Visit visit) {
+  const kv_rows& rows = of.rows;
+  visit([&](index_t t) { return key(slot + t); }, rows.key_width, rows.key_stride, keys_side_by_side(of));
+  if (of.value_of(key(slot), slot) == key(slot)) return;
+  visit([&](index_t t) { return of.value_of(key(slot + t), slot + t); }, rows.value_width, rows.value_stride,
+        values_side_by_side(of));
 }
 
 }  // namespace detail

@@ -53,8 +53,9 @@ class sequence_saver {
     const storage_scale& of_values = core_.limits.value_scale;
     char name[16] = {};
     std::memcpy(name, storage_name<number>(), std::strlen(storage_name<number>()));
-    out_.begin("modl", 0, 4 * 4 + 16 + 2 * 4 + std::int64_t{4} * (scales(of_keys) + scales(of_values)));
+    out_.begin("modl", 0, 6 * 4 + 16 + 2 * 4 + std::int64_t{4} * (scales(of_keys) + scales(of_values)));
     out_.put(m.layers), out_.put(m.heads), out_.put(m.kv_heads), out_.put(m.head_dim);
+    out_.put(m.value_width()), out_.put(index_t{m.values_in_keys});
     out_.put(name, 16);
     put_scales(of_keys), put_scales(of_values);
     out_.end();
@@ -108,26 +109,24 @@ class sequence_saver {
     for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
       if (!core_.kv_lane(state_, 0, 0).holds(page * page_tokens)) continue;
       const index_t rows = (std::min)(page_tokens, state_.slots() - page * page_tokens);
-      out_.begin("page", page, m.kv_lanes() * 2 * saved_row_bytes<number>(m, rows));
+      out_.begin("page", page, m.kv_lanes() * saved_row_bytes<number>(m, rows));
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
         const auto from = core_.kv_lane(state_, lane / m.kv_heads, lane % m.kv_heads);
-        put_rows(from, page * page_tokens, rows, 0), put_rows(from, page * page_tokens, rows, from.value_offset);
+        const auto key = [&](index_t slot) -> const number* { return from.key(slot); };
+        each_saved_row(from, page * page_tokens, key, [&](auto row, index_t width, std::int64_t stride, bool together) {
+          put_rows(row, width, stride, rows, together);
+        });
       }
       out_.end();
     }
   }
-  // @param slot    the first of a page
-  // @param offset  from its key to what is written
-  template <class Lane>
-  void put_rows(const Lane& from, index_t slot, index_t rows, std::int64_t offset) {
-    const index_t at_once = rows_side_by_side(from) ? rows : 1;
-    const number* const first = from.key(slot) + offset;
-    out_.put(first, std::int64_t{at_once} * sizes_.model.head_dim);
-    for (index_t row = at_once; row < rows; ++row) out_.put(from.key(slot + row) + offset, sizes_.model.head_dim);
+  // Of a page, as each_saved_row visits them.
+  template <class Row>
+  void put_rows(Row row, index_t width, [[maybe_unused]] std::int64_t stride, index_t rows, bool together) {
+    const index_t at_once = together ? rows : 1;
+    for (index_t t = 0; t < rows; t += at_once) out_.put(row(t), std::int64_t{at_once} * width);
     if constexpr (scales_rows<number>) {
-      for (index_t row = 0; row < rows; ++row) {
-        out_.put(row_scale(first + std::int64_t{row} * sizes_.model.head_dim, row, sizes_.model.head_dim));
-      }
+      for (index_t t = 0; t < rows; ++t) out_.put(row_scale(row(t), t, stride));
     }
   }
 
