@@ -1,47 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of a cache by bytes: open, fork, close, begin, append, attend, observe, needs_second_pass, commit, drop,
-// rollback, save and load, with any numbers and in any order. Each is done, or refused with an exception of the
-// library.
+// The calls of a cache, or of layers in groups, by bytes: open, fork, close, begin, append, attend, observe,
+// needs_second_pass, commit, drop, rollback, erase, save and load, with any numbers and in any order. Each is done, or
+// refused with an exception of the library.
 //
-// The first byte says which policy, the second the sizes of the cache; then each byte is a call, and those behind it
-// are its arguments. What results must be is the soak's business (tests/soak); here nothing may go wrong.
+// The first byte says which policy, the second the sizes of the cache and of its rows; then each byte is a call, and
+// those behind it are its arguments. What results must be is the soak's business (tests/soak); here nothing may go
+// wrong.
 #include <cache/driving.hpp>
 #include <cache/saved_bytes.hpp>
 #include <cache/small_policies.hpp>
+#include <zoomr/cache/key_rotation.hpp>
+#include <zoomr/grouped_kv_cache.hpp>
 
-#include <optional>  // std::optional
+#include <optional>     // std::optional
+#include <type_traits>  // std::is_same_v
 
 namespace {
 
 using namespace zoomr;
 
-constexpr shape model{2, 4, 2, 8};
-
-class caller {
+/// What is left of the input.
+class input {
  public:
-  caller(const unsigned char* data, std::size_t size) : data_(data), left_(size) {}
+  input(const unsigned char* data, std::size_t size) : data_(data), left_(size) {}
 
-  void run() {
-    namespace small = zoomr_test::small;
-    switch (byte() % 7) {
-      case 0:
-        return run(small::full);
-      case 1:
-        return run(small::zoomr_second_pass);
-      case 2:
-        return run(small::sentence_kv);
-      case 3:
-        return run(small::quest);
-      case 4:
-        return run(small::h2o);
-      case 5:
-        return run(small::window);
-      default:
-        return run(small::evicting);
-    }
-  }
-
- private:
+  std::size_t left() const { return left_; }
   index_t byte() {
     if (left_ == 0) return 0;
     --left_;
@@ -53,16 +36,21 @@ class caller {
     return b == 255 ? unlimited : b == 254 ? -1 : b == 253 ? 1 << 20 : b % 24;
   }
 
-  template <class Policy>
-  void run(const Policy& policy) {
-    const index_t sizes = byte();
-    config limits = zoomr_test::limits_for(48 + 16 * (sizes % 4), 3);
-    limits.rollback_tokens = sizes / 4 % 2 * 9;
-    limits.max_batched_tokens = 24;
-    if (sizes / 8 % 2 == 1) limits.pool_tokens = limits.max_tokens;
-    if (sizes / 16 % 2 == 1 && !policy.placement.frees_unreachable) limits.min_sparse_context = 20;
-    any_kv_cache<> cache = kv_cache<Policy>(model, policy, limits);
-    while (left_ > 0) {
+ private:
+  const unsigned char* data_;
+  std::size_t left_;
+};
+
+/// @tparam Cache  any_kv_cache, or grouped_kv_cache, whose layers have one shape here
+template <class Cache>
+class caller {
+  static constexpr bool grouped = std::is_same_v<Cache, grouped_kv_cache<>>;
+
+ public:
+  caller(input& in, const shape& model, index_t layers) : in_(in), model_(model), layers_(layers) {}
+
+  void run(Cache& cache) {
+    while (in_.left() > 0) {
       try {
         call(cache);
       } catch (const precondition_error&) {
@@ -72,14 +60,18 @@ class caller {
     step_.reset();
   }
 
+ private:
+  index_t byte() { return in_.byte(); }
+  index_t number() { return in_.number(); }
+
   sequence pick() {
     const index_t which = byte();
     if (which >= 250 || open_.empty()) return {which - 252, static_cast<std::uint32_t>(which % 3)};
     return open_[static_cast<std::size_t>(which) % open_.size()];
   }
 
-  void call(any_kv_cache<>& cache) {
-    switch (byte() % 15) {
+  void call(Cache& cache) {
+    switch (byte() % 16) {
       case 0:
         open_.push_back(cache.open());
         break;
@@ -100,7 +92,7 @@ class caller {
         if (step_) attend();
         break;
       case 7:
-        if (step_) step_->observe(number(), rows(queries_, model.heads));
+        if (step_) step_->observe(number(), rows(queries_, model_.heads, model_.head_dim));
         break;
       case 8:
         if (step_) step_->needs_second_pass(view<const index_t>(counts()));
@@ -116,18 +108,25 @@ class caller {
         break;
       case 12: {
         const sequence seq = pick();
-        const zoomr_test::saved_bytes bytes = zoomr_test::saved(cache, seq);
+        zoomr_test::memory_sink saved;
+        cache.save(seq, saved);
         cache.close(seq);
-        zoomr_test::memory_source source(bytes);
+        zoomr_test::memory_source source(saved.bytes);
         open_.push_back(cache.load(source));
         break;
       }
+      case 14:
+        if constexpr (!grouped) erase(cache);
+        break;
       case 13:
         whole_step(cache);
         break;
       default:
-        static_cast<void>(cache.bytes(pick())), static_cast<void>(cache.slots_of(pick(), number(), number()));
-        cache.selected(pick(), number());
+        static_cast<void>(cache.bytes(pick()));
+        if constexpr (!grouped) {
+          static_cast<void>(cache.slots_of(pick(), number(), number()));
+          cache.selected(pick(), number());
+        }
     }
   }
 
@@ -137,7 +136,15 @@ class caller {
     if (byte() == 255) made.push_back(number() - 2);
     return made;
   }
-  void begin(any_kv_cache<>& cache) {
+  void erase(Cache& cache) {
+    const sequence seq = pick();
+    const token_range span{number(), number()};
+    if (byte() % 2 == 0) return cache.erase(seq, span);
+    const float frequencies[] = {1.0f, 0.5f, 0.25f, 0.125f};
+    const view<const float> some(frequencies, {byte() % 5});
+    cache.erase(seq, span, key_rotation(some, -span.size(), rotary_pairs::halves, number()));
+  }
+  void begin(Cache& cache) {
     std::vector<std::vector<token_id>> texts;
     std::vector<step_item> items;
     const index_t count = byte() % 3 + 1;
@@ -151,13 +158,13 @@ class caller {
     step_.emplace(std::move(made));
   }
   // All that a step needs, so that bytes get far.
-  void whole_step(any_kv_cache<>& cache) {
+  void whole_step(Cache& cache) {
     begin(cache);
     std::vector<index_t> taken;
     do {
-      for (index_t layer = 0; layer < model.layers; ++layer) {
-        step_->append(layer, rows(keys_, model.kv_heads), rows(values_, model.kv_heads));
-        step_->attend(layer, rows(queries_, model.heads), rows(out_, model.heads));
+      for (index_t layer = 0; layer < layers_; ++layer) {
+        append(layer, model_.kv_heads);
+        step_->attend(layer, queries(), out());
       }
       taken.clear();
       for (index_t i = 0; i < step_->items(); ++i) taken.push_back(step_->taken(i));
@@ -166,19 +173,24 @@ class caller {
     step_.reset();
   }
   void append() {
-    const index_t heads = byte() == 0 ? model.heads : model.kv_heads;
-    step_->append(number(), rows(keys_, heads), rows(values_, model.kv_heads));
+    const index_t heads = byte() == 0 ? model_.heads : model_.kv_heads;
+    append(number(), heads);
+  }
+  void append(index_t layer, index_t heads) {
+    const view<const float, 3> keys = rows(keys_, heads, model_.head_dim);
+    if (model_.values_in_keys) return step_->append(layer, keys);
+    step_->append(layer, keys, view<const float, 3>(rows(values_, model_.kv_heads, model_.value_width())));
   }
   void attend() {
     const index_t layer = number();
     if (byte() % 4 == 0) {
-      step_->list_slots(layer, rows(queries_, model.heads), [](const slots_read& reads) {
+      step_->list_slots(layer, queries(), [](const slots_read& reads) {
         for (const token_range& r : reads.slots) {
           if (r.first < 0 || r.last <= r.first) std::abort();
         }
       });
     } else {
-      step_->attend(layer, rows(queries_, model.heads), rows(out_, model.heads));
+      step_->attend(layer, queries(), out());
     }
   }
   std::vector<index_t> counts() {
@@ -187,23 +199,85 @@ class caller {
     for (index_t i = 0; i < step_->items(); ++i) made.push_back(wrong == 0 ? number() : step_->taken(i));
     return made;
   }
-  view<float, 3> rows(std::vector<float>& of, index_t heads) {
+  view<float, 3> queries() { return rows(queries_, model_.heads, model_.head_dim); }
+  view<float, 3> out() { return rows(out_, model_.heads, model_.value_width()); }
+  view<float, 3> rows(std::vector<float>& of, index_t heads, index_t width) {
     const index_t tokens = step_->tokens();
-    of.resize(static_cast<std::size_t>(tokens * heads * model.head_dim));
-    for (std::size_t i = 0; i < of.size(); ++i) of[i] = static_cast<float>((i * 37 + left_) % 17) * 0.1f - 0.8f;
-    return {of.data(), {tokens, heads, model.head_dim}};
+    of.resize(static_cast<std::size_t>(tokens * heads * width));
+    for (std::size_t i = 0; i < of.size(); ++i) of[i] = static_cast<float>((i * 37 + in_.left()) % 17) * 0.1f - 0.8f;
+    return {of.data(), {tokens, heads, width}};
   }
 
-  const unsigned char* data_;
-  std::size_t left_;
+  input& in_;
+  shape model_;
+  index_t layers_;
   std::vector<sequence> open_;
-  std::optional<any_kv_cache<>::step_type> step_;
+  std::optional<typename Cache::step_type> step_;
   std::vector<float> keys_, values_, queries_, out_;
 };
+
+/// Sizes of a cache and of its rows, from one byte.
+struct sizes {
+  config limits;
+  shape model;
+
+  template <class Policy>
+  sizes(const Policy& policy, index_t from) : limits(zoomr_test::limits_for(48 + 16 * (from % 4), 3)) {
+    limits.rollback_tokens = from / 4 % 2 * 9;
+    limits.max_batched_tokens = 24;
+    if (from / 8 % 2 == 1) limits.pool_tokens = limits.max_tokens;
+    if (from / 16 % 2 == 1 && !policy.placement.frees_unreachable) limits.min_sparse_context = 20;
+    constexpr shape models[] = {{2, 4, 2, 8}, {2, 4, 2, 16, 8}, {2, 4, 2, 8, 16}, {2, 4, 1, 16, 8, true}};
+    model = models[from / 32 % 4];
+  }
+};
+
+template <class Policy>
+void run(const Policy& policy, input& in) {
+  const sizes of(policy, in.byte());
+  any_kv_cache<> cache = kv_cache<Policy>(of.model, policy, of.limits);
+  caller<any_kv_cache<>>(in, of.model, of.model.layers).run(cache);
+}
+
+template <class First, class Second>
+void run_grouped(const First& first, const Second& second, input& in) {
+  const sizes of(first, in.byte());
+  std::vector<any_kv_cache<>> groups;
+  groups.push_back(kv_cache<First>(of.model, first, of.limits));
+  groups.push_back(kv_cache<Second>(of.model, second, of.limits));
+  constexpr index_t table[] = {0, 1, 1, 0};
+  grouped_kv_cache<> cache(std::move(groups), view<const index_t>(table, {4}));
+  caller<grouped_kv_cache<>>(in, of.model, 4).run(cache);
+}
+
+void run(input& in) {
+  namespace small = zoomr_test::small;
+  switch (in.byte() % 9) {
+    case 0:
+      return run(small::full, in);
+    case 1:
+      return run(small::zoomr_second_pass, in);
+    case 2:
+      return run(small::sentence_kv, in);
+    case 3:
+      return run(small::quest, in);
+    case 4:
+      return run(small::h2o, in);
+    case 5:
+      return run(small::window, in);
+    case 6:
+      return run(small::evicting, in);
+    case 7:
+      return run_grouped(small::zoomr_second_pass, small::quest, in);
+    default:
+      return run_grouped(small::h2o, small::window, in);
+  }
+}
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
-  caller(data, size).run();
+  input in(data, size);
+  run(in);
   return 0;
 }
