@@ -113,15 +113,23 @@ class grouped_step {
     in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own); });
   }
   /// @param queries, out  of the layer's group, as of `step`
-  void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse = {}) {
+  template <class Number>
+  void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse = {}) {
     in_layer("attend", layer, [&](step_type& in, index_t own) { in.attend(own, queries, out, lse); });
   }
-  template <class Visit>
-  void list_slots(index_t layer, view<const float, 3> queries, Visit visit) requires(!pool_of<Placement, T>::may_fail) {
-    in_layer("list_slots", layer, [&](step_type& in, index_t own) { in.list_slots(own, queries, visit); });
+  template <class Number>
+  void attend(index_t layer, view<Number, 3> queries, view<Number, 3> out, view<float, 2> lse = {}) {
+    attend(layer, view<const Number, 3>(queries), out, lse);
   }
-  void observe(index_t layer, view<const float, 3> queries) {
-    in_layer("observe", layer, [&](step_type& in, index_t own) { in.observe(own, queries); });
+  template <class Number, class Visit>
+  void list_slots(index_t layer, view<Number, 3> queries, Visit visit) requires(!pool_of<Placement, T>::may_fail) {
+    const view<const Number, 3> asked = queries;
+    in_layer("list_slots", layer, [&](step_type& in, index_t own) { in.list_slots(own, asked, visit); });
+  }
+  template <class Number>
+  void observe(index_t layer, view<Number, 3> queries) {
+    const view<const Number, 3> asked = queries;
+    in_layer("observe", layer, [&](step_type& in, index_t own) { in.observe(own, asked); });
   }
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, through the layers of all

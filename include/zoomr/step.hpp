@@ -94,9 +94,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
       if (!in_pass(item)) continue;
       const bool done = core_->may_fail(
           item, [&] { detail::attending(*core_, item, layer, pass_ == 1, queries, out, lse).attend(); });
-      const index_t first = item.packed;
-      const index_t tokens = pass_ == 1 ? 1 : item.tokens;
-      for (index_t t = first; !done && t < first + tokens; ++t) {
+      const index_t last = item.packed + (pass_ == 1 ? 1 : item.tokens);
+      for (index_t t = item.packed; !done && t < last; ++t) {
         for (index_t head = 0; head < model.heads; ++head)
           std::fill_n(out[t][head].data(), model.value_width(), not_a_number);
       }
@@ -105,6 +104,14 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
       if (in_pass(item)) prefetch_layer(*core_, item, layer + 1, pass_ == 1);
     }
     core_->step.layers.see(layer);
+  }
+
+  /// The same with 16 bits, if config.half_queries: queries are widened first, outputs rounded at the end.
+  void attend(index_t layer, view<const bfloat16, 3> queries, view<bfloat16, 3> out, view<float, 2> lse = {}) {
+    attend_halves(layer, queries, out, lse);
+  }
+  void attend(index_t layer, view<const float16, 3> queries, view<float16, 3> out, view<float, 2> lse = {}) {
+    attend_halves(layer, queries, out, lse);
   }
 
   /// Instead of `attend`, for engines whose own kernel attends, through their pages or `kv_cache::kv_lane`: makes the
@@ -126,6 +133,11 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     core_->step.layers.see(layer);
   }
 
+  template <class Number, class Visit>
+  void list_slots(index_t layer, view<Number, 3> queries, Visit visit) requires(sizeof(Number) == 2) {
+    list_slots(layer, widened("list_slots", layer, queries), visit);
+  }
+
   /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill: only
   /// lets the policy see the queries. Needed for the prompt's last chunk; for chunks before it if they hold queries
   /// that eviction observes at the end; for each chunk if the policy adds up attention from the first token on.
@@ -141,6 +153,9 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     note_queries(layer, queries);
     core_->step.layers.see(layer);
   }
+
+  void observe(index_t layer, view<const bfloat16, 3> queries) { observe(layer, widened("observe", layer, queries)); }
+  void observe(index_t layer, view<const float16, 3> queries) { observe(layer, widened("observe", layer, queries)); }
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, under the selection
   /// that they have just made. They form a pass of their own: one token for each item that is `active`.
@@ -205,6 +220,23 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
       });
     });
     core_->step.layers.append(layer);
+  }
+
+  template <class Number>
+  view<const float, 3> widened(const char* call, index_t layer, view<Number, 3> queries) {
+    const shape& model = expect_layer(call, layer);
+    ZOOMR_EXPECTS(core_->limits.half_queries, std::string(call) + ": queries of 16 bits need config.half_queries");
+    const extents<3> wanted{{tokens_, model.heads, model.head_dim}};
+    if (!queries.has_shape(wanted)) expect_extents((std::string(call) + ": queries are").c_str(), queries, wanted);
+    return core_->halves.widened(queries);
+  }
+  template <class Number>
+  void attend_halves(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse) {
+    const view<const float, 3> wide = widened("attend", layer, queries);
+    const shape& model = core_->sizes.model;
+    expect_extents("attend: out is", out, {{tokens_, model.heads, model.value_width()}});
+    attend(layer, wide, core_->halves.out(tokens_, model.heads, model.value_width()), lse);
+    core_->halves.narrow_to(out);
   }
 
   explicit step(core_type& core) : base(core) {

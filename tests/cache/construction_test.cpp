@@ -120,6 +120,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   using real = long double;
   constexpr real index_bytes = 4, float_bytes = 4;
   const real layers = m.layers, heads = m.heads, dim = m.head_dim, kv_lanes = layers * m.kv_heads;
+  const real value = m.value_dim > 0 ? m.value_dim : m.head_dim, stored = m.values_in_keys ? 0 : value;
   const real group = heads / m.kv_heads;
   const real sequences = c.max_sequences, tokens = c.max_tokens;
   const real undo = std::min(c.rollback_tokens, c.max_tokens);
@@ -197,11 +198,13 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
                       c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
                       c.max_batched_tokens * heads * real{sizeof(zoomr::attention_state)} +
                       // a prompt's tile: of each query its row, its output's, and where both are; eight pages
-                      asking * (2 * dim * float_bytes + 3 * real{sizeof(float*)}) + 8 * 2 * 16 * dim * float_bytes +
+                      asking * ((dim + value) * float_bytes + 3 * real{sizeof(float*)}) +
+                      8 * 16 * (dim + std::max(dim, value)) * float_bytes +
+                      (c.half_queries ? c.max_batched_tokens * heads * (dim + value) * float_bytes : 0) +
                       ranges * real{sizeof(zoomr::token_range)} * (1 + group) + cue * (dim + 2) * float_bytes +
                       cue_made * float_bytes;
   const real of_page = 2 * index_bytes;  // its place in the stock, and how many tables name it
-  return sequences * of_sequence + shared + page_count * (of_page + 2 * kv_lanes * 16 * dim * 4);
+  return sequences * of_sequence + shared + page_count * (of_page + kv_lanes * 16 * (dim + stored) * 4);
 }
 
 index_t any_size(dice& random, index_t most) {
@@ -223,8 +226,11 @@ void check_sizes(const char* name, const Policy& policy) {
     m.layers = any_size(random, 1024);
     m.kv_heads = any_size(random, 1024);
     m.heads = m.kv_heads * random.between(1, 1024 / m.kv_heads);
-    m.head_dim = 8 * any_size(random, 32);
+    m.head_dim = 8 * any_size(random, 72);
+    m.value_dim = random.chance(50) ? 0 : 8 * any_size(random, 72);
+    m.values_in_keys = m.value_dim <= m.head_dim && random.chance(20);
     zoomr::config c;
+    c.half_queries = random.chance(30);
     c.max_sequences = any_size(random, most);
     c.max_tokens = any_size(random, most);
     c.pool_tokens = random.chance(50) ? 0 : any_size(random, zoomr::unlimited);

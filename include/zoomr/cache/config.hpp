@@ -73,6 +73,7 @@ struct config {
   logit_rule logits = {};            // scale, soft cap, sinks and ALiBi of the model: none but 1 / sqrt(head_dim)
   tier_bytes tiers = {};             // of a tiered placement
   engine_memory engine = {};         // of the placement engine_pages, which has no pool of its own
+  bool half_queries = false;         // queries and outputs may have 16 bits on the host: room to widen them
   bool audit = false;                // measure what share of its attention each query captures: slow
   class_table classes = {};          // [vocabulary] of each token id; kept alive by the caller
   executor threads = {};             // that may work on a call of a host cache; kept alive by the caller

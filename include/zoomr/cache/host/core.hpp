@@ -9,6 +9,7 @@
 
 #include <zoomr/cache/host/chooser.hpp>
 #include <zoomr/cache/host/eviction_room.hpp>
+#include <zoomr/cache/host/half_queries.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
 #include <zoomr/cache/host/thread_memory.hpp>
 #include <zoomr/cache/state/step_items.hpp>
@@ -49,6 +50,7 @@ struct cache_core {
   query_memory asking;                 // [max_sequences]  queries of the token that makes a choice
   std::vector<selection> pending;      // [max_sequences]  choices not yet committed
   std::vector<attention_state> heads;  // [max_batched_tokens, heads]  of the tokens that attend together
+  detail::half_queries halves;         // rows of the layer that is attended
   std::vector<std::string> failures;   // [max_sequences]  why an item has failed
   std::vector<index_t> replaced;       // [pages of the longest sequence]  of a sequence that loses tokens
   attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
@@ -70,6 +72,7 @@ struct cache_core {
         remembering(model, 1, sizes.pending_queries(given)),
         asking(model, layout::asking_parts(policy), given.max_sequences),
         heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
+        halves(model, given),
         failures(static_cast<std::size_t>(given.max_sequences)) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
@@ -242,6 +245,7 @@ struct cache_core {
         query_memory::bytes(model, 1, sizes.pending_queries(given)) +
         query_memory::bytes(model, layout::asking_parts(with), given.max_sequences) +
         bounded_product({given.max_batched_tokens, model.heads, sizeof(attention_state)}) +
+        detail::half_queries::bytes(model, given) +
         bounded_product({layout::asking_parts(with), given.max_sequences, sizes.selection_rows,
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;
