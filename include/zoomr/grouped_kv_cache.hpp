@@ -3,6 +3,7 @@
 // own, and sequences and steps that go through all of them.
 #pragma once
 
+#include <zoomr/cache/host/erasing_in_groups.hpp>
 #include <zoomr/grouped_step.hpp>
 #include <zoomr/kv_cache.hpp>
 
@@ -14,25 +15,6 @@
 
 namespace zoomr {
 inline namespace v0 {
-namespace detail {
-
-/// A sequence of a grouped cache; the handles of its groups lie beside it.
-struct grouped_sequence {
-  bool open = false;
-  std::uint32_t generation = 0;
-};
-
-/// Passes bytes on. The sequence goes on behind them, so that it does not say that they were the last.
-class sink_of_group final : public byte_sink {
- public:
-  explicit sink_of_group(byte_sink& to) : to_(to) {}
-  void write(const void* from, byte_count bytes) override { to_.write(from, bytes); }
-
- private:
-  byte_sink& to_;
-};
-
-}  // namespace detail
 
 /// Layers of a model in groups, each of which is an `any_kv_cache`: sliding-window layers and full ones, layers with
 /// fewer KV heads, the first layers dense and the others under a sparse policy. All have one storage type and one
@@ -126,6 +108,24 @@ class grouped_kv_cache {
     return made([](cache_type& in, index_t, sequence of) { return in.fork(of); }, from);
   }
 
+  /// As of `any_kv_cache`: from all groups, or where it fails from none. In an engine's pages a fork has had a step of
+  /// its own before.
+  /// @param turn  turn(layer of the model, key of its group)
+  template <class Turn = detail::unturned>
+  void erase(sequence seq, token_range positions, const Turn& turn = {}) {
+    const index_t id = expect_open(seq);
+    each([&](cache_type& in, index_t g) { in.expect_unused(handle(id, g)); });
+    if (!detail::needs_erasing(at(0).expect_unused(handle(id, 0)), positions)) {
+      if (positions.size() > 0) rollback(seq, positions.first);
+      return;
+    }
+    detail::erasing_in_groups<pool_of<Placement, T>, Turn> erases(turn, count());
+    for (const grouped_layer& of : core_->steps.layers) erases.add_layer(of.group);
+    each([&](cache_type& in, index_t g) { erases.prepare(*in.core_, handle(id, g).id, positions); });
+    detail::undone_if_error([&] { each([&](cache_type&, index_t g) { erases.write(g); }); }, [&] { erases.forget(); });
+    erases.finish();
+  }
+
   /// Begins a step in all groups. It takes of each draft the fewest tokens that a group takes.
   /// @param tables  [items, groups]  block tables, with the placement engine_pages, in place of `step_item::pages`;
   ///                empty: the pages that they have
@@ -152,7 +152,7 @@ class grouped_kv_cache {
   void save(sequence seq, byte_sink& to) {
     const index_t id = expect_open(seq);
     for (index_t g = 0; g < count(); ++g) at(g).expect_unused(handle(id, g));
-    detail::sink_of_group part(to);
+    detail::sink_of_part part(to);
     detail::section_writer out(part, detail::groups_magic);
     out.begin("grps", 0, layers() * static_cast<byte_count>(sizeof(index_t)));
     for (const grouped_layer& of : core_->steps.layers) out.put(of.group);

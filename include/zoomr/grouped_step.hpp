@@ -28,6 +28,12 @@ struct grouped_layer {
 
 namespace detail {
 
+/// A sequence of a grouped cache; the handles of its groups lie beside it.
+struct grouped_sequence {
+  bool open = false;
+  std::uint32_t generation = 0;
+};
+
 /// work(); its failures say which group they are of.
 /// @param named  named()  says it, in a sentence's first words
 template <class Work, class Named>

@@ -128,12 +128,15 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   template <class Turn = detail::unturned>
   void erase(sequence seq, token_range positions, const Turn& turn = {}) {
     const detail::sequence_state& of = expect_unused(seq);
-    ZOOMR_EXPECTS(positions.first >= 0 && positions.first <= positions.last && positions.last <= of.tokens(),
-                  "erase: the span must lie in 0 ... tokens(seq)");
-    if (positions.size() == 0) return;
-    if (positions.last == of.tokens()) return base::rollback(seq, positions.first);
-    if constexpr (requires(index_t dims) { turn.expect_fits(dims); }) turn.expect_fits(base::model().head_dim);
-    detail::erase_tokens(*core_, seq.id, positions, turn);
+    if (!detail::needs_erasing(of, positions)) {
+      if (positions.size() > 0) base::rollback(seq, positions.first);
+      return;
+    }
+    detail::expect_turns(turn, base::model());
+    detail::erasing erases(*core_, seq.id, positions, turn);
+    erases.prepare();
+    detail::undone_if_error([&] { erases.write(); }, [&] { erases.forget(); });
+    erases.finish();
   }
 
   /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.

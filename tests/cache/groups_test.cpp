@@ -41,6 +41,9 @@ class hand_driven {
   void rollback(sequence seq, index_t to) {
     for (std::size_t g = 0; g < of_.size(); ++g) of_[g].rollback(in_group(seq, g), to);
   }
+  void erase(sequence seq, zoomr::token_range span) {
+    for (std::size_t g = 0; g < of_.size(); ++g) of_[g].erase(in_group(seq, g), span);
+  }
   step begin(view<const step_item> items);
 
   bool repeats = false;
@@ -407,6 +410,52 @@ TEST_CASE("drafts, batches, dropped steps, rollbacks, forks and saved sequences 
   }
 }
 
+TEST_CASE("a span is erased from all groups as from separate caches") {
+  const zoomr::config limits = limits_for(longest, 2);
+  two_ways ways;
+  ways.add({2, 4, 2, 8}, small::full, limits);
+  ways.add({1, 2, 1, 16}, small::sentence_kv, limits);
+  ways.add({2, 4, 2, 8}, small::drifting, limits);
+  const table group_of{0, 2, 1, 0, 2};
+  const std::vector<shape> shapes = shapes_of(ways.by_hand, group_of);
+  hand_driven hand(ways.by_hand, group_of);
+  grouped_kv_cache<> cache(std::move(ways.grouped), view<const index_t>(group_of));
+  reciter expected(hand, shapes);
+  reciter made(cache, shapes);
+  const tape says = texts(61, 1)[0];
+  const tape shorter = says.without({70, 83}), shortest = shorter.without({5, 12});
+  const auto both = [&](auto call) { call(expected), call(made); };
+  both([&](auto& of) {
+    of.open(says);
+    while (of.tokens(0) < 100) of.play({of.next(0, of.tokens(0) < says.prompt ? says.prompt : 1)});
+    of.erase(0, {70, 83}, shorter);
+    while (of.tokens(0) < 110) of.play({of.next(0, 1)});
+    of.erase(0, {5, 12}, shortest);
+    while (!of.done(0)) of.play({of.next(0, 3)});
+  });
+  CHECK(difference(expected.at(0).log, made.at(0).log) == "");
+  const index_t now = made.tokens(0);
+  cache.erase(made.at(0).seq, {4, 4});
+  CHECK(made.tokens(0) == now);
+  cache.erase(made.at(0).seq, {now - 5, now});  // a rollback
+  CHECK(made.tokens(0) == now - 5);
+  for (index_t g = 0; g < 3; ++g) CHECK(cache.group(g).tokens(cache.in_group(made.at(0).seq, g)) == now - 5);
+
+  // Keys are turned by layers of the model.
+  const auto key_of = [&](index_t layer, index_t slot) {
+    const zoomr::grouped_layer place = cache.place(layer);
+    const any_kv_cache<>& group = cache.group(place.group);
+    return group.kv_lane(cache.in_group(made.at(0).seq, place.group), place.layer, 0).key(slot)[0];
+  };
+  std::vector<float> before;
+  for (index_t layer = 0; layer < 5; ++layer) before.push_back(key_of(layer, 31));
+  cache.erase(made.at(0).seq, {30, 31},
+              [](index_t layer, view<float> key) { key[0] += static_cast<float>(layer + 1); });
+  for (index_t layer = 0; layer < 5; ++layer) {
+    CHECK(key_of(layer, 30) == before[static_cast<std::size_t>(layer)] + static_cast<float>(layer + 1));
+  }
+}
+
 /// What a grouped cache saves of a sequence: all that later steps can come to see.
 saved_bytes saved(grouped_kv_cache<>& cache, sequence seq) {
   memory_sink sink;
@@ -478,6 +527,32 @@ TEST_CASE("what the second group refuses has not happened in the first") {
   }
   SUBCASE("rollback") {
     CHECK(begins(refusal<zoomr::error>([&] { cache.rollback(seq, 25); }), "group 1: cannot roll back from 40 to 25"));
+  }
+  SUBCASE("erase") {
+    const sequence fork = cache.fork(seq);  // its pages are shared, and so many more are taken that none is free
+    made.voices.push_back({fork, &says[0], {}});
+    while (cache.tokens(fork) < 75) made.play({made.next(1, 1)});
+    CHECK(refusal<zoomr::error>([&] {
+            cache.erase(seq, {0, 5});
+          }) ==
+          "group 1: erase: 2 pages of 16 tokens are needed to move what lies behind, 0 are free; raise "
+          "config.pool_tokens");
+    CHECK(begins(refusal<zoomr::precondition_error>([&] {
+                   cache.erase(seq, {3, 41});
+                 }),
+                 "erase: the span must lie in"));
+    const std::vector<float> frequencies(5, 1.0f);
+    const zoomr::key_rotation turn(view<const float>(frequencies), -5);
+    CHECK(begins(refusal<zoomr::precondition_error>([&] {
+                   cache.erase(seq, {0, 5}, turn);
+                 }),
+                 "group 0: key_rotation: there are more"));
+    {
+      const std::vector<token_id> ids(1, plain_id);
+      auto step = cache.begin(seq, view<const token_id>(ids));
+      CHECK(refusal<zoomr::precondition_error>([&] { cache.erase(seq, {0, 5}); }) != "it is not refused");
+    }
+    cache.close(fork);
   }
   SUBCASE("load") {
     const auto refused = [&](const saved_bytes& bytes, std::size_t count, zoomr::errc code) {

@@ -2,6 +2,7 @@
 // Groups of layers over tiers, in which transfers fail: an item that fails in one group is committed in none, and the
 // step that is tried again gets the bits of a cache that never failed.
 #include <cache/reciting.hpp>
+#include <cache/saved_bytes.hpp>
 #include <cache/small_policies.hpp>
 #include <cache/tiered_limits.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
@@ -24,13 +25,18 @@ const std::vector<index_t> group_of{1, 0, 2, 1, 2};
 inline constexpr auto evicting = with(small::evicting, [](auto& p) { p.evict.every = 4; });
 
 struct groups {
-  groups() {
+  explicit groups(bool evicts = true) {
     zoomr::config limits = limits_for(longest, 2);
     limits.rollback_tokens = 0;
     std::vector<zoomr::any_kv_cache<float, tiers>> made;
     add_to(made, {1, 4, 2, 8}, small::zoomr_second_pass, limits);
-    add_to(made, {2, 4, 2, 8}, evicting, limits);
-    add_to(made, {2, 2, 2, 16}, evicting, limits);  // at the same times
+    if (evicts) {
+      add_to(made, {2, 4, 2, 8}, evicting, limits);
+      add_to(made, {2, 2, 2, 16}, evicting, limits);  // at the same times
+    } else {
+      add_to(made, {2, 4, 2, 8}, small::full, limits);
+      add_to(made, {2, 2, 2, 16}, small::sentence_kv, limits);
+    }
     std::vector<shape> shapes;
     for (const index_t g : group_of) shapes.push_back(made[static_cast<std::size_t>(g)].model());
     cache = std::make_unique<tiered_groups>(std::move(made), view<const index_t>(group_of));
@@ -143,6 +149,46 @@ TEST_CASE("transfers fail in some group: no group has what another has not, and 
   CHECK(passes > 20);
   CHECK(second_passes > 5);
   CHECK(halves > 10);  // one item has failed, the other has not
+  unit::script() = {};
+}
+
+TEST_CASE("a span whose pages do not come in some group is erased from none") {
+  unit::script() = {};
+  groups never(false), some(false);
+  const tape& says = never.texts[0];
+  const tape left = says.without({40, 47});
+  const auto until = [&](groups& of, index_t to) {
+    while (of.says->tokens(0) < to)
+      of.says->play({of.says->next(0, of.says->tokens(0) < says.prompt ? says.prompt : 1)});
+  };
+  until(never, 60), until(some, 60);
+  const auto erase = [&](groups& of) { of.cache->erase(of.says->at(0).seq, {40, 47}); };
+  erase(never);
+  const auto saved = [&] {
+    memory_sink into;
+    some.cache->save(some.says->at(0).seq, into);
+    return into.bytes;
+  };
+  const saved_bytes before = saved();
+  index_t failures = 0;
+  for (bool failed = true; failed; failures += failed ? 1 : 0) {
+    failed = false;
+    arm(failures);
+    try {
+      erase(some);
+    } catch (const zoomr::error& why) {
+      CHECK(why.code() == zoomr::errc::storage);
+      failed = true;
+    }
+    arm(-1);
+    if (failed) REQUIRE(saved() == before);
+  }
+  CHECK(failures > 10);
+  for (groups* of : {&never, &some}) {
+    of->says->at(0).says = &left, of->says->at(0).log.clear();
+    until(*of, left.size());
+  }
+  CHECK(difference(never.says->at(0).log, some.says->at(0).log) == "");
   unit::script() = {};
 }
 

@@ -31,6 +31,13 @@ class reciter {
     cache_.rollback(at(v).seq, to);
     at(v).log.erase(at(v).log.lower_bound({to, 0}), at(v).log.end());
   }
+  /// The voice loses a span, and goes on in the text without it.
+  template <class... Turn>
+  void erase(index_t v, zoomr::token_range span, const tape& left, const Turn&... turn) {
+    cache_.erase(at(v).seq, span, turn...);
+    at(v).says = &left;
+    at(v).log.clear();
+  }
   part next(index_t v, index_t count) {
     const index_t now = tokens(v), prompt = at(v).says->prompt;
     const index_t last = now < prompt ? std::min(now + count, prompt) : now + count;
@@ -150,12 +157,13 @@ class reciter {
       for_each_token(step, parts, number, [&](std::size_t i, index_t position, index_t packed, token_id id) {
         tensors numbers = at(parts[i].voice).says->numbers;
         numbers.model = m;
+        const index_t place = at(parts[i].voice).says->place(position);
         const index_t of_pass = repeats ? 0 : number;
         for (index_t head = 0; head < m.heads; ++head) {
-          numbers.fill(role::query, id, position, layer, head, of_pass, &q(packed, head, 0));
+          numbers.fill(role::query, id, place, layer, head, of_pass, &q(packed, head, 0));
           if (head >= m.kv_heads) continue;
-          numbers.fill(role::key, id, position, layer, head, of_pass, &k(packed, head, 0));
-          numbers.fill(role::value, id, position, layer, head, of_pass, &v(packed, head, 0));
+          numbers.fill(role::key, id, place, layer, head, of_pass, &k(packed, head, 0));
+          numbers.fill(role::value, id, place, layer, head, of_pass, &v(packed, head, 0));
         }
       });
       step.append(layer, k, v);

@@ -116,7 +116,7 @@ class caller {
         break;
       }
       case 14:
-        if constexpr (!grouped) erase(cache);
+        erase(cache);
         break;
       case 13:
         whole_step(cache);
@@ -142,7 +142,7 @@ class caller {
     if (byte() % 2 == 0) return cache.erase(seq, span);
     const float frequencies[] = {1.0f, 0.5f, 0.25f, 0.125f};
     const view<const float> some(frequencies, {byte() % 5});
-    cache.erase(seq, span, key_rotation(some, -span.size(), rotary_pairs::halves, number()));
+    cache.erase(seq, span, key_rotation(some, number(), rotary_pairs::halves, number()));
   }
   void begin(Cache& cache) {
     std::vector<std::vector<token_id>> texts;
@@ -270,7 +270,7 @@ void run(input& in) {
     case 7:
       return run_grouped(small::zoomr_second_pass, small::quest, in);
     default:
-      return run_grouped(small::h2o, small::window, in);
+      return run_grouped(small::window, small::h2o, in);
   }
 }
 

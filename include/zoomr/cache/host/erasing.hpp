@@ -22,6 +22,20 @@ namespace detail {
 /// Keys stay as they are.
 struct unturned {};
 
+/// Whether a span must go by erasing: not an empty one, nor one that ends the sequence, which is a rollback.
+/// @throws precondition_error if the sequence has no such span
+inline bool needs_erasing(const token_state& state, token_range erased) {
+  ZOOMR_EXPECTS(erased.first >= 0 && erased.first <= erased.last && erased.last <= state.tokens(),
+                "erase: the span must lie in 0 ... tokens(seq)");
+  return erased.size() > 0 && erased.last < state.tokens();
+}
+
+/// Checks what turns keys, where it says how.
+template <class Turn>
+void expect_turns(const Turn& turn, const shape& model) {
+  if constexpr (requires { turn.expect_fits(model.head_dim); }) turn.expect_fits(model.head_dim);
+}
+
 /// Checks that a span may go, of a sequence that has tokens behind it.
 /// @throws precondition_error if nothing would be left of a prompt that has ended; error(not_held) if each KV lane
 ///         holds tokens of its own there, or pages were freed that would be reached again
@@ -88,25 +102,36 @@ class moving_up {
   moving_up(cache_core<Pool>& core, sequence_state& state, token_range slots, const Turn& turn)
       : core_(core), state_(state), erased_(slots), left_(state.slots() - slots.size()), turn_(turn) {}
 
-  /// @throws error(capacity) without pages, error(storage) if one over tiers does not come; nothing has changed
-  /// @cost  reads and writes all keys and values behind the span once
-  void move() {
+  /// @throws error(capacity) without pages to copy to
+  void expect_room() {
     if constexpr (Pool::owns_pages) {
-      index_t copies = 0;
-      each_page([&](index_t, bool copied) { copies += copied ? 1 : 0; });
-      if (copies > core_.pool.free_pages()) {
-        raise(errc::capacity, "erase: " + std::to_string(copies) + " pages of " + std::to_string(page_tokens) +
-                                  " tokens are needed to move what lies behind, " +
-                                  std::to_string(core_.pool.free_pages()) + " are free; raise config.pool_tokens");
-      }
-      const auto forget = [&] {
-        for (index_t copy = 0; copy < copies; ++copy) core_.pool.forget(core_.pool.next(copy));
-      };
-      undone_if_error([&] { move_layers(); }, forget);
-      take_copies();
-    } else {
-      move_layers();
+      each_page([&](index_t, bool copied) { copies_ += copied ? 1 : 0; });
+      if (copies_ <= core_.pool.free_pages()) return;
+      raise(errc::capacity, "erase: " + std::to_string(copies_) + " pages of " + std::to_string(page_tokens) +
+                                " tokens are needed to move what lies behind, " +
+                                std::to_string(core_.pool.free_pages()) + " are free; raise config.pool_tokens");
     }
+  }
+  /// What cannot be undone is written only where nothing can fail.
+  /// @throws error(storage) if a page over tiers does not come: `forget` must follow
+  /// @cost  reads and writes all keys and values behind the span once
+  void write() {
+    for (index_t layer = 0; layer < core_.sizes.model.layers; ++layer) move_layer(layer);
+  }
+  /// Of pages that were written, but are nobody's yet.
+  void forget() {
+    for (index_t copy = 0; copy < copies_; ++copy) core_.pool.forget(core_.pool.next(copy));
+  }
+  /// The pages that copies replace go back when all are taken.
+  void take() {
+    std::vector<index_t>& replaced = core_.replaced;
+    replaced.clear();
+    if constexpr (!Pool::owns_pages) return;
+    each_page([&](index_t at, bool copied) {
+      if (copied) replaced.push_back(at);
+    });
+    for (index_t& at : replaced) at = std::exchange(state_.pages[static_cast<std::size_t>(at)], core_.pool.take());
+    for (const index_t page : replaced) core_.pool.give_back(page);
   }
 
  private:
@@ -119,24 +144,23 @@ class moving_up {
     }
   }
 
-  void move_layers() {
-    for (index_t layer = 0; layer < core_.sizes.model.layers; ++layer) {
-      core_.pool.begin_layer(layer);
-      if constexpr (Pool::owns_pages) {
-        index_t copies = 0;
-        each_page([&](index_t at, bool copied) {
-          const index_t goal = copied ? core_.pool.next(copies++) : state_.pages[static_cast<std::size_t>(at)];
-          const index_t first = at * page_tokens;
-          const token_range slots{copied ? first : (std::max)(first, erased_.first),
-                                  (std::min)(first + page_tokens, left_)};
-          for (index_t head = 0; head < core_.sizes.model.kv_heads; ++head) {
-            move_rows(layer, head, slots, core_.pool.kv_lane(layer, head, view<const index_t>(&goal, {1})), first);
-          }
-        });
-      } else {
-        for (index_t head = 0; head < core_.sizes.model.kv_heads; ++head) {
-          move_rows(layer, head, {erased_.first, left_}, core_.kv_lane(state_, layer, head), 0);
+  void move_layer(index_t layer) {
+    const index_t heads = core_.sizes.model.kv_heads;
+    core_.pool.begin_layer(layer);
+    if constexpr (Pool::owns_pages) {
+      index_t copies = 0;
+      each_page([&](index_t at, bool copied) {
+        const index_t goal = copied ? core_.pool.next(copies++) : state_.pages[static_cast<std::size_t>(at)];
+        const index_t first = at * page_tokens;
+        const token_range slots{copied ? first : (std::max)(first, erased_.first),
+                                (std::min)(first + page_tokens, left_)};
+        for (index_t head = 0; head < heads; ++head) {
+          move_rows(layer, head, slots, core_.pool.kv_lane(layer, head, view<const index_t>(&goal, {1})), first);
         }
+      });
+    } else {
+      for (index_t head = 0; head < heads; ++head) {
+        move_rows(layer, head, {erased_.first, left_}, core_.kv_lane(state_, layer, head), 0);
       }
     }
   }
@@ -172,22 +196,12 @@ class moving_up {
     store_row(view<const float>(row), scale, goal, slot);
   }
 
-  // The pages that they replace go back when all are taken.
-  void take_copies() {
-    std::vector<index_t>& replaced = core_.replaced;
-    replaced.clear();
-    each_page([&](index_t at, bool copied) {
-      if (copied) replaced.push_back(at);
-    });
-    for (index_t& at : replaced) at = std::exchange(state_.pages[static_cast<std::size_t>(at)], core_.pool.take());
-    for (const index_t page : replaced) core_.pool.give_back(page);
-  }
-
   cache_core<Pool>& core_;
   sequence_state& state_;
   token_range erased_;
   index_t left_;  // slots that are left
   const Turn& turn_;
+  index_t copies_ = 0;  // pages that are written anew
 };
 
 /// What is remembered of queries, and the sums of attention, go with their tokens.
@@ -208,42 +222,73 @@ void move_records(const cache_core<Pool>& core, sequence_state& state, token_ran
   }
 }
 
-/// Erases a span of a sequence.
-/// @param erased  positions; some tokens lie behind them
-/// @param turn    turn(layer, key), for keys that move; or `unturned`
-/// @throws as `any_kv_cache::erase`; nothing has changed
+/// Erases a span of a sequence: `prepare`, `write`, `finish`, so that groups of layers can all do one after the other.
 template <class Pool, class Turn>
-void erase_tokens(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn) {
-  sequence_state& state = core.states[static_cast<std::size_t>(seq)];
-  expect_erasable(state, erased);
-  const index_t last_choice = state.log.last_position();
-  const index_t chosen_at = last_choice < 0 ? -1 : without(erased, last_choice + 1) - 1;
-  choose_again(core, seq, erased, chosen_at);
-  moving_up(core, state, {state.slot_end(erased.first), state.slot_end(erased.last)}, turn).move();
-  // From here on nothing fails.
-  move_records(core, state, erased);
-  const index_t made_anew = state.stale_summaries ? 0 : state.segments_kept(erased);
-  state.erase(core.policy.segment, erased, core.policy.evict.while_decoding ? core.policy.evict.every : 1);
-  if (!core.policy.persists()) {
-    state.active_selection.clear();
-  } else if (last_choice >= 0) {
-    std::swap(state.active_selection, core.pending[static_cast<std::size_t>(seq)]);
-    state.log.clear();
-    state.log.push(chosen_at, state.active_selection, level::summary);
-    state.log.mark_dropped();
+class erasing {
+ public:
+  /// @param erased  positions; some tokens lie behind them
+  /// @param turn    turn(layer, key), for keys that move; or `unturned`
+  erasing(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn)
+      : core_(core),
+        seq_(seq),
+        state_(core.states[static_cast<std::size_t>(seq)]),
+        erased_(erased),
+        moves_(core, state_, {state_.slot_end(erased.first), state_.slot_end(erased.last)}, turn) {}
+
+  /// @throws as `any_kv_cache::erase`, but for error(storage); nothing has changed
+  void prepare() {
+    expect_erasable(state_, erased_);
+    choose_again(core_, seq_, erased_, chosen_at());
+    moves_.expect_room();
   }
-  core.trim_pages(state);
-  if (core.policy.evict.observes && state.in_prompt()) return;
-  state.stale_summaries = true;  // if pages do not come: the next step makes them
-  handled<error>(
-      [&] {
-        core.summaries.make(core.pool, state, made_anew);
-        state.stale_summaries = false;
-      },
-      [](const error& why) {
-        if (why.code() != errc::storage) rethrow();
-      });
-}
+  /// @throws error(storage) if pages over tiers do not come; `forget` must follow
+  void write() { moves_.write(); }
+  void forget() { moves_.forget(); }
+  /// Nothing fails here.
+  void finish() {
+    moves_.take();
+    move_records(core_, state_, erased_);
+    const index_t made_anew = state_.stale_summaries ? 0 : state_.segments_kept(erased_);
+    const bool had_chosen = state_.log.last_position() >= 0;
+    const index_t chosen = chosen_at();
+    state_.erase(core_.policy.segment, erased_, core_.policy.evict.while_decoding ? core_.policy.evict.every : 1);
+    if (!core_.policy.persists()) {
+      state_.active_selection.clear();
+    } else if (had_chosen) {
+      std::swap(state_.active_selection, core_.pending[static_cast<std::size_t>(seq_)]);
+      state_.log.clear();
+      state_.log.push(chosen, state_.active_selection, level::summary);
+      state_.log.mark_dropped();
+    }
+    core_.trim_pages(state_);
+    if (core_.policy.evict.observes && state_.in_prompt()) return;
+    summarize(made_anew);
+  }
+
+ private:
+  // The position of the token that has made the last choice, without the erased ones; -1: there is none.
+  index_t chosen_at() const {
+    const index_t last = state_.log.last_position();
+    return last < 0 ? -1 : without(erased_, last + 1) - 1;
+  }
+  void summarize(index_t made_anew) {
+    state_.stale_summaries = true;  // if pages do not come: the next step makes them
+    handled<error>(
+        [&] {
+          core_.summaries.make(core_.pool, state_, made_anew);
+          state_.stale_summaries = false;
+        },
+        [](const error& why) {
+          if (why.code() != errc::storage) rethrow();
+        });
+  }
+
+  cache_core<Pool>& core_;
+  index_t seq_;
+  sequence_state& state_;
+  token_range erased_;
+  moving_up<Pool, Turn> moves_;
+};
 
 }  // namespace detail
 }  // namespace v0

@@ -13,6 +13,16 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// Passes bytes on. Others follow, so that it does not say that these were the last.
+class sink_of_part final : public byte_sink {
+ public:
+  explicit sink_of_part(byte_sink& to) : to_(to) {}
+  void write(const void* from, byte_count bytes) override { to_.write(from, bytes); }
+
+ private:
+  byte_sink& to_;
+};
+
 /// Writes sections.
 /// @throws whatever the sink throws
 class section_writer {

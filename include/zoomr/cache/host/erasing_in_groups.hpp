@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Erasing a span in groups of layers: in all of them, or in none.
+#pragma once
+
+#include <zoomr/cache/host/erasing.hpp>
+
+#include <type_traits>  // std::conditional_t, std::is_same_v
+#include <vector>       // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// What turns keys of the model, for the layers of one group.
+template <class Turn>
+struct turn_in_group {
+  const Turn* turn = nullptr;
+  std::vector<index_t> layers = {};  // of the model, by the group's own numbers
+
+  void operator()(index_t layer, view<float> key) const { (*turn)(layers[static_cast<std::size_t>(layer)], key); }
+};
+
+/// Erases of one sequence in each group.
+template <class Pool, class Turn>
+class erasing_in_groups {
+  static constexpr bool turns = !std::is_same_v<Turn, unturned>;
+  using turn_type = std::conditional_t<turns, turn_in_group<Turn>, unturned>;
+
+ public:
+  erasing_in_groups(const Turn& turn, index_t groups) {
+    turns_.resize(static_cast<std::size_t>(groups));
+    parts_.reserve(turns_.size());
+    if constexpr (turns) {
+      for (turn_type& of : turns_) of.turn = &turn;
+    }
+  }
+  /// The next layer of the model is one of group `g`. All layers come before `prepare`.
+  void add_layer([[maybe_unused]] index_t g) {
+    if constexpr (turns) turns_[static_cast<std::size_t>(g)].layers.push_back(layers_++);
+  }
+  /// Group by group.
+  /// @throws as `erasing::prepare`; nothing has changed in any group
+  void prepare(cache_core<Pool>& core, index_t seq, token_range erased) {
+    if constexpr (turns) expect_turns(*turns_[parts_.size()].turn, core.sizes.model);
+    parts_.emplace_back(core, seq, erased, turns_[parts_.size()]);
+    parts_.back().prepare();
+  }
+  /// @throws as `erasing::write`, for which `forget` must follow
+  void write(index_t g) { parts_[static_cast<std::size_t>(g)].write(); }
+  void forget() {
+    for (auto& part : parts_) part.forget();
+  }
+  void finish() {
+    for (auto& part : parts_) part.finish();
+  }
+
+ private:
+  index_t layers_ = 0;
+  std::vector<turn_type> turns_;                 // [groups]
+  std::vector<erasing<Pool, turn_type>> parts_;  // the same
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
