@@ -4,13 +4,12 @@
 //
 // The first byte says which program and which of its commands. A byte from 0x80 on stands for a word that means
 // something there, a line feed ends an argument, and any other stands for itself.
-#include <speed/speed.hpp>
-
+#include <evaluate/commands.hpp>
 #include <evaluate/policy_spec.hpp>
-#include <ledger/study.hpp>
-#include <perplexity/perplexity.hpp>
 
 #include <iostream>  // std::cout
+
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 
@@ -135,9 +134,9 @@ void read_eval(const std::vector<const char*>& line) {
   ledger::study_options study;
   perplexity::options text;
   speed::options rate;
-  const CLI::App* const of_study = ledger::add_command(app, study);
-  const CLI::App* const of_text = perplexity::add_command(app, text);
-  const CLI::App* const of_rate = speed::add_command(app, rate);
+  const CLI::App* const of_study = add_command(app, study);
+  const CLI::App* const of_text = add_command(app, text);
+  const CLI::App* const of_rate = add_command(app, rate);
   try {
     app.parse(static_cast<int>(line.size()), line.data());
   } catch (const CLI::ParseError& wrong) {

@@ -4,9 +4,7 @@
 
 #include "../../decode/input_error.hpp"
 #include "../../decode/output.hpp"
-#include "../ledger/study.hpp"
-#include "../perplexity/perplexity.hpp"
-#include "../speed/speed.hpp"
+#include "commands.hpp"
 
 namespace decode {
 namespace {
@@ -14,11 +12,11 @@ namespace {
 int run(int argc, char** argv) {
   CLI::App app("Measures what KV-cache policies keep, on models trained for it, and how fast they are.");
   ledger::study_options study;
-  CLI::App* ledger_command = ledger::add_command(app, study);
+  CLI::App* ledger_command = add_command(app, study);
   perplexity::options text;
-  CLI::App* perplexity_command = perplexity::add_command(app, text);
+  CLI::App* perplexity_command = add_command(app, text);
   speed::options rate;
-  CLI::App* speed_command = speed::add_command(app, rate);
+  CLI::App* speed_command = add_command(app, rate);
   app.require_subcommand(1);
   try {
     app.parse(argc, argv);
