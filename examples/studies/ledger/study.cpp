@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "../../decode/input_error.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"

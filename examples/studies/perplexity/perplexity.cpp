@@ -7,6 +7,7 @@
 
 #include <zoomr/core/thread_pool.hpp>
 
+#include "../../decode/input_error.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"

@@ -14,6 +14,7 @@
 
 #include <zoomr/core/thread_pool.hpp>
 
+#include "../../decode/input_error.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/session.hpp"
 #include "../../decode/table.hpp"

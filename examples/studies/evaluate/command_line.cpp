@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands.hpp"
+#include "command_line.hpp"
 
 #include <zoomr/core/executor.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include "../../decode/input_error.hpp"
 #include "../../decode/number_option.hpp"
 
-namespace decode {
+namespace decode::evaluate {
+namespace {
 
-CLI::App* add_command(CLI::App& app, ledger::study_options& given) {
+CLI::App* add_ledger(CLI::App& app, ledger::study_options& given) {
   CLI::App* study = app.add_subcommand("ledger", "policies on the LEDGER task, with 95 % intervals");
   study->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")->delimiter(',');
   study
@@ -47,7 +49,7 @@ CLI::App* add_command(CLI::App& app, ledger::study_options& given) {
   return study;
 }
 
-CLI::App* add_command(CLI::App& app, perplexity::options& given) {
+CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
   CLI::App* command = app.add_subcommand("perplexity", "perplexity of long text against attended tokens");
   const auto natural = number_in(1, zoomr::unlimited);
   command->add_option("--model", given.directory, "directory of a checkpoint")->required();
@@ -82,7 +84,7 @@ CLI::App* add_command(CLI::App& app, perplexity::options& given) {
   return command;
 }
 
-CLI::App* add_command(CLI::App& app, speed::options& given) {
+CLI::App* add_speed(CLI::App& app, speed::options& given) {
   CLI::App* command = app.add_subcommand("speed", "decoding speed and memory of a shape with random weights");
   const auto natural = number_in(1, zoomr::unlimited);
   command->add_option("--shape", given.shape_file, "a config.json")->required();
@@ -110,4 +112,23 @@ CLI::App* add_command(CLI::App& app, speed::options& given) {
   return command;
 }
 
-}  // namespace decode
+}  // namespace
+
+std::optional<int> read_command_line(int argc, const char* const* argv, command_line& said) {
+  CLI::App app("Measures what KV-cache policies keep, on models trained for it, and how fast they are.");
+  add_ledger(app, said.of_ledger);
+  const CLI::App* const text = add_perplexity(app, said.of_perplexity);
+  const CLI::App* const rate = add_speed(app, said.of_speed);
+  app.require_subcommand(1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& wrong) {
+    if (wrong.get_exit_code() == 0) return app.exit(wrong);
+    fail(wrong.what());
+  }
+  if (text->parsed()) said.asked = measurement::perplexity;
+  if (rate->parsed()) said.asked = measurement::speed;
+  return std::nullopt;
+}
+
+}  // namespace decode::evaluate
