@@ -3,15 +3,11 @@
 #pragma once
 
 #include <optional>  // std::optional
-#include <string>    // std::string
 #include <vector>    // std::vector
 
-#include <CLI/CLI.hpp>
-
 #include "../studies/ledger/demo.hpp"
-#include "number_option.hpp"
 #include "options.hpp"
-#include "policies.hpp"
+#include "policy_choice.hpp"
 
 namespace decode {
 
@@ -24,81 +20,9 @@ struct command_line {
 
 /// @return  the program's exit status, if there is nothing more to do: --help was printed
 /// @throws  input_error
-inline std::optional<int> read_command_line(int argc, const char* const* argv, command_line& said) {
-  options& given = said.given;
-  CLI::App app("Decodes with a Hugging Face checkpoint under KV-cache policies, and says what each has cost.");
-  app.add_option("--model", given.directory, "directory with config.json, model.safetensors and tokenizer.json");
-  auto* prompt = app.add_option("--prompt", given.prompt, "text to continue; empty: BOS alone");
-  app.add_option("--prompt-file", given.prompt_file, "the same from a file")->excludes(prompt);
-  app.add_option("--policy", given.policies, "names, see --list-policies")->delimiter(',')->capture_default_str();
-  app.add_option("--budget", given.budgets, "one run for each; what it limits depends on the policy")
-      ->delimiter(',')
-      ->transform(number_in(1, zoomr::unlimited));
-  app.add_option("--set", given.settings, "component.field=value, see --list-policies");
-  app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
-      ->delimiter(' ');
-  app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
-      ->check(CLI::IsMember({"host", "cuda"}))
-      ->capture_default_str();
-  app.add_option("--tiers", given.tiers_text,
-                 "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host "
-                 "memory, which a device needs pinned; "
-                 "segments=N: room in the index, which is on the device");
-  app.add_option("--threads", given.threads,
-                 "that multiply and attend; default: one attends, and OPENBLAS_NUM_THREADS multiply, or all cores")
-      ->transform(number_in(1, zoomr::executor::most_threads));
-  app.add_option("--max-tokens", given.max_tokens, "to generate at most")
-      ->transform(number_in(1, zoomr::unlimited))
-      ->capture_default_str();
-  app.add_option("--temperature", given.sampling.temperature, "0: greedy")->capture_default_str();
-  app.add_option("--top-p", given.sampling.top_p, "of the likeliest tokens")->capture_default_str();
-  app.add_option("--seed", given.sampling.seed, "of the sampler")->transform(seed_number())->capture_default_str();
-  app.add_option("--dump-logits", given.logits_file,
-                 "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
-  app.add_option("--trace-pages", given.pages_file,
-                 "what each layer reads of the text's pages, for bench/tier_hits; of several runs FILE.policy-budget");
-  app.add_flag("--json", given.json, "one JSON document on standard output, nothing else");
-  app.add_flag("--list-policies", said.list, "what each policy does, what --budget limits, its other options");
-  CLI::App* demo = ledger::add_command(app, said.of_demo);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& wrong) {
-    if (wrong.get_exit_code() == 0) return app.exit(wrong);
-    fail(wrong.what());
-  }
-  said.demo = demo->parsed();
-  if (said.list) return std::nullopt;
-  if (said.demo && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
-  if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
-  if (given.tiers.given() && said.demo) fail("--tiers: the demo `ledger` runs without");
-  if (given.tiers.bytes.file > 0 && given.on_device()) fail("--tiers, --device cuda: there is no file under the host");
-  if (given.threads > 1 && given.on_device()) fail("--threads, --device cuda: threads are of the host");
-  if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
-  if (!said.demo && given.directory.empty())
-    fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");
-  return std::nullopt;
-}
+std::optional<int> read_command_line(int argc, const char* const* argv, command_line& said);
 
 /// Each policy with each budget.
-inline std::vector<policy_choice> choices(const options& given) {
-  std::vector<policy_choice> all;
-  for (const std::string& name : given.policies) {
-    for (const index_t budget : given.budgets.empty() ? std::vector<index_t>{0} : given.budgets) {
-      all.push_back({name, budget, given.settings});
-    }
-  }
-  std::vector<bool> used(given.settings.size());
-  for (const policy_choice& choice : all) {  // every option is checked before the model is loaded
-    with_policy(choice, [&](auto policy) {
-      const char* problem = device::unsupported<decltype(policy)>();
-      if (given.on_device() && problem != nullptr) fail("--device cuda, ", choice.name, ": ", problem);
-      for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
-    });
-  }
-  for (std::size_t s = 0; s < used.size(); ++s) {
-    if (!used[s]) fail("--set ", given.settings[s], ": no chosen policy has such an option; see --list-policies");
-  }
-  return all;
-}
+std::vector<policy_choice> choices(const options& given);
 
 }  // namespace decode

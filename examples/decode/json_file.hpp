@@ -3,25 +3,17 @@
 // `field`, which checks each value's type and range and knows the way to it for the complaint.
 #pragma once
 
-#include <sys/stat.h>  // stat
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t
+#include <filesystem>   // std::filesystem::path
+#include <iosfwd>       // std::ifstream
+#include <optional>     // std::optional
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+#include <vector>       // std::vector
 
-#include <cerrno>        // errno
-#include <cstddef>       // std::size_t
-#include <cstdint>       // std::uint64_t
-#include <cstring>       // std::strerror
-#include <filesystem>    // std::filesystem::path
-#include <fstream>       // std::ifstream
-#include <optional>      // std::optional
-#include <string>        // std::string
-#include <string_view>   // std::string_view
-#include <system_error>  // std::error_code
-#include <utility>       // std::move
-#include <vector>        // std::vector
-
-#include <nlohmann/json.hpp>
-
-#include "input_error.hpp"
-#include "json_names.hpp"
+#include <nlohmann/json_fwd.hpp>
 
 namespace decode {
 
@@ -29,88 +21,26 @@ using json = nlohmann::json;
 
 /// Whether something has that name. What cannot be known (a folder that may not be searched, a file in its place) is an
 /// input_error with the system's reason, not absence.
-inline bool is_there(const std::filesystem::path& path) {
-  struct stat found = {};
-  if (::stat(path.c_str(), &found) == 0) return true;
-  if (errno == ENOENT) return false;
-  fail(path.string(), ": it cannot be opened: ", std::strerror(errno));
-}
+bool is_there(const std::filesystem::path& path);
 
 /// Size of a regular file, in bytes; anything else (a folder, a pipe, nothing) is an input_error.
-inline std::uint64_t file_bytes(const std::filesystem::path& path) {
-  if (!is_there(path)) fail(path.string(), ": no such file");
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) fail(path.string(), ": not a regular file");
-  const std::uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error) fail(path.string(), ": its size cannot be read: ", error.message());
-  return bytes;
-}
+std::uint64_t file_bytes(const std::filesystem::path& path);
 
 /// An input_error unless the file could be opened.
-inline void expect_open(const std::ifstream& file, const std::filesystem::path& path) {
-  if (!file.is_open()) fail(path.string(), ": the file cannot be read: ", std::strerror(errno));
-}
+void expect_open(const std::ifstream& file, const std::filesystem::path& path);
 
 /// A whole file as bytes.
 ///
 /// @param most_bytes  larger files are an input_error, before anything is allocated
-inline std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes) {
-  const std::uint64_t bytes = file_bytes(path);
-  if (bytes > most_bytes)
-    fail(path.string(), ": the file has ", bytes, " bytes, and at most ", most_bytes, " are read");
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  std::ifstream file(path, std::ios::binary);
-  expect_open(file, path);
-  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) fail(path.string(), ": the file cannot be read");
-  return text;
-}
-
-/// Ends with an input_error if brackets nest deeper than 64 (real files need about ten levels, and walking over a deep
-/// value could exhaust the stack), or if there are more than 2^22 values (the largest tokenizer.json in use have some
-/// two million; each takes far more memory than its two bytes here).
-inline void check_structure(std::string_view text, const std::string& where) {
-  constexpr int deepest = 64;
-  constexpr std::size_t most_values = std::size_t{1} << 22;
-  int depth = 0;
-  std::size_t values = 1;
-  bool in_string = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (in_string) {
-      if (c == '\\') ++at;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == ',' && ++values > most_values) {
-      fail(where, ": there are more than ", most_values, " values");
-    } else if ((c == '[' || c == '{') && ++depth > deepest) {
-      fail(where, ": brackets nest more than ", deepest, " levels deep at byte ", at);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-}
+std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes);
 
 /// A JSON value from text; a name that an object has twice is an input_error, not a silent choice.
 ///
 /// @param where  what to call the text in a complaint
-inline json parse_json(std::string_view text, const std::string& where) {
-  check_structure(text, where);
-  repeated_names names(where);  // apart: a parser that is watched takes quadratic time for arrays of objects
-  try {
-    json::sax_parse(text.begin(), text.end(), &names);
-    return json::parse(text.begin(), text.end());
-  } catch (const json::exception& error) {
-    const std::string_view message = error.what();
-    const auto prefix = message.find("] ");  // "[json.exception.…] "
-    fail(where, ": not valid JSON, ", message.substr(prefix == message.npos ? 0 : prefix + 2));
-  }
-}
+json parse_json(std::string_view text, const std::string& where);
 
 /// A JSON file, at most 128 MiB (the largest tokenizer.json in use have some 35 MB).
-inline json read_json(const std::filesystem::path& path) {
-  return parse_json(read_text(path, std::uint64_t{128} << 20), path.string());
-}
+json read_json(const std::filesystem::path& path);
 
 /// One value of a JSON file, and the way to it: "config.json: rope_scaling.factor".
 /// Refers to the value: the `json` that it was made from must outlive it.
@@ -122,65 +52,25 @@ class field {
   const std::string& where() const { return where_; }
 
   /// The member of this object by that name; `find` treats null like absence.
-  std::optional<field> find(const std::string& name) const {
-    if (!value_->is_object()) wrong("an object");
-    const auto member = value_->find(name);
-    if (member == value_->end() || member->is_null()) return std::nullopt;
-    return field(*member, where_ + (where_.ends_with(": ") ? "" : ".") + name);
-  }
-  field at(const std::string& name) const {
-    if (auto member = find(name)) return *member;
-    fail(where_, where_.ends_with(": ") ? "" : ": ", shown(name), " is missing");
-  }
+  std::optional<field> find(const std::string& name) const;
+  field at(const std::string& name) const;
 
   /// The elements of this array.
-  std::vector<field> elements() const {
-    if (!value_->is_array()) wrong("an array");
-    std::vector<field> all;
-    for (const json& element : *value_) all.emplace_back(element, where_ + "[" + std::to_string(all.size()) + "]");
-    return all;
-  }
+  std::vector<field> elements() const;
 
   /// A whole number in [low, high], both inclusive and not negative.
-  std::size_t count(std::size_t low, std::size_t high) const {
-    const bool natural =
-        value_->is_number_unsigned() || (value_->is_number_integer() && value_->get<std::int64_t>() >= 0);
-    if (!natural) wrong("a whole number that is not negative");
-    const auto number = value_->get<std::uint64_t>();
-    if (number < low || number > high) fail(where_, " is ", number, ", but must lie between ", low, " and ", high);
-    return static_cast<std::size_t>(number);
-  }
+  std::size_t count(std::size_t low, std::size_t high) const;
   /// A number in [low, high], both inclusive.
-  double number(double low, double high) const {
-    if (!value_->is_number()) wrong("a number");
-    const auto number = value_->get<double>();
-    if (!(number >= low && number <= high)) fail(where_, " is ", number, ", but must lie between ", low, " and ", high);
-    return number;
-  }
-  bool boolean() const {
-    if (!value_->is_boolean()) wrong("true or false");
-    return value_->get<bool>();
-  }
-  const std::string& text() const {
-    if (!value_->is_string()) wrong("a string");
-    return value_->get_ref<const std::string&>();
-  }
+  double number(double low, double high) const;
+  bool boolean() const;
+  const std::string& text() const;
 
   /// The same for a member that may be absent (or null): then the default counts.
-  bool boolean(const std::string& name, bool otherwise) const {
-    const auto member = find(name);
-    return member ? member->boolean() : otherwise;
-  }
-  std::string text(const std::string& name, const std::string& otherwise) const {
-    const auto member = find(name);
-    return member ? member->text() : otherwise;
-  }
+  bool boolean(const std::string& name, bool otherwise) const;
+  std::string text(const std::string& name, const std::string& otherwise) const;
 
  private:
-  [[noreturn]] void wrong(const char* wanted) const {
-    const std::string type = value_->is_number() ? value_->dump() : value_->type_name();
-    fail(where_, " must be ", wanted, ", but is ", value_->is_number() ? "" : "of type ", type);
-  }
+  [[noreturn]] void wrong(const char* wanted) const;
 
   const json* value_;
   std::string where_;

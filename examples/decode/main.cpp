@@ -10,6 +10,7 @@
 #include "../device_engine/decoder.hpp"
 #include "command_line.hpp"
 #include "generate.hpp"
+#include "input_error.hpp"
 #include "token_classes.hpp"
 
 namespace decode {

@@ -7,13 +7,11 @@
 // D = head_dim, R = rows whose logits are asked for
 #pragma once
 
-#include <algorithm>  // std::copy_n, std::max, std::min, std::ranges::copy
-#include <cmath>      // std::cos, std::exp, std::pow, std::sin, std::sqrt
-#include <cstddef>    // std::size_t
-#include <numbers>    // std::numbers::pi
-#include <stdexcept>  // std::invalid_argument
-#include <utility>    // std::move
-#include <vector>     // std::vector
+#include <algorithm>   // std::ranges::copy
+#include <cmath>       // std::exp
+#include <cstddef>     // std::size_t
+#include <filesystem>  // std::filesystem::path
+#include <vector>      // std::vector
 
 #include <zoomr/core/executor.hpp>  // zoomr::executor
 #include <zoomr/core/view.hpp>      // zoomr::view, zoomr::index_t
@@ -25,31 +23,13 @@
 namespace decode {
 
 /// Radians a position for each pair of dimensions (d, d + D/2) of a head: [D/2].
-inline std::vector<double> rope_frequencies(const model_config& c) {
-  std::vector<double> frequencies;
-  for (std::size_t d = 0; d < c.head_dim / 2; ++d) {
-    double f = std::pow(c.rope_theta, -2.0 * double(d) / double(c.head_dim));
-    if (c.rope.method == rope_scaling::kind::linear) f /= c.rope.factor;
-    if (c.rope.method == rope_scaling::kind::llama3) {
-      const double turns = c.rope.original_context * f / (2 * std::numbers::pi);
-      const double blend = (turns - c.rope.low_frequency) / (c.rope.high_frequency - c.rope.low_frequency);
-      const double keep = std::min(1.0, std::max(0.0, blend));  // 0: stretched, 1: as it is
-      f = keep * f + (1 - keep) * f / c.rope.factor;
-    }
-    frequencies.push_back(f);
-  }
-  return frequencies;
-}
+std::vector<double> rope_frequencies(const model_config& c);
 
 /// A model and the memory of one pass. Not for two threads at once.
 class model {
  public:
   /// @param threads  that multiply; what runs them must outlive the model
-  model(model_config config, model_weights weights, const zoomr::executor& threads = {})
-      : config_(std::move(config)),
-        weights_(std::move(weights)),
-        threads_(threads),
-        frequencies_(rope_frequencies(config_)) {}
+  model(model_config config, model_weights weights, const zoomr::executor& threads = {});
 
   const model_config& config() const { return config_; }
   const zoomr::executor& threads() const { return threads_; }
@@ -109,54 +89,16 @@ class model {
 
  private:
   void check(zoomr::view<const token_id> tokens, zoomr::view<const zoomr::index_t> positions,
-             zoomr::view<const zoomr::index_t> rows, zoomr::view<float, 2> logits) const {
-    const auto vocab = static_cast<zoomr::index_t>(config_.vocab);
-    const auto expects = [](bool condition, const char* sentence) {
-      if (!condition) throw std::invalid_argument(sentence);
-    };
-    expects(positions.size() == tokens.size(), "forward: each token needs one position");
-    expects(rows.size() <= tokens.size(), "forward: more rows of logits than tokens");
-    expects(logits.has_shape({rows.size(), vocab}), "forward: logits must be [rows, vocab]");
-    for (const token_id token : tokens)
-      expects(token >= 0 && token < vocab, "forward: a token id is not in the vocabulary");
-    for (const zoomr::index_t position : positions) expects(position >= 0, "forward: a position is negative");
-    for (const zoomr::index_t row : rows)
-      expects(row >= 0 && row < tokens.size(), "forward: a row is not one of the tokens");
-  }
+             zoomr::view<const zoomr::index_t> rows, zoomr::view<float, 2> logits) const;
 
   // Memory for passes of `count` tokens: grows when a pass is larger than all before it.
-  void reserve(std::size_t count) {
-    const auto& c = config_;
-    if (x_.size() >= count * c.hidden) return;
-    for (auto* buffer : {&x_, &h_}) buffer->resize(count * c.hidden);
-    for (auto* buffer : {&q_, &a_}) buffer->resize(count * c.heads * c.head_dim);
-    for (auto* buffer : {&k_, &v_}) buffer->resize(count * c.kv_heads * c.head_dim);
-    for (auto* buffer : {&gate_, &up_}) buffer->resize(count * c.intermediate);
-    for (auto* buffer : {&cos_, &sin_}) buffer->resize(count * c.head_dim / 2);
-  }
+  void reserve(std::size_t count);
 
   // The angles of this pass, once for all its layers and heads: cos, sin [T, D/2].
-  void rotate_by(zoomr::view<const zoomr::index_t> positions) {
-    std::size_t i = 0;
-    for (const zoomr::index_t position : positions)
-      for (const double frequency : frequencies_) {
-        cos_[i] = static_cast<float>(std::cos(position * frequency));
-        sin_[i++] = static_cast<float>(std::sin(position * frequency));
-      }
-  }
+  void rotate_by(zoomr::view<const zoomr::index_t> positions);
 
   // Turns dimensions d and d + D/2 of each head by the angle of its token; x [T, heads, D].
-  void rotate(float* x, std::size_t count, std::size_t heads) const {
-    const std::size_t half = config_.head_dim / 2;
-    for (std::size_t t = 0; t < count; ++t)
-      for (std::size_t head = 0; head < heads; ++head, x += 2 * half)
-        for (std::size_t d = 0; d < half; ++d) {
-          const float cos = cos_[t * half + d], sin = sin_[t * half + d];
-          const float first = x[d], second = x[d + half];
-          x[d] = first * cos - second * sin;
-          x[d + half] = second * cos + first * sin;
-        }
-  }
+  void rotate(float* x, std::size_t count, std::size_t heads) const;
 
   template <class Step>
   void attend(Step& step, std::size_t layer, std::size_t count) {
@@ -171,27 +113,13 @@ class model {
   }
 
   // RMSNorm of each row: x / sqrt(mean(x²) + ε) * weight; x, out [rows, weight.size()].
-  void normalize(const float* x, std::size_t rows, const std::vector<float>& weight, float* out) const {
-    const std::size_t width = weight.size();
-    for (std::size_t row = 0; row < rows; ++row, x += width, out += width) {
-      double squares = 0;
-      for (std::size_t i = 0; i < width; ++i) squares += double{x[i]} * x[i];
-      const double scale = 1.0 / std::sqrt(squares / double(width) + config_.norm_epsilon);
-      for (std::size_t i = 0; i < width; ++i) out[i] = static_cast<float>(x[i] * scale) * weight[i];
-    }
-  }
+  void normalize(const float* x, std::size_t rows, const std::vector<float>& weight, float* out) const;
 
   // y [rows, out] = x [rows, in] · Wᵀ + b, with W [out, in], b [out]
-  void multiply(const float* x, std::size_t rows, const linear& l, float* y) const {
-    decode::multiply(x, rows, l.weight, threads_, y);
-    for (std::size_t row = 0; row < rows && !l.bias.empty(); ++row)
-      add(l.bias.data(), l.bias.size(), y + row * l.bias.size());
-  }
+  void multiply(const float* x, std::size_t rows, const linear& l, float* y) const;
 
   // sum [size] += x [size]
-  static void add(const float* x, std::size_t size, float* sum) {
-    for (std::size_t i = 0; i < size; ++i) sum[i] += x[i];
-  }
+  static void add(const float* x, std::size_t size, float* sum);
 
   model_config config_;
   model_weights weights_;
@@ -206,9 +134,6 @@ class model {
 
 /// A checkpoint directory: config.json and the weights.
 /// @param threads  that multiply; what runs them must outlive the model
-inline model load_model(const std::filesystem::path& directory, const zoomr::executor& threads = {}) {
-  const model_config config = read_config(directory);
-  return model(config, read_weights(directory, config), threads);
-}
+model load_model(const std::filesystem::path& directory, const zoomr::executor& threads = {});
 
 }  // namespace decode

@@ -4,73 +4,39 @@
 
 #include <zoomr/presets/table.hpp>
 
-#include <charconv>     // std::from_chars
-#include <cmath>        // std::isfinite
-#include <span>         // std::span
+#include <ostream>      // std::ostream
 #include <sstream>      // std::ostringstream
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_floating_point_v, std::is_same_v
 #include <vector>       // std::vector
 
 #include "input_error.hpp"
+#include "policy_choice.hpp"
 
 namespace decode {
 
-using zoomr::index_t;
-
-/// A policy as the command line gives it.
-struct policy_choice {
-  std::string name;
-  index_t budget = 0;                 // 0: the preset's own
-  std::vector<std::string> settings;  // component.field=value
-};
-
 namespace detail {
 
-template <class T>
-T parse_number(std::string_view text, std::string_view setting) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool fits = error == std::errc() && end == text.data() + text.size();
-  if constexpr (std::is_floating_point_v<T>) fits = fits && std::isfinite(value);
-  if (!fits) fail("--set ", setting, ": ", shown(text), " is not a number that fits");
-  return value;
-}
+/// Reads the value of a field, of each type that fields have.
+/// @param setting  for the complaint: "component.field=value"
+/// @throws input_error
+void parse_field(bool& field, std::string_view text, std::string_view setting);
+void parse_field(index_t& field, std::string_view text, std::string_view setting);
+void parse_field(float& field, std::string_view text, std::string_view setting);
+void parse_field(zoomr::scope& field, std::string_view text, std::string_view setting);
+void parse_field(zoomr::pool& field, std::string_view text, std::string_view setting);
+void parse_field(zoomr::summaries_attended& field, std::string_view text, std::string_view setting);
 
-/// The value whose name is `text`, of the names given in the order of the enumerators.
-template <class Enum>
-Enum parse_name(std::string_view text, std::string_view setting, std::span<const std::string_view> names) {
-  int value = 0;
-  for (const std::string_view name : names) {
-    if (name == text) return static_cast<Enum>(value);
-    ++value;
-  }
-  fail("--set ", setting, ": ", shown(text), " is not one of its values");
-}
+/// Prints it as it is read.
+void print_field(std::ostream& out, bool field);
+void print_field(std::ostream& out, index_t field);
+void print_field(std::ostream& out, float field);
+void print_field(std::ostream& out, zoomr::scope field);
+void print_field(std::ostream& out, zoomr::pool field);
+void print_field(std::ostream& out, zoomr::summaries_attended field);
 
-inline constexpr std::string_view scope_names[] = {"sequence", "layer", "kv_head", "head"};
-inline constexpr std::string_view pool_names[] = {"mean", "max"};
-inline constexpr std::string_view summaries_names[] = {"all", "candidates"};
-inline constexpr std::string_view truths[] = {"false", "true"};
-
-template <class Field>
-void parse_field(Field& field, std::string_view text, std::string_view setting) {
-  if constexpr (std::is_same_v<Field, bool>) {
-    field = parse_name<int>(text, setting, truths) != 0;
-  } else if constexpr (std::is_same_v<Field, index_t>) {
-    field = text == "unlimited" ? zoomr::unlimited : parse_number<index_t>(text, setting);
-  } else if constexpr (std::is_same_v<Field, float>) {
-    field = parse_number<float>(text, setting);
-  } else if constexpr (std::is_same_v<Field, zoomr::scope>) {
-    field = parse_name<Field>(text, setting, scope_names);
-  } else if constexpr (std::is_same_v<Field, zoomr::pool>) {
-    field = parse_name<Field>(text, setting, pool_names);
-  } else {
-    static_assert(std::is_same_v<Field, zoomr::summaries_attended>, "a field of a type without names");
-    field = parse_name<Field>(text, setting, summaries_names);
-  }
-}
+/// @throws input_error  there is no policy of that name
+[[noreturn]] void refuse_name(const std::string& name);
 
 /// Sets the field if "name=value" is a setting of it.
 template <class Field>
@@ -80,36 +46,16 @@ bool set_if_named(const std::string& name, Field& field, const std::string& sett
   return true;
 }
 
-template <class Field>
-void print_field(std::ostream& out, const std::string& option, const Field& field) {
-  out << (out.tellp() > 0 ? " " : "") << option << '=';
-  const auto name = [&](std::span<const std::string_view> names) { out << names[static_cast<std::size_t>(field)]; };
-  if constexpr (std::is_same_v<Field, bool>) {
-    name(truths);
-  } else if constexpr (std::is_same_v<Field, index_t>) {
-    if (field == zoomr::unlimited)
-      out << "unlimited";
-    else
-      out << field;
-  } else if constexpr (std::is_same_v<Field, float>) {
-    out << field;
-  } else if constexpr (std::is_same_v<Field, zoomr::scope>) {
-    name(scope_names);
-  } else if constexpr (std::is_same_v<Field, zoomr::pool>) {
-    name(pool_names);
-  } else {
-    name(summaries_names);
-  }
-}
-
 }  // namespace detail
 
 /// "zones.sinks=4 zones.recent=64 ..."
 template <class Policy>
 std::string describe(const Policy& policy) {
   std::ostringstream out;
-  zoomr::each_option(policy,
-                     [&](const std::string& name, const auto& value) { detail::print_field(out, name, value); });
+  zoomr::each_option(policy, [&](const std::string& name, const auto& value) {
+    out << (out.tellp() > 0 ? " " : "") << name << '=';
+    detail::print_field(out, value);
+  });
   return out.str();
 }
 
@@ -151,10 +97,7 @@ void with_policy(const policy_choice& choice, Visit visit) {
     if (const char* problem = policy.problem()) fail(choice.name, ": ", problem);
     visit(policy);
   });
-  if (known) return;
-  std::string names;
-  zoomr::presets::each([&](const auto& preset) { (names += names.empty() ? "" : ", ") += preset.name; });
-  fail("there is no policy ", shown(choice.name), "; known are ", names);
+  if (!known) detail::refuse_name(choice.name);
 }
 
 }  // namespace decode

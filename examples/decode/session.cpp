@@ -6,3 +6,8 @@ namespace decode {
 template class session<zoomr::placement>;
 template class session<zoomr::tiered<>>;
 }  // namespace decode
+
+template class zoomr::any_kv_cache<float, zoomr::placement>;
+template class zoomr::any_kv_cache<float, zoomr::tiered<>>;
+template class zoomr::step<float, zoomr::placement>;
+template class zoomr::step<float, zoomr::tiered<>>;

@@ -200,3 +200,9 @@ extern template class session<zoomr::placement>;
 extern template class session<zoomr::tiered<>>;
 
 }  // namespace decode
+
+// What they call of the library is compiled there too.
+extern template class zoomr::any_kv_cache<float, zoomr::placement>;
+extern template class zoomr::any_kv_cache<float, zoomr::tiered<>>;
+extern template class zoomr::step<float, zoomr::placement>;
+extern template class zoomr::step<float, zoomr::tiered<>>;

@@ -2,13 +2,14 @@
 // Where details live, as the command line says it, and what moving them has cost.
 #pragma once
 
-#include <zoomr/kv_cache.hpp>
-#include <zoomr/policy/placement/tiered.hpp>
+#include <zoomr/cache/config.hpp>
+#include <zoomr/cache/statistics.hpp>
+
+#include <string>  // std::string
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "../device_engine/decoder.hpp"
-#include "input_error.hpp"
-#include "numbers.hpp"
-#include "report.hpp"
 
 namespace decode {
 
@@ -31,83 +32,16 @@ struct tier_options {
 
 /// "device=64MiB,host=4GiB,file=PATH:16GiB,segments=100": a device, and under it host memory, and under that a file.
 /// @throws input_error if it says something else
-inline tier_options parse_tiers(const std::string& text) {
-  const auto size_of = [&](const std::string& value) -> zoomr::byte_count {
-    if (const auto bytes = size_in_bytes(value)) return *bytes;
-    fail("--tiers ", text, ": ", shown(value), " is not a size like 64MiB, of at least 1 byte and less than 2^63");
-  };
-  const auto segments_of = [&](const std::string& value) {
-    if (const auto count = whole_number<index_t>(value, 1, zoomr::unlimited)) return *count;
-    fail("--tiers ", text, ": segments ", wrong_number(value, index_t{1}, zoomr::unlimited));
-  };
-  tier_options made;
-  for (std::size_t first = 0; first < text.size();) {
-    const std::size_t last = std::min(text.find(',', first), text.size());
-    const std::string part = text.substr(first, last - first);
-    const std::size_t equals = std::min(part.find('='), part.size());
-    const std::string tier = part.substr(0, equals);
-    const std::string value = part.substr(std::min(equals + 1, part.size()));
-    if (tier == "device") {
-      made.bytes.device = size_of(value);
-    } else if (tier == "host") {
-      made.bytes.host = size_of(value);
-    } else if (tier == "segments") {
-      made.segments = segments_of(value);
-    } else if (tier == "file" && value.rfind(':') != std::string::npos) {
-      made.path = value.substr(0, value.rfind(':'));
-      made.bytes.file = size_of(value.substr(value.rfind(':') + 1));
-    } else {
-      fail("--tiers ", text, ": it must be device=SIZE, and may have host=SIZE, file=PATH:SIZE and segments=N");
-    }
-    first = last + 1;
-  }
-  if (made.bytes.device <= 0) fail("--tiers ", text, ": the device needs a size");
-  return made;
-}
+tier_options parse_tiers(const std::string& text);
 
 /// What was moved, for the report.
-inline nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity) {
-  return {{"device_bytes", capacity.total()},
-          {"host_bytes", capacity.host},
-          {"file_bytes", capacity.file},
-          {"hit_rate", of.hit_rate()},
-          {"hits", of.hits},
-          {"misses", of.misses},
-          {"stalls", of.stalls},
-          {"prefetched", of.prefetched},
-          {"moving_seconds", static_cast<double>(of.times.moving_ns) * 1e-9},
-          {"waited_seconds", static_cast<double>(of.times.waited_ns) * 1e-9},
-          {"device_in", of.device_in},
-          {"device_out", of.device_out},
-          {"file_in", of.file_in},
-          {"file_out", of.file_out}};
-}
+nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity);
 
 /// One line on a terminal.
-inline std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity) {
-  return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + ", file " +
-         kib(capacity.file) + "; hits " + fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.stalls) +
-         " stalls, " + fixed(100 * of.hidden(), 0) + " % of transfer time hidden, to the device " + kib(of.device_in) +
-         " KiB, from it " + kib(of.device_out) + ", from the file " + kib(of.file_in) + ", to it " + kib(of.file_out);
-}
+std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity);
 
 /// What the arena of a device has done; what it waits for is not measured.
-inline nlohmann::ordered_json to_json(const device::arena_cost& of, const zoomr::memory_use& capacity) {
-  return {{"device_bytes", capacity.total()},
-          {"host_bytes", capacity.host},
-          {"hit_rate", of.hit_rate()},
-          {"hits", of.hits},
-          {"misses", of.misses},
-          {"far", of.far},
-          {"prefetched", of.prefetched},
-          {"prefetched_hits", of.prefetched_hits},
-          {"device_in", of.device_in}};
-}
-inline std::string in_words(const device::arena_cost& of, const zoomr::memory_use& capacity) {
-  return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + "; hits " +
-         fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.far) + " pages read where they lie, " +
-         std::to_string(of.prefetched) + " prefetched, " + std::to_string(of.prefetched_hits) +
-         " of them found, to the device " + kib(of.device_in) + " KiB";
-}
+nlohmann::ordered_json to_json(const device::arena_cost& of, const zoomr::memory_use& capacity);
+std::string in_words(const device::arena_cost& of, const zoomr::memory_use& capacity);
 
 }  // namespace decode

@@ -2,7 +2,6 @@
 // Token ids and their texts, each way.
 #pragma once
 
-#include <algorithm>      // std::max
 #include <cstddef>        // std::size_t
 #include <functional>     // std::equal_to, std::hash
 #include <optional>       // std::optional
@@ -12,7 +11,6 @@
 #include <vector>         // std::vector
 
 #include "config.hpp"
-#include "input_error.hpp"
 #include "json_file.hpp"
 
 namespace decode {
@@ -23,28 +21,12 @@ class vocabulary {
   explicit vocabulary(std::size_t most) : most_(most) {}
 
   /// Gives an id to a text; the same pair twice is harmless, any other repetition an input_error.
-  void add(const std::string& text, const field& id) {
-    const std::size_t number = id.count(0, most_ - 1);
-    const auto [known, fresh] = ids_.emplace(text, static_cast<token_id>(number));
-    texts_.resize(std::max(texts_.size(), number + 1));
-    if (!fresh && known->second != static_cast<token_id>(number))
-      fail(id.where(), ": ", shown(text), " has the ids ", known->second, " and ", number);
-    if (fresh && texts_[number])
-      fail(id.where(), ": ", shown(*texts_[number]), " and ", shown(text), " have the id ", number);
-    texts_[number] = text;
-    longest_ = std::max(longest_, text.size());
-  }
+  void add(const std::string& text, const field& id);
 
-  std::optional<token_id> find(std::string_view text) const {
-    const auto found = ids_.find(text);
-    return found == ids_.end() ? std::nullopt : std::optional(found->second);
-  }
+  std::optional<token_id> find(std::string_view text) const;
 
   /// Empty for an id that has no text.
-  std::string_view text(token_id id) const {
-    const auto at = static_cast<std::size_t>(id);
-    return id >= 0 && at < texts_.size() && texts_[at] ? std::string_view(*texts_[at]) : "";
-  }
+  std::string_view text(token_id id) const;
 
   /// Bytes of the longest text.
   std::size_t longest() const { return longest_; }

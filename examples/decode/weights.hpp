@@ -6,17 +6,11 @@
 // V = vocab, H = hidden, F = intermediate, N = heads, G = kv_heads, D = head_dim
 #pragma once
 
-#include <cstddef>     // std::size_t
 #include <filesystem>  // std::filesystem::path
-#include <set>         // std::set
-#include <string>      // std::string
-#include <utility>     // std::move
 #include <vector>      // std::vector
 
 #include "config.hpp"
-#include "input_error.hpp"
 #include "matrix.hpp"
-#include "safetensors.hpp"
 
 namespace decode {
 
@@ -47,70 +41,7 @@ struct model_weights {
   matrix head;                        // [V, H], or empty: the embedding is the head
 };
 
-/// Takes tensors by name and remembers which were taken.
-class weight_reader {
- public:
-  explicit weight_reader(const std::filesystem::path& directory) : files_(directory) {}
-
-  std::vector<float> vector(const std::string& name, std::size_t size) {
-    taken_.insert(name);
-    return widened(files_.load(name, {size}), 0, size);
-  }
-  decode::matrix matrix(const std::string& name, std::size_t rows, std::size_t columns) {
-    taken_.insert(name);
-    return {rows, columns, files_.load(name, {rows, columns})};
-  }
-  linear map(const std::string& name, std::size_t out, std::size_t in, bool bias) {
-    linear l{matrix(name + ".weight", out, in), {}};
-    if (bias) l.bias = vector(name + ".bias", out);
-    return l;
-  }
-
-  /// A tensor that nobody asked for means another model: say so instead of being wrong.
-  void expect_nothing_left(const model_config& c) const {
-    for (const auto& [name, place] : files_.tensors()) {
-      const bool known = name.ends_with(".rotary_emb.inv_freq")  // older files; computed here
-                         || (c.tied_head && name == "lm_head.weight");
-      if (!known && !taken_.contains(name))
-        fail(place.file.string(), ": the tensor ", shown(name),
-             " has no place in the model that config.json describes");
-    }
-  }
-
- private:
-  safetensors files_;
-  std::set<std::string> taken_;
-};
-
 /// Every weight of the checkpoint, each with its shape checked and every number finite.
-inline model_weights read_weights(const std::filesystem::path& directory, const model_config& c) {
-  const std::size_t q_size = c.heads * c.head_dim;      // N * D
-  const std::size_t kv_size = c.kv_heads * c.head_dim;  // G * D
-  weight_reader read(directory);
-  model_weights w;
-  w.embedding = read.matrix("model.embed_tokens.weight", c.vocab, c.hidden);
-  for (std::size_t layer = 0; layer < c.layers; ++layer) {
-    const std::string at = "model.layers." + std::to_string(layer) + ".";
-    layer_weights l;
-    l.attention_norm = read.vector(at + "input_layernorm.weight", c.hidden);
-    l.q = read.map(at + "self_attn.q_proj", q_size, c.hidden, c.qkv_bias);
-    l.k = read.map(at + "self_attn.k_proj", kv_size, c.hidden, c.qkv_bias);
-    l.v = read.map(at + "self_attn.v_proj", kv_size, c.hidden, c.qkv_bias);
-    if (c.qk_norm) {
-      l.q_norm = read.vector(at + "self_attn.q_norm.weight", c.head_dim);
-      l.k_norm = read.vector(at + "self_attn.k_norm.weight", c.head_dim);
-    }
-    l.o = read.map(at + "self_attn.o_proj", c.hidden, q_size, c.output_bias);
-    l.feed_forward_norm = read.vector(at + "post_attention_layernorm.weight", c.hidden);
-    l.gate = read.map(at + "mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias);
-    l.up = read.map(at + "mlp.up_proj", c.intermediate, c.hidden, c.mlp_bias);
-    l.down = read.map(at + "mlp.down_proj", c.hidden, c.intermediate, c.mlp_bias);
-    w.layers.push_back(std::move(l));
-  }
-  w.norm = read.vector("model.norm.weight", c.hidden);
-  if (!c.tied_head) w.head = read.matrix("lm_head.weight", c.vocab, c.hidden);
-  read.expect_nothing_left(c);
-  return w;
-}
+model_weights read_weights(const std::filesystem::path& directory, const model_config& c);
 
 }  // namespace decode

@@ -2,6 +2,8 @@
 // decoder.hpp without CUDA: it says so.
 #include "decoder.hpp"
 
+#include "../decode/input_error.hpp"
+
 namespace decode::device {
 
 void expect_present() { fail("--device cuda: this build has no CUDA; configure with -DZOOMR_CUDA=ON"); }

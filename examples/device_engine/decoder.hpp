@@ -16,7 +16,7 @@
 #include <span>        // std::span
 
 #include "../decode/config.hpp"
-#include "../decode/policies.hpp"
+#include "../decode/policy_choice.hpp"
 
 namespace decode::device {
 

@@ -5,6 +5,8 @@
 
 #include <zoomr/policy/placement/tiered.hpp>
 
+#include "../decode/input_error.hpp"
+#include "../decode/policies.hpp"
 #include "session.cuh"
 
 namespace decode::device {

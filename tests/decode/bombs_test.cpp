@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "added_tokens.hpp"
 #include "numbers.hpp"
 #include "support.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device's decoder and the host's give the same logits and write the same text.
 #include <zoomr/policy/placement/tiered.hpp>
+#include <zoomr/presets/table.hpp>
 
 #include <doctest/doctest.h>
 
@@ -9,6 +10,8 @@
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "ledger/task.hpp"
 #include "sampler.hpp"

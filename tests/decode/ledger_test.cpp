@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "ledger/evaluate.hpp"
 #include "policies.hpp"
 #include "support.hpp"

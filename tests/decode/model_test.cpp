@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "config.hpp"
 #include "dense_step.hpp"
 #include "model.hpp"

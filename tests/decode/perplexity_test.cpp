@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "dense_step.hpp"
 #include "perplexity/passages.hpp"
 #include "perplexity/summary.hpp"

@@ -13,6 +13,8 @@
 
 #include <zoomr/core/thread_pool.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include "config.hpp"
 #include "dense_step.hpp"
 #include "model.hpp"

@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "dense_step.hpp"
 #include "ledger/evaluate.hpp"
 #include "policies.hpp"
+#include "sampler.hpp"
 #include "support.hpp"
 #include "token_classes.hpp"
 

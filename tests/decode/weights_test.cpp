@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "config.hpp"
 #include "safetensors.hpp"
 #include "support.hpp"

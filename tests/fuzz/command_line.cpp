@@ -4,11 +4,8 @@
 //
 // The first byte says which program and which of its commands. A byte from 0x80 on stands for a word that means
 // something there, a line feed ends an argument, and any other stands for itself.
-#include <speed/speed.hpp>
-
+#include <evaluate/command_line.hpp>
 #include <evaluate/policy_spec.hpp>
-#include <ledger/study.hpp>
-#include <perplexity/perplexity.hpp>
 
 #include <iostream>  // std::cout
 
@@ -131,22 +128,12 @@ void read_policies(const std::vector<std::string>& specs, const std::vector<std:
 }
 
 void read_eval(const std::vector<const char*>& line) {
-  CLI::App app;
-  ledger::study_options study;
-  perplexity::options text;
-  speed::options rate;
-  const CLI::App* const of_study = ledger::add_command(app, study);
-  const CLI::App* const of_text = perplexity::add_command(app, text);
-  const CLI::App* const of_rate = speed::add_command(app, rate);
-  try {
-    app.parse(static_cast<int>(line.size()), line.data());
-  } catch (const CLI::ParseError& wrong) {
-    if (wrong.get_exit_code() == 0) static_cast<void>(app.exit(wrong));
-    return;
-  }
-  if (of_study->parsed()) read_policies(study.policies, study.settings);
-  if (of_text->parsed()) read_policies(text.policies, text.settings);
-  if (!of_rate->parsed()) return;
+  evaluate::command_line said;
+  if (evaluate::read_command_line(static_cast<int>(line.size()), line.data(), said)) return;
+  const auto& [asked, study, text, rate] = said;
+  if (asked == evaluate::measurement::ledger) read_policies(study.policies, study.settings);
+  if (asked == evaluate::measurement::perplexity) read_policies(text.policies, text.settings);
+  if (asked != evaluate::measurement::speed) return;
   if (!rate.tiers.empty()) parse_tiers(rate.tiers);
   read_policies(rate.policies, rate.settings);
 }

@@ -1,40 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // zoomr-eval: what policies keep, measured. Bad input ends with exit code 2 and one sentence.
-#include <CLI/CLI.hpp>
-
-#include "../../decode/input_error.hpp"
 #include "../../decode/output.hpp"
-#include "../ledger/study.hpp"
-#include "../perplexity/perplexity.hpp"
-#include "../speed/speed.hpp"
+#include "command_line.hpp"
 
-namespace decode {
+namespace decode::evaluate {
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app("Measures what KV-cache policies keep, on models trained for it, and how fast they are.");
-  ledger::study_options study;
-  CLI::App* ledger_command = ledger::add_command(app, study);
-  perplexity::options text;
-  CLI::App* perplexity_command = perplexity::add_command(app, text);
-  speed::options rate;
-  CLI::App* speed_command = speed::add_command(app, rate);
-  app.require_subcommand(1);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& wrong) {
-    if (wrong.get_exit_code() == 0) return app.exit(wrong);
-    fail(wrong.what());
-  }
-  if (ledger_command->parsed()) ledger::run(study);
-  if (perplexity_command->parsed()) perplexity::run(text);
-  if (speed_command->parsed()) speed::run(rate);
+  command_line said;
+  if (const auto status = read_command_line(argc, argv, said)) return *status;
+  if (said.asked == measurement::ledger) ledger::run(said.of_ledger);
+  if (said.asked == measurement::perplexity) perplexity::run(said.of_perplexity);
+  if (said.asked == measurement::speed) speed::run(said.of_speed);
   return 0;
 }
 
 }  // namespace
-}  // namespace decode
+}  // namespace decode::evaluate
 
 int main(int argc, char** argv) {
-  return decode::run_program("zoomr-eval", [&] { return decode::run(argc, argv); });
+  return decode::run_program("zoomr-eval", [&] { return decode::evaluate::run(argc, argv); });
 }

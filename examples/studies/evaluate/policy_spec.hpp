@@ -5,34 +5,14 @@
 #include <string>  // std::string
 #include <vector>  // std::vector
 
-#include "../../decode/numbers.hpp"
+#include "../../decode/input_error.hpp"
 #include "../../decode/policies.hpp"
 
 namespace decode {
 
 /// "name[@budget][+component.field=value]...": the policy, its budget (0 if not given), and settings of its own.
 /// @throws input_error
-inline policy_choice read_policy(const std::string& spec) {
-  policy_choice choice;
-  std::size_t plus = spec.find('+');
-  choice.name = spec.substr(0, plus);
-  while (plus != std::string::npos) {
-    const std::size_t next = spec.find('+', plus + 1);
-    choice.settings.push_back(spec.substr(plus + 1, next - plus - 1));
-    plus = next;
-  }
-  if (const std::size_t at = choice.name.find('@'); at != std::string::npos) {
-    const std::string budget = choice.name.substr(at + 1);
-    const auto tokens = whole_number<index_t>(budget, 1, zoomr::unlimited);
-    if (!tokens) {
-      fail("--policies ", spec, ": after @ there must be a budget, which ",
-           wrong_number(budget, index_t{1}, zoomr::unlimited));
-    }
-    choice.budget = *tokens;
-    choice.name.resize(at);
-  }
-  return choice;
-}
+policy_choice read_policy(const std::string& spec);
 
 /// Refuses settings that name nothing of a policy.
 /// @param spec        as the command line says the policy, with `own` settings behind it

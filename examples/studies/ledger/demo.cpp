@@ -4,8 +4,10 @@
 #include <algorithm>  // std::max, std::ranges::find
 #include <iostream>   // std::cout
 
+#include "../../decode/input_error.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/report.hpp"
+#include "../../decode/table.hpp"
 #include "runs.hpp"
 
 namespace decode::ledger {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runs.hpp"
 
+#include <filesystem>  // std::filesystem::path
+
+#include "../../decode/input_error.hpp"
 #include "../../decode/policies.hpp"
+#include "../../decode/token_classes.hpp"
 
 namespace decode::ledger {
 namespace {
@@ -32,6 +36,18 @@ bool stale(const Policy& policy) {
 }
 
 }  // namespace
+
+subject::subject(const std::string& directory, const std::vector<std::string>& delimiters)
+    : checkpoint(std::filesystem::path(directory + "/.").parent_path().filename().string()),
+      net(load_model(directory)),
+      words(directory, net.config().vocab),
+      constants(read_task(directory)),
+      classes(classify(words, net.config().vocab, delimiters)) {}
+
+void subject::expect_room(const problem_set& set) const {
+  if (set.length() > net.config().context)
+    fail(checkpoint, ": a problem has ", set.length(), " tokens, but the model's context is ", net.config().context);
+}
 
 bool of_thoughts(const std::string& policy) {
   return policy.starts_with("zoomr") || policy == "summary_only" || policy == "lightthinker" || policy == "oracle" ||

@@ -2,12 +2,10 @@
 // A checkpoint at work on the task: what the demo and the study have in common.
 #pragma once
 
-#include <filesystem>  // std::filesystem::path
-#include <string>      // std::string
-#include <vector>      // std::vector
+#include <string>  // std::string
+#include <vector>  // std::vector
 
 #include "../../decode/model.hpp"
-#include "../../decode/token_classes.hpp"
 #include "evaluate.hpp"
 
 namespace decode::ledger {
@@ -20,18 +18,10 @@ struct subject {
   task constants;
   std::vector<zoomr::token_class> classes;  // [V]
 
-  subject(const std::string& directory, const std::vector<std::string>& delimiters)
-      : checkpoint(std::filesystem::path(directory + "/.").parent_path().filename().string()),
-        net(load_model(directory)),
-        words(directory, net.config().vocab),
-        constants(read_task(directory)),
-        classes(classify(words, net.config().vocab, delimiters)) {}
+  subject(const std::string& directory, const std::vector<std::string>& delimiters);
 
   /// @throws input_error if the problems are longer than the model's context
-  void expect_room(const problem_set& set) const {
-    if (set.length() > net.config().context)
-      fail(checkpoint, ": a problem has ", set.length(), " tokens, but the model's context is ", net.config().context);
-  }
+  void expect_room(const problem_set& set) const;
 };
 
 /// One policy as it is run: a preset or a control, and what is changed of it.

@@ -6,9 +6,12 @@
 #include <iostream>   // std::cout
 #include <thread>     // std::jthread
 
+#include <nlohmann/json.hpp>
+
+#include "../../decode/input_error.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
-#include "../../decode/report.hpp"
+#include "../../decode/table.hpp"
 #include "../evaluate/policy_spec.hpp"
 #include "runs.hpp"
 #include "study_units.hpp"

@@ -3,11 +3,14 @@
 
 #include <iostream>  // std::cerr, std::cout
 
+#include <nlohmann/json.hpp>
+
 #include <zoomr/core/thread_pool.hpp>
 
+#include "../../decode/input_error.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
-#include "../../decode/report.hpp"
+#include "../../decode/table.hpp"
 #include "../../decode/token_classes.hpp"
 #include "../evaluate/policy_spec.hpp"
 #include "passages.hpp"

@@ -5,12 +5,9 @@
 
 #include <zoomr/core/types.hpp>
 
-#include <string>  // std::string
-#include <vector>  // std::vector
-
-#include <CLI/CLI.hpp>
-
-#include "../../decode/number_option.hpp"
+#include <cstdint>  // std::uint64_t
+#include <string>   // std::string
+#include <vector>   // std::vector
 
 namespace decode::perplexity {
 
@@ -28,42 +25,6 @@ struct options {
   std::string csv_file;
   bool json = false;
 };
-
-/// Adds the subcommand and its options.
-inline CLI::App* add_command(CLI::App& app, options& given) {
-  CLI::App* command = app.add_subcommand("perplexity", "perplexity of long text against attended tokens");
-  const auto natural = number_in(1, zoomr::unlimited);
-  command->add_option("--model", given.directory, "directory of a checkpoint")->required();
-  command->add_option("--text", given.texts, "files of long text, which the model has not seen")
-      ->required()
-      ->delimiter(',');
-  command->add_option("--contexts", given.contexts, "tokens of a passage, <bos> included")
-      ->delimiter(',')
-      ->transform(natural)
-      ->capture_default_str();
-  command
-      ->add_option("--bytes,--tokens", given.scored,
-                   "scored tokens at the end of a passage; before them a dense prompt")
-      ->transform(natural)
-      ->capture_default_str();
-  command->add_option("--passages", given.passages, "of each text")->transform(natural)->capture_default_str();
-  command
-      ->add_option("--policies,--policy", given.policies,
-                   "name[@budget][+component.field=value]..., see zoomr-decode --list-policies")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
-  command->add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
-      ->delimiter(' ');
-  command->add_option("--seed", given.seed, "of the places of the passages")
-      ->transform(seed_number())
-      ->capture_default_str();
-  command->add_option("--resume", given.resume_file,
-                      "file of rows: those in it are not measured again, new ones added");
-  command->add_option("--csv", given.csv_file, "also writes the table to a file");
-  command->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
-  return command;
-}
 
 /// Measures and prints what it found.
 /// @throws input_error

@@ -6,14 +6,11 @@
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
-#include <zoomr/math/functions.hpp>
 
-#include <cmath>    // std::sqrt
-#include <numeric>  // std::iota
-#include <span>     // std::span
-#include <vector>   // std::vector
-
-#include <cblas.h>
+#include <cstddef>     // std::size_t
+#include <functional>  // std::function
+#include <span>        // std::span
+#include <vector>      // std::vector
 
 #include "../../decode/session.hpp"
 
@@ -26,42 +23,14 @@ class prefill {
 
   /// @param ids     [P]  P >= 1
   /// @param passed  called with the number of tokens passed so far
-  template <class Passed>
-  prefill(model& net, std::span<const token_id> ids, Passed passed)
-      : shape_(shape_of(net)),
-        ids_(ids.begin(), ids.end()),
-        layers_(net.config().layers),
-        logits_(net.config().vocab),
-        threads_(net.threads()),
-        weights_(static_cast<std::size_t>(threads_.threads())) {
-    each_chunk([&](std::size_t first, std::size_t count, bool last) {
-      own_step step{*this, first, last};
-      std::vector<index_t> positions(count), row;
-      std::iota(positions.begin(), positions.end(), static_cast<index_t>(first));
-      if (last) row.push_back(static_cast<index_t>(count) - 1);
-      net.forward(step, std::span(ids_).subspan(first, count), positions, row,
-                  {logits_.data(), {static_cast<index_t>(row.size()), static_cast<index_t>(logits_.size())}});
-      passed(first + count);
-    });
-    weights_ = {};
-  }
+  prefill(model& net, std::span<const token_id> ids, const std::function<void(std::size_t)>& passed);
 
   std::size_t tokens() const { return ids_.size(); }
   /// [V]  of the prompt's last token
   std::span<const float> logits() const { return logits_; }
 
   /// Gives the prompt to an empty sequence, as if it had been passed there.
-  void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const {
-    each_chunk([&](std::size_t first, std::size_t count, bool last) {
-      auto step = cache.begin(seq, std::span(ids_).subspan(first, count), last);
-      for (index_t l = 0; l < shape_.layers; ++l) {
-        const layer_memory& of = layers_[static_cast<std::size_t>(l)];
-        step.append(l, rows(of.keys, first, count), rows(of.values, first, count));
-        if (last) step.observe(l, {of.queries.data(), {static_cast<index_t>(count), shape_.heads, shape_.head_dim}});
-      }
-      step.commit();
-    });
-  }
+  void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const;
 
  private:
   struct layer_memory {
@@ -69,74 +38,20 @@ class prefill {
     std::vector<float> queries;       // [tokens of the last chunk, N, D]
   };
 
-  // What model::forward takes for a step: writes down what passes through it, and attends to all of it.
-  struct own_step {
-    prefill& to;
-    std::size_t first;  // token of the chunk
-    bool last;          // chunk of the prompt
-
-    void append(index_t layer, zoomr::view<const float, 3> keys, zoomr::view<const float, 3> values) {
-      write(keys, to.of(layer).keys), write(values, to.of(layer).values);
-    }
-    void attend(index_t layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
-      if (last) write(queries, to.of(layer).queries);
-      zoomr::detail::for_each_piece(to.threads_, to.shape_.heads, [&](index_t head, index_t thread) {
-        to.attend_head(to.of(layer), head, first, queries, out, to.weights_[static_cast<std::size_t>(thread)]);
-      });
-    }
-    static void write(zoomr::view<const float, 3> from, std::vector<float>& memory) {
-      const auto size = static_cast<std::ptrdiff_t>(from.extent(0)) * from.extent(1) * from.extent(2);
-      memory.insert(memory.end(), from.data(), from.data() + size);
-    }
-  };
+  struct own_step;
 
   // Causal attention of one query head over all tokens so far, as two matrix products.
   // queries, out [tokens, N, D]; the first token of the chunk has the position `first`
   void attend_head(const layer_memory& memory, index_t head, std::size_t first, zoomr::view<const float, 3> queries,
-                   zoomr::view<float, 3> out, std::vector<float>& weights) {
-    const int tokens = queries.extent(0), dims = shape_.head_dim, seen = static_cast<int>(first) + tokens;
-    const int query_row = shape_.heads * dims, key_row = shape_.kv_heads * dims;
-    const std::ptrdiff_t of_query = head * dims, of_key = head / shape_.group() * dims;
-    const float scale = 1.0f / std::sqrt(static_cast<float>(dims));
-    weights.resize(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(seen));  // [tokens, seen]
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, tokens, seen, dims, scale, queries.data() + of_query,
-                query_row, memory.keys.data() + of_key, key_row, 0.0f, weights.data(), seen);
-    for (int t = 0; t < tokens; ++t) {
-      const std::span row(&weights[static_cast<std::size_t>(t) * static_cast<std::size_t>(seen)],
-                          static_cast<std::size_t>(seen));
-      softmax(row, first + static_cast<std::size_t>(t) + 1);
-    }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, tokens, dims, seen, 1.0f, weights.data(), seen,
-                memory.values.data() + of_key, key_row, 0.0f, out.data() + of_query, query_row);
-  }
-
-  // Probabilities of the first `visible` logits; 0 for those after them.
-  static void softmax(std::span<float> row, std::size_t visible) {
-    float largest = row[0], sum = 0.0f;
-    for (std::size_t i = 0; i < visible; ++i) largest = std::max(largest, row[i]);
-    for (std::size_t i = 0; i < visible; ++i) sum += row[i] = zoomr::exponential(row[i] - largest);
-    for (std::size_t i = 0; i < visible; ++i) row[i] /= sum;
-    std::fill(row.begin() + static_cast<std::ptrdiff_t>(visible), row.end(), 0.0f);
-  }
+                   zoomr::view<float, 3> out, std::vector<float>& weights);
 
   layer_memory& of(index_t layer) { return layers_[static_cast<std::size_t>(layer)]; }
 
   // [count, G, D]  from token `first` on
-  zoomr::view<const float, 3> rows(const std::vector<float>& all, std::size_t first, std::size_t count) const {
-    const auto width = static_cast<std::size_t>(shape_.kv_heads) * static_cast<std::size_t>(shape_.head_dim);
-    return {all.data() + first * width, {static_cast<index_t>(count), shape_.kv_heads, shape_.head_dim}};
-  }
+  zoomr::view<const float, 3> rows(const std::vector<float>& all, std::size_t first, std::size_t count) const;
 
-  // visit(first, count, is it the last?)
   template <class Visit>
-  void each_chunk(Visit visit) const {
-    for (std::size_t first = 0; first < ids_.size();) {
-      const std::size_t left = ids_.size() - first;
-      const std::size_t count = left <= chunk ? left : std::min(chunk, left - chunk / 2);
-      visit(first, count, count == left);
-      first += count;
-    }
-  }
+  void each_chunk(Visit visit) const;
 
   zoomr::shape shape_;
   std::vector<token_id> ids_;  // [P]

@@ -2,9 +2,9 @@
 // How well a model foretells given tokens under a policy, and what that costs.
 #pragma once
 
-#include <chrono>  // std::chrono::steady_clock
-#include <cmath>   // std::exp, std::log
-#include <span>    // std::span
+#include <cstddef>     // std::size_t
+#include <functional>  // std::function
+#include <span>        // std::span
 
 #include "../../decode/session.hpp"
 #include "prefill.hpp"
@@ -13,12 +13,7 @@ namespace decode::perplexity {
 
 /// -log2 of the probability of `token` by these logits.
 /// @param logits  [V]
-inline double bits_of(std::span<const float> logits, token_id token) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  return (std::log(sum) + largest - logits[static_cast<std::size_t>(token)]) / std::numbers::ln2;
-}
+double bits_of(std::span<const float> logits, token_id token);
 
 /// One policy on one passage.
 struct score {
@@ -31,27 +26,18 @@ struct score {
 
 /// Scores tokens one by one after a dense prompt.
 ///
+/// @param run     an empty sequence
 /// @param scored  [tokens]  what follows the prompt
 /// @param passed  called with the number of tokens scored so far
-template <class Policy, class Passed>
+score score_tokens(session<zoomr::placement>& run, const prefill& prompt, std::span<const token_id> scored,
+                   const std::function<void(std::size_t)>& passed);
+
+/// The same under a policy.
+template <class Policy>
 score score_tokens(model& net, const Policy& policy, const prefill& prompt, std::span<const token_id> scored,
-                   std::span<const zoomr::token_class> classes, Passed passed) {
+                   std::span<const zoomr::token_class> classes, const std::function<void(std::size_t)>& passed) {
   session run(net, policy, 1, static_cast<index_t>(prompt.tokens() + scored.size()), classes);
-  prompt.replay(run.cache(), run.at(0));
-  score out;
-  const auto begin = std::chrono::steady_clock::now();
-  out.bits = bits_of(prompt.logits(), scored.front());
-  for (std::size_t t = 0; t + 1 < scored.size(); ++t) {
-    run.advance(scored.subspan(t, 1));
-    out.bits += bits_of(run.logits(0), scored[t + 1]);
-    passed(t + 2);
-  }
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const zoomr::statistics& stats = run.cache().stats(run.at(0));
-  out.attended_mean = stats.attended_mean(run.cache().model());
-  out.bytes = run.cache().bytes(run.at(0));
-  out.device_peak = stats.device_peak;
-  return out;
+  return score_tokens(run, prompt, scored, passed);
 }
 
 }  // namespace decode::perplexity

@@ -5,8 +5,9 @@
 
 #include <zoomr/kv_cache.hpp>
 
-#include <algorithm>  // std::min, std::ranges::copy
-#include <vector>     // std::vector
+#include <algorithm>   // std::min, std::ranges::copy
+#include <functional>  // std::function
+#include <vector>      // std::vector
 
 #include "random_model.hpp"
 
@@ -65,8 +66,9 @@ class context_writer {
   /// Writes the context to an empty sequence.
   /// @param choosing  the policy chooses at each token: then it must attend from each that is not the prompt's
   /// @param passed    called with the number of tokens written so far
-  template <class Cache, class Passed>
-  void write(Cache& cache, zoomr::sequence seq, const text& says, bool choosing, Passed passed) {
+  template <class Placement>
+  void write(zoomr::any_kv_cache<float, Placement>& cache, zoomr::sequence seq, const text& says, bool choosing,
+             const std::function<void(index_t)>& passed) {
     for (index_t first = 0; first < says.context;) {
       const index_t left = says.prompt() - first;
       index_t count = 1;

@@ -14,9 +14,10 @@
 
 #include <zoomr/core/thread_pool.hpp>
 
+#include "../../decode/input_error.hpp"
 #include "../../decode/progress.hpp"
-#include "../../decode/report.hpp"
 #include "../../decode/session.hpp"
+#include "../../decode/table.hpp"
 #include "../../decode/tiers.hpp"
 #include "../evaluate/policy_spec.hpp"
 #include "context.hpp"
@@ -76,22 +77,17 @@ struct bench {
         writer(shape_of(net)) {}
 };
 
-/// One round: a cache is made, filled, and read by tokens that the model decodes.
-template <class Policy>
-void measure(bench& on, const Policy& policy, const text& says, const std::string& label, figures& found) {
-  constexpr bool tiered = zoomr::tiered_placement<decltype(Policy::placement)>;
-  const index_t tokens = says.context + warm_up + on.given.generated;
-  index_t segments = tiered ? on.tiers.segments : 0;
-  if (segments == 0) {
-    const auto resident = with_placement(policy, zoomr::placement{});
-    segments = std::max(1, segments_of(resident, says, tokens, shape_of(on.net).layers, on.classes));
-  }
-  const byte_count before = resident_bytes();
-  session run(on.net, policy, 1, tokens, on.classes, 1, false, on.tiers.limits(), segments, on.threads);
+/// The cache is filled, and read by tokens that the model decodes.
+/// @param choosing  the policy chooses at each token
+/// @param before    bytes of the process without the cache
+template <class Placement>
+void measure(bench& on, session<Placement>& run, bool choosing, const text& says, const std::string& label,
+             byte_count before, figures& found) {
+  constexpr bool tiered = zoomr::tiered_placement<Placement>;
   const zoomr::sequence seq = run.at(0);
   {
     progress bar(label, static_cast<std::size_t>(says.context));
-    on.writer.write(run.cache(), seq, says, policy.refresh.each_token,
+    on.writer.write(run.cache(), seq, says, choosing,
                     [&](index_t written) { bar.at(static_cast<std::size_t>(written)); });
   }
   const auto advance = [&](index_t first, index_t count) {
@@ -115,6 +111,21 @@ void measure(bench& on, const Policy& policy, const text& says, const std::strin
   found.device = tiered ? capacity.total() : run.cache().stats(seq).device_peak;
   found.accounted = capacity.total() + capacity.host;
   found.grown = resident_bytes() - before;
+}
+
+/// One round: a cache is made, filled, and read.
+template <class Policy>
+void measure(bench& on, const Policy& policy, const text& says, const std::string& label, figures& found) {
+  constexpr bool tiered = zoomr::tiered_placement<decltype(Policy::placement)>;
+  const index_t tokens = says.context + warm_up + on.given.generated;
+  index_t segments = tiered ? on.tiers.segments : 0;
+  if (segments == 0) {
+    const auto resident = with_placement(policy, zoomr::placement{});
+    segments = std::max(1, segments_of(resident, says, tokens, shape_of(on.net).layers, on.classes));
+  }
+  const byte_count before = resident_bytes();
+  session run(on.net, policy, 1, tokens, on.classes, 1, false, on.tiers.limits(), segments, on.threads);
+  measure(on, run, policy.refresh.each_token, says, label, before, found);
 }
 
 /// A policy, and how it was written.
@@ -142,7 +153,7 @@ std::vector<task> tasks_of(const options& given) {
 }
 
 model_config shape_from(const options& given) {
-  const model_config c = parse_config(read_json(given.shape_file), given.shape_file);
+  const model_config c = read_config_file(given.shape_file);
   if (c.vocab <= static_cast<std::size_t>(text::plain))
     fail(given.shape_file, ": vocab_size is ", c.vocab, ", but must be at least ", text::plain + 1, " here");
   for (const index_t context : given.contexts) {

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // How tokenizer.hpp reads its files: one function for each part of tokenizer.json. A type that is
 // not known is an input_error, because a guess would give other ids without a word.
-#pragma once
-
 #include <algorithm>    // std::max
 #include <cstddef>      // std::size_t
 #include <filesystem>   // std::filesystem::path
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include <nlohmann/json.hpp>
+
 #include "input_error.hpp"
 #include "json_file.hpp"
 #include "tokenizer.hpp"
 
 namespace decode {
+namespace {
 
-namespace detail {
+constexpr std::size_t most_steps = 64;          // of a normalizer, a pre-tokenizer, a decoder
+constexpr std::size_t longest_token = 4096;     // bytes
+constexpr std::size_t longest_pattern = 256;    // bytes that are replaced, or put in their place
+constexpr std::size_t longest_template = 1024;  // ids
 
-[[noreturn]] inline void refuse_type(const field& step, const char* known) {
+[[noreturn]] void refuse_type(const field& step, const char* known) {
   fail(step.where(), " has the type ", shown(step.at("type").text()), "; known are ", known);
 }
 
 // A literal as a pattern.
-inline std::string escaped(std::string_view text) {
+std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
@@ -32,15 +36,30 @@ inline std::string escaped(std::string_view text) {
   return out;
 }
 
-}  // namespace detail
+}  // namespace
 
-inline void tokenizer::add_token(const std::string& text, const field& id) {
+tokenizer::tokenizer(const std::filesystem::path& directory, std::size_t vocab) : words_(vocab) {
+  const auto path = directory / "tokenizer.json";
+  const json text = read_json(path);
+  const field file(text, path.string() + ": ");
+  read_model(file.at("model"));
+  if (const auto added = file.find("added_tokens")) read_added_tokens(*added);
+  if (const auto steps = file.find("normalizer")) read_normalizer(*steps);
+  if (const auto steps = file.find("pre_tokenizer")) read_pre_tokenizer(*steps);
+  if (const auto steps = file.find("post_processor")) read_post_processor(*steps);
+  const auto steps = file.find("decoder");
+  joins_words_ = !steps;
+  if (steps) read_decoder(*steps);
+  read_config(directory / "tokenizer_config.json");
+}
+
+void tokenizer::add_token(const std::string& text, const field& id) {
   if (text.size() > longest_token)
     fail(id.where(), ": the token has ", text.size(), " bytes, but may have at most ", longest_token);
   words_.add(text, id);
 }
 
-inline void tokenizer::add_replacement(std::vector<replacement>& to, const field& step, replacement made) {
+void tokenizer::add_replacement(std::vector<replacement>& to, const field& step, replacement made) {
   expect_step(to.size(), step);
   if (made.from.size() > longest_pattern || made.to.size() > longest_pattern)
     fail(step.where(), " has a text of ", std::max(made.from.size(), made.to.size()), " bytes, but may have at most ",
@@ -48,14 +67,14 @@ inline void tokenizer::add_replacement(std::vector<replacement>& to, const field
   to.push_back(std::move(made));
 }
 
-inline void tokenizer::expect_step(std::size_t there, const field& step) {
+void tokenizer::expect_step(std::size_t there, const field& step) {
   if (there >= most_steps) fail(step.where(), ": there are more than ", most_steps, " steps");
 }
 
-inline void tokenizer::read_model(const field& model) {
+void tokenizer::read_model(const field& model) {
   const std::string type = model.text("type", model.find("merges") ? "BPE" : "");
   word_level_ = type == "WordLevel";
-  if (!word_level_ && type != "BPE") detail::refuse_type(model, "BPE and WordLevel");
+  if (!word_level_ && type != "BPE") refuse_type(model, "BPE and WordLevel");
   const field vocab = model.at("vocab");
   if (!vocab.value().is_object()) fail(vocab.where(), " must be an object");
   for (const auto& [text, id] : vocab.value().items()) add_token(text, {id, vocab.where() + "." + shown(text)});
@@ -63,7 +82,7 @@ inline void tokenizer::read_model(const field& model) {
   if (!word_level_) merges_ = bpe(model, words_);
 }
 
-inline void tokenizer::read_added_tokens(const field& added) {
+void tokenizer::read_added_tokens(const field& added) {
   for (const field& entry : added.elements()) {
     const std::string& text = entry.at("content").text();
     if (text.empty()) fail(entry.where(), ".content is empty");
@@ -76,7 +95,7 @@ inline void tokenizer::read_added_tokens(const field& added) {
   added_.sort();
 }
 
-inline void tokenizer::read_normalizer(const field& step) {
+void tokenizer::read_normalizer(const field& step) {
   const std::string& type = step.at("type").text();
   if (type == "Sequence") {
     for (const field& part : step.at("normalizers").elements()) read_normalizer(part);
@@ -87,11 +106,11 @@ inline void tokenizer::read_normalizer(const field& step) {
     if (from.empty()) fail(step.where(), ".pattern is empty");
     add_replacement(normalizer_replacements_, step, {from, step.at("content").text()});
   } else if (type != "NFC") {
-    detail::refuse_type(step, "NFC, Prepend, Replace and Sequence");
+    refuse_type(step, "NFC, Prepend, Replace and Sequence");
   }
 }
 
-inline void tokenizer::read_pre_tokenizer(const field& step) {
+void tokenizer::read_pre_tokenizer(const field& step) {
   // Letters, marks, digits and connectors: \w of the Unicode standard.
   constexpr const char* words = R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\s]+)";
   constexpr const char* gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -115,11 +134,11 @@ inline void tokenizer::read_pre_tokenizer(const field& step) {
     if (step.boolean("use_regex", true)) splitters_.emplace_back(gpt2, split_keeps{}, step.where());
     reads_bytes_ = true;
   } else {
-    detail::refuse_type(step, "ByteLevel, Digits, Sequence, Split, Whitespace and WhitespaceSplit");
+    refuse_type(step, "ByteLevel, Digits, Sequence, Split, Whitespace and WhitespaceSplit");
   }
 }
 
-inline void tokenizer::read_split(const field& step) {
+void tokenizer::read_split(const field& step) {
   const field pattern = step.at("pattern");
   const auto regex = pattern.find("Regex");
   const std::string& behavior = step.at("behavior").text();
@@ -130,21 +149,21 @@ inline void tokenizer::read_split(const field& step) {
   } else if (behavior != "Isolated") {
     fail(step.where(), ".behavior is ", shown(behavior), "; known are Isolated and Removed");
   }
-  splitters_.emplace_back(regex ? regex->text() : detail::escaped(pattern.at("String").text()), keeps, step.where());
+  splitters_.emplace_back(regex ? regex->text() : escaped(pattern.at("String").text()), keeps, step.where());
 }
 
-inline void tokenizer::read_post_processor(const field& step) {
+void tokenizer::read_post_processor(const field& step) {
   const std::string& type = step.at("type").text();
   if (type == "Sequence") {
     for (const field& part : step.at("processors").elements()) read_post_processor(part);
   } else if (type == "TemplateProcessing") {
     read_template(step);
   } else if (type != "ByteLevel") {
-    detail::refuse_type(step, "ByteLevel, Sequence and TemplateProcessing");
+    refuse_type(step, "ByteLevel, Sequence and TemplateProcessing");
   }
 }
 
-inline void tokenizer::read_template(const field& step) {
+void tokenizer::read_template(const field& step) {
   bool after = false;
   for (const field& item : step.at("single").elements()) {
     const auto special = item.find("SpecialToken");
@@ -164,7 +183,7 @@ inline void tokenizer::read_template(const field& step) {
   if (!before_.empty()) bos_ = before_.front();
 }
 
-inline void tokenizer::read_decoder(const field& step) {
+void tokenizer::read_decoder(const field& step) {
   const std::string& type = step.at("type").text();
   if (type == "Sequence") {
     for (const field& part : step.at("decoders").elements()) read_decoder(part);
@@ -184,12 +203,12 @@ inline void tokenizer::read_decoder(const field& step) {
     strips_ = step.at("start").count(0, 1000);
     step.at("stop").count(0, 0);
   } else {
-    detail::refuse_type(step, "ByteFallback, ByteLevel, Fuse, Replace, Sequence and Strip");
+    refuse_type(step, "ByteFallback, ByteLevel, Fuse, Replace, Sequence and Strip");
   }
 }
 
 // Optional: names BOS and EOS, and asks for BOS where the template does not.
-inline void tokenizer::read_config(const std::filesystem::path& path) {
+void tokenizer::read_config(const std::filesystem::path& path) {
   if (!is_there(path)) return;
   const json text = read_json(path);
   const field config(text, path.string() + ": ");

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line.hpp"
+
+#include <zoomr/core/executor.hpp>
+
+#include <string>  // std::string
+
+#include <CLI/CLI.hpp>
+
+#include "input_error.hpp"
+#include "number_option.hpp"
+#include "policies.hpp"
+
+namespace decode {
+namespace {
+
+// The demo is a subcommand.
+CLI::App* add_demo(CLI::App& app, ledger::options& given) {
+  CLI::App* demo = app.add_subcommand("ledger", "the demo: a small model that reasons, under every policy");
+  demo->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")->delimiter(',');
+  demo->add_option("--problems", given.problems, "of the task, at the checkpoint's size")
+      ->transform(number_in(1, 4096))
+      ->capture_default_str();
+  demo->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
+  demo->add_option("--policies,--policy", given.policies, "also the controls random_c and oracle")->delimiter(',');
+  demo->add_option("--budget", given.budget,
+                   "of window, sentence_kv and quest; default: what zoomr_one_pass attends to")
+      ->transform(number_in(1, zoomr::unlimited));
+  demo->add_option("--window", given.window, "last tokens that the policies of thoughts attend to")
+      ->transform(number_in(1, zoomr::unlimited))
+      ->capture_default_str();
+  demo->add_option("--set", given.settings, "component.field=value, for all policies that have it");
+  demo->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh")
+      ->delimiter(' ')
+      ->capture_default_str();
+  demo->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
+  return demo;
+}
+
+}  // namespace
+
+std::optional<int> read_command_line(int argc, const char* const* argv, command_line& said) {
+  options& given = said.given;
+  CLI::App app("Decodes with a Hugging Face checkpoint under KV-cache policies, and says what each has cost.");
+  app.add_option("--model", given.directory, "directory with config.json, model.safetensors and tokenizer.json");
+  auto* prompt = app.add_option("--prompt", given.prompt, "text to continue; empty: BOS alone");
+  app.add_option("--prompt-file", given.prompt_file, "the same from a file")->excludes(prompt);
+  app.add_option("--policy", given.policies, "names, see --list-policies")->delimiter(',')->capture_default_str();
+  app.add_option("--budget", given.budgets, "one run for each; what it limits depends on the policy")
+      ->delimiter(',')
+      ->transform(number_in(1, zoomr::unlimited));
+  app.add_option("--set", given.settings, "component.field=value, see --list-policies");
+  app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
+      ->delimiter(' ');
+  app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--tiers", given.tiers_text,
+                 "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host "
+                 "memory, which a device needs pinned; "
+                 "segments=N: room in the index, which is on the device");
+  app.add_option("--threads", given.threads,
+                 "that multiply and attend; default: one attends, and OPENBLAS_NUM_THREADS multiply, or all cores")
+      ->transform(number_in(1, zoomr::executor::most_threads));
+  app.add_option("--max-tokens", given.max_tokens, "to generate at most")
+      ->transform(number_in(1, zoomr::unlimited))
+      ->capture_default_str();
+  app.add_option("--temperature", given.sampling.temperature, "0: greedy")->capture_default_str();
+  app.add_option("--top-p", given.sampling.top_p, "of the likeliest tokens")->capture_default_str();
+  app.add_option("--seed", given.sampling.seed, "of the sampler")->transform(seed_number())->capture_default_str();
+  app.add_option("--dump-logits", given.logits_file,
+                 "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
+  app.add_option("--trace-pages", given.pages_file,
+                 "what each layer reads of the text's pages, for bench/tier_hits; of several runs FILE.policy-budget");
+  app.add_flag("--json", given.json, "one JSON document on standard output, nothing else");
+  app.add_flag("--list-policies", said.list, "what each policy does, what --budget limits, its other options");
+  CLI::App* demo = add_demo(app, said.of_demo);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& wrong) {
+    if (wrong.get_exit_code() == 0) return app.exit(wrong);
+    fail(wrong.what());
+  }
+  said.demo = demo->parsed();
+  if (said.list) return std::nullopt;
+  if (said.demo && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
+  if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
+  if (given.tiers.given() && said.demo) fail("--tiers: the demo `ledger` runs without");
+  if (given.tiers.bytes.file > 0 && given.on_device()) fail("--tiers, --device cuda: there is no file under the host");
+  if (given.threads > 1 && given.on_device()) fail("--threads, --device cuda: threads are of the host");
+  if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
+  if (!said.demo && given.directory.empty())
+    fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");
+  return std::nullopt;
+}
+
+std::vector<policy_choice> choices(const options& given) {
+  std::vector<policy_choice> all;
+  for (const std::string& name : given.policies) {
+    for (const index_t budget : given.budgets.empty() ? std::vector<index_t>{0} : given.budgets) {
+      all.push_back({name, budget, given.settings});
+    }
+  }
+  std::vector<bool> used(given.settings.size());
+  for (const policy_choice& choice : all) {  // every option is checked before the model is loaded
+    with_policy(choice, [&](auto policy) {
+      const char* problem = device::unsupported<decltype(policy)>();
+      if (given.on_device() && problem != nullptr) fail("--device cuda, ", choice.name, ": ", problem);
+      for (std::size_t s = 0; s < used.size(); ++s) used[s] = apply(policy, {given.settings[s]}) > 0 || used[s];
+    });
+  }
+  for (std::size_t s = 0; s < used.size(); ++s) {
+    if (!used[s]) fail("--set ", given.settings[s], ": no chosen policy has such an option; see --list-policies");
+  }
+  return all;
+}
+
+}  // namespace decode

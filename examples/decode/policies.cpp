@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policies.hpp"
+
+#include <charconv>     // std::from_chars
+#include <cmath>        // std::isfinite
+#include <span>         // std::span
+#include <type_traits>  // std::is_floating_point_v
+
+namespace decode::detail {
+namespace {
+
+template <class T>
+T parse_number(std::string_view text, std::string_view setting) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool fits = error == std::errc() && end == text.data() + text.size();
+  if constexpr (std::is_floating_point_v<T>) fits = fits && std::isfinite(value);
+  if (!fits) fail("--set ", setting, ": ", shown(text), " is not a number that fits");
+  return value;
+}
+
+// The value whose name is `text`, of the names given in the order of the enumerators.
+template <class Enum>
+Enum parse_name(std::string_view text, std::string_view setting, std::span<const std::string_view> names) {
+  int value = 0;
+  for (const std::string_view name : names) {
+    if (name == text) return static_cast<Enum>(value);
+    ++value;
+  }
+  fail("--set ", setting, ": ", shown(text), " is not one of its values");
+}
+
+constexpr std::string_view scope_names[] = {"sequence", "layer", "kv_head", "head"};
+constexpr std::string_view pool_names[] = {"mean", "max"};
+constexpr std::string_view summaries_names[] = {"all", "candidates"};
+constexpr std::string_view truths[] = {"false", "true"};
+
+}  // namespace
+
+void parse_field(bool& field, std::string_view text, std::string_view setting) {
+  field = parse_name<int>(text, setting, truths) != 0;
+}
+void parse_field(index_t& field, std::string_view text, std::string_view setting) {
+  field = text == "unlimited" ? zoomr::unlimited : parse_number<index_t>(text, setting);
+}
+void parse_field(float& field, std::string_view text, std::string_view setting) {
+  field = parse_number<float>(text, setting);
+}
+void parse_field(zoomr::scope& field, std::string_view text, std::string_view setting) {
+  field = parse_name<zoomr::scope>(text, setting, scope_names);
+}
+void parse_field(zoomr::pool& field, std::string_view text, std::string_view setting) {
+  field = parse_name<zoomr::pool>(text, setting, pool_names);
+}
+void parse_field(zoomr::summaries_attended& field, std::string_view text, std::string_view setting) {
+  field = parse_name<zoomr::summaries_attended>(text, setting, summaries_names);
+}
+
+void print_field(std::ostream& out, bool field) { out << truths[field ? 1 : 0]; }
+void print_field(std::ostream& out, index_t field) {
+  if (field == zoomr::unlimited)
+    out << "unlimited";
+  else
+    out << field;
+}
+void print_field(std::ostream& out, float field) { out << field; }
+void print_field(std::ostream& out, zoomr::scope field) { out << scope_names[static_cast<std::size_t>(field)]; }
+void print_field(std::ostream& out, zoomr::pool field) { out << pool_names[static_cast<std::size_t>(field)]; }
+void print_field(std::ostream& out, zoomr::summaries_attended field) {
+  out << summaries_names[static_cast<std::size_t>(field)];
+}
+
+void refuse_name(const std::string& name) {
+  std::string names;
+  zoomr::presets::each([&](const auto& preset) { (names += names.empty() ? "" : ", ") += preset.name; });
+  fail("there is no policy ", shown(name), "; known are ", names);
+}
+
+}  // namespace decode::detail

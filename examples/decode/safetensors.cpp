@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "safetensors.hpp"
+
+#include <algorithm>  // std::min, std::ranges::sort
+#include <bit>        // std::endian
+#include <cmath>      // std::isfinite
+#include <fstream>    // std::ifstream
+#include <set>        // std::set
+#include <utility>    // std::pair
+
+#include <nlohmann/json.hpp>
+
+#include "input_error.hpp"
+
+namespace decode {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensors are read as they lie");
+
+// Memory is asked for once, for a size that the file has. Pieces are checked while they are in a cache.
+template <class T>
+zoomr::buffer<T> read(const tensor_place& place, const std::string& where) {
+  std::ifstream file(place.file, std::ios::binary);
+  expect_open(file, place.file);
+  file.seekg(static_cast<std::streamoff>(place.begin));
+  const std::size_t size = place.bytes / sizeof(T);
+  constexpr std::size_t piece = 1u << 16;
+  zoomr::buffer<T> numbers(static_cast<std::int64_t>(size));
+  for (std::size_t first = 0; first < size; first += piece) {
+    const std::size_t last = std::min(first + piece, size);
+    T* const at = numbers.data() + first;
+    if (!file.read(reinterpret_cast<char*>(at), static_cast<std::streamsize>((last - first) * sizeof(T))))
+      fail(where, " cannot be read");
+    for (std::size_t i = first; i < last; ++i)
+      if (!std::isfinite(zoomr::to_float(numbers.data()[i]))) fail(where, " has a NaN or an infinity as element ", i);
+  }
+  return numbers;
+}
+
+std::size_t dtype_bytes(const std::string& dtype, const std::string& where) {
+  static const std::map<std::string, std::size_t> known = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U16", 2}, {"I16", 2}, {"F16", 2},
+      {"BF16", 2}, {"U32", 4}, {"I32", 4}, {"F32", 4},     {"U64", 8},     {"I64", 8}, {"F64", 8}};
+  const auto found = known.find(dtype);
+  if (found == known.end()) fail(where, " has the unknown type ", shown(dtype));
+  return found->second;
+}
+
+}  // namespace
+
+std::string shown(const std::vector<std::size_t>& shape) {
+  std::string out = "[";
+  for (const std::size_t extent : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(extent);
+  return out + "]";
+}
+
+safetensors::safetensors(const std::filesystem::path& directory) {
+  const auto single = directory / "model.safetensors";
+  const auto index_file = directory / "model.safetensors.index.json";
+  if (is_there(single))
+    add_file(single);
+  else if (is_there(index_file))
+    add_shards(index_file);
+  else
+    fail(directory.string(), ": there is neither model.safetensors nor ", "model.safetensors.index.json");
+}
+
+stored safetensors::load(const std::string& name, const std::vector<std::size_t>& shape) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) fail(source_, ": the tensor ", shown(name), " is missing");
+  const tensor_place& place = found->second;
+  const std::string where = place.file.string() + ": the tensor " + shown(name);
+  if (place.shape != shape)
+    fail(where, " has the shape ", shown(place.shape), ", but config.json asks for ", shown(shape));
+  if (place.dtype == "F32") return read<float>(place, where);
+  if (place.dtype == "F16") return read<zoomr::float16>(place, where);
+  if (place.dtype == "BF16") return read<zoomr::bfloat16>(place, where);
+  fail(where, " has the type ", place.dtype, "; F32, F16 and BF16 are read");
+}
+
+void safetensors::add_file(const std::filesystem::path& path) {
+  source_ = path.string();
+  const std::uint64_t size = file_bytes(path);
+  if (size < 8) fail(source_, ": the file has ", size, " bytes and no header");
+  std::ifstream file(path, std::ios::binary);
+  expect_open(file, path);
+  unsigned char prefix[8] = {};
+  file.read(reinterpret_cast<char*>(prefix), 8);
+  std::uint64_t length = 0;
+  for (int byte = 7; byte >= 0; --byte) length = length << 8 | prefix[byte];
+  constexpr std::uint64_t most = 100'000'000;  // the limit of the published reader
+  if (length > size - 8 || length > most)
+    fail(source_, ": the header claims ", length, " bytes, but the file has ", size - 8,
+         " after its length, and at most ", most, " are read");
+  std::string header(static_cast<std::size_t>(length), '\0');
+  if (!file.read(header.data(), static_cast<std::streamsize>(length))) fail(source_, ": the header cannot be read");
+  add_tensors(parse_json(header, source_ + ", header"), path, 8 + length, size);
+}
+
+// data, size: where the tensors begin and end, bytes from the beginning of the file
+void safetensors::add_tensors(const json& header, const std::filesystem::path& path, std::uint64_t data,
+                              std::uint64_t size) {
+  if (!header.is_object()) fail(path.string(), ": the header is not a JSON object");
+  std::vector<const tensor_place*> order;
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") continue;
+    const field entry(value, path.string() + ": " + shown(name));
+    const auto [place, fresh] = tensors_.emplace(name, read_place(entry, data, size));
+    if (!fresh) fail(path.string(), ": the tensor ", shown(name), " is also in ", place->second.file.string());
+    place->second.file = path;
+    order.push_back(&place->second);
+  }
+  std::ranges::sort(order,
+                    [](auto* a, auto* b) { return std::pair(a->begin, a->bytes) < std::pair(b->begin, b->bytes); });
+  std::uint64_t end = data;
+  for (const tensor_place* place : order) {
+    if (place->begin != end)
+      fail(path.string(), ": tensors overlap or leave a hole at byte ", std::min(end, place->begin));
+    end = place->begin + place->bytes;
+  }
+  if (end != size) fail(path.string(), ": the tensors end at byte ", end, ", the file at byte ", size);
+}
+
+tensor_place safetensors::read_place(const field& entry, std::uint64_t data, std::uint64_t size) {
+  tensor_place place;
+  place.dtype = entry.at("dtype").text();
+  const std::uint64_t available = size - data;
+  std::uint64_t bytes = dtype_bytes(place.dtype, entry.where());
+  bool empty = false;
+  for (const field& extent : entry.at("shape").elements()) {
+    place.shape.push_back(extent.count(0, std::size_t{1} << 48));
+    if (place.shape.back() == 0)
+      empty = true;
+    else if (bytes > available / place.shape.back())
+      bytes = available + 1;  // too large
+    else
+      bytes *= place.shape.back();
+  }
+  place.bytes = empty ? 0 : bytes;
+  const auto offsets = entry.at("data_offsets").elements();
+  if (offsets.size() != 2) fail(entry.where(), ": data_offsets must be two numbers");
+  const std::uint64_t first = offsets[0].count(0, available);
+  const std::uint64_t last = offsets[1].count(first, available);
+  if (last - first != place.bytes)
+    fail(entry.where(), " has ", last - first, " bytes, which is not what ", place.dtype, " and the shape ",
+         shown(place.shape), " need");
+  place.begin = data + first;
+  return place;
+}
+
+void safetensors::add_shards(const std::filesystem::path& index_file) {
+  const json text = read_json(index_file);
+  const field map = field(text, index_file.string() + ": ").at("weight_map");
+  if (!map.value().is_object()) fail(map.where(), " must be an object");
+  std::set<std::string> files;
+  for (const auto& [name, value] : map.value().items()) {
+    const std::string& file = field(value, map.where() + "." + shown(name)).text();
+    if (std::filesystem::path(file).filename() != file || file.empty() || file == "..")
+      fail(index_file.string(), ": ", shown(file), " is not the name of a file beside the index");
+    files.insert(file);
+  }
+  for (const std::string& file : files) add_file(index_file.parent_path() / file);
+  for (const auto& [name, place] : tensors_) {
+    const auto listed = map.value().find(name);
+    if (listed == map.value().end() || listed->get<std::string>() != place.file.filename())
+      fail(index_file.string(), ": the tensor ", shown(name), " is in ", place.file.string(),
+           ", but the index does not say so");
+  }
+  for (const auto& [name, file] : map.value().items())
+    if (!tensors_.contains(name))
+      fail(index_file.string(), ": the tensor ", shown(name), " is not in ", file.get<std::string>());
+  source_ = index_file.string();
+}
+
+}  // namespace decode

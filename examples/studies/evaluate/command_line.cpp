@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line.hpp"
+
+#include <zoomr/core/executor.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include "../../decode/input_error.hpp"
+#include "../../decode/number_option.hpp"
+
+namespace decode::evaluate {
+namespace {
+
+CLI::App* add_ledger(CLI::App& app, ledger::study_options& given) {
+  CLI::App* study = app.add_subcommand("ledger", "policies on the LEDGER task, with 95 % intervals");
+  study->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")->delimiter(',');
+  study
+      ->add_option(
+          "--policies,--policy", given.policies,
+          "name[@budget][+component.field=value]..., also the controls random_c, oracle, zoomr_box, zoomr_cover, "
+          "zoomr_drift and summaries_apart")
+      ->delimiter(',');
+  study
+      ->add_option("--tasks,--task", given.tasks, "trace, continued, single, multi_query, multi_value, turns, permuted")
+      ->delimiter(',');
+  study->add_option("--problems", given.problems, "for each policy and task")
+      ->transform(number_in(1, 1 << 20))
+      ->capture_default_str();
+  study->add_option("--free-problems", given.free_problems, "of these, how many the model also writes itself; -1: all")
+      ->transform(number_in(-1, 1 << 20))
+      ->capture_default_str();
+  study->add_option("--registers", given.registers, "of a problem; default: the checkpoint's size")
+      ->transform(number_in(3, 128));
+  study->add_option("--lines", given.lines, "of a register; default: the checkpoint's size")
+      ->transform(number_in(6, 64));
+  study->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
+  study->add_option("--window", given.window, "last tokens that the policies of thoughts attend to")
+      ->transform(number_in(1, zoomr::unlimited))
+      ->capture_default_str();
+  study->add_option("--set", given.settings, "component.field=value, for all policies; each must have it");
+  study->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh, separated by spaces")
+      ->delimiter(' ')
+      ->capture_default_str();
+  study->add_option("--jobs", given.jobs, "threads")->transform(number_in(1, 256))->capture_default_str();
+  study->add_option("--resume", given.resume, "file of finished parts: what it holds is not run again");
+  study->add_option("--csv", given.csv, "file for a table of the runs");
+  study->add_flag("--audit", given.audit, "measure what share of the attention mass is captured: slow");
+  study->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
+  return study;
+}
+
+CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
+  CLI::App* command = app.add_subcommand("perplexity", "perplexity of long text against attended tokens");
+  const auto natural = number_in(1, zoomr::unlimited);
+  command->add_option("--model", given.directory, "directory of a checkpoint")->required();
+  command->add_option("--text", given.texts, "files of long text, which the model has not seen")
+      ->required()
+      ->delimiter(',');
+  command->add_option("--contexts", given.contexts, "tokens of a passage, <bos> included")
+      ->delimiter(',')
+      ->transform(natural)
+      ->capture_default_str();
+  command
+      ->add_option("--bytes,--tokens", given.scored,
+                   "scored tokens at the end of a passage; before them a dense prompt")
+      ->transform(natural)
+      ->capture_default_str();
+  command->add_option("--passages", given.passages, "of each text")->transform(natural)->capture_default_str();
+  command
+      ->add_option("--policies,--policy", given.policies,
+                   "name[@budget][+component.field=value]..., see zoomr-decode --list-policies")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
+  command->add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
+      ->delimiter(' ');
+  command->add_option("--seed", given.seed, "of the places of the passages")
+      ->transform(seed_number())
+      ->capture_default_str();
+  command->add_option("--resume", given.resume_file,
+                      "file of rows: those in it are not measured again, new ones added");
+  command->add_option("--csv", given.csv_file, "also writes the table to a file");
+  command->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
+  return command;
+}
+
+CLI::App* add_speed(CLI::App& app, speed::options& given) {
+  CLI::App* command = app.add_subcommand("speed", "decoding speed and memory of a shape with random weights");
+  const auto natural = number_in(1, zoomr::unlimited);
+  command->add_option("--shape", given.shape_file, "a config.json")->required();
+  command->add_option("--tokens", given.contexts, "contexts before the first timed token")
+      ->delimiter(',')
+      ->transform(natural)
+      ->capture_default_str();
+  command
+      ->add_option("--policy,--policies", given.policies,
+                   "name[@budget][+component.field=value]..., see zoomr-decode --list-policies")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
+  command->add_option("--tiers", given.tiers,
+                      "as of zoomr-decode: device=64MiB,host=4GiB,file=PATH:16GiB; of all policies but full");
+  command->add_option("--threads", given.threads, "that multiply and attend")
+      ->transform(number_in(1, zoomr::executor::most_threads))
+      ->capture_default_str();
+  command->add_option("--generate", given.generated, "tokens that are timed")
+      ->transform(natural)
+      ->capture_default_str();
+  command->add_option("--rounds", given.rounds, "each with all policies in turn; the table has medians")
+      ->transform(natural)
+      ->capture_default_str();
+  return command;
+}
+
+}  // namespace
+
+std::optional<int> read_command_line(int argc, const char* const* argv, command_line& said) {
+  CLI::App app("Measures what KV-cache policies keep, on models trained for it, and how fast they are.");
+  add_ledger(app, said.of_ledger);
+  const CLI::App* const text = add_perplexity(app, said.of_perplexity);
+  const CLI::App* const rate = add_speed(app, said.of_speed);
+  app.require_subcommand(1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& wrong) {
+    if (wrong.get_exit_code() == 0) return app.exit(wrong);
+    fail(wrong.what());
+  }
+  if (text->parsed()) said.asked = measurement::perplexity;
+  if (rate->parsed()) said.asked = measurement::speed;
+  return std::nullopt;
+}
+
+}  // namespace decode::evaluate

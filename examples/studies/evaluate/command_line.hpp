@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of zoomr-eval: which measurement is asked for, and its options.
+#pragma once
+
+#include <optional>  // std::optional
+
+#include "../ledger/study.hpp"
+#include "../perplexity/perplexity.hpp"
+#include "../speed/speed.hpp"
+
+namespace decode::evaluate {
+
+enum class measurement { ledger, perplexity, speed };
+
+struct command_line {
+  measurement asked = measurement::ledger;
+  ledger::study_options of_ledger;
+  perplexity::options of_perplexity;
+  speed::options of_speed;
+};
+
+/// @return  the program's exit status, if there is nothing more to do: --help was printed
+/// @throws  input_error
+std::optional<int> read_command_line(int argc, const char* const* argv, command_line& said);
+
+}  // namespace decode::evaluate

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "score.hpp"
+
+#include <algorithm>  // std::max_element
+#include <chrono>     // std::chrono::steady_clock
+#include <cmath>      // std::exp, std::log
+#include <numbers>    // std::numbers::ln2
+
+namespace decode::perplexity {
+
+double bits_of(std::span<const float> logits, token_id token) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  return (std::log(sum) + largest - logits[static_cast<std::size_t>(token)]) / std::numbers::ln2;
+}
+
+score score_tokens(session<zoomr::placement>& run, const prefill& prompt, std::span<const token_id> scored,
+                   const std::function<void(std::size_t)>& passed) {
+  prompt.replay(run.cache(), run.at(0));
+  score out;
+  const auto begin = std::chrono::steady_clock::now();
+  out.bits = bits_of(prompt.logits(), scored.front());
+  for (std::size_t t = 0; t + 1 < scored.size(); ++t) {
+    run.advance(scored.subspan(t, 1));
+    out.bits += bits_of(run.logits(0), scored[t + 1]);
+    passed(t + 2);
+  }
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const zoomr::statistics& stats = run.cache().stats(run.at(0));
+  out.attended_mean = stats.attended_mean(run.cache().model());
+  out.bytes = run.cache().bytes(run.at(0));
+  out.device_peak = stats.device_peak;
+  return out;
+}
+
+}  // namespace decode::perplexity
