@@ -193,7 +193,7 @@ void rotate(zoomr::view<float, 3> x, index_t first, double theta) {
 /// @return  [vocabulary]  logits of the last token
 template <class Step>
 floats forward(const model& net, Step& step, std::span<const token_id> ids) {
-  const auto [layers, heads, kv_heads, head_dim] = net.shape;
+  const index_t heads = net.shape.heads, kv_heads = net.shape.kv_heads, head_dim = net.shape.head_dim;
   const index_t tokens = step.tokens(), first = step.position(0), hidden = net.embedding.columns;
   floats x;  // [tokens, hidden]
   for (const token_id id : ids) {
@@ -201,7 +201,7 @@ floats forward(const model& net, Step& step, std::span<const token_id> ids) {
     x.insert(x.end(), row, row + hidden);
   }
 
-  for (index_t layer = 0; layer < layers; ++layer) {
+  for (index_t layer = 0; layer < net.shape.layers; ++layer) {
     const layer_weights& w = net.layers[std::size_t(layer)];
     const floats h = normalized(x, w.attention_norm, net.norm_epsilon);  // [tokens, hidden]
     floats q = normalized(product(h, w.q), w.q_norm, net.norm_epsilon);  // each head by itself
