@@ -178,6 +178,8 @@ class life {
     if (leaves_out("widths")) stored_ = {};
     if (stored_.values_in_keys) limits_.value_scale = limits_.key_scale;
     if (!stored_.plain()) limits_.logits.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
+    if (random_.chance(25)) any_logits();
+    if (leaves_out("logits")) limits_.logits = {.scale = limits_.logits.scale};
     rows_ = passes(std::max(limits_.max_batched_tokens, limits_.max_tokens), stored_.values_in_keys);
     fault_percent_ = with.lie == pages::tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
     make_cache();
@@ -237,6 +239,21 @@ class life {
         expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, std::string("no cache: ") + why.what());
         event("no file could be made");
       }
+    }
+  }
+  // What the model does to its logits; both caches get the same.
+  void any_logits() {
+    zoomr::logit_rule& rule = limits_.logits;
+    if (random_.chance(50)) rule.scale = 0.1f * static_cast<float>(random_.between(1, 12));
+    if (random_.chance(50)) rule.soft_cap = static_cast<float>(random_.between(1, 30));
+    if (random_.chance(50)) {
+      for (float& sink : sinks_)
+        sink = random_.chance(20) ? -zoomr::infinity : static_cast<float>(random_.between(-3, 3));
+      rule.sinks = {sinks_, {model.layers, model.heads}};
+    }
+    if (random_.chance(50)) {
+      for (float& slope : slopes_) slope = 1.0f / static_cast<float>(1 << random_.between(0, 8));
+      rule.alibi_slopes = {slopes_, {model.heads}};
     }
   }
   // Not of whole vectors, where these are multiplied in pairs on some paths: a plain cache's rows are not.
@@ -881,6 +898,8 @@ class life {
   dice random_;
   dice faults_;  // of the file, so that what is tried next does not depend on them
   zoomr::config limits_;
+  float sinks_[std::size_t{model.layers * model.heads}] = {};
+  float slopes_[std::size_t{model.heads}] = {};
   widths stored_;
   passes rows_;
   std::string path_ = "/tmp/zoomr_soak";

@@ -20,7 +20,8 @@
 // --without leaves out what came after 685834b: `strict`, mistakes in the order of layers, ids without a class and
 // sequences that were closed; `accept_failed`, tokens accepted of items that have failed; `short_prompts`, prompts
 // whose last chunk is shorter than what eviction observes. `forks` leaves out sequences that share pages, `engines`
-// caches in the pages of an engine, `reloads` sequences that are saved, closed and loaded, `erases` spans that go.
+// caches in the pages of an engine, `reloads` sequences that are saved, closed and loaded, `erases` spans that go,
+// `widths` rows of other widths than the model's, `logits` what a model does to its logits.
 //
 // Two runs with the same numbers do the same, but for policies whose bytes are moved by a thread.
 #include <soak/life.hpp>
@@ -44,7 +45,7 @@ struct options {
 
 constexpr const char* usage =
     "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without "
-    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,widths]\n";
+    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,widths,logits]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {
