@@ -6,12 +6,13 @@
 #include <support/reference.hpp>
 #include <zoomr/zoomr.hpp>
 
-#include <cstring>   // std::memcmp
-#include <map>       // std::map
-#include <optional>  // std::optional
-#include <string>    // std::string
-#include <utility>   // std::pair
-#include <vector>    // std::vector
+#include <cstring>    // std::memcmp
+#include <exception>  // std::exception
+#include <map>        // std::map
+#include <optional>   // std::optional
+#include <string>     // std::string
+#include <utility>    // std::pair
+#include <vector>     // std::vector
 
 namespace zoomr_test {
 
@@ -78,6 +79,17 @@ inline std::string difference(const result_log& a, const result_log& b) {
     if (!(result.lse == other->second.lse)) return place + " has another lse";
   }
   return "the second has more tokens";
+}
+
+/// The sentence of the exception that a call throws; empty if it throws none.
+template <class Call>
+std::string said(Call call) {
+  try {
+    call();
+  } catch (const std::exception& why) {
+    return why.what();
+  }
+  return "";
 }
 
 /// How far a step gets before it is dropped; `committed`: not at all.

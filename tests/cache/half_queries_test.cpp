@@ -93,16 +93,6 @@ void check(const Policy& policy, bool observes) {
   }
 }
 
-template <class Call>
-std::string said(Call call) {
-  try {
-    call();
-  } catch (const std::exception& why) {
-    return why.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE_TEMPLATE("queries of 16 bits give what they give as floats, rounded", Number, bfloat16, float16) {

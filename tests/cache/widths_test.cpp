@@ -59,16 +59,6 @@ std::vector<float> pass(Cache& cache, sequence seq, const rows& of, index_t firs
   return out;
 }
 
-template <class Call>
-std::string said(Call call) {
-  try {
-    call();
-  } catch (const std::exception& why) {
-    return why.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("attention over the latents of MLA is the softmax, and a latent is stored once") {
