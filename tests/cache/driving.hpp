@@ -83,7 +83,7 @@ inline std::string difference(const result_log& a, const result_log& b) {
 
 /// The sentence of the exception that a call throws; empty if it throws none.
 template <class Call>
-std::string said(Call call) {
+std::string sentence_of(Call call) {
   try {
     call();
   } catch (const std::exception& why) {

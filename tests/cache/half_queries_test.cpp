@@ -145,12 +145,12 @@ TEST_CASE("without room for them, or in another shape, they are refused, and not
     auto step = cache.begin(cache.open(), view<const token_id>(one), true);
     step.append(0, view<const float, 3>(keys.data(), {1, 2, 24}), view<const float, 3>(values.data(), {1, 2, 16}));
     if (!halves) {
-      CHECK(said([&] { step.attend(0, q, o); }) == "zoomr: attend: queries of 16 bits need config.half_queries");
-      CHECK(said([&] { step.observe(0, q); }) == "zoomr: observe: queries of 16 bits need config.half_queries");
+      CHECK(sentence_of([&] { step.attend(0, q, o); }) == "zoomr: attend: queries of 16 bits need config.half_queries");
+      CHECK(sentence_of([&] { step.observe(0, q); }) == "zoomr: observe: queries of 16 bits need config.half_queries");
     } else {
-      CHECK(said([&] { step.attend(0, o, o); }) == "zoomr: attend: queries are [1, 4, 16], wanted [1, 4, 24]");
-      CHECK(said([&] { step.attend(0, q, q); }) == "zoomr: attend: out is [1, 4, 24], wanted [1, 4, 16]");
-      CHECK(said([&] { step.attend(1, q, o); }) != "");  // not appended
+      CHECK(sentence_of([&] { step.attend(0, o, o); }) == "zoomr: attend: queries are [1, 4, 16], wanted [1, 4, 24]");
+      CHECK(sentence_of([&] { step.attend(0, q, q); }) == "zoomr: attend: out is [1, 4, 24], wanted [1, 4, 16]");
+      CHECK(sentence_of([&] { step.attend(1, q, o); }) != "");  // not appended
       step.attend(0, q, o);
     }
   }

@@ -100,12 +100,12 @@ TEST_CASE("what does not fit the widths of a shape is refused") {
   zoomr::kv_cache cache(narrow, small::full, limits_for(40));
   auto step = cache.begin(cache.open(), view<const token_id>(one));
   const auto keys = of.part(of.keys, 0, 1, 2, 24), values = of.part(of.values, 0, 1, 2, 16);
-  CHECK(said([&] { step.append(0, keys); }).find("append: values are") != std::string::npos);
-  CHECK(said([&] { step.append(0, keys, keys); }) == "zoomr: append: values are [1, 2, 24], wanted [1, 2, 16]");
+  CHECK(sentence_of([&] { step.append(0, keys); }).find("append: values are") != std::string::npos);
+  CHECK(sentence_of([&] { step.append(0, keys, keys); }) == "zoomr: append: values are [1, 2, 24], wanted [1, 2, 16]");
   step.append(0, keys, values);
   std::vector<float> out(4 * 24);
   const auto queries = of.part(of.queries, 0, 1, 4, 24);
-  CHECK(said([&] {
+  CHECK(sentence_of([&] {
           step.attend(0, queries, view<float, 3>(out.data(), {1, 4, 24}));
         }) == "zoomr: attend: out is [1, 4, 24], wanted [1, 4, 16]");
   step.attend(0, queries, view<float, 3>(out.data(), {1, 4, 16}));
@@ -113,7 +113,7 @@ TEST_CASE("what does not fit the widths of a shape is refused") {
   zoomr::kv_cache latents(latent, small::full, limits_for(40));
   auto other = latents.begin(latents.open(), view<const token_id>(one));
   const auto rows_of = in_keys.part(in_keys.keys, 0, 1, 1, 24);
-  CHECK(said([&] { other.append(0, rows_of, in_keys.part(in_keys.values, 0, 1, 1, 16)); }) ==
+  CHECK(sentence_of([&] { other.append(0, rows_of, in_keys.part(in_keys.values, 0, 1, 1, 16)); }) ==
         "zoomr: append: the shape says that values lie in keys: give none");
   other.append(0, rows_of);
 }
@@ -135,7 +135,7 @@ TEST_CASE("a saved sequence goes where the widths are the same") {
   CHECK(again.id == 0);
   const auto refused = [&](shape model) {
     zoomr::kv_cache into(model, small::full, limits_for(60));
-    return said([&] { into.load(memory_source(saved.bytes)); });
+    return sentence_of([&] { into.load(memory_source(saved.bytes)); });
   };
   const std::string shapes = "zoomr: load: the sequence's model has the shape [2, 4, 1, 24, 16], this cache's ";
   const std::string names = " [layers, heads, kv_heads, head_dim, value_dim]";
@@ -164,7 +164,7 @@ TEST_CASE("behind an erased span the end of a latent is turned, and its values s
     }
   }
   const float before = lane.key(0)[0];
-  CHECK(said([&] {
+  CHECK(sentence_of([&] {
           const std::vector<float> many(8, 1.0f);
           cache.erase(seq, {0, 1}, zoomr::key_rotation(view<const float>(many), -1, zoomr::rotary_pairs::halves, 16));
         }) == "zoomr: key_rotation: there are more frequencies than half of head_dim");
