@@ -35,28 +35,16 @@ struct engine_memory {
   /// [pages, in_page, kv_heads, head_dim], and values [pages, in_page, kv_heads, value_width]
   static constexpr engine_memory nhd(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
                                      const shape& model) {
-    const std::int64_t heads = model.kv_heads, row = model.head_dim, value = model.value_width();
-    return {keys,
-            values,
-            pages,
-            in_page,
-            in_page * heads * row,
-            row,
-            heads * row,
-            {in_page * heads * value, value, heads * value}};
+    const std::int64_t heads = model.kv_heads;
+    const auto of = [&](std::int64_t width) -> kv_strides { return {in_page * heads * width, width, heads * width}; };
+    return dense(keys, values, pages, in_page, of(model.head_dim), of(model.value_width()));
   }
   /// [pages, kv_heads, in_page, head_dim], and values [pages, kv_heads, in_page, value_width]
   static constexpr engine_memory hnd(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
                                      const shape& model) {
-    const std::int64_t heads = model.kv_heads, row = model.head_dim, value = model.value_width();
-    return {keys,
-            values,
-            pages,
-            in_page,
-            in_page * heads * row,
-            in_page * row,
-            row,
-            {in_page * heads * value, in_page * value, value}};
+    const std::int64_t heads = model.kv_heads;
+    const auto of = [&](std::int64_t width) -> kv_strides { return {in_page * heads * width, in_page * width, width}; };
+    return dense(keys, values, pages, in_page, of(model.head_dim), of(model.value_width()));
   }
 
   constexpr kv_strides strides_of_values() const {
@@ -95,6 +83,12 @@ struct engine_memory {
       }
     }
     return nullptr;
+  }
+
+ private:
+  static constexpr engine_memory dense(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
+                                       const kv_strides& of_keys, const kv_strides& of_values) {
+    return {keys, values, pages, in_page, of_keys.page, of_keys.head, of_keys.token, of_values};
   }
 };
 

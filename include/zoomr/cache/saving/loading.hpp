@@ -150,9 +150,10 @@ class sequence_loader {
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
         const auto to = core_.kv_lane(state_, lane / m.kv_heads, lane % m.kv_heads);
         const auto key = [&](index_t slot) { return to.writable_key(slot); };
-        each_saved_row(to, page * page_tokens, key, [&](auto row, index_t width, std::int64_t stride, bool together) {
-          get_rows(row, width, stride, rows, together);
-        });
+        each_saved_row(m, to, page * page_tokens, key,
+                       [&](auto row, index_t width, std::int64_t stride, bool together) {
+                         get_rows(row, width, stride, rows, together);
+                       });
       }
       in_.end();
       if constexpr (Pool::may_fail) {
@@ -166,9 +167,10 @@ class sequence_loader {
     const index_t at_once = together ? rows : 1;
     for (index_t t = 0; t < rows; t += at_once) get_numbers(row(t), std::int64_t{at_once} * width);
     if constexpr (scales_rows<number>) {
+      number* const first = row(0);  // they lie side by side
       for (index_t t = 0; t < rows; ++t) {
         const auto scale = in_.template get<float>();
-        std::memcpy(static_cast<void*>(scale_of(row(t), t, stride)), &scale, sizeof scale);
+        std::memcpy(static_cast<void*>(scale_of(first + t * stride, t, stride)), &scale, sizeof scale);
       }
     }
   }

@@ -122,13 +122,15 @@ byte_count saved_row_bytes(const shape& model, index_t rows) {
 
 /// The rows of some tokens in one KV lane, of which the first is that of a page: keys, then values unless they lie in
 /// keys.
-/// @param visit  visit(row, width, stride, side_by_side): row(t) is where that of token t lies, stride(t) what scale_of
-///               is told, if rows have scales
+/// @param key    key(slot) of `of`, to read or to write
+/// @param visit  visit(row, width, stride, side_by_side): row(t) is where that of token t lies, `stride` what scale_of
+/// is
+///               told, if rows have scales
 template <class Lane, class Key, class Visit>
-void each_saved_row(const Lane& of, index_t slot, Key key, Visit visit) {
+void each_saved_row(const shape& model, const Lane& of, index_t slot, Key key, Visit visit) {
   const kv_rows& rows = of.rows;
   visit([&](index_t t) { return key(slot + t); }, rows.key_width, rows.key_stride, keys_side_by_side(of));
-  if (of.value_of(key(slot), slot) == key(slot)) return;
+  if (model.values_in_keys) return;
   visit([&](index_t t) { return of.value_of(key(slot + t), slot + t); }, rows.value_width, rows.value_stride,
         values_side_by_side(of));
 }

@@ -113,9 +113,10 @@ class sequence_saver {
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
         const auto from = core_.kv_lane(state_, lane / m.kv_heads, lane % m.kv_heads);
         const auto key = [&](index_t slot) -> const number* { return from.key(slot); };
-        each_saved_row(from, page * page_tokens, key, [&](auto row, index_t width, std::int64_t stride, bool together) {
-          put_rows(row, width, stride, rows, together);
-        });
+        each_saved_row(m, from, page * page_tokens, key,
+                       [&](auto row, index_t width, std::int64_t stride, bool together) {
+                         put_rows(row, width, stride, rows, together);
+                       });
       }
       out_.end();
     }
@@ -126,7 +127,8 @@ class sequence_saver {
     const index_t at_once = together ? rows : 1;
     for (index_t t = 0; t < rows; t += at_once) out_.put(row(t), std::int64_t{at_once} * width);
     if constexpr (scales_rows<number>) {
-      for (index_t t = 0; t < rows; ++t) out_.put(row_scale(row(t), t, stride));
+      const number* const first = row(0);  // they lie side by side
+      for (index_t t = 0; t < rows; ++t) out_.put(row_scale(first + t * stride, t, stride));
     }
   }
 
