@@ -36,8 +36,11 @@ inline namespace v0 {
 /// from the caller's and joins it (cache/device/ahead.cuh). The placement's order of replacement and engine are the
 /// host's.
 ///
-/// Not here yet, and refused: a tiered placement with a file; a bias by distance (config.logits.alibi_slopes). Details
-/// of every other placement lie on the device.
+/// With the placement engine_pages pages are an engine's, in memory of the device that `config.engine` names: a page
+/// has a power of 2 of tokens, keys and values have the same strides, and rows are aligned to 16 bytes.
+///
+/// Not here yet, and refused: a tiered placement with a file; a bias by distance (config.logits.alibi_slopes); values
+/// of another width than keys. Details of every other placement lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule
 /// @tparam Group    query heads of a KV head
@@ -58,8 +61,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
                 "device (policy/evict/rating.cuh)");
   static_assert(detail::check_choices<Policy>());
   static constexpr bool tiered = tiered_placement<placement_type>;
-  static_assert(tiered || std::is_same_v<pool_of<placement_type, T>, page_pool<T>>,
-                "device_cache: the pages of an engine are for the host's cache");
+  static constexpr bool in_engine = !pool_of<placement_type, T>::owns_pages;
 
  public:
   using step_type = device_step<Policy, T, HeadDim, Group>;
@@ -129,7 +131,13 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     base::plan_step(items, check, [&] {
       expect_ready();
       for (const step_item& item : items) plan_item(item);
-      take_pages(core_->stock, core_->step.items, core_->states, 0, [] {});
+      core_->listed[0].clear();
+      if constexpr (in_engine) {
+        take_engine_pages(*core_, items);
+      } else {
+        base::expect_no_tables(items);
+        take_pages_to_write(*core_);
+      }
       core_->list_step();
     });
     return step_type(*core_, fixed);
@@ -138,6 +146,41 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     const step_item item{seq, ids, prompt_ends};
     return begin(view<const step_item>(&item, {1}), fixed);
   }
+
+  /// A new sequence that is what `from` is, as kv_cache::fork. Pages are shared until one of the sequences writes
+  /// there: the upload of a step copies those that it will write. With the placement engine_pages nothing is copied:
+  /// which pages are shared is the engine's to know.
+  /// @throws precondition_error while a step is in progress; error(capacity) if config.max_sequences are open; nothing
+  ///         has changed
+  /// @cost   2 launches, which copy the index and what a rollback needs; no keys or values
+  sequence fork(sequence from, stream on) {
+    const detail::device_sequence& original = base::expect_unused(from);
+    const sequence made = base::open();
+    core_->state(made.id).become(original, core_->sizes.ring, made.id);
+    if constexpr (!in_engine) {
+      for (const index_t page : original.pages) {
+        if (page >= 0) core_->stock.share(page);
+      }
+    }
+    copy_sequence(*core_, from.id, made.id, on);
+    return made;
+  }
+
+  /// With the placement engine_pages: the sequence's slots lie in these pages from now on, as `step_item::pages` says
+  /// it for a step. For a sequence whose pages have moved: a step has room for few pages that the device does not know.
+  /// @throws precondition_error while a step is in progress, if the table is too short, or names a page that there is
+  ///         not; nothing has changed
+  /// @cost   1 launch for each 512 pages
+  void block_table(sequence seq, view<const index_t> pages, stream on) requires in_engine {
+    detail::device_sequence& of = base::expect_unused(seq);
+    detail::take_table(core_->limits.engine, of, pages, "block_table: it",
+                       [](const std::string& why) { detail::raise_precondition(why); });
+    of.known_pages = static_cast<index_t>(of.pages.size());
+    set_pages(*core_, seq.id, of.pages, on);
+  }
+
+  /// Rows of a layer's selection: 1, or kv_heads or heads where each of these reads slots of its own.
+  index_t rows_in_layer() const { return core_->sizes.layer_rows; }
 
   /// What the arena of a tiered placement has done: on the device, to be copied when the caller likes.
   const arena_counts* tiers() const requires tiered { return core_->arrays.arena.counts; }
@@ -157,6 +200,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     if (problem == nullptr && limits.logits.alibi_slopes.data() != nullptr) {
       problem = "device_cache: it knows no bias by distance, so that config.logits.alibi_slopes must be empty";
     }
+    if (problem == nullptr && in_engine) problem = engine_problem(model, limits);
     if (problem == nullptr && (model.values_in_keys || model.value_width() != HeadDim)) {
       problem = "device_cache: values must be as wide as keys, and stored beside them";
     }
@@ -180,6 +224,34 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     ZOOMR_EXPECTS(problem == nullptr, problem);
   }
 
+  // What an engine's pages must be beside what they must be on the host.
+  static const char* engine_problem(const shape& model, const config& limits) {
+    const engine_memory& engine = limits.engine;
+    if (const char* problem = engine.problem(model, sizeof(T))) return problem;
+    if ((engine.page_tokens & (engine.page_tokens - 1)) != 0) {
+      return "device_cache: engine.page_tokens must be a power of 2";
+    }
+    if (std::int64_t{engine.pages} * engine.page_tokens > unlimited ||
+        std::int64_t{limits.max_batched_tokens} + 2 * std::int64_t{limits.max_sequences} + limits.max_tokens >
+            unlimited) {
+      return "device_cache: the engine's pages must hold fewer than 2^31 tokens, as must max_batched_tokens + "
+             "2 sequences + max_tokens";
+    }
+    const kv_strides of_values = engine.strides_of_values();
+    if (of_values.page != engine.page_stride || of_values.head != engine.head_stride ||
+        of_values.token != engine.token_stride) {
+      return "device_cache: keys and values of an engine must have the same strides";
+    }
+    const auto whole = [](std::int64_t numbers) { return numbers * static_cast<std::int64_t>(sizeof(T)) % 16 == 0; };
+    bool aligned = whole(engine.page_stride) && whole(engine.head_stride) && whole(engine.token_stride);
+    for (index_t layer = 0; layer < model.layers && !model.values_in_keys; ++layer) {
+      for (const void* at : {engine.keys[layer], engine.values[layer]}) {
+        aligned = aligned && reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+      }
+    }
+    return aligned ? nullptr : "device_cache: an engine's rows must be aligned to 16 bytes";
+  }
+
   static byte_count capacity(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
     using core = detail::device_core<Policy, T>;
     const byte_count made = core::bytes_of(core::sized(model, policy, limits, splits));
@@ -199,7 +271,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     const detail::device_sizes& sizes = core_->sizes;
     detail::device_item& made = core_->step.add(core_->host_policy, stepped, stepped.last_choice(), item, core_->limits,
                                                 sizes.segments, sizes.remembered);
-    made.place = core_->next_place(item.seq.id);
+    if (sizes.persists) made.place = stepped.next_place(sizes.ring, item.seq.id);
   }
 };
 

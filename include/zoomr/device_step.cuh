@@ -24,6 +24,9 @@ inline namespace v0 {
 template <class Policy, class T, index_t HeadDim, index_t Group>
 class device_step : public step_items<detail::device_core<Policy, T>> {
   using base = step_items<detail::device_core<Policy, T>>;
+  using placement_type = decltype(Policy::placement);
+  static constexpr bool tiered = tiered_placement<placement_type>;
+  static constexpr bool in_engine = !pool_of<placement_type, T>::owns_pages;
 
  public:
   device_step(device_step&& other) noexcept = default;
@@ -35,10 +38,10 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   }
 
   /// Packed tokens of this pass.
-  index_t tokens() const { return table().counts->tokens; }
+  index_t tokens() const { return table().counts().tokens; }
   /// Copies the table of this pass to the device, once. Of its own accord `start` or `restart` does it; before a graph
   /// is captured or launched it is for the caller to do, on the same stream.
-  /// @cost  one copy; an event behind it says when the host may write that table again
+  /// @cost  one copy, and an event behind it; 1 launch where pages are shared that the step will write
   void upload(stream on) {
     expect_open();
     if (uploaded_ > pass_) return;
@@ -76,6 +79,23 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     core_->step.layers.append(layer);
   }
 
+  /// The engine stores them by itself, in its own pages, divided by their scales, where `append_slots` says. Otherwise
+  /// as above: what follows on the stream finds them there.
+  void append(index_t layer) requires in_engine {
+    expect_layer("append", layer);
+    core_->step.layers.expect_append(layer);
+    if (!replayable_) core_->step.layers.expect_next("append", layer);
+    core_->step.layers.append(layer);
+  }
+  /// Where keys and values of the pass go, as slots of the pool: the number of a page times its tokens, plus the place
+  /// in it. The same in all layers; `start` or `restart` comes before.
+  /// @param slots  [tokens]  out
+  /// @cost  1 launch
+  void append_slots(view<index_t> slots, stream on) const {
+    expect_extents("append_slots: slots are", slots, {{(std::max)(deciding() + prompt_tokens(), slots.size())}});
+    enqueue().append_slots(slots, on);
+  }
+
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
   /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here
   /// @param out      [tokens, heads, head_dim]
@@ -91,6 +111,29 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     const auto now = enqueue();
     now.see(layer, queries, on);
     now.attend(layer, queries, out, lse, on);
+    core_->step.layers.see(layer);
+  }
+
+  /// Instead of `attend`, for engines whose own kernel attends: makes the choices that are due, and lists which slots
+  /// of the pool each query reads.
+  /// @param queries  [tokens, heads, head_dim]  rotated
+  /// @param slots    [tokens, device_cache::rows_in_layer(), room]  out: ascending in the sequence, then -1; of a token
+  /// in
+  ///                 a prompt all up to its own. What has no room is left out
+  /// @param counts   [tokens, rows_in_layer()]  out: how many slots are read, also if there is no room for them
+  /// @cost  that of `attend` without reading keys or values, and room numbers written for each token and row
+  template <class Number>
+  void list_slots(index_t layer, view<const Number, 3> queries, view<index_t, 3> slots, view<index_t, 2> counts,
+                  stream on) requires(!tiered) {
+    const shape& model = expect_layer("list_slots", layer);
+    expect_shape("list_slots: queries are", queries, model.heads);
+    const index_t least = deciding() + prompt_tokens(), rows = core_->sizes.layer_rows;
+    expect_extents("list_slots: slots are", slots, {{(std::max)(least, slots.extent(0)), rows, slots.extent(2)}});
+    expect_extents("list_slots: counts are", counts, {{(std::max)(least, counts.extent(0)), rows}});
+    core_->step.layers.expect_queries("list_slots", layer);
+    const auto now = enqueue();
+    now.see(layer, queries, on);
+    now.list_slots(layer, slots, counts, on);
     core_->step.layers.see(layer);
   }
 
@@ -114,7 +157,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @param accepted  [items]  tokens that will be committed
   bool needs_second_pass(view<const index_t> accepted) {
     const auto list = [&](const detail::device_item& item, index_t row) {
-      if (row == 0) core_->clear_table(1);
+      if (row == 0) core_->listed[1].clear();
       core_->list_token(1, item, item.last(), row, true);
       core_->list_tiles(1, 1);
     };
@@ -130,9 +173,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   void commit(view<const index_t> accepted, stream on) {
     expect_commit(accepted, queries_needed());
     expect_uploaded(accepted, on);
-    core_->clear_table(2);
+    core_->listed[2].clear();
     for (index_t i = 0; i < base::items(); ++i) core_->commit_item(at(i), accepted[i]);
-    const detail::device_counts& listed = *core_->on_host(2).counts;
+    const detail::device_counts listed = core_->on_host(2).counts();
     const launches_type last{*core_, 2, listed.tokens};
     for (index_t i = 0; i < base::items(); ++i) {
       if (accepted[i] > 0) commit_queries(*core_, last.arrays(), at(i), on);
@@ -152,7 +195,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   using base::at, base::begin_second_pass, base::core_, base::expect_commit, base::expect_layer, base::expect_open,
       base::pass_, base::replayable_;
 
-  const detail::device_table& table() const {
+  const detail::table_lists& table() const {
     expect_open();
     return core_->on_host(pass_);
   }
@@ -187,6 +230,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   void abandon() {
     // Of a step that is dropped between two layers. What is broken says so at the next launch.
     if (core_->beside) detail::ignoring_failures([&] { core_->beside->join(); });
+    if (uploaded_ == 0) undo_copies(*core_);
     core_->uploads.advance();
     base::close([core = core_](const detail::device_item& item) { core->trim(core->state(item.seq)); });
   }

@@ -2,13 +2,13 @@
 // L6. The cache: sequences, and the steps and edits that change them.
 #pragma once
 
-#include <zoomr/cache/host/engine_tables.hpp>
 #include <zoomr/cache/host/erasing.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
 #include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/cache/saving/loading.hpp>
 #include <zoomr/cache/saving/saving.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
+#include <zoomr/cache/state/engine_tables.hpp>
 #include <zoomr/paging/tier_statistics.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/step.hpp>
@@ -60,13 +60,10 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
       if constexpr (pool_type::owns_pages) {
-        for (index_t i = 0; i < items.size(); ++i) {
-          ZOOMR_EXPECTS(items[i].pages.size() == 0, "begin: item " + std::to_string(i) +
-                                                        " has a block table, but the pages are the cache's own: it is "
-                                                        "for the placement engine_pages");
-        }
+        base::expect_no_tables(items);
         take_pages_to_write(*core_);
       } else {
+        expect_tables(*core_, items);
         take_tables(*core_, items);
       }
     });
@@ -106,7 +103,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @throws precondition_error while a step is in progress, or as `begin`; nothing has changed
   void block_table(sequence seq, view<const index_t> pages) requires(!pool_type::owns_pages) {
     expect_unused(seq);
-    detail::take_table(*core_, state(seq.id), pages, "block_table: it",
+    detail::take_table(core_->limits.engine, state(seq.id), pages, "block_table: it",
                        [](const std::string& why) { detail::raise_precondition(why); });
   }
 

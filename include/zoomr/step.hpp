@@ -68,11 +68,9 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     core_->step.layers.expect_append(layer);
     core_->step.layers.append(layer);
   }
-  /// The slot of an item's first token in this pass; the others follow. In each KV lane it is the same.
-  index_t slot(index_t item) const { return core_->state_of(at(item)).slot_end(base::position(item)); }
   /// Slots that `commit` may write in some KV lane, where it moves tokens together that eviction has left; none, as a
   /// rule. Whoever else reads the pages that hold them would read other tokens afterwards.
-  token_range moved_slots(index_t item) const { return moved_by_eviction(*core_, at(item)); }
+  token_range moved_slots(index_t item) const { return shared_writes_of(*core_).moved_by_eviction(at(item)); }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
   /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here

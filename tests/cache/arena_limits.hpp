@@ -10,10 +10,11 @@ namespace zoomr_test {
 template <class Policy>
 zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index_t slots, const shape& of = model) {
   limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::byte_count slot =
-      zoomr::detail::device_sizes(of, zoomr::detail::any_policy_of<Policy>(policy), limits, 3, true).page_numbers() *
-          4 +
-      zoomr::device_arena<float>::slot_bytes;
+  const zoomr::byte_count slot = zoomr::detail::device_sizes(of, zoomr::detail::any_policy_of<Policy>(policy), limits,
+                                                             3, zoomr::detail::pages_in::tiers)
+                                         .page_numbers() *
+                                     4 +
+                                 zoomr::device_arena<float>::slot_bytes;
   for (limits.tiers.device = 0;;) {  // the least, as its refusal says
     try {
       zoomr::device_cache<Policy, float, 8, 2>::bytes(of, policy, limits, 3);

@@ -30,6 +30,7 @@ class device_as_host {
    public:
     step_type(device_as_host& cache, typename cache_type::step_type step) : cache_(cache), step_(std::move(step)) {}
 
+    void upload() { step_.upload(zoomr::stream{}); }
     index_t tokens() const { return step_.tokens(); }
     index_t taken(index_t item) const { return step_.taken(item); }
     index_t position(index_t item) const { return step_.position(item); }
@@ -120,9 +121,12 @@ class device_as_host {
   const shape& model() const { return cache_.model(); }
   zoomr::sequence open() { return cache_.open(); }
   void close(zoomr::sequence seq) { cache_.close(seq); }
+  zoomr::sequence fork(zoomr::sequence from) { return cache_.fork(from, zoomr::stream{}); }
   step_type begin(view<const zoomr::step_item> items) {
     if (!cache_.ready()) cache_.wait();
-    return {*this, cache_.begin(items, fixed && after_prompt(items))};
+    step_type made{*this, cache_.begin(items, fixed && after_prompt(items))};
+    if (uploads_early) made.upload();
+    return made;
   }
   void rollback(zoomr::sequence seq, index_t position) { cache_.rollback(seq, position); }
   index_t tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
@@ -133,7 +137,8 @@ class device_as_host {
 
   cache_type& cache() { return cache_; }
 
-  bool fixed = false;  // steps after the prompt are begun as for a graph
+  bool fixed = false;          // steps after the prompt are begun as for a graph
+  bool uploads_early = false;  // of each step at once, even if it is dropped before anything else
 
  private:
   static constexpr index_t splits = 3;

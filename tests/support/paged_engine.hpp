@@ -3,28 +3,15 @@
 // kv_cache is asked, it answers, so that whatever drives the one drives the other.
 #pragma once
 
+#include <support/engine_layout.hpp>
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/engine_pages.hpp>
 
 #include <cstring>  // std::memset
-#include <string>   // std::string
 #include <utility>  // std::move
 #include <vector>   // std::vector
 
 namespace zoomr_test {
-
-/// How an engine's pool lies in memory.
-struct engine_layout {
-  zoomr::index_t page_tokens = 16;
-  bool heads_first = false;    // HND; else NHD
-  bool together = false;       // keys and values of a layer are one array, page by page; else two arrays
-  zoomr::index_t padding = 0;  // numbers behind each page that belong to nobody
-
-  std::string name() const {
-    return std::string(heads_first ? "HND" : "NHD") + (together ? ", together" : "") + ", pages of " +
-           std::to_string(page_tokens);
-  }
-};
 
 /// The memory of such a pool: all of it is NaN, or no sensible number, until somebody writes there.
 template <class T>

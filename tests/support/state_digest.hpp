@@ -141,13 +141,13 @@ class digesting {
   }
   void details() {
     at_ = state_digest::details;
-    const zoomr::shape& model = core_.sizes.model;
-    for (index_t kv_lane = 0; kv_lane < model.kv_lanes(); ++kv_lane) {
-      const auto keys = core_.kv_lane(state_, kv_lane / model.kv_heads, kv_lane % model.kv_heads);
+    const zoomr::shape& of_model = core_.sizes.model;
+    for (index_t kv_lane = 0; kv_lane < of_model.kv_lanes(); ++kv_lane) {
+      const auto keys = core_.kv_lane(state_, kv_lane / of_model.kv_heads, kv_lane % of_model.kv_heads);
       for (index_t slot = 0; slot < state_.slots(); ++slot) {
         if (state_.pages[static_cast<std::size_t>(slot / zoomr::page_tokens)] < 0) continue;
         const T* key = keys.key(slot);
-        add_all(key, model.head_dim), add_all(keys.value_of(key, slot), model.value_width());
+        add_all(key, of_model.head_dim), add_all(keys.value_of(key, slot), of_model.value_width());
       }
     }
   }
@@ -167,14 +167,14 @@ class digesting {
     return state_.tokens() - (state_.tokens() - state_.prompt_end) % core_.policy.evict.every;
   }
   void eviction() {
-    const zoomr::shape& model = core_.sizes.model;
+    const zoomr::shape& of_model = core_.sizes.model;
     at_ = state_digest::kept;
     add(state_.kept_each.committed), add(state_.compacted_end);
-    for (index_t kv_lane = 0; kv_lane < model.kv_lanes(); ++kv_lane) {
+    for (index_t kv_lane = 0; kv_lane < of_model.kv_lanes(); ++kv_lane) {
       add_all(state_.kept_positions(kv_lane, state_.kept_each.committed).data(), state_.kept_each.committed);
     }
     at_ = state_digest::attention;
-    for (index_t row = 0; core_.sizes.carried > 0 && row < model.layers * model.heads; ++row) {
+    for (index_t row = 0; core_.sizes.carried > 0 && row < of_model.layers * of_model.heads; ++row) {
       add_all(state_.received.committed.data() + std::int64_t{row} * core_.sizes.carried, state_.slot_end(last_time()));
     }
     at_ = state_digest::remembered;
@@ -199,9 +199,9 @@ class digesting {
     for (index_t position = first; position < state_.tokens(); ++position) add_record(of, position, part, parts);
   }
   void add_record(zoomr::detail::query_memory& of, index_t position, index_t part, index_t parts) {
-    const zoomr::shape& model = core_.sizes.model;
+    const zoomr::shape& of_model = core_.sizes.model;
     for (; part < parts; ++part) {
-      add_all(of.at(position, part, 0).data(), std::int64_t{model.layers} * model.heads * model.head_dim);
+      add_all(of.at(position, part, 0).data(), std::int64_t{of_model.layers} * of_model.heads * of_model.head_dim);
     }
   }
 

@@ -14,22 +14,34 @@
 namespace zoomr {
 inline namespace v0 {
 
+/// Where the pool has a slot of a sequence: the number of its page times that of a page's tokens, plus its place there.
+/// @param pages  [pages of the sequence]  which have 2^page_bits tokens each
+ZOOMR_HD inline index_t pool_slot(view<const index_t> pages, index_t slot, index_t page_bits) {
+  return pages[slot >> page_bits] << page_bits | (slot & ((1 << page_bits) - 1));
+}
+
 /// Keys and values of one layer on the device, by slot of the pool: zoomr's pages, or an engine's own.
-template <class T>
-struct stored_layer {
-  const T* keys = nullptr;        // slot 0 of KV head 0; everything is aligned to 16 bytes
-  const T* values = nullptr;      // the same of the values
+/// @tparam Number  const for those who only read
+template <class Number>
+struct paged_layer {
+  Number* keys = nullptr;         // slot 0 of KV head 0; everything is aligned to 16 bytes
+  Number* values = nullptr;       // the same of the values
   std::int64_t page_stride = 0;   // elements from page to page
   std::int64_t head_stride = 0;   // elements from KV head to KV head
   std::int64_t token_stride = 0;  // elements from token to token of a page
   index_t page_bits = 4;          // a page has 2^page_bits tokens
 
-  /// Elements before the token in `slot`. A slot of the pool is the page's number times its tokens, plus the token's.
+  /// Elements before the token in `slot` of the pool.
   ZOOMR_HD std::int64_t offset(index_t slot, index_t kv_head) const {
     const index_t in_page = slot & ((1 << page_bits) - 1);
     return (slot >> page_bits) * page_stride + kv_head * head_stride + in_page * token_stride;
   }
+  paged_layer<const Number> read_only() const {
+    return {keys, values, page_stride, head_stride, token_stride, page_bits};
+  }
 };
+template <class T>
+using stored_layer = paged_layer<const T>;
 
 /// The same where some pages lie in an arena on the device, and the others in memory of the host that the device can
 /// read. Slots below `arena_end` are those of the arena; slot arena_end + s is slot s of the host.
@@ -70,10 +82,7 @@ struct tokens_of_ranges {
 
  protected:
   /// With `at` the range that holds the `i`-th token.
-  ZOOMR_HD index_t slot_in(index_t at, index_t i) const {
-    const index_t of_sequence = sequence_slot_in(at, i);
-    return pages[of_sequence >> page_bits] << page_bits | (of_sequence & ((1 << page_bits) - 1));
-  }
+  ZOOMR_HD index_t slot_in(index_t at, index_t i) const { return pool_slot(pages, sequence_slot_in(at, i), page_bits); }
   ZOOMR_HD index_t sequence_slot_in(index_t at, index_t i) const { return ranges[at].first + i - before[at]; }
   /// The range of the `i`-th token: the last whose `before` is at most i.
   ZOOMR_HD index_t range_of(index_t i) const {

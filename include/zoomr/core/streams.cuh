@@ -25,6 +25,9 @@ using simt::stream_timer;
 inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
   simt::copy(to, from, static_cast<std::size_t>(bytes), on);
 }
+inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream on) {
+  simt::enqueue(on, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
+}
 inline void zero_on_device(void* memory, byte_count bytes, stream on) {
   simt::enqueue(on, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
@@ -55,6 +58,12 @@ class pinned_memory {
 inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
   expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, on),
                  "a copy to the device could not be started");
+}
+/// Enqueues a copy between any two memories, of the host or the device. Until it is made both must stay.
+/// @throws error(device) if it cannot be started
+inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream on) {
+  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, on),
+                 "a copy could not be started");
 }
 /// Enqueues the writing of zeros.
 /// @throws error(device) if it cannot be started

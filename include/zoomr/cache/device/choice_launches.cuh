@@ -33,7 +33,7 @@ struct choice_launches : device_pass<Policy, T> {
   /// @cost  1 launch, or none
   void summarize(stream on) const {
     if constexpr (Policy::selects) {
-      const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts->closings;
+      const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts().closings;
       if (closings == 0) return;
       launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, on,
              summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale.all);

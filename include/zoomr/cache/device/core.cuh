@@ -8,6 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/page_tables.cuh>
 #include <zoomr/cache/device/sequence.cuh>
 #include <zoomr/cache/device/uploads.cuh>
 #include <zoomr/cache/state/sequences.hpp>
@@ -37,10 +38,11 @@ struct device_core {
   index_t decoding_tiles = 0;           // of its first pass: those before the prompts'
 
   static constexpr index_t tables = table_ring::of_step;  // first pass, second pass, choices after a prompt
-  // Lists on the device of table t, whose pinned twin is on_host(t).
-  device_table on_device[std::size_t{tables}];
+  table_lists listed[std::size_t{tables}];                // of the step in progress
+  device_table on_device[std::size_t{tables}];            // where they go
   table_ring uploads;
   std::optional<side_stream> beside;  // for what the next layer will read
+  std::vector<T*> engine_layers;      // [layers][keys | values]  page 0 of an engine's memory
 
   /// Carves `memory`, and enqueues on `on` the clearing of what must be zero before the first step: `arrived`, and the
   /// tables of an arena. Nothing else on the device is cleared.
@@ -49,8 +51,9 @@ struct device_core {
       : host_policy(with),
         limits(given),
         sizes(sized(model, host_policy, given, splits)),
-        stock(sizes.pages),
+        stock(sizes.in_engine ? 0 : sizes.pages),
         step(model, given, host_policy.segment),
+        listed{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())},
         uploads(sizes) {
     carver from(memory);
     carve(arrays, from, sizes, on_device);
@@ -58,6 +61,7 @@ struct device_core {
       arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
       if (policy.placement.prefetch && model.layers > 1) beside.emplace();
     }
+    if (sizes.in_engine) copy_engine_layers(on);
     zero_on_device(arrays.arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
     states.reserve(static_cast<std::size_t>(given.max_sequences));
     for (index_t s = 0; s < given.max_sequences; ++s) {
@@ -79,7 +83,11 @@ struct device_core {
   /// blocks.
   /// @throws precondition_error if no slot is left
   static device_sizes sized(const shape& model, const any_policy& with, const config& given, index_t splits) {
-    device_sizes made(model, with, given, splits, tiered_placement<decltype(Policy::placement)>);
+    using placement = decltype(Policy::placement);
+    constexpr pages_in lie = tiered_placement<placement>         ? pages_in::tiers
+                             : pool_of<placement, T>::owns_pages ? pages_in::pool
+                                                                 : pages_in::engine;
+    device_sizes made(model, with, given, splits, lie);
     if (made.tiered) {
       const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
       const byte_count others = bytes_of(made) + 5 * carver::alignment;  // of the arena and its four tables
@@ -92,31 +100,20 @@ struct device_core {
     return made;
   }
 
-  /// Table `t` of the step in progress, pinned.
-  const device_table& on_host(index_t t) const { return uploads.at(t); }
+  /// Table `t` of the step in progress.
+  const table_lists& on_host(index_t t) const { return listed[t]; }
 
   device_sequence& state(index_t id) { return states[static_cast<std::size_t>(id)]; }
+  device_sequence& state_of(const planned_item& item) { return state(item.seq); }
 
-  /// Gives back the pages behind the committed tokens.
-  void trim(device_sequence& trimmed) { trim_pages(trimmed.pages, trimmed.slots(), stock); }
-
-  /// The place where the next choice of a sequence that stays active goes, -1 where none does: the one behind the last
-  /// in the sequence's ring. `choices` holds fewer than the ring has, so that none that can be gone back to is lost.
-  index_t next_place(index_t id) {
-    if (!sizes.persists) return -1;
-    const device_sequence& of = state(id);
-    const index_t last = of.choices.empty() ? sizes.ring - 1 : of.choices.back().place % sizes.ring;
-    return id * sizes.ring + (last + 1) % sizes.ring;
+  /// Keys and values of a layer, by slot of the pool.
+  paged_layer<T> layer(index_t layer) const {
+    if (!sizes.in_engine) return arrays.layer(layer);
+    return sizes.pages_at(static_cast<T*>(limits.engine.keys[layer]), static_cast<T*>(limits.engine.values[layer]));
   }
 
-  /// The choice of the item's last token is active from now on. The oldest is forgotten where the ring is full.
-  void activate(const device_item& item) {
-    device_sequence& of = state(item.seq);
-    of.choices.push_back({item.last(), item.place});
-    if (static_cast<index_t>(of.choices.size()) < sizes.ring) return;
-    of.choices.erase(of.choices.begin());
-    of.dropped = true;
-  }
+  /// Gives back the pages behind the committed tokens; those of an engine are forgotten.
+  void trim(device_sequence& trimmed) { trim_tables(sizes, stock, trimmed); }
 
   /// Forgets a sequence that is closed.
   void clear(device_sequence& closing) {
@@ -142,11 +139,11 @@ struct device_core {
 
   /// Lists for table `t` the segments that the device does not know yet. It does once the step is committed.
   void list_closings(index_t t, index_t id) {
-    const device_table& table = on_host(t);
+    auto& closings = listed[t].closings;
     const device_sequence& of = state(id);
     for (index_t known = of.known_segments; known < of.segment_count(); ++known) {
-      ZOOMR_ASSERT(table.counts->closings < sizes.most_closings(), "a table has too few entries for closed segments");
-      table.closings[table.counts->closings++] = {id, known, of.segments[static_cast<std::size_t>(known)], held(of)};
+      ZOOMR_ASSERT(closings.size() < closings.capacity(), "a table has too few entries for closed segments");
+      closings.push_back({id, known, of.segments[static_cast<std::size_t>(known)], held(of)});
     }
   }
 
@@ -162,15 +159,6 @@ struct device_core {
   /// The queries of this chunk of a prompt count: the policy adds up attention, or the prompt ends here.
   bool observes(const planned_item& item) const {
     return kept_of_prompt(item) > 0 || (item.prompt && sizes.carried > 0 && !policy.zone.prompt);
-  }
-
-  /// Lists for table `t` the pages of slots [first, last), which `take_pages` has taken.
-  void list_pages(index_t t, index_t id, index_t first, index_t last) {
-    const device_table& table = on_host(t);
-    for (index_t at = first / page_tokens; at < pages_for(last); ++at) {
-      ZOOMR_ASSERT(table.counts->pages < sizes.most_pages(), "a table has too few entries for pages");
-      table.pages[table.counts->pages++] = {id, at, state(id).pages[static_cast<std::size_t>(at)]};
-    }
   }
 
   /// One token of an item. The first pass says where a choice goes that stays active; the second reads it there.
@@ -197,25 +185,23 @@ struct device_core {
     return made;
   }
 
-  void clear_table(index_t t) { *on_host(t).counts = {}; }
-
   /// Adds a token to table `t`.
   /// @param row  of the queries
   void list_token(index_t t, const device_item& item, index_t position, index_t row, bool second_pass) {
-    const device_table& table = on_host(t);
+    auto& tokens = listed[t].tokens;
     const planned_token& known = step.token(item, position);
     device_token made = token_of(item, known, position, second_pass);
     made.row = row;
     const bool for_itself = sizes.selects && !sizes.persists && known.action == refresh_action::choose;
-    if (for_itself && !made.dense) made.chooses = table.counts->tokens;
-    table.tokens[table.counts->tokens++] = made;
+    if (for_itself && !made.dense) made.chooses = static_cast<index_t>(tokens.size());
+    tokens.push_back(made);
   }
   /// Says that the last `tokens` tokens of table `t` are of one sequence, and read together as far as that goes.
   void list_tiles(index_t t, index_t tokens) {
-    const device_table& table = on_host(t);
+    const auto end = static_cast<index_t>(listed[t].tokens.size());
     for (index_t left = tokens, shared = 0; left > 0; left -= shared) {
       shared = (std::min)(left, sizes.tile_tokens());
-      table.tiles[table.counts->tiles++] = {table.counts->tokens - left, shared};
+      listed[t].tiles.push_back({end - left, shared});
     }
   }
 
@@ -223,7 +209,6 @@ struct device_core {
   /// where each lies among the queries. Listed too are the segments that the sequences' last steps have closed, and the
   /// pages of all these tokens.
   void list_step() {
-    clear_table(0);
     prompt_tokens = 0;
     for (const bool prompt : {false, true}) {
       for (const device_item& item : step.items) {
@@ -234,12 +219,11 @@ struct device_core {
         list_tiles(0, item.tokens);
         prompt_tokens += prompt ? item.tokens : 0;
       }
-      if (!prompt) decoding_tiles = on_host(0).counts->tiles;
+      if (!prompt) decoding_tiles = listed[0].counts().tiles;
     }
-    for (const device_item& item : step.items) {
+    for (device_item& item : step.items) {
       list_closings(0, item.seq);
-      const device_sequence& of = state(item.seq);
-      list_pages(0, item.seq, of.slot_end(item.first), of.slot_end(item.first + item.tokens));
+      list_pages(*this, item);
     }
   }
 
@@ -250,6 +234,7 @@ struct device_core {
     device_sequence& of = state(item.seq);
     if (accepted == 0) return;
     of.known_segments = of.segment_count();
+    of.known_pages = item.pages;
     commit_tokens(host_policy.segment, of, step.first_tokens(item, accepted), item.prompt_ends,
                   limits.rollback_depth());
     const index_t remembered = item.observed ? sizes.remembered : 0;
@@ -261,11 +246,20 @@ struct device_core {
       of.known_segments = of.segment_count();
     }
     if (!item.chooses || accepted < item.tokens) return;
-    activate(item);
+    of.activate({item.last(), item.place}, sizes.ring);
     if (item.prompt) list_first_choice(item);
   }
 
  private:
+  void copy_engine_layers(stream on) {
+    for (index_t layer = 0; layer < sizes.model.layers; ++layer) {
+      engine_layers.push_back(static_cast<T*>(limits.engine.keys[layer]));
+      engine_layers.push_back(static_cast<T*>(limits.engine.values[layer]));
+    }
+    copy_to_device(arrays.engine, engine_layers.data(), 2 * sizes.model.layers * static_cast<byte_count>(sizeof(T*)),
+                   on);
+  }
+
   // The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries lie by
   // sequence (common_arrays::asking), so that this is its row.
   void list_first_choice(const device_item& item) {
@@ -282,8 +276,7 @@ struct device_core {
     asks.zone = {policy.zone.front(position, of.prompt_end), policy.zone.back(position, of.prompt_end, open_begin),
                  position + 1};
     asks.prompt = true;
-    const device_table& table = on_host(2);
-    table.tokens[table.counts->tokens++] = asks;
+    listed[2].tokens.push_back(asks);
   }
 
   // The tables come first in memory; the arrays name that of the first pass until a pass names its own.

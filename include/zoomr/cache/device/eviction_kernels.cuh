@@ -68,10 +68,11 @@ __global__ void copy_keys_kernel(common_arrays<T> a, index_t sequence, index_t l
   const auto d = static_cast<index_t>(threadIdx.x);
   if (d >= HeadDim) return;
   const view<const index_t> pages = a.pages_of(sequence);
+  const stored_layer<T> from = a.layer(layer).read_only();
   const view<float, 2> to = a.eviction.keys_of(kv_head, slots);
   for (auto slot = static_cast<index_t>(blockIdx.x); slot < slots; slot += static_cast<index_t>(gridDim.x)) {
-    const auto* key = a.key(layer, pages[slot / page_tokens], kv_head) + slot % page_tokens * HeadDim;
-    to(slot, d) = fused(to_float(key[d]), key_scale, -0.0f);
+    const std::int64_t at = from.offset(pool_slot(pages, slot, from.page_bits), kv_head);
+    to(slot, d) = fused(to_float(from.keys[at + d]), key_scale, -0.0f);
   }
 }
 
@@ -195,8 +196,8 @@ __device__ void move_forward(std::int64_t count, Read read, Write write) {
 /// makes positions of their slots.
 ///
 /// Grid: KV lanes from `first_kv_lane` on; no shared memory. Threads move 16 bytes of a key, and of its value, at a
-/// time. Over tiers pages are the host's, and copies in the arena are written as well. Positions come last: their table
-/// may be `slots` itself, by which keys, values and sums are found.
+/// time. Over tiers pages are the host's, and copies in the arena are written as well (each_copy). Positions come last:
+/// their table may be `slots` itself, by which keys, values and sums are found.
 /// @cost  2 * head_dim numbers read and written for each slot that is kept, and a float of each query head that carries
 ///        sums; one barrier for each 256 pieces that move
 template <index_t HeadDim, class T>
@@ -208,31 +209,25 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<
   const index_t kv_head = kv_lane % model.kv_heads;
   const view<const index_t> pages = a.pages_of(of.sequence);
   const view<const index_t> slots{of.slots + blockIdx.x * of.stride, {of.kept}};
-  const std::int64_t to_value = a.value_offset() / per_vector<T>;
+  const paged_layer<T> stored = a.layer(layer);
   struct both {
     uint4 key;
     uint4 value;
   };
-  const auto key_of = [&](index_t slot) {
-    return a.key(layer, pages[slot / page_tokens], kv_head) + slot % page_tokens * HeadDim;
-  };
-  const auto place = [&](T* key, std::int64_t at) { return reinterpret_cast<uint4*>(key) + at % pieces; };
+  const auto offset_of = [&](index_t slot) { return stored.offset(pool_slot(pages, slot, stored.page_bits), kv_head); };
+  const auto piece = [&](T* row, std::int64_t at) -> uint4& { return reinterpret_cast<uint4*>(row)[at % pieces]; };
   move_forward(
       std::int64_t{of.kept} * pieces,
       [&](std::int64_t at) {
-        const uint4* from = place(key_of(slots[static_cast<index_t>(at / pieces)]), at);
-        return both{from[0], from[to_value]};
+        const std::int64_t from = offset_of(slots[static_cast<index_t>(at / pieces)]);
+        return both{piece(stored.keys + from, at), piece(stored.values + from, at)};
       },
       [&](std::int64_t at, const both& moved) {
         const auto slot = static_cast<index_t>(at / pieces);
-        const auto put = [&](T* key) {
-          uint4* to = place(key, at);
-          to[0] = moved.key;
-          to[to_value] = moved.value;
-        };
-        put(key_of(slot));
-        T* copy = a.in_arena(key_of(slot), layer, pages[slot / page_tokens]);
-        if (copy != nullptr) put(copy);
+        a.each_copy(layer, pool_slot(pages, slot, stored.page_bits), kv_head, [&](T* key, T* value) {
+          piece(key, at) = moved.key;
+          piece(value, at) = moved.value;
+        });
       });
   for (index_t g = 0; a.eviction.carried_tokens > 0 && g < model.group(); ++g) {
     const view<float> sums =

@@ -59,8 +59,8 @@ struct fetch_launches : device_pass<Policy, T> {
   /// True if some row of the pass may be known before its layer; of a graph, of any pass.
   bool foresees(index_t layer) const {
     if (fixed) return may_be_known_before(core.policy, core.sizes, layer);
-    const device_table& table = core.on_host(t);
-    return std::any_of(table.tokens, table.tokens + table.counts->tokens,
+    const auto& tokens = core.on_host(t).tokens;
+    return std::any_of(tokens.begin(), tokens.end(),
                        [&](const device_token& token) { return known_before(core.policy, token, layer); });
   }
 
@@ -79,16 +79,12 @@ struct fetch_launches : device_pass<Policy, T> {
   /// Keys and values of a layer, as the rows of `of` name their pages: over tiers `of` then names them by place, in the
   /// arena or behind it in the host's memory.
   auto stored(common_arrays<T>& of, index_t layer) const {
-    const auto from = [&](T* block) -> stored_layer<T> {
-      const std::int64_t page = of.sizes.page_numbers();
-      return {block, block + of.value_offset(), page, std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
-    };
-    T* pages = of.key(layer, 0, 0);
     if constexpr (tiered) {
       of.page_table = of.arena.places;
-      return tiered_layer<T>(from(of.arena.memory), pages, of.arena.slots * page_tokens);
+      const stored_layer<T> arena = of.in_block(of.arena.memory).read_only();
+      return tiered_layer<T>(arena, of.page(layer, 0), of.arena.slots * page_tokens);
     } else {
-      return from(pages);
+      return core.layer(layer).read_only();
     }
   }
 };

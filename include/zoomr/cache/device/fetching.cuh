@@ -193,7 +193,7 @@ template <class T>
 __global__ void fetch_pages_kernel(common_arrays<T> a, index_t layer) {
   const std::int64_t numbers = a.sizes.page_numbers();
   for (auto i = static_cast<index_t>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index_t>(gridDim.x)) {
-    copy_page(a.key(layer, a.arena.wishes[i].page, 0), a.arena.memory + a.arena.given[i] * numbers, numbers);
+    copy_page(a.page(layer, a.arena.wishes[i].page), a.arena.memory + a.arena.given[i] * numbers, numbers);
   }
 }
 

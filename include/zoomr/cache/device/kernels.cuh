@@ -27,11 +27,11 @@ __device__ inline index_t grid_threads() { return static_cast<index_t>(gridDim.x
 template <class T>
 __global__ void prepare_kernel(common_arrays<T> a) {
   for (index_t i = grid_thread(); i < a.table.counts->pages; i += grid_threads()) {
-    const device_page& page = a.table.pages[i];
+    const device_page& page = a.table.pages()[i];
     a.page_table[std::int64_t{page.sequence} * a.sizes.sequence_pages + page.at] = page.page;
   }
   for (index_t i = grid_thread(); i < a.table.counts->closings; i += grid_threads()) {
-    const device_closing& closing = a.table.closings[i];
+    const device_closing& closing = a.table.closings()[i];
     a.segments[std::int64_t{closing.sequence} * a.sizes.segments + closing.id] = closing.closed;
   }
 }
@@ -49,19 +49,16 @@ __global__ void append_kernel(common_arrays<T> a, index_t layer, view<const Numb
   if (t >= a.table.counts->tokens) return;
   const device_token& token = a.table.tokens[t];
   const shape& model = a.sizes.model;
-  const index_t page = a.pages_of(token.sequence)[token.slot / page_tokens];
+  const index_t slot = pool_slot(a.pages_of(token.sequence), token.slot, a.sizes.page_bits);
   for (auto i = static_cast<index_t>(threadIdx.x); i < model.kv_heads * model.head_dim; i += plain_threads) {
     const index_t head = i / model.head_dim;
     const index_t d = i % model.head_dim;
     const T stored_key = from_float<T>(quotient(to_float(keys(token.row, head, d)), key_scale));
     const T stored_value = from_float<T>(quotient(to_float(values(token.row, head, d)), value_scale));
-    T* key = a.key(layer, page, head) + token.slot % page_tokens * model.head_dim + d;
-    key[0] = stored_key;
-    key[a.value_offset()] = stored_value;
-    T* copy = a.in_arena(key, layer, page);
-    if (copy == nullptr) continue;
-    copy[0] = stored_key;
-    copy[a.value_offset()] = stored_value;
+    a.each_copy(layer, slot, head, [&](T* key, T* value) {
+      key[d] = stored_key;
+      value[d] = stored_value;
+    });
   }
 }
 

@@ -9,6 +9,8 @@
 
 #include <zoomr/cache/device/choice_launches.cuh>
 #include <zoomr/cache/device/fetch_launches.cuh>
+#include <zoomr/cache/device/forking.cuh>
+#include <zoomr/cache/device/listing.cuh>
 #include <zoomr/cache/device/rows.cuh>
 #include <zoomr/cache/device/token_eviction.cuh>
 
@@ -26,6 +28,15 @@ struct device_launches : device_pass<Policy, T> {
 
   choice_launches<Policy, T, HeadDim, Group> choices() const { return {core, t, deciding, in_prompt, fixed}; }
   fetch_launches<Policy, T, HeadDim> fetching() const { return {core, t, deciding, in_prompt, fixed}; }
+
+  /// Sends the pass's table, and copies the pages that it lists.
+  /// @cost  a copy, and 1 launch if pages are shared that the step writes
+  void upload(stream on) const {
+    pass::upload(on);
+    const index_t copies = core.on_host(t).counts().copies;
+    if (copies == 0) return;
+    launch({grid(copies, core.sizes.model.layers), dim3(copy_threads)}, on, copy_shared_pages_kernel<T>, arrays());
+  }
 
   /// Enters the pages and the closed segments that the table lists, and summarises these. Blocks of the first kernel
   /// take entries in turn, so that 8 serve any step.
@@ -57,6 +68,21 @@ struct device_launches : device_pass<Policy, T> {
            values, core.limits.key_scale.all, core.limits.value_scale.all);
   }
 
+  /// Writes where the pass's keys and values go.
+  /// @cost  1 launch
+  void append_slots(view<index_t> slots, stream on) const {
+    launch({grid(8), dim3(plain_threads)}, on, list_own_slots_kernel<T>, arrays(), slots);
+  }
+
+  /// Chooses, and lists what each token reads.
+  /// @cost  2 launches
+  void list_slots(index_t layer, view<index_t, 3> slots, view<index_t, 2> counts, stream on) const {
+    if (deciding > 0) choices().select(layer, true, on);
+    launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on, list_slots_kernel<T>, arrays(),
+           slots, counts);
+    if (layer == core.sizes.model.layers - 1 && t == 0) choices().end(on);
+  }
+
   /// Chooses and attends for the tokens after their prompts, and attends for those before. Where one choice serves all
   /// layers, it is made behind the last layer, from what all of them have added to its votes.
   template <class Number>
@@ -68,7 +94,7 @@ struct device_launches : device_pass<Policy, T> {
     if (deciding > 0) gather_chosen(layer, queries, out, lse, on);
     if (in_prompt > 0) {
       const index_t first = core.decoding_tiles;
-      const index_t tiles = core.on_host(t).counts->tiles - first;
+      const index_t tiles = core.on_host(t).counts().tiles - first;
       const prompt_rows<T> rows{{}, tiles * model.kv_heads, first};
       gather<together>(layer, queries, out, lse, rows, 1, on);
     }
@@ -144,7 +170,7 @@ struct device_launches : device_pass<Policy, T> {
   /// Summarises what a chunk of a prompt has closed, and anew what is left after an eviction; and where a prompt ends,
   /// makes the first choice. It comes behind `evict_tokens`: summaries are of the tokens that are left.
   void after_prompt(stream on) const {
-    this->upload(on);
+    upload(on);
     update_index(on);
     choices().summarize_again(on);
     choices().choose_first(on);

@@ -16,16 +16,11 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Takes the parts of a step's table from a block. Pinned tables and those on the device are carved alike, so that one
-/// copy from `counts` on fits.
+/// Takes room for the largest table from a block.
 inline device_table carve_table(carver& from, const device_sizes& sizes) {
-  device_table table;
-  table.counts = from.take<device_counts>(1);
-  table.tokens = from.take<device_token>(sizes.max_batched_tokens);
-  table.closings = from.take<device_closing>(sizes.most_closings());
-  table.pages = from.take<device_page>(sizes.most_pages());
-  table.tiles = from.take<device_query_tile>(sizes.max_batched_tokens);
-  return table;
+  std::byte* const at = from.take<std::byte>(table_lists::bytes(sizes.most_listed()));
+  if (at == nullptr) return {};
+  return {reinterpret_cast<device_counts*>(at), reinterpret_cast<device_token*>(at + sizeof(device_counts))};
 }
 
 /// How a query lies to the one that has chosen: their product, and that of each with itself, over the heads of a row.
@@ -47,7 +42,7 @@ struct drift_products {
 /// - levels, rows: select_kernel, choose_for_all_kernel; these at later tokens, expect_pages_kernel. Where choices do
 ///   not stay active, the next layer overwrites them.
 /// - arrived: gather_attend alone, which leaves zeros. The constructor clears it, and the tables of the arena.
-/// - sinks: the constructor; gather_attend.
+/// - sinks, engine: the constructor; gather_attend, and whatever finds a key.
 ///
 /// Of the tokens of one pass, and written anew in its next layer; where one choice serves all layers, products and
 /// votes go on instead:
@@ -61,7 +56,8 @@ template <class T>
 struct common_arrays {
   device_sizes sizes;
   device_table table;
-  T* pool = nullptr;  // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered placement: the host's
+  T* pool = nullptr;     // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered placement: the host's
+  T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
   index_t* page_table = nullptr;  // [sequences][sequence_pages]
   segment* segments = nullptr;    // [sequences][segments]
   float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
@@ -96,6 +92,8 @@ struct common_arrays {
     if (of.tiered) {
       arena.carve(from, of.arena_slots, model.layers, of.pages, std::int64_t{of.sequences} * of.sequence_pages,
                   of.page_numbers());
+    } else if (of.in_engine) {
+      engine = from.take<T*>(2 * std::int64_t{model.layers});
     } else {
       pool = from.take<T>(of.pool_numbers());
     }
@@ -145,24 +143,41 @@ struct common_arrays {
     return resummarize.sequence < 0 ? table.counts->closings : resummarize.segments;
   }
   ZOOMR_HD device_closing closing(index_t i) const {
-    if (resummarize.sequence < 0) return table.closings[i];
+    if (resummarize.sequence < 0) return table.closings()[i];
     return {resummarize.sequence, i, segments_of(resummarize.sequence, resummarize.segments)[i], resummarize.held};
   }
-  /// Where a page has its keys of one KV head in one layer.  [16][head_dim]  Their values lie `value_offset` further.
-  ZOOMR_HD T* key(index_t layer, index_t page, index_t kv_head) const {
-    return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers() +
-           std::int64_t{kv_head} * page_tokens * sizes.model.head_dim;
+  /// A page of the pool in one layer.  [key | value][kv_heads][16][head_dim]
+  ZOOMR_HD T* page(index_t layer, index_t page) const {
+    return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers();
   }
-  /// Where the arena, if there is one, has a copy of a key of this page; nullptr if it has none. What is written to the
-  /// page must be written there too.
+  /// Keys and values of a layer by slot of the pool: that of the cache, or an engine's, whose addresses only the device
+  /// finds here (device_core::layer).
+  ZOOMR_HD paged_layer<T> layer(index_t layer) const {
+    return engine != nullptr ? sizes.pages_at(engine[2 * layer], engine[2 * layer + 1]) : in_block(page(layer, 0));
+  }
+  /// The same of pages that lie in a block of the cache's own layout.
+  ZOOMR_HD paged_layer<T> in_block(T* block) const { return sizes.pages_at(block, block + sizes.page_numbers() / 2); }
+  /// Where the arena has a page of a layer; nullptr if it has none, or there is none.
   /// @pre  no fetch is under way on the side stream
-  __device__ T* in_arena(const T* key, index_t layer, index_t page) const {
+  __device__ T* in_arena(index_t layer, index_t page) const {
     if (!sizes.tiered) return nullptr;
-    const index_t slot = arena.slot_of[std::int64_t{layer} * sizes.pages + page] - 1;
-    return slot < 0 ? nullptr : arena.memory + slot * sizes.page_numbers() + (key - this->key(layer, page, 0));
+    const index_t place = arena.slot_of[std::int64_t{layer} * sizes.pages + page] - 1;
+    return place < 0 ? nullptr : arena.memory + place * sizes.page_numbers();
   }
-  /// Numbers from a key to its value.
-  ZOOMR_HD std::int64_t value_offset() const { return sizes.page_numbers() / 2; }
+  /// write(key, value) for each place where a token's rows are kept: in its page, and in the arena's copy of that.
+  /// @param slot  of the pool
+  /// @pre   as of in_arena
+  template <class Write>
+  __device__ void each_copy(index_t layer, index_t slot, index_t kv_head, Write write) const {
+    const paged_layer<T> stored = this->layer(layer);
+    const std::int64_t at = stored.offset(slot, kv_head);
+    write(stored.keys + at, stored.values + at);
+    T* const copy = in_arena(layer, slot >> sizes.page_bits);
+    if (copy == nullptr) return;
+    const paged_layer<T> copied = in_block(copy);
+    const std::int64_t in_page = copied.offset(slot & ((1 << sizes.page_bits) - 1), kv_head);
+    write(copied.keys + in_page, copied.values + in_page);
+  }
   /// Where the summaries [segments][head_dim][rows] of a KV lane begin, in numbers.
   ZOOMR_HD std::int64_t summaries_at(index_t sequence, index_t kv_lane) const {
     return (std::int64_t{sequence} * sizes.model.kv_lanes() + kv_lane) * sizes.segments *
@@ -214,7 +229,7 @@ struct common_arrays {
             {before + at * sizes.most_ranges(), {size}},
             pages_of(table.tokens[token].sequence),
             read[at].tokens,
-            4};
+            sizes.page_bits};
   }
   /// Where `shared_read` has what a query tile reads under row `row`; its lists begin at 2 * most_ranges times as much.
   ZOOMR_HD std::int64_t tile_row(const device_query_tile& tile, index_t row) const {

@@ -126,8 +126,7 @@ class observing_warp {
 #pragma unroll
     for (index_t t = 0; t < tokens; ++t) {
       const index_t slot = first + t < of_.held() ? first + t : of_.held() - 1;
-      const index_t in_pool =
-          of_.pages[slot >> of_.layer.page_bits] << of_.layer.page_bits | (slot & ((1 << of_.layer.page_bits) - 1));
+      const index_t in_pool = pool_slot(of_.pages, slot, of_.layer.page_bits);
       const T* key = of_.layer.keys + of_.layer.offset(in_pool, head_ / of_.group);
 #pragma unroll
       for (index_t c = 0; c < cells; ++c) {

@@ -35,8 +35,8 @@ struct device_pass {
     return of;
   }
 
-  /// Enqueues the copy of its table. Until it is made the host must not write that table again (table_ring).
-  void upload(stream on) const { core.uploads.upload(t, core.on_device[t], on); }
+  /// Packs its table, and enqueues the copy.
+  void upload(stream on) const { core.uploads.upload(t, core.on_host(t), core.on_device[t], on); }
 };
 
 }  // namespace detail

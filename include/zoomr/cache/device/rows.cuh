@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(resolve_threads) query_tile_kernel(common_arra
   const auto s = static_cast<index_t>(blockIdx.x);
   const auto row = static_cast<index_t>(blockIdx.y);
   if (s >= a.table.counts->tiles) return;
-  const device_query_tile tile = a.table.tiles[s];
+  const device_query_tile tile = a.table.tiles()[s];
   if (tile.tokens == 1 || a.table.tokens[tile.first].prompt) return;
   block_threads block(scratch);
   const auto list = [&](index_t j) { return range_edges{a.tokens_of(tile.first + j, row).ranges}; };
@@ -76,7 +76,7 @@ struct shared_rows {
     const index_t s = i / readers;
     attending_row<tile_of_ranges> row;
     if (s >= a.table.counts->tiles) return row;
-    const device_query_tile tile = a.table.tiles[s];
+    const device_query_tile tile = a.table.tiles()[s];
     const device_token& token = a.table.tokens[tile.first];
     if (token.prompt) return row;
     const index_t of_layer = a.sizes.layer_rows == 1 ? 0 : i % readers;
@@ -102,11 +102,11 @@ struct first_tokens {
   view<const index_t> pages;
   index_t tokens = 0;
   index_t first_asking = 0;  // the slot of the first of them
+  index_t page_bits = 4;
 
   ZOOMR_HD index_t count() const { return tokens; }
   ZOOMR_HD shared_token shared(index_t i) const {
-    const index_t slot = pages[i / page_tokens] * page_tokens + i % page_tokens;
-    return {slot, i <= first_asking ? ~0u : ~0u << (i - first_asking)};
+    return {pool_slot(pages, i, page_bits), i <= first_asking ? ~0u : ~0u << (i - first_asking)};
   }
 };
 
@@ -121,9 +121,9 @@ struct prompt_rows {
   __device__ attending_row<first_tokens> at(index_t i) const {
     const index_t kv_heads = a.sizes.model.kv_heads;
     attending_row<first_tokens> row;
-    const device_query_tile tile = a.table.tiles[first_tile + i / kv_heads];
+    const device_query_tile tile = a.table.tiles()[first_tile + i / kv_heads];
     const device_token& token = a.table.tokens[tile.first];
-    row.tokens = {a.pages_of(token.sequence), token.slot + tile.tokens, token.slot};
+    row.tokens = {a.pages_of(token.sequence), token.slot + tile.tokens, token.slot, a.sizes.page_bits};
     row.sharing = tile.tokens;
     row.token = token.row;
     row.kv_head = i % kv_heads;

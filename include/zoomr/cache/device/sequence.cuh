@@ -27,6 +27,7 @@ struct device_sequence : token_state {
   std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
   bool dropped = false;                // an older one was dropped
   index_t known_segments = 0;          // in the device's table, and summarised
+  index_t known_pages = 0;             // of its page table: those before it the device knows
   carried_sums sums;                   // only for an evictor that accumulates
 
   /// Position of the token that made the active choice; -1: there is none.
@@ -34,12 +35,39 @@ struct device_sequence : token_state {
   /// True if what was active before the token at `position` is still there.
   bool reaches(index_t position) const { return !dropped || choices.front().position < position; }
 
+  /// The place where the next choice that stays active goes: the one behind the last in the sequence's ring. `choices`
+  /// holds fewer than the ring has, so that none that can be gone back to is lost.
+  /// @param ring  places of a sequence
+  /// @param mine  its number
+  index_t next_place(index_t ring, index_t mine) const {
+    const index_t last = choices.empty() ? ring - 1 : choices.back().place % ring;
+    return mine * ring + (last + 1) % ring;
+  }
+  /// A choice is active from now on. The oldest is forgotten where the ring is full.
+  void activate(const placed_choice& choice, index_t ring) {
+    choices.push_back(choice);
+    if (static_cast<index_t>(choices.size()) < ring) return;
+    choices.erase(choices.begin());
+    dropped = true;
+  }
+
+  /// Becomes what another one is; its choices lie in the same places of its own ring. Pages are those of the other, as
+  /// of token_state::become.
+  void become(const device_sequence& other, index_t ring, index_t mine) {
+    token_state::become(other);
+    choices.assign(other.choices.begin(), other.choices.end());
+    for (placed_choice& choice : choices) choice.place = mine * ring + choice.place % ring;
+    dropped = other.dropped;
+    known_segments = other.known_segments;
+    known_pages = other.known_pages;
+    sums = other.sums;
+  }
   /// It is closed.
   void forget_everything(const any_segmenter& segmenter) {
     forget_tokens(segmenter);
     choices.clear();
     dropped = false;
-    known_segments = 0;
+    known_segments = known_pages = 0;
     sums = {};
   }
 };
@@ -48,6 +76,7 @@ struct device_sequence : token_state {
 /// enqueues what it says.
 struct device_item : planned_item {
   index_t place = -1;  // of the choice that its last token makes and that stays active
+  index_t pages = 0;   // of its sequence that the device knows once its table is there
   eviction_due due;    // by its commit
 };
 

@@ -6,8 +6,10 @@
 // graph has them in the arguments of its kernels.
 #pragma once
 
+#include <zoomr/attention/token_list.cuh>
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/device/eviction_state.cuh>
+#include <zoomr/cache/device/table.cuh>
 #include <zoomr/cache/state/layout.hpp>
 #include <zoomr/cache/state/plan.hpp>
 #include <zoomr/cache/state/token_state.hpp>
@@ -18,6 +20,9 @@ namespace detail {
 
 /// Heads of all query tokens that read together, at most: the rows of a tensor core's tile.
 inline constexpr index_t most_tile_heads = 16;
+
+/// Where pages lie: in the cache's own pool, in the host's memory with an arena on the device, in an engine's memory.
+enum class pages_in { pool, tiers, engine };
 
 /// How many of everything a device cache has.
 ///
@@ -32,6 +37,8 @@ struct device_sizes {
   index_t pages = 0;            // of the pool
   index_t arena_slots = 0;      // blocks that the device holds of a tiered placement
   index_t sequence_pages = 0;   // of one sequence
+  index_t page_bits = 4;        // a page has 2^page_bits tokens
+  kv_strides strides;           // of pages, KV heads and tokens, for keys as for values
   index_t segments = 0;         // of one sequence
   index_t summary_numbers = 0;  // of one segment in one KV lane
   index_t layer_rows = 0;       // rows of a selection in one layer
@@ -50,6 +57,7 @@ struct device_sizes {
   bool has_sinks = false;       // of the model's attention
   bool selects = false;
   bool tiered = false;      // pages lie in the host's memory, and in an arena
+  bool in_engine = false;   // pages lie in an engine's memory
   bool reads_keys = false;  // to evict tokens
   bool persists = false;
   bool drifts = false;         // choices depend on drift
@@ -57,11 +65,10 @@ struct device_sizes {
 
   device_sizes() = default;
   /// @param with_splits   as `device_cache` was given
-  /// @param tiered_pages  the placement is tiered; `arena_slots` stays 0, since it depends on all other bytes
+  /// @param lie           where; of a tiered placement `arena_slots` stays 0, since it depends on all other bytes
   /// @pre   `expect_possible` has let them pass, and `problem` has no sentence for them
-  device_sizes(const shape& with, const any_policy& policy, const config& limits, index_t with_splits,
-               bool tiered_pages)
-      : model(with) {
+  device_sizes(const shape& with, const any_policy& policy, const config& limits, index_t with_splits, pages_in lie)
+      : model(with), tiered(lie == pages_in::tiers), in_engine(lie == pages_in::engine) {
     sequences = limits.max_sequences;
     max_batched_tokens = limits.max_batched_tokens;
     decode_tokens = static_cast<index_t>(std::min<std::int64_t>(
@@ -70,16 +77,15 @@ struct device_sizes {
       const index_t of_draft = (limits.max_draft_tokens + tile_tokens() - 1) / tile_tokens();
       decode_tiles = static_cast<index_t>(std::min<std::int64_t>(decode_tokens, std::int64_t{sequences} * of_draft));
     }
-    pages = pages_for(limits.pool());
-    sequence_pages = pages_for(limits.max_tokens);
+    const layout host = in_engine ? layout::without_pages(with, policy, limits) : layout(with, policy, limits);
+    size_pages(limits, host);
     splits = with_splits;
-    const layout host(with, policy, limits);
     segments = host.most_segments;
     tokens = limits.max_tokens;
     kept = host.kept, noted = host.noted, carried = host.carried;
     remembered = host.remembered, pending_queries = host.pending_queries(limits);
     layer_rows = policy.evict.observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
-    selects = policy.selects, tiered = tiered_pages;
+    selects = policy.selects;
     reads_keys = policy.evict.reads_keys;
     logits = limits.logits.of_scores(model.head_dim);
     has_sinks = limits.logits.sinks.data() != nullptr;
@@ -136,14 +142,49 @@ struct device_sizes {
   ZOOMR_HD index_t most_ranges() const { return 2 * segments + 2; }
   /// Closed segments for which one table has room; `list_closings` asserts that they suffice.
   index_t most_closings() const { return max_batched_tokens + 3 * sequences; }
-  /// Pages of one step's tokens, since n tokens in a row touch at most n / 16 + 2.
-  index_t most_pages() const { return pages_for(max_batched_tokens) + 2 * sequences; }
+  /// Pages that hold so many slots.
+  ZOOMR_HD index_t pages_of(index_t slots) const {
+    return (slots >> page_bits) + ((slots & ((1 << page_bits) - 1)) != 0 ? 1 : 0);
+  }
+  /// Entries of page tables that one step may change: n tokens in a row touch at most n / 16 + 2 pages. An engine may
+  /// tell of one sequence's pages anew.
+  index_t most_pages() const { return pages_of(max_batched_tokens) + 2 * sequences + (in_engine ? sequence_pages : 0); }
+  /// Pages that one step may have to copy: of each sequence the one that has room for a token, and those to which an
+  /// eviction moves tokens; never more than there are. An engine copies its own.
+  index_t most_copies() const {
+    const std::int64_t each = kept > 0 ? pages_of(kept) + 1 : 1;
+    return in_engine ? 0 : static_cast<index_t>(std::min<std::int64_t>(pages, sequences * each));
+  }
+  /// Entries for which a table has room.
+  device_counts most_listed() const {
+    return {max_batched_tokens, max_batched_tokens, most_closings(), most_pages(), most_copies()};
+  }
   /// Floats of one token's queries in one layer.
   ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.heads} * model.head_dim; }
   /// Numbers of type T in all pages of all layers.
   std::int64_t pool_numbers() const { return bounded_product({model.layers, pages, page_numbers()}); }
   /// Those of one page in one layer: keys, then values, of 16 tokens in each KV head.
   ZOOMR_HD std::int64_t page_numbers() const { return std::int64_t{2} * model.kv_heads * page_tokens * model.head_dim; }
+  /// Pages whose keys and values begin there.
+  template <class T>
+  ZOOMR_HD paged_layer<T> pages_at(T* keys, T* values) const {
+    return {keys, values, strides.page, strides.head, strides.token, page_bits};
+  }
+
+ private:
+  void size_pages(const config& limits, const layout& host) {
+    sequence_pages = host.table_pages;
+    if (in_engine) {
+      const engine_memory& engine = limits.engine;
+      pages = engine.pages;
+      page_bits = 0;
+      while (1 << page_bits < engine.page_tokens) ++page_bits;
+      strides = {engine.page_stride, engine.head_stride, engine.token_stride};
+    } else {
+      pages = pages_for(limits.pool());
+      strides = {page_numbers(), std::int64_t{page_tokens} * model.head_dim, model.head_dim};
+    }
+  }
 };
 
 }  // namespace detail

@@ -15,19 +15,17 @@ namespace detail {
 /// The keys of a segment's cue in one KV lane, as they are stored: of those that the KV lane still holds.
 template <class T>
 struct stored_cue {
-  const common_arrays<T>& a;
+  stored_layer<T> layer;
   view<const index_t> pages;  // [pages of the sequence]
-  index_t kv_lane;
+  index_t kv_head;
   token_range slots;  // of the KV lane, without gaps
   float scale;        // of keys
 
   __device__ index_t count() const { return slots.size(); }
   /// Dimension `d` of the t-th key, the product with its scale rounded by itself.
   __device__ float key(index_t t, index_t d) const {
-    const index_t slot = slots.first + t;
-    const index_t kv_heads = a.sizes.model.kv_heads;
-    const T* keys = a.key(kv_lane / kv_heads, pages[slot / page_tokens], kv_lane % kv_heads);
-    return fused(to_float(keys[slot % page_tokens * a.sizes.model.head_dim + d]), scale, -0.0f);
+    const std::int64_t at = layer.offset(pool_slot(pages, slots.first + t, layer.page_bits), kv_head);
+    return fused(to_float(layer.keys[at + d]), scale, -0.0f);
   }
 };
 
@@ -47,10 +45,12 @@ __global__ void __launch_bounds__(summarize_threads)
   __shared__ summary_scratch<decltype(Policy::summarize)> own_scratch;
   block_threads block(scratch);
   const auto kv_lane = static_cast<index_t>(blockIdx.y);
+  const index_t kv_heads = a.sizes.model.kv_heads;
+  const stored_layer<T> layer = a.layer(kv_lane / kv_heads).read_only();
   for (auto i = static_cast<index_t>(blockIdx.x); i < a.closing_count(); i += static_cast<index_t>(gridDim.x)) {
     const device_closing closing = a.closing(i);
     const slot_map slots = a.slots_of(closing.sequence, kv_lane, closing.held);
-    const stored_cue<T> cue{a, a.pages_of(closing.sequence), kv_lane,
+    const stored_cue<T> cue{layer, a.pages_of(closing.sequence), kv_lane % kv_heads,
                             token_range{slots.slot_of(closing.closed.cue_begin), slots.slot_of(closing.closed.cue_end)},
                             key_scale};
     number* out =

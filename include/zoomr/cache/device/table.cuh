@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The table that a step uploads: what the host has planned. Plain data: host and device see the same.
 //
-// The host fills a table in pinned memory (uploads.cuh): table 0 in `begin`, table 1 in `needs_second_pass`, table 2 in
-// `commit`. One copy brings it to the device, where the kernels of its pass read it and none writes it. What a graph
-// replays finds there how much there is to do; the arguments of its kernels stay as they were captured.
+// The host fills its lists: of table 0 in `begin`, of table 1 in `needs_second_pass`, of table 2 in `commit`. Packed
+// without gaps (uploads.cuh), one copy brings them to the device, where the kernels of its pass read them and none
+// writes them. What a graph replays finds there how much there is to do; the arguments of its kernels stay as they were
+// captured.
 #pragma once
 
 #include <zoomr/cache/device/eviction_state.cuh>
 #include <zoomr/policy/segment.hpp>
 #include <zoomr/policy/zones.hpp>
+
+#include <cstring>  // std::memcpy
+#include <vector>   // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -54,12 +58,18 @@ struct device_resummarize {
   held_slots held;
 };
 
-/// A page that the tokens of a step lie in: slots [16 * at, 16 * (at + 1)) of the sequence are those of page `page`.
-/// `prepare_kernel` enters it.
+/// A page of a sequence that the device does not know yet: entry `at` of its page table. `prepare_kernel` enters it.
 struct device_page {
   index_t sequence = 0;
   index_t at = 0;
   index_t page = 0;  // of the pool
+};
+
+/// A page that a sequence has instead of one that it shared: a copy of that, which the step may write.
+struct device_page_copy {
+  index_t sequence = 0;
+  index_t at = 0;  // entry of its page table
+  index_t from = 0, to = 0;
 };
 
 /// Tokens of one sequence, one after the other, whose queries read keys and values together: at most
@@ -69,25 +79,86 @@ struct device_query_tile {
   index_t tokens = 0;
 };
 
-/// How many entries of each list are in use; a block whose index is not below its count has nothing to do.
+/// How many entries each list has; a block whose index is not below its count has nothing to do.
 struct device_counts {
   index_t tokens = 0;
+  index_t tiles = 0;
   index_t closings = 0;
   index_t pages = 0;
-  index_t tiles = 0;
+  index_t copies = 0;
 };
 
-/// What a step uploads, in one piece. The same lists on the host, pinned, and on the device.
-///
-/// `counts` is the first of them, the others follow in this order with room for as many entries as any pass may have
-/// (`carve_table`). The copy takes all of the room.
+/// A table as kernels find it: the lists lie behind `counts`, one behind the other, as table_lists::pack leaves them.
 struct device_table {
   device_counts* counts = nullptr;
-  device_token* tokens = nullptr;      // [max_batched_tokens]
-  device_closing* closings = nullptr;  // [most_closings]
-  device_page* pages = nullptr;        // [most_pages]
-  device_query_tile* tiles = nullptr;  // [max_batched_tokens]  those after the prompt first
+  device_token* tokens = nullptr;  // [tokens]  directly behind `counts`
+
+  /// [tiles]  those after the prompt first
+  ZOOMR_HD const device_query_tile* tiles() const {
+    return reinterpret_cast<const device_query_tile*>(tokens + counts->tokens);
+  }
+  /// [closings]
+  ZOOMR_HD const device_closing* closings() const {
+    return reinterpret_cast<const device_closing*>(tiles() + counts->tiles);
+  }
+  /// [pages]
+  ZOOMR_HD const device_page* pages() const {
+    return reinterpret_cast<const device_page*>(closings() + counts->closings);
+  }
+  /// [copies]
+  ZOOMR_HD const device_page_copy* copies() const {
+    return reinterpret_cast<const device_page_copy*>(pages() + counts->pages);
+  }
 };
+
+/// The same on the host, while it is filled. All lists have room from the start: filling them allocates nothing.
+struct table_lists {
+  std::vector<device_token> tokens;
+  std::vector<device_query_tile> tiles;
+  std::vector<device_closing> closings;
+  std::vector<device_page> pages;
+  std::vector<device_page_copy> copies;
+
+  /// @param most  entries of each list
+  explicit table_lists(const device_counts& most) {
+    tokens.reserve(static_cast<std::size_t>(most.tokens));
+    tiles.reserve(static_cast<std::size_t>(most.tiles));
+    closings.reserve(static_cast<std::size_t>(most.closings));
+    pages.reserve(static_cast<std::size_t>(most.pages));
+    copies.reserve(static_cast<std::size_t>(most.copies));
+  }
+  /// Of a table whose lists have so many entries.
+  static byte_count bytes(const device_counts& of) {
+    constexpr auto each = [](index_t count, std::size_t size) {
+      return std::int64_t{count} * static_cast<byte_count>(size);
+    };
+    return static_cast<byte_count>(sizeof(device_counts)) + each(of.tokens, sizeof(device_token)) +
+           each(of.tiles, sizeof(device_query_tile)) + each(of.closings, sizeof(device_closing)) +
+           each(of.pages, sizeof(device_page)) + each(of.copies, sizeof(device_page_copy));
+  }
+
+  device_counts counts() const {
+    const auto of = [](const auto& list) { return static_cast<index_t>(list.size()); };
+    return {of(tokens), of(tiles), of(closings), of(pages), of(copies)};
+  }
+  void clear() { tokens.clear(), tiles.clear(), closings.clear(), pages.clear(), copies.clear(); }
+
+  /// Writes bytes(counts()) bytes: the counts, and the entries of each list, without gaps.
+  void pack(std::byte* to) const {
+    const auto put = [&](const void* from, std::size_t size) {
+      if (size > 0) std::memcpy(to, from, size);
+      to += size;
+    };
+    const device_counts listed = counts();
+    put(&listed, sizeof listed);
+    const auto put_all = [&](const auto& list) { put(list.data(), list.size() * sizeof(list[0])); };
+    put_all(tokens), put_all(tiles), put_all(closings), put_all(pages), put_all(copies);
+  }
+};
+
+static_assert(alignof(device_counts) == 4 && alignof(device_token) == 4 && alignof(device_query_tile) == 4 &&
+                  alignof(device_closing) == 4 && alignof(device_page) == 4 && alignof(device_page_copy) == 4,
+              "lists lie one behind the other, without gaps");
 
 }  // namespace detail
 }  // namespace v0

@@ -109,8 +109,7 @@ struct observing_layer {
   /// `received`, where the slots that they alone see have nothing yet.
   template <class Number>
   void observe(observing_queries<T, Number> of, stream on) const {
-    of.layer = {
-        arrays.key(layer, 0, 0), nullptr, arrays.sizes.page_numbers(), std::int64_t{page_tokens} * HeadDim, HeadDim, 4};
+    of.layer = core.layer(layer).read_only();
     of.pages = arrays.pages_of(sequence);
     of.scale = core.limits.logit_scale(0, 0, HeadDim), of.soft_cap = core.limits.logits.soft_cap;
     of.sums = arrays.eviction.sums;

@@ -7,10 +7,11 @@
 // go back as they came, so that the pool's next pages are the ones that they would have been.
 #pragma once
 
-#include <zoomr/cache/host/engine_tables.hpp>
+#include <zoomr/cache/host/core.hpp>
 #include <zoomr/cache/saving/loading_header.hpp>
 #include <zoomr/cache/saving/loading_memory.hpp>
 #include <zoomr/cache/saving/saving.hpp>
+#include <zoomr/cache/state/engine_tables.hpp>
 
 #include <algorithm>    // std::max, std::min, std::none_of
 #include <cstring>      // std::memcpy
@@ -137,7 +138,7 @@ class sequence_loader {
   // As `take_tables` does it before a step.
   void take_table() {
     if (counts_.freed_pages > 0) no_room_to_load("pages of the sequence were freed: an engine's table has no gaps");
-    detail::take_table(core_, state_, table_, "load: the block table",
+    detail::take_table(core_.limits.engine, state_, table_, "load: the block table",
                        [](const std::string& why) { raise(errc::capacity, why); });
   }
 

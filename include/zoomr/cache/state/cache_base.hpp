@@ -5,10 +5,15 @@
 #include <zoomr/cache/state/sequences.hpp>
 
 #include <memory>   // std::unique_ptr
+#include <string>   // std::to_string
 #include <utility>  // std::move
 
 namespace zoomr {
 inline namespace v0 {
+namespace detail {
+struct moving;  // device_transfer.cuh
+}
+
 /// `kv_cache` and `device_cache` are made of it. The core lies on the heap, so that a cache may be moved while a step
 /// points to it.
 /// @tparam Core  what the cache owns: `states`, `step`, `limits`, `sizes.model`, `clear(state)`, `roll_back(state, to)`
@@ -53,6 +58,15 @@ class cache_base {
     core_->step.active = true;
   }
 
+  // Pages are the cache's own, so that nobody says which they are.
+  static void expect_no_tables(view<const step_item> items) {
+    for (index_t i = 0; i < items.size(); ++i) {
+      ZOOMR_EXPECTS(items[i].pages.size() == 0, "begin: item " + std::to_string(i) +
+                                                    " has a block table, but the pages are the cache's own: it is "
+                                                    "for the placement engine_pages");
+    }
+  }
+
   // A sequence that is open, while no step is in progress.
   auto& expect_unused(sequence seq) const {
     core_->step.expect_idle();
@@ -69,6 +83,8 @@ class cache_base {
   auto& expect_open(sequence seq) const { return detail::expect_open(core_->states, seq); }
 
   std::unique_ptr<Core> core_;
+
+  friend struct detail::moving;
 };
 
 }  // namespace v0

@@ -110,18 +110,16 @@ class selection_log {
   void restore(index_t position, selection& made, level usual) {
     words_.resize(find(position));
     made.clear();
-    if (words_.empty()) return;
-    std::size_t word = words_.size() - static_cast<std::size_t>(words_.back());
-    for (index_t r = 0; r < made.rows(); ++r) {
-      selection_row& row = made.renew(r, words_[word]);
-      row.cut_segment = words_[word + 1];
-      row.cut_tokens = words_[word + 2];
-      std::fill(row.levels.begin(), row.levels.end(), usual);
-      const auto count = static_cast<std::size_t>(words_[word + 3]);
-      word += 4;
-      for (const std::size_t last = word + count; word < last; ++word) {
-        row.levels[words_[word] / 4] = static_cast<level>(words_[word] % 4);
-      }
+    if (!words_.empty()) read(words_.size(), made, usual);
+  }
+
+  /// visit(position) for each choice, the newest first, when it is in `made`.
+  /// @param usual  as it was given to `push`
+  template <class Visit>
+  void each(selection& made, level usual, Visit visit) const {
+    for (std::size_t end = words_.size(); end > 0; end -= static_cast<std::size_t>(words_[end - 1])) {
+      read(end, made, usual);
+      visit(words_[end - entry_end]);
     }
   }
 
@@ -157,6 +155,22 @@ class selection_log {
       if (row.levels[id] == usual) continue;
       words_.push_back(id * 4 + static_cast<index_t>(row.levels[id]));
       ++words_[count];
+    }
+  }
+
+  // The entry that ends there.
+  void read(std::size_t end, selection& made, level usual) const {
+    std::size_t word = end - static_cast<std::size_t>(words_[end - 1]);
+    for (index_t r = 0; r < made.rows(); ++r) {
+      selection_row& row = made.renew(r, words_[word]);
+      row.cut_segment = words_[word + 1];
+      row.cut_tokens = words_[word + 2];
+      std::fill(row.levels.begin(), row.levels.end(), usual);
+      const auto count = static_cast<std::size_t>(words_[word + 3]);
+      word += 4;
+      for (const std::size_t last = word + count; word < last; ++word) {
+        row.levels[words_[word] / 4] = static_cast<level>(words_[word] % 4);
+      }
     }
   }
 

@@ -88,7 +88,7 @@ void commit_items(view<const index_t> accepted, Failure failure, Commit commit, 
 }  // namespace detail
 
 /// What a step says of itself. `step` and `device_step` are made of it.
-/// @tparam Core  the cache: `step`, a step_plan; `policy`; `sizes.model`
+/// @tparam Core  the cache: `step`, a step_plan; `state_of(item)`; `policy`; `sizes.model`
 template <class Core>
 class step_items {
  public:
@@ -97,6 +97,8 @@ class step_items {
   index_t taken(index_t item) const { return at(item).tokens; }
   /// Position of an item's first token in this pass.
   index_t position(index_t item) const { return pass_ == 0 ? at(item).first : at(item).last(); }
+  /// The slot of an item's first token in this pass; the others follow. In each KV lane it is the same.
+  index_t slot(index_t item) const { return core_->state_of(at(item)).slot_end(position(item)); }
   /// True if the item takes part in this pass; its packed tokens begin at `packed(item)`.
   bool active(index_t item) const { return in_pass(at(item)); }
   index_t packed(index_t item) const { return at(item).packed; }

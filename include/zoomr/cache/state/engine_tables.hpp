@@ -2,7 +2,7 @@
 // L6. Block tables of an engine: which of its pages a sequence has, as `begin`, `load` and `block_table` are told.
 #pragma once
 
-#include <zoomr/cache/host/core.hpp>
+#include <zoomr/cache/state/sequences.hpp>
 
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
@@ -30,13 +30,11 @@ void expect_block_table(const engine_memory& memory, view<const index_t> table, 
   }
 }
 
-/// The sequences of the step in progress have the pages that its items say. All items are looked at before any table
-/// changes.
+/// Looks at the block tables of a step's items.
 /// @pre     the items are planned, in this order
-/// @throws  precondition_error if a table is too short for the step's tokens or names a page that there is
-///          not; nothing has changed
-template <class Pool>
-void take_tables(cache_core<Pool>& core, view<const step_item> items) {
+/// @throws  precondition_error if a table is too short for the step's tokens or names a page that there is not
+template <class Core>
+void expect_tables(Core& core, view<const step_item> items) {
   const engine_memory& memory = core.limits.engine;
   for (index_t i = 0; i < items.size(); ++i) {
     const planned_item& planned = core.step.items[static_cast<std::size_t>(i)];
@@ -48,22 +46,28 @@ void take_tables(cache_core<Pool>& core, view<const step_item> items) {
         [&] { return "begin: the block table of item " + std::to_string(i); },
         [](const std::string& why) { raise_precondition(why + ": set step_item::pages"); });
   }
+}
+
+/// The sequences of the step in progress have the pages that its items say.
+/// @pre     expect_tables
+template <class Core>
+void take_tables(Core& core, view<const step_item> items) {
   for (index_t i = 0; i < items.size(); ++i) {
     const planned_item& planned = core.step.items[static_cast<std::size_t>(i)];
-    sequence_state& state = core.state_of(planned);
-    const index_t needed = memory.pages_for(state.slot_end(planned.first + planned.tokens));
+    token_state& state = core.state_of(planned);
+    const index_t needed = core.limits.engine.pages_for(state.slot_end(planned.first + planned.tokens));
     if (items[i].pages.size() > 0) state.pages.assign(items[i].pages.begin(), items[i].pages.begin() + needed);
   }
 }
 
 /// One sequence has the pages of this table from now on, in no step.
 /// @param what, too_short  as of expect_block_table, which throws; nothing has changed then
-template <class Pool, class Short>
-void take_table(cache_core<Pool>& core, sequence_state& state, view<const index_t> table, const char* what,
+template <class Short>
+void take_table(const engine_memory& memory, token_state& state, view<const index_t> table, const char* what,
                 Short too_short) {
-  const index_t needed = core.limits.engine.pages_for(state.slots());
+  const index_t needed = memory.pages_for(state.slots());
   expect_block_table(
-      core.limits.engine, table, table.size(), needed, [=] { return std::string(what); }, too_short);
+      memory, table, table.size(), needed, [=] { return std::string(what); }, too_short);
   state.pages.assign(table.begin(), table.begin() + needed);
 }
 

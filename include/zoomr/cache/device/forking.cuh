@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What is copied on the device: a page that sequences share, before one of them writes there; and of a sequence
+// that is forked all but its pages.
+//
+// Everything is enqueued on the caller's stream, outside of graphs: page copies behind the upload of the table that
+// lists them, before the kernels of its pass; a fork behind the steps that have made the sequence what it is.
+#pragma once
+
+#include <zoomr/cache/device/fetching.cuh>
+#include <zoomr/cache/device/pass.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+inline constexpr index_t copy_threads = 256;
+
+/// Copies the pages that the table lists, in one layer in each block, and enters them into the sequences' page tables:
+/// blockIdx.x is the copy, blockIdx.y the layer. Over tiers pages are the host's; where the arena still has what the
+/// page held before, it gets the copy too.
+/// @cost  page_numbers() numbers read and written for each copy and layer
+template <class T>
+__global__ void copy_shared_pages_kernel(common_arrays<T> a) {
+  const device_page_copy& listed = a.table.copies()[blockIdx.x];
+  const auto layer = static_cast<index_t>(blockIdx.y);
+  const std::int64_t numbers = a.sizes.page_numbers();
+  if (layer == 0 && threadIdx.x == 0) {
+    a.page_table[std::int64_t{listed.sequence} * a.sizes.sequence_pages + listed.at] = listed.to;
+  }
+  copy_page(a.page(layer, listed.from), a.page(layer, listed.to), numbers);
+  T* const in_arena = a.in_arena(layer, listed.to);
+  if (in_arena != nullptr) copy_page(a.page(layer, listed.from), in_arena, numbers);
+}
+
+/// Entries of one sequence's page table, as a kernel takes them.
+struct some_pages {
+  static constexpr index_t most = 512;
+  index_t sequence = 0;
+  index_t first = 0;
+  index_t count = 0;
+  index_t pages[std::size_t{most}];
+};
+
+/// Enters them. One block of `copy_threads`.
+template <class T>
+__global__ void set_pages_kernel(common_arrays<T> a, some_pages given) {
+  index_t* const table = a.page_table + std::int64_t{given.sequence} * a.sizes.sequence_pages + given.first;
+  for (auto i = static_cast<index_t>(threadIdx.x); i < given.count; i += copy_threads) table[i] = given.pages[i];
+}
+
+/// Copies pages of one sequence to the arena, where that still has what they held before: blockIdx.x is the entry of
+/// its page table, blockIdx.y the layer.
+template <class T>
+__global__ void renew_arena_kernel(common_arrays<T> a, index_t sequence) {
+  const auto layer = static_cast<index_t>(blockIdx.y);
+  const index_t page = a.pages_of(sequence)[static_cast<index_t>(blockIdx.x)];
+  T* const in_arena = page < 0 ? nullptr : a.in_arena(layer, page);
+  if (in_arena != nullptr) copy_page(a.page(layer, page), in_arena, a.sizes.page_numbers());
+}
+
+/// Rows of bytes, equally far apart at both ends.
+struct rows_to_copy {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::int64_t row_bytes = 0;
+  std::int64_t apart = 0;
+  std::int64_t rows = 1;
+};
+
+/// What is copied of one sequence to another.
+struct arrays_to_copy {
+  rows_to_copy each[8];
+  index_t count = 0;
+
+  /// The first `used` of `room` objects in each of `rows` rows of a sequence.
+  /// @param first  that of sequence 0; nullptr: there is no such array
+  template <class Object>
+  void add(Object* first, std::int64_t rows, std::int64_t room, std::int64_t used, index_t from, index_t to) {
+    if (first == nullptr || rows * used == 0) return;
+    constexpr auto size = static_cast<std::int64_t>(sizeof(Object));
+    auto* const bytes = reinterpret_cast<std::byte*>(first);
+    const std::int64_t of_sequence = rows * room * size;
+    each[count++] = {bytes + from * of_sequence, bytes + to * of_sequence, used * size, room * size, rows};
+  }
+};
+
+/// Copies them: blockIdx.y is the array, blocks of blockIdx.x take its rows in turn.
+template <class T>
+__global__ void copy_arrays_kernel(arrays_to_copy all) {
+  const rows_to_copy& one = all.each[blockIdx.y];
+  // Where nothing is aligned to words, as levels and summaries of 8 bits may be, bytes are copied one by one.
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(one.from) | reinterpret_cast<std::uintptr_t>(one.to) |
+                          static_cast<std::uintptr_t>(one.row_bytes) | static_cast<std::uintptr_t>(one.apart);
+  for (std::int64_t row = blockIdx.x; row < one.rows; row += gridDim.x) {
+    const std::byte* const from = one.from + row * one.apart;
+    std::byte* const to = one.to + row * one.apart;
+    if (misaligned % sizeof(unsigned) == 0) {
+      const auto* words = reinterpret_cast<const unsigned*>(from);
+      for (std::int64_t i = threadIdx.x; i < one.row_bytes / 4; i += copy_threads) {
+        reinterpret_cast<unsigned*>(to)[i] = words[i];
+      }
+    } else {
+      for (std::int64_t i = threadIdx.x; i < one.row_bytes; i += copy_threads) to[i] = from[i];
+    }
+  }
+}
+
+/// Choices of one sequence that go to the same places of another's ring.
+struct choices_to_copy {
+  index_t from = 0, to = 0;  // sequences
+  index_t first = 0;         // of the ring; the others follow, round the ring
+};
+
+/// Copies the levels and rows of choices, and the queries that have made them. Grid: choices, rows of a place.
+template <class T>
+__global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy of) {
+  const index_t in_ring = (of.first + static_cast<index_t>(blockIdx.x)) % a.sizes.ring;
+  const index_t from = of.from * a.sizes.ring + in_ring;
+  const index_t to = of.to * a.sizes.ring + in_ring;
+  const std::int64_t row = blockIdx.y;
+  const selection_row& active = a.rows[std::int64_t{from} * a.sizes.place_rows + row];
+  const std::int64_t at = std::int64_t{to} * a.sizes.place_rows + row;
+  const view<level> levels = a.levels_of(at, active.levels.size());
+  for (auto id = static_cast<index_t>(threadIdx.x); id < levels.size(); id += copy_threads)
+    levels[id] = active.levels[id];
+  if (threadIdx.x == 0) a.rows[at] = {levels, active.cut_segment, active.cut_tokens};
+  if (row > 0 || !a.sizes.drifts) return;
+  const std::int64_t numbers = a.sizes.model.layers * a.sizes.query_numbers();
+  const float* const queries = a.references + from * numbers;
+  for (std::int64_t i = threadIdx.x; i < numbers; i += copy_threads) a.references[to * numbers + i] = queries[i];
+}
+
+/// Tells the device of all pages of one sequence.
+/// @cost  a launch for each 512 of them
+template <class Policy, class T>
+void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const index_t> pages, stream on) {
+  some_pages given;
+  given.sequence = sequence;
+  for (; given.first < pages.size(); given.first += given.count) {
+    given.count = (std::min)(some_pages::most, pages.size() - given.first);
+    std::copy_n(pages.begin() + given.first, given.count, given.pages);
+    launch({dim3(1), dim3(copy_threads)}, on, set_pages_kernel<T>, core.arrays, given);
+  }
+}
+
+/// Makes one sequence on the device what another is, as the host knows it: tables, summaries, sums, remembered queries,
+/// choices.
+/// @pre   nothing is known of `to`
+/// @cost  1 launch, 2 where choices stay active: what they copy is the index, and the memory for what can be rolled
+/// back
+template <class Policy, class T>
+void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, stream on) {
+  const device_arrays<Policy, T>& a = core.arrays;
+  const device_sizes& sizes = core.sizes;
+  const device_sequence& of = core.state(from);
+  const std::int64_t layers = sizes.model.layers, kv_lanes = sizes.model.kv_lanes(), heads = sizes.model.heads;
+  const std::int64_t queries = layers * sizes.query_numbers();
+  arrays_to_copy all;
+  all.add(a.page_table, 1, sizes.sequence_pages, of.known_pages, from, to);
+  all.add(a.segments, 1, sizes.segments, of.known_segments, from, to);
+  all.add(a.summaries, kv_lanes, std::int64_t{sizes.segments} * sizes.summary_numbers,
+          std::int64_t{of.known_segments} * sizes.summary_numbers, from, to);
+  all.add(a.sums, sizes.records, queries, queries, from, to);
+  const eviction_arrays& kept = a.eviction;
+  all.add(kept.kept, kv_lanes, kept.most_kept, of.kept_each.committed, from, to);
+  all.add(kept.noted, kept.noted_tokens, queries, queries, from, to);
+  all.add(kept.prompted, kept.prompt_tokens, queries, queries, from, to);
+  float* const carried = kept.carried == nullptr
+                             ? nullptr
+                             : kept.carried + of.sums.half * sizes.sequences * layers * heads * sizes.carried;
+  all.add(carried, layers * heads, sizes.carried, of.sums.slots, from, to);
+  if (all.count > 0) {
+    launch({dim3(256, static_cast<unsigned>(all.count)), dim3(copy_threads)}, on, copy_arrays_kernel<T>, all);
+  }
+  if (of.choices.empty()) return;
+  const choices_to_copy chosen{from, to, of.choices.front().place % sizes.ring};
+  launch({dim3(static_cast<unsigned>(of.choices.size()), static_cast<unsigned>(sizes.place_rows)), dim3(copy_threads)},
+         on, copy_choices_kernel<T>, core.arrays, chosen);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

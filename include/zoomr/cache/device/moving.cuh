@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. How a sequence gets from the arrays of a host's cache to those of a device's, and back (device_transfer.cuh).
+// Both keep the same, so that each array is copied as it is; where one keeps a thing in another form, it says so here.
+#pragma once
+
+#include <zoomr/cache/device/forking.cuh>
+#include <zoomr/cache/device/moving_choices.cuh>
+#include <zoomr/cache/host/commit.hpp>
+#include <zoomr/cache/state/cache_base.hpp>
+
+#include <algorithm>  // std::fill_n, std::max
+#include <string>     // std::string, std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Reaches into caches, which name it their friend.
+struct moving {
+  template <class Core>
+  static Core& core(cache_base<Core>& of) {
+    return *of.core_;
+  }
+  template <class Core>
+  static auto& unused(cache_base<Core>& of, sequence seq) {
+    return of.expect_unused(seq);
+  }
+  /// A new sequence that `become(state, id)` makes; if it fails there is none.
+  template <class Core, class Become>
+  static sequence opened(cache_base<Core>& to, Become become) {
+    Core& of = core(to);
+    of.step.expect_idle();
+    const sequence made = open_sequence(of.states);
+    auto& state = of.states[static_cast<std::size_t>(made.id)];
+    undone_if_failed([&] { become(state, made.id); },
+                     [&] {
+                       of.clear(state);
+                       state.generation = made.generation;  // nobody has seen the handle
+                     });
+    return made;
+  }
+};
+
+/// What of its policy a cache says when it is asked whether it chooses as another one.
+class text_collecting final : public text_taker {
+ public:
+  void take(std::string_view piece) override { text += piece; }
+  std::string text;
+};
+
+/// One sequence in both caches.
+template <class Policy, class T>
+class moving_sequence : moving_choices<Policy, T> {
+  using base = moving_choices<Policy, T>;
+  using base::host_, base::device_, base::on_, base::enqueue, base::wait;
+  using typename base::host_type, typename base::device_type;
+
+ public:
+  moving_sequence(host_type& host, device_type& device, stream on)
+      : base(host, device, on),
+        sizes_(device.sizes.model, device.host_policy, device.limits),
+        record_(query_memory::elements(device.sizes.model, 1)) {
+    text_collecting of_host, of_device;
+    host.policy.write_text(of_host), device.host_policy.write_text(of_device);
+    ZOOMR_EXPECTS(of_host.text == of_device.text, "a sequence moves only between caches of the same policy");
+    ZOOMR_EXPECTS(host.sizes.model == device.sizes.model, "a sequence moves only between caches of the same model");
+    ZOOMR_EXPECTS(same(host.limits.key_scale, device.limits.key_scale) &&
+                      same(host.limits.value_scale, device.limits.value_scale),
+                  "a sequence moves only between caches whose keys and values have the same scales");
+    ZOOMR_EXPECTS((host.sizes.kept > 0) == (device.sizes.kept > 0),
+                  "a sequence moves only between caches that evict alike: config.max_tokens of one lets nothing go");
+  }
+
+  /// The state `to` of the host's becomes what `from` is on the device.
+  void to_host(const device_sequence& from, index_t id, sequence_state& to) {
+    expect_room(from, host_.limits, host_.sizes.most_segments, host_.sizes.kept, host_.pool.free_pages());
+    to.token_state::become(from);
+    take_pages(from, to, host_.pool);
+    each_page(from, to,
+              [&](T* of_device, T* of_host) { this->enqueue(of_host, of_device, device_.sizes.page_numbers()); });
+    const remembered_parts parts = remembered_of(host_.policy, host_.sizes, to);
+    // Where a prompt is pinned its tokens have received nothing, and a device keeps nothing of them.
+    std::fill_n(to.received.committed.data(), to.received.committed.size(), 0.0f);
+    eviction(id, from, parts, to,
+             [&](auto* of_device, auto* of_host, std::int64_t count) { this->enqueue(of_host, of_device, count); });
+    sums(id, parts, to, [&](float* of_device, float* of_host) { this->enqueue(of_host, of_device, record_); });
+    base::choices_to_host(from, parts, to);
+    wait();
+    if (!makes_summaries_late(to)) host_.summaries.make(host_.pool, to, 0);
+    to.stats.prompt_tokens = to.in_prompt() ? to.tokens() : to.prompt_end;
+    to.stats.tokens = to.tokens() - to.stats.prompt_tokens;
+  }
+
+  /// The state `to`, of number `id`, of the device's becomes what `from` is on the host.
+  void to_device(sequence_state& from, device_sequence& to, index_t id) {
+    expect_room(from, device_.limits, device_.sizes.segments, device_.sizes.kept, device_.stock.free_pages());
+    if (makes_summaries_late(from)) {
+      host_.summaries.make(host_.pool, from, 0);
+    } else {
+      renew_summaries(host_, from);
+    }
+    const remembered_parts parts = remembered_of(host_.policy, host_.sizes, from);
+    to.token_state::become(from);
+    take_pages(from, to, device_.stock);
+    to.known_pages = static_cast<index_t>(to.pages.size());
+    to.known_segments = to.segment_count();
+    to.sums = {parts.summed, 0};
+    each_page(to, from,
+              [&](T* of_device, T* of_host) { this->enqueue(of_device, of_host, device_.sizes.page_numbers()); });
+    set_pages(device_, id, to.pages, on_);
+    const common_arrays<T>& a = device_.arrays;
+    if (device_.sizes.tiered && to.known_pages > 0) {
+      launch(
+          {dim3(static_cast<unsigned>(to.known_pages), static_cast<unsigned>(sizes_.model.layers)), dim3(copy_threads)},
+          on_, renew_arena_kernel<T>, a, id);
+    }
+    enqueue(a.segments + std::int64_t{id} * a.sizes.segments, from.segments.data(), to.known_segments);
+    summaries(from, id);
+    eviction(id, to, parts, from,
+             [&](auto* of_device, auto* of_host, std::int64_t count) { this->enqueue(of_device, of_host, count); });
+    sums(id, parts, from, [&](float* of_device, float* of_host) { this->enqueue(of_device, of_host, record_); });
+    base::choices_to_device(from, parts, to, id);
+    wait();
+  }
+
+ private:
+  static bool same(const storage_scale& one, const storage_scale& other) {
+    return one.each.data() == nullptr && other.each.data() == nullptr && one.all == other.all;
+  }
+
+  void expect_room(const token_state& moved, const config& limits, index_t segments, index_t kept, index_t free) const {
+    const auto expect = [](bool fits, const std::string& why) {
+      if (!fits) raise(errc::capacity, "a sequence cannot move: " + why);
+    };
+    expect(moved.tokens() <= limits.max_tokens, "it has " + std::to_string(moved.tokens()) +
+                                                    " tokens, config.max_tokens is " +
+                                                    std::to_string(limits.max_tokens));
+    expect(moved.segment_count() <= segments, "it has " + std::to_string(moved.segment_count()) +
+                                                  " segments, there is room for " + std::to_string(segments));
+    expect(moved.kept_each.committed <= kept, "each KV lane keeps " + std::to_string(moved.kept_each.committed) +
+                                                  " tokens, there is room for " + std::to_string(kept));
+    index_t pages = 0;
+    for (const index_t page : moved.pages) pages += page >= 0 ? 1 : 0;
+    expect(pages <= free, "it needs " + std::to_string(pages) + " pages of " + std::to_string(page_tokens) +
+                              " tokens, " + std::to_string(free) + " are free; raise config.pool_tokens");
+  }
+
+  // Of a prompt of which tokens will be evicted a host makes them at its end, a device as its segments close.
+  bool makes_summaries_late(const token_state& state) const { return host_.policy.evict.observes && state.in_prompt(); }
+
+  // Those that were given up have none.
+  template <class Stock>
+  static void take_pages(const token_state& from, token_state& to, Stock& stock) {
+    to.pages.clear();
+    for (const index_t page : from.pages) to.pages.push_back(page < 0 ? -1 : stock.take());
+  }
+
+  // visit(on the device, on the host) for each page and layer: it has the same numbers in both.
+  template <class Visit>
+  void each_page(const token_state& of_device, const token_state& of_host, Visit visit) {
+    for (index_t layer = 0; layer < sizes_.model.layers; ++layer) {
+      const auto lane = host_.pool.kv_lane(layer, 0, view<const index_t>(of_host.pages));
+      for (index_t at = 0; at < static_cast<index_t>(of_host.pages.size()); ++at) {
+        const index_t page = of_device.pages[static_cast<std::size_t>(at)];
+        if (page >= 0) visit(device_.arrays.page(layer, page), lane.writable_key(at * page_tokens));
+      }
+    }
+  }
+
+  // visit(on the device, on the host, numbers) for what eviction has left, and what it will need.
+  template <class Visit>
+  void eviction(index_t id, const device_sequence& of_device, const remembered_parts& parts, sequence_state& of_host,
+                Visit visit) {
+    const shape& model = sizes_.model;
+    const eviction_arrays& a = device_.arrays.eviction;
+    const index_t kept = of_device.kept_each.committed;
+    for (index_t lane = 0; kept > 0 && lane < model.kv_lanes(); ++lane) {
+      visit(a.kept_of(id, lane, kept).data(), of_host.kept_positions(lane, kept).data(), std::int64_t{kept});
+    }
+    const index_t summed = of_device.sums.slots;
+    for (index_t layer = 0; sizes_.carried > 0 && summed > 0 && layer < model.layers; ++layer) {
+      const view<float, 2> rows = a.sums_of(id, layer, of_device.sums.half, summed);
+      for (index_t head = 0; head < model.heads; ++head) {
+        const std::int64_t row = std::int64_t{layer} * model.heads + head;
+        visit(rows[head].data(), of_host.received.committed.data() + row * host_.sizes.carried, std::int64_t{summed});
+      }
+    }
+    for (index_t p = parts.noted.first; p < parts.noted.last; ++p) {
+      visit(a.noted_of(id, 0)[p % a.noted_tokens].data(), of_host.noted.at(p, 0, 0).data(), record_);
+    }
+    const index_t first = (std::max)(parts.prompted.first, parts.prompted.last - a.prompt_tokens);
+    for (index_t p = first; p < parts.prompted.last; ++p) {
+      visit(a.prompted_of(id, 0)[p % a.prompt_tokens].data(), of_host.prompted.at(p, 0, 0).data(), record_);
+    }
+  }
+
+  // visit(on the device, on the host) for the sums of queries that later tokens go on from, or a rollback comes back
+  // to.
+  template <class Visit>
+  void sums(index_t id, const remembered_parts& parts, sequence_state& of_host, Visit visit) {
+    if (device_.sizes.records == 0) return;
+    const index_t first =
+        (std::max)({parts.records.first, of_host.prompt_end, parts.records.last - device_.sizes.records});
+    for (index_t p = first; p < parts.records.last; ++p) {
+      visit(device_.arrays.sums_of(id, p, 0).data(), of_host.queries.at(p, 0, 0).data());
+    }
+  }
+
+  void summaries(sequence_state& from, index_t id) {
+    using number = typename device_arrays<Policy, T>::number;
+    const std::int64_t used = std::int64_t{from.segment_count()} * device_.sizes.summary_numbers;
+    for (index_t lane = 0; used > 0 && lane < sizes_.model.kv_lanes(); ++lane) {
+      enqueue(device_.arrays.summaries + device_.arrays.summaries_at(id, lane),
+              reinterpret_cast<const number*>(from.summaries_of(host_.sizes, lane)), used);
+    }
+  }
+
+  layout sizes_;         // of the device's cache
+  std::int64_t record_;  // numbers of a token's queries
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

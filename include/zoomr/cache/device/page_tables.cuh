@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Which pages the sequences of a device cache have, on the host: taken, copied where others share them, or as an
+// engine says; and which of them a step must tell the device of. A core is a device_core.
+#pragma once
+
+#include <zoomr/cache/device/sequence.cuh>
+#include <zoomr/cache/device/sizes.cuh>
+#include <zoomr/cache/state/engine_tables.hpp>
+#include <zoomr/cache/state/shared_writes.hpp>
+
+#include <algorithm>  // std::min
+#include <string>     // std::to_string
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Gives back the pages behind the committed tokens; those of an engine are forgotten.
+inline void trim_tables(const device_sizes& sizes, page_stock& stock, device_sequence& trimmed) {
+  const index_t needed = sizes.pages_of(trimmed.slots());
+  if (!sizes.in_engine) {
+    trim_pages(trimmed.pages, trimmed.slots(), stock);
+  } else if (static_cast<index_t>(trimmed.pages.size()) > needed) {
+    trimmed.pages.resize(static_cast<std::size_t>(needed));
+  }
+  trimmed.known_pages = (std::min)(trimmed.known_pages, needed);
+}
+
+/// Takes the pages that the step in progress needs. What it will write and others share is copied: listed in the first
+/// table.
+/// @throws error(capacity) if they are not there; nothing has changed
+template <class Core>
+void take_pages_to_write(Core& core) {
+  const auto& items = core.step.items;
+  const shared_writes<device_item, device_sequence> shared{core.host_policy, core.limits, false,
+                                                           core.stock,       items,       core.states};
+  take_pages(core.stock, items, core.states, shared.count(), [&] {
+    for (std::size_t i = 0; core.stock.any_shared() && i < items.size(); ++i) {
+      shared.each(i, 0, [&](device_sequence& of, index_t at) {
+        index_t& page = of.pages[static_cast<std::size_t>(at)];
+        const index_t copy = core.stock.take();
+        core.listed[0].copies.push_back({items[i].seq, at, page, copy});
+        core.stock.give_back(page);
+        page = copy;
+      });
+    }
+  });
+}
+
+/// Of a step that was dropped before the device was told of it: the pages that it shared are shared again. Others have
+/// named them all the time.
+template <class Core>
+void undo_copies(Core& core) {
+  auto& copies = core.listed[0].copies;
+  for (; !copies.empty(); copies.pop_back()) {
+    const device_page_copy& made = copies.back();
+    core.stock.share(made.from);
+    core.stock.give_back(made.to);
+    core.state(made.sequence).pages[static_cast<std::size_t>(made.at)] = made.from;
+  }
+}
+
+/// Entries of a sequence's table that the device knows, if an engine says `pages`; empty: the table stays.
+inline index_t known_of_table(const device_sequence& of, view<const index_t> pages) {
+  if (pages.size() == 0) return of.known_pages;
+  const index_t most = (std::min)(of.known_pages, pages.size());
+  index_t same = 0;
+  while (same < most && of.pages[static_cast<std::size_t>(same)] == pages[same]) ++same;
+  return same;
+}
+
+/// The sequences of the step in progress have the pages of an engine that its items say.
+/// @throws precondition_error as expect_tables; error(capacity) if more of them are new than a table has room for;
+///         nothing has changed
+template <class Core>
+void take_engine_pages(Core& core, view<const step_item> items) {
+  expect_tables(core, items);
+  std::int64_t unknown = 0;
+  for (index_t i = 0; i < items.size(); ++i) {
+    const device_item& item = core.step.items[static_cast<std::size_t>(i)];
+    const device_sequence& of = core.state_of(item);
+    unknown += core.sizes.pages_of(of.slot_end(item.first + item.tokens)) - known_of_table(of, items[i].pages);
+  }
+  if (unknown > core.sizes.most_pages()) {
+    raise(errc::capacity, "begin: the device does not know " + std::to_string(unknown) +
+                              " pages of the items' block tables, a step has room for " +
+                              std::to_string(core.sizes.most_pages()) + ": tell it of them with block_table before");
+  }
+  for (const step_item& item : items) {
+    device_sequence& of = core.state(item.seq.id);
+    of.known_pages = known_of_table(of, item.pages);
+  }
+  take_tables(core, items);
+}
+
+/// Lists for the first table the pages that an item needs and the device does not know yet. It does once the step is
+/// committed.
+template <class Core>
+void list_pages(Core& core, device_item& item) {
+  auto& pages = core.listed[0].pages;
+  const device_sequence& of = core.state_of(item);
+  item.pages = core.sizes.pages_of(of.slot_end(item.first + item.tokens));
+  for (index_t at = of.known_pages; at < item.pages; ++at) {
+    ZOOMR_ASSERT(pages.size() < pages.capacity(), "a table has too few entries for pages");
+    pages.push_back({item.seq, at, of.pages[static_cast<std::size_t>(at)]});
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

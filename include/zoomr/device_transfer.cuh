@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Sequences that move between a host's cache and a device's, with all that a cache knows of them: to be saved,
+// loaded, edited or swapped out there, and to go on here. Both caches have the same policy.
+//
+// Everything is enqueued on the caller's stream, and waited for before the call returns: so both sides may go on at
+// once. Segments and summaries follow from tokens and keys: the device is given those of the host, which makes them
+// anew.
+#pragma once
+
+#include <zoomr/cache/device/moving.cuh>
+#include <zoomr/device_cache.cuh>
+#include <zoomr/kv_cache.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// A new sequence of a host's cache that is what one of the device's is: tokens, keys and values, choices, what a
+/// rollback needs. The device's stays.
+/// @code  cache.save(to_host(device, seq, cache, stream), file_sink("/path"));  @endcode
+/// @param to  of the same policy, model and scales; its other limits may differ
+/// @throws precondition_error while a step is in progress, or if the caches differ; error(capacity) if there is no
+/// room;
+///         error(device) if something that was enqueued before has failed. Nothing has changed then
+/// @cost   waits for the stream; a copy for each page and layer, and each row of a choice; all summaries are made anew
+template <class Policy, class T, index_t HeadDim, index_t Group>
+sequence to_host(device_cache<Policy, T, HeadDim, Group>& from, sequence seq, any_kv_cache<T>& to, stream on) {
+  const detail::device_sequence& moved = detail::moving::unused(from, seq);
+  return detail::moving::opened(to, [&](detail::sequence_state& state, index_t) {
+    detail::moving_sequence<Policy, T>(detail::moving::core(to), detail::moving::core(from), on)
+        .to_host(moved, seq.id, state);
+  });
+}
+
+/// A new sequence of a device's cache that is what one of the host's is. The host's stays.
+/// @param to  of the same policy, model and scales; its other limits may differ
+/// @throws as to_host
+/// @cost   waits for the stream; a copy for each page and layer, each KV lane's summaries, and each row of a choice
+template <class Policy, class T, index_t HeadDim, index_t Group>
+sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group>& to, stream on) {
+  detail::sequence_state& moved = detail::moving::unused(from, seq);
+  return detail::moving::opened(to, [&](detail::device_sequence& state, index_t id) {
+    detail::moving_sequence<Policy, T>(detail::moving::core(from), detail::moving::core(to), on)
+        .to_device(moved, state, id);
+  });
+}
+
+}  // namespace v0
+}  // namespace zoomr
