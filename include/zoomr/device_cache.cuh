@@ -103,11 +103,13 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       return std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
     });
     core_->arrays.arena.plan = plan;
+    const auto copy = [&](float* to, view<const float> from) {
+      copy_to_device(to, from.data(), from.size() * static_cast<byte_count>(sizeof(float)), on);
+    };
     for (index_t layer = 0; layer < limits.logits.sinks.extent(0); ++layer) {
-      const view<const float> row = limits.logits.sinks[layer];
-      copy_to_device(core_->arrays.sinks + std::int64_t{layer} * row.size(), row.data(),
-                     row.size() * static_cast<byte_count>(sizeof(float)), on);
+      copy(core_->arrays.sinks + std::int64_t{layer} * model.heads, limits.logits.sinks[layer]);
     }
+    if (limits.logits.alibi_slopes.size() > 0) copy(core_->arrays.slopes, limits.logits.alibi_slopes);
   }
 
   /// True if `begin` will find tables to write: never waits.
@@ -196,9 +198,6 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     const char* problem = detail::device_sizes::problem(policy, limits);
     if (limits.key_scale.each.data() != nullptr || limits.value_scale.each.data() != nullptr) {
       problem = "device_cache: it has one scale for all keys and one for all values, no tables";
-    }
-    if (problem == nullptr && limits.logits.alibi_slopes.data() != nullptr) {
-      problem = "device_cache: it knows no bias by distance, so that config.logits.alibi_slopes must be empty";
     }
     if (problem == nullptr && in_engine) problem = engine_problem(model, limits);
     if (problem == nullptr && (model.values_in_keys || model.value_width() != HeadDim)) {

@@ -51,7 +51,6 @@ TEST_CASE("zoomr_mass: mass of all layers, asked again") {
 TEST_CASE("models with a scale, caps and sinks of their own") {
   for (const model_rule& of : all_model_rules(model)) {
     zoomr::logit_rule rule = of.rule();
-    rule.alibi_slopes = {};  // refused
     CAPTURE(of.name);
     check(small::zoomr_mass, kind::uniform, markup::pairs, 3, false, 0, rule);
     check(small::shadowkv, kind::peaked, markup::sentences, 4, false, 0, rule);
@@ -101,16 +100,19 @@ TEST_CASE("several sequences at once") {
   check_together(running_sentences, 3);
 }
 TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, the tokens of a draft together") {
-  const auto check_wide = [&](auto group, const auto& policy, markup text, std::uint64_t seed) {
+  const auto check_wide = [&](auto group, const auto& policy, markup text, std::uint64_t seed, bool biased = false) {
     using policy_type = std::remove_cvref_t<decltype(policy)>;
     using zoomr::bfloat16;
     constexpr shape wide{2, 2 * group(), 2, 64};
     INFO("seed ", seed);
     // of these keys and queries 16 bits hold everything, so that all scores are the host's
     const tape says = make_tape(wide, kind::ties, text, tokens, 30, seed);
-    player<policy_type, bfloat16> host(wide, policy, limits_for(tokens));
-    player<policy_type, bfloat16, device_as_host<policy_type, bfloat16, 64, group(), bfloat16>> device(
-        wide, policy, limits_for(tokens));
+    const std::vector<float> slopes(static_cast<std::size_t>(wide.heads), 0.0625f);
+    zoomr::config limits = limits_for(tokens);
+    if (biased) limits.logits.alibi_slopes = view<const float>(slopes);
+    player<policy_type, bfloat16> host(wide, policy, limits);
+    player<policy_type, bfloat16, device_as_host<policy_type, bfloat16, 64, group(), bfloat16>> device(wide, policy,
+                                                                                                       limits);
     host.open(says);
     device.open(says);
     play_wildly(host, policy, seed);
@@ -119,6 +121,7 @@ TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, th
   };
   check_wide(std::integral_constant<index_t, 8>{}, small::quest, markup::sentences, 3);
   check_wide(std::integral_constant<index_t, 4>{}, small::quest, markup::sentences, 3);
+  check_wide(std::integral_constant<index_t, 8>{}, small::quest, markup::sentences, 6, true);
   check_wide(std::integral_constant<index_t, 4>{}, small::zoomr_mass, markup::pairs, 4);
   check_wide(std::integral_constant<index_t, 1>{}, small::zoomr_focus, markup::pairs, 5);
 }

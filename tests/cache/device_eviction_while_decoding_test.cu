@@ -27,7 +27,6 @@ TEST_CASE("r_kv: what is looked at and not said twice") {
 TEST_CASE("what is evicted under a scale, caps and sinks of the model's own") {
   for (const model_rule& of : all_model_rules(model)) {
     zoomr::logit_rule rule = of.rule();
-    rule.alibi_slopes = {};  // refused
     CAPTURE(of.name);
     check(with(small::r_kv, [](auto& p) { p.evict.mean_of_group = true; }), kind::uniform, markup::sentences, 6, false,
           40, rule);

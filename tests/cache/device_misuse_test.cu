@@ -72,14 +72,6 @@ TEST_CASE("a device cache refuses tables of scales") {
   }
 }
 
-TEST_CASE("a device cache refuses a bias by distance") {
-  const std::vector<float> slopes(4, 0.5f);
-  zoomr::config limits = limits_for(60, 2);
-  limits.logits.alibi_slopes = zoomr::view<const float>(slopes);
-  CHECK(mistake_of([&] { cache_type::bytes(of_device, small::snapkv, limits, 2); }).find("no bias by distance") !=
-        std::string::npos);
-}
-
 }  // namespace
 
 TEST_CASE("calls of a device step that are forgotten, come twice or out of order are told") {

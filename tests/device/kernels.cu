@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels whose registers, stack and spills are gated: the sizes that models have.
+#include <zoomr/device_transfer.cuh>
+#include <zoomr/policy/placement/engine_pages.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/zoomr.cuh>
 
@@ -50,6 +52,22 @@ void step_of(const Policy& policy) {
   step.append(0, view<const bfloat16, 3>{}, view<const bfloat16, 3>{}, nullptr);
   step.attend(0, view<const bfloat16, 3>{}, view<bfloat16, 3>{}, {}, nullptr);
   step.commit(1, nullptr);
+}
+
+// What an engine with kernels of its own calls, forks, and sequences that move.
+void others(any_kv_cache<bfloat16>& host) {
+  constexpr auto in_engine = with_placement(presets::sentence_kv, engine_pages{});
+  device_cache<std::remove_const_t<decltype(in_engine)>, bfloat16, 128, 4> cache({1, 4, 1, 128}, in_engine, config{},
+                                                                                 nullptr, nullptr);
+  cache.block_table(cache.fork(cache.open(), nullptr), {}, nullptr);
+  auto step = cache.begin(cache.open(), {});
+  step.append(0);
+  step.append_slots({}, nullptr);
+  step.list_slots(0, view<const bfloat16, 3>{}, {}, {}, nullptr);
+  constexpr auto drifting = compose(sentences{}, key_mean{}, mean_dot{}, running_mean{}, fill_budget{}, on_drift{});
+  device_cache<std::remove_const_t<decltype(drifting)>, bfloat16, 128, 4> moving({1, 4, 1, 128}, drifting, config{},
+                                                                                 nullptr, nullptr);
+  to_device(host, to_host(moving, moving.open(), host, nullptr), moving, nullptr);
 }
 
 void steps() {

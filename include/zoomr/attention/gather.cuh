@@ -30,6 +30,7 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
   using layout = typename Warp::layout;
   using base::ring, base::task, base::row, base::shared, base::stretch, base::head_block;
   static constexpr bool shares = base::shares;
+  static constexpr bool biased = base::biased;
 
   /// Tiles of the block's stretch, and the tokens of one of them: `layout::tile`, or what is left for the last.
   __device__ index_t tiles() const { return (stretch.tokens + layout::tile - 1) / layout::tile; }
@@ -57,6 +58,7 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
       } else {
         shared.slots[known(tile, t)] = row.tokens.slot(at);
       }
+      if constexpr (biased) shared.positions[known(tile, t)] = row.slots.position_of(row.tokens.sequence_slot(at));
     }
   }
 
@@ -84,15 +86,47 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
     copy_async_commit();
   }
 
+  /// From products to logits, for the tokens of a tile.
+  struct tile_logits {
+    const gather_block& block;
+    index_t tile;
+
+    /// What the bias of one head of the block goes by: of a row without any, nothing is added.
+    struct of_head {
+      float slope = 0.0f;  // in units of ln 2
+      index_t asking = 0;  // position of its query
+    };
+    __device__ of_head head(index_t head) const {
+      if constexpr (biased) {
+        const index_t of_row = block.head_block * layout::block_heads + head;
+        if (block.task.logits.slopes == nullptr || of_row >= block.heads()) return {};
+        return {block.task.logits.slopes[block.head_of(of_row)] * log2_of_e,
+                block.row.position + (shares ? of_row / block.row.heads : 0)};
+      } else {
+        return {};
+      }
+    }
+    /// @param product  as `begin` of the warp has scaled it
+    __device__ float operator()(float product, index_t token, const of_head& by) const {
+      const float logit = block.task.logits(product);
+      if constexpr (biased) {
+        return fused(by.slope, static_cast<float>(block.shared.positions[known(tile, token)] - by.asking), logit);
+      } else {
+        return logit;
+      }
+    }
+  };
+
   /// Adds a tile that has come to the states in the warps' registers.
   __device__ void add(Warp& warp, index_t tile) {
+    const tile_logits logits{*this, tile};
     if constexpr (shares) {
       const auto attended = [&](index_t token, unsigned by) {
         return (shared.attending[known(tile, token)] & by) != 0;
       };
-      warp.add_tile(shared.stages, keys_of(tile), values_of(tile), tokens_of(tile), task.logits, attended);
+      warp.add_tile(shared.stages, keys_of(tile), values_of(tile), tokens_of(tile), logits, attended);
     } else {
-      warp.add_tile(shared.stages, keys_of(tile), values_of(tile), tokens_of(tile), task.logits, attended_by_all{});
+      warp.add_tile(shared.stages, keys_of(tile), values_of(tile), tokens_of(tile), logits, attended_by_all{});
     }
   }
 
@@ -140,11 +174,16 @@ template <class T, class Number, index_t HeadDim, index_t Group>
 using warp_that_gathers = std::conditional_t<fits_tensor_cores<T, Number, HeadDim, Group>(),
                                              tensor_warp<T, Number, HeadDim, Group>, gather_warp<T, HeadDim, Group>>;
 
+/// Blocks of an SM that registers must suffice for; 0: what the compiler likes, which under a bias would be so many
+/// that it spills.
+template <class Task>
+inline constexpr int gather_blocks_of_sm = has_slopes<Task> ? 2 : 0;
+
 /// Grid (rows, splits, head blocks); `layout::threads` threads. Blocks of a row without heads, and those for which no
 /// tokens are left, end at once: so a grid may be larger than what there is to do. @see gather_attend
 template <class T, index_t HeadDim, index_t Group, class Task>
-__global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, HeadDim, Group>::layout::threads)
-    gather_attend_kernel(Task task) {
+__global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, HeadDim, Group>::layout::threads,
+                                  gather_blocks_of_sm<Task>) gather_attend_kernel(Task task) {
   using warp = warp_that_gathers<T, typename Task::number, HeadDim, Group>;
   using layout = typename warp::layout;
   const auto row = task.rows.at(static_cast<index_t>(blockIdx.x));

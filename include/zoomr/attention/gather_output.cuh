@@ -33,6 +33,12 @@ struct gather_task {
   unsigned* arrived = nullptr;  // [rows, head blocks]  zero before, and after
 };
 
+/// Logits of the task may have a bias by distance.
+template <class Task>
+concept has_slopes = requires(const Task& of) {
+  of.logits.slopes;
+};
+
 /// The stretch of a row that one block reads.
 struct gather_stretch {
   index_t first = 0;
@@ -59,12 +65,15 @@ struct gather_output {
   using number = typename Task::number;
   static constexpr index_t ring = 3;  // tiles whose slots are known
   static constexpr bool shares = query_tile<decltype(Row::tokens)>;
+  /// Where a token lies in its sequence is asked for, and known.
+  static constexpr bool biased = has_slopes<Task> && requires(const Row& of) { of.tokens.sequence_slot(index_t{}); };
 
   /// The block's shared memory. Nobody reads the stages any more when the states are left there.
   struct memory {
     shared_array<uint4, 4 * layout::stage> stages;  // [2][keys | values][tile][pieces]; then [warps, heads, head_dim]
     shared_array<index_t, ring * layout::tile> slots;
     shared_array<unsigned, shares ? ring * layout::tile : 1> attending;
+    shared_array<index_t, biased ? ring * layout::tile : 1> positions;
     shared_array<float, 2 * layout::token_parts * layout::block_heads> ends;  // [warps, heads][max | sum]
     shared_array<index_t, 1> last;
   };

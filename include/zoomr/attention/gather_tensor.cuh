@@ -179,12 +179,13 @@ struct tensor_warp {
   __device__ void weigh(float (&logit)[2][4], index_t tokens, Logits logits, Attended attended) {
 #pragma unroll
     for (index_t r = 0; r < 2; ++r) {
+      const auto head = logits.head(row() + 8 * r);
       float highest = max[r];
 #pragma unroll
       for (index_t i = 0; i < 4; ++i) {
         float& one = logit[i / 2][2 * r + i % 2];
         const index_t of_tile = token(i / 2, 2 * quarter() + i % 2);
-        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one * factor) : -infinity;
+        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one * factor, of_tile, head) : -infinity;
         highest = quick_max(highest, one);
       }
       highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 1));
@@ -245,6 +246,7 @@ struct tensor_warp {
 
   /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages; what comes after
   /// them is zeros.
+  /// @param logits    as of gather_warp
   /// @param attended  attended(token of the tile, bit of a query token); a value that is infinite or NaN reaches those
   ///                  rows too that do not attend to it
   template <class Logits, class Attended, index_t N>

@@ -152,7 +152,8 @@ struct gather_warp {
   }
 
   /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages.
-  /// @param logits    from q . k as `begin` has scaled it to a logit in units of ln 2
+  /// @param logits    logits(product, token of the tile, logits.head(head of the block)): from q . k as `begin` has
+  ///                  scaled it to a logit in units of ln 2
   /// @param attended  attended(token of the tile, bit of a query token)
   /// @pre  all threads' copies have come; the warp calls it as a whole
   template <class Logits, class Attended, index_t N>
@@ -169,7 +170,9 @@ struct gather_warp {
         if (present) read(stages, keys + token(first + r) * layout::pieces, numbers);
         multiply(numbers, weight[r]);
         for (index_t h = 0; h < heads; ++h) {
-          weight[r][h] = present && attended(token(first + r), by[h]) ? logits(weight[r][h]) : -infinity;
+          const bool counts = present && attended(token(first + r), by[h]);
+          const auto head = logits.head(head_part() * heads + h);
+          weight[r][h] = counts ? logits(weight[r][h], token(first + r), head) : -infinity;
         }
       }
       weigh(weight);

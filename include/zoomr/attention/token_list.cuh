@@ -7,7 +7,7 @@
 
 #include <zoomr/core/device.cuh>
 #include <zoomr/core/view.hpp>
-#include <zoomr/policy/segment.hpp>
+#include <zoomr/policy/slot_map.hpp>
 
 #include <concepts>  // std::same_as
 
@@ -36,7 +36,7 @@ struct paged_layer {
     const index_t in_page = slot & ((1 << page_bits) - 1);
     return (slot >> page_bits) * page_stride + kv_head * head_stride + in_page * token_stride;
   }
-  paged_layer<const Number> read_only() const {
+  ZOOMR_HD paged_layer<const Number> read_only() const {
     return {keys, values, page_stride, head_stride, token_stride, page_bits};
   }
 };
@@ -141,7 +141,9 @@ struct attending_row {
   index_t kv_head = 0;     // whose keys and values
   index_t first_head = 0;  // query heads [first_head, first_head + heads)
   index_t heads = 0;
-  index_t sharing = 1;  // query tokens [token, token + sharing) read together; more than one only with query_tile
+  slot_map slots;        // of the KV head: which positions a bias by distance counts
+  index_t position = 0;  // of the first query token; read only for that
+  index_t sharing = 1;   // query tokens [token, token + sharing) read together; more than one only with query_tile
 };
 
 }  // namespace v0

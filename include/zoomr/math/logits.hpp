@@ -69,11 +69,13 @@ struct capped_logits {
 };
 
 /// On a device: what a model has in one layer, each of which may be absent. Code of its own, so that models without any
-/// of it pay nothing.
+/// of it pay nothing. The bias by distance is for lists that say where their tokens lie in a sequence
+/// (`sequence_slot`); of others it is not read.
 struct layer_logits {
   float scale = 1.0f;
-  float cap = 0.0f;              // 0: none
-  const float* sinks = nullptr;  // [heads]  on the device, natural; nullptr: none
+  float cap = 0.0f;               // 0: none
+  const float* sinks = nullptr;   // [heads]  on the device, natural; nullptr: none
+  const float* slopes = nullptr;  // [heads]  on the device, natural, of a bias by distance; nullptr: none
 
   ZOOMR_HD float of_query() const { return cap == 0.0f ? scale * log2_of_e : scale / cap; }
   ZOOMR_HD float operator()(float of) const { return cap == 0.0f ? of : hyperbolic_tangent(of) * (cap * log2_of_e); }

@@ -237,8 +237,9 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
 /// the layer's score_kernel; query_tile_kernel, fetching and gather_attend read the ranges. A token under a choice for
 /// all layers, or one that makes none, only resolves what it reads.
 /// @param attends  false: only the choices, for the token that has ended a prompt
+/// Four of its blocks fit an SM: for more the compiler would spill.
 template <class Policy, class T>
-__global__ void __launch_bounds__(choose_threads)
+__global__ void __launch_bounds__(choose_threads, 4)
     select_kernel(Policy policy, device_arrays<Policy, T> a, index_t layer, bool attends) {
   __shared__ block_scratch scratch;
   __shared__ best_scratch<choose_threads> walk_scratch;

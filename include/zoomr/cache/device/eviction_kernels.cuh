@@ -80,11 +80,10 @@ __global__ void copy_keys_kernel(common_arrays<T> a, index_t sequence, index_t l
 template <class T>
 struct lanes_to_update {
   common_arrays<T> a;
-  index_t position = 0;   // of the first query
-  index_t pinned = 0;     // tokens at the front that are never evicted
-  index_t earlier = 0;    // slots before the first of the queries that are observed together
-  float scale = 0.0f;     // of q . k; 0: 1 / sqrt(head_dim)
-  float soft_cap = 0.0f;  // of logits; 0: none
+  index_t position = 0;  // of the first query
+  index_t pinned = 0;    // tokens at the front that are never evicted
+  index_t earlier = 0;   // slots before the first of the queries that are observed together
+  float scale = 0.0f;    // of q . k; 0: 1 / sqrt(head_dim)
 
   /// The copied keys.  [count, head_dim]
   __device__ view<const float, 2> keys_of(index_t kv_head, index_t count) const {
@@ -129,7 +128,8 @@ __global__ void __launch_bounds__(keep_threads)
     observed.group = group;
     observed.head = head % of.group;
     observed.earlier = kv_lanes.earlier;
-    observed.scale = kv_lanes.scale, observed.logits.soft_cap = kv_lanes.soft_cap;
+    observed.scale = kv_lanes.scale;
+    observed.logits = of.logits_of(head / of.group * of.group, of.group);
     update_importance(evict, observed, received, block);
   }
 }

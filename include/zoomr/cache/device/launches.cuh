@@ -111,13 +111,13 @@ struct device_launches : device_pass<Policy, T> {
                      stream on) const {
     const index_t readers = core.sizes.readers();
     if (core.sizes.decode_tiles == 0) {
-      const chosen_rows<T> rows{{}, deciding * readers};
+      const chosen_rows<T> rows{{}, deciding * readers, layer};
       gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, on);
       return;
     }
     const index_t tiles = fixed ? core.sizes.decode_tiles : t == 0 ? core.decoding_tiles : deciding;
     launch({grid(tiles, core.sizes.layer_rows), dim3(resolve_threads)}, on, query_tile_kernel<T>, arrays());
-    gather<together>(layer, queries, out, lse, shared_rows<T>{{}, tiles * readers}, core.sizes.splits, on);
+    gather<together>(layer, queries, out, lse, shared_rows<T>{{}, tiles * readers, layer}, core.sizes.splits, on);
   }
 
   /// Attends for `rows`, with `splits` blocks for each. Launches of one stream share `partial` and `arrived`: each has
@@ -129,12 +129,12 @@ struct device_launches : device_pass<Policy, T> {
               index_t splits, stream on) const {
     const logit_rule& rule = core.limits.logits;
     const float scale = rule.scale > 0.0f ? rule.scale : 1.0f / std::sqrt(static_cast<float>(HeadDim));
-    const float* const sinks = arrays().sinks;
-    if (rule.plain() && sinks == nullptr) {
+    const common_arrays<T>& a = core.arrays;
+    if (rule.plain() && a.sinks == nullptr) {
       gather<Heads>(scaled_logits{scale}, layer, queries, out, lse, rows, splits, on);
     } else {
-      const float* const of_layer = sinks == nullptr ? nullptr : sinks + std::int64_t{layer} * core.sizes.model.heads;
-      gather<Heads>(layer_logits{scale, rule.soft_cap, of_layer}, layer, queries, out, lse, rows, splits, on);
+      const float* const sinks = a.sinks == nullptr ? nullptr : a.sinks + std::int64_t{layer} * core.sizes.model.heads;
+      gather<Heads>(layer_logits{scale, rule.soft_cap, sinks, a.slopes}, layer, queries, out, lse, rows, splits, on);
     }
   }
   template <index_t Heads, class Logits, class Number, class Rows>

@@ -42,7 +42,7 @@ struct drift_products {
 /// - levels, rows: select_kernel, choose_for_all_kernel; these at later tokens, expect_pages_kernel. Where choices do
 ///   not stay active, the next layer overwrites them.
 /// - arrived: gather_attend alone, which leaves zeros. The constructor clears it, and the tables of the arena.
-/// - sinks, engine: the constructor; gather_attend, and whatever finds a key.
+/// - sinks, slopes, engine: the constructor; attention, and whatever finds a key.
 ///
 /// Of the tokens of one pass, and written anew in its next layer; where one choice serves all layers, products and
 /// votes go on instead:
@@ -81,6 +81,7 @@ struct common_arrays {
   float* partial = nullptr;              // [attending_heads][splits][head_dim + 2]
   unsigned* arrived = nullptr;           // [attending_heads]
   float* sinks = nullptr;                // [layers][heads]  natural; nullptr: the model has none
+  float* slopes = nullptr;               // [heads]  the same, of a bias by distance
   eviction_arrays eviction;
   device_arena<T> arena;
   device_resummarize resummarize;
@@ -125,6 +126,7 @@ struct common_arrays {
         from.take<float>(of.splits > 1 ? bounded_product({of.attending_heads(), of.splits, model.head_dim + 2}) : 0);
     arrived = from.take<unsigned>(of.attending_heads());
     if (of.has_sinks) sinks = from.take<float>(std::int64_t{model.layers} * model.heads);
+    if (of.has_slopes) slopes = from.take<float>(model.heads);
     eviction.carve(from, of);
   }
 

@@ -7,10 +7,9 @@
 // again rather than stored, since for 32 queries of a long prompt they would fill more memory than its keys.
 #pragma once
 
-#include <zoomr/attention/token_list.cuh>
+#include <zoomr/cache/device/observed_queries.cuh>
 #include <zoomr/core/streams.cuh>
 #include <zoomr/math/dot.cuh>
-#include <zoomr/math/logits.hpp>
 #include <zoomr/math/row_top_k.cuh>
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/evict/rating.cuh>
@@ -18,47 +17,6 @@
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
-
-inline constexpr index_t observed_at_once = 32;  // queries of one launch
-
-/// One query's softmax over its context, as far as it is known; all zero to begin with.
-struct observed_sum {
-  unsigned long long units = 0;  // weights, in units of 2^-40 of the largest
-  unsigned largest = 0;          // logit, as a word that orders as it does; `odd` if one is NaN or infinitely large
-  unsigned unused = 0;
-
-  static constexpr unsigned odd = 0xffffffffu;
-
-  __device__ static unsigned word_of(float logit) {
-    if (is_nan(logit) || logit == infinity) return odd;
-    return static_cast<unsigned>(order_key(logit) + 2147483648);
-  }
-  /// NaN if the shares are not numbers.
-  __device__ float largest_logit() const {
-    const float logit = largest == odd ? not_a_number : unsorted(static_cast<votes_t>(largest) - 2147483648);
-    return logit == -infinity ? not_a_number : logit;
-  }
-};
-
-/// Up to 32 queries of one layer that look at the tokens of one sequence.
-template <class T, class Number>
-struct observing_queries {
-  stored_layer<T> layer;          // only its keys are read
-  view<const index_t> pages;      // [pages of the sequence]
-  view<const Number, 3> queries;  // [rows, heads, head_dim]  in ascending order from row `first_row` on, the row after
-  index_t first_row = 0;          // the last being the first
-  index_t count = 0;              // queries
-  index_t context = 0;            // slots that the first one sees, its own the last; the next sees one more
-  index_t group = 1;              // query heads of a KV head
-  index_t known = 0;              // the first so many slots have received something before
-  float scale = 1.0f, soft_cap = 0.0f;  // of the logits; 0: no cap
-  observed_sum* sums = nullptr;         // [heads][observed_at_once]  zero to begin with
-  view<const float, 2> before;          // [heads, slots]  what they have received
-  view<float, 2> received;              // [heads, slots]  out: with what these queries pay; may be `before`
-
-  ZOOMR_HD index_t row_of(index_t query) const { return (first_row + query) % queries.extent(0); }
-  ZOOMR_HD index_t held() const { return context + count - 1; }
-};
 
 inline constexpr index_t observe_threads = 128;
 
@@ -73,7 +31,11 @@ class observing_warp {
 
   /// All threads call it; a barrier follows.
   __device__ observing_warp(const observing_queries<T, Number>& of, index_t head, queries_in_block& asked)
-      : of_(of), asked_(asked), head_(head), lane_(static_cast<index_t>(threadIdx.x) % warp_lanes) {
+      : of_(of),
+        asked_(asked),
+        head_(head),
+        logits_(of.logits_of(head, 1)),
+        lane_(static_cast<index_t>(threadIdx.x) % warp_lanes) {
     for (auto i = static_cast<index_t>(threadIdx.x); i < of.count * HeadDim; i += observe_threads) {
       asked[i] = to_float(of.queries(of.row_of(i / HeadDim), head, i % HeadDim));
     }
@@ -115,7 +77,7 @@ class observing_warp {
       }
     }
     const float scaled = fused(of_.scale, warp_sums(partial), -0.0f);  // rounded by itself, whatever it is added to
-    return of_.soft_cap == 0.0f ? scaled : soft_capped(scaled, of_.soft_cap);
+    return logits_(scaled, 0, token(), of_.position + query(turn));
   }
 
  private:
@@ -139,6 +101,7 @@ class observing_warp {
   const observing_queries<T, Number>& of_;
   queries_in_block& asked_;
   index_t head_;
+  lane_logits logits_;
   index_t lane_;
   index_t first_ = 0;
   float keys_[std::size_t{tokens}][std::size_t{cells}];

@@ -16,12 +16,16 @@ inline namespace v0 {
 namespace detail {
 
 /// Makes a row that of one of a token's readers: its place among the queries, its KV head and its query heads.
-template <class Row>
-__device__ inline void read_by(Row& row, const device_sizes& sizes, const device_token& token, index_t reader) {
+template <class Row, class T>
+__device__ inline void read_by(Row& row, const common_arrays<T>& a, const device_token& token, index_t reader,
+                               index_t layer) {
+  const shape& model = a.sizes.model;
   row.token = token.row;
-  row.heads = sizes.model.heads / sizes.readers();
+  row.heads = model.heads / a.sizes.readers();
   row.first_head = reader * row.heads;
-  row.kv_head = row.first_head / sizes.model.group();
+  row.kv_head = row.first_head / model.group();
+  row.slots = a.eviction.slots_of(token.sequence, layer * model.kv_heads + row.kv_head, token.held);
+  row.position = token.position;
 }
 
 /// Rows of attention after the prompt, where each token reads alone: the ranges that select_kernel has found.
@@ -29,6 +33,7 @@ template <class T>
 struct chosen_rows {
   common_arrays<T> a;
   index_t count = 0;  // that the grid covers; a row without a token has no heads, and its blocks end
+  index_t layer = 0;
 
   __device__ attending_row<tokens_of_ranges> at(index_t i) const {
     const index_t readers = a.sizes.readers();
@@ -36,7 +41,7 @@ struct chosen_rows {
     attending_row<tokens_of_ranges> row;
     if (t >= a.table.counts->tokens || a.table.tokens[t].prompt) return row;
     row.tokens = a.tokens_of(t, a.sizes.layer_rows == 1 ? 0 : i % readers);
-    read_by(row, a.sizes, a.table.tokens[t], i % readers);
+    read_by(row, a, a.table.tokens[t], i % readers, layer);
     return row;
   }
 };
@@ -70,6 +75,7 @@ template <class T>
 struct shared_rows {
   common_arrays<T> a;
   index_t count = 0;
+  index_t layer = 0;
 
   __device__ attending_row<tile_of_ranges> at(index_t i) const {
     const index_t readers = a.sizes.readers();
@@ -91,7 +97,7 @@ struct shared_rows {
       row.tokens.tokens = a.shared_read[at].tokens;
     }
     row.sharing = tile.tokens;
-    read_by(row, a.sizes, token, i % readers);
+    read_by(row, a, token, i % readers, layer);
     return row;
   }
 };
@@ -105,6 +111,7 @@ struct first_tokens {
   index_t page_bits = 4;
 
   ZOOMR_HD index_t count() const { return tokens; }
+  ZOOMR_HD index_t sequence_slot(index_t i) const { return i; }
   ZOOMR_HD shared_token shared(index_t i) const {
     return {pool_slot(pages, i, page_bits), i <= first_asking ? ~0u : ~0u << (i - first_asking)};
   }
@@ -126,6 +133,7 @@ struct prompt_rows {
     row.tokens = {a.pages_of(token.sequence), token.slot + tile.tokens, token.slot, a.sizes.page_bits};
     row.sharing = tile.tokens;
     row.token = token.row;
+    row.position = token.position;
     row.kv_head = i % kv_heads;
     row.heads = a.sizes.model.group();
     row.first_head = row.kv_head * row.heads;

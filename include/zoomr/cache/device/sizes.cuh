@@ -55,6 +55,7 @@ struct device_sizes {
   index_t carried = 0;          // tokens whose attention adds up, of each query head; 0: it does not
   score_logits logits;          // of scores, for aggregators
   bool has_sinks = false;       // of the model's attention
+  bool has_slopes = false;      // the same, of a bias by distance
   bool selects = false;
   bool tiered = false;      // pages lie in the host's memory, and in an arena
   bool in_engine = false;   // pages lie in an engine's memory
@@ -89,6 +90,7 @@ struct device_sizes {
     reads_keys = policy.evict.reads_keys;
     logits = limits.logits.of_scores(model.head_dim);
     has_sinks = limits.logits.sinks.data() != nullptr;
+    has_slopes = limits.logits.alibi_slopes.size() > 0;
     if (selects) {
       summary_numbers = static_cast<index_t>(host.segment_summary());
       layer_rows = rows_in_layer(policy.aggregate.per);

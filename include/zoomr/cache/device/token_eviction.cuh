@@ -65,10 +65,16 @@ struct observing_layer {
     of.first_row = first_row;
     of.count = asking.size();
     of.context = slot_end(asking.first + 1);
+    of.soft_cap = core.limits.logits.soft_cap, of.slopes = arrays.slopes;
+    of.position = asking.first;
+    of.kept = {arrays.eviction.kept_of(sequence, layer * model().kv_heads, 0).data(),
+               {model().kv_heads, held.kept},
+               {arrays.eviction.most_kept, 1}};
+    of.compacted_end = held.compacted_end;
     if constexpr (importance_updater<evictor_type>) {
       using kv_lanes_type = lanes_to_update<T>;
       const logit_rule& rule = core.limits.logits;
-      const kv_lanes_type kv_lanes{arrays, asking.first, pinned(), slot_end(together), rule.scale, rule.soft_cap};
+      const kv_lanes_type kv_lanes{arrays, asking.first, pinned(), slot_end(together), rule.scale};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, on,
              &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, of, kv_lanes);
     } else {
@@ -111,13 +117,14 @@ struct observing_layer {
   void observe(observing_queries<T, Number> of, stream on) const {
     of.layer = core.layer(layer).read_only();
     of.pages = arrays.pages_of(sequence);
-    of.scale = core.limits.logit_scale(0, 0, HeadDim), of.soft_cap = core.limits.logits.soft_cap;
+    of.scale = core.limits.logit_scale(0, 0, HeadDim);
     of.sums = arrays.eviction.sums;
     for (index_t left = of.count; left > 0; left -= of.count) {
       of.count = (std::min)(observed_at_once, left);
       observe_queries<HeadDim>(of, on);
       of.first_row = of.row_of(of.count);
       of.context += of.count;
+      of.position += of.count;
       of.before = of.received;
       of.known = of.context - 1;
     }
