@@ -126,7 +126,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws error(busy) unless `ready`; nothing has changed
   /// @throws error(device) as `ready` does
   step_type begin(view<const step_item> items, bool fixed = false) {
-    const auto check = [&](const detail::device_sequence& stepped, const step_item& item, index_t) {
+    const auto check = [&](const detail::device_sequence& stepped, const step_item& item, index_t i) {
+      if constexpr (!in_engine) base::expect_no_table(item, i);
       ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
       expect_observed(core_->host_policy, stepped, item);
     };
@@ -137,7 +138,6 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       if constexpr (in_engine) {
         take_engine_pages(*core_, items);
       } else {
-        base::expect_no_tables(items);
         take_pages_to_write(*core_);
       }
       core_->list_step();

@@ -54,13 +54,13 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// failed and summaries cannot be made again; nothing has changed
   step_type begin(view<const step_item> items) {
     const auto check = [&](const detail::sequence_state& stepped, const step_item& item, index_t i) {
+      if constexpr (pool_type::owns_pages) base::expect_no_table(item, i);
       renew_summaries(*core_, item, i);
       expect_observed(core_->policy, stepped, item);
     };
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
       if constexpr (pool_type::owns_pages) {
-        base::expect_no_tables(items);
         take_pages_to_write(*core_);
       } else {
         expect_tables(*core_, items);

@@ -57,7 +57,7 @@ void copy_shared_pages(cache_core<Pool>& core) {
 /// @cost   copies a page for each fork that goes on by itself, once; where one evicts, those that its tokens move to
 template <class Pool>
 void take_pages_to_write(cache_core<Pool>& core) {
-  const index_t copies = shared_writes_of(core).count();
+  const index_t copies = core.pool.any_shared() ? shared_writes_of(core).count() : 0;
   take_pages(core.pool, core.step.items, core.states, copies, [&] {
     if (copies > 0) copy_shared_pages(core);
   });

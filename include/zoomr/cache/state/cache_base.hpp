@@ -59,12 +59,10 @@ class cache_base {
   }
 
   // Pages are the cache's own, so that nobody says which they are.
-  static void expect_no_tables(view<const step_item> items) {
-    for (index_t i = 0; i < items.size(); ++i) {
-      ZOOMR_EXPECTS(items[i].pages.size() == 0, "begin: item " + std::to_string(i) +
-                                                    " has a block table, but the pages are the cache's own: it is "
-                                                    "for the placement engine_pages");
-    }
+  static void expect_no_table(const step_item& item, index_t i) {
+    ZOOMR_EXPECTS(item.pages.size() == 0, "begin: item " + std::to_string(i) +
+                                              " has a block table, but the pages are the cache's own: it is for the "
+                                              "placement engine_pages");
   }
 
   // A sequence that is open, while no step is in progress.
