@@ -19,8 +19,7 @@ inline namespace v0 {
 /// @code  cache.save(to_host(device, seq, cache, stream), file_sink("/path"));  @endcode
 /// @param to  of the same policy, model and scales; its other limits may differ
 /// @throws precondition_error while a step is in progress, or if the caches differ; error(capacity) if there is no
-/// room;
-///         error(device) if something that was enqueued before has failed. Nothing has changed then
+///         room; error(device) if something that was enqueued before has failed. Nothing has changed then
 /// @cost   waits for the stream; a copy for each page and layer, and each row of a choice; all summaries are made anew
 template <class Policy, class T, index_t HeadDim, index_t Group>
 sequence to_host(device_cache<Policy, T, HeadDim, Group>& from, sequence seq, any_kv_cache<T>& to, stream on) {

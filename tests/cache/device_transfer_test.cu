@@ -45,7 +45,12 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
         host.at(0).log = device.at(0).log;
         device.cache.close(device.at(0).seq);
         state_digest moved = digest_of(host.cache, host.at(0).seq), stayed = digest_of(alone.cache, alone.at(0).seq);
-        moved.of[state_digest::pages] = stayed.of[state_digest::pages] = 0;        // it has others
+        moved.of[state_digest::pages] = stayed.of[state_digest::pages] = 0;  // it has others
+        if (limits.rollback_tokens < 24) {                                   // less of it is remembered
+          for (const auto part : {state_digest::tokens, state_digest::query_sums, state_digest::log}) {
+            moved.of[part] = stayed.of[part] = 0;
+          }
+        }
         moved.of[state_digest::accounts] = stayed.of[state_digest::accounts] = 0;  // a device keeps no statistics
         for (const auto part : {state_digest::query_sums, state_digest::active, state_digest::log}) {
           if (policy.zone.dense_layers > 0) moved.of[part] = stayed.of[part] = 0;  // nobody reads those of dense layers
@@ -75,6 +80,8 @@ void check_moves(const Policy& policy, std::uint64_t seed) {
   zoomr::config smaller = limits_for(tokens, 1);  // of other sizes than the host's
   smaller.max_segments = 70, smaller.pool_tokens = tokens + 8;
   check_moves(policy, policy, smaller, 21, seed + 100);
+  smaller.rollback_tokens = 12;
+  check_moves(policy, policy, smaller, 40, seed + 200);
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ class moving_sequence : moving_choices<Policy, T> {
   using base = moving_choices<Policy, T>;
   using base::host_, base::device_, base::on_, base::enqueue, base::wait;
   using typename base::host_type, typename base::device_type;
+  static_assert(pool_of<decltype(Policy::placement), T>::owns_pages,
+                "to_host, to_device: the pages of an engine are the engine's to move");
 
  public:
   moving_sequence(host_type& host, device_type& device, stream on)
@@ -67,14 +69,14 @@ class moving_sequence : moving_choices<Policy, T> {
     ZOOMR_EXPECTS(same(host.limits.key_scale, device.limits.key_scale) &&
                       same(host.limits.value_scale, device.limits.value_scale),
                   "a sequence moves only between caches whose keys and values have the same scales");
-    ZOOMR_EXPECTS((host.sizes.kept > 0) == (device.sizes.kept > 0),
+    ZOOMR_EXPECTS((host.sizes.kept > 0) == (device.sizes.kept > 0) && host.sizes.noted == device.sizes.noted,
                   "a sequence moves only between caches that evict alike: config.max_tokens of one lets nothing go");
   }
 
   /// The state `to` of the host's becomes what `from` is on the device.
   void to_host(const device_sequence& from, index_t id, sequence_state& to) {
     expect_room(from, host_.limits, host_.sizes.most_segments, host_.sizes.kept, host_.pool.free_pages());
-    to.token_state::become(from);
+    become(to, from, host_.limits, host_.sizes.remembered);
     take_pages(from, to, host_.pool);
     each_page(from, to,
               [&](T* of_device, T* of_host) { this->enqueue(of_host, of_device, device_.sizes.page_numbers()); });
@@ -100,7 +102,7 @@ class moving_sequence : moving_choices<Policy, T> {
       renew_summaries(host_, from);
     }
     const remembered_parts parts = remembered_of(host_.policy, host_.sizes, from);
-    to.token_state::become(from);
+    become(to, from, device_.limits, device_.sizes.remembered);
     take_pages(from, to, device_.stock);
     to.known_pages = static_cast<index_t>(to.pages.size());
     to.known_segments = to.segment_count();
@@ -143,6 +145,13 @@ class moving_sequence : moving_choices<Policy, T> {
     for (const index_t page : moved.pages) pages += page >= 0 ? 1 : 0;
     expect(pages <= free, "it needs " + std::to_string(pages) + " pages of " + std::to_string(page_tokens) +
                               " tokens, " + std::to_string(free) + " are free; raise config.pool_tokens");
+  }
+
+  // The tokens of one state in another, which may remember less.
+  static void become(token_state& to, const token_state& from, const config& limits, index_t remembered) {
+    to.become(from);
+    to.rollback_floor = (std::max)(to.rollback_floor, to.tokens() - limits.rollback_depth());
+    if (to.in_prompt()) to.queries_from = (std::max)(to.queries_from, to.tokens() - remembered);
   }
 
   // Of a prompt of which tokens will be evicted a host makes them at its end, a device as its segments close.
