@@ -20,9 +20,10 @@ using zoomr::index_t;
 using zoomr::int8;
 
 static_assert(fits_tensor_cores<bfloat16, bfloat16, 128, 8>() && fits_tensor_cores<float16, float16, 64, 16>());
-static_assert(fits_tensor_cores<float8, bfloat16, 96, 12>() && fits_tensor_cores<int8, float16, 256, 8>());
-// few heads, numbers that are not exact in the type of queries, head_dims that tiles do not divide
-static_assert(!fits_tensor_cores<bfloat16, bfloat16, 128, 7>() && !fits_tensor_cores<bfloat16, float, 128, 8>());
+static_assert(fits_tensor_cores<bfloat16, bfloat16, 128, 2>() && fits_tensor_cores<float8, bfloat16, 96, 12>() &&
+              fits_tensor_cores<int8, float16, 256, 8>());
+// one head, numbers that are not exact in the type of queries, head_dims that tiles do not divide
+static_assert(!fits_tensor_cores<bfloat16, bfloat16, 128, 1>() && !fits_tensor_cores<bfloat16, float, 128, 8>());
 static_assert(!fits_tensor_cores<float, bfloat16, 128, 8>() && !fits_tensor_cores<float16, bfloat16, 128, 8>());
 static_assert(!fits_tensor_cores<bfloat16, bfloat16, 80, 8>() && !fits_tensor_cores<bfloat16, bfloat16, 192, 8>());
 

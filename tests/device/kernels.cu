@@ -34,7 +34,7 @@ ZOOMR_GATHER(int8, 128, 4)
 template __global__ void gather_attend_kernel<bfloat16, 128, 4>(task<bfloat16, capped_logits>);
 template __global__ void gather_attend_kernel<bfloat16, 128, 4>(task<bfloat16, layer_logits>);
 
-// On tensor cores, as are the groups of 8 and 16 above.
+// On tensor cores, as are the groups of 4 and more above whose queries have the type of keys, or these 8 bits.
 ZOOMR_GATHER(bfloat16, 96, 8)
 ZOOMR_GATHER(bfloat16, 256, 8)
 ZOOMR_GATHER(int8, 128, 8)

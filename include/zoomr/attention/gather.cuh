@@ -22,8 +22,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Everything that one block does. While a tile is added, the next one is copied and the slots of the one after that
-/// are looked up: so slots lie in a ring of three tiles, keys and values in two stages.
+/// Everything that one block does. While a tile is added, the next one is copied and the tokens of the one after that
+/// are looked up: so their places lie in a ring of three tiles, keys and values in two stages.
 template <class Warp, index_t HeadDim, index_t Group, class Task, class Row>
 struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
   using base = gather_output<Warp, HeadDim, Group, Task, Row>;
@@ -45,7 +45,7 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
   /// Where what is known of a tile's token lies.
   __device__ static index_t known(index_t tile, index_t token) { return tile % ring * layout::tile + token; }
 
-  /// Finds the slots of a tile, and who attends to them; of none behind the last. A barrier must follow.
+  /// Finds where the keys of a tile lie, and who attends to them; of none behind the last. A barrier must follow.
   /// @cost  one look-up in the row's list for each token: O(log ranges)
   __device__ void find(index_t tile) {
     if (tile >= tiles()) return;
@@ -53,16 +53,16 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
       const index_t at = stretch.first + tile * layout::tile + t;
       if constexpr (shares) {
         const shared_token found = row.tokens.shared(at);
-        shared.slots[known(tile, t)] = found.slot;
+        shared.places[known(tile, t)] = task.layer.offset(found.slot, row.kv_head);
         shared.attending[known(tile, t)] = found.attending;
       } else {
-        shared.slots[known(tile, t)] = row.tokens.slot(at);
+        shared.places[known(tile, t)] = task.layer.offset(row.tokens.slot(at), row.kv_head);
       }
       if constexpr (biased) shared.positions[known(tile, t)] = row.slots.position_of(row.tokens.sequence_slot(at));
     }
   }
 
-  /// Starts copying a tile, whose slots are found. Warps that read whole tiles find zeros after the last token. A
+  /// Starts copying a tile, whose places are found. Warps that read whole tiles find zeros after the last token. A
   /// batch is closed behind the last tile too, so that batches can be counted.
   __device__ void copy(index_t tile) {
     if (tile < tiles()) {
@@ -77,8 +77,7 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
           shared.stages[place + layout::stage] = uint4{};
           continue;
         }
-        const index_t slot = shared.slots[known(tile, token)];
-        const std::int64_t offset = task.layer.offset(slot, row.kv_head) + std::int64_t{piece} * layout::per_piece;
+        const std::int64_t offset = shared.places[known(tile, token)] + piece * layout::per_piece;
         copy_async(shared.stages[place], reinterpret_cast<const uint4*>(task.layer.keys + offset));
         copy_async(shared.stages[place + layout::stage], reinterpret_cast<const uint4*>(task.layer.values + offset));
       }
@@ -144,7 +143,7 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
       copy_async_wait<1>();
       __syncthreads();
       add(warp, tile);
-      // The next turn copies over this stage, and finds slots where those of this tile are.
+      // The next turn copies over this stage, and finds places where those of this tile are.
       __syncthreads();
     }
     copy_async_wait<0>();

@@ -63,7 +63,7 @@ template <class Warp, index_t HeadDim, index_t Group, class Task, class Row>
 struct gather_output {
   using layout = typename Warp::layout;
   using number = typename Task::number;
-  static constexpr index_t ring = 3;  // tiles whose slots are known
+  static constexpr index_t ring = 3;  // tiles whose places are known
   static constexpr bool shares = query_tile<decltype(Row::tokens)>;
   /// Where a token lies in its sequence is asked for, and known.
   static constexpr bool biased = has_slopes<Task> && requires(const Row& of) { of.tokens.sequence_slot(index_t{}); };
@@ -71,7 +71,7 @@ struct gather_output {
   /// The block's shared memory. Nobody reads the stages any more when the states are left there.
   struct memory {
     shared_array<uint4, 4 * layout::stage> stages;  // [2][keys | values][tile][pieces]; then [warps, heads, head_dim]
-    shared_array<index_t, ring * layout::tile> slots;
+    shared_array<std::int64_t, ring * layout::tile> places;  // of keys, in numbers from the layer's first
     shared_array<unsigned, shares ? ring * layout::tile : 1> attending;
     shared_array<index_t, biased ? ring * layout::tile : 1> positions;
     shared_array<float, 2 * layout::token_parts * layout::block_heads> ends;  // [warps, heads][max | sum]

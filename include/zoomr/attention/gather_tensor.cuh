@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. One warp's part of gather.cuh on tensor cores, where so many heads share a key that multiplying would take longer
-// than reading: S = Q K^T and O += P V in tiles whose rows are 16 heads.
+// L4. One warp's part of gather.cuh on tensor cores, where several heads share a key, so that multiplying would take
+// longer than reading: S = Q K^T and O += P V in tiles whose rows are 16 heads, of few heads mostly zeros.
 //
 // Which dimension is which number of a tile is free as long as queries and keys agree, and so is which token is which
 // column of S as long as values agree: both are chosen such that a lane reads whole pieces of 16 bytes, and that the
@@ -18,13 +18,13 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// True if a row's heads fill at least half of a tile, and tensor cores multiply its numbers exactly: queries of 16
-/// bits, keys and values of their type or of 8 bits.
+/// True if heads share keys, and tensor cores multiply their numbers exactly: queries of 16 bits, keys and values of
+/// their type or of 8 bits.
 template <class T, class Number, index_t HeadDim, index_t Group>
 constexpr bool fits_tensor_cores() {
   const bool multiplied = std::is_same_v<Number, bfloat16> || std::is_same_v<Number, float16>;
   const bool exact = std::is_same_v<T, Number> || sizeof(T) == 1;
-  return Group >= 8 && multiplied && exact && (HeadDim == 64 || HeadDim == 96 || HeadDim == 128 || HeadDim == 256);
+  return Group >= 2 && multiplied && exact && (HeadDim == 64 || HeadDim == 96 || HeadDim == 128 || HeadDim == 256);
 }
 
 /// How a block shares out its work; everything follows from the types.

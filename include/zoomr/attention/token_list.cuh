@@ -141,9 +141,9 @@ struct attending_row {
   index_t kv_head = 0;     // whose keys and values
   index_t first_head = 0;  // query heads [first_head, first_head + heads)
   index_t heads = 0;
-  slot_map slots;        // of the KV head: which positions a bias by distance counts
-  index_t position = 0;  // of the first query token; read only for that
   index_t sharing = 1;   // query tokens [token, token + sharing) read together; more than one only with query_tile
+  slot_map slots = {};   // of the KV head: which positions a bias by distance counts
+  index_t position = 0;  // of the first query token; read only for that
 };
 
 }  // namespace v0
