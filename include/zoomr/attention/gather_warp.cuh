@@ -39,7 +39,8 @@ struct gather_layout {
   static constexpr index_t head_blocks = (Group + block_heads - 1) / block_heads;
 
   static constexpr index_t step = token_parts * tokens_at_once;  // tokens that all warps take at once
-  static constexpr index_t fits = 16384 / (2 * HeadDim * static_cast<index_t>(sizeof(T)));
+  static constexpr index_t of_bytes = 16384 / (2 * HeadDim * static_cast<index_t>(sizeof(T)));
+  static constexpr index_t fits = of_bytes < 256 ? of_bytes : 256;  // of more, what is known takes too much room
   static constexpr index_t tile = fits / step > 0 ? fits / step* step : step;
   static constexpr index_t rounds = tile / step;
   static constexpr index_t at_once = rounds % 4 == 0 ? 4 : rounds % 2 == 0 ? 2 : 1;  // rounds that share one rescaling
