@@ -86,7 +86,7 @@ struct scene {
         [&](index_t t, index_t d) { return number(t, d, 1); });
     expect_lse(expected, lse.values()[0]);
     expect_outputs(expected, [&](index_t d) { return zoomr::to_float(given[static_cast<std::size_t>(d)]); },
-                   {.of_out = tolerance::rounded(7)});
+                   {tolerance::rounded(7), tolerance::rounded_weights(7, 0)});
   }
 };
 

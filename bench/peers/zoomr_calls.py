@@ -94,7 +94,8 @@ def check(path):
             for d in range(0, HEAD_DIM, 7):
                 expected = sum(w * from_bf16(numbers[count + a + d]) for w, a in zip(weights, at)) / sum(weights)
                 got = from_bf16(out[(s * heads + h) * HEAD_DIM + d])
-                faults += abs(got - expected) > 2 ** -8 * max(abs(expected), 2 ** -6) + 1e-6
+                # rounded to bfloat16 is the output, and on tensor cores each weight; no value is larger than 1
+                faults += abs(got - expected) > 2 ** -8 * (abs(expected) + 1) + 1e-6
     scores = [dice.choice([0.25, 0.5, 0.75]) if i % 3 else dice.uniform(-1, 1) for i in range(2 * 50)]
     held = (ctypes.c_float * len(scores))(*scores)
     ids, counts = (ctypes.c_int * 14)(), (ctypes.c_int * 2)()
