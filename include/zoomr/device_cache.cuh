@@ -159,11 +159,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     const detail::device_sequence& original = base::expect_unused(from);
     const sequence made = base::open();
     core_->state(made.id).become(original, core_->sizes.ring, made.id);
-    if constexpr (!in_engine) {
-      for (const index_t page : original.pages) {
-        if (page >= 0) core_->stock.share(page);
-      }
-    }
+    if constexpr (!in_engine) detail::share_pages(original.pages, core_->stock);
     copy_sequence(*core_, from.id, made.id, on);
     return made;
   }
@@ -236,9 +232,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       return "device_cache: the engine's pages must hold fewer than 2^31 tokens, as must max_batched_tokens + "
              "2 sequences + max_tokens";
     }
-    const kv_strides of_values = engine.strides_of_values();
-    if (of_values.page != engine.page_stride || of_values.head != engine.head_stride ||
-        of_values.token != engine.token_stride) {
+    if (!(engine.strides_of_values() == engine.strides_of_keys())) {
       return "device_cache: keys and values of an engine must have the same strides";
     }
     const auto whole = [](std::int64_t numbers) { return numbers * static_cast<std::int64_t>(sizeof(T)) % 16 == 0; };

@@ -117,9 +117,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// Instead of `attend`, for engines whose own kernel attends: makes the choices that are due, and lists which slots
   /// of the pool each query reads.
   /// @param queries  [tokens, heads, head_dim]  rotated
-  /// @param slots    [tokens, device_cache::rows_in_layer(), room]  out: ascending in the sequence, then -1; of a token
-  /// in
-  ///                 a prompt all up to its own. What has no room is left out
+  /// @param slots    [tokens, device_cache::rows_in_layer(), room]  out: ascending in the sequence, then -1; in a
+  ///                 prompt all up to the token's own. What has no room is left out
   /// @param counts   [tokens, rows_in_layer()]  out: how many slots are read, also if there is no room for them
   /// @cost  that of `attend` without reading keys or values, and room numbers written for each token and row
   template <class Number>

@@ -24,9 +24,10 @@ inline namespace v0 {
 template <class Policy, class T, index_t HeadDim, index_t Group>
 sequence to_host(device_cache<Policy, T, HeadDim, Group>& from, sequence seq, any_kv_cache<T>& to, stream on) {
   const detail::device_sequence& moved = detail::moving::unused(from, seq);
-  return detail::moving::opened(to, [&](detail::sequence_state& state, index_t) {
-    detail::moving_sequence<Policy, T>(detail::moving::core(to), detail::moving::core(from), on)
-        .to_host(moved, seq.id, state);
+  auto& into = detail::moving::core(to);
+  into.step.expect_idle();
+  return detail::open_sequence_as(into, [&](detail::sequence_state& state, index_t) {
+    detail::moving_sequence<Policy, T>(into, detail::moving::core(from), on).to_host(moved, seq.id, state);
   });
 }
 
@@ -37,9 +38,10 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group>& from, sequence seq, an
 template <class Policy, class T, index_t HeadDim, index_t Group>
 sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group>& to, stream on) {
   detail::sequence_state& moved = detail::moving::unused(from, seq);
-  return detail::moving::opened(to, [&](detail::device_sequence& state, index_t id) {
-    detail::moving_sequence<Policy, T>(detail::moving::core(from), detail::moving::core(to), on)
-        .to_device(moved, state, id);
+  auto& into = detail::moving::core(to);
+  into.step.expect_idle();
+  return detail::open_sequence_as(into, [&](detail::device_sequence& state, index_t id) {
+    detail::moving_sequence<Policy, T>(detail::moving::core(from), into, on).to_device(moved, state, id);
   });
 }
 

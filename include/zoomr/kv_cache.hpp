@@ -91,9 +91,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     const sequence made = base::open();
     state(made.id).become(original, core_->sizes);
     if constexpr (pool_type::owns_pages) {
-      for (const index_t page : original.pages) {
-        if (page >= 0) core_->pool.share(page);
-      }
+      detail::share_pages(original.pages, core_->pool);
     }
     return made;
   }

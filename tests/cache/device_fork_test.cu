@@ -12,14 +12,6 @@ namespace {
 
 constexpr index_t most_voices = 4;
 
-/// The text of `says` up to `shared`, then that of another one with the same numbers.
-tape with_other_end(const tape& says, index_t shared, std::uint64_t seed) {
-  tape made = says;
-  const std::vector<token_id> other = text_of(markup::sentences, says.size(), says.prompt, seed);
-  std::copy(other.begin() + shared, other.end(), made.ids.begin() + shared);
-  return made;
-}
-
 /// Which of the next steps are made, and what they do, from the same dice on host and device.
 template <class Player, class Policy>
 void play_forks(Player& plays, const Policy& policy, const tape& first, std::vector<tape>& texts, std::uint64_t seed) {
@@ -28,10 +20,10 @@ void play_forks(Player& plays, const Policy& policy, const tape& first, std::vec
   plays.open(first);
   std::vector<index_t> longest{0};
   index_t rollbacks = 0;
-  const auto fork = [&](index_t v) {
-    const index_t at = plays.tokens(v);
-    texts.push_back(with_other_end(*plays.at(v).says, at, seed + texts.size() + 1));
-    plays.voices.push_back({plays.cache.fork(plays.at(v).seq), &texts.back(), plays.at(v).log});
+  const auto fork_one = [&](index_t v) {
+    const tape& says = *plays.at(v).says;
+    texts.push_back(with_other_end(says, plays.tokens(v), says.prompt, seed + texts.size() + 1));
+    fork(plays, v, texts.back());
     longest.push_back(longest[static_cast<std::size_t>(v)]);
   };
   const auto all_done = [&] {
@@ -65,7 +57,7 @@ void play_forks(Player& plays, const Policy& policy, const tape& first, std::vec
       if (goes_back) ++rollbacks, plays.rollback(v, to);
     }
     const auto voices = static_cast<index_t>(plays.voices.size());
-    if (voices < most_voices && plays.tokens(0) > 8 && random.chance(25)) fork(random.between(0, voices - 1));
+    if (voices < most_voices && plays.tokens(0) > 8 && random.chance(25)) fork_one(random.between(0, voices - 1));
   }
 }
 
@@ -111,11 +103,11 @@ TEST_CASE("forks of policies that evict: pages to which tokens move, sums and re
 TEST_CASE("an eviction moves tokens into pages that others go on reading") {
   using policy_type = std::remove_const_t<decltype(small::snapkv)>;
   const tape says = make_tape(model, kind::uniform, markup::sentences, tokens, 70, 5);
-  const tape end = with_other_end(says, 60, 7);
+  const tape end = with_other_end(says, 60, says.prompt, 7);
   device_player<policy_type> device(model, small::snapkv, limits_for(tokens, 2));
   device.open(says);
   device.play({{0, says.between(0, 60), false}});
-  device.voices.push_back({device.cache.fork(device.at(0).seq), &end, device.at(0).log});
+  fork(device, 0, end);
   device.play_plainly(0);  // 33 tokens are left of the prompt
   device.play_plainly(1);
   for (index_t v = 0; v < 2; ++v) {  // a host's cache of its own, since forks of both are planned by the same code
@@ -154,7 +146,7 @@ TEST_CASE("forks over tiers: a copy comes where the arena still had another page
 TEST_CASE("over tiers a copy counts where the arena still has what its page held before") {
   const tape says = make_tape(model, kind::uniform, markup::sentences, tokens, 30, 5);
   const tape other = make_tape(model, kind::peaked, markup::sentences, tokens, 30, 6);
-  const tape end = with_other_end(says, 41, 7);
+  const tape end = with_other_end(says, 41, says.prompt, 7);
   const auto play = [&](auto& plays) {
     plays.open(says), plays.open(other);
     plays.play_plainly(0, 41), plays.play_plainly(1, 70);

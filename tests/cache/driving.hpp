@@ -47,6 +47,16 @@ inline tape make_tape(const shape& model, kind look, markup text, index_t tokens
   return {{model, look, mixed(seed)}, text_of(text, tokens, prompt, seed), prompt};
 }
 
+/// The text of `says` up to `shared`, then that of another one with the same numbers.
+inline tape with_other_end(const tape& says, index_t shared, index_t prompt, std::uint64_t seed) {
+  tape made = says;
+  made.prompt = prompt;
+  const std::vector<token_id> other = text_of(markup::sentences, says.size(), prompt, seed);
+  for (index_t t = shared; t < says.size(); ++t)
+    made.ids[static_cast<std::size_t>(t)] = other[static_cast<std::size_t>(t)];
+  return made;
+}
+
 /// Floats that are compared bit by bit.
 struct bits_of {
   std::vector<float> numbers;
@@ -375,6 +385,13 @@ class player : public cache_holder<Cache>, public driver<typename driven_part<Ca
   player(const shape& model, const Policy& policy, const zoomr::config& limits)
       : cache_holder<Cache>{Cache(model, policy, limits)}, driver<typename driven_part<Cache>::type>(this->cache) {}
 };
+
+/// A voice that goes on from a fork of voice `v`, with a text of its own.
+template <class Player>
+index_t fork(Player& plays, index_t v, const tape& says) {
+  plays.voices.push_back({plays.cache.fork(plays.at(v).seq), &says, plays.at(v).log});
+  return static_cast<index_t>(plays.voices.size()) - 1;
+}
 
 /// A config for texts of that length, with everything else generous.
 inline zoomr::config limits_for(index_t tokens, index_t sequences = 1) {

@@ -15,23 +15,6 @@ namespace {
 
 constexpr shape model{2, 4, 2, 8};
 
-/// The text of `says` up to `shared`, then that of another one with the same numbers.
-tape with_other_end(const tape& says, index_t shared, index_t prompt, std::uint64_t seed) {
-  tape made = says;
-  made.prompt = prompt;
-  const std::vector<token_id> other = text_of(markup::sentences, says.size(), prompt, seed);
-  for (index_t t = shared; t < says.size(); ++t)
-    made.ids[static_cast<std::size_t>(t)] = other[static_cast<std::size_t>(t)];
-  return made;
-}
-
-/// A voice that goes on from a fork of voice `v`, with a text of its own.
-template <class Player>
-index_t fork(Player& plays, index_t v, const tape& says) {
-  plays.voices.push_back({plays.cache.fork(plays.at(v).seq), &says, plays.at(v).log});
-  return static_cast<index_t>(plays.voices.size()) - 1;
-}
-
 template <class Player>
 index_t free_pages(Player& plays) {
   return zoomr::inspection::core(plays.cache).pool.free_pages();

@@ -15,6 +15,8 @@ struct kv_strides {
   std::int64_t page = 0;
   std::int64_t head = 0;
   std::int64_t token = 0;
+
+  friend constexpr bool operator==(const kv_strides&, const kv_strides&) = default;
 };
 
 /// The pool of an engine, as its block tables number it. The key of a token lies at
@@ -47,10 +49,8 @@ struct engine_memory {
     return dense(keys, values, pages, in_page, of(model.head_dim), of(model.value_width()));
   }
 
-  constexpr kv_strides strides_of_values() const {
-    const bool as_keys = of_values.page == 0 && of_values.head == 0 && of_values.token == 0;
-    return as_keys ? kv_strides{page_stride, head_stride, token_stride} : of_values;
-  }
+  constexpr kv_strides strides_of_keys() const { return {page_stride, head_stride, token_stride}; }
+  constexpr kv_strides strides_of_values() const { return of_values == kv_strides{} ? strides_of_keys() : of_values; }
 
   /// Pages that hold so many tokens.
   constexpr index_t pages_for(index_t tokens) const {

@@ -113,7 +113,14 @@ struct device_core {
   }
 
   /// Gives back the pages behind the committed tokens; those of an engine are forgotten.
-  void trim(device_sequence& trimmed) { trim_tables(sizes, stock, trimmed); }
+  void trim(device_sequence& trimmed) {
+    if (sizes.in_engine) {
+      trim_table(limits.engine, trimmed);
+    } else {
+      trim_pages(trimmed.pages, trimmed.slots(), stock);
+    }
+    trimmed.known_pages = (std::min)(trimmed.known_pages, static_cast<index_t>(trimmed.pages.size()));
+  }
 
   /// Forgets a sequence that is closed.
   void clear(device_sequence& closing) {

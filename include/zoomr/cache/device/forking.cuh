@@ -24,9 +24,7 @@ __global__ void copy_shared_pages_kernel(common_arrays<T> a) {
   const device_page_copy& listed = a.table.copies()[blockIdx.x];
   const auto layer = static_cast<index_t>(blockIdx.y);
   const std::int64_t numbers = a.sizes.page_numbers();
-  if (layer == 0 && threadIdx.x == 0) {
-    a.page_table[std::int64_t{listed.sequence} * a.sizes.sequence_pages + listed.at] = listed.to;
-  }
+  if (layer == 0 && threadIdx.x == 0) a.page_entry(listed.sequence, listed.at) = listed.to;
   copy_page(a.page(layer, listed.from), a.page(layer, listed.to), numbers);
   T* const in_arena = a.in_arena(layer, listed.to);
   if (in_arena != nullptr) copy_page(a.page(layer, listed.from), in_arena, numbers);
@@ -44,8 +42,9 @@ struct some_pages {
 /// Enters them. One block of `copy_threads`.
 template <class T>
 __global__ void set_pages_kernel(common_arrays<T> a, some_pages given) {
-  index_t* const table = a.page_table + std::int64_t{given.sequence} * a.sizes.sequence_pages + given.first;
-  for (auto i = static_cast<index_t>(threadIdx.x); i < given.count; i += copy_threads) table[i] = given.pages[i];
+  for (auto i = static_cast<index_t>(threadIdx.x); i < given.count; i += copy_threads) {
+    a.page_entry(given.sequence, given.first + i) = given.pages[i];
+  }
 }
 
 /// Copies pages of one sequence to the arena, where that still has what they held before: blockIdx.x is the entry of
@@ -146,8 +145,7 @@ void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const 
 /// Makes one sequence on the device what another is, as the host knows it: tables, summaries, sums, remembered queries,
 /// choices.
 /// @pre   nothing is known of `to`
-/// @cost  1 launch, 2 where choices stay active: what they copy is the index, and the memory for what can be rolled
-/// back
+/// @cost  1 launch, 2 where choices stay active: they copy the index, and what a rollback needs
 template <class Policy, class T>
 void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, stream on) {
   const device_arrays<Policy, T>& a = core.arrays;

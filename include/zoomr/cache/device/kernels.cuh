@@ -28,7 +28,7 @@ template <class T>
 __global__ void prepare_kernel(common_arrays<T> a) {
   for (index_t i = grid_thread(); i < a.table.counts->pages; i += grid_threads()) {
     const device_page& page = a.table.pages()[i];
-    a.page_table[std::int64_t{page.sequence} * a.sizes.sequence_pages + page.at] = page.page;
+    a.page_entry(page.sequence, page.at) = page.page;
   }
   for (index_t i = grid_thread(); i < a.table.counts->closings; i += grid_threads()) {
     const device_closing& closing = a.table.closings()[i];

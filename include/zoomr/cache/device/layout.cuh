@@ -136,6 +136,10 @@ struct common_arrays {
   ZOOMR_HD view<const index_t> pages_of(index_t sequence) const {
     return {page_table + std::int64_t{sequence} * sizes.sequence_pages, {sizes.sequence_pages}};
   }
+  /// One entry of that table, to be written.
+  ZOOMR_HD index_t& page_entry(index_t sequence, index_t at) const {
+    return page_table[std::int64_t{sequence} * sizes.sequence_pages + at];
+  }
   /// The first `count` closed segments of a sequence, ascending; those behind may be of tokens that were rolled back.
   ZOOMR_HD view<const segment> segments_of(index_t sequence, index_t count) const {
     return {segments + std::int64_t{sequence} * sizes.segments, {count}};

@@ -25,20 +25,6 @@ struct moving {
   static auto& unused(cache_base<Core>& of, sequence seq) {
     return of.expect_unused(seq);
   }
-  /// A new sequence that `become(state, id)` makes; if it fails there is none.
-  template <class Core, class Become>
-  static sequence opened(cache_base<Core>& to, Become become) {
-    Core& of = core(to);
-    of.step.expect_idle();
-    const sequence made = open_sequence(of.states);
-    auto& state = of.states[static_cast<std::size_t>(made.id)];
-    undone_if_failed([&] { become(state, made.id); },
-                     [&] {
-                       of.clear(state);
-                       state.generation = made.generation;  // nobody has seen the handle
-                     });
-    return made;
-  }
 };
 
 /// What of its policy a cache says when it is asked whether it chooses as another one.
@@ -59,9 +45,7 @@ class moving_sequence : moving_choices<Policy, T> {
 
  public:
   moving_sequence(host_type& host, device_type& device, stream on)
-      : base(host, device, on),
-        sizes_(device.sizes.model, device.host_policy, device.limits),
-        record_(query_memory::elements(device.sizes.model, 1)) {
+      : base(host, device, on), record_(query_memory::elements(device.sizes.model, 1)) {
     text_collecting of_host, of_device;
     host.policy.write_text(of_host), device.host_policy.write_text(of_device);
     ZOOMR_EXPECTS(of_host.text == of_device.text, "a sequence moves only between caches of the same policy");
@@ -112,9 +96,9 @@ class moving_sequence : moving_choices<Policy, T> {
     set_pages(device_, id, to.pages, on_);
     const common_arrays<T>& a = device_.arrays;
     if (device_.sizes.tiered && to.known_pages > 0) {
-      launch(
-          {dim3(static_cast<unsigned>(to.known_pages), static_cast<unsigned>(sizes_.model.layers)), dim3(copy_threads)},
-          on_, renew_arena_kernel<T>, a, id);
+      launch({dim3(static_cast<unsigned>(to.known_pages), static_cast<unsigned>(device_.sizes.model.layers)),
+              dim3(copy_threads)},
+             on_, renew_arena_kernel<T>, a, id);
     }
     enqueue(a.segments + std::int64_t{id} * a.sizes.segments, from.segments.data(), to.known_segments);
     summaries(from, id);
@@ -141,8 +125,7 @@ class moving_sequence : moving_choices<Policy, T> {
                                                   " segments, there is room for " + std::to_string(segments));
     expect(moved.kept_each.committed <= kept, "each KV lane keeps " + std::to_string(moved.kept_each.committed) +
                                                   " tokens, there is room for " + std::to_string(kept));
-    index_t pages = 0;
-    for (const index_t page : moved.pages) pages += page >= 0 ? 1 : 0;
+    const index_t pages = moved.held_pages();
     expect(pages <= free, "it needs " + std::to_string(pages) + " pages of " + std::to_string(page_tokens) +
                               " tokens, " + std::to_string(free) + " are free; raise config.pool_tokens");
   }
@@ -167,7 +150,7 @@ class moving_sequence : moving_choices<Policy, T> {
   // visit(on the device, on the host) for each page and layer: it has the same numbers in both.
   template <class Visit>
   void each_page(const token_state& of_device, const token_state& of_host, Visit visit) {
-    for (index_t layer = 0; layer < sizes_.model.layers; ++layer) {
+    for (index_t layer = 0; layer < device_.sizes.model.layers; ++layer) {
       const auto lane = host_.pool.kv_lane(layer, 0, view<const index_t>(of_host.pages));
       for (index_t at = 0; at < static_cast<index_t>(of_host.pages.size()); ++at) {
         const index_t page = of_device.pages[static_cast<std::size_t>(at)];
@@ -180,14 +163,14 @@ class moving_sequence : moving_choices<Policy, T> {
   template <class Visit>
   void eviction(index_t id, const device_sequence& of_device, const remembered_parts& parts, sequence_state& of_host,
                 Visit visit) {
-    const shape& model = sizes_.model;
+    const shape& model = device_.sizes.model;
     const eviction_arrays& a = device_.arrays.eviction;
     const index_t kept = of_device.kept_each.committed;
     for (index_t lane = 0; kept > 0 && lane < model.kv_lanes(); ++lane) {
       visit(a.kept_of(id, lane, kept).data(), of_host.kept_positions(lane, kept).data(), std::int64_t{kept});
     }
     const index_t summed = of_device.sums.slots;
-    for (index_t layer = 0; sizes_.carried > 0 && summed > 0 && layer < model.layers; ++layer) {
+    for (index_t layer = 0; device_.sizes.carried > 0 && summed > 0 && layer < model.layers; ++layer) {
       const view<float, 2> rows = a.sums_of(id, layer, of_device.sums.half, summed);
       for (index_t head = 0; head < model.heads; ++head) {
         const std::int64_t row = std::int64_t{layer} * model.heads + head;
@@ -203,8 +186,7 @@ class moving_sequence : moving_choices<Policy, T> {
     }
   }
 
-  // visit(on the device, on the host) for the sums of queries that later tokens go on from, or a rollback comes back
-  // to.
+  // visit(on the device, on the host) for the sums of queries that later tokens go on from, or a rollback needs.
   template <class Visit>
   void sums(index_t id, const remembered_parts& parts, sequence_state& of_host, Visit visit) {
     if (device_.sizes.records == 0) return;
@@ -218,13 +200,12 @@ class moving_sequence : moving_choices<Policy, T> {
   void summaries(sequence_state& from, index_t id) {
     using number = typename device_arrays<Policy, T>::number;
     const std::int64_t used = std::int64_t{from.segment_count()} * device_.sizes.summary_numbers;
-    for (index_t lane = 0; used > 0 && lane < sizes_.model.kv_lanes(); ++lane) {
+    for (index_t lane = 0; used > 0 && lane < device_.sizes.model.kv_lanes(); ++lane) {
       enqueue(device_.arrays.summaries + device_.arrays.summaries_at(id, lane),
               reinterpret_cast<const number*>(from.summaries_of(host_.sizes, lane)), used);
     }
   }
 
-  layout sizes_;         // of the device's cache
   std::int64_t record_;  // numbers of a token's queries
 };
 

@@ -8,7 +8,7 @@
 #include <zoomr/cache/saving/saved_parts.hpp>
 #include <zoomr/core/streams.cuh>
 
-#include <algorithm>  // std::copy_n, std::max, std::min
+#include <algorithm>  // std::copy, std::copy_n, std::max, std::min
 #include <cstring>    // std::memcmp
 #include <utility>    // std::exchange
 #include <vector>     // std::vector
@@ -35,13 +35,15 @@ class moving_choices {
     });
     std::vector<float> asked, asked_before;
     std::vector<selection_row> of_choice(static_cast<std::size_t>(rows));
-    std::vector<level> levels(static_cast<std::size_t>(rows) * static_cast<std::size_t>(device_.sizes.segments));
+    std::vector<level> levels(room_of_levels());
     for (const placed_choice& choice : from.choices) {
       // Where nothing has drifted a device copies the choice before, a host keeps it.
-      asked.resize(device_.sizes.drifts ? static_cast<std::size_t>(asked_numbers()) : 0);
-      if (!asked.empty()) enqueue(asked.data(), asked_at(choice), asked_numbers());
-      wait();
-      if (!asked.empty() && same_bits(std::exchange(asked_before, asked), asked)) continue;
+      if (device_.sizes.drifts) {
+        asked.resize(static_cast<std::size_t>(asked_numbers()));
+        enqueue(asked.data(), asked_at(choice), asked_numbers());
+        wait();
+        if (same_bits(std::exchange(asked_before, asked), asked)) continue;
+      }
       const std::int64_t first = std::int64_t{choice.place} * rows;
       enqueue(of_choice.data(), device_.arrays.rows + first, rows);
       enqueue(levels.data(), device_.arrays.levels_of(first, 0).data(), static_cast<std::int64_t>(levels.size()));
@@ -73,20 +75,23 @@ class moving_choices {
     const index_t used = (std::min)(known, ring - 1);
     to.choices.resize(static_cast<std::size_t>(used));
     to.dropped = from.log.dropped() || used < entries;
+    std::vector<selection_row> of_choice(static_cast<std::size_t>(rows));
+    std::vector<level> levels(room_of_levels());
     index_t at = used;
     from.log.each(made, level::summary, [&](index_t position) {
       if (at == 0) return;
       placed_choice& choice = to.choices[static_cast<std::size_t>(--at)];
       choice = {position, id * ring + at};
+      const std::int64_t first = std::int64_t{choice.place} * rows;
       for (index_t r = first_chosen_row(); r < rows; ++r) {
-        const std::int64_t place = std::int64_t{choice.place} * rows + r;
         const selection_row& row = made.row(r);
-        const view<level> levels = device_.arrays.levels_of(place, row.levels.size());
-        const selection_row there{levels, row.cut_segment, row.cut_tokens};
-        enqueue(levels.data(), row.levels.data(), row.levels.size());
-        enqueue(device_.arrays.rows + place, &there, 1);
-        wait();
+        std::copy(row.levels.begin(), row.levels.end(), levels.begin() + std::int64_t{r} * device_.sizes.segments);
+        of_choice[static_cast<std::size_t>(r)] = {device_.arrays.levels_of(first + r, row.levels.size()),
+                                                  row.cut_segment, row.cut_tokens};
       }
+      enqueue(device_.arrays.rows + first, of_choice.data(), rows);
+      enqueue(device_.arrays.levels_of(first, 0).data(), levels.data(), static_cast<std::int64_t>(levels.size()));
+      wait();
     });
     references(to.choices, parts, from, [&](float* of_device, const float* of_host, std::int64_t count) {
       this->enqueue(of_device, of_host, count);
@@ -133,6 +138,10 @@ class moving_choices {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   }
 
+  // Of one place: [place_rows][segments].
+  std::size_t room_of_levels() const {
+    return static_cast<std::size_t>(device_.sizes.place_rows) * static_cast<std::size_t>(device_.sizes.segments);
+  }
   // Layers that never choose have rows, where each layer has its own; nobody writes them.
   index_t first_chosen_row() const {
     const bool for_all = device_.host_policy.aggregate.per == scope::sequence;

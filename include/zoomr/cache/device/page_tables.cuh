@@ -15,17 +15,6 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Gives back the pages behind the committed tokens; those of an engine are forgotten.
-inline void trim_tables(const device_sizes& sizes, page_stock& stock, device_sequence& trimmed) {
-  const index_t needed = sizes.pages_of(trimmed.slots());
-  if (!sizes.in_engine) {
-    trim_pages(trimmed.pages, trimmed.slots(), stock);
-  } else if (static_cast<index_t>(trimmed.pages.size()) > needed) {
-    trimmed.pages.resize(static_cast<std::size_t>(needed));
-  }
-  trimmed.known_pages = (std::min)(trimmed.known_pages, needed);
-}
-
 /// Takes the pages that the step in progress needs. What it will write and others share is copied: listed in the first
 /// table.
 /// @throws error(capacity) if they are not there; nothing has changed

@@ -181,7 +181,7 @@ struct device_sizes {
       pages = engine.pages;
       page_bits = 0;
       while (1 << page_bits < engine.page_tokens) ++page_bits;
-      strides = {engine.page_stride, engine.head_stride, engine.token_stride};
+      strides = engine.strides_of_keys();
     } else {
       pages = pages_for(limits.pool());
       strides = {page_numbers(), std::int64_t{page_tokens} * model.head_dim, model.head_dim};

@@ -12,6 +12,7 @@
 #include <zoomr/cache/host/half_queries.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
 #include <zoomr/cache/host/thread_memory.hpp>
+#include <zoomr/cache/state/engine_tables.hpp>
 #include <zoomr/cache/state/step_items.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/trace.hpp>
@@ -171,8 +172,7 @@ struct cache_core {
     if constexpr (Pool::owns_pages) {
       detail::trim_pages(state.pages, state.slots(), pool);
     } else {
-      const auto needed = static_cast<std::size_t>(limits.engine.pages_for(state.slots()));
-      if (state.pages.size() > needed) state.pages.resize(needed);
+      trim_table(limits.engine, state);
     }
   }
 
@@ -218,8 +218,7 @@ struct cache_core {
   /// Bytes of one sequence at its present length; working memory is nobody's.
   memory_use bytes_in_use(const sequence_state& state) const {
     memory_use use;
-    for (const index_t page : state.pages) use.details += page >= 0 ? 1 : 0;
-    use.details *= pool.bytes_of_page();
+    use.details = state.held_pages() * pool.bytes_of_page();
     use.summaries = sizes.summary_bytes(state.segment_count());
     use.metadata = state.metadata_bytes(sizes);
     return use;

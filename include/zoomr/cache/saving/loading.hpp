@@ -207,14 +207,8 @@ class sequence_loader {
 /// @pre  no step is in progress
 template <class Pool>
 sequence load_sequence(cache_core<Pool>& core, byte_source& source, view<const index_t> table) {
-  const sequence made = open_sequence(core.states);
-  sequence_state& state = core.states[static_cast<std::size_t>(made.id)];
-  undone_if_failed([&] { sequence_loader<Pool>(core, state, source, table).load(); },
-                   [&] {
-                     core.clear(state);
-                     state.generation = made.generation;  // nobody has seen the handle
-                   });
-  return made;
+  return open_sequence_as(
+      core, [&](sequence_state& state, index_t) { sequence_loader<Pool>(core, state, source, table).load(); });
 }
 
 /// @pre  no step is in progress

@@ -30,6 +30,12 @@ void expect_block_table(const engine_memory& memory, view<const index_t> table, 
   }
 }
 
+/// Forgets the pages behind the committed tokens.
+inline void trim_table(const engine_memory& memory, token_state& state) {
+  const auto needed = static_cast<std::size_t>(memory.pages_for(state.slots()));
+  if (state.pages.size() > needed) state.pages.resize(needed);
+}
+
 /// Looks at the block tables of a step's items.
 /// @pre     the items are planned, in this order
 /// @throws  precondition_error if a table is too short for the step's tokens or names a page that there is not

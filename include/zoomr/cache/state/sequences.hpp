@@ -55,6 +55,20 @@ sequence open_sequence(std::vector<State>& states) {
                                     " sequences are open; close one or raise config.max_sequences");
 }
 
+/// A new sequence that `become(state, id)` makes; if that fails there is none, and its place is as it was.
+/// @throws error(capacity) if all are open, and whatever `become` throws
+template <class Core, class Become>
+sequence open_sequence_as(Core& core, Become become) {
+  const sequence made = open_sequence(core.states);
+  auto& state = core.states[static_cast<std::size_t>(made.id)];
+  undone_if_failed([&] { become(state, made.id); },
+                   [&] {
+                     core.clear(state);
+                     state.generation = made.generation;  // nobody has seen the handle
+                   });
+  return made;
+}
+
 /// The state that a handle names.
 /// @throws precondition_error if it is not open, or its generation is that of a sequence that was closed since
 template <class State>
@@ -159,6 +173,13 @@ void take_pages(page_stock& stock, const std::vector<Item>& items, std::vector<S
   for (const planned_item& item : items) {
     auto& pages = states[static_cast<std::size_t>(item.seq)].pages;
     for (index_t count = missing(item); count > 0; --count) pages.push_back(stock.take());
+  }
+}
+
+/// One more table names these pages; -1 stands for one that was given back.
+inline void share_pages(const std::vector<index_t>& pages, page_stock& stock) {
+  for (const index_t page : pages) {
+    if (page >= 0) stock.share(page);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <zoomr/policy/any_policy.hpp>
 
-#include <algorithm>  // std::copy_n, std::max, std::min
+#include <algorithm>  // std::copy_n, std::count_if, std::max, std::min
 #include <cstddef>    // std::byte, std::ptrdiff_t
 #include <cstdint>    // std::uint32_t
 #include <vector>     // std::vector
@@ -55,6 +55,10 @@ struct token_state {
   index_t tokens() const { return static_cast<index_t>(classes.size()); }
   index_t segment_count() const { return static_cast<index_t>(segments.size()); }
   bool in_prompt() const { return prompt_end < 0; }
+  /// Pages that it has: those that were given back count no more.
+  index_t held_pages() const {
+    return static_cast<index_t>(std::count_if(pages.begin(), pages.end(), [](index_t page) { return page >= 0; }));
+  }
   /// Slots of each KV lane that hold committed tokens, or those before `position`. All KV lanes keep as many, so that
   /// the host knows them although each has a list of its own.
   /// @pre  position >= compacted_end, unless nothing was evicted
