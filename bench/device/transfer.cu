@@ -6,7 +6,7 @@
 //     kernel  blocks that take a fragment each, as a cache fetches pages
 // bytes_per_second: what has come. Ceiling: the bus; of_copy is the share of a copy on the device, not of the bus.
 // Checked: every fragment that has come, exactly.
-#include <zoomr/cache/device/fetching.cuh>
+#include <zoomr/cache/device/tiers/fetching.cuh>
 
 #include "../support/fragments.hpp"
 #include "../support/kernels.hpp"

@@ -31,10 +31,10 @@ inline namespace v0 {
 ///
 /// With the placement `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the
 /// device hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no
-/// room is read where it lies, and the host is not asked (cache/device/fetching.cuh). Unless the placement's `prefetch`
-/// is off, what the next layer is known to read comes while one is attended, on a stream of the cache's own that forks
-/// from the caller's and joins it (cache/device/ahead.cuh). The placement's order of replacement and engine are the
-/// host's.
+/// room is read where it lies, and the host is not asked (cache/device/tiers/fetching.cuh). Unless the placement's
+/// `prefetch` is off, what the next layer is known to read comes while one is attended, on a stream of the cache's own
+/// that forks from the caller's and joins it (cache/device/tiers/ahead.cuh). The placement's order of replacement and
+/// engine are the host's.
 ///
 /// With the placement engine_pages pages are an engine's, in memory of the device that `config.engine` names: a page
 /// has a power of 2 of tokens, keys and values have the same strides, and rows are aligned to 16 bytes.

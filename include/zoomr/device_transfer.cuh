@@ -7,7 +7,7 @@
 // anew.
 #pragma once
 
-#include <zoomr/cache/device/moving.cuh>
+#include <zoomr/cache/device/moving/moving.cuh>
 #include <zoomr/device_cache.cuh>
 #include <zoomr/kv_cache.hpp>
 

@@ -4,7 +4,7 @@
 #include <core/random.hpp>
 #include <support/device_memory.hpp>
 #include <support/mutations.hpp>
-#include <zoomr/cache/device/observation.cuh>
+#include <zoomr/cache/device/eviction/observation.cuh>
 #include <zoomr/cache/host/observation.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/policy/evict/keep_all.hpp>

@@ -39,14 +39,14 @@ cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp 
 cache/host/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/erasing.hpp cache/host/erasing_in_groups.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp cache/host/listing.hpp
 cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saving.hpp
 cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
-cache/device/observed_queries.cuh cache/device/observation.cuh cache/device/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
+cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
 cache/device/sizes.cuh cache/device/layout.cuh cache/device/drift.cuh cache/device/summaries.cuh
 cache/device/kernels.cuh cache/device/listing.cuh cache/device/choices.cuh
-cache/device/fetching.cuh cache/device/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
-cache/device/eviction_kernels.cuh cache/device/uploads.cuh cache/device/page_tables.cuh cache/device/core.cuh
-cache/device/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/choice_launches.cuh cache/device/fetch_launches.cuh
-cache/device/launches.cuh device_step.cuh device_cache.cuh cache/device/moving_choices.cuh cache/device/moving.cuh device_transfer.cuh
+cache/device/tiers/fetching.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
+cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/page_tables.cuh cache/device/core.cuh
+cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
+cache/device/launches.cuh device_step.cuh device_cache.cuh cache/device/moving/moving_choices.cuh cache/device/moving/moving.cuh device_transfer.cuh
 calibrate.hpp zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300

@@ -189,7 +189,7 @@ class stream_timer {
 #endif
 
 /// A stream of its own, for what may go on beside another: pages of the next layer come on one while a layer is
-/// attended (cache/device/fetch_launches.cuh). It forks from the other one and joins it again, also while
+/// attended (cache/device/tiers/fetch_launches.cuh). It forks from the other one and joins it again, also while
 /// that is captured; whoever is forked must be joined before the capture ends.
 class side_stream {
  public:

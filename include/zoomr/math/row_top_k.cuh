@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L2. The best k of each row, for votes and scores. A cache uses `write_best` alone, for the tokens that a KV lane
-// keeps (cache/device/observation.cuh); `launch_top_k` is for engines, and for benchmarks.
+// keeps (cache/device/eviction/observation.cuh); `launch_top_k` is for engines, and for benchmarks.
 #pragma once
 
 #include <zoomr/math/best.cuh>

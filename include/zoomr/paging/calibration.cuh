@@ -7,7 +7,7 @@
 #pragma once
 
 #include <zoomr/attention/gather.cuh>
-#include <zoomr/cache/device/fetching.cuh>
+#include <zoomr/cache/device/tiers/fetching.cuh>
 
 #include <algorithm>  // std::min_element, std::nth_element
 #include <array>      // std::array

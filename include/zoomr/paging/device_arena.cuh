@@ -2,9 +2,10 @@
 // L6. The device's part of a tiered placement: an arena of blocks, and which pages of which layer lie there. Plain
 // data.
 //
-// Kernels alone read and write it (cache/device/fetching.cuh), in the order of the stream; the host carves and clears
-// it once. All pages lie in pinned memory of the host, and what is appended is written to both: so a block can be
-// dropped at any time. A pass is the reading of one layer, as in paging/replacement.hpp, and passes are counted from 1.
+// Kernels alone read and write it (cache/device/tiers/fetching.cuh), in the order of the stream; the host carves and
+// clears it once. All pages lie in pinned memory of the host, and what is appended is written to both: so a block can
+// be dropped at any time. A pass is the reading of one layer, as in paging/replacement.hpp, and passes are counted
+// from 1.
 #pragma once
 
 #include <zoomr/core/carver.hpp>

@@ -3,7 +3,7 @@
 // itself.
 //
 // Everything is by slot, and of one KV lane of one sequence. Who fills it: cache/host/observation.hpp and, on the
-// device, cache/device/observation.cuh and eviction_kernels.cuh; views are valid for the one call.
+// device, cache/device/eviction/observation.cuh and eviction_kernels.cuh; views are valid for the one call.
 #pragma once
 
 #include <zoomr/policy/lane_logits.hpp>

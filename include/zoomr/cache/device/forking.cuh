@@ -6,8 +6,8 @@
 // lists them, before the kernels of its pass; a fork behind the steps that have made the sequence what it is.
 #pragma once
 
-#include <zoomr/cache/device/fetching.cuh>
 #include <zoomr/cache/device/pass.cuh>
+#include <zoomr/cache/device/tiers/fetching.cuh>
 
 namespace zoomr {
 inline namespace v0 {

@@ -8,11 +8,11 @@
 #pragma once
 
 #include <zoomr/cache/device/choice_launches.cuh>
-#include <zoomr/cache/device/fetch_launches.cuh>
+#include <zoomr/cache/device/eviction/token_eviction.cuh>
 #include <zoomr/cache/device/forking.cuh>
 #include <zoomr/cache/device/listing.cuh>
 #include <zoomr/cache/device/rows.cuh>
-#include <zoomr/cache/device/token_eviction.cuh>
+#include <zoomr/cache/device/tiers/fetch_launches.cuh>
 
 namespace zoomr {
 inline namespace v0 {

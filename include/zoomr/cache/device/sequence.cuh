@@ -3,7 +3,7 @@
 // of it: what it needs is copied into the step's table, or into the arguments of a launch.
 #pragma once
 
-#include <zoomr/cache/device/eviction_state.cuh>
+#include <zoomr/cache/device/eviction/eviction_state.cuh>
 #include <zoomr/cache/state/step_items.hpp>
 
 #include <vector>  // std::vector

@@ -8,7 +8,7 @@
 
 #include <zoomr/attention/token_list.cuh>
 #include <zoomr/cache/config.hpp>
-#include <zoomr/cache/device/eviction_state.cuh>
+#include <zoomr/cache/device/eviction/eviction_state.cuh>
 #include <zoomr/cache/device/table.cuh>
 #include <zoomr/cache/state/layout.hpp>
 #include <zoomr/cache/state/plan.hpp>

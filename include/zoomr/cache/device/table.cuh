@@ -7,7 +7,7 @@
 // captured.
 #pragma once
 
-#include <zoomr/cache/device/eviction_state.cuh>
+#include <zoomr/cache/device/eviction/eviction_state.cuh>
 #include <zoomr/policy/segment.hpp>
 #include <zoomr/policy/zones.hpp>
 

@@ -2,9 +2,9 @@
 // L4. What an evictor must offer for a device: its rating, by a block, and if it updates importance itself, that. Each
 // evictor's device twin are overloads of `rate` and `update_importance`, found by the evictor's namespace.
 //
-// choose_kept_kernel (cache/device/observation.cuh) has a block for each KV head of a layer, and a barrier behind
-// `rate`; update_importance_kernel (cache/device/eviction_kernels.cuh) one for each query head, which sees the queries
-// one after the other, in ascending order.
+// choose_kept_kernel (cache/device/eviction/observation.cuh) has a block for each KV head of a layer, and a barrier
+// behind `rate`; update_importance_kernel (cache/device/eviction/eviction_kernels.cuh) one for each query head, which
+// sees the queries one after the other, in ascending order.
 #pragma once
 
 #include <zoomr/core/block.cuh>

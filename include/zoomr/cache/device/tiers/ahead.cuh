@@ -11,7 +11,7 @@
 #pragma once
 
 #include <zoomr/cache/device/choices.cuh>
-#include <zoomr/cache/device/fetching.cuh>
+#include <zoomr/cache/device/tiers/fetching.cuh>
 
 namespace zoomr {
 inline namespace v0 {

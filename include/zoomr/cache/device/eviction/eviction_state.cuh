@@ -7,7 +7,7 @@
 // `kept`; a position finds its slot by both together (`slots_of`).
 #pragma once
 
-#include <zoomr/cache/device/observation.cuh>
+#include <zoomr/cache/device/eviction/observation.cuh>
 #include <zoomr/cache/state/layout.hpp>
 #include <zoomr/cache/state/token_state.hpp>
 #include <zoomr/policy/slot_map.hpp>

@@ -10,7 +10,7 @@
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
-#include <zoomr/cache/device/eviction_kernels.cuh>
+#include <zoomr/cache/device/eviction/eviction_kernels.cuh>
 #include <zoomr/policy/evict/accumulated_attention.cuh>
 #include <zoomr/policy/evict/observation_window.cuh>
 #include <zoomr/policy/evict/recently_attended_pages.cuh>

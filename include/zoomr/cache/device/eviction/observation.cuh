@@ -7,7 +7,7 @@
 // again rather than stored, since for 32 queries of a long prompt they would fill more memory than its keys.
 #pragma once
 
-#include <zoomr/cache/device/observed_queries.cuh>
+#include <zoomr/cache/device/eviction/observed_queries.cuh>
 #include <zoomr/core/streams.cuh>
 #include <zoomr/math/dot.cuh>
 #include <zoomr/math/row_top_k.cuh>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <zoomr/cache/device/forking.cuh>
-#include <zoomr/cache/device/moving_choices.cuh>
+#include <zoomr/cache/device/moving/moving_choices.cuh>
 #include <zoomr/cache/host/commit.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 

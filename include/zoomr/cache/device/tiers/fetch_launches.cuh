@@ -7,9 +7,9 @@
 #pragma once
 
 #include <zoomr/attention/gather.cuh>
-#include <zoomr/cache/device/ahead.cuh>
-#include <zoomr/cache/device/fetching.cuh>
 #include <zoomr/cache/device/pass.cuh>
+#include <zoomr/cache/device/tiers/ahead.cuh>
+#include <zoomr/cache/device/tiers/fetching.cuh>
 
 #include <algorithm>  // std::any_of, std::min
 
