@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_attend on tensor cores: queries of 16 bits, groups of 8 and more.
+// gather_attend on tensor cores: queries of 16 bits, groups of 2 and more.
 #include <doctest/doctest.h>
 
+#include <cmath>   // std::ldexp
 #include <string>  // std::string
 #include <vector>  // std::vector
 
@@ -156,6 +157,48 @@ TEST_CASE("tensor cores: what is exact stays exact") {
     check_means<96, float8, bfloat16>(splits);
     check_means<128, int8, bfloat16>(splits);
     check_means<256, bfloat16, bfloat16>(splits);
+  }
+}
+
+/// out and lse with all queries times 2^power, and logits times 2^-power.
+template <class T>
+answer rescaled(int power) {
+  const float scale = std::ldexp(0.125f, -power);
+  scene<T, bfloat16> s({.group = 8, .attended = ugly, .splits = 2, .scale = scale, .key_scale = 0.25f});
+  for (std::size_t i = 0; i < s.queries.size(); ++i) {
+    float number = std::ldexp(to_float(s.queries[i]), power);
+    if (i / 64 % 8 == 3) number = 0.0f;                                           // a head that asks for nothing
+    if (i / 64 % 8 == 5) number = std::ldexp(number, -static_cast<int>(i % 16));  // numbers of all sizes
+    s.queries[i] = from_float<bfloat16>(number);
+  }
+  rows_by_ranges<T, bfloat16> rows(s);
+  return attend<64, 8>(s, rows.list());
+}
+
+TEST_CASE("tensor cores: with keys of 8 bits, queries of any size ask for the same") {
+  for (const int power : {-100, -40, 40, 100}) {
+    INFO("2^", power);
+    CHECK(bits(rescaled<float8>(power)) == bits(rescaled<float8>(0)));
+    CHECK(bits(rescaled<int8>(power)) == bits(rescaled<int8>(0)));
+  }
+}
+TEST_CASE("tensor cores: with keys of 8 bits, NaN and infinities of queries reach their heads' outputs and no others") {
+  scene<float8, bfloat16> s({.group = 8, .attended = {33, 5}});
+  const std::vector<bfloat16> plain = s.queries;
+  rows_by_ranges<float8, bfloat16> rows(s);
+  const answer expected = attend<64, 8>(s, rows.list());
+  for (const float odd : {not_a_number, infinity, -infinity}) {
+    s.queries = plain;
+    s.queries[64 * 3 + 11] = from_float<bfloat16>(odd);
+    const answer got = attend<64, 8>(s, rows.list());
+    for (std::size_t i = 0; i < got.out.size(); ++i) {
+      CAPTURE(i);
+      if (i / 64 == 3) {
+        REQUIRE(got.out[i] != got.out[i]);
+      } else {
+        REQUIRE(got.out[i] == expected.out[i]);
+      }
+    }
   }
 }
 

@@ -62,24 +62,37 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
     }
   }
 
+  /// Starts copying one piece of a token's key and value.
+  __device__ void copy_piece(index_t tile, index_t token, index_t piece) {
+    const index_t place = keys_of(tile) + layout::place(token, piece);
+    const std::int64_t offset = shared.places[known(tile, token)] + piece * layout::per_piece;
+    copy_async(shared.stages[place], reinterpret_cast<const uint4*>(task.layer.keys + offset));
+    copy_async(shared.stages[place + layout::stage], reinterpret_cast<const uint4*>(task.layer.values + offset));
+  }
   /// Starts copying a tile, whose places are found. Warps that read whole tiles find zeros after the last token. A
   /// batch is closed behind the last tile too, so that batches can be counted.
   __device__ void copy(index_t tile) {
-    if (tile < tiles()) {
+    constexpr index_t pieces = layout::pieces;
+    constexpr index_t at_once = layout::threads / pieces;  // tokens
+    const auto thread = static_cast<index_t>(threadIdx.x);
+    if (layout::threads % pieces == 0 && layout::tile % at_once == 0 && (tile + 1) * layout::tile <= stretch.tokens) {
+      // all tokens are there, and each thread has the same piece of all of its own
+#pragma unroll
+      for (index_t token = 0; token < layout::tile; token += at_once) {
+        copy_piece(tile, token + thread / pieces, thread % pieces);
+      }
+    } else if (tile < tiles()) {
       const index_t tokens = tokens_of(tile);
-      const index_t all = layout::reads_whole_tiles ? layout::stage : tokens * layout::pieces;
-      for (auto i = static_cast<index_t>(threadIdx.x); i < all; i += layout::threads) {
-        const index_t token = i / layout::pieces;
-        const index_t piece = i % layout::pieces;
-        const index_t place = keys_of(tile) + layout::place(token, piece);
-        if (layout::reads_whole_tiles && token >= tokens) {
-          shared.stages[place] = uint4{};
-          shared.stages[place + layout::stage] = uint4{};
+      const index_t all = layout::reads_whole_tiles ? layout::stage : tokens * pieces;
+#pragma unroll 1
+      for (index_t i = thread; i < all; i += layout::threads) {
+        if (i / pieces < tokens) {
+          copy_piece(tile, i / pieces, i % pieces);
           continue;
         }
-        const std::int64_t offset = shared.places[known(tile, token)] + piece * layout::per_piece;
-        copy_async(shared.stages[place], reinterpret_cast<const uint4*>(task.layer.keys + offset));
-        copy_async(shared.stages[place + layout::stage], reinterpret_cast<const uint4*>(task.layer.values + offset));
+        const index_t place = keys_of(tile) + layout::place(i / pieces, i % pieces);
+        shared.stages[place] = uint4{};
+        shared.stages[place + layout::stage] = uint4{};
       }
     }
     copy_async_commit();
@@ -197,10 +210,11 @@ __global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, He
 /// Attends: for each row the heads of one KV head over the row's tokens. Of a row whose tokens are `query_tile`, the
 /// heads of several query tokens, each over those under its bit.
 ///
-/// With queries of 16 bits, a Group of 8 or more, and keys and values of the same type or of 8 bits, tensor cores
-/// multiply. Weights are then rounded to the type of queries before they meet values, which moves `out` by up to 2^-8
-/// (bfloat16) or 2^-11 (float16) of the largest |value|; `lse` stays as exact as it is. A value
-/// that is infinite or NaN reaches all query tokens of its row.
+/// With queries of 16 bits, a Group of 2 or more, and keys and values of the same type or of 8 bits, tensor cores
+/// multiply. Weights are then rounded before they meet values, to float16 where these have 8 bits, else to the type of
+/// queries, which moves `out` by up to 2^-8 (bfloat16) or 2^-11 (float16) of the largest |value|; `lse` stays as exact
+/// as it is. Of queries in bfloat16, with keys of 8 bits, what is smaller than 2^-31 of a head's largest number may be
+/// lost. A value that is infinite or NaN reaches all query tokens of its row.
 ///
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule: a key is a multiple of 16 bytes
 /// @tparam Group    query heads of a row, at most; where query tokens share it, of all of them

@@ -5,65 +5,25 @@
 // Which dimension is which number of a tile is free as long as queries and keys agree, and so is which token is which
 // column of S as long as values agree: both are chosen such that a lane reads whole pieces of 16 bytes, and that the
 // eight lanes that read at once never want the same bank. The sums of S are the operands of P V as they are.
-// The scale of logits is applied to S, in float: queries are multiplied as they were given. Weights are rounded to the
-// type of queries before they meet values, but added up as they are, so that lse is as exact as without tensor cores.
+// The scale of logits is applied to S, in float: queries are multiplied as they were given, or where keys have 8 bits
+// as float16. Weights are rounded to the type that is multiplied before they meet values, but added up as they are, so
+// that lse is as exact as without tensor cores.
 #pragma once
 
-#include <zoomr/core/device.cuh>
-#include <zoomr/core/vectors.cuh>
+#include <zoomr/attention/tensor_layout.cuh>
 #include <zoomr/math/functions.hpp>
 
-#include <type_traits>  // std::is_same_v
+#include <type_traits>  // std::conditional_t, std::is_same_v
 
 namespace zoomr {
 inline namespace v0 {
-
-/// True if heads share keys, and tensor cores multiply their numbers exactly: queries of 16 bits, keys and values of
-/// their type or of 8 bits.
-template <class T, class Number, index_t HeadDim, index_t Group>
-constexpr bool fits_tensor_cores() {
-  const bool multiplied = std::is_same_v<Number, bfloat16> || std::is_same_v<Number, float16>;
-  const bool exact = std::is_same_v<T, Number> || sizeof(T) == 1;
-  return Group >= 2 && multiplied && exact && (HeadDim == 64 || HeadDim == 96 || HeadDim == 128 || HeadDim == 256);
-}
-
-/// How a block shares out its work; everything follows from the types.
-template <class T, index_t HeadDim, index_t Group>
-struct tensor_layout {
-  static constexpr index_t per_piece = per_vector<T>;  // numbers in 16 bytes
-  static constexpr index_t pieces = HeadDim / per_piece;
-  static constexpr index_t heads = 16;           // rows of a tile; those that a group does not have are zeros
-  static constexpr index_t tokens_at_once = 16;  // of a warp
-  static constexpr index_t fits = 16384 / (2 * HeadDim * static_cast<index_t>(sizeof(T))) / tokens_at_once;
-  static constexpr index_t dim_parts =
-      HeadDim > 128 ? 2 : 1;  // warps that share a token's values, for want of registers
-  static constexpr index_t token_parts = fits >= 4   ? 4
-                                         : fits >= 2 ? 2
-                                                     : 1;  // warps, or pairs of them, that share tokens
-  static constexpr index_t head_parts = 1;
-  static constexpr index_t threads = token_parts * dim_parts * warp_lanes;
-  static constexpr index_t block_heads = heads;
-  static constexpr index_t head_blocks = (Group + heads - 1) / heads;
-  static constexpr index_t tile = token_parts * tokens_at_once;
-  static constexpr index_t stage = tile * pieces;  // pieces of a tile's keys
-
-  static constexpr bool reads_whole_tiles = true;
-
-  /// What is flipped in the number of a token's pieces, so that these lie in different banks: two adjacent pieces of
-  /// the tokens 0 ... 3, or 4 ... 7; four adjacent pieces of an even and of an odd token.
-  ZOOMR_HD static constexpr index_t flipped(index_t token) {
-    return (pieces % 4 == 0 ? token & 2 : 0) + (pieces % 8 == 0 ? (token & 1) * 4 : 0);
-  }
-  /// Where a piece of a token lies in a stage.
-  ZOOMR_HD static constexpr index_t place(index_t token, index_t piece) {
-    return token * pieces + (piece ^ flipped(token));
-  }
-};
 
 /// One warp's part of a block: the states of 16 heads over the tokens that it has seen.
 template <class T, class Number, index_t HeadDim, index_t Group>
 struct tensor_warp {
   using layout = tensor_layout<T, HeadDim, Group>;
+  /// What is multiplied: keys and values of 8 bits as float16, which takes one instruction for two of them.
+  using multiplied = std::conditional_t<sizeof(T) == 1, float16, Number>;
   static constexpr index_t tokens_at_once = layout::tokens_at_once;
   static constexpr index_t per_piece = layout::per_piece;
   static constexpr index_t own_dims = HeadDim / layout::dim_parts;
@@ -77,7 +37,7 @@ struct tensor_warp {
   float out[std::size_t{own_dims / 8}][4] = {};  // [tile][rows r, r + 8][columns 2c, 2c + 1], as in `mma_16x8x16`
   float max[2] = {-infinity, -infinity};         // of rows r and r + 8
   float sum[2] = {};                             // of this lane's tokens
-  float factor = 1.0f;
+  float factor[2];                               // what q . k of rows r and r + 8 is multiplied by
   unsigned by[2];  // the bits of rows r and r + 8, where several query tokens read together
 
   __device__ static index_t warp() { return static_cast<index_t>(threadIdx.x) / warp_lanes; }
@@ -104,7 +64,7 @@ struct tensor_warp {
   /// @param scale    what q . k is multiplied by
   template <class Queries>
   __device__ void begin(Queries of_head, index_t present, float scale) {
-    factor = scale;
+    factor[0] = factor[1] = scale;
 #pragma unroll
     for (index_t step = 0; step < HeadDim / 16; ++step) {
       constexpr index_t steps = key_numbers / 4;  // of what is read at once: two pairs of numbers each
@@ -116,6 +76,37 @@ struct tensor_warp {
         if (head >= present) continue;
         const Number* of = of_head(head) + d + i / 2 * 2;
         query[step][i] = of[0].bits | static_cast<unsigned>(of[1].bits) << 16;
+      }
+    }
+    if constexpr (!std::is_same_v<multiplied, Number>) {
+      for (index_t r = 0; r < 2; ++r) query_to_float16(r);
+    }
+  }
+
+  /// Makes a row's query from bfloat16 float16, times the power of two that takes its largest number to 2^14 ... 2^15,
+  /// and has `factor` undo it. What is 2^-31 of the largest number or more is exact.
+  __device__ void query_to_float16(index_t r) {
+    unsigned largest = 0;  // magnitude, as bits
+#pragma unroll
+    for (index_t step = 0; step < HeadDim / 16; ++step) {
+      for (const unsigned word : {query[step][r], query[step][r + 2]}) {
+        for (const unsigned one : {word & 0x7fffu, word >> 16 & 0x7fffu}) largest = one > largest ? one : largest;
+      }
+    }
+    for (unsigned apart = 1; apart <= 2; ++apart) {
+      const unsigned other = __shfl_xor_sync(all_lanes, largest, apart);
+      largest = other > largest ? other : largest;
+    }
+    const unsigned exponent = largest >> 7 > 15 ? largest >> 7 : 15;  // below, the power has none of its own
+    const float power = bits_as<float>((268 - exponent) << 23);
+    factor[r] *= bits_as<float>((exponent - 14) << 23);
+#pragma unroll
+    for (index_t step = 0; step < HeadDim / 16; ++step) {
+      for (const index_t i : {r, r + 2}) {
+        float numbers[2];
+        stored_word<Number>::unpack(query[step][i], numbers);
+        for (float& number : numbers) number *= power;
+        query[step][i] = stored_word<float16>::pack(numbers);
       }
     }
   }
@@ -132,10 +123,7 @@ struct tensor_warp {
     if constexpr (std::is_same_v<T, Number>) {
       to[0] = word;
     } else {
-      float numbers[4];
-      stored_word<T>::unpack(word, numbers);
-      to[0] = stored_word<Number>::pack(numbers);
-      to[1] = stored_word<Number>::pack(numbers + 2);
+      stored_word<T>::halves(word, to);
     }
   }
 
@@ -168,7 +156,7 @@ struct tensor_warp {
             operands(key, first_word + 2 * step + 1, one);
             both[1] = one[0];
           }
-          mma_16x8x16<Number>(logit[half], query[i * (key_numbers / 4) + step], both);
+          mma_16x8x16<multiplied>(logit[half], query[i * (key_numbers / 4) + step], both);
         }
       }
     }
@@ -185,19 +173,21 @@ struct tensor_warp {
       for (index_t i = 0; i < 4; ++i) {
         float& one = logit[i / 2][2 * r + i % 2];
         const index_t of_tile = token(i / 2, 2 * quarter() + i % 2);
-        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one * factor, of_tile, head) : -infinity;
+        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one * factor[r], of_tile, head) : -infinity;
         highest = quick_max(highest, one);
       }
       highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 1));
       highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 2));
       const float base = highest == -infinity ? 0.0f : highest;
-      const float scale = quick_exp2(max[r] - base);
-      max[r] = highest;
-      sum[r] *= scale;
+      if (highest > max[r]) {  // seldom, after the first few tiles
+        const float scale = quick_exp2(max[r] - base);
+        max[r] = highest;
+        sum[r] *= scale;
 #pragma unroll
-      for (index_t tile = 0; tile < own_dims / 8; ++tile) {
-        out[tile][2 * r] *= scale;
-        out[tile][2 * r + 1] *= scale;
+        for (index_t tile = 0; tile < own_dims / 8; ++tile) {
+          out[tile][2 * r] *= scale;
+          out[tile][2 * r + 1] *= scale;
+        }
       }
 #pragma unroll
       for (index_t i = 0; i < 4; ++i) {
@@ -212,8 +202,9 @@ struct tensor_warp {
   template <index_t N>
   __device__ void add_values(shared_array<uint4, N>& stages, index_t values, const float (&weight)[2][4]) {
     // rows r and r + 8 of eight tokens, then of the others
-    const unsigned weights[4] = {stored_word<Number>::pack(weight[0]), stored_word<Number>::pack(weight[0] + 2),
-                                 stored_word<Number>::pack(weight[1]), stored_word<Number>::pack(weight[1] + 2)};
+    using word = stored_word<multiplied>;
+    const unsigned weights[4] = {word::pack(weight[0]), word::pack(weight[0] + 2), word::pack(weight[1]),
+                                 word::pack(weight[1] + 2)};
     constexpr index_t words = value_numbers / (2 * pairs);
     const index_t piece = row() * value_numbers / per_piece;
     const index_t first_word = value_numbers == per_piece ? 0 : row() * words % 4;
@@ -228,17 +219,16 @@ struct tensor_warp {
         value[t] = stages[first + tile * 8 / per_piece];
       }
 #pragma unroll
-      for (index_t word = 0; word < words; ++word) {
+      for (index_t at = 0; at < words; ++at) {
         unsigned of[4][std::size_t{pairs}];
 #pragma unroll
-        for (index_t t = 0; t < 4; ++t) operands(value[t], first_word + word, of[t]);
+        for (index_t t = 0; t < 4; ++t) operands(value[t], first_word + at, of[t]);
 #pragma unroll
         for (index_t i = 0; i < pairs; ++i) {  // two dimensions of four tokens: of a pair, the tokens must be adjacent
-          const unsigned even[2] = {(of[0][i] & 0xffffu) | of[1][i] << 16, (of[2][i] & 0xffffu) | of[3][i] << 16};
-          const unsigned odd[2] = {of[0][i] >> 16 | (of[1][i] & 0xffff0000u),
-                                   of[2][i] >> 16 | (of[3][i] & 0xffff0000u)};
-          mma_16x8x16<Number>(out[tile + 2 * (word * pairs + i)], weights, even);
-          mma_16x8x16<Number>(out[tile + 2 * (word * pairs + i) + 1], weights, odd);
+          const unsigned even[2] = {lower_halves(of[0][i], of[1][i]), lower_halves(of[2][i], of[3][i])};
+          const unsigned odd[2] = {upper_halves(of[0][i], of[1][i]), upper_halves(of[2][i], of[3][i])};
+          mma_16x8x16<multiplied>(out[tile + 2 * (at * pairs + i)], weights, even);
+          mma_16x8x16<multiplied>(out[tile + 2 * (at * pairs + i) + 1], weights, odd);
         }
       }
     }
@@ -252,7 +242,6 @@ struct tensor_warp {
   template <class Logits, class Attended, index_t N>
   __device__ void add_tile(shared_array<uint4, N>& stages, index_t keys, index_t values, index_t tokens, Logits logits,
                            Attended attended) {
-    if (token_part() * tokens_at_once >= tokens) return;  // the same for the warp
     float weight[2][4] = {};
     multiply(stages, keys, weight);
     weigh(weight, tokens, logits, attended);

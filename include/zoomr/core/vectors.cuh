@@ -22,6 +22,23 @@ inline namespace v0 {
 template <class T>
 inline constexpr index_t per_vector = static_cast<index_t>(16 / sizeof(T));
 
+/// Of two words with two numbers of 16 bits each, the lower halves: that of `a` below that of `b`.
+__device__ inline unsigned lower_halves(unsigned a, unsigned b) {
+#if defined(ZOOMR_SIMT)
+  return (a & 0xffffu) | b << 16;
+#else
+  return __byte_perm(a, b, 0x5410);
+#endif
+}
+/// The upper halves.
+__device__ inline unsigned upper_halves(unsigned a, unsigned b) {
+#if defined(ZOOMR_SIMT)
+  return a >> 16 | (b & 0xffff0000u);
+#else
+  return __byte_perm(a, b, 0x7632);
+#endif
+}
+
 /// The numbers in 4 bytes, of which a piece has four, one after the other; the first in the lowest bits. Converted by
 /// the functions of the host: what every type can do.
 template <class T>
@@ -42,6 +59,14 @@ struct plain_word {
     for (index_t i = 0; i < count; ++i) stored.at[i] = from_float<T>(values[i]);
     return bits_as<unsigned>(stored);
   }
+  /// Four numbers of 8 bits as float16, which holds each of them exactly: two in a word.
+  __device__ static void halves(unsigned word, unsigned (&out)[2]) {
+    static_assert(count == 4);
+    float numbers[4];
+    unpack(word, numbers);
+    out[0] = plain_word<float16>::pack(numbers);
+    out[1] = plain_word<float16>::pack(numbers + 2);
+  }
 };
 
 /// The same numbers in the shortest way that there is: a specialisation gives the same bits by fewer
@@ -56,6 +81,17 @@ struct stored_word<int8> : plain_word<int8> {
     const unsigned above_zero = word ^ 0x80808080u;
     for (int i = 0; i < 4; ++i) out[i] = bits_as<float>(((above_zero >> (8 * i)) & 0xffu) | 0x4b000000u) - 8388736.0f;
   }
+#if !defined(ZOOMR_SIMT)
+  /// Likewise each byte + 128 becomes the end of 2^10.
+  __device__ static void halves(unsigned word, unsigned (&out)[2]) {
+    const unsigned above_zero = word ^ 0x80808080u;
+    const __half2_raw subtracted = bits_as<__half2_raw>(0x64806480u);
+    const __half2_raw low = bits_as<__half2_raw>(__byte_perm(above_zero, 0x64646464u, 0x4140));
+    const __half2_raw high = bits_as<__half2_raw>(__byte_perm(above_zero, 0x64646464u, 0x4342));
+    out[0] = bits_as<unsigned>(static_cast<__half2_raw>(__hsub2(low, subtracted)));
+    out[1] = bits_as<unsigned>(static_cast<__half2_raw>(__hsub2(high, subtracted)));
+  }
+#endif
 };
 
 #if !defined(ZOOMR_SIMT)
@@ -88,9 +124,15 @@ struct stored_word<float16> {
 template <>
 struct stored_word<float8> {
   __device__ static void unpack(unsigned word, float* out) {
+    unsigned pairs[2];
+    halves(word, pairs);
+    stored_word<float16>::unpack(pairs[0], out);
+    stored_word<float16>::unpack(pairs[1], out + 2);
+  }
+  __device__ static void halves(unsigned word, unsigned (&out)[2]) {
     for (int pair = 0; pair < 2; ++pair) {
       const auto two = static_cast<__nv_fp8x2_storage_t>(word >> (16 * pair));
-      stored_word<float16>::unpack(bits_as<unsigned>(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)), out + 2 * pair);
+      out[pair] = bits_as<unsigned>(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3));
     }
   }
   __device__ static unsigned pack(const float* values) {

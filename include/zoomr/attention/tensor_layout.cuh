@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. Which types attention multiplies on tensor cores, and how a block shares out the work then: what gather.cuh and
+// its warps (gather_tensor.cuh) agree on.
+#pragma once
+
+#include <zoomr/core/device.cuh>
+#include <zoomr/core/vectors.cuh>
+
+#include <type_traits>  // std::is_same_v
+
+namespace zoomr {
+inline namespace v0 {
+
+/// True if heads share keys, and tensor cores multiply their numbers exactly: queries of 16 bits, keys and values of
+/// their type or of 8 bits.
+template <class T, class Number, index_t HeadDim, index_t Group>
+constexpr bool fits_tensor_cores() {
+  const bool multiplied = std::is_same_v<Number, bfloat16> || std::is_same_v<Number, float16>;
+  const bool exact = std::is_same_v<T, Number> || sizeof(T) == 1;
+  return Group >= 2 && multiplied && exact && (HeadDim == 64 || HeadDim == 96 || HeadDim == 128 || HeadDim == 256);
+}
+
+/// How a block shares out its work; everything follows from the types.
+template <class T, index_t HeadDim, index_t Group>
+struct tensor_layout {
+  static constexpr index_t per_piece = per_vector<T>;  // numbers in 16 bytes
+  static constexpr index_t pieces = HeadDim / per_piece;
+  static constexpr index_t heads = 16;           // rows of a tile; those that a group does not have are zeros
+  static constexpr index_t tokens_at_once = 16;  // of a warp
+  static constexpr index_t fits = 16384 / (2 * HeadDim * static_cast<index_t>(sizeof(T))) / tokens_at_once;
+  static constexpr index_t dim_parts =
+      HeadDim > 128 ? 2 : 1;  // warps that share a token's values, for want of registers
+  static constexpr index_t token_parts = fits >= 4   ? 4
+                                         : fits >= 2 ? 2
+                                                     : 1;  // warps, or pairs of them, that share tokens
+  static constexpr index_t head_parts = 1;
+  static constexpr index_t threads = token_parts * dim_parts * warp_lanes;
+  static constexpr index_t block_heads = heads;
+  static constexpr index_t head_blocks = (Group + heads - 1) / heads;
+  static constexpr index_t tile = token_parts * tokens_at_once;
+  static constexpr index_t stage = tile * pieces;  // pieces of a tile's keys
+
+  static constexpr bool reads_whole_tiles = true;
+
+  /// What is flipped in the number of a token's pieces, so that these lie in different banks: two adjacent pieces of
+  /// the tokens 0 ... 3, or 4 ... 7; four adjacent pieces of an even and of an odd token.
+  ZOOMR_HD static constexpr index_t flipped(index_t token) {
+    return (pieces % 4 == 0 ? token & 2 : 0) + (pieces % 8 == 0 ? (token & 1) * 4 : 0);
+  }
+  /// Where a piece of a token lies in a stage.
+  ZOOMR_HD static constexpr index_t place(index_t token, index_t piece) {
+    return token * pieces + (piece ^ flipped(token));
+  }
+};
+
+}  // namespace v0
+}  // namespace zoomr
