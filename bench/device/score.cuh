@@ -23,8 +23,8 @@ struct score {
     const auto& a = made.arrays();
     const zoomr::detail::rows_to_score<zoomr::bfloat16, zoomr::bfloat16, summary> rows{
         a, a.summaries, 0, made.queries(), Choosing::batch * Choosing::kv_heads};
-    zoomr::score_segments<Choosing::group>(made.policy.query, made.policy.score, head_dim, rows, a.sizes.score_blocks(),
-                                           the_stream());
+    zoomr::score_segments<Choosing::group, head_dim>(made.policy.query, made.policy.score, rows, a.sizes.score_blocks(),
+                                                     the_stream());
   }
 
   template <class Choosing>
@@ -62,7 +62,8 @@ struct score {
     for (index_t s = 0; s < token.segments; ++s) {
       double expected = 0, magnitudes = 0;
       for (index_t d = 0; d < head_dim; ++d) {
-        const auto at = static_cast<std::size_t>((std::int64_t{s} * head_dim + d) * rows);
+        const auto at =
+            static_cast<std::size_t>((std::int64_t{s} * head_dim + zoomr::summary_place(head_dim, d)) * rows);
         double product = asked[static_cast<std::size_t>(d)] * static_cast<double>(zoomr::to_float(summaries[at]));
         if constexpr (rows == 2) {  // a box: the most that a key of it can give
           product = std::max(

@@ -22,6 +22,9 @@ using zoomr_test::dice;
 
 template <class Summary>
 struct listed_rows {
+  using number = float;
+  using summary = Summary;
+
   view<const asking_row<float, Summary>> rows;
   index_t count = 0;
   ZOOMR_HD asking_row<float, Summary> at(index_t i) const { return rows[i]; }
@@ -72,7 +75,7 @@ float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t
   std::vector<float> partial(32, 0.0f);
   for (index_t d = 0; d < head_dim; ++d) {
     cells<rows> c;
-    for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
+    for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[summary_place(head_dim, d) * rows + r]);
     float& sum = partial[static_cast<std::size_t>(d % 32)];
     sum = scorer.term(sum, asked[head * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(d)], c);
   }
@@ -92,8 +95,9 @@ float by_hand(const larger_side& scorer, const std::vector<float>& asked, std::s
 bool same_bits(float a, float b) { return (a != a && b != b) || std::memcmp(&a, &b, sizeof a) == 0; }
 
 // False if a score differs.
-template <index_t Group, class Summary = float, class QuerySource, class Scorer>
-bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t head_dim, index_t segments, index_t blocks) {
+template <index_t Group, index_t HeadDim, class Summary = float, class QuerySource, class Scorer>
+bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t segments, index_t blocks) {
+  constexpr index_t head_dim = HeadDim;
   constexpr index_t rows = Scorer::summary::rows;
   dice random(static_cast<std::uint64_t>(heads * 1000 + segments));
   const std::int64_t numbers = std::int64_t{heads} * head_dim;
@@ -109,8 +113,7 @@ bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t head_
                     view<float, 2>(scores.data() + std::int64_t{r} * heads * segments, {heads, segments})});
   }
   device_array<asking_row<float, Summary>> listed(made);
-  score_segments<Group>(query_source, scorer, head_dim, listed_rows<Summary>{listed.view(), 2}, blocks,
-                        zoomr::stream{});
+  score_segments<Group, HeadDim>(query_source, scorer, listed_rows<Summary>{listed.view(), 2}, blocks, zoomr::stream{});
   const auto got = scores.values();
   const auto held = summaries.values();
   const auto own = queries.values();
@@ -132,46 +135,49 @@ bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t head_
   return true;
 }
 
-template <index_t Group, class Summary = float, class QuerySource, class Scorer>
-void check(QuerySource query_source, Scorer scorer, index_t heads, index_t head_dim, index_t segments, index_t blocks) {
-  INFO("heads ", heads, ", head_dim ", head_dim, ", segments ", segments, ", blocks ", blocks);
-  CHECK(right<Group, Summary>(query_source, scorer, heads, head_dim, segments, blocks));
+template <index_t Group, index_t HeadDim, class Summary = float, class QuerySource, class Scorer>
+void check(QuerySource query_source, Scorer scorer, index_t heads, index_t segments, index_t blocks) {
+  INFO("heads ", heads, ", head_dim ", HeadDim, ", segments ", segments, ", blocks ", blocks);
+  CHECK(right<Group, HeadDim, Summary>(query_source, scorer, heads, segments, blocks));
 }
 
 }  // namespace
 
 TEST_CASE("scores have the bits of the contract's order, for each number of heads, dimensions and segments") {
   for (const zoomr::index_t segments : {0, 1, 2, 7, 31, 32, 33, 130}) {
-    check<1>(last_query{}, mean_dot{}, 1, 64, segments, 1);
-    check<2>(last_query{}, box_bound{}, 2, 8, segments, 2);
-    check<4>(running_mean{}, mean_dot{}, 3, 96, segments, 1);
-    check<4>(last_query{}, mean_dot{}, 4, 128, segments, 3);
-    check<8>(running_mean{}, box_bound{}, 8, 40, segments, 2);
-    check<16>(last_query{}, mean_dot{}, 16, 256, segments, 1);
-    check<4, bfloat16>(running_mean{}, mean_dot{}, 4, 128, segments, 2);
-    check<4, float16>(last_query{}, box_bound{}, 3, 96, segments, 1);
-    check<32>(last_query{}, mean_dot{}, 29, 72, segments, 2);
+    check<1, 64>(last_query{}, mean_dot{}, 1, segments, 1);
+    check<2, 8>(last_query{}, box_bound{}, 2, segments, 2);
+    check<4, 96>(running_mean{}, mean_dot{}, 3, segments, 1);
+    check<4, 128>(last_query{}, mean_dot{}, 4, segments, 3);
+    check<8, 40>(running_mean{}, box_bound{}, 8, segments, 2);
+    check<16, 256>(last_query{}, mean_dot{}, 16, segments, 1);
+    check<4, 128, bfloat16>(running_mean{}, mean_dot{}, 4, segments, 2);
+    check<4, 96, float16>(last_query{}, box_bound{}, 3, segments, 1);
+    check<32, 72>(last_query{}, mean_dot{}, 29, segments, 2);
   }
 }
 
 TEST_CASE("a score may be made of several sums, each in the contract's order") {
   for (const zoomr::index_t segments : {0, 1, 7, 32, 33, 130}) {
-    check<1>(last_query{}, larger_side{}, 1, 64, segments, 1);
-    check<4>(running_mean{}, larger_side{}, 3, 96, segments, 2);
-    check<8, float16>(last_query{}, larger_side{}, 8, 40, segments, 1);
-    check<32>(last_query{}, larger_side{}, 29, 72, segments, 2);
+    check<1, 64>(last_query{}, larger_side{}, 1, segments, 1);
+    check<4, 96>(running_mean{}, larger_side{}, 3, segments, 2);
+    check<8, 40, float16>(last_query{}, larger_side{}, 8, segments, 1);
+    check<32, 72>(last_query{}, larger_side{}, 29, segments, 2);
   }
 }
 
-TEST_CASE("a row that is too wide is refused") {
+TEST_CASE("a row without a block is refused, and one with too many") {
   device_array<asking_row<float>> none(std::vector<asking_row<float>>(1));
   const listed_rows<float> rows{none.view(), 1};
-  CHECK_THROWS_AS(score_segments<32>(last_query{}, mean_dot{}, 256, rows, 1, zoomr::stream{}), precondition_error);
-  CHECK_THROWS_AS(score_segments<4>(last_query{}, mean_dot{}, 64, rows, 0, zoomr::stream{}), precondition_error);
+  const auto score = [&](index_t blocks) {
+    score_segments<4, 64>(last_query{}, mean_dot{}, rows, blocks, zoomr::stream{});
+  };
+  CHECK_THROWS_AS(score(0), precondition_error);
+  CHECK_THROWS_AS(score(65536), precondition_error);
 }
 
 TEST_CASE("in any order of threads, and no barrier can be left out") {
-  const auto body = [] { return right<4>(running_mean{}, box_bound{}, 4, 96, 33, 2); };
+  const auto body = [] { return right<4, 96>(running_mean{}, box_bound{}, 4, 33, 2); };
   zoomr_test::in_all_orders([&](const std::string&) { CHECK(body()); });
   CHECK(zoomr_test::barriers_not_missed(body) == std::vector<std::string>{});
 }

@@ -129,7 +129,7 @@ struct choice_launches : device_pass<Policy, T> {
     using summary = typename device_arrays<Policy, T>::number;
     const rows_to_score<T, Number, summary> rows{all, all.summaries, layer, queries,
                                                  deciding * core.sizes.model.kv_heads};
-    score_segments<Group>(core.policy.query, core.policy.score, HeadDim, rows, core.sizes.score_blocks(), on);
+    score_segments<Group, HeadDim>(core.policy.query, core.policy.score, rows, core.sizes.score_blocks(), on);
     if constexpr (decltype(Policy::aggregate)::counts) {
       if (!for_all(core.policy)) return;
       launch({grid(deciding), dim3(choose_threads)}, on, votes_kernel<Policy, T>, core.policy, arrays(), layer);

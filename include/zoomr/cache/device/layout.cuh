@@ -184,7 +184,7 @@ struct common_arrays {
     const std::int64_t in_page = copied.offset(slot & ((1 << sizes.page_bits) - 1), kv_head);
     write(copied.keys + in_page, copied.values + in_page);
   }
-  /// Where the summaries [segments][head_dim][rows] of a KV lane begin, in numbers.
+  /// Where the summaries of a KV lane begin, in numbers.
   ZOOMR_HD std::int64_t summaries_at(index_t sequence, index_t kv_lane) const {
     return (std::int64_t{sequence} * sizes.model.kv_lanes() + kv_lane) * sizes.segments *
            std::int64_t{sizes.summary_numbers};
@@ -248,7 +248,8 @@ template <class Policy, class T>
 struct device_arrays : common_arrays<T> {
   using number = summary_number<decltype(Policy::summarize)>;  // of summaries
 
-  number* summaries = nullptr;  // [sequences][KV lanes][segments][head_dim][rows]  of summarize_kernel, for scoring
+  // [sequences][KV lanes][segments][head_dim, in the order of summary_place][rows]  of summarize_kernel, for scoring
+  number* summaries = nullptr;
 
   /// Takes everything but the table from a block.
   void carve(carver& from, const device_sizes& of) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
+#include <zoomr/policy/score/scores.cuh>
 #include <zoomr/policy/summarize/key_cuboid.cuh>
 #include <zoomr/policy/summarize/typical_keys.cuh>
 
@@ -55,10 +56,10 @@ __global__ void __launch_bounds__(summarize_threads)
                             key_scale};
     number* out =
         a.summaries + a.summaries_at(closing.sequence, kv_lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
-    make_summary(policy.summarize, cue, a.sizes.model.head_dim, block, own_scratch,
-                 [&](index_t d, index_t r, float value) {
-                   out[d * summary::rows + r] = stored_number<summary, number>(r, value);
-                 });
+    const index_t head_dim = a.sizes.model.head_dim;
+    make_summary(policy.summarize, cue, head_dim, block, own_scratch, [&](index_t d, index_t r, float value) {
+      out[summary_place(head_dim, d) * summary::rows + r] = stored_number<summary, number>(r, value);
+    });
   }
 }
 

@@ -4,11 +4,19 @@
 // that the contract asks for (math/dot.hpp) is walked for all together, every exchange halving what a lane still holds.
 #pragma once
 
+#include <zoomr/core/vectors.cuh>
 #include <zoomr/math/dot.cuh>
 #include <zoomr/policy/concepts.hpp>
 
 namespace zoomr {
 inline namespace v0 {
+
+/// Where the device's index keeps dimension `d` of a summary: those of one partial sum side by side, so that a lane
+/// loads all of its own at once. Where partial sums have not equally many, as the host does.
+ZOOMR_HD constexpr index_t summary_place(index_t head_dim, index_t d) {
+  if (head_dim % partial_sums != 0) return d;
+  return d % partial_sums * (head_dim / partial_sums) + d / partial_sums;
+}
 
 /// The heads of one KV head that ask, what they ask, and where the answers go. As it is default-constructed, with no
 /// segments, there is nothing to score.
@@ -19,7 +27,7 @@ struct asking_row {
   view<const Number, 2> queries;       // [heads, head_dim]  of the token
   view<const float, 2> sums;           // [heads, head_dim]  over the open segment; empty: the queries alone
   index_t count = 1;                   // queries in the sums
-  const Summary* summaries = nullptr;  // [segments][head_dim][rows]
+  const Summary* summaries = nullptr;  // [segments][head_dim, in the order of summary_place][rows]  aligned to 16 bytes
   index_t segments = 0;
   view<float, 2> scores;  // [heads, segments]  out
 };
@@ -27,100 +35,181 @@ struct asking_row {
 inline constexpr index_t score_threads = 128;
 inline constexpr index_t score_most_numbers = 4096;  // heads * head_dim of a row
 
-/// Scores of segments [first, first + 32 / Heads) for each of `Heads` heads; lane h * (32 / Heads) + s gets that of
-/// head h and segment s.
-template <index_t Heads, class Scorer, class Number, class Summary>
-__device__ float score_some(const Scorer& scorer, const asking_row<Number, Summary>& row, index_t head_dim,
-                            index_t first, shared_array<float, score_most_numbers>& asked) {
-  constexpr index_t together = warp_lanes / Heads;
-  constexpr index_t rows = Scorer::summary::rows;
-  constexpr index_t sums = sums_of<Scorer>();
-  const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
-  float partial[std::size_t{sums}][std::size_t{partial_sums}] = {};
-  for (index_t d = lane; d < head_dim; d += partial_sums) {
-    float query[std::size_t{Heads}];
+/// One warp's part of score_kernel.
+template <index_t Heads, index_t HeadDim, class Scorer, class Number, class Summary>
+struct scoring_warp {
+  static constexpr index_t together = warp_lanes / Heads;  // segments that are scored at once
+  static constexpr index_t rows = Scorer::summary::rows;
+  static constexpr index_t sums = sums_of<Scorer>();
+  static constexpr index_t own = (HeadDim + partial_sums - 1) / partial_sums;  // dimensions of a lane, at most
+  static constexpr bool even = HeadDim % partial_sums == 0;                    // exactly
+  static constexpr bool in_registers = Heads * own <= 32;                      // the queries
+
+  const Scorer& scorer;
+  const asking_row<Number, Summary>& row;
+  shared_array<float, score_most_numbers>& asked;  // [heads][head_dim]
+  float queries[std::size_t{in_registers ? Heads * own : 1}];
+
+  __device__ scoring_warp(const Scorer& of, const asking_row<Number, Summary>& for_row,
+                          shared_array<float, score_most_numbers>& by)
+      : scorer(of), row(for_row), asked(by) {
+    if constexpr (in_registers) {
 #pragma unroll
-    for (index_t h = 0; h < Heads; ++h) query[h] = h < row.queries.extent(0) ? asked[h * head_dim + d] : 0.0f;
+      for (index_t i = 0; i < Heads * own; ++i) queries[i] = asking(i / own, i % own);
+    }
+  }
+
+  /// The lane's j-th number of a head's query.
+  __device__ float asking(index_t head, index_t j) const {
+    return head < row.queries.extent(0) && has(j) ? asked[head * HeadDim + lane() + j * partial_sums] : 0.0f;
+  }
+  __device__ static index_t lane() { return static_cast<index_t>(threadIdx.x) % warp_lanes; }
+  __device__ static bool has(index_t j) { return even || lane() + j * partial_sums < HeadDim; }
+
+  /// The lane's numbers of one summary.
+  struct own_numbers {
+    float at[std::size_t{own * rows}];
+  };
+  __device__ own_numbers load(index_t segment) const {
+    own_numbers made;
+    const Summary* summary = row.summaries + std::int64_t{segment} * (HeadDim * rows);
+    constexpr index_t bytes = own * rows * static_cast<index_t>(sizeof(Summary));
+    if constexpr (even && bytes % 16 == 0) {
+      load_words<uint4>(summary, made, [](const uint4& four, index_t i) {
+        return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
+      });
+    } else if constexpr (even && bytes % 8 == 0) {
+      load_words<uint2>(summary, made, [](const uint2& two, index_t i) { return i == 0 ? two.x : two.y; });
+    } else if constexpr (even && bytes % 4 == 0) {
+      load_words<unsigned>(summary, made, [](unsigned one, index_t) { return one; });
+    } else {
 #pragma unroll
-    for (index_t s = 0; s < together; ++s) {
-      const bool present = first + s < row.segments;
-      const Summary* summary = row.summaries + (std::int64_t{first + s} * head_dim + d) * rows;
-      cells<rows> c;
+      for (index_t j = 0; j < own; ++j) {
+        const index_t place = summary_place(HeadDim, lane() + j * partial_sums);
 #pragma unroll
-      for (index_t r = 0; r < rows; ++r) c.row[r] = present ? to_float(summary[r]) : 0.0f;
+        for (index_t r = 0; r < rows; ++r) made.at[j * rows + r] = has(j) ? to_float(summary[place * rows + r]) : 0.0f;
+      }
+    }
+    return made;
+  }
+  template <class Piece, class WordOf>
+  __device__ static void load_words(const Summary* summary, own_numbers& to, WordOf word_of) {
+    constexpr auto of_word = static_cast<index_t>(4 / sizeof(Summary));
+    constexpr index_t words = static_cast<index_t>(sizeof(Piece)) / 4;
+    constexpr index_t pieces = own * rows / (of_word * words);
+    const auto* from = reinterpret_cast<const Piece*>(summary) + lane() * pieces;
 #pragma unroll
-      for (index_t h = 0; h < Heads; ++h) {
-        const index_t at = h * together + s;
-        if constexpr (several_sums_scorer<Scorer>) {
-          score_sums<sums> acc;
+    for (index_t p = 0; p < pieces; ++p) {
+      const Piece piece = from[p];
 #pragma unroll
-          for (index_t i = 0; i < sums; ++i) acc.at[i] = partial[i][at];
-          acc = scorer.term(acc, query[h], c);
-#pragma unroll
-          for (index_t i = 0; i < sums; ++i) partial[i][at] = acc.at[i];
-        } else {
-          partial[0][at] = scorer.term(partial[0][at], query[h], c);
-        }
+      for (index_t i = 0; i < words; ++i) {
+        stored_word<Summary>::unpack(word_of(piece, i), to.at + (p * words + i) * of_word);
       }
     }
   }
-  if constexpr (several_sums_scorer<Scorer>) {
-    score_sums<sums> all;
-#pragma unroll
-    for (index_t i = 0; i < sums; ++i) all.at[i] = warp_sums(partial[i]);
-    return scorer.finish(all);
-  } else {
-    return warp_sums(partial[0]);
-  }
-}
 
-/// Grid (blocks that share a row, rows), blocks of score_threads. Each block makes the queries that ask once, in 16 KiB
+  /// Scores of segments [first, first + together) for each of `Heads` heads; lane h * together + s gets that of head h
+  /// and segment s. Behind the last segment the last one is scored again.
+  /// @tparam Whole  none of them lies behind it
+  template <bool Whole>
+  __device__ float score(index_t first) const {
+    own_numbers summary[std::size_t{together}];
+#pragma unroll
+    for (index_t s = 0; s < together; ++s) {
+      summary[s] = load(Whole || first + s < row.segments ? first + s : row.segments - 1);
+    }
+    float partial[std::size_t{sums}][std::size_t{partial_sums}] = {};
+#pragma unroll
+    for (index_t j = 0; j < own; ++j) {
+      if (!has(j)) continue;
+#pragma unroll
+      for (index_t h = 0; h < Heads; ++h) {
+        const float query = in_registers ? queries[in_registers ? h * own + j : 0] : asking(h, j);
+#pragma unroll
+        for (index_t s = 0; s < together; ++s) {
+          cells<rows> c;
+#pragma unroll
+          for (index_t r = 0; r < rows; ++r) c.row[r] = summary[s].at[j * rows + r];
+          add(partial, h * together + s, query, c);
+        }
+      }
+    }
+    if constexpr (several_sums_scorer<Scorer>) {
+      score_sums<sums> all;
+#pragma unroll
+      for (index_t i = 0; i < sums; ++i) all.at[i] = warp_sums(partial[i]);
+      return scorer.finish(all);
+    } else {
+      return warp_sums(partial[0]);
+    }
+  }
+  __device__ void add(float (&partial)[std::size_t{sums}][std::size_t{partial_sums}], index_t at, float query,
+                      const cells<rows>& c) const {
+    if constexpr (several_sums_scorer<Scorer>) {
+      score_sums<sums> acc;
+#pragma unroll
+      for (index_t i = 0; i < sums; ++i) acc.at[i] = partial[i][at];
+      acc = scorer.term(acc, query, c);
+#pragma unroll
+      for (index_t i = 0; i < sums; ++i) partial[i][at] = acc.at[i];
+    } else {
+      partial[0][at] = scorer.term(partial[0][at], query, c);
+    }
+  }
+};
+
+/// Grid (rows, blocks that share a row), blocks of score_threads. Each block makes the queries that ask once, in 16 KiB
 /// of shared memory; then its warps take the segments in turn. Summaries were written by earlier kernels of the stream.
-template <index_t Heads, class QuerySource, class Scorer, class Rows>
-__global__ void __launch_bounds__(score_threads)
-    score_kernel(QuerySource query_source, Scorer scorer, index_t head_dim, Rows rows) {
-  constexpr index_t together = warp_lanes / Heads;
+template <index_t Heads, index_t HeadDim, class QuerySource, class Scorer, class Rows>
+__global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_source, Scorer scorer, Rows rows) {
   __shared__ shared_array<float, score_most_numbers> asked;
-  const auto row = rows.at(static_cast<index_t>(blockIdx.y));
+  const auto row = rows.at(static_cast<index_t>(blockIdx.x));
+  if (row.segments == 0) return;
   const index_t heads = row.queries.extent(0);
-  for (auto i = static_cast<index_t>(threadIdx.x); i < heads * head_dim; i += score_threads) {
-    const float own = to_float(row.queries(i / head_dim, i % head_dim));
+  for (auto i = static_cast<index_t>(threadIdx.x); i < heads * HeadDim; i += score_threads) {
+    const float own = to_float(row.queries(i / HeadDim, i % HeadDim));
     float sum = 0.0f;
-    if constexpr (QuerySource::sums) sum = row.sums.data() == nullptr ? own : row.sums(i / head_dim, i % head_dim);
+    if constexpr (QuerySource::sums) sum = row.sums.data() == nullptr ? own : row.sums(i / HeadDim, i % HeadDim);
     asked[i] = query_source.query(own, sum, row.count);
   }
   __syncthreads();
-  const auto thread = static_cast<index_t>(blockIdx.x * score_threads + threadIdx.x);
-  const auto warps = static_cast<index_t>(gridDim.x) * score_threads / warp_lanes;
-  const index_t lane = thread % warp_lanes;
-  for (index_t first = thread / warp_lanes * together; first < row.segments; first += warps * together) {
-    const float score = score_some<Heads>(scorer, row, head_dim, first, asked);
-    const index_t head = lane / together;
-    const index_t segment = first + lane % together;
-    if (head < heads && segment < row.segments) row.scores(head, segment) = score;
+  const scoring_warp<Heads, HeadDim, Scorer, typename Rows::number, typename Rows::summary> warp{scorer, row, asked};
+  constexpr index_t together = warp_lanes / Heads;
+  const auto thread = static_cast<index_t>(blockIdx.y * score_threads + threadIdx.x);
+  const auto warps = static_cast<index_t>(gridDim.y) * score_threads / warp_lanes;
+  const index_t head = thread % warp_lanes / together;
+  const index_t lane_segment = thread % together;
+  index_t first = thread / warp_lanes * together;
+  for (; first + together <= row.segments; first += warps * together) {
+    const float score = warp.template score<true>(first);
+    if (head < heads) row.scores(head, first + lane_segment) = score;
   }
+  if (first >= row.segments) return;
+  const float score = warp.template score<false>(first);
+  if (head < heads && first + lane_segment < row.segments) row.scores(head, first + lane_segment) = score;
 }
 
 /// Scores all segments of each row: the same bits as the host's.
 ///
-/// @tparam Group   heads of a row, at most 32
-/// @param  rows    device functor: `rows.at(i)` is an asking_row, `rows.count` how many there are
-/// @param  blocks  that share a row
+/// @tparam Group    heads of a row, at most 32
+/// @tparam HeadDim  of queries and keys
+/// @param  rows     device functor: `rows.at(i)` is an asking_row of `Rows::number` and `Rows::summary`, `rows.count`
+///                  how many there are
+/// @param  blocks   that share a row, below 65,536
 /// @throws precondition_error for rows with too many numbers, or no block; error(device) if the kernel cannot be
 ///         started
 /// @cost   reads each summary once; a fma for each dimension, row of the summary and head; one launch
-template <index_t Group, class QuerySource, class Scorer, class Rows>
-void score_segments(const QuerySource& query_source, const Scorer& scorer, index_t head_dim, const Rows& rows,
-                    index_t blocks, stream on) {
+template <index_t Group, index_t HeadDim, class QuerySource, class Scorer, class Rows>
+void score_segments(const QuerySource& query_source, const Scorer& scorer, const Rows& rows, index_t blocks,
+                    stream on) {
   constexpr index_t heads = Group <= 1 ? 1 : Group <= 2 ? 2 : Group <= 4 ? 4 : Group <= 8 ? 8 : Group <= 16 ? 16 : 32;
   static_assert(Group >= 1 && Group <= 32, "score_segments: a KV head serves at most 32 query heads");
-  ZOOMR_EXPECTS(head_dim * Group <= score_most_numbers,
-                "score_segments: heads of a row times head_dim are at most 4096");
-  ZOOMR_EXPECTS(blocks >= 1, "score_segments: each row needs a block");
+  static_assert(HeadDim * Group <= score_most_numbers, "score_segments: heads of a row times HeadDim are at most 4096");
+  ZOOMR_EXPECTS(blocks >= 1 && blocks < 65536, "score_segments: each row needs a block, and has at most 65,535");
   if (rows.count == 0) return;
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(rows.count));
-  launch({grid, dim3(score_threads)}, on, score_kernel<heads, QuerySource, Scorer, Rows>, query_source, scorer,
-         head_dim, rows);
+  const dim3 grid(static_cast<unsigned>(rows.count), static_cast<unsigned>(blocks));
+  launch({grid, dim3(score_threads)}, on, score_kernel<heads, HeadDim, QuerySource, Scorer, Rows>, query_source, scorer,
+         rows);
 }
 
 }  // namespace v0

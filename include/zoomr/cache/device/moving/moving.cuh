@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. How a sequence gets from the arrays of a host's cache to those of a device's, and back (device_transfer.cuh).
-// Both keep the same, so that each array is copied as it is; where one keeps a thing in another form, it says so here.
+// Both keep the same, so that most arrays are copied as they are; where one keeps a thing in another form, it says so
+// here.
 #pragma once
 
 #include <zoomr/cache/device/forking.cuh>
 #include <zoomr/cache/device/moving/moving_choices.cuh>
 #include <zoomr/cache/host/commit.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
+#include <zoomr/policy/score/scores.cuh>
 
 #include <algorithm>  // std::fill_n, std::max
 #include <string>     // std::string, std::to_string
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -197,13 +200,22 @@ class moving_sequence : moving_choices<Policy, T> {
     }
   }
 
+  // A device has the numbers of each summary in another order.
   void summaries(sequence_state& from, index_t id) {
     using number = typename device_arrays<Policy, T>::number;
-    const std::int64_t used = std::int64_t{from.segment_count()} * device_.sizes.summary_numbers;
-    for (index_t lane = 0; used > 0 && lane < device_.sizes.model.kv_lanes(); ++lane) {
-      enqueue(device_.arrays.summaries + device_.arrays.summaries_at(id, lane),
-              reinterpret_cast<const number*>(from.summaries_of(host_.sizes, lane)), used);
+    const std::int64_t of_one = device_.sizes.summary_numbers, used = from.segment_count() * of_one;
+    const index_t lanes = device_.sizes.model.kv_lanes(), head_dim = device_.sizes.model.head_dim;
+    std::vector<number> all(static_cast<std::size_t>(lanes * used));
+    for (index_t lane = 0; used > 0 && lane < lanes; ++lane) {
+      const auto* of_host = reinterpret_cast<const number*>(from.summaries_of(host_.sizes, lane));
+      number* to = all.data() + lane * used;
+      for (std::int64_t i = 0; i < used; ++i) {
+        const std::int64_t rows = of_one / head_dim, at = i % of_one;
+        to[i - at + summary_place(head_dim, static_cast<index_t>(at / rows)) * rows + at % rows] = of_host[i];
+      }
+      enqueue(device_.arrays.summaries + device_.arrays.summaries_at(id, lane), static_cast<const number*>(to), used);
     }
+    wait();
   }
 
   std::int64_t record_;  // numbers of a token's queries
