@@ -11,14 +11,16 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Shared memory of a walk: one digit for each thread, so that `Threads` is a power of two.
+/// Shared memory of a walk: 1,024 digits, some for each thread, so that `Threads` is a power of two.
 template <index_t Threads>
 struct best_scratch {
   static_assert(Threads >= warp_lanes && Threads <= 1024 && (Threads & (Threads - 1)) == 0);
-  shared_array<index_t, Threads> count;   // items with this digit
-  shared_array<index_t, Threads> tokens;  // theirs
-  shared_array<unsigned, Threads> low;    // their mass: 64 bits in two additions of 32, the second with the carry,
-  shared_array<unsigned, Threads> high;   // since one of 64 bits is slow where many threads meet
+  static constexpr int digit_bits = 10;
+  static constexpr index_t digits = 1 << digit_bits;
+  shared_array<index_t, digits> count;    // items with this digit
+  shared_array<index_t, digits> tokens;   // theirs
+  shared_array<unsigned, digits> low;     // their mass: 64 bits in two additions of 32, the second with the carry,
+  shared_array<unsigned, digits> high;    // since one of 64 bits is slow where many threads meet
   shared_array<std::int64_t, 7> reached;  // the digit that reaches a limit, what is taken before it, what it has
 };
 
@@ -38,8 +40,9 @@ struct best_part {
 /// Items has `size()`, `key(id)`, a votes, and `tokens(id)`, which is read only if room is limited. Items whose key is
 /// `not_eligible` or below `least` are never taken; a `share` is of the keys of all that are eligible.
 /// @pre   the tokens of all items together, and with a `share` their keys, fit into their types
-/// @cost  reads each key twice, and once more for each digit of log2(Threads) bits in which keys differ; about 4
-///        barriers for each digit; atomics in shared memory only
+/// @cost  reads each key twice, and once more for each digit of 10 bits in which keys differ, until one item is left:
+/// as
+///        a rule for two; 3 barriers for each digit, and 3 before; atomics in shared memory only
 template <index_t Threads, class Items>
 class best_walk {
  public:
@@ -59,7 +62,9 @@ class best_walk {
       const std::uint64_t word = word_of(id);
       const bool tie = ties_ && word != none && digits(word) == bound_;
       index_t part = word != none && digits(word) > bound_ ? unlimited : 0;
-      if (ties_ && !full(before)) {
+      if (one_tie_) {
+        if (tie) part = fitting(id, before);
+      } else if (ties_ && !full(before)) {
         const scanned<best_part> tile = scan(tie ? part_of(id, word) : best_part{});
         if (tie && !full(before + tile.before)) part = fitting(id, before + tile.before);
         before = before + tile.all;
@@ -70,7 +75,8 @@ class best_walk {
 
  private:
   static constexpr std::uint64_t none = 0;  // not in the walk
-  static constexpr int digit_bits = 31 - __builtin_clz(static_cast<unsigned>(Threads));
+  static constexpr int digit_bits = best_scratch<Threads>::digit_bits;
+  static constexpr index_t own_digits = best_scratch<Threads>::digits / Threads;
   static constexpr std::uint64_t sign = std::uint64_t{1} << 63;
 
   // Words order as keys do; `none` is that of the lowest votes, `not_eligible`.
@@ -98,15 +104,22 @@ class best_walk {
     return items_.tokens(id) <= room ? unlimited : limits_.cut ? room : 0;
   }
 
-  __device__ best_part sum(const best_part& part) {
-    return {block_.sum(part.count), limits_room() ? block_.sum(part.tokens) : 0, shares() ? block_.sum(part.mass) : 0};
+  // Count and tokens of all items fit one word, and are added together.
+  static constexpr std::uint64_t one_item = std::uint64_t{1} << 32;
+  __device__ static std::uint64_t packed(const best_part& part) {
+    return static_cast<std::uint64_t>(part.count) * one_item + static_cast<std::uint64_t>(part.tokens);
   }
-  // Counts only what a limit asks for.
+  __device__ static best_part unpacked(std::uint64_t sums, votes_t mass) {
+    return {static_cast<index_t>(sums / one_item), static_cast<index_t>(sums % one_item), mass};
+  }
+  __device__ best_part sum(const best_part& part) {
+    const std::uint64_t sums = block_.sum(packed(part));
+    return unpacked(sums, shares() ? block_.sum(part.mass) : 0);
+  }
   __device__ scanned<best_part> scan(const best_part& part) {
-    const scanned<index_t> count = limits_.segments < unlimited ? block_.sum_before(part.count) : scanned<index_t>{};
-    const scanned<index_t> tokens = limits_room() ? block_.sum_before(part.tokens) : scanned<index_t>{};
+    const scanned<std::uint64_t> sums = block_.sum_before(packed(part));
     const scanned<votes_t> mass = shares() ? block_.sum_before(part.mass) : scanned<votes_t>{};
-    return {{count.before, tokens.before, mass.before}, {count.all, tokens.all, mass.all}};
+    return {unpacked(sums.before, mass.before), unpacked(sums.all, mass.all)};
   }
 
   __device__ void find() {
@@ -114,6 +127,7 @@ class best_walk {
     std::uint64_t lowest = ~none;
     best_part of_thread;
     votes_t keys = 0;
+    for (index_t i = 0; i < own_digits; ++i) clear(own_digit(i));  // seen by all after the first collective
     for (index_t id = block_.thread(); id < items_.size(); id += Threads) {
       if (shares() && items_.key(id) != not_eligible) keys += items_.key(id);
       const std::uint64_t word = word_of(id);
@@ -130,8 +144,10 @@ class best_walk {
     if (!full(all)) return;  // everything is taken
     shift_ = 64 - __clzll(static_cast<long long>(highest ^ block_.smallest(lowest)));
     bound_ = digits(highest);
-    for (best_part left = all; shift_ > 0 && left.count > 1;) left = next_digit();
+    best_part left = all;
+    while (shift_ > 0 && left.count > 1) left = next_digit();
     ties_ = true;
+    one_tie_ = left.count == 1;
   }
 
   // One item is taken whatever its mass. If it does not cover what is wanted, and that is not above zero, then all keys
@@ -148,13 +164,19 @@ class best_walk {
   __device__ best_part next_digit() {
     const int bits = shift_ < digit_bits ? shift_ : digit_bits;
     count_digits(shift_ - bits, (std::uint64_t{1} << bits) - 1);
-    const index_t digit = Threads - 1 - block_.thread();  // highest first
-    const best_part mine = counted(digit);
-    const best_part before = better_ + scan(mine).before;
-    if (!full(before) && full(before + mine)) {
-      const std::int64_t found[] = {digit,      before.count, before.tokens, before.mass,
-                                    mine.count, mine.tokens,  mine.mass};
-      for (index_t i = 0; i < 7; ++i) scratch_.reached[i] = found[i];
+    best_part of_thread;
+    for (index_t i = 0; i < own_digits; ++i) of_thread = of_thread + counted(own_digit(i));
+    best_part before = better_ + scan(of_thread).before;
+    for (index_t i = 0; i < own_digits; ++i) {
+      const index_t digit = own_digit(i);
+      const best_part mine = counted(digit);
+      if (!full(before) && full(before + mine)) {
+        const std::int64_t found[] = {digit,      before.count, before.tokens, before.mass,
+                                      mine.count, mine.tokens,  mine.mass};
+        for (index_t j = 0; j < 7; ++j) scratch_.reached[j] = found[j];
+      }
+      before = before + mine;
+      clear(digit);  // for the next digit, whose items are counted behind the barrier
     }
     __syncthreads();
     shift_ -= bits;
@@ -163,13 +185,18 @@ class best_walk {
     return reached_at(4);
   }
 
+  // The digits that this thread looks after: highest first, over the threads and within each.
+  __device__ index_t own_digit(index_t i) const {
+    return best_scratch<Threads>::digits - 1 - block_.thread() * own_digits - i;
+  }
+  __device__ void clear(index_t digit) {
+    scratch_.count[digit] = 0;
+    scratch_.tokens[digit] = 0;
+    if (!shares()) return;
+    scratch_.low[digit] = 0;
+    scratch_.high[digit] = 0;
+  }
   __device__ void count_digits(int shift, std::uint64_t mask) {
-    const index_t mine = Threads - 1 - block_.thread();
-    scratch_.count[mine] = 0;
-    scratch_.tokens[mine] = 0;
-    scratch_.low[mine] = 0;
-    scratch_.high[mine] = 0;
-    __syncthreads();
     for (index_t id = block_.thread(); id < items_.size(); id += Threads) {
       const std::uint64_t word = word_of(id);
       if (word != none && digits(word) == bound_) add(static_cast<index_t>(word >> shift & mask), part_of(id, word));
@@ -186,8 +213,9 @@ class best_walk {
     atomicAdd(&scratch_.high[digit], static_cast<unsigned>(part.mass >> 32) + carry);
   }
   __device__ best_part counted(index_t digit) const {
-    const std::uint64_t high = scratch_.high[digit];
-    return {scratch_.count[digit], scratch_.tokens[digit], static_cast<votes_t>(high << 32 | scratch_.low[digit])};
+    votes_t mass = 0;
+    if (shares()) mass = static_cast<votes_t>(std::uint64_t{scratch_.high[digit]} << 32 | scratch_.low[digit]);
+    return {scratch_.count[digit], scratch_.tokens[digit], mass};
   }
   __device__ best_part reached_at(index_t i) const {
     return {static_cast<index_t>(scratch_.reached[i]), static_cast<index_t>(scratch_.reached[i + 1]),
@@ -203,6 +231,7 @@ class best_walk {
   int shift_ = 0;                // of the words: below it digits are not looked at
   std::uint64_t bound_ = ~none;  // the digits of what reaches a limit; what is above is taken
   bool ties_ = false;            // something has the digits of the bound, and is walked by id
+  bool one_tie_ = false;         // it is one item
   best_part better_;             // above the bound
 };
 

@@ -85,7 +85,8 @@ __global__ void choose_with(Selector select, listed_rows rows) {
   __shared__ block_scratch scratch;
   __shared__ best_scratch<Threads> walk_scratch;
   block_threads block(scratch);
-  choose_row(block, walk_scratch, select, rows.at(static_cast<index_t>(blockIdx.x)));
+  const row_to_choose row = rows.at(static_cast<index_t>(blockIdx.x));
+  choose_row(block, walk_scratch, select, row, attended_anyway(block, select, row));
 }
 
 /// Begins each row: room used, tokens and votes.

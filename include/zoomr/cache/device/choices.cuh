@@ -66,6 +66,8 @@ struct rows_to_score {
   view<const Number, 3> queries;
   index_t count = 0;  // that the grid covers, present or not
 
+  using number = Number;
+  using summary = Summary;
   using row_type = asking_row<Number, Summary>;
 
   __device__ row_type at(index_t i) const {
@@ -224,7 +226,8 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
   block_threads block(scratch);
   const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, 0};
   if (a.chooses_anew(t, 0)) {
-    choose_row(block, walk_scratch, policy.select, row.to_choose());
+    const row_to_choose made = row.to_choose();
+    choose_row(block, walk_scratch, policy.select, made, attended_anyway(block, policy.select, made));
   } else {
     row.keep_choice(block);
     keep_references(block, a, row.token);
@@ -251,9 +254,10 @@ __global__ void __launch_bounds__(choose_threads, 4)
   if constexpr (Policy::selects) {
     if (policy.aggregate.per != scope::sequence && row.chooses()) {
       if (a.chooses_anew(t, row.row)) {
-        begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.votes());
+        const index_t anyway =
+            begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.votes());
         aggregate(policy.aggregate, row.to_aggregate(), block);
-        choose_row(block, walk_scratch, policy.select, row.to_choose());
+        choose_row(block, walk_scratch, policy.select, row.to_choose(), anyway);
       } else {
         row.keep_choice(block);
       }

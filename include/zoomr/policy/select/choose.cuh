@@ -75,20 +75,25 @@ struct segments_to_choose {
   __device__ index_t tokens(index_t id) const { return left[id]; }
 };
 
+/// What zones and summaries take of a limit in tokens; of a selector that has none, nothing is counted.
+/// @cost  as `count_left`, or none
+template <limited_selector Selector>
+__device__ index_t attended_anyway(block_threads& block, const Selector& select, const row_to_choose& row) {
+  if (select.limits(0).room == unlimited) return 0;
+  // each thread reads only what it writes itself: no barrier is needed
+  return count_left(block, row.segments, row.zone, row.slots, [&](index_t id, index_t left) { row.tokens[id] = left; });
+}
+
 /// Makes one row from its votes. All `Threads` threads of a block call it; thread `id % Threads` alone reads what
 /// belongs to segment `id`, and writes its level. The block sees levels and cut after its next barrier.
-/// @cost  as `best_walk`; with a limit in tokens a second `count_left`, since zones and summaries count in it
+/// @param anyway  tokens that are attended whatever is chosen, as begin_choice or attended_anyway has counted them
+/// @cost  as `best_walk`
 template <index_t Threads, limited_selector Selector>
 __device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch, const Selector& select,
-                           const row_to_choose& row) {
+                           const row_to_choose& row, index_t anyway) {
   if (block.thread() == 0) *row.made = {row.levels};
-  index_t room_used = 0;
-  if (select.limits(0).room < unlimited) {  // each thread reads only what it writes itself: no barrier is needed
-    room_used =
-        count_left(block, row.segments, row.zone, row.slots, [&](index_t id, index_t left) { row.tokens[id] = left; });
-  }
   const segments_to_choose items{row.votes, row.tokens};
-  best_walk<Threads, segments_to_choose> walk(block, scratch, items, select.limits(room_used), row.least);
+  best_walk<Threads, segments_to_choose> walk(block, scratch, items, select.limits(anyway), row.least);
   walk.each([&](index_t id, index_t part) {
     if (id >= row.levels.size()) return;
     const bool unwanted = row.votes[id] != not_eligible && row.votes[id] < row.least_attended;
@@ -109,7 +114,7 @@ __global__ void __launch_bounds__(choose_threads) choose_kernel(Selector select,
   const row_to_choose row = rows.at(static_cast<index_t>(blockIdx.x));
   if (!row.due) return;
   block_threads block(scratch);
-  choose_row(block, walk_scratch, select, row);
+  choose_row(block, walk_scratch, select, row, attended_anyway(block, select, row));
 }
 
 /// Makes `count` rows of a selection, each in a block of its own: the same levels and cuts as the host's.
