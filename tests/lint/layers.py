@@ -42,8 +42,8 @@ cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loa
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
 cache/device/sizes.cuh cache/device/layout.cuh cache/device/drift.cuh cache/device/summaries.cuh
-cache/device/kernels.cuh cache/device/listing.cuh cache/device/choices.cuh
-cache/device/tiers/fetching.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
+cache/device/kernels.cuh cache/device/listing.cuh cache/device/choices.cuh cache/device/layer_kernel.cuh
+cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/page_tables.cuh cache/device/core.cuh
 cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
 cache/device/launches.cuh device_step.cuh device_cache.cuh cache/device/moving/moving_choices.cuh cache/device/moving/moving.cuh device_transfer.cuh

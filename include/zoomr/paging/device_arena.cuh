@@ -32,6 +32,22 @@ struct arena_counts {
   unsigned long long in_place = 0;         // of these, read where they lie, since all of the arena was being read
   unsigned long long prefetched = 0;       // pages that have come while the layer before was attended
   unsigned long long prefetched_hits = 0;  // hits among them
+  unsigned counted = 0;                    // blocks of count_slots_kernel that have come; 0 between launches
+};
+
+/// Slots are given by class. As many blocks as this count them: one for each 64 slots or so.
+inline constexpr index_t arena_classes = 128;
+inline constexpr index_t most_place_blocks = 128;
+inline constexpr index_t place_blocks(index_t slots) {
+  return slots / 64 < most_place_blocks ? slots / 64 + 1 : most_place_blocks;
+}
+
+/// What one block gives of the slots that it looks after.
+struct arena_stretch {
+  index_t given_before = 0;  // by the blocks before it
+  index_t cut_before = 0;    // slots of class `cut` there
+  index_t cut = 0;           // lower classes are given whole, and of this one
+  index_t of_cut = 0;        // so many in all
 };
 
 /// How pages come to the arena. The default presumes nothing; `calibrate_transfers` measures (paging/calibration.cuh).
@@ -46,17 +62,22 @@ struct transfer_plan {
 /// Which blocks, pages in one layer, are on the device. Zeros are an empty arena.
 template <class T>
 struct device_arena {
-  static constexpr byte_count slot_bytes = 4 * sizeof(index_t);  // in the tables
+  // in the tables, of which some are for 64 slots
+  static constexpr byte_count slot_bytes =
+      4 * sizeof(index_t) + (arena_classes * sizeof(index_t) + sizeof(arena_stretch)) / 64 + 1;
+  static constexpr index_t tables = 7;  // whose size depends on the slots, with the arena itself
 
-  T* memory = nullptr;           // [slots][key | value][kv_heads][16][head_dim]
-  index_t* slot_of = nullptr;    // [layers][pages]  the block's slot + 1
-  index_t* block_in = nullptr;   // [slots]  its block + 1
-  unsigned* used = nullptr;      // [slots]  pass of the last use, or of the next, if that is expected
-  unsigned* came_for = nullptr;  // [slots]  pass for which the block was prefetched
-  index_t* given = nullptr;      // [slots]  those that this pass's wishes get
-  unsigned* asked = nullptr;     // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
-  index_t* places = nullptr;     // [entries]  slot, or slots + page: what this pass reads
-  arena_wish* wishes = nullptr;  // [entries]
+  T* memory = nullptr;                 // [slots][key | value][kv_heads][16][head_dim]
+  index_t* slot_of = nullptr;          // [layers][pages]  the block's slot + 1
+  index_t* block_in = nullptr;         // [slots]  its block + 1
+  unsigned* used = nullptr;            // [slots]  pass of the last use, or of the next, if that is expected
+  unsigned* came_for = nullptr;        // [slots]  pass for which the block was prefetched
+  index_t* given = nullptr;            // [slots]  those that this pass's wishes get
+  unsigned* asked = nullptr;           // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
+  index_t* places = nullptr;           // [entries]  slot, or slots + page: what this pass reads
+  arena_wish* wishes = nullptr;        // [entries]
+  index_t* of_class = nullptr;         // [place_blocks][arena_classes]  slots that a block has counted
+  arena_stretch* stretches = nullptr;  // [place_blocks]
   arena_counts* counts = nullptr;
   index_t slots = 0;
   transfer_plan plan;
@@ -79,6 +100,8 @@ struct device_arena {
     asked = from.take<unsigned>(entries);
     places = from.take<index_t>(entries);
     wishes = from.take<arena_wish>(entries);
+    of_class = from.take<index_t>(place_blocks(slots) * arena_classes);
+    stretches = from.take<arena_stretch>(place_blocks(slots));
     counts = from.take<arena_counts>(1);
     blocks_ = std::int64_t{layers} * pages;
     entries_ = entries;

@@ -44,8 +44,8 @@ struct device_core {
   std::optional<side_stream> beside;  // for what the next layer will read
   std::vector<T*> engine_layers;      // [layers][keys | values]  page 0 of an engine's memory
 
-  /// Carves `memory`, and enqueues on `on` the clearing of what must be zero before the first step: `arrived`, and the
-  /// tables of an arena. Nothing else on the device is cleared.
+  /// Carves `memory`, and enqueues on `on` the clearing of what must be zero before the first step: `arrived`,
+  /// `scored`, and the tables of an arena. Nothing else on the device is cleared.
   device_core(const shape& model, const Policy& with, const config& given, index_t splits, void* memory, stream on,
               void* details)
       : host_policy(with),
@@ -55,14 +55,14 @@ struct device_core {
         step(model, given, host_policy.segment),
         listed{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())},
         uploads(sizes) {
-    carver from(memory);
-    carve(arrays, from, sizes, on_device);
+    carver block(memory);
+    carve(arrays, block, sizes, on_device);
     if (sizes.tiered) {
       arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
       if (policy.placement.prefetch && model.layers > 1) beside.emplace();
     }
     if (sizes.in_engine) copy_engine_layers(on);
-    zero_on_device(arrays.arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
+    arrays.clear_counters(on);
     states.reserve(static_cast<std::size_t>(given.max_sequences));
     for (index_t s = 0; s < given.max_sequences; ++s) {
       states.emplace_back(host_policy.segment, given.max_tokens, sizes.sequence_pages, sizes.segments);
@@ -90,7 +90,7 @@ struct device_core {
     device_sizes made(model, with, given, splits, lie);
     if (made.tiered) {
       const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
-      const byte_count others = bytes_of(made) + 5 * carver::alignment;  // of the arena and its four tables
+      const byte_count others = bytes_of(made) + device_arena<T>::tables * carver::alignment;
       ZOOMR_EXPECTS(given.tiers.device >= others + slot,
                     "config: tiers.device is " + std::to_string(given.tiers.device) + " bytes; it must be at least " +
                         std::to_string(others + slot) + ", for summaries, tables and a page of one layer");

@@ -2,7 +2,7 @@
 // L6. What a step enqueues so that the pages of a tiered placement come. Nothing, where all lie on the device.
 //
 // On the caller's stream: `append` joins the side stream; in `attend` the layer's own pages are fetched behind
-// select_kernel; then the side stream forks, and fetches for the next layer while the caller's goes on with attention.
+// layer_kernel; then the side stream forks, and fetches for the next layer while the caller's goes on with attention.
 // Both write the arena's tables, but never at the same time: one is joined before the other begins.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <zoomr/cache/device/pass.cuh>
 #include <zoomr/cache/device/tiers/ahead.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
+#include <zoomr/cache/device/tiers/placing.cuh>
 
 #include <algorithm>  // std::any_of, std::min
 
@@ -28,7 +29,7 @@ struct fetch_launches : device_pass<Policy, T> {
   static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
 
   /// Brings what the layer's rows read to the arena of a tiered placement. Attention must follow on the same stream.
-  /// @cost  3 launches, 2 if the plan fetches nothing
+  /// @cost  4 launches, 2 if the plan fetches nothing
   void fetch(index_t layer, stream on) const {
     if constexpr (tiered) {
       join(on);
@@ -40,7 +41,7 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// Brings what the layer will read, as far as that is known, while the one before is attended and the caller makes
   /// its queries: until `join`, which `append` calls. Until then nothing may write pages, or fetch.
-  /// @cost  3 launches on the side stream, an event before and one behind; none if nothing can be foreseen
+  /// @cost  4 launches on the side stream, an event before and one behind; none if nothing can be foreseen
   void fetch_ahead(index_t layer, stream from) const {
     if constexpr (tiered) {
       const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
@@ -67,13 +68,13 @@ struct fetch_launches : device_pass<Policy, T> {
   /// Gives slots to what was asked for, and copies it there; both grids are the same in any step. Where the plan
   /// fetches nothing the first kernel still counts the pass.
   void bring(index_t layer, bool ahead, stream on) const {
-    const index_t warps = ((std::min)(core.arrays.arena.slots, place_threads) + warp_lanes - 1) / warp_lanes;
-    launch({grid(1), dim3(static_cast<unsigned>(warps * warp_lanes))}, on, place_pages_kernel<T>, arrays(), layer,
-           ahead);
+    const dim3 blocks = grid(place_blocks(core.arrays.arena.slots));
+    launch({blocks, dim3(place_threads)}, on, count_slots_kernel<T>, arrays(), ahead);
     const transfer_plan& plan = core.arrays.arena.plan;
     if (!plan.fetches) return;
-    const index_t blocks = (std::min)(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
-    launch({grid(blocks), dim3(fetch_threads)}, on, fetch_pages_kernel<T>, arrays(), layer);
+    launch({blocks, dim3(place_threads)}, on, give_slots_kernel<T>, arrays(), layer, ahead);
+    const index_t copying = (std::min)(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
+    launch({grid(copying), dim3(fetch_threads)}, on, fetch_pages_kernel<T>, arrays(), layer);
   }
 
   /// Keys and values of a layer, as the rows of `of` name their pages: over tiers `of` then names them by place, in the

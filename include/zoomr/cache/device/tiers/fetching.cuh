@@ -3,10 +3,11 @@
 // as there is room, and what is left is read where it lies; so a pass reads the same numbers whatever the arena holds.
 // The host is never asked: steps can be replayed as a graph.
 //
-// Three kernels one after the other: ask_for_pages_kernel lists each page that some row reads and the arena lacks,
-// place_pages_kernel gives slots to as many as there is room for, fetch_pages_kernel copies them. The first and the
-// second leave in `places`, for each entry of the page tables that was asked for, a slot of the arena, or behind these
-// the page itself; attention reads through it. A pass here is one layer of a step; `counts->pass` numbers them.
+// Kernels one after the other: ask_for_pages_kernel lists each page that some row reads and the arena lacks,
+// count_slots_kernel and give_slots_kernel (placing.cuh) give slots to as many as there is room for, fetch_pages_kernel
+// copies them. They leave in `places`, for each entry of the page tables that was asked for, a slot of the arena, or
+// behind these the page itself; attention reads through it. A pass here is one layer of a step; `counts->pass` numbers
+// them.
 //
 // Everything that is appended is written to the host's page, and to the arena's copy if there is one. So a copy is
 // never older than its page, and goes without being written back.
@@ -19,7 +20,6 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-inline constexpr index_t place_threads = 512;  // at most, in the one block
 inline constexpr index_t fetch_threads = 256;
 
 /// Notes that the next pass reads a page of a sequence, the first time that it is asked for. Any thread may call it for
@@ -56,7 +56,7 @@ __device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
 /// Asks for the pages that a pass reads in one layer: of each row after the prompt those of its ranges, of a prompt all
 /// up to its last token. A block for each token and row; no shared memory.
 ///
-/// It comes behind select_kernel, whose ranges it reads, and behind whatever went on beside the layer before.
+/// It comes behind layer_kernel, whose ranges it reads, and behind whatever went on beside the layer before.
 /// @cost  O(log ranges) for each attended token, an atomic for each page of a row
 template <class T>
 __global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {
@@ -78,104 +78,6 @@ __global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {
     const bool begins = slot % page_tokens == 0 || i == 0 || read.sequence_slot(i - 1) != slot - 1;
     if (begins) ask_for_page(a, layer, first + slot / page_tokens, false);
   }
-}
-
-/// In which order slots are given to others: first those that their layer has passed over, the longer ago the sooner;
-/// then those that were read in the layer before this, whose turn comes last; never those that this pass reads.
-/// As cyclic_mru does (paging/replacement.hpp).
-struct giving_order {
-  static constexpr index_t of_age = 16;
-  static constexpr index_t classes = 128;
-
-  /// The class of a slot; lower ones are given first. The first `of_age` are of slots that a whole circle of layers has
-  /// passed over, by the logarithm of how many; those behind of slots used in this circle, the last used first.
-  /// @param age  passes since the slot was used, at least 1, and fewer than 2^31
-  __device__ static index_t class_of(unsigned age, index_t layers) {
-    const unsigned circles = age / static_cast<unsigned>(layers);
-    if (circles == 0) return age < classes - of_age ? of_age - 1 + static_cast<index_t>(age) : classes - 1;
-    index_t oldness = 0;
-    while (oldness < of_age - 1 && circles >> (oldness + 1) != 0) ++oldness;
-    return of_age - 1 - oldness;
-  }
-};
-
-/// Finds slots for what was asked for and is not there. One block, of up to `place_threads` threads.
-///
-/// Slots are counted by class; the lowest classes are given whole, the one at which wishes run out in ascending slots.
-/// So which slots are given follows from their uses; which wish gets one is a matter of the order of atomics, and
-/// changes no result. Behind it the arena's tables say what will lie where once fetch_pages_kernel has run.
-/// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
-///               that what nobody foresees finds room
-template <class T>
-__global__ void place_pages_kernel(common_arrays<T> a, index_t layer, bool ahead) {
-  __shared__ shared_array<index_t, giving_order::classes> of_class;
-  __shared__ shared_array<index_t, 2> cut;  // the class that is given in part, and how many of it
-  __shared__ block_scratch scratch;
-  block_threads block(scratch);
-  const auto& arena = a.arena;
-  const unsigned pass = arena.counts->pass + 1;
-  const index_t asked = arena.counts->wishes;
-  const index_t room = !arena.plan.fetches ? 0 : ahead ? arena.slots / 2 : arena.slots;
-  const index_t wishes = asked < room ? asked : room;
-  const auto class_of = [&](index_t slot) {
-    const unsigned age = pass - arena.used[slot];
-    return age <= (ahead ? 1u : 0u) ? giving_order::classes : giving_order::class_of(age, a.sizes.model.layers);
-  };
-  for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) of_class[c] = 0;
-  __syncthreads();
-  for (index_t slot = block.thread(); slot < arena.slots && wishes > 0; slot += block.size()) {
-    const index_t c = class_of(slot);
-    if (c < giving_order::classes) atomicAdd(&of_class[c], 1);
-  }
-  __syncthreads();
-  if (block.thread() == 0) {
-    index_t left = wishes;
-    index_t c = 0;
-    for (; c < giving_order::classes && of_class[c] <= left; ++c) left -= of_class[c];
-    cut[0] = c;
-    cut[1] = left;
-  }
-  __syncthreads();
-  index_t given = 0;
-  index_t of_cut = 0;
-  for (index_t begin = 0; begin < arena.slots && wishes > 0; begin += block.size()) {
-    const index_t slot = begin + block.thread();
-    const index_t c = slot < arena.slots ? class_of(slot) : giving_order::classes;
-    const bool at_cut = c == cut[0] && c < giving_order::classes;
-    const scanned<index_t> before = block.sum_before<index_t>(at_cut ? 1 : 0);
-    const bool goes = c < cut[0] || (at_cut && of_cut + before.before < cut[1]);
-    of_cut += before.all;
-    const scanned<index_t> going = block.sum_before<index_t>(goes ? 1 : 0);
-    if (goes) arena.given[given + going.before] = slot;
-    given += going.all;
-  }
-  __syncthreads();
-  for (index_t i = block.thread(); i < given; i += block.size()) {
-    const index_t slot = arena.given[i];
-    if (arena.block_in[slot] > 0) arena.slot_of[arena.block_in[slot] - 1] = 0;
-    const index_t wanted = layer * a.sizes.pages + arena.wishes[i].page;
-    arena.block_in[slot] = wanted + 1;
-    arena.slot_of[wanted] = slot + 1;
-    arena.used[slot] = pass;
-    if (ahead) {
-      arena.came_for[slot] = pass;
-    } else {
-      arena.places[arena.wishes[i].entry] = slot;
-    }
-  }
-  if (block.thread() > 0) return;  // the others have read the counts
-  arena_counts& counts = *arena.counts;
-  counts.fetched = given;
-  counts.wishes = 0;
-  if (ahead) {
-    counts.prefetched += static_cast<unsigned>(given);
-    return;
-  }
-  counts.hits += counts.found;
-  counts.misses += static_cast<unsigned>(asked);
-  counts.in_place += static_cast<unsigned>(asked - given);
-  counts.found = 0;
-  counts.pass = pass;
 }
 
 /// Copies a page in one layer; threads take 16 bytes. All threads of a block call it.

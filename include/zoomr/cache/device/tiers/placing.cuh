@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Which slots of the arena are given to the pages that were asked for. Two kernels of as many blocks, each of which
+// looks after a stretch of slots: count_slots_kernel counts them by class, and its last block finds the class at which
+// wishes run out, and how many slots each stretch gives; give_slots_kernel gives them.
+#pragma once
+
+#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/core/block.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// In which order slots are given to others: first those that their layer has passed over, the longer ago the sooner;
+/// then those that were read in the layer before this, whose turn comes last; never those that this pass reads.
+/// As cyclic_mru does (paging/replacement.hpp).
+struct giving_order {
+  static constexpr index_t of_age = 16;
+  static constexpr index_t classes = 128;
+
+  /// The class of a slot; lower ones are given first. The first `of_age` are of slots that a whole circle of layers has
+  /// passed over, by the logarithm of how many; those behind of slots used in this circle, the last used first.
+  /// @param age  passes since the slot was used, at least 1, and fewer than 2^31
+  __device__ static index_t class_of(unsigned age, index_t layers) {
+    const unsigned circles = age / static_cast<unsigned>(layers);
+    if (circles == 0) return age < classes - of_age ? of_age - 1 + static_cast<index_t>(age) : classes - 1;
+    index_t oldness = 0;
+    while (oldness < of_age - 1 && circles >> (oldness + 1) != 0) ++oldness;
+    return of_age - 1 - oldness;
+  }
+};
+
+inline constexpr index_t place_threads = 128;  // and more blocks there are never
+static_assert(giving_order::classes == arena_classes && most_place_blocks <= place_threads);
+
+/// The slots of one block, in the order of its threads, and their classes in a pass.
+template <class T>
+struct slots_of_block {
+  const common_arrays<T>& a;
+  bool ahead;
+  unsigned pass;
+  token_range own;                                        // of this thread
+  static constexpr index_t kept = giving_order::classes;  // the class of those that are not given
+
+  __device__ slots_of_block(const common_arrays<T>& of, bool beforehand, unsigned in_pass)
+      : a(of), ahead(beforehand), pass(in_pass) {
+    const auto at = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
+    const auto threads = static_cast<index_t>(gridDim.x * blockDim.x);
+    const index_t each = (a.arena.slots + threads - 1) / threads;
+    own = {bounded(at, each), bounded(at + 1, each)};
+  }
+  __device__ index_t class_of(index_t slot) const {
+    const unsigned age = pass - a.arena.used[slot];
+    return age <= (ahead ? 1u : 0u) ? kept : giving_order::class_of(age, a.sizes.model.layers);
+  }
+
+ private:
+  __device__ index_t bounded(index_t at, index_t each) const {
+    const std::int64_t first = std::int64_t{at} * each;
+    return first < a.arena.slots ? static_cast<index_t>(first) : a.arena.slots;
+  }
+};
+
+/// Counts slots by class, and in the block that comes last plans what each block will give: the lowest classes whole,
+/// the one at which wishes run out in ascending slots. So which slots are given follows from their uses; which wish
+/// gets one is a matter of the order of atomics, and changes no result.
+/// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
+///               that what nobody foresees finds room
+template <class T>
+__global__ void __launch_bounds__(place_threads) count_slots_kernel(common_arrays<T> a, bool ahead) {
+  __shared__ shared_array<index_t, giving_order::classes> of_class;
+  __shared__ shared_array<index_t, 2> cut;  // the class that is given in part, and how many of it
+  __shared__ shared_array<index_t, 1> last;
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  const auto& arena = a.arena;
+  const unsigned pass = arena.counts->pass + 1;
+  const index_t asked = arena.counts->wishes;
+  const index_t room = !arena.plan.fetches ? 0 : ahead ? arena.slots / 2 : arena.slots;
+  const index_t wishes = asked < room ? asked : room;
+  const auto blocks = static_cast<index_t>(gridDim.x);
+  for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) of_class[c] = 0;
+  __syncthreads();
+  const slots_of_block<T> slots(a, ahead, pass);
+  for (index_t slot = slots.own.first; slot < slots.own.last && wishes > 0; ++slot) {
+    const index_t c = slots.class_of(slot);
+    if (c < giving_order::classes) atomicAdd(&of_class[c], 1);
+  }
+  __syncthreads();
+  index_t* const counted = arena.of_class + static_cast<index_t>(blockIdx.x) * giving_order::classes;
+  for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) counted[c] = of_class[c];
+  if (!comes_last(&arena.counts->counted, blocks, last)) return;
+
+  for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) {
+    index_t all = 0;
+    for (index_t b = 0; b < blocks; ++b) all += arena.of_class[b * giving_order::classes + c];
+    of_class[c] = all;
+  }
+  __syncthreads();
+  if (block.thread() == 0) {
+    index_t left = wishes;
+    index_t c = 0;
+    for (; c < giving_order::classes && of_class[c] <= left; ++c) left -= of_class[c];
+    cut[0] = c;
+    cut[1] = left;
+  }
+  __syncthreads();
+  const index_t b = block.thread();
+  arena_stretch mine{0, 0, cut[0], cut[1]};
+  index_t whole = 0, in_part = 0;
+  if (b < blocks) {
+    const index_t* of = arena.of_class + b * giving_order::classes;
+    for (index_t c = 0; c < cut[0]; ++c) whole += of[c];
+    in_part = cut[0] < giving_order::classes ? of[cut[0]] : 0;
+  }
+  const scanned<index_t> wholes = block.sum_before(whole), parts = block.sum_before(in_part);
+  const auto of_cut = [&](index_t before) { return before < cut[1] ? before : static_cast<index_t>(cut[1]); };
+  mine.given_before = wholes.before + of_cut(parts.before);
+  mine.cut_before = parts.before;
+  if (b < blocks) arena.stretches[b] = mine;
+  if (b > 0) return;
+  const index_t given = wishes > 0 ? wholes.all + of_cut(parts.all) : 0;
+  arena_counts& counts = *arena.counts;
+  counts.fetched = given;
+  counts.wishes = 0;
+  if (ahead) {
+    counts.prefetched += static_cast<unsigned>(given);
+    return;
+  }
+  counts.hits += counts.found;
+  counts.misses += static_cast<unsigned>(asked);
+  counts.in_place += static_cast<unsigned>(asked - given);
+  counts.found = 0;
+  counts.pass = pass;
+}
+
+/// Gives the slots that count_slots_kernel has planned, with as many blocks. Behind it the arena's tables say what will
+/// lie where once fetch_pages_kernel has run.
+template <class T>
+__global__ void __launch_bounds__(place_threads) give_slots_kernel(common_arrays<T> a, index_t layer, bool ahead) {
+  __shared__ block_scratch scratch;
+  const auto& arena = a.arena;
+  if (arena.counts->fetched == 0) return;
+  block_threads block(scratch);
+  const slots_of_block<T> slots(a, ahead, arena.counts->pass + (ahead ? 1u : 0u));
+  const arena_stretch plan = arena.stretches[blockIdx.x];
+  index_t of_cut = 0, going = 0;
+  for (index_t slot = slots.own.first; slot < slots.own.last; ++slot)
+    of_cut += slots.class_of(slot) == plan.cut ? 1 : 0;
+  index_t cut_before = plan.cut_before + block.sum_before(plan.cut < giving_order::classes ? of_cut : 0).before;
+  const auto each_going = [&](auto visit) {
+    index_t seen = cut_before;
+    for (index_t slot = slots.own.first; slot < slots.own.last; ++slot) {
+      const index_t c = slots.class_of(slot);
+      const bool at_cut = c == plan.cut && c < giving_order::classes;
+      if (c < plan.cut || (at_cut && seen < plan.of_cut)) visit(slot);
+      seen += at_cut ? 1 : 0;
+    }
+  };
+  each_going([&](index_t) { ++going; });
+  index_t i = plan.given_before + block.sum_before(going).before;
+  each_going([&](index_t slot) {
+    const arena_wish wish = arena.wishes[i];
+    arena.given[i++] = slot;
+    if (arena.block_in[slot] > 0) arena.slot_of[arena.block_in[slot] - 1] = 0;
+    const index_t wanted = layer * a.sizes.pages + wish.page;
+    arena.block_in[slot] = wanted + 1;
+    arena.slot_of[wanted] = slot + 1;
+    arena.used[slot] = slots.pass;
+    if (ahead) {
+      arena.came_for[slot] = slots.pass;
+    } else {
+      arena.places[wish.entry] = slot;
+    }
+  });
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
