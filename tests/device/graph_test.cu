@@ -84,8 +84,15 @@ struct cached {
   void enqueue(Step& step, bool second_pass) {
     second_pass ? step.restart(on) : step.start(on);
     for (index_t layer = 0; layer < layers; ++layer) {
-      step.append(layer, packed<const float>(keys, layer, kv_heads), packed<const float>(values, layer, kv_heads), on);
-      step.attend(layer, packed<const float>(queries, layer, heads), packed<float>(out, layer, heads), {}, on);
+      const auto k = packed<const float>(keys, layer, kv_heads), v = packed<const float>(values, layer, kv_heads);
+      const auto q = packed<const float>(queries, layer, heads);
+      const auto o = packed<float>(out, layer, heads);
+      if (layer % 2 == 0) {
+        step.attend(layer, q, k, v, o, {}, on);
+      } else {
+        step.append(layer, k, v, on);
+        step.attend(layer, q, o, {}, on);
+      }
     }
   }
   /// The outputs of the first `tokens` tokens, layer by layer.

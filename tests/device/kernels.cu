@@ -43,6 +43,11 @@ template __global__ void gather_attend_kernel<float16, 128, 8>(
 template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, capped_logits>);
 template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, layer_logits>);
 
+// Scores, as layer_kernel makes them too.
+template __global__ void
+    score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>>(
+        running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>);
+
 // Whole steps: every kernel of a cache for each way to choose.
 template <class Policy>
 void step_of(const Policy& policy) {
@@ -51,6 +56,8 @@ void step_of(const Policy& policy) {
   step.start(nullptr);
   step.append(0, view<const bfloat16, 3>{}, view<const bfloat16, 3>{}, nullptr);
   step.attend(0, view<const bfloat16, 3>{}, view<bfloat16, 3>{}, {}, nullptr);
+  step.attend(0, view<const bfloat16, 3>{}, view<const bfloat16, 3>{}, view<const bfloat16, 3>{}, view<bfloat16, 3>{},
+              {}, nullptr);
   step.commit(1, nullptr);
 }
 

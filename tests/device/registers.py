@@ -1,22 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles kernels.cu and compares registers, stack and spills of each kernel with registers.txt.
+"""Compiles kernels.cu and compares registers, stack and spills of each kernel with registers.txt, and what the main
+loops of some of them execute with instructions.txt (instructions.py).
 
-registers.py --nvcc NVCC --include DIR             exit status 1 if a kernel is new, is missing, has changed, or spills
-registers.py --nvcc NVCC --include DIR --update    writes the table
-Registers depend on the compiler: with another release than the table's, only spills are an error. A spill is more than
-MAY_SPILL bytes: now and then ptxas keeps one word in memory rather than take a register that would cost a whole block.
+registers.py --nvcc NVCC --include DIR             exit status 1 if a kernel is new, is missing, has changed, or spills,
+                                                   or executes more than its limit
+registers.py --nvcc NVCC --include DIR --update    writes the tables
+    --cuobjdump FILE   the disassembler of the CUDA Toolkit; without one instructions are not counted
+Both depend on the compiler: with another release than the table's, only spills and limits are errors. A spill is more
+than MAY_SPILL bytes: now and then ptxas keeps one word in memory rather than take a register that would cost a whole
+block.
 """
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+import instructions
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "registers.txt")
+INSTRUCTIONS = os.path.join(HERE, "instructions.txt")
 ARCHITECTURES = ("sm_80", "sm_90")
 MAY_SPILL = 16
 
@@ -38,30 +46,29 @@ def plain(name):
     return name.split(">(")[0] + ">" if ">(" in name else name.split("(")[0]
 
 
-def compiled(nvcc, include, arch):
-    """What ptxas says of the kernels for one architecture."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [nvcc, "-std=c++20", f"-arch={arch}", "-I", include, "-Xptxas", "-v", "-cubin",
-                   os.path.join(HERE, "kernels.cu"), "-o", os.path.join(folder, "kernels.cubin")]
-        done = subprocess.run(command, capture_output=True, text=True)
+def compiled(nvcc, include, arch, folder):
+    """What ptxas says of the kernels for one architecture, whose code is in FOLDER/ARCH.cubin then."""
+    command = [nvcc, "-std=c++20", f"-arch={arch}", "-I", include, "-Xptxas", "-v", "-cubin",
+               os.path.join(HERE, "kernels.cu"), "-o", os.path.join(folder, f"{arch}.cubin")]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr)
     return done.stderr
 
 
-def measured(nvcc, include):
-    """{(architecture, kernel): (registers, stack, spill stores, spill loads)}"""
+def measured(nvcc, include, folder):
+    """{(architecture, kernel): (registers, stack, spill stores, spill loads, shared)}"""
     found = {}
     with ThreadPoolExecutor(len(ARCHITECTURES)) as both:
-        all_said = list(both.map(lambda arch: compiled(nvcc, include, arch), ARCHITECTURES))
+        all_said = list(both.map(lambda arch: compiled(nvcc, include, arch, folder), ARCHITECTURES))
     for arch, said in zip(ARCHITECTURES, all_said):
         names = re.findall(r"Compiling entry function '(\w+)'", said)
         demangled = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
         frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\s+"
-                            r"ptxas info\s*: Used (\d+) registers", said)
+                            r"ptxas info\s*: Used (\d+) registers(?:.*?, (\d+) bytes smem)?", said)
         assert len(names) == len(frames) > 0, "ptxas speaks another language"
-        for name, (stack, stores, loads, registers) in zip(demangled.stdout.split("\n"), frames):
-            found[arch, plain(name)] = (int(registers), int(stack), int(stores), int(loads))
+        for name, (stack, stores, loads, registers, shared) in zip(demangled.stdout.split("\n"), frames):
+            found[arch, plain(name)] = (int(registers), int(stack), int(stores), int(loads), int(shared or 0))
     return found
 
 
@@ -76,25 +83,46 @@ def written(found, version):
     return "\n".join(lines) + "\n"
 
 
+def compared(path, table, version):
+    """How a table differs from the one that is kept, if it is of the same compiler."""
+    with open(path, encoding="utf-8") as kept:
+        before = kept.read()
+    if not before.startswith(f"nvcc {version}:") or before == table:
+        return []
+    old, new = before.splitlines(), table.splitlines()
+    return [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--nvcc", required=True)
     parser.add_argument("--include", required=True)
+    parser.add_argument("--cuobjdump", help="default: the one beside NVCC, or on PATH")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
     version = release(options.nvcc)
-    found = measured(options.nvcc, options.include)
-    table = written(found, version)
-    if options.update:
-        with open(TABLE, "w", encoding="utf-8") as out:
-            out.write(table)
-    faults = [f"{arch}: {kernel} spills" for (arch, kernel), n in sorted(found.items()) if max(n[2:]) > MAY_SPILL]
-    with open(TABLE, encoding="utf-8") as kept:
-        before = kept.read()
-    if before.startswith(f"nvcc {version}:") and before != table:
-        old, new = before.splitlines(), table.splitlines()
-        faults += [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
-    print("\n".join(faults) or f"{len(found)} kernels are as in the table, and none spills more than {MAY_SPILL} bytes")
+    places = os.pathsep.join([os.path.dirname(shutil.which(options.nvcc) or options.nvcc), os.environ.get("PATH", "")])
+    cuobjdump = options.cuobjdump or shutil.which("cuobjdump", path=places)
+    with tempfile.TemporaryDirectory() as folder:
+        found = measured(options.nvcc, options.include, folder)
+        tables = {TABLE: written(found, version)}
+        faults = [f"{arch}: {kernel} spills" for (arch, kernel), n in sorted(found.items()) if max(n[2:4]) > MAY_SPILL]
+        if cuobjdump:
+            kernels = instructions.disassembled(cuobjdump, os.path.join(folder, "sm_90.cubin"), plain)
+            of_sm_90 = {kernel: (n[0], n[4]) for (arch, kernel), n in found.items() if arch == "sm_90"}
+            rows, passed = instructions.measured(kernels, of_sm_90)
+            tables[INSTRUCTIONS] = "\n".join([f"nvcc {version}: instructions of sm_90"] + rows) + "\n"
+            faults += passed
+            print("\n".join(rows))
+        else:
+            print("instructions were not counted: there is no cuobjdump")
+    for path, table in tables.items():
+        if options.update:
+            with open(path, "w", encoding="utf-8") as out:
+                out.write(table)
+        faults += compared(path, table, version)
+    as_kept = f"{len(found)} kernels are as in the tables, and none spills more than {MAY_SPILL} bytes"
+    print("\n".join(faults) or as_kept)
     sys.exit(1 if faults else 0)
 
 
