@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer's choice in a cache, exactly as a step enqueues it, kernel by kernel; each kernel has a file of its own,
-// and they share the scenes that are made here.
+// One layer's choice in a cache, exactly as a step enqueues it, and its scoring alone; each has a file of its own, and
+// they share the scenes that are made here.
 //   choose/POLICY/context:N/PART/cold, /warm   8 sequences, 32 heads, 8 KV heads, head_dim 128
-//     remember, score, select   remember.cuh, score.cuh, select.cuh
-//     all                       one after the other
+//     layer, score   layer.cuh, score.cuh
 //   sentence_kv      sentences of 24, their means in bf16 (sentence_kv_f32: in float)
 //   quest            boxes of pages of 16
 //   zoomr_focus      thoughts of 400; the choice of a sentence's end
@@ -11,69 +10,31 @@
 // bytes_per_second: summaries; ceiling: of_copy. Checked: each part as its file says.
 #include "../support/device_policies.hpp"
 #include "../support/kernels.hpp"
-#include "remember.cuh"
-#include "score.cuh"
-#include "select.cuh"
+#include "layer.cuh"
 
 namespace zoomr_bench {
 
 namespace {
 
-/// Kernels, one after the other.
-template <class... Parts>
-struct in_turn {
-  static constexpr const char* name = "all";
-  template <class Policy>
-  static constexpr bool needed = true;
-
-  template <class Choosing>
-  static void enqueue(const Choosing& made) {
-    (enqueue_one<Parts>(made), ...);
-  }
-  template <class Choosing>
-  static double bytes(const Choosing& made) {
-    return (Parts::bytes(made) + ...);
-  }
-  template <class Choosing>
-  static void expect_right(const Choosing& made) {
-    (expect_one<Parts>(made), ...);
-  }
-
- private:
-  template <class Part, class Choosing>
-  static void enqueue_one(const Choosing& made) {
-    if constexpr (Part::template needed<typename Choosing::policy_type>) Part::enqueue(made);
-  }
-  template <class Part, class Choosing>
-  static void expect_one(const Choosing& made) {
-    if constexpr (Part::template needed<typename Choosing::policy_type>) Part::expect_right(made);
-  }
-};
-using every_part = in_turn<remember, score, select>;
-
 template <head_count Heads, class Part, class Policy>
 void add_part(const std::string& name, const Policy& policy, const text& says) {
-  if constexpr (Part::template needed<Policy>) {
-    using choosing_type = choosing<Policy, Heads>;
-    const std::string place = "choose/" + name + "/context:" + std::to_string(says.timed_from) + "/";
-    for (const l2 state : {l2::cold, l2::warm}) {
-      add_row(place + Part::name + "/" + name_of(state), 50, [=](int iterations) {
-        const auto made = kept<choosing_type>(place, [&] { return std::make_unique<choosing_type>(policy, says); });
-        check_once(place + Part::name, [&] { every_part::enqueue(*made), Part::expect_right(*made); });
-        result of = reading(timed(state, iterations, [&] { Part::enqueue(*made); }), Part::bytes(*made));
-        of.figures.push_back({"segments", made->segments()});
-        return of;
-      });
-    }
+  using choosing_type = choosing<Policy, Heads>;
+  const std::string place = "choose/" + name + "/context:" + std::to_string(says.timed_from) + "/";
+  for (const l2 state : {l2::cold, l2::warm}) {
+    add_row(place + Part::name + "/" + name_of(state), 50, [=](int iterations) {
+      const auto made = kept<choosing_type>(place, [&] { return std::make_unique<choosing_type>(policy, says); });
+      check_once(place + Part::name, [&] { Part::enqueue(*made), Part::expect_right(*made); });
+      result of = reading(timed(state, iterations, [&] { Part::enqueue(*made); }), Part::bytes(*made));
+      of.figures.push_back({"segments", made->segments()});
+      return of;
+    });
   }
 }
 
 template <head_count Heads = head_count{}, class Policy>
 void add_parts(const std::string& name, const Policy& policy, const text& says) {
-  add_part<Heads, remember>(name, policy, says);
+  add_part<Heads, layer>(name, policy, says);
   add_part<Heads, score>(name, policy, says);
-  add_part<Heads, select>(name, policy, says);
-  add_part<Heads, every_part>(name, policy, says);
 }
 
 }  // namespace

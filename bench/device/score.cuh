@@ -14,9 +14,6 @@ namespace zoomr_bench {
 
 struct score {
   static constexpr const char* name = "score";
-  template <class Policy>
-  static constexpr bool needed = true;
-
   template <class Choosing>
   static void enqueue(const Choosing& made) {
     using summary = typename Choosing::arrays_type::number;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device scene in the middle of a step that chooses, and what its kernels have left on the device: for remember.cuh,
-// score.cuh and select.cuh, each of which is one launch of it.
+// A device scene in the middle of a step that chooses, and what its kernels have left on the device: for layer.cuh and
+// score.cuh, each of which is one launch of it.
 #pragma once
 
 #include <memory>  // std::unique_ptr
@@ -34,6 +34,10 @@ class choosing {
 
   const arrays_type& arrays() const { return held_.cache().arrays(); }
   view<const zoomr::bfloat16, 3> queries() const { return held_.inputs().queries(); }
+  /// Of layer 0.
+  zoomr::detail::layer_inputs<zoomr::bfloat16> layer_inputs() const {
+    return {0, queries(), held_.inputs().keys(), held_.inputs().values()};
+  }
   /// Of a token of the step: one of each sequence, in order.
   float query(index_t token, index_t head, index_t d) const {
     return held_.inputs().query(token, held_.position(), head, d);

@@ -42,8 +42,8 @@ class device_scene {
   void enqueue(step_type& step, index_t pass) {
     pass == 0 ? step.start(the_stream()) : step.restart(the_stream());
     for (index_t layer = 0; layer < model_.layers; ++layer) {
-      append(step, layer);
-      step.attend(layer, view<const bfloat16, 3>(inputs_.queries()),
+      step.attend(layer, view<const bfloat16, 3>(inputs_.queries()), view<const bfloat16, 3>(inputs_.keys()),
+                  view<const bfloat16, 3>(inputs_.values()),
                   view<bfloat16, 3>(out_.data(), {batch, model_.heads, head_dim}),
                   view<float, 2>(lse_.data(), {batch, model_.heads}), the_stream());
     }

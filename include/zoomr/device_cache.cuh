@@ -67,7 +67,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   using step_type = device_step<Policy, T, HeadDim, Group>;
 
   /// Device memory that a cache of this kind needs.
-  /// @param splits  blocks that may share the tokens of one KV head: more for few sequences, 1 for many
+  /// @param splits  blocks that may share the tokens of one KV head: up to 64 for one sequence, 8 for a dozen, 1 for
+  ///                hundreds. Each takes 128 tokens of head_dim 128 in 16 bits, or more
   /// @throws precondition_error as the constructor, also for 2^60 bytes or more
   static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index_t splits = 8) {
     return allocated(0, [&] {

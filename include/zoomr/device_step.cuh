@@ -71,10 +71,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
   template <class Number>
   void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) {
-    const shape& model = expect_layer("append", layer);
-    expect_shape("append: keys are", keys, model.kv_heads), expect_shape("append: values are", values, model.kv_heads);
-    core_->step.layers.expect_append(layer);
-    if (!replayable_) core_->step.layers.expect_next("append", layer);
+    expect_append(layer, keys, values);
     enqueue().append(layer, keys, values, on);
     core_->step.layers.append(layer);
   }
@@ -105,12 +102,31 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// 2 at its end; over tiers 3 more, and 3 beside that `append` of the next layer waits for
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
-    const shape& model = expect_layer("attend", layer);
-    expect_shape("attend: queries are", queries, model.heads), expect_shape("attend: out is", out, model.heads);
+    expect_attend(layer, queries, out);
     core_->step.layers.expect_queries("attend", layer);
     const auto now = enqueue();
     now.see(layer, queries, on);
-    now.attend(layer, queries, out, lse, on);
+    now.attend(detail::layer_inputs<Number>{layer, queries}, out, lse, on);
+    core_->step.layers.see(layer);
+  }
+  /// `append` and `attend` at once.
+  /// @cost  as `attend`, and 1 launch more only where tokens of prompts are in the step, or eviction observes
+  /// attention:
+  ///        of a step after the prompts, without drafts, 2 launches for each layer
+  template <class Number>
+  void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<const Number, 3> values,
+              view<Number, 3> out, view<float, 2> lse, stream on) {
+    const auto now = enqueue();
+    if (!now.stores()) {
+      append(layer, keys, values, on);
+      attend(layer, queries, out, lse, on);
+      return;
+    }
+    expect_append(layer, keys, values), expect_attend(layer, queries, out);
+    core_->step.layers.append(layer);
+    core_->step.layers.expect_queries("attend", layer);
+    now.see(layer, queries, on);
+    now.attend(now.to_store(layer, queries, keys, values, on), out, lse, on);
     core_->step.layers.see(layer);
   }
 
@@ -132,7 +148,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     core_->step.layers.expect_queries("list_slots", layer);
     const auto now = enqueue();
     now.see(layer, queries, on);
-    now.list_slots(layer, slots, counts, on);
+    now.list_slots(layer, queries, slots, counts, on);
     core_->step.layers.see(layer);
   }
 
@@ -207,6 +223,18 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   void expect_shape(const char* what, view<Number, 3> packed, index_t heads) const {
     const index_t least = deciding() + prompt_tokens();
     expect_extents(what, packed, {{(std::max)(least, packed.extent(0)), heads, HeadDim}});
+  }
+  template <class Number>
+  void expect_append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) const {
+    const shape& model = expect_layer("append", layer);
+    expect_shape("append: keys are", keys, model.kv_heads), expect_shape("append: values are", values, model.kv_heads);
+    core_->step.layers.expect_append(layer);
+    if (!replayable_) core_->step.layers.expect_next("append", layer);
+  }
+  template <class Number>
+  void expect_attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out) const {
+    const shape& model = expect_layer("attend", layer);
+    expect_shape("attend: queries are", queries, model.heads), expect_shape("attend: out is", out, model.heads);
   }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {

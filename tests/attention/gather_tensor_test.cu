@@ -101,6 +101,7 @@ TEST_CASE("tensor cores: split over blocks") {
   for (const index_t splits : {2, 7}) {
     check<128, 8, bfloat16, bfloat16>({.group = 8, .kv_heads = 1, .attended = ugly, .splits = splits});
     check<64, 16, int8, bfloat16>({.group = 16, .attended = ugly, .splits = splits, .key_scale = 0.01f});
+    check<128, 8, bfloat16, bfloat16>({.group = 8, .kv_heads = 1, .attended = {1000, 129, 128}, .splits = splits});
   }
 }
 TEST_CASE("tensor cores: peaked logits, ties and capped ones") {

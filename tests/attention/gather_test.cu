@@ -41,6 +41,7 @@ TEST_CASE("split over blocks") {
   for (const zoomr::index_t splits : {2, 3, 7}) {
     check<64, 4, float>({.group = 4, .attended = ugly, .splits = splits});
     check<128, 16, bfloat16>({.group = 16, .kv_heads = 1, .attended = ugly, .splits = splits});
+    check<128, 4, bfloat16>({.group = 4, .kv_heads = 1, .attended = {1000, 513, 128}, .splits = splits});
   }
 }
 TEST_CASE("peaked logits, and capped ones") {

@@ -44,9 +44,13 @@ class device_as_host {
       started_ = true;
       auto& k = cache_.kept(copied(keys));
       auto& v = cache_.kept(copied(values));
-      step_.append(layer, on_device(k, keys), on_device(v, values), zoomr::stream{});
+      append_now();
+      brought_ = {layer, on_device(k, keys), on_device(v, values)};
+      // of every other layer with attention, in one call
+      if (std::exchange(cache_.at_once_, !cache_.at_once_)) append_now();
     }
     void observe(index_t layer, view<const float, 3> queries) {
+      append_now();
       auto& q = cache_.kept(copied(queries));
       step_.observe(layer, on_device(q, queries), zoomr::stream{});
     }
@@ -56,8 +60,14 @@ class device_as_host {
       auto& o = cache_.kept(
           std::vector<Number>(static_cast<std::size_t>(tokens * out.stride(0)), zoomr::from_float<Number>(77.0f)));
       auto& l = cache_.kept(std::vector<float>(static_cast<std::size_t>(tokens * lse.stride(0)), 77.0f));
-      step_.attend(layer, on_device(q, queries), view<Number, 3>(o.data(), {tokens, out.extent(1), out.extent(2)}),
-                   view<float, 2>(l.data(), {tokens, lse.extent(1)}), zoomr::stream{});
+      const view<Number, 3> outputs(o.data(), {tokens, out.extent(1), out.extent(2)});
+      const view<float, 2> ends(l.data(), {tokens, lse.extent(1)});
+      if (brought_.layer == layer) {
+        step_.attend(layer, on_device(q, queries), brought_.keys, brought_.values, outputs, ends, zoomr::stream{});
+        brought_ = {};
+      } else {
+        step_.attend(layer, on_device(q, queries), outputs, ends, zoomr::stream{});
+      }
       auto outs = cache_.sent(o.data(), static_cast<std::size_t>(out.extent(0) * out.stride(0)));
       auto lses = cache_.sent(l.data(), static_cast<std::size_t>(lse.extent(0) * lse.stride(0)));
       auto memory = cache_.sent(cache_.memory_.data(), cache_.memory_bytes_);
@@ -83,14 +93,26 @@ class device_as_host {
       cache_.done();
     }
     bool needs_second_pass(view<const index_t> accepted) {
+      append_now();
       if (!step_.needs_second_pass(accepted)) return false;
       pass_ = 1;
       started_ = false;
       return true;
     }
-    void commit(view<const index_t> accepted) { step_.commit(accepted, zoomr::stream{}); }
+    void commit(view<const index_t> accepted) {
+      append_now();
+      step_.commit(accepted, zoomr::stream{});
+    }
 
    private:
+    struct layer_rows {
+      index_t layer = -1;  // -1: none
+      view<const Number, 3> keys, values;
+    };
+    void append_now() {
+      const layer_rows now = std::exchange(brought_, {});
+      if (now.layer >= 0) step_.append(now.layer, now.keys, now.values, zoomr::stream{});
+    }
     // Room for the tokens of any step, as a graph needs it; what is behind this step's tokens is NaN.
     index_t room(index_t tokens) const { return std::max(tokens, cache_.cache_.arrays().sizes.decode_tokens); }
     std::vector<Number> copied(view<const float, 3> numbers) const {
@@ -108,6 +130,7 @@ class device_as_host {
     typename cache_type::step_type step_;
     index_t pass_ = 0;
     bool started_ = false;
+    layer_rows brought_;  // that wait for their queries
     std::vector<std::function<void()>> arriving_;
   };
 
@@ -142,6 +165,7 @@ class device_as_host {
 
  private:
   static constexpr index_t splits = 3;
+  bool at_once_ = false;
 
   // Memory on the device that work which was enqueued reads or writes; until the outputs of a later pass have come.
   template <class Object>

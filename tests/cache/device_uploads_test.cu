@@ -196,6 +196,65 @@ TEST_CASE("a cache that goes waits for its own pinned memory") {
   simt::finish_all();  // throws if something was copied from memory that is gone
 }
 
+/// What one token of each of eight sequences takes on the device.
+struct taken {
+  std::int64_t of_start = 0, of_layer = 0, bytes = 0;
+};
+template <class Policy>
+taken by_a_step(const Policy& policy, bool at_once) {
+  const under schedule(simt::schedule::early);
+  constexpr index_t sequences = 8, most = 64;
+  using eight = zoomr::device_cache<Policy, float, 8, 2>;
+  zoomr::config limits = limits_for(64, sequences);
+  limits.max_batched_tokens = most, limits.max_draft_tokens = 1;
+  device_array<std::byte> memory(eight::bytes(model, policy, limits), std::byte{0xff});
+  device_array<float> numbers{most * 4 * 8, 0.5f}, out{most * 4 * 8, 0.0f}, lse{most * 4, 0.0f};
+  const zoomr::stream on{};
+  eight cache(model, policy, limits, memory.data(), on);
+  std::vector<zoomr::sequence> open;
+  for (index_t s = 0; s < sequences; ++s) open.push_back(cache.open());
+  const std::vector<token_id> ids(most / sequences, 1);
+  taken made;
+  for (const index_t each : {most / sequences, 1, 1}) {
+    std::vector<zoomr::step_item> items;
+    for (const auto seq : open) items.push_back({seq, view<const token_id>(ids).slice(0, each), each > 1});
+    auto step = cache.begin(items);
+    simt::counted = {};
+    step.start(on);
+    made.of_start = simt::counted.launches, made.bytes = simt::counted.copied;
+    const auto rows = [&](index_t heads) { return view<const float, 3>(numbers.data(), {each * sequences, heads, 8}); };
+    const view<float, 3> outputs(out.data(), {each * sequences, 4, 8});
+    const view<float, 2> ends(lse.data(), {each * sequences, 4});
+    for (index_t layer = 0; layer < model.layers; ++layer) {
+      simt::counted = {};
+      if (at_once) {
+        step.attend(layer, rows(4), rows(2), rows(2), outputs, ends, on);
+      } else {
+        step.append(layer, rows(2), rows(2), on);
+        step.attend(layer, rows(4), outputs, ends, on);
+      }
+      if (layer == 0) made.of_layer = simt::counted.launches;  // behind the last one a choice for all may follow
+    }
+    step.commit(std::vector<index_t>(sequences, each), on);
+  }
+  return made;
+}
+
+TEST_CASE("after the prompts a layer takes two launches, and a token of each of eight sequences 4 KB of table") {
+  const auto check_counts = [](const auto& policy) {
+    const taken at_once = by_a_step(policy, true), in_two = by_a_step(policy, false);
+    CHECK(at_once.of_layer == 2);
+    CHECK(in_two.of_layer == 3);
+    CHECK(at_once.of_start <= 3);
+    CHECK(at_once.bytes > 0);
+    CHECK(at_once.bytes <= 4096);
+  };
+  check_counts(small::quest);
+  check_counts(small::sentence_kv);
+  check_counts(zoomr::presets::zoomr_one_pass);
+  check_counts(zoomr::presets::full);
+}
+
 // Chunks of a prompt one after the other, whose queries are observed and whose outputs nobody reads; then tokens, whose
 // outputs are waited for, and nothing else.
 TEST_CASE("chunks and commits that the device has yet to come to are what they were") {

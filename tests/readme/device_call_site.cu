@@ -16,8 +16,7 @@ void pass(cache_on_device& cache, Engine& engine, sequence seq, view<const token
   step.start(on);
   for (int layer = 0; layer < cache.model().layers; ++layer) {
     auto [queries, keys, values, out, lse] = engine.project(layer, step.tokens(), on);
-    step.append(layer, keys, values, on);
-    step.attend(layer, queries, out, lse, on);
+    step.attend(layer, queries, keys, values, out, lse, on);
     engine.feed_forward(layer, step.tokens(), on);
   }
   step.commit(step.taken(0), on);

@@ -198,6 +198,7 @@ __global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, He
                                   gather_blocks_of_sm<Task>) gather_attend_kernel(Task task) {
   using warp = warp_that_gathers<T, typename Task::number, HeadDim, Group>;
   using layout = typename warp::layout;
+  wait_for_earlier_launches();
   const auto row = task.rows.at(static_cast<index_t>(blockIdx.x));
   using block = gather_block<warp, HeadDim, Group, Task, decltype(row)>;
   const gather_stretch stretch =
@@ -219,13 +220,15 @@ __global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, He
 /// @tparam HeadDim  64, 96, 128 or 256, as a rule: a key is a multiple of 16 bytes
 /// @tparam Group    query heads of a row, at most; where query tokens share it, of all of them
 /// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
+/// @param  early    the launch may begin while the one in front of it ends, and waits for it
 /// @pre    what `task` points to lies on the device, keys and values aligned to 16 bytes; `arrived` is zero, as it is
 ///         again afterwards; no other launch in progress has the same `partial` and `arrived`
 /// @throws precondition_error for splits that are not allowed, or have no memory; error(device) if the kernel cannot
 ///         be started
 /// @cost   2 * HeadDim numbers read for each token of a row and each head block; one launch
 template <class T, index_t HeadDim, index_t Group, class Number, class Rows, class Logits, class Layer>
-void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream on) {
+void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream on,
+                   bool early = false) {
   using layout = typename warp_that_gathers<T, Number, HeadDim, Group>::layout;
   using block_task = gather_task<T, Number, Rows, Logits, Layer>;
   static_assert(layout::head_blocks <= gather_layout<T, HeadDim, Group>::head_blocks, "the workspace is for these");
@@ -234,7 +237,7 @@ void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, inde
                 "gather_attend: several splits need `partial` and `arrived`");
   if (task.rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(task.rows.count), static_cast<unsigned>(splits), layout::head_blocks);
-  launch({grid, dim3(layout::threads)}, on, gather_attend_kernel<T, HeadDim, Group, block_task>, task);
+  launch({grid, dim3(layout::threads), early}, on, gather_attend_kernel<T, HeadDim, Group, block_task>, task);
 }
 
 /// Bytes of `partial` and `arrived` together, for so many rows: with one split there are no partial states. Enough for

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <zoomr/attention/token_list.cuh>
+#include <zoomr/core/block.cuh>
 #include <zoomr/core/vectors.cuh>
 #include <zoomr/math/functions.hpp>
 #include <zoomr/math/logits.hpp>
@@ -46,11 +47,16 @@ struct gather_stretch {
   index_t splits = 1;  // blocks that have a stretch
 };
 
-/// Equal stretches, in whole tiles; a row without tokens has one empty stretch, whose block writes its zeros. `split`
-/// is the block's number among `splits`; one at or behind the result's `splits` has nothing to read.
+/// A stretch has as many tiles or more: with fewer, blocks would be busy with each other's states.
+inline constexpr index_t least_tiles = 4;
+
+/// Equal stretches, in whole tiles; a row without tokens has one empty stretch, whose block writes its zeros. How they
+/// lie depends on the row alone, not on what else is in a batch. `split` is the block's number among `splits`; one at
+/// or behind the result's `splits` has nothing to read.
 __device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_t split, index_t splits) {
-  const index_t each = (tokens + splits * tile - 1) / (splits * tile) * tile;
-  if (each == 0) return {0, 0, 1};
+  if (tokens == 0) return {0, 0, 1};
+  const index_t wanted = (tokens + splits * tile - 1) / (splits * tile);
+  const index_t each = (wanted < least_tiles ? least_tiles : wanted) * tile;
   const index_t first = split * each;
   const index_t left = tokens - first;
   return {first, left < each ? left : each, (tokens + each - 1) / each};
@@ -187,23 +193,6 @@ struct gather_output {
     }
   }
 
-  /// True in the block that comes last of those with a stretch of this row: it sees what all have kept. Which block
-  /// that is changes no bits, since it merges all of them in ascending order. All threads call it.
-  __device__ bool comes_last() {
-    // What each thread has kept is there for all blocks before its block is counted.
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      unsigned* arrived = task.arrived + blockIdx.x * gridDim.z + blockIdx.z;
-      const bool last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(stretch.splits);
-      if (last) *arrived = 0;  // as the next launch, or replay of a graph, expects it
-      shared.last[0] = last ? 1 : 0;
-    }
-    __syncthreads();
-    __threadfence();  // nothing that is read from here on was read before the count
-    return shared.last[0] != 0;
-  }
-
   /// Makes outputs of what the warps have left; of several splits, in the block that comes last.
   /// All threads call it, behind a barrier that follows `leave`.
   __device__ void write() {
@@ -212,7 +201,10 @@ struct gather_output {
       return;
     }
     each_output([&](index_t head, index_t d) { keep(head, d, of_block(head, d)); });
-    if (comes_last()) each_output([&](index_t head, index_t d) { finish(head, d, of_splits(head, d)); });
+    // Which block comes last changes no bits: it merges all of them in ascending order.
+    unsigned* arrived = task.arrived + blockIdx.x * gridDim.z + blockIdx.z;
+    if (comes_last(arrived, stretch.splits, shared.last))
+      each_output([&](index_t head, index_t d) { finish(head, d, of_splits(head, d)); });
   }
 };
 

@@ -131,5 +131,23 @@ class block_threads {
   index_t turn_ = 0;
 };
 
+/// True in the block that comes last of `blocks` which call this with one counter: it sees what all of them have
+/// written before. Which block that is depends on the device. All threads call it.
+/// @param arrived  zero before the first comes, and after the last
+/// @param last     shared memory of this call alone
+__device__ inline bool comes_last(unsigned* arrived, index_t blocks, shared_array<index_t, 1>& last) {
+  // What each thread has written is there for all blocks before its block is counted.
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const bool is_last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(blocks);
+    if (is_last) *arrived = 0;  // as the next launch, or replay of a graph, expects it
+    last[0] = is_last ? 1 : 0;
+  }
+  __syncthreads();
+  __threadfence();  // nothing that is read from here on was read before the count
+  return last[0] != 0;
+}
+
 }  // namespace v0
 }  // namespace zoomr

@@ -27,6 +27,7 @@ inline constexpr unsigned all_lanes = 0xffffffffu;  // the mask of shuffles in w
 struct launch_shape {
   dim3 grid;
   dim3 block;
+  bool early = false;  // its blocks may be there before the launch in front of it is done: they wait themselves
 };
 
 /// mma_16x8x16 in plain arithmetic, for devices whose tensor cores do not know these types. Blocks have one dimension.
@@ -63,6 +64,8 @@ using simt::copy_async_wait;
 using simt::mma_16x8x16;
 using simt::quick_exp2;
 using simt::quick_max;
+inline void wait_for_earlier_launches() {}
+inline void let_next_launch_begin() {}
 inline float load_shared_by_blocks(const float* from) { return *from; }
 
 /// Enqueues a kernel on a queue of the shim, which runs it in the host's thread when its turn comes: with the
@@ -109,6 +112,21 @@ template <int Batches>
 __device__ inline void copy_async_wait() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;\n" ::"n"(Batches) : "memory");
+#endif
+}
+
+/// Of a kernel that is launched `early`: what earlier launches of the stream have written is there. Every block calls
+/// it before anything else, also one that has nothing to do, since the launch is over when its blocks are.
+/// @source  PTX, griddepcontrol: programmatic dependent launch, from sm_90 on; elsewhere launches wait for each other
+__device__ inline void wait_for_earlier_launches() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+/// The next launch of the stream, if it is `early`, may take what is free once all blocks have called this or are done.
+__device__ inline void let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
 }
 
@@ -163,11 +181,30 @@ inline void expect_success(cudaError_t code, const char* what) {
   detail::raise(errc::device, std::string(what) + ": " + cudaGetErrorString(code));
 }
 
+namespace detail {
+/// The device of this thread knows early launches.
+inline bool starts_early() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+}
+}  // namespace detail
+
 /// Enqueues a kernel and does not wait for it. Arguments are copied by the call; what views and pointers among them
 /// name must live until the kernel has run. A fault within the kernel shows in a later call.
 /// @throws error(device) if the kernel cannot be started
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {
+  if (shape.early && detail::starts_early()) {
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = shape.grid, config.blockDim = shape.block, config.stream = on;
+    config.attrs = &early, config.numAttrs = 1;
+    expect_success(cudaLaunchKernelEx(&config, kernel, arguments...), "a kernel could not be started");
+    return;
+  }
   kernel<<<shape.grid, shape.block, 0, on>>>(arguments...);
   expect_success(cudaGetLastError(), "a kernel could not be started");
 }

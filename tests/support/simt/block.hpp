@@ -47,6 +47,13 @@ enum class order { forward, reverse, random };
 /// When the work of streams is done: as soon as it may be, when the host waits for it, or at any time between.
 enum class schedule { early, late, random };
 
+/// What was done so far, for tests that count it.
+struct work_done {
+  std::int64_t launches = 0;
+  std::int64_t copied = 0;  // bytes
+};
+inline work_done counted;
+
 /// How streams work unless a test says otherwise: ZOOMR_SIMT_STREAMS is `early`, `late`, `random` or `random:SEED`.
 struct stream_settings {
   schedule when = schedule::early;

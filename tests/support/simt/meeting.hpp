@@ -248,6 +248,7 @@ inline void must_be_possible(dim3 grid, dim3 threads) {
 /// @throws  fault, or what the kernel throws; the next launch is none the worse for it
 inline void run(dim3 grid, dim3 threads, std::function<void()> body) {
   must_be_possible(grid, threads);
+  ++counted.launches;
   prepare_threads(threads);
   gridDim = grid;
   blockDim = threads;

@@ -207,7 +207,10 @@ inline void enqueue(stream on, std::function<void()> work) {
 /// @param on  must find the source as it is now
 inline void copy(void* to, const void* from, std::size_t bytes, stream on) {
   operation what;
-  what.work = [=] { std::memcpy(to, from, bytes); };
+  what.work = [=] {
+    std::memcpy(to, from, bytes);
+    counted.copied += static_cast<std::int64_t>(bytes);
+  };
   what.source = from, what.bytes = bytes;
   give(on.get(), std::move(what));
 }

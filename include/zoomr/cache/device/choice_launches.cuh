@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a step enqueues for choices: summaries, scores, votes, selections. For a policy that never chooses, only
-// select_kernel, which finds the ranges of its zones.
+// L6. What a step enqueues for choices: summaries, and in each layer the kernel that scores, chooses and finds ranges.
 //
 // On the caller's stream, in this order: when a step starts `summarize`, `begin`; in each layer `see_queries`,
-// `select`; behind the last layer `end`. In `commit`, where something was evicted or a prompt has closed segments or
+// `choose`; behind the last layer `end`. In `commit`, where something was evicted or a prompt has closed segments or
 // ended, `summarize`, `summarize_again`, `choose_first`. Grids cover the tokens after the prompts.
 #pragma once
 
-#include <zoomr/cache/device/choices.cuh>
-#include <zoomr/cache/device/kernels.cuh>
+#include <zoomr/cache/device/layer_kernel.cuh>
 #include <zoomr/cache/device/pass.cuh>
 #include <zoomr/cache/device/summaries.cuh>
 
@@ -74,31 +72,35 @@ struct choice_launches : device_pass<Policy, T> {
     }
   }
 
-  /// Remembers a layer's queries [tokens, heads, head_dim], and scores for the tokens that choose. A second pass scores
-  /// nothing: it reads what the first has chosen.
-  /// @cost  up to 4 launches: remember, drift, scores, votes
+  /// Remembers a layer's queries [tokens, heads, head_dim] where `choose` does not, and finds which tokens keep their
+  /// choice.
+  /// @cost  up to 2 launches: remember where there are prompts, and both where choices depend on drift
   template <class Number>
   void see_queries(index_t layer, view<const Number, 3> queries, stream on) const {
     if constexpr (Policy::selects) {
-      if (core.sizes.records > 0 || in_prompt > 0) {
+      if (in_prompt > 0 || (core.sizes.drifts && core.sizes.records > 0)) {
         launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<T, Number>, arrays(), layer,
                queries);
       }
-      if (t == 0) score(layer, queries, on);
+      if (core.sizes.drifts && scores(layer)) {
+        launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, on, drift_kernel<Policy, T, Number>,
+               core.policy, arrays(), layer, queries);
+      }
     }
   }
 
-  /// Makes a layer's choices that are due, and finds the ranges of its tokens.
+  /// Scores for the tokens that choose, makes a layer's choices that are due, and finds the ranges of its tokens. Keys
+  /// and values are stored, if `in` has some. A second pass scores nothing: it reads what the first has chosen.
   /// @pre   deciding > 0
   /// @cost  1 launch
-  void select(index_t layer, bool attends, stream on) const {
-    launch({grid(deciding, core.sizes.layer_rows), dim3(choose_threads)}, on, select_kernel<Policy, T>, core.policy,
-           arrays(), layer, attends);
+  template <class Number>
+  void choose(const layer_inputs<Number>& in, bool attends, stream on) const {
+    launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, on);
   }
 
   /// Where a prompt has ended, makes the first choice, from the queries of its last token, which `asking` has of all
   /// layers. A token of table 2 has its sequence for a row, so that the array is seen as [sequences, heads, head_dim].
-  /// @cost  for each layer up to 3 launches, and up to 2 more; none if no prompt has ended
+  /// @cost  for each layer up to 2 launches, and up to 2 more; none if no prompt has ended
   void choose_first(stream on) const {
     if constexpr (Policy::selects) {
       if (deciding == 0) return;
@@ -106,34 +108,22 @@ struct choice_launches : device_pass<Policy, T> {
       const std::int64_t layer_queries = core.sizes.query_numbers();
       begin(on);
       for (index_t layer = 0; layer < model.layers; ++layer) {
+        if (!scores(layer)) continue;
         const view<const float, 3> queries(core.arrays.asking + layer * layer_queries,
                                            {core.sizes.sequences, model.heads, model.head_dim},
                                            {model.layers * layer_queries, model.head_dim, 1});
-        score(layer, queries, on);
-        if (!for_all(core.policy)) select(layer, false, on);
+        see_queries(layer, queries, on);
+        choose(layer_inputs<float>{layer, queries}, false, on);
       }
       end(on);
     }
   }
 
  private:
-  template <class Number>
-  void score(index_t layer, view<const Number, 3> queries, stream on) const {
-    if (deciding == 0) return;
-    if (layer < core.policy.zone.dense_layers && !for_all(core.policy)) return;  // a choice for all is made by all
-    if (core.sizes.drifts) {
-      launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, on, drift_kernel<Policy, T, Number>,
-             core.policy, arrays(), layer, queries);
-    }
-    const device_arrays<Policy, T> all = arrays();
-    using summary = typename device_arrays<Policy, T>::number;
-    const rows_to_score<T, Number, summary> rows{all, all.summaries, layer, queries,
-                                                 deciding * core.sizes.model.kv_heads};
-    score_segments<Group, HeadDim>(core.policy.query, core.policy.score, rows, core.sizes.score_blocks(), on);
-    if constexpr (decltype(Policy::aggregate)::counts) {
-      if (!for_all(core.policy)) return;
-      launch({grid(deciding), dim3(choose_threads)}, on, votes_kernel<Policy, T>, core.policy, arrays(), layer);
-    }
+  // A choice for all layers is made by all.
+  bool scores(index_t layer) const {
+    if constexpr (!Policy::selects) return false;
+    return t != 1 && deciding > 0 && (layer >= core.policy.zone.dense_layers || for_all(core.policy));
   }
 };
 

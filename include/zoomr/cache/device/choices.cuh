@@ -2,10 +2,10 @@
 // L6. Choices on the device: what scores, aggregates and selects, and finds the ranges that are attended.
 //
 // A choice goes through twins of the host's functions, a block for each of its rows: votes of scores (`aggregate`), the
-// best of them under limits (`choose_row`), levels to ranges (`resolve`). Where a row is one layer's or less,
-// select_kernel does all of it in that layer. Where it serves all layers, begin_kernel begins its votes, votes_kernel
-// adds those of each layer, and choose_for_all_kernel takes the best behind the last one (choice_launches.cuh). The
-// stream alone orders these kernels and the scoring between them.
+// best of them under limits (`choose_row`), levels to ranges (`resolve`). Where a row is one layer's or less, that is
+// done in the layer, behind its scoring and in the same kernel (layer_kernel.cuh). Where it serves all layers,
+// begin_kernel begins its votes, each layer adds to them, and choose_for_all_kernel takes the best behind the last one
+// (choice_launches.cuh).
 #pragma once
 
 #include <zoomr/cache/device/drift.cuh>
@@ -57,7 +57,7 @@ ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, inde
 }
 
 /// The rows of a layer's scoring: row i is KV head i % kv_heads of token i / kv_heads of the table. A row that does not
-/// choose anew has no segments, so that its blocks of score_kernel end at once.
+/// choose anew has no segments, so that one block is enough for it.
 template <class T, class Number, class Summary>
 struct rows_to_score {
   common_arrays<T> a;
@@ -191,7 +191,7 @@ struct layer_row {
 };
 
 /// Begins, for tokens that choose for all layers, the votes that each layer adds to; a block for each token. It comes
-/// before the scoring of layer 0.
+/// before layer 0.
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads) begin_kernel(Policy policy, device_arrays<Policy, T> a) {
   __shared__ block_scratch scratch;
@@ -200,19 +200,6 @@ __global__ void __launch_bounds__(choose_threads) begin_kernel(Policy policy, de
   block_threads block(scratch);
   const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, policy.zone.dense_layers};
   begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.votes());
-}
-
-/// Adds what the heads of one layer agree on to the votes of the tokens that choose; a block for each token. It comes
-/// behind the layer's score_kernel, and before that of the next layer, which writes the same scores.
-template <class Policy, class T>
-__global__ void __launch_bounds__(choose_threads)
-    votes_kernel(Policy policy, device_arrays<Policy, T> a, index_t layer) {
-  __shared__ block_scratch scratch;
-  const auto t = static_cast<index_t>(blockIdx.x);
-  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
-  block_threads block(scratch);
-  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, layer};
-  aggregate(policy.aggregate, row.to_aggregate(), block);
 }
 
 /// Makes the choices for all layers, from their votes, or keeps what is active; a block for each token. It comes behind
@@ -234,30 +221,33 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
   }
 }
 
-/// Makes the choices of one layer, if they are due, and finds the ranges of its tokens; a block for each row.
-///
-/// Grid: tokens of the table, rows of the layer. Shared memory: that of collectives and of the walk. It comes behind
-/// the layer's score_kernel; query_tile_kernel, fetching and gather_attend read the ranges. A token under a choice for
-/// all layers, or one that makes none, only resolves what it reads.
-/// @param attends  false: only the choices, for the token that has ended a prompt
-/// Four of its blocks fit an SM: for more the compiler would spill.
+/// What a block needs to make choices.
+struct choice_scratch {
+  block_scratch block;
+  best_scratch<choose_threads> walk;
+};
+
+/// Of one row of a layer: makes its choice if that is due, or where one choice serves all layers adds to its votes;
+/// then finds the ranges of the row's token. A token under a choice for all layers, or one that makes none, only
+/// resolves what it reads. All threads of a block call it.
+/// @param scored   the row has been scored, if it chooses
+/// @param attends  false: only the choice, for the token that has ended a prompt
 template <class Policy, class T>
-__global__ void __launch_bounds__(choose_threads, 4)
-    select_kernel(Policy policy, device_arrays<Policy, T> a, index_t layer, bool attends) {
-  __shared__ block_scratch scratch;
-  __shared__ best_scratch<choose_threads> walk_scratch;
-  const auto t = static_cast<index_t>(blockIdx.x);
-  if (t >= a.table.counts->tokens || (attends && a.table.tokens[t].prompt)) return;
-  block_threads block(scratch);
-  const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, static_cast<index_t>(blockIdx.y), layer};
+__device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored, bool attends, block_threads& block,
+                                   choice_scratch& scratch) {
   index_t reads = row.token.reads;
   if constexpr (Policy::selects) {
-    if (policy.aggregate.per != scope::sequence && row.chooses()) {
-      if (a.chooses_anew(t, row.row)) {
+    const Policy& policy = row.policy;
+    if (policy.aggregate.per == scope::sequence) {
+      if constexpr (decltype(Policy::aggregate)::counts) {
+        if (scored && row.token.chooses >= 0) aggregate(policy.aggregate, row.to_aggregate(), block);
+      }
+    } else if (row.chooses()) {
+      if (row.a.chooses_anew(row.t, row.row)) {
         const index_t anyway =
             begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.votes());
         aggregate(policy.aggregate, row.to_aggregate(), block);
-        choose_row(block, walk_scratch, policy.select, row.to_choose(), anyway);
+        choose_row(block, scratch.walk, policy.select, row.to_choose(), anyway);
       } else {
         row.keep_choice(block);
       }

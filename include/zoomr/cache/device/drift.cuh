@@ -20,7 +20,7 @@ namespace detail {
 /// layers before are added to: what the last layer finds counts, and `keep_references` follows.
 ///
 /// Grid: tokens of the table, rows of the layer; blocks of 32 threads, no shared memory. It comes behind
-/// remember_kernel, whose sums it reads, and before score_kernel, which scores only for those that choose anew,
+/// remember_kernel, whose sums it reads, and before layer_kernel, which scores only for those that choose anew,
 /// unless one choice serves all layers.
 /// @cost  reads the row's queries, and those of the last choice, once or twice
 template <class Policy, class T, class Number>

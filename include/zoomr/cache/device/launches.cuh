@@ -59,6 +59,16 @@ struct device_launches : device_pass<Policy, T> {
     choices().see_queries(layer, queries, on);
   }
 
+  /// `attend` can store the keys and values of the pass: no prompt's queries are observed, which see their own keys.
+  bool stores() const { return deciding > 0 && in_prompt == 0; }
+  /// What `attend` is given to store them.
+  template <class Number>
+  layer_inputs<Number> to_store(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys,
+                                view<const Number, 3> values, stream on) const {
+    fetching().join(on);
+    return {layer, queries, keys, values, core.limits.key_scale.all, core.limits.value_scale.all};
+  }
+
   /// Stores a layer's keys and values [tokens, kv_heads, head_dim] as pending.
   /// @cost  1 launch
   template <class Number>
@@ -76,8 +86,10 @@ struct device_launches : device_pass<Policy, T> {
 
   /// Chooses, and lists what each token reads.
   /// @cost  2 launches
-  void list_slots(index_t layer, view<index_t, 3> slots, view<index_t, 2> counts, stream on) const {
-    if (deciding > 0) choices().select(layer, true, on);
+  template <class Number>
+  void list_slots(index_t layer, view<const Number, 3> queries, view<index_t, 3> slots, view<index_t, 2> counts,
+                  stream on) const {
+    if (deciding > 0) choices().choose(layer_inputs<Number>{layer, queries}, true, on);
     launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on, list_slots_kernel<T>, arrays(),
            slots, counts);
     if (layer == core.sizes.model.layers - 1 && t == 0) choices().end(on);
@@ -86,9 +98,11 @@ struct device_launches : device_pass<Policy, T> {
   /// Chooses and attends for the tokens after their prompts, and attends for those before. Where one choice serves all
   /// layers, it is made behind the last layer, from what all of them have added to its votes.
   template <class Number>
-  void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) const {
+  void attend(const layer_inputs<Number>& in, view<Number, 3> out, view<float, 2> lse, stream on) const {
     const shape& model = core.sizes.model;
-    if (deciding > 0) choices().select(layer, true, on);
+    const index_t layer = in.layer;
+    const view<const Number, 3> queries = in.queries;
+    if (deciding > 0) choices().choose(in, true, on);
     fetching().fetch(layer, on);
     fetching().fetch_ahead(layer + 1, on);
     if (deciding > 0) gather_chosen(layer, queries, out, lse, on);
@@ -112,7 +126,8 @@ struct device_launches : device_pass<Policy, T> {
     const index_t readers = core.sizes.readers();
     if (core.sizes.decode_tiles == 0) {
       const chosen_rows<T> rows{{}, deciding * readers, layer};
-      gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, on);
+      const bool behind_layer = !core.sizes.tiered;  // which lets the next launch begin
+      gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, on, behind_layer);
       return;
     }
     const index_t tiles = fixed ? core.sizes.decode_tiles : t == 0 ? core.decoding_tiles : deciding;
@@ -126,20 +141,21 @@ struct device_launches : device_pass<Policy, T> {
   /// @cost   1 launch
   template <index_t Heads, class Number, class Rows>
   void gather(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, const Rows& rows,
-              index_t splits, stream on) const {
+              index_t splits, stream on, bool early = false) const {
     const logit_rule& rule = core.limits.logits;
     const float scale = rule.scale > 0.0f ? rule.scale : 1.0f / std::sqrt(static_cast<float>(HeadDim));
     const common_arrays<T>& a = core.arrays;
     if (rule.plain() && a.sinks == nullptr) {
-      gather<Heads>(scaled_logits{scale}, layer, queries, out, lse, rows, splits, on);
+      gather<Heads>(scaled_logits{scale}, layer, queries, out, lse, rows, splits, on, early);
     } else {
       const float* const sinks = a.sinks == nullptr ? nullptr : a.sinks + std::int64_t{layer} * core.sizes.model.heads;
-      gather<Heads>(layer_logits{scale, rule.soft_cap, sinks, a.slopes}, layer, queries, out, lse, rows, splits, on);
+      gather<Heads>(layer_logits{scale, rule.soft_cap, sinks, a.slopes}, layer, queries, out, lse, rows, splits, on,
+                    early);
     }
   }
   template <index_t Heads, class Logits, class Number, class Rows>
   void gather(const Logits& logits, index_t layer, view<const Number, 3> queries, view<Number, 3> out,
-              view<float, 2> lse, const Rows& rows, index_t splits, stream on) const {
+              view<float, 2> lse, const Rows& rows, index_t splits, stream on, bool early) const {
     common_arrays<T> of = arrays();
     const auto details = fetching().stored(of, layer);
     gather_task<T, Number, Rows, Logits, std::remove_const_t<decltype(details)>> task;
@@ -154,7 +170,7 @@ struct device_launches : device_pass<Policy, T> {
     task.value_scale = core.limits.value_scale.all;
     task.partial = of.partial;
     task.arrived = of.arrived;
-    gather_attend<T, HeadDim, Heads>(task, splits, on);
+    gather_attend<T, HeadDim, Heads>(task, splits, on, early);
   }
 
   /// Evicts the tokens that the commits of this step have made due; it reads no table.

@@ -36,20 +36,21 @@ struct drift_products {
 ///
 /// Who writes and who reads what stays from step to step:
 /// - page_table, segments: prepare_kernel; whatever finds a key, summarises or chooses.
-/// - pool: append_kernel and compact_kernel; attention, summaries, observation, fetching.
-/// - sums, asking: remember_kernel; drift_kernel and score_kernel.
+/// - pool: append_kernel or layer_kernel, and compact_kernel; attention, summaries, observation, fetching.
+/// - sums, asking: layer_kernel or remember_kernel; drift_kernel, and layer_kernel at later tokens.
 /// - references: drift_kernel, keep_references; drift_kernel at a later token.
-/// - levels, rows: select_kernel, choose_for_all_kernel; these at later tokens, expect_pages_kernel. Where choices do
+/// - levels, rows: layer_kernel, choose_for_all_kernel; these at later tokens, expect_pages_kernel. Where choices do
 ///   not stay active, the next layer overwrites them.
-/// - arrived: gather_attend alone, which leaves zeros. The constructor clears it, and the tables of the arena.
+/// - arrived: gather_attend alone, scored: layer_kernel alone; both leave zeros. The constructor clears them, and the
+///   tables of the arena.
 /// - sinks, slopes, engine: the constructor; attention, and whatever finds a key.
 ///
 /// Of the tokens of one pass, and written anew in its next layer; where one choice serves all layers, products and
 /// votes go on instead:
-/// - drifted, products: drift_kernel; score_kernel, select_kernel, choose_for_all_kernel.
-/// - scores: score_kernel; votes_kernel or select_kernel.
-/// - votes, left: begin_kernel, votes_kernel, choose_for_all_kernel one after the other, or select_kernel alone.
-/// - ranges, before, read: select_kernel; query_tile_kernel, ask_for_pages_kernel, gather_attend.
+/// - drifted, products: drift_kernel; layer_kernel, choose_for_all_kernel.
+/// - scores: layer_kernel, whose blocks count themselves in `scored`; the one that comes last reads them.
+/// - votes, left: begin_kernel, layer_kernel, choose_for_all_kernel one after the other, or layer_kernel alone.
+/// - ranges, before, read: layer_kernel; query_tile_kernel, ask_for_pages_kernel, gather_attend.
 /// - shared_ranges, shared_before, attending, shared_read: query_tile_kernel; gather_attend.
 /// - partial: gather_attend alone.
 template <class T>
@@ -68,6 +69,7 @@ struct common_arrays {
   level* levels = nullptr;             // [places][place_rows][segments]
   selection_row* rows = nullptr;       // [places][place_rows]
   float* scores = nullptr;             // [decode_tokens][heads][segments]
+  unsigned* scored = nullptr;          // [decode_tokens][kv_heads]
   votes_t* votes = nullptr;            // [decode_tokens][layer_rows][segments]
   index_t* left = nullptr;             // [decode_tokens][layer_rows][segments]
   token_range* ranges = nullptr;       // [decode_tokens][layer_rows][most_ranges]
@@ -104,6 +106,7 @@ struct common_arrays {
     ranges = from.take<token_range>(bounded_product({rows_of_tokens, of.most_ranges()}));
     before = from.take<index_t>(bounded_product({rows_of_tokens, of.most_ranges()}));
     read = from.take<attended_size>(rows_of_tokens);
+    scored = from.take<unsigned>(of.counters());
     const std::int64_t shared_room = of.shared_range_room();
     shared_ranges = from.take<token_range>(shared_room);
     shared_before = from.take<index_t>(shared_room);
@@ -128,6 +131,10 @@ struct common_arrays {
     if (of.has_sinks) sinks = from.take<float>(std::int64_t{model.layers} * model.heads);
     if (of.has_slopes) slopes = from.take<float>(model.heads);
     eviction.carve(from, of);
+  }
+  void clear_counters(stream on) const {
+    zero_on_device(arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
+    zero_on_device(scored, sizes.counters() * static_cast<byte_count>(sizeof(unsigned)), on);
   }
 
   // Where things lie.
@@ -227,7 +234,7 @@ struct common_arrays {
   ZOOMR_HD std::int64_t token_row(index_t token, index_t row) const {
     return std::int64_t{token} * sizes.layer_rows + row;
   }
-  /// What a token attends to under row `row`, once select_kernel has found it.
+  /// What a token attends to under row `row`, once layer_kernel has found it.
   ZOOMR_HD tokens_of_ranges tokens_of(index_t token, index_t row) const {
     const std::int64_t at = token_row(token, row);
     const index_t size = read[at].ranges;

@@ -28,7 +28,7 @@ __device__ inline void read_by(Row& row, const common_arrays<T>& a, const device
   row.position = token.position;
 }
 
-/// Rows of attention after the prompt, where each token reads alone: the ranges that select_kernel has found.
+/// Rows of attention after the prompt, where each token reads alone: the ranges that layer_kernel has found.
 template <class T>
 struct chosen_rows {
   common_arrays<T> a;
@@ -48,7 +48,7 @@ struct chosen_rows {
 
 /// Finds what the tokens of each query tile of a draft attend to together; a block for each tile and row of its layer.
 ///
-/// It comes behind select_kernel, whose ranges it joins, and before gather_attend. A tile of one token is read from the
+/// It comes behind layer_kernel, whose ranges it joins, and before gather_attend. A tile of one token is read from the
 /// token's own ranges. Shared memory: that of block collectives.
 /// @cost  as join_ranges
 template <class T>

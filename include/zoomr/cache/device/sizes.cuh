@@ -133,6 +133,8 @@ struct device_sizes {
     if (decode_tiles > 0) return std::int64_t{decode_tiles} * readers() * most_tile_heads;
     return std::int64_t{decode_tokens} * readers() * model.group();
   }
+  /// Rows of scoring, each of which has a counter.
+  std::int64_t counters() const { return std::int64_t{decode_tokens} * model.kv_heads; }
   /// Ranges for which the lists of query tiles have room, over all tokens and rows of a layer; 0 without drafts. For
   /// each token of a tile it is twice `most_ranges`: a shared range ends wherever a range of some token begins or ends.
   std::int64_t shared_range_room() const {

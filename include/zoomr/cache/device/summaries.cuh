@@ -35,7 +35,7 @@ struct stored_cue {
 ///
 /// Grid: closed segments, which blocks take in turn if there are more; KV lanes of the model. Shared memory: that of
 /// block collectives, and whatever the summarizer asks for. It comes behind prepare_kernel, and behind the kernels that
-/// have written or moved these keys; score_kernel reads what it makes.
+/// have written or moved these keys; layer_kernel reads what it makes.
 /// @cost  reads each key of a cue as often as the summarizer does, head_dim * rows numbers written for each segment
 template <class Policy, class T>
 __global__ void __launch_bounds__(summarize_threads)

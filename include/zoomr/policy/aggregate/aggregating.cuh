@@ -12,7 +12,7 @@ namespace zoomr {
 inline namespace v0 {
 
 /// Scores of some heads, and the votes that they add to: of a row's heads at once, or where one selection serves all
-/// layers, of one layer after the other (votes_kernel in cache/device/choices.cuh), on top of what is there.
+/// layers, of one layer after the other (layer_kernel of a cache), on top of what is there.
 ///
 /// Before and after a call, votes and tokens are read and written by the thread that looks after the segment: no
 /// barrier is needed between begin_choice, `aggregate` and choose_row. Scores were written by an earlier kernel.

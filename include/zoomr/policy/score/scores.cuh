@@ -35,7 +35,16 @@ struct asking_row {
 inline constexpr index_t score_threads = 128;
 inline constexpr index_t score_most_numbers = 4096;  // heads * head_dim of a row
 
-/// One warp's part of score_kernel.
+/// Heads for which there is room: the next power of two.
+template <index_t Group>
+inline constexpr index_t scored_heads = Group <= 1    ? 1
+                                        : Group <= 2  ? 2
+                                        : Group <= 4  ? 4
+                                        : Group <= 8  ? 8
+                                        : Group <= 16 ? 16
+                                                      : 32;
+
+/// One warp's part of scoring: in score_kernel, and in a cache's layer_kernel (cache/device/layer_kernel.cuh).
 template <index_t Heads, index_t HeadDim, class Scorer, class Number, class Summary>
 struct scoring_warp {
   static constexpr index_t together = warp_lanes / Heads;  // segments that are scored at once
@@ -47,11 +56,11 @@ struct scoring_warp {
 
   const Scorer& scorer;
   const asking_row<Number, Summary>& row;
-  shared_array<float, score_most_numbers>& asked;  // [heads][head_dim]
+  shared_array<float, Heads * HeadDim>& asked;  // [heads][head_dim]
   float queries[std::size_t{in_registers ? Heads * own : 1}];
 
   __device__ scoring_warp(const Scorer& of, const asking_row<Number, Summary>& for_row,
-                          shared_array<float, score_most_numbers>& by)
+                          shared_array<float, Heads * HeadDim>& by)
       : scorer(of), row(for_row), asked(by) {
     if constexpr (in_registers) {
 #pragma unroll
@@ -143,6 +152,21 @@ struct scoring_warp {
       return warp_sums(partial[0]);
     }
   }
+  /// Scores its share of the row's segments, as the `number`-th of so many warps.
+  __device__ void score_all(index_t number, index_t warps) const {
+    const index_t head = lane() / together, segment = lane() % together;
+    const bool present = head < row.queries.extent(0);
+    index_t first = number * together;
+    for (; first + together <= row.segments; first += warps * together) {
+      const float of = score<true>(first);
+      if (present) row.scores(head, first + segment) = of;
+    }
+    if (first >= row.segments) return;
+    const float of = score<false>(first);
+    if (present && first + segment < row.segments) row.scores(head, first + segment) = of;
+  }
+
+ private:
   __device__ void add(float (&partial)[std::size_t{sums}][std::size_t{partial_sums}], index_t at, float query,
                       const cells<rows>& c) const {
     if constexpr (several_sums_scorer<Scorer>) {
@@ -158,11 +182,11 @@ struct scoring_warp {
   }
 };
 
-/// Grid (rows, blocks that share a row), blocks of score_threads. Each block makes the queries that ask once, in 16 KiB
-/// of shared memory; then its warps take the segments in turn. Summaries were written by earlier kernels of the stream.
+/// Grid (rows, blocks that share a row), blocks of score_threads. Each block makes the queries that ask once, in
+/// shared memory; then its warps take the segments in turn. Summaries were written by earlier kernels of the stream.
 template <index_t Heads, index_t HeadDim, class QuerySource, class Scorer, class Rows>
 __global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_source, Scorer scorer, Rows rows) {
-  __shared__ shared_array<float, score_most_numbers> asked;
+  __shared__ shared_array<float, Heads * HeadDim> asked;
   const auto row = rows.at(static_cast<index_t>(blockIdx.x));
   if (row.segments == 0) return;
   const index_t heads = row.queries.extent(0);
@@ -174,19 +198,8 @@ __global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_
   }
   __syncthreads();
   const scoring_warp<Heads, HeadDim, Scorer, typename Rows::number, typename Rows::summary> warp{scorer, row, asked};
-  constexpr index_t together = warp_lanes / Heads;
-  const auto thread = static_cast<index_t>(blockIdx.y * score_threads + threadIdx.x);
-  const auto warps = static_cast<index_t>(gridDim.y) * score_threads / warp_lanes;
-  const index_t head = thread % warp_lanes / together;
-  const index_t lane_segment = thread % together;
-  index_t first = thread / warp_lanes * together;
-  for (; first + together <= row.segments; first += warps * together) {
-    const float score = warp.template score<true>(first);
-    if (head < heads) row.scores(head, first + lane_segment) = score;
-  }
-  if (first >= row.segments) return;
-  const float score = warp.template score<false>(first);
-  if (head < heads && first + lane_segment < row.segments) row.scores(head, first + lane_segment) = score;
+  warp.score_all(static_cast<index_t>(blockIdx.y * score_threads + threadIdx.x) / warp_lanes,
+                 static_cast<index_t>(gridDim.y) * score_threads / warp_lanes);
 }
 
 /// Scores all segments of each row: the same bits as the host's.
@@ -202,14 +215,13 @@ __global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_
 template <index_t Group, index_t HeadDim, class QuerySource, class Scorer, class Rows>
 void score_segments(const QuerySource& query_source, const Scorer& scorer, const Rows& rows, index_t blocks,
                     stream on) {
-  constexpr index_t heads = Group <= 1 ? 1 : Group <= 2 ? 2 : Group <= 4 ? 4 : Group <= 8 ? 8 : Group <= 16 ? 16 : 32;
   static_assert(Group >= 1 && Group <= 32, "score_segments: a KV head serves at most 32 query heads");
   static_assert(HeadDim * Group <= score_most_numbers, "score_segments: heads of a row times HeadDim are at most 4096");
   ZOOMR_EXPECTS(blocks >= 1 && blocks < 65536, "score_segments: each row needs a block, and has at most 65,535");
   if (rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(rows.count), static_cast<unsigned>(blocks));
-  launch({grid, dim3(score_threads)}, on, score_kernel<heads, HeadDim, QuerySource, Scorer, Rows>, query_source, scorer,
-         rows);
+  launch({grid, dim3(score_threads)}, on, score_kernel<scored_heads<Group>, HeadDim, QuerySource, Scorer, Rows>,
+         query_source, scorer, rows);
 }
 
 }  // namespace v0

@@ -1,44 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// select_kernel: from scores to ranges. Heads agree, the best segments are taken, levels become ranges.
-//   choose/POLICY/context:N/select/cold, /warm   a block for each row of a selection: one for each sequence, or one for
-//                                                each of its heads
-// Ceiling: its launch (nothing/cold) and the latency of one block; bytes are not counted.
-// Checked: levels, cut and ranges of the first row of the first sequence and of the last row of the last one against
-// the host's twins (aggregate, choose, resolve), given the same scores; exactly.
+// layer_kernel: all that a layer does before attention. Keys and values are stored, queries added to running sums,
+// segments scored, heads agree, the best segments are taken, levels become ranges.
+//   choose/POLICY/context:N/layer/cold, /warm   blocks share the segments of each KV head of each sequence; the last
+//   one
+//                                               makes the choice
+// bytes_per_second: summaries; ceiling: of_copy, and the latency of the block that comes last.
+// Checked: the sums of the first and the last sequence, exactly: the sum before plus the query; scores as score.cuh
+// does; levels, cut and ranges of the first row of the first sequence and of the last row of the last one against the
+// host's twins (aggregate, choose, resolve), given the same scores; exactly.
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
 
 #include "../support/check.hpp"
 #include "../support/choosing.hpp"
+#include "score.cuh"
 
 namespace zoomr_bench {
 
-struct select {
-  static constexpr const char* name = "select";
-  template <class Policy>
-  static constexpr bool needed = true;
+struct layer {
+  static constexpr const char* name = "layer";
 
   template <class Choosing>
   static void enqueue(const Choosing& made) {
-    using policy_type = typename Choosing::policy_type;
-    const dim3 grid(static_cast<unsigned>(Choosing::batch), static_cast<unsigned>(made.arrays().sizes.layer_rows));
-    zoomr::launch({grid, dim3(zoomr::choose_threads)}, the_stream(),
-                  zoomr::detail::select_kernel<policy_type, zoomr::bfloat16>, made.policy, made.arrays(), 0, true);
+    zoomr::detail::launch_layer<head_dim, Choosing::group>(made.policy, made.arrays(), made.layer_inputs(), true, true,
+                                                           Choosing::batch, the_stream());
   }
 
   template <class Choosing>
-  static double bytes(const Choosing&) {
-    return 0;
+  static double bytes(const Choosing& made) {
+    return score::bytes(made);
   }
 
   template <class Choosing>
   static void expect_right(const Choosing& made) {
+    if constexpr (decltype(Choosing::policy_type::query)::sums) expect_sums(made);
+    score::expect_right(made);
     expect_row(made, 0, 0);
     expect_row(made, Choosing::batch - 1, made.arrays().sizes.layer_rows - 1);
   }
 
  private:
+  template <class Choosing>
+  static void expect_sums(const Choosing& made) {
+    comparison compared("sums of queries");
+    for (const index_t t : {0, Choosing::batch - 1}) {
+      const auto token = made.token(t);
+      const auto before = made.sums(token, token.position - 1), after = made.sums(token, token.position);
+      for (std::size_t i = 0; i < after.size(); ++i) {
+        const auto row = static_cast<index_t>(i);
+        const float query = made.query(t, row / head_dim, row % head_dim);
+        const float expected = token.sums == 1 ? query : before[i] + query;
+        compared.close(static_cast<double>(after[i]), static_cast<double>(expected), tolerance::exact);
+      }
+    }
+    compared.expect_some();
+  }
   template <class Choosing>
   static void expect_row(const Choosing& made, index_t t, index_t row) {
     using aggregator = decltype(Choosing::policy_type::aggregate);

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. All that a layer does before attention, in one launch: keys and values are stored, queries remembered, segments
+// scored, and what a token reads is chosen and listed.
+//
+// A row is a KV head of a token; blocks share its segments. Each stores or remembers nothing that another one reads:
+// every block makes the queries that ask by itself, and the first of a row keeps them. Scores go through global memory
+// to the block that comes last of a choice's rows, which makes the choice. Attention comes in the next launch.
+#pragma once
+
+#include <zoomr/cache/device/choices.cuh>
+#include <zoomr/cache/device/kernels.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// What a layer of a pass brings. [tokens, heads or kv_heads, head_dim]
+template <class Number>
+struct layer_inputs {
+  index_t layer = 0;
+  view<const Number, 3> queries;
+  view<const Number, 3> keys = {};  // without memory: they are stored already
+  view<const Number, 3> values = {};
+  float key_scale = 1.0f;
+  float value_scale = 1.0f;
+};
+
+/// Stores one KV head's key and value of a token. All threads of a block call it.
+template <class T, class Number>
+__device__ void store_rows(const common_arrays<T>& a, const device_token& token, index_t kv_head,
+                           const layer_inputs<Number>& in) {
+  const index_t slot = pool_slot(a.pages_of(token.sequence), token.slot, a.sizes.page_bits);
+  for (auto d = static_cast<index_t>(threadIdx.x); d < a.sizes.model.head_dim; d += static_cast<index_t>(blockDim.x)) {
+    const T stored_key = from_float<T>(quotient(to_float(in.keys(token.row, kv_head, d)), in.key_scale));
+    const T stored_value = from_float<T>(quotient(to_float(in.values(token.row, kv_head, d)), in.value_scale));
+    a.each_copy(in.layer, slot, kv_head, [&](T* key, T* value) {
+      key[d] = stored_key;
+      value[d] = stored_value;
+    });
+  }
+}
+
+/// The running sums of a token's queries, as remember_kernel makes them, without its neighbours: those of a draft go on
+/// from the last one that an earlier launch has written.
+template <class T, class Number>
+struct token_sums {
+  const common_arrays<T>& a;
+  const layer_inputs<Number>& in;
+  index_t t;
+  index_t first;  // of the table's tokens: of the same sequence, as all up to `t`
+
+  __device__ token_sums(const common_arrays<T>& of, const layer_inputs<Number>& with, index_t token)
+      : a(of), in(with), t(token), first(token) {
+    const device_token* tokens = a.table.tokens;
+    while (first > 0 && tokens[first - 1].sequence == tokens[t].sequence) --first;
+  }
+  __device__ float of(index_t head, index_t d) const {
+    float sum = 0.0f;
+    for (index_t j = first; j <= t; ++j) {
+      const device_token& token = a.table.tokens[j];
+      if (token.sums == 1) {
+        sum = 0.0f;
+      } else if (j == first) {
+        sum = a.sums_of(token.sequence, token.position - 1, in.layer)(head, d);
+      }
+      sum += to_float(in.queries(token.row, head, d));
+    }
+    return sum;
+  }
+};
+
+/// Makes what the heads of one KV head ask. All threads of a block call it; they see all of it after its next barrier.
+/// @param keeps_sums  the running sums are written for later tokens
+/// @param asked       [heads, head_dim]  out
+template <class Policy, class T, class Number, index_t N>
+__device__ void ask(const Policy& policy, const common_arrays<T>& a, const layer_inputs<Number>& in, index_t t,
+                    index_t kv_head, bool keeps_sums, shared_array<float, N>& asked) {
+  const device_token& token = a.table.tokens[t];
+  const shape& model = a.sizes.model;
+  const token_sums<T, Number> sums(a, in, t);
+  const index_t numbers = model.group() * model.head_dim;
+  for (auto n = static_cast<index_t>(threadIdx.x); n < numbers; n += static_cast<index_t>(blockDim.x)) {
+    const index_t head = kv_head * model.group() + n / model.head_dim, d = n % model.head_dim;
+    const float own = to_float(in.queries(token.row, head, d));
+    float sum = own;
+    if constexpr (decltype(Policy::query)::sums) {
+      if (!token.prompt) sum = sums.of(head, d);
+      if (keeps_sums) a.sums_of(token.sequence, token.position, in.layer)(head, d) = sum;
+    }
+    asked[n] = policy.query.query(own, sum, token.sums);
+  }
+}
+
+/// The blocks that share the segments of a row, at most `most`: each has 64 or more of them, but for the last.
+__device__ inline index_t blocks_of_row(index_t segments, index_t most) {
+  const index_t wanted = (segments + 63) / 64;
+  return wanted < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+/// Blocks of an SM that registers must suffice for: summaries on their way take most of them.
+template <class Policy>
+constexpr int blocks_of_sm() {
+  if constexpr (Policy::selects) return decltype(Policy::score)::summary::rows > 1 ? 2 : 3;
+  return 4;
+}
+
+/// One layer of the tokens after their prompts, or of those that have ended one.
+///
+/// Grid: rows, blocks that may share one; blocks of choose_threads. Counters in `scored` find the last block of a
+/// choice. It comes behind prepare_kernel; where rows may keep their choice behind drift_kernel, and where one choice
+/// serves all layers behind begin_kernel. query_tile_kernel, fetching and gather_attend read the ranges.
+/// @param scores   false: in a second pass and in dense layers nothing is chosen, unless for all layers
+/// @param attends  false: only the choices, for tokens that have ended a prompt
+/// @cost   each summary is read once for the heads of a KV head; where the heads of one choose apart, their choices are
+///         made one after the other
+template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
+__global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy>())
+    layer_kernel(Policy policy, device_arrays<Policy, T> a, layer_inputs<Number> in, bool scores, bool attends) {
+  constexpr index_t heads = scored_heads<Group>;
+  __shared__ choice_scratch scratch;
+  __shared__ shared_array<float, Policy::selects ? heads * HeadDim : 1> asked;
+  __shared__ shared_array<index_t, 1> last;
+  let_next_launch_begin();
+  const index_t kv_heads = a.sizes.model.kv_heads;
+  const auto i = static_cast<index_t>(blockIdx.x);
+  const index_t t = i / kv_heads, kv_head = i % kv_heads;
+  if (t >= a.table.counts->tokens || (attends && a.table.tokens[t].prompt)) return;
+  const device_token& token = a.table.tokens[t];
+  const auto block_of_row = static_cast<index_t>(blockIdx.y);
+  const bool is_first = block_of_row == 0;
+  if (is_first && in.keys.data() != nullptr) store_rows(a, token, kv_head, in);
+
+  index_t blocks = 1;  // that share the row
+  if constexpr (Policy::selects) {
+    using summary = typename device_arrays<Policy, T>::number;
+    asking_row<Number, summary> row;
+    if (scores) row = rows_to_score<T, Number, summary>{a, a.summaries, in.layer, in.queries, 0}.at(i);
+    blocks = blocks_of_row(row.segments, static_cast<index_t>(gridDim.y));
+    if (block_of_row >= blocks) return;
+    const bool keeps_sums = is_first && decltype(Policy::query)::sums && !token.prompt;
+    if (row.segments > 0 || keeps_sums) ask(policy, a, in, t, kv_head, keeps_sums, asked);
+    __syncthreads();
+    if (row.segments > 0) {
+      constexpr index_t warps = choose_threads / warp_lanes;
+      const scoring_warp<heads, HeadDim, decltype(Policy::score), Number, summary> warp{policy.score, row, asked};
+      warp.score_all(block_of_row * warps + static_cast<index_t>(threadIdx.x) / warp_lanes, blocks * warps);
+    }
+  } else if (!is_first) {
+    return;
+  }
+
+  // a row of the selection is that of all KV heads, or of one, or of some of its heads
+  const index_t layer_rows = a.sizes.layer_rows;
+  const bool for_all_heads = layer_rows == 1;
+  const index_t coming = for_all_heads ? blocks * kv_heads : blocks;
+  if (coming > 1) {
+    if (!comes_last(a.scored + (for_all_heads ? t * kv_heads : i), coming, last)) return;
+  } else {
+    __syncthreads();  // what other threads have scored
+  }
+  block_threads block(scratch.block);
+  const index_t first_row = for_all_heads ? 0 : i % kv_heads * layer_rows / kv_heads;
+  const index_t end = for_all_heads ? 1 : first_row + layer_rows / kv_heads;
+  for (index_t r = first_row; r < end; ++r) {
+    choose_and_resolve(layer_row<Policy, T>{a, policy, token, t, r, in.layer}, scores, attends, block, scratch);
+  }
+}
+
+/// Launches it for so many tokens.
+template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
+void launch_layer(const Policy& policy, const device_arrays<Policy, T>& a, const layer_inputs<Number>& in, bool scores,
+                  bool attends, index_t tokens, stream on) {
+  const dim3 grid(static_cast<unsigned>(tokens * a.sizes.model.kv_heads),
+                  static_cast<unsigned>(scores ? a.sizes.score_blocks() : 1));
+  launch({grid, dim3(choose_threads)}, on, layer_kernel<HeadDim, Group, Policy, T, Number>, policy, a, in, scores,
+         attends);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
