@@ -7,13 +7,14 @@
 # takes longer than the measuring. Each part has a limit of its own in seconds, and no part stops another. ZOOMR_PARTS
 # names the parts, of: build test step32k step128k step4k tiers choose attend peers sanitize. ZOOMR_DRY=1 only says what
 # would run.
-# All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt. Exit status 1 if a part
-# failed.
+# All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt; and in one archive,
+# OUT_DIR.tar.gz. Exit status 1 if a part failed. On a machine that lends less time, in two calls:
+#   ZOOMR_PARTS="test step32k step128k step4k tiers" bench/measure.sh a; ZOOMR_PARTS="choose attend peers sanitize" ... b
 set -u
 shopt -s nullglob
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-[ $# -ge 1 ] || { sed -n '3,11p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,13p' "$0"; exit 2; }
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 build=${2:-${ZOOMR_BUILD:-$root/build/bench}}
 parts=${ZOOMR_PARTS:-build test step32k step128k step4k tiers choose attend peers sanitize}
@@ -103,5 +104,6 @@ fi
 if [ -z "${ZOOMR_DRY:-}" ]; then
   { cat "$out/parts.txt"; echo; python3 "$here/analysis/table.py" "$out"/*.json; } 2>&1 | tee "$out/summary.txt"
   [ "${PIPESTATUS[1]}" -eq 0 ] || failed=1
+  tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
 fi
 exit $failed

@@ -2,7 +2,8 @@
 // The ceilings of the device's other rows.
 //   nothing/cold, /warm   an empty kernel: what events and one launch cost; short rows contain it
 //   copy/SIZE             a copy on the device, cold; of_copy is its share of the copy of 1 GiB in the same run
-// bytes_per_second of a copy: read and written.
+//   copy/pinned/SIZE      one copy from pinned memory of the host: the bus
+// bytes_per_second of a copy: read and written; of one from the host what has come.
 // Checked: what a copy has brought, exactly; of 64 MiB and more the first and the last MiB. Nothing has no output.
 #include "../support/check.hpp"
 #include "../support/device_time.hpp"
@@ -37,6 +38,21 @@ void add_copy_of(std::int64_t bytes, const std::string& size) {
   });
 }
 
+void add_copy_from_host(std::int64_t bytes, const std::string& size) {
+  const std::string name = "copy/pinned/" + size;
+  add_row(name, 10, [=](int iterations) {
+    zoomr::pinned_memory host(bytes);
+    const device_buffer<std::byte> from(bytes), to(bytes);
+    fill_with_noise(reinterpret_cast<float*>(from.data()), bytes / 4, 1);
+    copy_to_host(static_cast<std::byte*>(host.data()), from.data(), bytes);
+    const auto copy = [&] { zoomr::copy_to_device(to.data(), host.data(), bytes, the_stream()); };
+    check_once(name, [&] { copy(), expect_same(from, to); });
+    result of = reading(timed(l2::cold, iterations, copy), static_cast<double>(bytes));
+    wait();
+    return of;
+  });
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> device::described() {
@@ -66,7 +82,9 @@ void device::add_copy() {
     });
   }
   for (const int mib : {1, 8, 64, 1024}) {
-    add_copy_of(toy ? 4096 : std::int64_t{mib} << 20, std::to_string(mib) + "MiB");
+    const std::int64_t bytes = toy ? 4096 : std::int64_t{mib} << 20;
+    add_copy_of(bytes, std::to_string(mib) + "MiB");
+    add_copy_from_host(bytes, std::to_string(mib) + "MiB");
   }
 }
 

@@ -4,7 +4,7 @@
 //     copies  one cudaMemcpyAsync for each
 //     batch   one cudaMemcpyBatchAsync (CUDA 12.8; before, it is skipped)
 //     kernel  blocks that take a fragment each, as a cache fetches pages
-// bytes_per_second: what has come. Ceiling: the bus; of_copy is the share of a copy on the device, not of the bus.
+// bytes_per_second: what has come. Ceiling: of_bus, the share of one copy of 256 MiB from pinned memory.
 // Checked: every fragment that has come, exactly.
 #include <zoomr/cache/device/tiers/fetching.cuh>
 
@@ -89,7 +89,9 @@ void device::add_transfer() {
         add_row(name, 20, [=, moves = move](int iterations) {
           const auto all = fragments::of_size(kib, count);
           check_once(name, [&] { expect_right(*all, moves); });
-          return reading(timed(l2::cold, iterations, [&] { moves(*all); }), static_cast<double>(all->all()));
+          result of = reading(timed(l2::cold, iterations, [&] { moves(*all); }), static_cast<double>(all->all()));
+          of.figures.push_back({"of_bus", of.bytes / quantile(of.seconds, 0.5) / bus_bandwidth()});
+          return of;
         });
       }
     }

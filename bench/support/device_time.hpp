@@ -3,6 +3,11 @@
 // copy on the device.
 #pragma once
 
+#include <zoomr/core/streams.cuh>
+
+#include <cstring>  // std::memset
+#include <map>      // std::map
+
 #include "device_buffer.hpp"
 #include "noise.hpp"
 
@@ -22,10 +27,25 @@ void fill_with_noise(T* to, std::int64_t count, std::uint32_t seed, float scale 
   if (count > 0) zoomr::launch({dim3(blocks), dim3(256)}, the_stream(), noise_kernel<T>, to, count, seed, scale);
 }
 
-/// Throws out what the L2 holds.
+/// Reads memory; `sum` is written only if it is not what it was filled with.
+__global__ inline void read_kernel(const uint4* from, std::int64_t count, unsigned* sum) {
+  unsigned seen = 0;
+  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
+    const uint4 four = from[i];
+    seen |= four.x | four.y | four.z | four.w;
+  }
+  if (seen != 0) *sum = seen;
+}
+
+/// Throws out what the L2 holds. It is full of zeros then that were read: of zeros that were only written it would
+/// still owe the memory up to its size, and pay during what is timed.
 inline void flush_l2() {
   static const device_buffer<std::byte> other(flushed_bytes());
+  static const device_buffer<unsigned> sum(1);
   zoomr::zero_on_device(other.data(), other.bytes(), the_stream());
+  const auto* from = reinterpret_cast<const uint4*>(other.data());
+  zoomr::launch({dim3(toy ? 2 : 1024), dim3(256)}, the_stream(), read_kernel, from, other.bytes() / 16, sum.data());
 }
 
 enum class l2 { cold, warm };
@@ -52,25 +72,51 @@ std::vector<double> timed(l2 state, int iterations, Enqueue enqueue) {
   return seconds;
 }
 
-/// Bytes read and written a second by a copy of 1 GiB on the device, measured when it is first asked for.
-inline double copy_bandwidth() {
-  static const double measured = [] {
-    const std::int64_t bytes = toy ? 4096 : std::int64_t{1} << 30;
-    const device_buffer<std::byte> from(bytes), to(bytes);
+/// The median of a copy that reads and writes so many bytes together, on the device, cold; measured when it is first
+/// asked for.
+inline double copy_seconds(std::int64_t bytes) {
+  static std::map<std::int64_t, double> measured;
+  const auto [at, is_new] = measured.try_emplace(bytes, 0.0);
+  if (is_new) {
+    const std::int64_t half = std::max<std::int64_t>(bytes / 32 * 16, 16);
+    const device_buffer<std::byte> from(half), to(half);
     const auto seconds =
-        timed(l2::cold, toy ? 1 : 20, [&] { copy_on_device(to.data(), from.data(), bytes, the_stream()); });
-    return 2.0 * static_cast<double>(bytes) / std::max(quantile(seconds, 0.5), 1e-9);
+        timed(l2::cold, toy ? 1 : 20, [&] { copy_on_device(to.data(), from.data(), half, the_stream()); });
+    at->second = std::max(quantile(seconds, 0.5), 1e-9);
+  }
+  return at->second;
+}
+
+/// Bytes read and written a second by a copy of 1 GiB on the device.
+inline double copy_bandwidth() {
+  const std::int64_t bytes = toy ? 8192 : std::int64_t{2} << 30;
+  return static_cast<double>(bytes) / copy_seconds(bytes);
+}
+
+/// Bytes a second from pinned memory of the host, in one copy of 256 MiB.
+inline double bus_bandwidth() {
+  static const double measured = [] {
+    const std::int64_t bytes = toy ? 4096 : std::int64_t{256} << 20;
+    zoomr::pinned_memory from(bytes);
+    std::memset(from.data(), 1, static_cast<std::size_t>(bytes));
+    const device_buffer<std::byte> to(bytes);
+    const auto copy = [&] { zoomr::copy_to_device(to.data(), from.data(), bytes, the_stream()); };
+    const double seconds = quantile(timed(l2::cold, toy ? 1 : 10, copy), 0.5);
+    wait();
+    return static_cast<double>(bytes) / std::max(seconds, 1e-9);
   }();
   return measured;
 }
 
-/// A repetition that reads so many bytes: with its share of the copy's bandwidth.
+/// A repetition that reads so many bytes: with its share of the copy's bandwidth, and the time of a copy that moves as
+/// many bytes beside its own.
 inline result reading(std::vector<double> seconds, double bytes, double tokens = 0) {
   result of;
   const double median = std::max(quantile(seconds, 0.5), 1e-9);
   of.figures = {{"p50_us", median * 1e6},
                 {"p90_us", quantile(seconds, 0.9) * 1e6},
-                {"of_copy", bytes / median / copy_bandwidth()}};
+                {"of_copy", bytes / median / copy_bandwidth()},
+                {"of_same_copy", bytes > 0 ? copy_seconds(static_cast<std::int64_t>(bytes)) / median : 0}};
   of.seconds = std::move(seconds);
   of.bytes = bytes;
   of.tokens = tokens;
