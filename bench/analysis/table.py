@@ -67,9 +67,10 @@ def main():
         peer, mine = split(name)
         if peer:
             peers.setdefault(mine, {})[peer] = row
-    shown = ("bytes_per_second", "of_copy", "of_same_copy", "of_bus", "of_read", "of_fma", "us_per_layer", "times_full", "attended", "passes",
-             "host_us", "segments", "splits", "GB_per_second", "GFLOP_per_second", "arena_hits", "prefetched",
-             "fetched_mb", "fetch_blocks", "fetches", "fetch_us", "near_us", "far_us")
+    shown = ("bytes_per_second", "of_copy", "of_same_copy", "of_bus", "of_read", "of_fma", "us_per_layer",
+             "times_full", "attended", "passes", "host_us", "segments", "splits", "GB_per_second",
+             "GFLOP_per_second", "arena_hits", "prefetched", "fetched_mb", "fetch_blocks", "fetches", "fetch_us",
+             "near_us", "far_us")
     for name, row in ours.items():
         figures = []
         for key in shown:
