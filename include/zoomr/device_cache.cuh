@@ -67,10 +67,10 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   using step_type = device_step<Policy, T, HeadDim, Group>;
 
   /// Device memory that a cache of this kind needs.
-  /// @param splits  blocks that may share the tokens of one KV head: up to 64 for one sequence, 8 for a dozen, 1 for
-  ///                hundreds. Each takes 128 tokens of head_dim 128 in 16 bits, or more
+  /// @param splits  blocks that may share the tokens of one KV head; 0: 64 for one sequence of 8 KV heads, fewer for
+  ///                more, at least 4. Each takes 128 tokens of head_dim 128 in 16 bits, or more
   /// @throws precondition_error as the constructor, also for 2^60 bytes or more
-  static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index_t splits = 8) {
+  static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index_t splits = 0) {
     return allocated(0, [&] {
       const policy_type of(policy);
       check(model, of, limits, splits);
@@ -92,7 +92,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory for the
   /// host's tables
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
-               index_t splits = 8, void* details = nullptr, transfer_plan plan = {}) {
+               index_t splits = 0, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
     detail::expect_classes(policy_type(policy), limits);
     const auto aligned = [](void* at) { return at != nullptr && reinterpret_cast<std::uintptr_t>(at) % 256 == 0; };
@@ -216,7 +216,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
         problem = "config: tiers.host must be 0 or at least device_cache::host_bytes(...)";
       }
     }
-    if (problem == nullptr && (splits < 1 || splits > 1024)) problem = "device_cache: splits must lie in 1 ... 1024";
+    if (problem == nullptr && (splits < 0 || splits > 1024)) problem = "device_cache: splits must lie in 0 ... 1024";
     ZOOMR_EXPECTS(problem == nullptr, problem);
   }
 

@@ -73,13 +73,15 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
   /// batch is closed behind the last tile too, so that batches can be counted.
   __device__ void copy(index_t tile) {
     constexpr index_t pieces = layout::pieces;
-    constexpr index_t at_once = layout::threads / pieces;  // tokens
+    // tokens that all threads copy a piece of at once; 0: tiles are not shared out evenly
+    constexpr bool even = layout::threads % pieces == 0 && layout::stage % layout::threads == 0;
+    constexpr index_t at_once = even ? layout::threads / pieces : 0;
     const auto thread = static_cast<index_t>(threadIdx.x);
-    if (layout::threads % pieces == 0 && layout::tile % at_once == 0 && (tile + 1) * layout::tile <= stretch.tokens) {
+    if (at_once > 0 && (tile + 1) * layout::tile <= stretch.tokens) {
       // all tokens are there, and each thread has the same piece of all of its own
 #pragma unroll
-      for (index_t token = 0; token < layout::tile; token += at_once) {
-        copy_piece(tile, token + thread / pieces, thread % pieces);
+      for (index_t i = 0; i < layout::stage / layout::threads; ++i) {
+        copy_piece(tile, i * at_once + thread / pieces, thread % pieces);
       }
     } else if (tile < tiles()) {
       const index_t tokens = tokens_of(tile);

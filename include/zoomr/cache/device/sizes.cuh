@@ -14,6 +14,8 @@
 #include <zoomr/cache/state/plan.hpp>
 #include <zoomr/cache/state/token_state.hpp>
 
+#include <algorithm>  // std::clamp, std::max, std::min
+
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
@@ -80,7 +82,6 @@ struct device_sizes {
     }
     const layout host = in_engine ? layout::without_pages(with, policy, limits) : layout(with, policy, limits);
     size_pages(limits, host);
-    splits = with_splits;
     segments = host.most_segments;
     tokens = limits.max_tokens;
     kept = host.kept, noted = host.noted, carried = host.carried;
@@ -106,6 +107,7 @@ struct device_sizes {
       // back, of the one before them, and of a draft, which may be rejected.
       records = policy.query.sums ? limits.rollback_depth() + 1 + limits.max_draft_tokens : 0;
     }
+    splits = with_splits > 0 ? with_splits : splits_for(std::int64_t{sequences} * readers());
   }
 
   /// nullptr, or the sentence that says which of these numbers would not fit an index_t.
@@ -120,6 +122,10 @@ struct device_sizes {
                   "sequences * (rollback_tokens + 2) must be less than 2^31";
   }
 
+  /// Blocks that may share a row, where there may be so many rows: together some hundreds, which fill a device.
+  static index_t splits_for(std::int64_t rows) {
+    return static_cast<index_t>(std::clamp<std::int64_t>(512 / (std::max)(rows, std::int64_t{1}), 4, 64));
+  }
   /// Rows of a selection in one layer; one that serves all layers counts as one in each.
   index_t rows_in_layer(scope per) const {
     return per == scope::head ? model.heads : per == scope::kv_head ? model.kv_heads : 1;
