@@ -20,6 +20,9 @@ namespace zoomr_test {
 /// How the pages of tiered caches that are made from now on come.
 inline zoomr::transfer_plan plan_of_caches;
 
+/// Steps and rollbacks of all device caches so far.
+inline std::int64_t operations_on_device = 0;
+
 /// @tparam Number  what keys, values, queries and outputs are on the device
 template <class Policy, class T, index_t HeadDim, index_t Group, class Number = float>
 class device_as_host {
@@ -146,12 +149,16 @@ class device_as_host {
   void close(zoomr::sequence seq) { cache_.close(seq); }
   zoomr::sequence fork(zoomr::sequence from) { return cache_.fork(from, zoomr::stream{}); }
   step_type begin(view<const zoomr::step_item> items) {
+    ++operations_on_device;
     if (!cache_.ready()) cache_.wait();
     step_type made{*this, cache_.begin(items, fixed && after_prompt(items))};
     if (uploads_early) made.upload();
     return made;
   }
-  void rollback(zoomr::sequence seq, index_t position) { cache_.rollback(seq, position); }
+  void rollback(zoomr::sequence seq, index_t position) {
+    ++operations_on_device;
+    cache_.rollback(seq, position);
+  }
   index_t tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
   void trace(zoomr::attention_trace* into) { trace_ = into; }
 
