@@ -6,8 +6,8 @@ compare.py --out peers.json [--calls libzoomr_calls.so] [--quick]
 Shapes, names and timing are those of the device rows (bench/README.md): CUDA events, a flushed and a warm L2, five
 repetitions, their median. The file has the form of Google Benchmark's, so that table.py joins it: the peer's name is
 the first part of a row's, the rest is the row of ours that does the same work. With --calls zoomr's own kernels are
-timed here too, in turn with the peers, over the same memory. Where a package or a device is missing, a
-sentence says so and the exit status is 0.
+timed here too, in turn with the peers, over the same memory. The exit status is 77 without a device, and 1 where a
+package is missing or a row could not be measured; what could be measured is in the file.
 """
 import argparse
 import importlib
@@ -45,6 +45,7 @@ class Bench:
         self.iterations = 5 if quick else 30
         self.flushed = torch.empty(max(256 << 20, 4 * self.l2_bytes()), dtype=torch.uint8, device="cuda")
         self.rows = []
+        self.failed = False
 
     def l2_bytes(self):
         return getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
@@ -52,6 +53,7 @@ class Bench:
     def once(self, call, launches, cold):
         if cold:
             self.flushed.zero_()
+            self.flushed.amax()  # read, so that the L2 owes nothing (bench/support/device_time.hpp)
         begin = self.torch.cuda.Event(enable_timing=True)
         end = self.torch.cuda.Event(enable_timing=True)
         begin.record()
@@ -107,6 +109,7 @@ class Bench:
         os.replace(beside, self.out)  # a limit of time or of the disk leaves the rows before this one
 
     def skip(self, name, fault):
+        self.failed = True
         sentence = str(fault).strip().splitlines()
         print(f"{name} cannot be measured: {type(fault).__name__}: {sentence[0] if sentence else ''}")
         self.add({"name": name, "run_name": name, "run_type": "iteration", "error_occurred": True,
@@ -341,10 +344,10 @@ def main():
     options = parser.parse_args()
     torch = found("torch")
     if torch is None:
-        return 0
+        return 1
     if not torch.cuda.is_available():
         print("torch sees no CUDA device, so no peer is measured.")
-        return 0
+        return 77
     flashinfer = found("flashinfer")
     context = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__,
                "flashinfer": getattr(flashinfer, "__version__", "missing")}
@@ -359,7 +362,7 @@ def main():
             part()
         except Exception as fault:  # what is measured is kept
             bench.skip("peer", fault)
-    return 0
+    return 1 if bench.failed or flashinfer is None else 0
 
 
 if __name__ == "__main__":
