@@ -171,12 +171,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// have just made. They form a pass of their own: one token for each item that is `active`.
   /// @param accepted  [items]  tokens that will be committed
   bool needs_second_pass(view<const index_t> accepted) {
-    const auto list = [&](const detail::device_item& item, index_t row) {
-      if (row == 0) core_->listed[1].clear();
-      core_->list_token(1, item, item.last(), row, true);
-      core_->list_tiles(1, 1);
-    };
-    return begin_second_pass(accepted, queries_needed(), list) > 0;
+    if (!ends_first_pass(accepted, queries_needed())) return false;
+    return pass_again(accepted, [&](index_t i) { return chooses_again(i, accepted[i]); });
   }
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
@@ -203,12 +199,25 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
  private:
   template <class, class, index_t, index_t>
   friend class device_cache;
+  template <class...>
+  friend class grouped_device_step;
   using launches_type = detail::device_launches<Policy, T, HeadDim, Group>;
 
   device_step(detail::device_core<Policy, T>& core, bool fixed) : base(core, fixed) {}
 
-  using base::at, base::begin_second_pass, base::core_, base::expect_commit, base::expect_layer, base::expect_open,
-      base::pass_, base::replayable_;
+  using base::at, base::chooses_again, base::core_, base::ends_first_pass, base::expect_commit, base::expect_layer,
+      base::expect_open, base::pass_, base::replayable_;
+
+  // Begins the second pass of the items for which takes_part(i).
+  template <class TakesPart>
+  bool pass_again(view<const index_t> accepted, TakesPart takes_part) {
+    const auto list = [&](const detail::device_item& item, index_t row) {
+      if (row == 0) core_->listed[1].clear();
+      core_->list_token(1, item, item.last(), row, true);
+      core_->list_tiles(1, 1);
+    };
+    return base::pass_again(accepted, takes_part, list) > 0;
+  }
 
   const detail::table_lists& table() const {
     expect_open();

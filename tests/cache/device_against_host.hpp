@@ -125,8 +125,13 @@ void play_together(Player& plays, std::uint64_t seed) {
   for (index_t v = 0; v < 2; ++v) plays.play({next_of(v)});
   for (;;) {
     std::vector<part> parts;
+    std::size_t packed = 0;
     for (index_t v = 0; v < 3; ++v) {
-      if (!plays.done(v) && random.chance(70)) parts.push_back(next_of(v));
+      if (plays.done(v) || !random.chance(70)) continue;
+      part next = next_of(v);
+      if (packed + next.ids.size() > 48) continue;
+      packed += next.ids.size();
+      parts.push_back(std::move(next));
     }
     if (!parts.empty()) plays.play(parts);
     if (plays.done(0) && plays.done(1) && plays.done(2)) return;

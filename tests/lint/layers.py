@@ -46,7 +46,7 @@ cache/device/kernels.cuh cache/device/listing.cuh cache/device/choices.cuh cache
 cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/page_tables.cuh cache/device/core.cuh
 cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
-cache/device/launches.cuh device_step.cuh device_cache.cuh cache/device/moving/moving_choices.cuh cache/device/moving/moving.cuh device_transfer.cuh
+cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/moving_choices.cuh cache/device/moving/moving.cuh device_transfer.cuh
 calibrate.hpp zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300

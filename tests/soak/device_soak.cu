@@ -15,6 +15,7 @@
 
 #include <cstdio>   // std::fprintf
 #include <cstdlib>  // std::getenv, std::strtoll
+#include <string>   // std::string
 
 #include <unistd.h>  // isatty
 
@@ -84,7 +85,7 @@ TEST_CASE("whatever comes in whatever order, a device chooses what the host choo
   for (auto seed = static_cast<std::uint64_t>(number("ZOOMR_DEVICE_SEED", 1)); operations_on_device - before < wanted;
        ++seed) {
     for_each_policy([&](const char* name, const auto& policy) {
-      INFO(name, ", ZOOMR_DEVICE_SEED=", seed);
+      INFO(std::string(name), ", ZOOMR_DEVICE_SEED=", seed);
       one_life(policy, seed);
     });
     if (terminal) {

@@ -123,16 +123,16 @@ struct device_core {
   }
 
   /// Forgets a sequence that is closed.
-  void clear(device_sequence& closing) {
-    closing.forget_everything(host_policy.segment);
-    trim(closing);
-  }
+  void clear(device_sequence& closing) { closing.forget_everything(host_policy.segment), trim(closing); }
 
+  /// @throws error(rollback_depth) if what the sequence was at position `to` is not known any more
+  void expect_known(const device_sequence& of, index_t to) const {
+    expect_rollback(host_policy, of, to, limits, sizes.records > 0, !sizes.persists || of.reaches(to));
+  }
   /// Forgets the tokens from position `to` on. Nothing is enqueued: what the device has of them is not read any more,
   /// and is overwritten when others take their places.
-  /// @throws error(rollback_depth) if it is not known any more; nothing has changed
   void roll_back(device_sequence& going_back, index_t to) {
-    expect_rollback(host_policy, going_back, to, limits, sizes.records > 0, !sizes.persists || going_back.reaches(to));
+    expect_known(going_back, to);
     if (to < going_back.prompt_end) {
       going_back.choices.clear();
       going_back.dropped = false;
@@ -186,7 +186,7 @@ struct device_core {
     made.prompt = item.prompt;
     made.noted = item.prompt && item.chooses && last;
     made.dense = item.prompt || position < limits.min_sparse_context || known.action == refresh_action::everything;
-    if (second_pass) made.reads = item.place;
+    if (second_pass && item.chooses) made.reads = item.place;
     if (!second_pass && !item.prompt && item.chooses && last) made.chooses = item.place;
     made.if_drifted = known.action == refresh_action::choose_if_drifted;
     return made;
@@ -260,11 +260,11 @@ struct device_core {
  private:
   void copy_engine_layers(stream on) {
     for (index_t layer = 0; layer < sizes.model.layers; ++layer) {
-      engine_layers.push_back(static_cast<T*>(limits.engine.keys[layer]));
-      engine_layers.push_back(static_cast<T*>(limits.engine.values[layer]));
+      for (void* at : {limits.engine.keys[layer], limits.engine.values[layer]}) {
+        engine_layers.push_back(static_cast<T*>(at));
+      }
     }
-    copy_to_device(arrays.engine, engine_layers.data(), 2 * sizes.model.layers * static_cast<byte_count>(sizeof(T*)),
-                   on);
+    copy_to_device(arrays.engine, engine_layers.data(), bounded_product({2, sizes.model.layers, sizeof(T*)}), on);
   }
 
   // The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries lie by

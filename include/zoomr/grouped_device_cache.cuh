@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Device twin of grouped_kv_cache.hpp: one cache for a model whose layers differ, made of a device_cache for each
+// group of them.
+#pragma once
+
+#include <zoomr/device_cache.cuh>
+#include <zoomr/grouped_device_step.cuh>
+
+#include <array>        // std::array
+#include <memory>       // std::unique_ptr
+#include <optional>     // std::optional
+#include <tuple>        // std::get, std::tuple
+#include <type_traits>  // std::remove_reference_t
+#include <utility>      // std::index_sequence_for, std::move
+#include <vector>       // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Layers of a model in groups, each of which is a `device_cache`: of any shape, policy, storage type and capacities.
+/// A sequence has as many tokens in each; what a call cannot do in all groups, it does in none.
+///
+/// @code
+///   const std::vector<index_t> group_of = {0, 0, 0, 1, 0, 0, 0, 1};  // for each layer of the model
+///   grouped_device_cache cache(group_of, of_sliding_layers, of_the_others);
+/// @endcode
+///
+/// Calls are those of `device_cache`, with layers of the model. What differs between groups is asked of one, with its
+/// own handle: `in_group(seq, g)`. A policy counts only the layers of its group. Where one policy asks for a second
+/// pass, the others must have choices that stay active, or make none: a choice for each token alone would not outlive
+/// its layer.
+/// @tparam Caches  device_cache<...>
+template <class... Caches>
+class grouped_device_cache {
+  static constexpr index_t count = static_cast<index_t>(sizeof...(Caches));
+  static_assert(count > 0, "grouped_device_cache: it needs at least one group");
+
+ public:
+  using step_type = grouped_device_step<Caches...>;
+
+  /// @param group_of  [layers of the model]  the group of each; within a group they are in ascending order
+  /// @param groups    without open sequences; they outlive this, and steps are begun here alone
+  /// @throws precondition_error if a group has other layers than the table says, or is in use, or where a choice of a
+  ///         first pass would be lost
+  explicit grouped_device_cache(view<const index_t> group_of, Caches&... groups)
+      : groups_(&groups...), core_(std::make_unique<core>()) {
+    std::array<index_t, sizeof...(Caches)> counts{};
+    for (const index_t g : group_of) {
+      ZOOMR_EXPECTS(g >= 0 && g < count,
+                    "groups: the table of layers names group " + std::to_string(g) + " of " + std::to_string(count));
+      core_->layers.push_back({g, counts[static_cast<std::size_t>(g)]++});
+    }
+    index_t sequences = unlimited;
+    bool again = false, forgets = false;
+    each([&](auto& of, index_t g) {
+      const auto& in = *of.core_;
+      const index_t layers = counts[static_cast<std::size_t>(g)];
+      ZOOMR_EXPECTS(layers == in.sizes.model.layers, "its shape has " + std::to_string(in.sizes.model.layers) +
+                                                         " layers, the table of layers " + std::to_string(layers));
+      bool used = in.step.active;
+      for (const auto& state : in.states) used = used || state.open;
+      ZOOMR_EXPECTS(!used, "sequences of it are open");
+      again = again || (in.policy.aggregate.per == scope::sequence && in.policy.refresh.second_pass);
+      forgets = forgets || (in.sizes.selects && !in.sizes.persists);
+      sequences = (std::min)(sequences, in.limits.max_sequences);
+    });
+    ZOOMR_EXPECTS(!again || !forgets,
+                  "groups: one has a second pass, which on a device needs choices of the others that stay active");
+    core_->sequences.resize(static_cast<std::size_t>(sequences)), core_->handles.resize(core_->sequences.size());
+    core_->items.reserve(core_->sequences.size()), core_->least.resize(core_->sequences.size());
+  }
+
+  index_t groups() const { return count; }
+  index_t layers() const { return static_cast<index_t>(core_->layers.size()); }
+  grouped_layer place(index_t layer) const {
+    ZOOMR_EXPECTS(layer >= 0 && layer < layers(), "there is no layer " + std::to_string(layer));
+    return core_->layers[static_cast<std::size_t>(layer)];
+  }
+  template <index_t Group>
+  auto& group() const {
+    return *std::get<std::size_t{Group}>(groups_);
+  }
+  /// The sequence as a group knows it.
+  sequence in_group(sequence seq, index_t g) const {
+    ZOOMR_EXPECTS(g >= 0 && g < count, "there is no group " + std::to_string(g));
+    return handle(expect_open(seq), g);
+  }
+
+  /// @throws error(capacity) if config.max_sequences of some group are open; nothing has changed
+  sequence open() {
+    return made([](auto& in, sequence) { return in.open(); }, {});
+  }
+  void close(sequence seq) {
+    const index_t id = expect_open(seq);
+    each([&](auto& in, index_t g) { in.expect_unused(handle(id, g)); });
+    each([&](auto& in, index_t g) { in.close(handle(id, g)); });
+    core_->sequences[static_cast<std::size_t>(id)].open = false;
+    ++core_->sequences[static_cast<std::size_t>(id)].generation;
+  }
+  /// @throws error(rollback_depth) if some group does not go back so far; nothing has changed in any
+  void rollback(sequence seq, index_t tokens) {
+    const index_t id = expect_open(seq);
+    each([&](auto& in, index_t g) { in.core_->expect_known(in.expect_held(handle(id, g), tokens), tokens); });
+    each([&](auto& in, index_t g) { in.rollback(handle(id, g), tokens); });
+  }
+  /// @throws error(capacity) as `open`
+  /// @cost   2 launches for each group
+  sequence fork(sequence from, stream on) {
+    expect_open(from);
+    return made([&](auto& in, sequence of) { return in.fork(of, on); }, from);
+  }
+
+  /// True if `begin` will find tables to write, in all groups; `wait` waits until then.
+  bool ready() const {
+    bool all = true;
+    each([&](auto& in, index_t) { all = in.ready() && all; });
+    return all;
+  }
+  void wait() {
+    each([](auto& in, index_t) { in.wait(); });
+  }
+
+  /// Begins a step in all groups. It takes of each draft the fewest tokens that a group takes.
+  /// @throws as `device_cache::begin`, of any group; nothing has changed
+  /// @cost   plans each item twice, once to find out how many tokens are taken
+  step_type begin(view<const step_item> items, bool fixed = false) {
+    ZOOMR_EXPECTS(items.size() <= static_cast<index_t>(core_->sequences.size()),
+                  "begin: a sequence can take part in a step only once");
+    for (index_t i = 0; i < items.size(); ++i) {
+      expect_open(items[i].seq);
+      ZOOMR_EXPECTS(items[i].pages.size() == 0, "begin: block tables of groups are told by `block_table` of each");
+      core_->least[static_cast<std::size_t>(i)] = items[i].ids.size();
+    }
+    each([&](auto& in, index_t g) { in.plan_alone(listed(items, g), view<index_t>(core_->least)); });
+    return begin_all(items, fixed, std::index_sequence_for<Caches...>{});
+  }
+  step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false, bool fixed = false) {
+    const step_item item{seq, ids, prompt_ends};
+    return begin(view<const step_item>(&item, {1}), fixed);
+  }
+
+  index_t tokens(sequence seq) const { return group<0>().tokens(handle(expect_open(seq), 0)); }
+  bool in_prompt(sequence seq) const { return group<0>().in_prompt(handle(expect_open(seq), 0)); }
+
+ private:
+  using handles_of_sequence = std::array<sequence, sizeof...(Caches)>;
+
+  sequence& handle(index_t id, index_t g) const {
+    return core_->handles[static_cast<std::size_t>(id)][static_cast<std::size_t>(g)];
+  }
+  index_t expect_open(sequence seq) const { return detail::expect_open(core_->sequences, seq), seq.id; }
+
+  // work(group, its number) for each; failures name it.
+  template <class Work>
+  void each(Work work) const {
+    index_t g = 0;
+    const auto one = [&](auto* in) { detail::naming_group(g, [&] { work(*in, g); }), ++g; };
+    std::apply([&](auto*... in) { (one(in), ...); }, groups_);
+  }
+
+  // A new sequence, in all groups or in none.
+  // @param make   make(group, handle of `from` in it) -> its new sequence
+  template <class Make>
+  sequence made(Make make, sequence from) {
+    const sequence seq = detail::open_sequence(core_->sequences);
+    index_t ready = 0;
+    const auto all = [&] {
+      each([&](auto& in, index_t g) {
+        handle(seq.id, g) = make(in, from.id < 0 ? from : handle(from.id, g));
+        ready = g + 1;
+      });
+    };
+    detail::undone_if_failed(all, [&] {
+      each([&](auto& in, index_t g) {
+        if (g < ready) in.close(handle(seq.id, g));
+      });
+      core_->sequences[static_cast<std::size_t>(seq.id)].open = false;  // nobody has seen the handle
+    });
+    return seq;
+  }
+
+  // The items as group `g` knows them, with the tokens that the step takes; valid until the next call.
+  view<const step_item> listed(view<const step_item> items, index_t g) {
+    core_->items.clear();
+    for (index_t i = 0; i < items.size(); ++i) {
+      const auto ids = items[i].ids.slice(0, core_->least[static_cast<std::size_t>(i)]);
+      core_->items.push_back({handle(items[i].seq.id, g), ids, items[i].prompt_ends});
+    }
+    return view<const step_item>(core_->items);
+  }
+  // One after the other; where one fails, those before it are dropped.
+  template <std::size_t... G>
+  step_type begin_all(view<const step_item> items, bool fixed, std::index_sequence<G...>) {
+    return step_type(core_->layers, {begin_in<G>(items, fixed)...});
+  }
+  template <std::size_t G>
+  auto begin_in(view<const step_item> items, bool fixed) {
+    auto& in = *std::get<G>(groups_);
+    std::optional<typename std::remove_reference_t<decltype(in)>::step_type> made;
+    constexpr auto g = static_cast<index_t>(G);
+    detail::naming_group(g, [&] { made.emplace(in.begin(listed(items, g), fixed)); });
+    return std::move(*made);
+  }
+
+  // A step points to it, also when the cache is moved.
+  struct core {
+    std::vector<grouped_layer> layers;
+    std::vector<detail::grouped_sequence> sequences;
+    std::vector<handles_of_sequence> handles;  // [sequences]
+    std::vector<step_item> items;              // [sequences]  as the group that is being told knows them
+    std::vector<index_t> least;                // [sequences]  tokens of item i that each group takes
+  };
+
+  std::tuple<Caches*...> groups_;
+  std::unique_ptr<core> core_;
+};
+
+}  // namespace v0
+}  // namespace zoomr
