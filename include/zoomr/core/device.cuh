@@ -184,9 +184,10 @@ inline void expect_success(cudaError_t code, const char* what) {
 namespace detail {
 /// The device of this thread knows early launches.
 inline bool starts_early() {
-  int device = 0, major = 0;
+  int device = 0, generation = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+         cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         generation >= 9;
 }
 }  // namespace detail
 
