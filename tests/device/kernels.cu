@@ -49,9 +49,9 @@ template __global__ void
         running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>);
 
 // Whole steps: every kernel of a cache for each way to choose.
-template <class Policy>
+template <index_t Group = 4, class Policy>
 void step_of(const Policy& policy) {
-  device_cache<Policy, bfloat16, 128, 4> cache({1, 4, 1, 128}, policy, config{}, nullptr, nullptr);
+  device_cache<Policy, bfloat16, 128, Group> cache({1, Group, 1, 128}, policy, config{}, nullptr, nullptr);
   auto step = cache.begin(cache.open(), {});
   step.start(nullptr);
   step.append(0, view<const bfloat16, 3>{}, view<const bfloat16, 3>{}, nullptr);
@@ -89,6 +89,7 @@ void steps() {
   step_of(presets::r_kv);
   step_of(presets::raas);
   step_of(with_placement(presets::quest, tiered<>{}));
+  step_of<1>(presets::quest);
   calibrate_transfers<bfloat16, 128, 4>(1, 1.0, nullptr, nullptr, nullptr);
 }
 

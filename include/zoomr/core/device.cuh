@@ -182,12 +182,12 @@ inline void expect_success(cudaError_t code, const char* what) {
 }
 
 namespace detail {
-/// The device of this thread knows early launches.
-inline bool starts_early() {
-  int device = 0, generation = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         generation >= 9;
+/// The kernel waits for the launch in front of it: it was compiled for devices that can begin early. On such a device,
+/// but compiled for an older one, it has no such instruction.
+template <class... Parameters>
+bool waits_itself(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes compiled{};
+  return cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
 }
 }  // namespace detail
 
@@ -196,17 +196,17 @@ inline bool starts_early() {
 /// @throws error(device) if the kernel cannot be started
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {
-  if (shape.early && detail::starts_early()) {
+  if (shape.early && detail::waits_itself(kernel)) {
     cudaLaunchAttribute early{};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = shape.grid, config.blockDim = shape.block, config.stream = on;
     config.attrs = &early, config.numAttrs = 1;
-    expect_success(cudaLaunchKernelEx(&config, kernel, arguments...), "a kernel could not be started");
-    return;
+    static_cast<void>(cudaLaunchKernelEx(&config, kernel, arguments...));  // its failure is the last error, too
+  } else {
+    kernel<<<shape.grid, shape.block, 0, on>>>(arguments...);
   }
-  kernel<<<shape.grid, shape.block, 0, on>>>(arguments...);
   expect_success(cudaGetLastError(), "a kernel could not be started");
 }
 

@@ -97,11 +97,15 @@ __device__ inline index_t blocks_of_row(index_t segments, index_t most) {
   return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
-/// Blocks of an SM that registers must suffice for: summaries on their way take most of them.
-template <class Policy>
+/// Blocks of an SM that registers must suffice for: summaries on their way take most of them, of more segments where
+/// fewer heads ask.
+template <class Policy, index_t Group>
 constexpr int blocks_of_sm() {
-  if constexpr (Policy::selects) return decltype(Policy::score)::summary::rows > 1 ? 2 : 3;
-  return 4;
+  if constexpr (Policy::selects) {
+    return (decltype(Policy::score)::summary::rows > 1 ? 2 : 3) - (Group < 4 ? 1 : 0);
+  } else {
+    return 4;
+  }
 }
 
 /// One layer of the tokens after their prompts, or of those that have ended one.
@@ -114,7 +118,7 @@ constexpr int blocks_of_sm() {
 /// @cost   each summary is read once for the heads of a KV head; where the heads of one choose apart, their choices are
 ///         made one after the other
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
-__global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy>())
+__global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
     layer_kernel(Policy policy, device_arrays<Policy, T> a, layer_inputs<Number> in, bool scores, bool attends) {
   constexpr index_t heads = scored_heads<Group>;
   __shared__ choice_scratch scratch;
@@ -174,6 +178,9 @@ inline constexpr index_t most_layer_blocks = 384;
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 void launch_layer(const Policy& policy, const device_arrays<Policy, T>& a, const layer_inputs<Number>& in, bool scores,
                   bool attends, index_t tokens, stream on) {
+  static_assert(!Policy::selects || Group <= 32, "device_cache: a KV head serves at most 32 query heads");
+  static_assert(!Policy::selects || scored_heads<Group> * HeadDim * 4 + sizeof(choice_scratch) + 16 <= 48 << 10,
+                "device_cache: under a policy that chooses, heads of a KV head times head_dim are at most 7,680");
   const index_t rows = tokens * a.sizes.model.kv_heads;
   index_t blocks = scores ? a.sizes.score_blocks() : 1;  // of a row
   if (blocks * rows > most_layer_blocks) blocks = rows < most_layer_blocks ? most_layer_blocks / rows : 1;

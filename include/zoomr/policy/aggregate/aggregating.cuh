@@ -15,7 +15,7 @@ inline namespace v0 {
 /// layers, of one layer after the other (layer_kernel of a cache), on top of what is there.
 ///
 /// Before and after a call, votes and tokens are read and written by the thread that looks after the segment: no
-/// barrier is needed between begin_choice, `aggregate` and choose_row. Scores were written by an earlier kernel.
+/// barrier is needed between begin_choice, `aggregate` and choose_row. Scores are there, and seen by the block.
 struct aggregation {
   view<const float, 2> scores;  // [heads, segments]
   view<const index_t> tokens;   // [segments]  attendable details

@@ -53,6 +53,9 @@ struct scoring_warp {
   static constexpr index_t own = (HeadDim + partial_sums - 1) / partial_sums;  // dimensions of a lane, at most
   static constexpr bool even = HeadDim % partial_sums == 0;                    // exactly
   static constexpr bool in_registers = Heads * own <= 32;                      // the queries
+  /// Segments whose numbers a lane has at once: as many as registers hold.
+  static constexpr index_t fitting(index_t n) { return n > 1 && n * own * rows > 64 ? fitting(n / 2) : n; }
+  static constexpr index_t loaded = fitting(together);
 
   const Scorer& scorer;
   const asking_row<Number, Summary>& row;
@@ -122,24 +125,28 @@ struct scoring_warp {
   /// @tparam Whole  none of them lies behind it
   template <bool Whole>
   __device__ float score(index_t first) const {
-    own_numbers summary[std::size_t{together}];
-#pragma unroll
-    for (index_t s = 0; s < together; ++s) {
-      summary[s] = load(Whole || first + s < row.segments ? first + s : row.segments - 1);
-    }
     float partial[std::size_t{sums}][std::size_t{partial_sums}] = {};
 #pragma unroll
-    for (index_t j = 0; j < own; ++j) {
-      if (!has(j)) continue;
+    for (index_t begin = 0; begin < together; begin += loaded) {
+      own_numbers summary[std::size_t{loaded}];
 #pragma unroll
-      for (index_t h = 0; h < Heads; ++h) {
-        const float query = in_registers ? queries[in_registers ? h * own + j : 0] : asking(h, j);
+      for (index_t s = 0; s < loaded; ++s) {
+        const index_t segment = first + begin + s;
+        summary[s] = load(Whole || segment < row.segments ? segment : row.segments - 1);
+      }
 #pragma unroll
-        for (index_t s = 0; s < together; ++s) {
-          cells<rows> c;
+      for (index_t j = 0; j < own; ++j) {
+        if (!has(j)) continue;
 #pragma unroll
-          for (index_t r = 0; r < rows; ++r) c.row[r] = summary[s].at[j * rows + r];
-          add(partial, h * together + s, query, c);
+        for (index_t h = 0; h < Heads; ++h) {
+          const float query = in_registers ? queries[in_registers ? h * own + j : 0] : asking(h, j);
+#pragma unroll
+          for (index_t s = 0; s < loaded; ++s) {
+            cells<rows> c;
+#pragma unroll
+            for (index_t r = 0; r < rows; ++r) c.row[r] = summary[s].at[j * rows + r];
+            add(partial, h * together + begin + s, query, c);
+          }
         }
       }
     }
