@@ -28,7 +28,7 @@ class device_session : public decoder {
         host_bytes_(cache_type::host_bytes(shape_of(net), policy, limits_)),
         memory_(static_cast<std::size_t>(bytes_)),
         details_(static_cast<std::size_t>(std::max<byte_count>(1, host_bytes_))),
-        cache_(shape_of(net), policy, limits_, memory_.data(), net.on(), 8, tiered ? details_.get().data() : nullptr),
+        cache_(shape_of(net), policy, limits_, memory_.data(), net.on(), 0, tiered ? details_.get().data() : nullptr),
         sequence_(cache_.open()),
         attended_(std::vector<std::int64_t>{0}, net.on()),
         ids_(static_cast<std::size_t>(net.chunk())),
