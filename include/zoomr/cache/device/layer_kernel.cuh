@@ -174,12 +174,15 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
 /// queries again and again.
 inline constexpr index_t most_layer_blocks = 384;
 
+/// Numbers that the heads of one KV head may ask with: beside a choice's 17 KB they fit the shared memory of a block.
+inline constexpr index_t most_asked = 7680;
+
 /// Launches it for so many tokens.
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 void launch_layer(const Policy& policy, const device_arrays<Policy, T>& a, const layer_inputs<Number>& in, bool scores,
                   bool attends, index_t tokens, stream on) {
   static_assert(!Policy::selects || Group <= 32, "device_cache: a KV head serves at most 32 query heads");
-  static_assert(!Policy::selects || scored_heads<Group> * HeadDim * 4 + sizeof(choice_scratch) + 16 <= 48 << 10,
+  static_assert(!Policy::selects || scored_heads<Group> * HeadDim <= most_asked,
                 "device_cache: under a policy that chooses, heads of a KV head times head_dim are at most 7,680");
   const index_t rows = tokens * a.sizes.model.kv_heads;
   index_t blocks = scores ? a.sizes.score_blocks() : 1;  // of a row
