@@ -27,12 +27,13 @@ void fill_with_noise(T* to, std::int64_t count, std::uint32_t seed, float scale 
   if (count > 0) zoomr::launch({dim3(blocks), dim3(256)}, the_stream(), noise_kernel<T>, to, count, seed, scale);
 }
 
-/// Reads memory; `sum` is written only if it is not what it was filled with.
-__global__ inline void read_kernel(const uint4* from, std::int64_t count, unsigned* sum) {
+/// Reads memory in pieces of 16 bytes; `sum` is written only if they are not zeros.
+template <class Piece>
+__global__ void read_kernel(const Piece* from, std::int64_t count, unsigned* sum) {
   unsigned seen = 0;
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
-    const uint4 four = from[i];
+    const Piece four = from[i];
     seen |= four.x | four.y | four.z | four.w;
   }
   if (seen != 0) *sum = seen;
@@ -45,7 +46,8 @@ inline void flush_l2() {
   static const device_buffer<unsigned> sum(1);
   zoomr::zero_on_device(other.data(), other.bytes(), the_stream());
   const auto* from = reinterpret_cast<const uint4*>(other.data());
-  zoomr::launch({dim3(toy ? 2 : 1024), dim3(256)}, the_stream(), read_kernel, from, other.bytes() / 16, sum.data());
+  zoomr::launch({dim3(toy ? 2 : 1024), dim3(256)}, the_stream(), read_kernel<uint4>, from, other.bytes() / 16,
+                sum.data());
 }
 
 enum class l2 { cold, warm };
