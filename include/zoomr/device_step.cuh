@@ -97,9 +97,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here
   /// @param out      [tokens, heads, head_dim]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
-  /// @cost  2 launches without a selector, 3 or 4 with one; 1 more where config.max_draft_tokens exceeds 1, 1 more for
-  /// the tokens of prompts; for eviction 1 more, and for each prompt whose queries count 4 for each 32 of them and 1 or
-  /// 2 at its end; over tiers 3 more, and 3 beside that `append` of the next layer waits for
+  /// @cost  2 launches; 1 or 2 more where choices depend on drift, 1 more where config.max_draft_tokens exceeds 1, 1 or
+  /// 2 more for the tokens of prompts; for eviction 1 more, and for each prompt whose queries count 4 for each 32 of
+  /// them and 1 or 2 at its end; over tiers 4 more, and 4 beside that `append` of the next layer waits for
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream on) {
     expect_attend(layer, queries, out);

@@ -36,6 +36,20 @@ __global__ void prepare_kernel(common_arrays<T> a) {
   }
 }
 
+/// Stores dimension `d` of a token's key and value in one KV head, each as T of itself divided by its scale.
+/// @param slot  of the pool
+template <class T, class Number>
+__device__ inline void store_number(const common_arrays<T>& a, index_t layer, const device_token& token, index_t slot,
+                                    index_t kv_head, index_t d, const view<const Number, 3>& keys,
+                                    const view<const Number, 3>& values, float key_scale, float value_scale) {
+  const T stored_key = from_float<T>(quotient(to_float(keys(token.row, kv_head, d)), key_scale));
+  const T stored_value = from_float<T>(quotient(to_float(values(token.row, kv_head, d)), value_scale));
+  a.each_copy(layer, slot, kv_head, [&](T* key, T* value) {
+    key[d] = stored_key;
+    value[d] = stored_value;
+  });
+}
+
 /// Stores keys and values [tokens, kv_heads, head_dim] of one layer, a token in each block of `plain_threads`.
 ///
 /// A key is stored as T of key / key_scale, a value likewise. Over tiers they go to the host's page, and to the copy
@@ -51,14 +65,7 @@ __global__ void append_kernel(common_arrays<T> a, index_t layer, view<const Numb
   const shape& model = a.sizes.model;
   const index_t slot = pool_slot(a.pages_of(token.sequence), token.slot, a.sizes.page_bits);
   for (auto i = static_cast<index_t>(threadIdx.x); i < model.kv_heads * model.head_dim; i += plain_threads) {
-    const index_t head = i / model.head_dim;
-    const index_t d = i % model.head_dim;
-    const T stored_key = from_float<T>(quotient(to_float(keys(token.row, head, d)), key_scale));
-    const T stored_value = from_float<T>(quotient(to_float(values(token.row, head, d)), value_scale));
-    a.each_copy(layer, slot, head, [&](T* key, T* value) {
-      key[d] = stored_key;
-      value[d] = stored_value;
-    });
+    store_number(a, layer, token, slot, i / model.head_dim, i % model.head_dim, keys, values, key_scale, value_scale);
   }
 }
 

@@ -31,12 +31,7 @@ __device__ void store_rows(const common_arrays<T>& a, const device_token& token,
                            const layer_inputs<Number>& in) {
   const index_t slot = pool_slot(a.pages_of(token.sequence), token.slot, a.sizes.page_bits);
   for (auto d = static_cast<index_t>(threadIdx.x); d < a.sizes.model.head_dim; d += static_cast<index_t>(blockDim.x)) {
-    const T stored_key = from_float<T>(quotient(to_float(in.keys(token.row, kv_head, d)), in.key_scale));
-    const T stored_value = from_float<T>(quotient(to_float(in.values(token.row, kv_head, d)), in.value_scale));
-    a.each_copy(in.layer, slot, kv_head, [&](T* key, T* value) {
-      key[d] = stored_key;
-      value[d] = stored_value;
-    });
+    store_number(a, in.layer, token, slot, kv_head, d, in.keys, in.values, in.key_scale, in.value_scale);
   }
 }
 

@@ -149,18 +149,8 @@ class step_items {
     }
   }
 
-  // `needs_second_pass` of both: begins the second pass, if there is one: for items that choose for all layers, all of
-  // whose tokens are accepted.
-  // @param needs  as in `expect_commit`
-  // @param visit  as in `pass_again`
-  // @return       tokens of the second pass; 0 if there is none, or if it has begun already
-  template <class Needs, class Visit>
-  index_t begin_second_pass(view<const index_t> accepted, Needs needs, Visit visit) {
-    if (!ends_first_pass(accepted, needs)) return 0;
-    return pass_again(
-        accepted, [&](index_t i) { return chooses_again(i, accepted[i]); }, visit);
-  }
   // Checks what `needs_second_pass` is told, and that whatever it needs of the first pass has been done.
+  // @param needs  as in `expect_commit`
   // @return  false if the second pass has begun already
   template <class Needs>
   bool ends_first_pass(view<const index_t> accepted, Needs needs) {
