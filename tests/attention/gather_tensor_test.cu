@@ -29,14 +29,15 @@ static_assert(!fits_tensor_cores<float, bfloat16, 128, 8>() && !fits_tensor_core
 static_assert(!fits_tensor_cores<bfloat16, bfloat16, 80, 8>() && !fits_tensor_cores<bfloat16, bfloat16, 192, 8>());
 
 /// What eight lanes read at once from a tile lies in different banks, or is the same piece.
-template <class T, index_t HeadDim>
+template <class T, index_t HeadDim, class Values = zoomr::values_apart<HeadDim>>
 constexpr bool banks_differ() {
-  using warp = zoomr::tensor_warp<T, bfloat16, HeadDim, 8>;
+  using warp = zoomr::tensor_warp<T, bfloat16, HeadDim, 8, Values>;
   const auto place = [](index_t lane, index_t numbers, bool of_keys) {
     const index_t row = lane / 4;
     const index_t column = lane % 4 * 2;
     const index_t token = of_keys ? warp::of_eight(row) : warp::of_eight(column);
-    return warp::layout::place(token, (of_keys ? lane % 4 : row) * numbers / warp::per_piece);
+    const index_t of_row = of_keys ? warp::layout::pieces : warp::layout::value_row;
+    return warp::layout::place(of_row, token, (of_keys ? lane % 4 : row) * numbers / warp::per_piece);
   };
   for (index_t lane = 0; lane < 32; ++lane) {
     for (index_t other = lane / 8 * 8; other < lane; ++other) {
@@ -53,6 +54,9 @@ constexpr bool banks_differ() {
 static_assert(banks_differ<bfloat16, 64>() && banks_differ<bfloat16, 96>() && banks_differ<bfloat16, 128>());
 static_assert(banks_differ<bfloat16, 256>() && banks_differ<float8, 64>() && banks_differ<float8, 96>());
 static_assert(banks_differ<float8, 128>() && banks_differ<float8, 256>());
+static_assert(banks_differ<bfloat16, 192, zoomr::values_apart<128>>() &&
+              banks_differ<bfloat16, 576, zoomr::values_in_keys<512>>() &&
+              banks_differ<float8, 576, zoomr::values_in_keys<512>>());
 
 // around the tiles of 16, 32 and 64 tokens
 const std::vector<index_t> ugly{0, 1, 15, 16, 17, 31, 33, 63, 65, 131, 300};

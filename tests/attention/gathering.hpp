@@ -43,6 +43,11 @@ struct problem {
   std::uint64_t seed = 1;
   float key_scale = 1.0f;  // a key is what is stored times this
   float value_scale = 1.0f;
+  index_t value_dim = 0;  // numbers of a value; 0: head_dim
+  bool in_keys = false;   // values are the first numbers of keys
+
+  index_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }
+  shape model() const { return {1, group * kv_heads, kv_heads, head_dim, value_dim, in_keys}; }
 };
 
 /// What must not be read; an int8 has no NaN, but a number that is never stored.
@@ -58,26 +63,30 @@ inline int8 poison<int8>() {
 /// Keys and values of all slots, of which those that no row attends are NaN.
 template <class T>
 struct stored {
-  std::vector<T> numbers;  // [page][key | value][kv_head][16][head_dim]
+  // [page][key | value][kv_head][16][head_dim], or where values have another width [page][kv_head][16][key | value]
+  std::vector<T> numbers;
   index_t pages = 0;
-  index_t head_dim = 0;
-  index_t kv_heads = 0;
+  std::int64_t token = 0;     // numbers from a key to the next one
+  std::int64_t head = 0;      // from a KV head to the next one
+  std::int64_t page = 0;      // from page to page
+  std::int64_t to_value = 0;  // from a key to its value
 
   stored(const problem& p, index_t of_pages)
-      : numbers(static_cast<std::size_t>(of_pages * 2 * p.kv_heads * page_of_16 * p.head_dim), poison<T>()),
-        pages(of_pages),
-        head_dim(p.head_dim),
-        kv_heads(p.kv_heads) {}
+      : pages(of_pages),
+        token(p.head_dim + (p.value_dim > 0 && !p.in_keys ? p.value_dim : 0)),
+        head(page_of_16 * token),
+        page(p.kv_heads * head * (p.value_dim > 0 || p.in_keys ? 1 : 2)),
+        to_value(p.in_keys         ? 0
+                 : p.value_dim > 0 ? p.head_dim
+                                   : page / 2) {
+    numbers.assign(static_cast<std::size_t>(pages * page), poison<T>());
+  }
 
   T* at(index_t slot, bool value, index_t kv_head) {
-    const index_t row =
-        ((slot / page_of_16 * 2 + (value ? 1 : 0)) * kv_heads + kv_head) * page_of_16 + slot % page_of_16;
-    return numbers.data() + std::int64_t{row} * head_dim;
+    return numbers.data() + slot / page_of_16 * page + kv_head * head + slot % page_of_16 * token +
+           (value ? to_value : 0);
   }
-  stored_layer<T> layer(const T* base) const {
-    const std::int64_t head = std::int64_t{page_of_16} * head_dim;
-    return {base, base + kv_heads * head, 2 * kv_heads * head, head, head_dim, 4};
-  }
+  stored_layer<T> layer(const T* base) const { return {base, base + to_value, page, head, token, 4}; }
 };
 
 inline double logit_of(const problem& p, const float* query, const float* key) {
@@ -94,7 +103,7 @@ inline float sink_of(const problem& p, index_t head) {
 }
 
 /// Softmax attention as it is written in books.
-/// @return  [head_dim] and then the logarithm of the sum of exp(logit)
+/// @return  [value width] and then the logarithm of the sum of exp(logit)
 template <class T>
 std::vector<double> reference(const problem& p, stored<T>& held, const std::vector<index_t>& slots, index_t kv_head,
                               const float* query, float sink) {
@@ -108,17 +117,18 @@ std::vector<double> reference(const problem& p, stored<T>& held, const std::vect
     logits.push_back(logit_of(p, query, key.data()));
     largest = std::max(largest, logits.back());
   }
-  std::vector<double> out(static_cast<std::size_t>(p.head_dim) + 1, 0.0);
+  const index_t dims = p.value_width();
+  std::vector<double> out(static_cast<std::size_t>(dims) + 1, 0.0);
   double sum = sinks ? std::exp(static_cast<double>(sink) - largest) : 0.0;
   for (std::size_t t = 0; t < slots.size(); ++t) {
     const double weight = std::exp(logits[t] - largest);
     sum += weight;
-    for (index_t d = 0; d < p.head_dim; ++d) {
+    for (index_t d = 0; d < dims; ++d) {
       const float value = to_float(held.at(slots[t], true, kv_head)[d]) * p.value_scale;
       out[static_cast<std::size_t>(d)] += weight * static_cast<double>(value);
     }
   }
-  for (index_t d = 0; d < p.head_dim && sum > 0.0; ++d) out[static_cast<std::size_t>(d)] /= sum;
+  for (index_t d = 0; d < dims && sum > 0.0; ++d) out[static_cast<std::size_t>(d)] /= sum;
   out.back() = slots.empty() && !sinks ? -std::numeric_limits<double>::infinity() : largest + std::log(sum);
   return out;
 }
@@ -149,7 +159,7 @@ struct scene {
     dice random(p.seed);
     choose_pages(random);
     for (index_t t = 0; t < tokens; ++t) choose_tokens(t, random);
-    const tensors numbers{shape{1, heads, p.kv_heads, p.head_dim}, p.look, p.seed};
+    const tensors numbers{p.model(), p.look, p.seed};
     std::vector<float> row(static_cast<std::size_t>(p.head_dim));
     for (index_t t = 0; t < tokens; ++t) {
       for (index_t h = 0; h < heads; ++h) {
@@ -161,8 +171,9 @@ struct scene {
       for (const index_t slot : of_token) {
         for (index_t part = 0; part < 2 * p.kv_heads; ++part) {
           const bool value = part % 2 == 1;
+          if (value && p.in_keys) continue;
           numbers.fill(value ? zoomr_test::role::value : zoomr_test::role::key, 9, slot, 0, part / 2, 0, row.data());
-          for (index_t d = 0; d < p.head_dim; ++d) {
+          for (index_t d = 0; d < (value ? p.value_width() : p.head_dim); ++d) {
             const float scale = value ? p.value_scale : p.key_scale;
             held.at(slot, value, part / 2)[d] = from_float<T>(row[static_cast<std::size_t>(d)] / scale);
           }
@@ -219,16 +230,17 @@ inline std::vector<std::uint32_t> bits(const answer& of) {
   return all;
 }
 
-template <index_t HeadDim, index_t Group, bool Sinks = false, class T, class Number, class Rows>
+template <index_t HeadDim, index_t Group, bool Sinks = false, class Values = values_apart<HeadDim>, class T,
+          class Number, class Rows>
 answer attend(scene<T, Number>& s, const Rows& rows) {
   device_array<T> numbers(s.held.numbers);
   device_array<Number> queries(s.queries);
-  device_array<Number> out(static_cast<std::int64_t>(s.queries.size()), from_float<Number>(77.0f));
+  device_array<Number> out(std::int64_t{s.tokens} * s.heads * Values::width, from_float<Number>(77.0f));
   device_array<float> lse(std::int64_t{s.tokens} * s.heads, 77.0f);
-  const std::int64_t states = std::int64_t{rows.count} * s.p.splits * Group * (HeadDim + 2);
+  const std::int64_t states = std::int64_t{rows.count} * s.p.splits * Group * (Values::width + 2);
   device_array<float> partial(states, not_a_number);
   device_array<unsigned> arrived(std::int64_t{rows.count} * 16, 0u);
-  const extents<3> wide{{s.tokens, s.heads, s.p.head_dim}};
+  const extents<3> wide{{s.tokens, s.heads, s.p.head_dim}}, of_out{{s.tokens, s.heads, Values::width}};
   const float scale = s.p.scale > 0.0f ? s.p.scale : 1.0f / std::sqrt(static_cast<float>(s.p.head_dim));
   const auto go = [&](auto logits) {
     gather_task<T, Number, Rows, decltype(logits)> task;
@@ -236,13 +248,13 @@ answer attend(scene<T, Number>& s, const Rows& rows) {
     task.rows = rows;
     task.logits = logits;
     task.queries = {queries.data(), wide};
-    task.out = {out.data(), wide};
+    task.out = {out.data(), of_out};
     task.lse = {lse.data(), {{s.tokens, s.heads}}};
     task.key_scale = s.p.key_scale;
     task.value_scale = s.p.value_scale;
     task.partial = partial.data();
     task.arrived = arrived.data();
-    gather_attend<T, HeadDim, Group>(task, s.p.splits, zoomr::stream{});
+    gather_attend<T, HeadDim, Group, Values>(task, s.p.splits, zoomr::stream{});
   };
   if constexpr (Sinks) {
     std::vector<float> sinks;
@@ -348,8 +360,8 @@ void compare(scene<T, Number>& s, const answer& got, bool rounds_weights) {
     for (index_t h = 0; h < s.heads; ++h) {
       const index_t row = t * s.heads + h;
       const auto expected = reference(p, s.held, slots, h / p.group, s.query(row).data(), sink_of(p, h));
-      for (index_t d = 0; d < p.head_dim; ++d) {
-        const double value = static_cast<double>(got.out[static_cast<std::size_t>(row * p.head_dim + d)]);
+      for (index_t d = 0; d < p.value_width(); ++d) {
+        const double value = static_cast<double>(got.out[static_cast<std::size_t>(row * p.value_width() + d)]);
         const double wanted = expected[static_cast<std::size_t>(d)];
         const double of_out = std::is_same_v<Number, float> ? 0.0 : tolerance::rounded(mantissa<Number>);
         CAPTURE(t);
@@ -363,16 +375,18 @@ void compare(scene<T, Number>& s, const answer& got, bool rounds_weights) {
   }
 }
 
-template <index_t HeadDim, index_t Group, class T, class Number = float, bool Sinks = false>
+template <index_t HeadDim, index_t Group, class T, class Number = float, bool Sinks = false,
+          class Values = values_apart<HeadDim>>
 void check(problem p) {
   p.head_dim = HeadDim, p.sinks = Sinks;
+  p.value_dim = Values::width == HeadDim ? 0 : Values::width, p.in_keys = Values::in_keys;
   scene<T, Number> s(p);
   INFO("head_dim ", HeadDim, ", group ", p.group, ", splits ", p.splits, ", seed ", p.seed);
   rows_by_ranges<T, Number> ranges(s);
-  const answer by_ranges = attend<HeadDim, Group, Sinks>(s, ranges.list());
-  compare(s, by_ranges, fits_tensor_cores<T, Number, HeadDim, Group>());
+  const answer by_ranges = attend<HeadDim, Group, Sinks, Values>(s, ranges.list());
+  compare(s, by_ranges, fits_tensor_cores<T, Number, HeadDim, Group, Values>());
   rows_by_slots<T, Number> slots(s);
-  const answer by_slots = attend<HeadDim, Group, Sinks>(s, slots.list());
+  const answer by_slots = attend<HeadDim, Group, Sinks, Values>(s, slots.list());
   CHECK(bits(by_slots) == bits(by_ranges));
 }
 

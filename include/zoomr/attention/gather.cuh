@@ -24,9 +24,9 @@ inline namespace v0 {
 
 /// Everything that one block does. While a tile is added, the next one is copied and the tokens of the one after that
 /// are looked up: so their places lie in a ring of three tiles, keys and values in two stages.
-template <class Warp, index_t HeadDim, index_t Group, class Task, class Row>
-struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
-  using base = gather_output<Warp, HeadDim, Group, Task, Row>;
+template <class Warp, class Values, index_t Group, class Task, class Row>
+struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
+  using base = gather_output<Warp, Values, Group, Task, Row>;
   using layout = typename Warp::layout;
   using base::ring, base::task, base::row, base::shared, base::stretch, base::head_block;
   static constexpr bool shares = base::shares;
@@ -39,8 +39,8 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
     return left < layout::tile ? left : layout::tile;
   }
   /// Where a tile's keys and values begin in `shared.stages`: even and odd tiles take turns.
-  __device__ static index_t keys_of(index_t tile) { return tile % 2 * 2 * layout::stage; }
-  __device__ static index_t values_of(index_t tile) { return keys_of(tile) + layout::stage; }
+  __device__ static index_t keys_of(index_t tile) { return tile % 2 * (layout::stage + layout::value_stage); }
+  __device__ static index_t values_of(index_t tile) { return keys_of(tile) + (Values::in_keys ? 0 : layout::stage); }
 
   /// Where what is known of a tile's token lies.
   __device__ static index_t known(index_t tile, index_t token) { return tile % ring * layout::tile + token; }
@@ -62,26 +62,56 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
     }
   }
 
+  /// A token's value has so many pieces of its own.
+  __device__ static bool has_value_piece(index_t piece) {
+    return !Values::in_keys && (layout::value_pieces == layout::pieces || piece < layout::value_pieces);
+  }
+  /// Where a piece of a tile's key is copied, and one of its value.
+  __device__ static index_t key_place(index_t tile, index_t token, index_t piece) {
+    return keys_of(tile) + layout::place(layout::pieces, token, piece);
+  }
+  __device__ static index_t value_place(index_t tile, index_t token, index_t piece, index_t of_key) {
+    if (layout::value_row == layout::pieces) return of_key + layout::stage;
+    return values_of(tile) + layout::place(layout::value_row, token, piece);
+  }
   /// Starts copying one piece of a token's key and value.
   __device__ void copy_piece(index_t tile, index_t token, index_t piece) {
-    const index_t place = keys_of(tile) + layout::place(token, piece);
-    const std::int64_t offset = shared.places[known(tile, token)] + piece * layout::per_piece;
-    copy_async(shared.stages[place], reinterpret_cast<const uint4*>(task.layer.keys + offset));
-    copy_async(shared.stages[place + layout::stage], reinterpret_cast<const uint4*>(task.layer.values + offset));
+    const index_t key = key_place(tile, token, piece);
+    const std::int64_t offset = shared.places[known(tile, token)];
+    copy_piece(key, value_place(tile, token, piece, key), piece, offset, piece);
+  }
+  /// @param key, value  where to
+  /// @param ahead       pieces from `offset` on
+  __device__ void copy_piece(index_t key, index_t value, index_t piece, std::int64_t offset, index_t ahead) {
+    const std::int64_t from = offset + ahead * layout::per_piece;
+    copy_async(shared.stages[key], reinterpret_cast<const uint4*>(task.layer.keys + from));
+    if (!has_value_piece(piece)) return;
+    copy_async(shared.stages[value], reinterpret_cast<const uint4*>(task.layer.values + from));
   }
   /// Starts copying a tile, whose places are found. Warps that read whole tiles find zeros after the last token. A
   /// batch is closed behind the last tile too, so that batches can be counted.
   __device__ void copy(index_t tile) {
     constexpr index_t pieces = layout::pieces;
-    // tokens that all threads copy a piece of at once; 0: tiles are not shared out evenly
-    constexpr bool even = layout::threads % pieces == 0 && layout::stage % layout::threads == 0;
-    constexpr index_t at_once = even ? layout::threads / pieces : 0;
+    // each thread has the same piece of some tokens, or some pieces of the same token; otherwise any
+    constexpr bool same_piece = layout::threads % pieces == 0 && layout::stage % layout::threads == 0;
+    constexpr index_t at_once = same_piece ? layout::threads / pieces : 1;                                  // tokens
+    constexpr index_t of_token = layout::threads % layout::tile == 0 ? layout::threads / layout::tile : 0;  // threads
     const auto thread = static_cast<index_t>(threadIdx.x);
-    if (at_once > 0 && (tile + 1) * layout::tile <= stretch.tokens) {
-      // all tokens are there, and each thread has the same piece of all of its own
+    if (same_piece && (tile + 1) * layout::tile <= stretch.tokens) {  // all tokens are there
 #pragma unroll
       for (index_t i = 0; i < layout::stage / layout::threads; ++i) {
         copy_piece(tile, i * at_once + thread / pieces, thread % pieces);
+      }
+    } else if (!same_piece && of_token >= 8 && of_token % 8 == 0 && (tile + 1) * layout::tile <= stretch.tokens) {
+      // what is flipped in the number of a piece lies below 8
+      constexpr index_t step = of_token > 0 ? of_token : 1;
+      const index_t token = thread / step, own = thread % step;
+      const std::int64_t offset = shared.places[known(tile, token)] + own * layout::per_piece;
+      const index_t key = key_place(tile, token, own), value = value_place(tile, token, own, key);
+#pragma unroll
+      for (index_t first = 0; first < pieces; first += step) {
+        if (pieces % step == 0 || first + own < pieces)
+          copy_piece(key + first, value + first, first + own, offset, first);
       }
     } else if (tile < tiles()) {
       const index_t tokens = tokens_of(tile);
@@ -92,9 +122,9 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
           copy_piece(tile, i / pieces, i % pieces);
           continue;
         }
-        const index_t place = keys_of(tile) + layout::place(i / pieces, i % pieces);
-        shared.stages[place] = uint4{};
-        shared.stages[place + layout::stage] = uint4{};
+        const index_t key = key_place(tile, i / pieces, i % pieces);
+        shared.stages[key] = uint4{};
+        if (has_value_piece(i % pieces)) shared.stages[value_place(tile, i / pieces, i % pieces, key)] = uint4{};
       }
     }
     copy_async_commit();
@@ -138,14 +168,15 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
       const auto attended = [&](index_t token, unsigned by) {
         return (shared.attending[known(tile, token)] & by) != 0;
       };
-      warp.add_tile(shared.stages, keys_of(tile), values_of(tile), tokens_of(tile), logits, attended);
+      warp.add_tile(shared.stages, shared.products, keys_of(tile), values_of(tile), tokens_of(tile), logits, attended);
     } else {
-      warp.add_tile(shared.stages, keys_of(tile), values_of(tile), tokens_of(tile), logits, attended_by_all{});
+      warp.add_tile(shared.stages, shared.products, keys_of(tile), values_of(tile), tokens_of(tile), logits,
+                    attended_by_all{});
     }
   }
 
   /// Reads all tiles, each while the next one is on its way. All threads call it.
-  /// @cost  2 barriers for each tile
+  /// @cost  2 barriers for each tile, 3 where warps share tokens
   __device__ void read_all(Warp& warp) {
     find(0);
     find(1);
@@ -184,25 +215,30 @@ struct gather_block : gather_output<Warp, HeadDim, Group, Task, Row> {
 };
 
 /// How a warp works follows from the types: on tensor cores where they pay.
-template <class T, class Number, index_t HeadDim, index_t Group>
-using warp_that_gathers = std::conditional_t<fits_tensor_cores<T, Number, HeadDim, Group>(),
-                                             tensor_warp<T, Number, HeadDim, Group>, gather_warp<T, HeadDim, Group>>;
+template <class T, class Number, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
+using warp_that_gathers =
+    std::conditional_t<fits_tensor_cores<T, Number, HeadDim, Group, Values>(),
+                       tensor_warp<T, Number, HeadDim, Group, Values>, gather_warp<T, HeadDim, Group, Values>>;
 
-/// Blocks of an SM that registers must suffice for; 0: what the compiler likes, which under a bias would be so many
-/// that it spills.
-template <class Task>
-inline constexpr int gather_blocks_of_sm = has_slopes<Task> ? 2 : 0;
+/// Blocks of an SM that registers must suffice for; 0: what the compiler likes. Under a bias it would like so many that
+/// it spills; where four warps share tokens, so few that too little would be under way.
+template <class Layout, class Task>
+inline constexpr int gather_blocks_of_sm = has_slopes<Task>                ? 2
+                                           : Layout::product_numbers > 512 ? 3
+                                                                           : 0;
 
 /// Grid (rows, splits, head blocks); `layout::threads` threads. Blocks of a row without heads, and those for which no
 /// tokens are left, end at once: so a grid may be larger than what there is to do. @see gather_attend
-template <class T, index_t HeadDim, index_t Group, class Task>
-__global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, HeadDim, Group>::layout::threads,
-                                  gather_blocks_of_sm<Task>) gather_attend_kernel(Task task) {
-  using warp = warp_that_gathers<T, typename Task::number, HeadDim, Group>;
+template <class T, index_t HeadDim, index_t Group, class Task, class Values = values_apart<HeadDim>>
+__global__ void __launch_bounds__(
+    warp_that_gathers<T, typename Task::number, HeadDim, Group, Values>::layout::threads,
+    gather_blocks_of_sm<typename warp_that_gathers<T, typename Task::number, HeadDim, Group, Values>::layout, Task>)
+    gather_attend_kernel(Task task) {
+  using warp = warp_that_gathers<T, typename Task::number, HeadDim, Group, Values>;
   using layout = typename warp::layout;
   wait_for_earlier_launches();
   const auto row = task.rows.at(static_cast<index_t>(blockIdx.x));
-  using block = gather_block<warp, HeadDim, Group, Task, decltype(row)>;
+  using block = gather_block<warp, Values, Group, Task, decltype(row)>;
   const gather_stretch stretch =
       stretch_of(row.tokens.count(), layout::tile, static_cast<index_t>(blockIdx.y), static_cast<index_t>(gridDim.y));
   if (row.heads == 0 || static_cast<index_t>(blockIdx.y) >= stretch.splits) return;
@@ -219,35 +255,39 @@ __global__ void __launch_bounds__(warp_that_gathers<T, typename Task::number, He
 /// as it is. Of queries in bfloat16, with keys of 8 bits, what is smaller than 2^-31 of a head's largest number may be
 /// lost. A value that is infinite or NaN reaches all query tokens of its row.
 ///
-/// @tparam HeadDim  64, 96, 128 or 256, as a rule: a key is a multiple of 16 bytes
+/// @tparam HeadDim  64, 96, 128, 192, 256 or 576, as a rule: a key is a multiple of 16 bytes
 /// @tparam Group    query heads of a row, at most; where query tokens share it, of all of them
+/// @tparam Values   how values lie: apart, where they may be narrower than keys, or in keys. `task.layer` has the same
+///                  distances for both
 /// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
 /// @param  early    the launch may begin while the one in front of it ends, and waits for it
 /// @pre    what `task` points to lies on the device, keys and values aligned to 16 bytes; `arrived` is zero, as it is
 ///         again afterwards; no other launch in progress has the same `partial` and `arrived`
 /// @throws precondition_error for splits that are not allowed, or have no memory; error(device) if the kernel cannot
 ///         be started
-/// @cost   2 * HeadDim numbers read for each token of a row and each head block; one launch
-template <class T, index_t HeadDim, index_t Group, class Number, class Rows, class Logits, class Layer>
+/// @cost   the key and the value of each token of a row read once for each head block; one launch
+template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>, class Number, class Rows,
+          class Logits, class Layer>
 void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream on,
                    bool early = false) {
-  using layout = typename warp_that_gathers<T, Number, HeadDim, Group>::layout;
+  using layout = typename warp_that_gathers<T, Number, HeadDim, Group, Values>::layout;
   using block_task = gather_task<T, Number, Rows, Logits, Layer>;
-  static_assert(layout::head_blocks <= gather_layout<T, HeadDim, Group>::head_blocks, "the workspace is for these");
+  static_assert(layout::head_blocks <= gather_layout<T, HeadDim, Group, Values>::head_blocks,
+                "the workspace is for these");
   ZOOMR_EXPECTS(splits >= 1 && splits < 65536, "gather_attend: splits must lie in 1 ... 65535");
   ZOOMR_EXPECTS(splits == 1 || (task.partial != nullptr && task.arrived != nullptr),
                 "gather_attend: several splits need `partial` and `arrived`");
   if (task.rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(task.rows.count), static_cast<unsigned>(splits), layout::head_blocks);
-  launch({grid, dim3(layout::threads), early}, on, gather_attend_kernel<T, HeadDim, Group, block_task>, task);
+  launch({grid, dim3(layout::threads), early}, on, gather_attend_kernel<T, HeadDim, Group, block_task, Values>, task);
 }
 
 /// Bytes of `partial` and `arrived` together, for so many rows: with one split there are no partial states. Enough for
 /// either kind of warp, since tensor cores never take more head blocks.
-template <class T, index_t HeadDim, index_t Group>
+template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 constexpr byte_count gather_workspace_bytes(index_t rows, index_t splits) {
-  const byte_count states = splits > 1 ? byte_count{rows} * splits * Group * (HeadDim + 2) : 0;
-  return states * 4 + byte_count{rows} * gather_layout<T, HeadDim, Group>::head_blocks * 4;
+  const byte_count states = splits > 1 ? byte_count{rows} * splits * Group * (Values::width + 2) : 0;
+  return states * 4 + byte_count{rows} * gather_layout<T, HeadDim, Group, Values>::head_blocks * 4;
 }
 
 }  // namespace v0

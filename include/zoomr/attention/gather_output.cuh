@@ -2,9 +2,9 @@
 // L4. The other end of gather.cuh: a block's states are merged from warps to blocks to outputs, in an order that
 // depends on sizes alone.
 //
-// A state is [head_dim] sums of 2^(logit - max) * value, the maximum of the logits in units of ln 2, and the sum of the
-// weights. It goes from registers to shared memory (`leave` of the warp), over the warps that have shared tokens, and
-// with several splits through global memory to the block that comes last.
+// A state is [value width] sums of 2^(logit - max) * value, the maximum of the logits in units of ln 2, and the sum of
+// the weights. It goes from registers to shared memory (`leave` of the warp), over the warps that have shared tokens,
+// and with several splits through global memory to the block that comes last.
 #pragma once
 
 #include <zoomr/attention/token_list.cuh>
@@ -26,11 +26,11 @@ struct gather_task {
   Rows rows;
   Logits logits;
   view<const Number, 3> queries;  // [tokens, heads, head_dim]  rotated
-  view<Number, 3> out;            // [tokens, heads, head_dim]
+  view<Number, 3> out;            // [tokens, heads, value width]
   view<float, 2> lse;             // [tokens, heads]  natural; may be empty
   float key_scale = 1.0f;         // a key is what is stored times this
   float value_scale = 1.0f;
-  float* partial = nullptr;     // [rows, splits, group, head_dim + 2]  unused with one split
+  float* partial = nullptr;     // [rows, splits, group, value width + 2]  unused with one split
   unsigned* arrived = nullptr;  // [rows, head blocks]  zero before, and after
 };
 
@@ -65,18 +65,25 @@ __device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_
 /// What one block works on, and what it does with the states of its warps. A head is counted from the first of the
 /// block, unless a function says "of the row": there the query tokens of a tile follow one another, each with all
 /// heads.
-template <class Warp, index_t HeadDim, index_t Group, class Task, class Row>
+template <class Warp, class Values, index_t Group, class Task, class Row>
 struct gather_output {
   using layout = typename Warp::layout;
   using number = typename Task::number;
   static constexpr index_t ring = 3;  // tiles whose places are known
+  static constexpr index_t width = Values::width;
   static constexpr bool shares = query_tile<decltype(Row::tokens)>;
   /// Where a token lies in its sequence is asked for, and known.
   static constexpr bool biased = has_slopes<Task> && requires(const Row& of) { of.tokens.sequence_slot(index_t{}); };
 
+  /// Pieces of 16 bytes of two tiles, and of the states that are left in their place.
+  static constexpr index_t stage_pieces = 2 * (layout::stage + layout::value_stage);
+  static constexpr index_t state_pieces = layout::token_parts * layout::block_heads * width / 4;
+
   /// The block's shared memory. Nobody reads the stages any more when the states are left there.
   struct memory {
-    shared_array<uint4, 4 * layout::stage> stages;  // [2][keys | values][tile][pieces]; then [warps, heads, head_dim]
+    // [2][keys | values][tile][pieces]; then [warps, heads, value width]
+    shared_array<uint4, (stage_pieces > state_pieces ? stage_pieces : state_pieces)> stages;
+    shared_array<float, layout::product_numbers> products;
     shared_array<std::int64_t, ring * layout::tile> places;  // of keys, in numbers from the layer's first
     shared_array<unsigned, shares ? ring * layout::tile : 1> attending;
     shared_array<index_t, biased ? ring * layout::tile : 1> positions;
@@ -129,7 +136,7 @@ struct gather_output {
         layout::token_parts,
         [&](index_t part, index_t end) { return static_cast<float>(shared.ends[2 * left_at(head, part) + end]); },
         [&](index_t part, index_t j) {
-          const uint4 four = shared.stages[(left_at(head, part) * HeadDim + d) / 4];
+          const uint4 four = shared.stages[(left_at(head, part) * width + d) / 4];
           return bits_as<float>(j == 0 ? four.x : j == 1 ? four.y : j == 2 ? four.z : four.w);
         });
   }
@@ -138,15 +145,15 @@ struct gather_output {
   __device__ four_dims of_splits(index_t head, index_t d) const {
     return merged(
         stretch.splits,
-        [&](index_t split, index_t end) { return load_shared_by_blocks(partial(split, head) + HeadDim + end); },
+        [&](index_t split, index_t end) { return load_shared_by_blocks(partial(split, head) + width + end); },
         [&](index_t split, index_t j) { return load_shared_by_blocks(partial(split, head) + d + j); });
   }
 
-  /// Where a split of this row keeps its state of a head: [head_dim] numbers, maximum, sum.
+  /// Where a split of this row keeps its state of a head: [value width] numbers, maximum, sum.
   __device__ float* partial(index_t split, index_t head) const {
     const std::int64_t state =
         (std::int64_t{blockIdx.x} * gridDim.y + split) * Group + head_block * layout::block_heads + head;
-    return task.partial + state * (HeadDim + 2);
+    return task.partial + state * (width + 2);
   }
 
   /// Adds a learned sink, a token whose value is zero.
@@ -178,15 +185,15 @@ struct gather_output {
     float* to = partial(static_cast<index_t>(blockIdx.y), head);
     for (index_t j = 0; j < 4; ++j) to[d + j] = state.out[j];
     if (d != 0) return;
-    to[HeadDim] = state.max;
-    to[HeadDim + 1] = state.sum;
+    to[width] = state.max;
+    to[width + 1] = state.sum;
   }
 
   /// body(head of the block, dimension), shared out over the threads, four dimensions at a time; only of heads that the
   /// row has.
   template <class Body>
   __device__ void each_output(Body body) const {
-    constexpr index_t of_head = HeadDim / 4;
+    constexpr index_t of_head = width / 4;
     for (auto i = static_cast<index_t>(threadIdx.x); i < layout::block_heads * of_head; i += layout::threads) {
       const index_t head = i / of_head;
       if (head_block * layout::block_heads + head < heads()) body(head, i % of_head * 4);

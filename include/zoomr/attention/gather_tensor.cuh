@@ -5,12 +5,11 @@
 // Which dimension is which number of a tile is free as long as queries and keys agree, and so is which token is which
 // column of S as long as values agree: both are chosen such that a lane reads whole pieces of 16 bytes, and that the
 // eight lanes that read at once never want the same bank. The sums of S are the operands of P V as they are.
-// The scale of logits is applied to S, in float: queries are multiplied as they were given, or where keys have 8 bits
-// as float16. Weights are rounded to the type that is multiplied before they meet values, but added up as they are, so
-// that lse is as exact as without tensor cores.
+// The scale of logits is applied to S, in float. Weights are rounded to the type that is multiplied before they meet
+// values, but added up as they are, so that lse is as exact as without tensor cores.
 #pragma once
 
-#include <zoomr/attention/tensor_layout.cuh>
+#include <zoomr/attention/tensor_query.cuh>
 #include <zoomr/math/functions.hpp>
 
 #include <type_traits>  // std::conditional_t, std::is_same_v
@@ -19,33 +18,29 @@ namespace zoomr {
 inline namespace v0 {
 
 /// One warp's part of a block: the states of 16 heads over the tokens that it has seen.
-template <class T, class Number, index_t HeadDim, index_t Group>
-struct tensor_warp {
-  using layout = tensor_layout<T, HeadDim, Group>;
-  /// What is multiplied: keys and values of 8 bits as float16, which takes one instruction for two of them.
-  using multiplied = std::conditional_t<sizeof(T) == 1, float16, Number>;
+template <class T, class Number, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
+struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, Group, Values>> {
+  using asking = tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, Group, Values>>;
+  using layout = tensor_layout<T, HeadDim, Group, Values>;
+  using asking::dim_part, asking::factor, asking::has, asking::quarter, asking::query, asking::row, asking::stretch,
+      asking::warp;
+  using asking::dim_parts, asking::key_numbers, asking::own_stretches, asking::per_piece, asking::steps;
+  using typename asking::multiplied;
   static constexpr index_t tokens_at_once = layout::tokens_at_once;
-  static constexpr index_t per_piece = layout::per_piece;
-  static constexpr index_t own_dims = HeadDim / layout::dim_parts;
+  static constexpr index_t own_dims = Values::width / dim_parts;         // of a value
   static constexpr index_t pairs = 2 / static_cast<index_t>(sizeof(T));  // of numbers in a word
-  // adjacent numbers of a key, and of a value, that a lane reads at once
-  static constexpr index_t key_numbers = HeadDim % (4 * per_piece) == 0 ? per_piece : 8;
+  // adjacent numbers of a value that a lane reads at once
   static constexpr index_t halved(index_t n) { return own_dims % (8 * n) == 0 ? n : halved(n / 2); }
   static constexpr index_t value_numbers = halved(per_piece);
 
-  unsigned query[std::size_t{HeadDim / 16}][4];
   float out[std::size_t{own_dims / 8}][4] = {};  // [tile][rows r, r + 8][columns 2c, 2c + 1], as in `mma_16x8x16`
   float max[2] = {-infinity, -infinity};         // of rows r and r + 8
   float sum[2] = {};                             // of this lane's tokens
-  float factor[2];                               // what q . k of rows r and r + 8 is multiplied by
   unsigned by[2];  // the bits of rows r and r + 8, where several query tokens read together
 
-  __device__ static index_t warp() { return static_cast<index_t>(threadIdx.x) / warp_lanes; }
-  __device__ static index_t row() { return static_cast<index_t>(threadIdx.x) % warp_lanes / 4; }
-  __device__ static index_t quarter() { return static_cast<index_t>(threadIdx.x) % 4; }
   __device__ static index_t head_part() { return 0; }
   __device__ static index_t token_part() { return warp() / layout::dim_parts; }
-  __device__ static index_t first_dim() { return warp() % layout::dim_parts * own_dims; }
+  __device__ static index_t first_dim() { return dim_part() * own_dims; }
   /// Which of eight tokens column `column` of a tile stands for.
   ZOOMR_HD static constexpr index_t of_eight(index_t column) {
     return column % 2 == 0 ? column / 2 : 4 + (column / 2 ^ 1);
@@ -57,58 +52,6 @@ struct tensor_warp {
   /// The first of the dimensions in column `column` of `value_numbers` tiles from `tile` on, one in each.
   __device__ static index_t dim(index_t tile, index_t column) {
     return first_dim() + tile * 8 + column * value_numbers;
-  }
-
-  /// @param of_head  of_head(h): the query of the h-th head from this warp's first on, [head_dim]
-  /// @param present  such heads
-  /// @param scale    what q . k is multiplied by
-  template <class Queries>
-  __device__ void begin(Queries of_head, index_t present, float scale) {
-    factor[0] = factor[1] = scale;
-#pragma unroll
-    for (index_t step = 0; step < HeadDim / 16; ++step) {
-      constexpr index_t steps = key_numbers / 4;  // of what is read at once: two pairs of numbers each
-      const index_t d = (step / steps * 4 + quarter()) * key_numbers + step % steps * 4;
-#pragma unroll
-      for (index_t i = 0; i < 4; ++i) {
-        const index_t head = row() + i % 2 * 8;
-        query[step][i] = 0;
-        if (head >= present) continue;
-        const Number* of = of_head(head) + d + i / 2 * 2;
-        query[step][i] = of[0].bits | static_cast<unsigned>(of[1].bits) << 16;
-      }
-    }
-    if constexpr (!std::is_same_v<multiplied, Number>) {
-      for (index_t r = 0; r < 2; ++r) query_to_float16(r);
-    }
-  }
-
-  /// Makes a row's query from bfloat16 float16, times the power of two that takes its largest number to 2^14 ... 2^15,
-  /// and has `factor` undo it. What is 2^-31 of the largest number or more is exact.
-  __device__ void query_to_float16(index_t r) {
-    unsigned largest = 0;  // magnitude, as bits
-#pragma unroll
-    for (index_t step = 0; step < HeadDim / 16; ++step) {
-      for (const unsigned word : {query[step][r], query[step][r + 2]}) {
-        for (const unsigned one : {word & 0x7fffu, word >> 16 & 0x7fffu}) largest = one > largest ? one : largest;
-      }
-    }
-    for (unsigned apart = 1; apart <= 2; ++apart) {
-      const unsigned other = __shfl_xor_sync(all_lanes, largest, apart);
-      largest = other > largest ? other : largest;
-    }
-    const unsigned exponent = largest >> 7 > 15 ? largest >> 7 : 15;  // below, the power has none of its own
-    const float power = bits_as<float>((268 - exponent) << 23);
-    factor[r] *= bits_as<float>((exponent - 14) << 23);
-#pragma unroll
-    for (index_t step = 0; step < HeadDim / 16; ++step) {
-      for (const index_t i : {r, r + 2}) {
-        float numbers[2];
-        stored_word<Number>::unpack(query[step][i], numbers);
-        for (float& number : numbers) number *= power;
-        query[step][i] = stored_word<float16>::pack(numbers);
-      }
-    }
   }
 
   /// @param first  this warp's first head of the row
@@ -127,7 +70,7 @@ struct tensor_warp {
     }
   }
 
-  /// Adds q . k for 16 heads and 16 tokens.
+  /// Adds q . k for 16 heads and 16 tokens, over the warp's stretches.
   /// @param logit  [half of the tokens][rows r, r + 8][columns 2c, 2c + 1]
   template <index_t N>
   __device__ void multiply(shared_array<uint4, N>& stages, index_t keys, float (&logit)[2][4]) const {
@@ -136,16 +79,18 @@ struct tensor_warp {
     const index_t piece = quarter() * key_numbers / per_piece;
     const index_t first_word = key_numbers == per_piece ? 0 : quarter() * words % 4;
 #pragma unroll
-    for (index_t i = 0; i < HeadDim / (4 * key_numbers); ++i) {
+    for (index_t i = 0; i < own_stretches; ++i) {
+      if (!has(i)) break;  // the same for the warp
 #pragma unroll
       for (index_t half = 0; half < 2; ++half) {
         const index_t own = token(half, row());
-        // place(own, i * lane_pieces + piece), such that only the last term depends on i
-        const index_t swapped = layout::flipped(own) & 4;
-        const index_t first = keys + own * layout::pieces + (piece ^ (layout::flipped(own) & 3));
-        const uint4 key = stages[(i % 2 == 0 ? first + swapped : first - swapped) + i * lane_pieces];
+        // place(own, stretch(i) * lane_pieces + piece), such that only the last term depends on i
+        const index_t flipped = layout::flipped(layout::pieces, own), swapped = flipped & 4;
+        const index_t first = keys + own * layout::pieces + (piece ^ (flipped & 3));
+        const bool even = (dim_parts == 1 ? i : dim_part()) % 2 == 0;
+        const uint4 key = stages[(even ? first + swapped : first - swapped) + stretch(i) * lane_pieces];
 #pragma unroll
-        for (index_t step = 0; step < key_numbers / 4; ++step) {
+        for (index_t step = 0; step < steps; ++step) {
           unsigned both[2];
           if constexpr (pairs == 2) {
             operands(key, first_word + step, both);
@@ -156,8 +101,31 @@ struct tensor_warp {
             operands(key, first_word + 2 * step + 1, one);
             both[1] = one[0];
           }
-          mma_16x8x16<multiplied>(logit[half], query[i * (key_numbers / 4) + step], both);
+          mma_16x8x16<multiplied>(logit[half], query[i * steps + step], both);
         }
+      }
+    }
+  }
+
+  /// Makes logits of what the warp has multiplied; where warps share tokens, of what all of them have, in their order.
+  /// @cost  one barrier of the block where they do; another one must come before the next call
+  template <index_t N>
+  __device__ void add_up(shared_array<float, N>& products, float (&logit)[2][4]) const {
+#pragma unroll
+    for (index_t i = 0; i < 8; ++i) logit[i / 4][i % 4] *= factor[i % 4 / 2];
+    if constexpr (dim_parts > 1) {
+      const index_t lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
+#pragma unroll
+      for (index_t i = 0; i < 8; ++i) products[(warp() * 8 + i) * warp_lanes + lane] = logit[i / 4][i % 4];
+      __syncthreads();
+#pragma unroll
+      for (index_t i = 0; i < 8; ++i) {
+        float all = 0.0f;
+#pragma unroll
+        for (index_t part = 0; part < dim_parts; ++part) {
+          all += products[((token_part() * dim_parts + part) * 8 + i) * warp_lanes + lane];
+        }
+        logit[i / 4][i % 4] = all;
       }
     }
   }
@@ -173,7 +141,7 @@ struct tensor_warp {
       for (index_t i = 0; i < 4; ++i) {
         float& one = logit[i / 2][2 * r + i % 2];
         const index_t of_tile = token(i / 2, 2 * quarter() + i % 2);
-        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one * factor[r], of_tile, head) : -infinity;
+        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one, of_tile, head) : -infinity;
         highest = quick_max(highest, one);
       }
       highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 1));
@@ -215,7 +183,8 @@ struct tensor_warp {
       for (index_t t = 0; t < 4; ++t) {
         const index_t own = token(t / 2, 2 * quarter() + t % 2);
         // place(own, (first_dim() + tile * 8) / per_piece + piece): what is flipped lies below what eight lanes read
-        const index_t first = values + own * layout::pieces + first_dim() / per_piece + (piece ^ layout::flipped(own));
+        constexpr index_t of_row = layout::value_row;
+        const index_t first = values + own * of_row + first_dim() / per_piece + (piece ^ layout::flipped(of_row, own));
         value[t] = stages[first + tile * 8 / per_piece];
       }
 #pragma unroll
@@ -236,14 +205,16 @@ struct tensor_warp {
 
   /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages; what comes after
   /// them is zeros.
+  /// @param products  as `product_numbers` says, where warps share tokens: then all threads of the block call it
   /// @param logits    as of gather_warp
   /// @param attended  attended(token of the tile, bit of a query token); a value that is infinite or NaN reaches those
   ///                  rows too that do not attend to it
-  template <class Logits, class Attended, index_t N>
-  __device__ void add_tile(shared_array<uint4, N>& stages, index_t keys, index_t values, index_t tokens, Logits logits,
-                           Attended attended) {
+  template <class Logits, class Attended, index_t N, index_t M>
+  __device__ void add_tile(shared_array<uint4, N>& stages, shared_array<float, M>& products, index_t keys,
+                           index_t values, index_t tokens, Logits logits, Attended attended) {
     float weight[2][4] = {};
     multiply(stages, keys, weight);
+    add_up(products, weight);
     weigh(weight, tokens, logits, attended);
     add_values(stages, values, weight);
   }
@@ -258,7 +229,7 @@ struct tensor_warp {
     }
   }
 
-  /// Leaves the states in shared memory: numbers as [warps, heads, head_dim], ends as [warps, heads][max | sum].
+  /// Leaves the states in shared memory: numbers as [warps, heads, value width], ends as [warps, heads][max | sum].
   /// A barrier must follow.
   template <index_t N, index_t M>
   __device__ void leave(shared_array<uint4, N>& numbers, shared_array<float, M>& ends) const {
@@ -278,7 +249,7 @@ struct tensor_warp {
           const index_t n = 2 * r + i;
           const uint4 four = {bits_as<unsigned>(out[tile][n]), bits_as<unsigned>(out[tile + 1][n]),
                               bits_as<unsigned>(out[tile + 2][n]), bits_as<unsigned>(out[tile + 3][n])};
-          numbers[(at * HeadDim + d) / 4] = four;
+          numbers[(at * Values::width + d) / 4] = four;
         }
       }
     }

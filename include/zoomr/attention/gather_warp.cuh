@@ -7,6 +7,7 @@
 #pragma once
 
 #include <zoomr/core/device.cuh>
+#include <zoomr/core/shape.hpp>
 #include <zoomr/core/vectors.cuh>
 #include <zoomr/math/functions.hpp>
 
@@ -16,17 +17,20 @@ inline namespace v0 {
 /// How a block shares out its work; everything follows from the types. A warp holds the states of up to
 /// `most_heads` heads; larger groups are split over the block's warps, then over blocks, and warps with the same heads
 /// share tokens. For the usual sizes keys and values of a tile are at most 16 KiB; two tiles lie in shared memory.
-template <class T, index_t HeadDim, index_t Group>
+template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 struct gather_layout {
   static constexpr index_t warps = 4;
   static constexpr index_t threads = warps * warp_lanes;
   static constexpr index_t per_piece = per_vector<T>;     // numbers in 16 bytes
   static constexpr index_t pieces = HeadDim / per_piece;  // of a key
-  static constexpr index_t largest_power(index_t n) { return n % 2 == 0 ? 2 * largest_power(n / 2) : 1; }
-  static constexpr index_t lanes =
-      largest_power(pieces) < warp_lanes ? largest_power(pieces) : warp_lanes;  // of a token
-  static constexpr index_t own_pieces = pieces / lanes;
-  static constexpr index_t dims = HeadDim / lanes;  // of each lane
+  static constexpr index_t value_pieces = Values::width / per_piece;
+  static constexpr index_t value_row = Values::in_keys ? pieces : value_pieces;  // from a value to the next one
+  static constexpr index_t most_lanes(index_t n) {
+    return n < warp_lanes && pieces % (2 * n) == 0 && value_pieces % (2 * n) == 0 ? most_lanes(2 * n) : n;
+  }
+  static constexpr index_t lanes = most_lanes(1);   // of a token
+  static constexpr index_t dims = HeadDim / lanes;  // of a key, in each lane
+  static constexpr index_t value_dims = Values::width / lanes;
   static constexpr index_t tokens_at_once = warp_lanes / lanes;
 
   static constexpr index_t most_heads = dims <= 16 ? 4 : dims <= 32 ? 2 : 1;  // of a warp: they live in registers
@@ -39,17 +43,21 @@ struct gather_layout {
   static constexpr index_t head_blocks = (Group + block_heads - 1) / block_heads;
 
   static constexpr index_t step = token_parts * tokens_at_once;  // tokens that all warps take at once
-  static constexpr index_t of_bytes = 16384 / (2 * HeadDim * static_cast<index_t>(sizeof(T)));
+  static constexpr index_t of_bytes = 16384 / ((HeadDim + Values::stored) * static_cast<index_t>(sizeof(T)));
   static constexpr index_t fits = of_bytes < 256 ? of_bytes : 256;  // of more, what is known takes too much room
   static constexpr index_t tile = fits / step > 0 ? fits / step* step : step;
   static constexpr index_t rounds = tile / step;
   static constexpr index_t at_once = rounds % 4 == 0 ? 4 : rounds % 2 == 0 ? 2 : 1;  // rounds that share one rescaling
   static constexpr index_t stage = tile * pieces;                                    // pieces of a tile's keys
-  static_assert(HeadDim % per_piece == 0, "a key must be a multiple of 16 bytes");
+  static constexpr index_t value_stage = Values::in_keys ? 0 : tile * value_pieces;  // and of its values
+  static_assert(HeadDim % per_piece == 0 && Values::width % per_piece == 0,
+                "a key must be a multiple of 16 bytes, and so must a value");
+  static_assert(Values::width <= HeadDim, "values may not be wider than keys");
 
   static constexpr bool reads_whole_tiles = false;
-  /// Where a piece of a token lies in a stage.
-  ZOOMR_HD static constexpr index_t place(index_t token, index_t piece) { return token * pieces + piece; }
+  static constexpr index_t product_numbers = 1;  // warps exchange none
+  /// Where a piece of a token lies in a stage whose rows have so many.
+  ZOOMR_HD static constexpr index_t place(index_t row, index_t token, index_t piece) { return token * row + piece; }
 };
 
 /// Where a row is that of one query token, all its heads attend to all its tokens.
@@ -59,14 +67,15 @@ struct attended_by_all {
 
 /// One warp's part of a block: the states of its heads over the tokens that it has seen. `max` is in units of ln 2, the
 /// same in all lanes of a token; `sum` counts the lane's own tokens, `out` the lane's own dimensions of them.
-template <class T, index_t HeadDim, index_t Group>
+template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 struct gather_warp {
-  using layout = gather_layout<T, HeadDim, Group>;
+  using layout = gather_layout<T, HeadDim, Group, Values>;
   static constexpr index_t heads = layout::heads;
   static constexpr index_t dims = layout::dims;
+  static constexpr index_t value_dims = layout::value_dims;
 
   float query[std::size_t{heads}][std::size_t{dims}];
-  float out[std::size_t{heads}][std::size_t{dims}] = {};
+  float out[std::size_t{heads}][std::size_t{value_dims}] = {};
   float max[std::size_t{heads}];
   float sum[std::size_t{heads}] = {};
   unsigned by[std::size_t{heads}];  // the bits of the heads' query tokens, where several read together
@@ -102,11 +111,11 @@ struct gather_warp {
     for (index_t h = 0; h < heads; ++h) by[h] = 1u << (first + h) / each;
   }
 
-  /// This lane's numbers of the token at `first` of a stage.
-  template <index_t N>
+  /// This lane's numbers of a key or a value: the first `Dims`, of a row that begins at `first` of the stages.
+  template <index_t Dims, index_t N>
   __device__ static void read(shared_array<uint4, N>& stages, index_t first, float (&numbers)[std::size_t{dims}]) {
 #pragma unroll
-    for (index_t p = 0; p < layout::own_pieces; ++p) {
+    for (index_t p = 0; p < Dims / layout::per_piece; ++p) {
       const uint4 piece = stages[first + p * layout::lanes + lane()];
       float part[std::size_t{layout::per_piece}];
       unpack<T>(piece, part);
@@ -143,7 +152,7 @@ struct gather_warp {
       max[h] = highest;
       sum[h] *= scale;
 #pragma unroll
-      for (index_t i = 0; i < dims; ++i) out[h][i] *= scale;
+      for (index_t i = 0; i < value_dims; ++i) out[h][i] *= scale;
 #pragma unroll
       for (index_t r = 0; r < layout::at_once; ++r) {
         logit[r][h] = quick_exp2(logit[r][h] - base);
@@ -157,9 +166,9 @@ struct gather_warp {
   ///                  scaled it to a logit in units of ln 2
   /// @param attended  attended(token of the tile, bit of a query token)
   /// @pre  all threads' copies have come; the warp calls it as a whole
-  template <class Logits, class Attended, index_t N>
-  __device__ void add_tile(shared_array<uint4, N>& stages, index_t keys, index_t values, index_t tokens, Logits logits,
-                           Attended attended) {
+  template <class Logits, class Attended, index_t N, index_t M>
+  __device__ void add_tile(shared_array<uint4, N>& stages, shared_array<float, M>&, index_t keys, index_t values,
+                           index_t tokens, Logits logits, Attended attended) {
     for (index_t first = 0; first < layout::rounds; first += layout::at_once) {
       if (token_part() * layout::tokens_at_once + first * layout::step >= tokens) break;  // the same for the warp
       float weight[std::size_t{layout::at_once}][std::size_t{heads}];
@@ -168,7 +177,7 @@ struct gather_warp {
       for (index_t r = 0; r < layout::at_once; ++r) {
         const bool present = token(first + r) < tokens;
         for (index_t i = 0; i < dims; ++i) numbers[i] = 0.0f;
-        if (present) read(stages, keys + token(first + r) * layout::pieces, numbers);
+        if (present) read<dims>(stages, keys + token(first + r) * layout::pieces, numbers);
         multiply(numbers, weight[r]);
         for (index_t h = 0; h < heads; ++h) {
           const bool counts = present && attended(token(first + r), by[h]);
@@ -180,12 +189,12 @@ struct gather_warp {
 #pragma unroll
       for (index_t r = 0; r < layout::at_once; ++r) {
         if (token(first + r) >= tokens) continue;
-        read(stages, values + token(first + r) * layout::pieces, numbers);
+        read<value_dims>(stages, values + token(first + r) * layout::value_row, numbers);
 #pragma unroll
         for (index_t h = 0; h < heads; ++h) {
           if (!attended(token(first + r), by[h])) continue;  // not even if it is infinite
 #pragma unroll
-          for (index_t i = 0; i < dims; ++i) out[h][i] = fused(weight[r][h], numbers[i], out[h][i]);
+          for (index_t i = 0; i < value_dims; ++i) out[h][i] = fused(weight[r][h], numbers[i], out[h][i]);
         }
       }
     }
@@ -205,7 +214,7 @@ struct gather_warp {
         sum[h] *= scale;
         sum[h] += __shfl_xor_sync(all_lanes, sum[h], flipped);
 #pragma unroll
-        for (index_t i = 0; i < dims; ++i) {
+        for (index_t i = 0; i < value_dims; ++i) {
           out[h][i] *= scale;
           out[h][i] += __shfl_xor_sync(all_lanes, out[h][i], flipped);
         }
@@ -213,7 +222,7 @@ struct gather_warp {
     }
   }
 
-  /// Leaves the states in shared memory: numbers as [warps, heads, head_dim], ends as [warps, heads][max | sum].
+  /// Leaves the states in shared memory: numbers as [warps, heads, value width], ends as [warps, heads][max | sum].
   /// @pre  merge_lanes; no warp of the block reads the stages any more. A barrier must follow.
   template <index_t N, index_t M>
   __device__ void leave(shared_array<uint4, N>& numbers, shared_array<float, M>& ends) const {
@@ -224,10 +233,10 @@ struct gather_warp {
         ends[2 * at] = max[h];
         ends[2 * at + 1] = sum[h];
       }
-      for (index_t i = 0; i < dims; i += 4) {
+      for (index_t i = 0; i < value_dims; i += 4) {
         const uint4 four = {bits_as<unsigned>(out[h][i]), bits_as<unsigned>(out[h][i + 1]),
                             bits_as<unsigned>(out[h][i + 2]), bits_as<unsigned>(out[h][i + 3])};
-        numbers[(at * HeadDim + dim(i)) / 4] = four;
+        numbers[(at * Values::width + dim(i)) / 4] = four;
       }
     }
   }

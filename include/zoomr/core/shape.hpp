@@ -13,6 +13,21 @@ struct kv_widths {
   index_t value = 0;
 };
 
+/// How values lie, for kernels, which know it when they are compiled: beside their keys, or in them (the latents of
+/// MLA), as the first numbers of a key. `shape` says the same at run time.
+template <index_t Width>
+struct values_apart {
+  static constexpr index_t width = Width;   // numbers of a value
+  static constexpr index_t stored = Width;  // those that are stored of it beside its key
+  static constexpr bool in_keys = false;
+};
+template <index_t Width>
+struct values_in_keys {
+  static constexpr index_t width = Width;
+  static constexpr index_t stored = 0;
+  static constexpr bool in_keys = true;
+};
+
 /// What a cache must know of a model. `heads` query heads share `kv_heads` KV heads in groups: query head h reads KV
 /// head h / group().
 struct shape {
