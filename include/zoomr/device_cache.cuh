@@ -39,12 +39,13 @@ inline namespace v0 {
 /// With the placement engine_pages pages are an engine's, in memory of the device that `config.engine` names: a page
 /// has a power of 2 of tokens, keys and values have the same strides, and rows are aligned to 16 bytes.
 ///
-/// Not here yet, and refused: a tiered placement with a file; a bias by distance (config.logits.alibi_slopes); values
-/// of another width than keys. Details of every other placement lie on the device.
+/// Not here yet, and refused: a tiered placement with a file. Details of every other placement lie on the device.
 /// @tparam T        storage type of keys and values
-/// @tparam HeadDim  64, 96, 128 or 256, as a rule
+/// @tparam HeadDim  64, 96, 128, 192, 256 or 576, as a rule
 /// @tparam Group    query heads of a KV head
-template <class Policy, class T, index_t HeadDim, index_t Group>
+/// @tparam Values   values_apart<Width>, where values may be narrower than keys; values_in_keys<Width>: a value is the
+///                  first numbers of its key (MLA). As the shape of the model says
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 class device_cache : public cache_base<detail::device_core<Policy, T>> {
   using base = cache_base<detail::device_core<Policy, T>>;
   using placement_type = decltype(Policy::placement);
@@ -64,7 +65,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   static constexpr bool in_engine = !pool_of<placement_type, T>::owns_pages;
 
  public:
-  using step_type = device_step<Policy, T, HeadDim, Group>;
+  using step_type = device_step<Policy, T, HeadDim, Group, Values>;
 
   /// Device memory that a cache of this kind needs.
   /// @param splits  blocks that may share the tokens of one KV head; 0: 64 for one sequence of 8 KV heads, fewer for
@@ -82,7 +83,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
     detail::expect_possible(model, policy_type(policy), limits);
     if (!tiered) return 0;
-    return bounded_product({pages_for(limits.pool()), model.kv_lanes(), 2 * page_tokens, model.head_dim, sizeof(T)});
+    return bounded_product({pages_for(limits.pool()), model.kv_lanes(), page_tokens,
+                            model.head_dim + model.stored_value_width(), sizeof(T)});
   }
 
   /// @param memory   bytes(...) bytes on the device, aligned to 256; the caller's
@@ -197,11 +199,11 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       problem = "device_cache: it has one scale for all keys and one for all values, no tables";
     }
     if (problem == nullptr && in_engine) problem = engine_problem(model, limits);
-    if (problem == nullptr && (model.values_in_keys || model.value_width() != HeadDim)) {
-      problem = "device_cache: values must be as wide as keys, and stored beside them";
-    }
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";
+    }
+    if (problem == nullptr && (model.value_width() != Values::width || model.values_in_keys != Values::in_keys)) {
+      problem = "device_cache: the model's values must be as wide, and lie, as the template says";
     }
     if (problem == nullptr) problem = detail::choices_problem(policy.of, HeadDim);
     if (tiered) {
@@ -233,15 +235,14 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       return "device_cache: the engine's pages must hold fewer than 2^31 tokens, as must max_batched_tokens + "
              "2 sequences + max_tokens";
     }
-    if (!(engine.strides_of_values() == engine.strides_of_keys())) {
+    if (!Values::in_keys && !(engine.strides_of_values() == engine.strides_of_keys())) {
       return "device_cache: keys and values of an engine must have the same strides";
     }
     const auto whole = [](std::int64_t numbers) { return numbers * static_cast<std::int64_t>(sizeof(T)) % 16 == 0; };
     bool aligned = whole(engine.page_stride) && whole(engine.head_stride) && whole(engine.token_stride);
-    for (index_t layer = 0; layer < model.layers && !model.values_in_keys; ++layer) {
-      for (const void* at : {engine.keys[layer], engine.values[layer]}) {
-        aligned = aligned && reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
-      }
+    const auto is_aligned = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
+    for (index_t layer = 0; layer < model.layers; ++layer) {
+      aligned = aligned && is_aligned(engine.keys[layer]) && (Values::in_keys || is_aligned(engine.values[layer]));
     }
     return aligned ? nullptr : "device_cache: an engine's rows must be aligned to 16 bytes";
   }

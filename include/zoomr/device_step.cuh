@@ -21,7 +21,7 @@ inline namespace v0 {
 /// For a graph: `upload`, which is never part of a graph; then capture `start`, `append` and `attend` of a step begun
 /// with `fixed`, and launch the graph for every later step between its `upload` and its `commit`. The second pass is a
 /// second graph, from `restart` on, with an `upload` of its own after `needs_second_pass`.
-template <class Policy, class T, index_t HeadDim, index_t Group>
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 class device_step : public step_items<detail::device_core<Policy, T>> {
   using base = step_items<detail::device_core<Policy, T>>;
   using placement_type = decltype(Policy::placement);
@@ -68,12 +68,17 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   }
 
   /// Stores keys and values of one layer, as pending, divided by their scales.
-  /// @param keys, values  [tokens, kv_heads, head_dim]  keys rotated
+  /// @param keys    [tokens, kv_heads, head_dim]  rotated
+  /// @param values  [tokens, kv_heads, value width]; where they lie in keys: none
   template <class Number>
   void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) {
     expect_append(layer, keys, values);
     enqueue().append(layer, keys, values, on);
     core_->step.layers.append(layer);
+  }
+  template <class Number>
+  void append(index_t layer, view<const Number, 3> keys, stream on) {
+    append(layer, keys, view<const Number, 3>{}, on);
   }
 
   /// The engine stores them by itself, in its own pages, divided by their scales, where `append_slots` says. Otherwise
@@ -95,7 +100,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
   /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here
-  /// @param out      [tokens, heads, head_dim]
+  /// @param out      [tokens, heads, value width]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @cost  2 launches; 1 or 2 more where choices depend on drift, 1 more where config.max_draft_tokens exceeds 1, 1 or
   /// 2 more for the tokens of prompts; for eviction 1 more, and for each prompt whose queries count 4 for each 32 of
@@ -128,6 +133,11 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     now.see(layer, queries, on);
     now.attend(now.to_store(layer, queries, keys, values, on), out, lse, on);
     core_->step.layers.see(layer);
+  }
+  template <class Number>
+  void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<Number, 3> out,
+              view<float, 2> lse, stream on) {
+    attend(layer, queries, keys, view<const Number, 3>{}, out, lse, on);
   }
 
   /// Instead of `attend`, for engines whose own kernel attends: makes the choices that are due, and lists which slots
@@ -197,11 +207,11 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   void commit(index_t accepted, stream on) { commit(view<const index_t>(&accepted, {1}), on); }
 
  private:
-  template <class, class, index_t, index_t>
+  template <class, class, index_t, index_t, class>
   friend class device_cache;
   template <class...>
   friend class grouped_device_step;
-  using launches_type = detail::device_launches<Policy, T, HeadDim, Group>;
+  using launches_type = detail::device_launches<Policy, T, HeadDim, Group, Values>;
 
   device_step(detail::device_core<Policy, T>& core, bool fixed) : base(core, fixed) {}
 
@@ -229,21 +239,27 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
 
   // With `fixed`, what is captured must have room for any step.
   template <class Number>
-  void expect_shape(const char* what, view<Number, 3> packed, index_t heads) const {
+  void expect_shape(const char* what, view<Number, 3> packed, index_t heads, index_t width = HeadDim) const {
     const index_t least = deciding() + prompt_tokens();
-    expect_extents(what, packed, {{(std::max)(least, packed.extent(0)), heads, HeadDim}});
+    expect_extents(what, packed, {{(std::max)(least, packed.extent(0)), heads, width}});
   }
   template <class Number>
   void expect_append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) const {
     const shape& model = expect_layer("append", layer);
-    expect_shape("append: keys are", keys, model.kv_heads), expect_shape("append: values are", values, model.kv_heads);
+    expect_shape("append: keys are", keys, model.kv_heads);
+    if (Values::in_keys) {
+      ZOOMR_EXPECTS(values.data() == nullptr, "append: the shape says that values lie in keys: give none");
+    } else {
+      expect_shape("append: values are", values, model.kv_heads, Values::width);
+    }
     core_->step.layers.expect_append(layer);
     if (!replayable_) core_->step.layers.expect_next("append", layer);
   }
   template <class Number>
   void expect_attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out) const {
     const shape& model = expect_layer("attend", layer);
-    expect_shape("attend: queries are", queries, model.heads), expect_shape("attend: out is", out, model.heads);
+    expect_shape("attend: queries are", queries, model.heads),
+        expect_shape("attend: out is", out, model.heads, Values::width);
   }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {

@@ -20,9 +20,10 @@ inline namespace v0 {
 /// @param to  of the same policy, model and scales; its other limits may differ
 /// @throws precondition_error while a step is in progress, or if the caches differ; error(capacity) if there is no
 ///         room; error(device) if something that was enqueued before has failed. Nothing has changed then
-/// @cost   waits for the stream; a copy for each page and layer, and each row of a choice; all summaries are made anew
-template <class Policy, class T, index_t HeadDim, index_t Group>
-sequence to_host(device_cache<Policy, T, HeadDim, Group>& from, sequence seq, any_kv_cache<T>& to, stream on) {
+/// @cost   waits for the stream; 2 copies for each page and layer, and one for each row of a choice; all summaries are
+/// made anew
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to, stream on) {
   const detail::device_sequence& moved = detail::moving::unused(from, seq);
   auto& into = detail::moving::core(to);
   into.step.expect_idle();
@@ -34,9 +35,11 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group>& from, sequence seq, an
 /// A new sequence of a device's cache that is what one of the host's is. The host's stays.
 /// @param to  of the same policy, model and scales; its other limits may differ
 /// @throws as to_host
-/// @cost   waits for the stream; a copy for each page and layer, each KV lane's summaries, and each row of a choice
-template <class Policy, class T, index_t HeadDim, index_t Group>
-sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group>& to, stream on) {
+/// @cost   waits for the stream; 2 copies for each page and layer, one for each KV lane's summaries, and each row of a
+/// choice
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values>& to,
+                   stream on) {
   detail::sequence_state& moved = detail::moving::unused(from, seq);
   auto& into = detail::moving::core(to);
   into.step.expect_idle();

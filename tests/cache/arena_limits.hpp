@@ -7,7 +7,7 @@
 namespace zoomr_test {
 
 /// Limits under which the arena has room for `slots` blocks.
-template <class Policy>
+template <class Policy, class Cache = zoomr::device_cache<Policy, float, 8, 2>>
 zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index_t slots, const shape& of = model) {
   limits.tiers.device = zoomr::byte_count{1} << 40;
   const zoomr::byte_count slot = zoomr::detail::device_sizes(of, zoomr::detail::any_policy_of<Policy>(policy), limits,
@@ -17,7 +17,7 @@ zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index_t s
                                  zoomr::device_arena<float>::slot_bytes;
   for (limits.tiers.device = 0;;) {  // the least, as its refusal says
     try {
-      zoomr::device_cache<Policy, float, 8, 2>::bytes(of, policy, limits, 3);
+      Cache::bytes(of, policy, limits, 3);
       limits.tiers.device += (slots - 1) * slot;
       return limits;
     } catch (const zoomr::precondition_error& refused) {

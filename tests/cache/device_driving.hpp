@@ -24,10 +24,11 @@ inline zoomr::transfer_plan plan_of_caches;
 inline std::int64_t operations_on_device = 0;
 
 /// @tparam Number  what keys, values, queries and outputs are on the device
-template <class Policy, class T, index_t HeadDim, index_t Group, class Number = float>
+template <class Policy, class T, index_t HeadDim, index_t Group, class Number = float,
+          class Values = zoomr::values_apart<HeadDim>>
 class device_as_host {
  public:
-  using cache_type = zoomr::device_cache<Policy, T, HeadDim, Group>;
+  using cache_type = zoomr::device_cache<Policy, T, HeadDim, Group, Values>;
 
   class step_type {
    public:
@@ -42,13 +43,13 @@ class device_as_host {
     index_t items() const { return step_.items(); }
     index_t passes() const { return step_.passes(); }
 
-    void append(index_t layer, view<const float, 3> keys, view<const float, 3> values) {
+    void append(index_t layer, view<const float, 3> keys, view<const float, 3> values = {}) {
       if (!started_) pass_ == 0 ? step_.start(zoomr::stream{}) : step_.restart(zoomr::stream{});
       started_ = true;
       auto& k = cache_.kept(copied(keys));
-      auto& v = cache_.kept(copied(values));
       append_now();
-      brought_ = {layer, on_device(k, keys), on_device(v, values)};
+      brought_ = {layer, on_device(k, keys), {}};
+      if (values.data() != nullptr) brought_.values = on_device(cache_.kept(copied(values)), values);
       // of every other layer with attention, in one call
       if (std::exchange(cache_.at_once_, !cache_.at_once_)) append_now();
     }

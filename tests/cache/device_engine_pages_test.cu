@@ -2,9 +2,8 @@
 // A device cache in the pages of an engine: the bits of one with pages of its own, whoever stores keys and values, and
 // for a kernel of the engine's own the slots that it must read.
 #include <cache/device_against_host.hpp>
+#include <cache/device_engine.hpp>
 #include <cache/small_policies.hpp>
-#include <support/engine_layout.hpp>
-#include <zoomr/policy/placement/engine_pages.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,83 +13,6 @@
 
 namespace zoomr_test {
 namespace {
-
-/// An engine's pool on the device.
-class engine_arrays {
- public:
-  engine_arrays(const shape& of, index_t pages, const engine_layout& lies) {
-    const std::int64_t page = std::int64_t{lies.page_tokens} * of.kv_heads * of.head_dim;
-    const std::int64_t stride = page * (lies.together ? 2 : 1) + lies.padding;
-    for (index_t layer = 0; layer < of.layers; ++layer) {
-      const auto array = [&] {
-        arrays_.push_back(std::make_unique<device_array<float>>(stride * pages, zoomr::not_a_number));
-        return arrays_.back()->data();
-      };
-      keys_.push_back(array());
-      values_.push_back(lies.together ? static_cast<float*>(keys_.back()) + page : array());
-    }
-    using made = zoomr::engine_memory;
-    const view<void*const> keys(keys_), values(values_);
-    memory = lies.heads_first ? made::hnd(keys, values, pages, lies.page_tokens, of)
-                              : made::nhd(keys, values, pages, lies.page_tokens, of);
-    memory.page_stride = stride, memory.of_values = {};
-  }
-
-  zoomr::engine_memory memory;
-  std::vector<std::unique_ptr<device_array<float>>> arrays_;
-
- private:
-  std::vector<void*> keys_, values_;
-};
-
-constexpr engine_layout layouts[] = {
-    {16, false, false, 0}, {16, true, true, 8}, {1, false, false, 0}, {64, true, false, 4}, {2, false, true, 0},
-};
-/// Of the engines that are made from now on.
-engine_layout layout_of_engines = layouts[0];
-
-/// A device cache in the pages of an engine whose allocator gives them in no order, and now and then moves a sequence.
-template <class Policy>
-class device_engine : cache_holder<std::unique_ptr<engine_arrays>>,
-                      public device_as_host<decltype(with_placement(Policy{}, zoomr::engine_pages{})), float, 8, 2> {
-  using held = cache_holder<std::unique_ptr<engine_arrays>>;
-  using placed = decltype(with_placement(Policy{}, zoomr::engine_pages{}));
-  using base = device_as_host<placed, float, 8, 2>;
-
- public:
-  device_engine(const shape& of, const Policy& policy, zoomr::config limits)
-      : held{std::make_unique<engine_arrays>(of, pages_of(limits), layout_of_engines)},
-        base(of, with_placement(policy, zoomr::engine_pages{}), in(limits, held::cache->memory)),
-        tables_(static_cast<std::size_t>(limits.max_sequences)) {
-    for (index_t p = 0; p < held::cache->memory.pages; ++p) free_.insert(free_.begin() + p * 7 % (p + 1), p);
-  }
-
-  engine_arrays& pool() { return *held::cache; }
-  const std::vector<index_t>& table(zoomr::sequence seq) const { return tables_[static_cast<std::size_t>(seq.id)]; }
-
-  auto begin(view<const zoomr::step_item> items) {
-    std::vector<zoomr::step_item> with_pages(items.begin(), items.end());
-    for (zoomr::step_item& item : with_pages) {
-      auto& pages = tables_[static_cast<std::size_t>(item.seq.id)];
-      const index_t needed = pool().memory.pages_for(base::tokens(item.seq) + item.ids.size());
-      for (; static_cast<index_t>(pages.size()) < needed; free_.pop_back()) pages.push_back(free_.back());
-      item.pages = view<const index_t>(pages);
-    }
-    return base::begin(view<const zoomr::step_item>(with_pages));
-  }
-
- private:
-  static index_t pages_of(const zoomr::config& limits) {
-    return limits.max_sequences * (limits.max_tokens / layout_of_engines.page_tokens + 2);
-  }
-  static zoomr::config in(zoomr::config limits, const zoomr::engine_memory& memory) {
-    limits.engine = memory;
-    return limits;
-  }
-
-  std::vector<std::vector<index_t>> tables_;
-  std::vector<index_t> free_;
-};
 
 template <class Policy>
 using engine_player = player<Policy, float, device_engine<Policy>>;

@@ -282,19 +282,21 @@ bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_
   const auto size = [&](index_t heads, index_t dim) {
     return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
   };
-  std::vector<float> keys(size(m.kv_heads, m.head_dim)), values(keys.size());
-  std::vector<float> queries(size(m.heads, m.head_dim));
+  const index_t width = m.value_width();
+  std::vector<float> keys(size(m.kv_heads, m.head_dim)), values(size(m.kv_heads, width));
+  std::vector<float> queries(size(m.heads, m.head_dim)), wide(static_cast<std::size_t>(m.head_dim));
   const auto layers = static_cast<std::size_t>(m.layers);
-  std::vector<float> out(layers * queries.size()), lse(layers * size(m.heads, 1));  // of all layers
+  std::vector<float> out(layers * size(m.heads, width)), lse(layers * size(m.heads, 1));  // of all layers
   const auto out_of = [&](index_t layer) {
-    return view<float, 3>(out.data() + static_cast<std::size_t>(layer) * queries.size(), {tokens, m.heads, m.head_dim});
+    return view<float, 3>(out.data() + static_cast<std::size_t>(layer) * size(m.heads, width),
+                          {tokens, m.heads, width});
   };
   const auto lse_of = [&](index_t layer) {
     return view<float, 2>(lse.data() + static_cast<std::size_t>(layer) * size(m.heads, 1), {tokens, m.heads});
   };
   std::vector<index_t> attended;  // layers
   const view<float, 3> k(keys.data(), {tokens, m.kv_heads, m.head_dim});
-  const view<float, 3> v(values.data(), {tokens, m.kv_heads, m.head_dim});
+  const view<float, 3> v(values.data(), {tokens, m.kv_heads, width});
   const view<float, 3> q(queries.data(), {tokens, m.heads, m.head_dim});
   trace_.clear();
   for (index_t count = 0; count < m.layers; ++count) {
@@ -308,14 +310,19 @@ bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_
       all_prompt = all_prompt && position < says.prompt;
       for (index_t head = 0; head < m.kv_heads; ++head) {
         numbers.fill(role::key, id, place, layer, head, pass_number, &k(packed, head, 0));
-        numbers.fill(role::value, id, place, layer, head, pass_number, &v(packed, head, 0));
+        numbers.fill(role::value, id, place, layer, head, pass_number, wide.data());
+        std::copy_n(wide.data(), width, &v(packed, head, 0));
         if (spoil) spoil(id, position, layer, head, &k(packed, head, 0), &v(packed, head, 0), m.head_dim);
       }
       for (index_t head = 0; head < m.heads; ++head) {
         numbers.fill(role::query, id, place, layer, head, pass_number, &q(packed, head, 0));
       }
     });
-    step.append(layer, k, v);
+    if (m.values_in_keys) {
+      if constexpr (requires { step.append(layer, k); }) step.append(layer, k);
+    } else {
+      step.append(layer, k, v);
+    }
     if (all_prompt) {
       step.observe(layer, q);
       continue;
@@ -328,7 +335,7 @@ bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_
     for_each_token(step, parts, pass_number, [&](std::size_t part_at, index_t position, index_t packed, token_id) {
       token_result& result = logs[part_at][{position, pass_number}];
       const auto heads = static_cast<std::size_t>(m.heads);
-      const std::size_t row = heads * static_cast<std::size_t>(m.head_dim);
+      const std::size_t row = heads * static_cast<std::size_t>(width);
       result.out.numbers.resize(row * static_cast<std::size_t>(m.layers));
       result.lse.numbers.resize(heads * static_cast<std::size_t>(m.layers));
       std::copy_n(out_of(layer).data() + static_cast<std::size_t>(packed) * row, row,

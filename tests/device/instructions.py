@@ -12,6 +12,8 @@ import sys
 from collections import Counter
 
 TILE_BYTES = 16384  # keys and values of a tile, as gather.cuh sizes it
+LATENTS = "latents of 576"  # in the name of a kernel: its four warps share a tile of 16 of them, in 16 bits
+LATENT_BYTES = 16 * 576 * 2
 RANGES_LOG = 6
 
 # name, pattern of the kernel as registers.py writes it, what one turn of its loop is for, most that is allowed for that
@@ -24,6 +26,7 @@ GATED = (
     ("gather float8, group 4", GATHER.format("float8, 128, 4"), "KB", 140),
     ("gather float8, group 8", GATHER.format("float8, 128, 8"), "KB", 140),
     ("gather int8, group 8", GATHER.format("int8, 128, 8"), "KB", 160),
+    (f"gather bfloat16, group 16, {LATENTS}", GATHER.format("bfloat16, 576, 16") + ".*values_in_keys<512>", "KB", 125),
     ("score bfloat16 means, group 4", r"score_kernel<4, 128, .*<bfloat16, bfloat16, bfloat16>", "8 segments", 340),
     ("layer, float means, group 4", LAYER.format("sentences, observation_window, key_mean"), "8 segments", 340),
     ("layer, float boxes, group 4", LAYER.format("fixed_pages, keep_all, key_box"), "8 segments", 460),
@@ -66,7 +69,7 @@ def operations(code):
     return Counter(re.sub(r"^@!?U?P\w+ ", "", what).split()[0].split(".")[0] for what in code)
 
 
-def of_gather(kernel):
+def of_gather(kernel, latents):
     """Instructions of all warps of a block for each KB of keys and values; and how many warps these are."""
     both = [loop for loop in kernel.loops
             if {"LDGSTS", "BAR", "HMMA"} <= set(operations(kernel.between(*loop)))]
@@ -78,11 +81,12 @@ def of_gather(kernel):
     find = max(searches, key=lambda each: each[1] - each[0])
     in_search, in_find = (len(kernel.between(*each)) for each in (search, find))
     copies = operations(code)["LDGSTS"] - sum(operations(kernel.between(*each))["LDGSTS"] for each in seldom)
-    warps = TILE_BYTES // (copies * 512)
+    bytes_of_tile = LATENT_BYTES if latents else TILE_BYTES
+    warps = bytes_of_tile // (copies * 512)
     always = len(code) - in_find - sum(len(kernel.between(*each)) for each in seldom)
-    tokens = 16 * warps  # of a tile
+    tokens = 16 if latents else 16 * warps  # of a tile
     found = (in_find - in_search + RANGES_LOG * in_search) * (tokens / 32)
-    return (always * warps + found) / (TILE_BYTES / 1024), warps
+    return (always * warps + found) / (bytes_of_tile / 1024), warps, bytes_of_tile
 
 
 def of_score(kernel):
@@ -128,13 +132,13 @@ def measured(kernels, registers):
             sys.exit(f"{name}: {len(matching)} kernels match {pattern}")
         (full,) = matching
         if unit == "KB":
-            count, warps = of_gather(kernels[full])
+            count, warps, bytes_of_tile = of_gather(kernels[full], LATENTS in name)
         else:
             count, warps = of_score(kernels[full]), 8 if "layer" in name else 4
         used, shared = registers[full]
         of_block = -(-used // 8) * 8 * 32 * warps
         blocks = min(65536 // of_block, 2048 // (32 * warps), 233472 // (shared + 1024))
-        coming = f"{blocks * TILE_BYTES // 1024}" if unit == "KB" else "-"
+        coming = f"{blocks * bytes_of_tile // 1024}" if unit == "KB" else "-"
         rows.append(f"{name:38} {count:6.1f} {limit:6} {unit:>11} {used:10} {shared:7} {warps:6} {blocks:7} {coming:>7}"
                     f"   {loads(kernels[full])}")
         if count > limit:

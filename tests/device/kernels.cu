@@ -43,6 +43,14 @@ template __global__ void gather_attend_kernel<float16, 128, 8>(
 template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, capped_logits>);
 template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, layer_logits>);
 
+// Latents of MLA, and values that are narrower than keys.
+template __global__ void gather_attend_kernel<bfloat16, 576, 16, task<bfloat16, scaled_logits>, values_in_keys<512>>(
+    task<bfloat16, scaled_logits>);
+template __global__ void gather_attend_kernel<float8, 576, 16, task<float8, scaled_logits>, values_in_keys<512>>(
+    task<float8, scaled_logits>);
+template __global__ void gather_attend_kernel<bfloat16, 192, 8, task<bfloat16, scaled_logits>, values_apart<128>>(
+    task<bfloat16, scaled_logits>);
+
 // Scores, as layer_kernel makes them too.
 template __global__ void
     score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>>(
@@ -77,7 +85,21 @@ void others(any_kv_cache<bfloat16>& host) {
   to_device(host, to_host(moving, moving.open(), host, nullptr), moving, nullptr);
 }
 
+// A model with MLA, alone and as one group of layers.
+template <class Policy>
+void latents_of(const Policy& policy) {
+  using cache_type = device_cache<Policy, bfloat16, 576, 16, values_in_keys<512>>;
+  cache_type cache({1, 16, 1, 576, 512, true}, policy, config{}, nullptr, nullptr);
+  auto step = cache.begin(cache.open(), {});
+  step.start(nullptr);
+  step.append(0, view<const bfloat16, 3>{}, nullptr);
+  step.attend(0, view<const bfloat16, 3>{}, view<const bfloat16, 3>{}, view<bfloat16, 3>{}, {}, nullptr);
+  step.commit(1, nullptr);
+}
+
 void steps() {
+  latents_of(presets::sentence_box);
+  latents_of(presets::sentence_kv);
   step_of(presets::zoomr_one_pass);
   step_of(presets::zoomr_mass);
   step_of(presets::zoomr_focus);

@@ -27,6 +27,7 @@ TABLE = os.path.join(HERE, "registers.txt")
 INSTRUCTIONS = os.path.join(HERE, "instructions.txt")
 ARCHITECTURES = ("sm_80", "sm_90")
 MAY_SPILL = 16
+MAY_SPILL_WIDE = 80  # of keys of 576 numbers: a third block on an SM is worth a few loads for each tile
 
 
 def parts_that_differ(found):
@@ -43,6 +44,7 @@ def plain(name):
                   r".*?placement>", parts_that_differ, name)
     name = re.sub(r"^void ", "", name)
     name = re.sub(r"\((int|unsigned int|long)\)", "", name)
+    name = re.sub(r"^(gather_attend_kernel<\w+, (\d+), .*), values_apart<\2> >", r"\1 >", name)
     return name.split(">(")[0] + ">" if ">(" in name else name.split("(")[0]
 
 
@@ -106,7 +108,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         found = measured(options.nvcc, options.include, folder)
         tables = {TABLE: written(found, version)}
-        faults = [f"{arch}: {kernel} spills" for (arch, kernel), n in sorted(found.items()) if max(n[2:4]) > MAY_SPILL]
+        faults = [f"{arch}: {kernel} spills" for (arch, kernel), n in sorted(found.items())
+                  if max(n[2:4]) > (MAY_SPILL_WIDE if " 576, " in kernel or "<576, " in kernel else MAY_SPILL)]
         if cuobjdump:
             kernels = instructions.disassembled(cuobjdump, os.path.join(folder, "sm_90.cubin"), plain)
             of_sm_90 = {kernel: (n[0], n[4]) for (arch, kernel), n in found.items() if arch == "sm_90"}
@@ -121,7 +124,7 @@ def main():
             with open(path, "w", encoding="utf-8") as out:
                 out.write(table)
         faults += compared(path, table, version)
-    as_kept = f"{len(found)} kernels are as in the tables, and none spills more than {MAY_SPILL} bytes"
+    as_kept = f"{len(found)} kernels are as in the tables, and none spills more than {MAY_SPILL} bytes, or {MAY_SPILL_WIDE}"
     print("\n".join(faults) or as_kept)
     sys.exit(1 if faults else 0)
 

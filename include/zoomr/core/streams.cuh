@@ -28,6 +28,15 @@ inline void copy_to_device(void* to, const void* from, byte_count bytes, stream 
 inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream on) {
   simt::enqueue(on, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
 }
+inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
+                      index_t rows, stream on) {
+  simt::enqueue(on, [=] {
+    for (index_t r = 0; r < rows; ++r) {
+      std::memcpy(static_cast<std::byte*>(to) + r * to_stride, static_cast<const std::byte*>(from) + r * from_stride,
+                  static_cast<std::size_t>(bytes));
+    }
+  });
+}
 inline void zero_on_device(void* memory, byte_count bytes, stream on) {
   simt::enqueue(on, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
@@ -64,6 +73,15 @@ inline void copy_to_device(void* to, const void* from, byte_count bytes, stream 
 inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream on) {
   expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, on),
                  "a copy could not be started");
+}
+/// The same of some rows of so many bytes, the beginnings of which lie as many bytes apart as the strides say.
+/// @throws error(device) if it cannot be started
+inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
+                      index_t rows, stream on) {
+  expect_success(
+      cudaMemcpy2DAsync(to, static_cast<std::size_t>(to_stride), from, static_cast<std::size_t>(from_stride),
+                        static_cast<std::size_t>(bytes), static_cast<std::size_t>(rows), cudaMemcpyDefault, on),
+      "a copy could not be started");
 }
 /// Enqueues the writing of zeros.
 /// @throws error(device) if it cannot be started

@@ -55,6 +55,7 @@ struct device_core {
         step(model, given, host_policy.segment),
         listed{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())},
         uploads(sizes) {
+    if (model.values_in_keys) limits.value_scale = limits.key_scale;
     carver block(memory);
     carve(arrays, block, sizes, on_device);
     if (sizes.tiered) {
@@ -109,7 +110,9 @@ struct device_core {
   /// Keys and values of a layer, by slot of the pool.
   paged_layer<T> layer(index_t layer) const {
     if (!sizes.in_engine) return arrays.layer(layer);
-    return sizes.pages_at(static_cast<T*>(limits.engine.keys[layer]), static_cast<T*>(limits.engine.values[layer]));
+    const engine_memory& engine = limits.engine;
+    void* const values = sizes.model.values_in_keys ? engine.keys[layer] : engine.values[layer];
+    return sizes.pages_at(static_cast<T*>(engine.keys[layer]), static_cast<T*>(values));
   }
 
   /// Gives back the pages behind the committed tokens; those of an engine are forgotten.
@@ -260,9 +263,7 @@ struct device_core {
  private:
   void copy_engine_layers(stream on) {
     for (index_t layer = 0; layer < sizes.model.layers; ++layer) {
-      for (void* at : {limits.engine.keys[layer], limits.engine.values[layer]}) {
-        engine_layers.push_back(static_cast<T*>(at));
-      }
+      for (T* at : {this->layer(layer).keys, this->layer(layer).values}) engine_layers.push_back(at);
     }
     copy_to_device(arrays.engine, engine_layers.data(), bounded_product({2, sizes.model.layers, sizeof(T*)}), on);
   }
@@ -275,8 +276,7 @@ struct device_core {
     const index_t open_begin = host_policy.segment.open_begin(of.segmenting.data());
     device_token asks;
     asks.sequence = asks.row = item.seq;
-    asks.position = position;
-    asks.slot = of.slot_end(position);
+    asks.position = position, asks.slot = of.slot_end(position);
     asks.held = held(of);
     asks.segments = of.segment_count();
     asks.chooses = item.place;

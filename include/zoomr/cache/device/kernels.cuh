@@ -36,26 +36,28 @@ __global__ void prepare_kernel(common_arrays<T> a) {
   }
 }
 
-/// Stores dimension `d` of a token's key and value in one KV head, each as T of itself divided by its scale.
+/// Stores dimension `d` of a token's key and value in one KV head, each as T of itself divided by its scale. A value
+/// has fewer, or none of its own.
 /// @param slot  of the pool
 template <class T, class Number>
 __device__ inline void store_number(const common_arrays<T>& a, index_t layer, const device_token& token, index_t slot,
                                     index_t kv_head, index_t d, const view<const Number, 3>& keys,
                                     const view<const Number, 3>& values, float key_scale, float value_scale) {
   const T stored_key = from_float<T>(quotient(to_float(keys(token.row, kv_head, d)), key_scale));
-  const T stored_value = from_float<T>(quotient(to_float(values(token.row, kv_head, d)), value_scale));
+  const bool valued = d < a.sizes.model.stored_value_width();
+  const T stored_value = valued ? from_float<T>(quotient(to_float(values(token.row, kv_head, d)), value_scale)) : T{};
   a.each_copy(layer, slot, kv_head, [&](T* key, T* value) {
     key[d] = stored_key;
-    value[d] = stored_value;
+    if (valued) value[d] = stored_value;
   });
 }
 
-/// Stores keys and values [tokens, kv_heads, head_dim] of one layer, a token in each block of `plain_threads`.
+/// Stores keys and values [tokens, kv_heads, their width] of one layer, a token in each block of `plain_threads`.
 ///
 /// A key is stored as T of key / key_scale, a value likewise. Over tiers they go to the host's page, and to the copy
 /// of it if the arena has one; so nothing may be fetched at the same time, and the caller has joined the side stream.
 /// @pre   prepare_kernel has entered the pages of these tokens; the grid covers all tokens of the pass
-/// @cost  2 * kv_heads * head_dim numbers of each token
+/// @cost  the numbers of each token's keys and values
 template <class T, class Number>
 __global__ void append_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> keys,
                               view<const Number, 3> values, float key_scale, float value_scale) {

@@ -19,7 +19,7 @@ inline namespace v0 {
 namespace detail {
 
 /// The launches of one pass. With `fixed` they depend on the policy, the cache's limits and the layer alone.
-template <class Policy, class T, index_t HeadDim, index_t Group>
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 struct device_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
   using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::t;
@@ -69,7 +69,7 @@ struct device_launches : device_pass<Policy, T> {
     return {layer, queries, keys, values, core.limits.key_scale.all, core.limits.value_scale.all};
   }
 
-  /// Stores a layer's keys and values [tokens, kv_heads, head_dim] as pending.
+  /// Stores a layer's keys and values [tokens, kv_heads, their width] as pending.
   /// @cost  1 launch
   template <class Number>
   void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream on) const {
@@ -170,7 +170,7 @@ struct device_launches : device_pass<Policy, T> {
     task.value_scale = core.limits.value_scale.all;
     task.partial = of.partial;
     task.arrived = of.arrived;
-    gather_attend<T, HeadDim, Heads>(task, splits, on, early);
+    gather_attend<T, HeadDim, Heads, Values>(task, splits, on, early);
   }
 
   /// Evicts the tokens that the commits of this step have made due; it reads no table.

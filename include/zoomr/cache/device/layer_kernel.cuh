@@ -14,13 +14,13 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// What a layer of a pass brings. [tokens, heads or kv_heads, head_dim]
+/// What a layer of a pass brings. [tokens, heads or kv_heads, head_dim, or the width of values]
 template <class Number>
 struct layer_inputs {
   index_t layer = 0;
   view<const Number, 3> queries;
-  view<const Number, 3> keys = {};  // without memory: they are stored already
-  view<const Number, 3> values = {};
+  view<const Number, 3> keys = {};    // without memory: they are stored already
+  view<const Number, 3> values = {};  // where they lie in keys: none
   float key_scale = 1.0f;
   float value_scale = 1.0f;
 };
@@ -64,18 +64,19 @@ struct token_sums {
   }
 };
 
-/// Makes what the heads of one KV head ask. All threads of a block call it; they see all of it after its next barrier.
+/// Makes what some heads of one KV head ask. All threads of a block call it; they see all of it after its next barrier.
+/// @param first       of these heads, in the model; `heads` of them
 /// @param keeps_sums  the running sums are written for later tokens
 /// @param asked       [heads, head_dim]  out
 template <class Policy, class T, class Number, index_t N>
 __device__ void ask(const Policy& policy, const common_arrays<T>& a, const layer_inputs<Number>& in, index_t t,
-                    index_t kv_head, bool keeps_sums, shared_array<float, N>& asked) {
+                    index_t first, index_t heads, bool keeps_sums, shared_array<float, N>& asked) {
   const device_token& token = a.table.tokens[t];
   const shape& model = a.sizes.model;
   const token_sums<T, Number> sums(a, in, t);
-  const index_t numbers = model.group() * model.head_dim;
+  const index_t numbers = heads * model.head_dim;
   for (auto n = static_cast<index_t>(threadIdx.x); n < numbers; n += static_cast<index_t>(blockDim.x)) {
-    const index_t head = kv_head * model.group() + n / model.head_dim, d = n % model.head_dim;
+    const index_t head = first + n / model.head_dim, d = n % model.head_dim;
     const float own = to_float(in.queries(token.row, head, d));
     float sum = own;
     if constexpr (decltype(Policy::query)::sums) {
@@ -84,6 +85,15 @@ __device__ void ask(const Policy& policy, const common_arrays<T>& a, const layer
     }
     asked[n] = policy.query.query(own, sum, token.sums);
   }
+}
+
+/// Numbers that heads may ask with at once: beside a choice's 17 KB they fit the shared memory of a block.
+inline constexpr index_t most_asked = 7680;
+
+/// Heads of a KV head that ask at once, a power of two: all of them, unless keys are very wide.
+template <index_t HeadDim>
+ZOOMR_HD constexpr index_t asking_at_once(index_t heads) {
+  return heads * HeadDim <= most_asked ? heads : asking_at_once<HeadDim>(heads / 2);
 }
 
 /// The blocks that share the segments of a row, at most `most`: each has 64 or more of them, but for the last.
@@ -110,12 +120,12 @@ constexpr int blocks_of_sm() {
 /// serves all layers behind begin_kernel. query_tile_kernel, fetching and gather_attend read the ranges.
 /// @param scores   false: in a second pass and in dense layers nothing is chosen, unless for all layers
 /// @param attends  false: only the choices, for tokens that have ended a prompt
-/// @cost   each summary is read once for the heads of a KV head; where the heads of one choose apart, their choices are
-///         made one after the other
+/// @cost   each summary is read once for the heads of a KV head that ask at once; where the heads of one choose apart,
+///         their choices are made one after the other
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
     layer_kernel(Policy policy, device_arrays<Policy, T> a, layer_inputs<Number> in, bool scores, bool attends) {
-  constexpr index_t heads = scored_heads<Group>;
+  constexpr index_t heads = asking_at_once<HeadDim>(scored_heads<Group>);
   __shared__ choice_scratch scratch;
   __shared__ shared_array<float, Policy::selects ? heads * HeadDim : 1> asked;
   __shared__ shared_array<index_t, 1> last;
@@ -137,12 +147,26 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
     blocks = blocks_of_row(row.segments, static_cast<index_t>(gridDim.y));
     if (block_of_row >= blocks) return;
     const bool keeps_sums = is_first && decltype(Policy::query)::sums && !token.prompt;
-    if (row.segments > 0 || keeps_sums) ask(policy, a, in, t, kv_head, keeps_sums, asked);
-    __syncthreads();
-    if (row.segments > 0) {
-      constexpr index_t warps = choose_threads / warp_lanes;
-      const scoring_warp<heads, HeadDim, decltype(Policy::score), Number, summary> warp{policy.score, row, asked};
-      warp.score_all(block_of_row * warps + static_cast<index_t>(threadIdx.x) / warp_lanes, blocks * warps);
+    const auto ask_and_score = [&](const asking_row<Number, summary>& some, index_t first, index_t count) {
+      if (row.segments > 0 || keeps_sums) ask(policy, a, in, t, first, count, keeps_sums, asked);
+      __syncthreads();
+      if (row.segments > 0) {
+        constexpr index_t warps = choose_threads / warp_lanes;
+        const scoring_warp<heads, HeadDim, decltype(Policy::score), Number, summary> warp{policy.score, some, asked};
+        warp.score_all(block_of_row * warps + static_cast<index_t>(threadIdx.x) / warp_lanes, blocks * warps);
+      }
+    };
+    const index_t group = a.sizes.model.group();
+    if constexpr (heads >= Group) {
+      ask_and_score(row, kv_head * group, group);
+    } else {
+      for (index_t first = 0; first < group; first += heads) {
+        if (first > 0) __syncthreads();  // nobody reads what the heads before have asked
+        const index_t count = group - first < heads ? group - first : heads;
+        asking_row<Number, summary> some = row;
+        some.queries = row.queries.slice(first, first + count), some.scores = row.scores.slice(first, first + count);
+        ask_and_score(some, kv_head * group + first, count);
+      }
     }
   } else if (!is_first) {
     return;
@@ -169,16 +193,10 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
 /// queries again and again.
 inline constexpr index_t most_layer_blocks = 384;
 
-/// Numbers that the heads of one KV head may ask with: beside a choice's 17 KB they fit the shared memory of a block.
-inline constexpr index_t most_asked = 7680;
-
 /// Launches it for so many tokens.
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 void launch_layer(const Policy& policy, const device_arrays<Policy, T>& a, const layer_inputs<Number>& in, bool scores,
                   bool attends, index_t tokens, stream on) {
-  static_assert(!Policy::selects || Group <= 32, "device_cache: a KV head serves at most 32 query heads");
-  static_assert(!Policy::selects || scored_heads<Group> * HeadDim <= most_asked,
-                "device_cache: under a policy that chooses, heads of a KV head times head_dim are at most 7,680");
   const index_t rows = tokens * a.sizes.model.kv_heads;
   index_t blocks = scores ? a.sizes.score_blocks() : 1;  // of a row
   if (blocks * rows > most_layer_blocks) blocks = rows < most_layer_blocks ? most_layer_blocks / rows : 1;

@@ -57,7 +57,7 @@ template <class T>
 struct common_arrays {
   device_sizes sizes;
   device_table table;
-  T* pool = nullptr;     // [layers][pages][key | value][kv_heads][16][head_dim]  of a tiered placement: the host's
+  T* pool = nullptr;     // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's
   T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
   index_t* page_table = nullptr;  // [sequences][sequence_pages]
   segment* segments = nullptr;    // [sequences][segments]
@@ -80,7 +80,7 @@ struct common_arrays {
   index_t* shared_before = nullptr;  // [layer_rows][decode_tokens][2 * most_ranges]
   unsigned* attending = nullptr;     // [layer_rows][decode_tokens][2 * most_ranges]
   attended_size* shared_read = nullptr;  // [layer_rows][decode_tokens]
-  float* partial = nullptr;              // [attending_heads][splits][head_dim + 2]
+  float* partial = nullptr;              // [attending_heads][splits][value width + 2]
   unsigned* arrived = nullptr;           // [attending_heads]
   float* sinks = nullptr;                // [layers][heads]  natural; nullptr: the model has none
   float* slopes = nullptr;               // [heads]  the same, of a bias by distance
@@ -125,8 +125,8 @@ struct common_arrays {
       votes = from.take<votes_t>(bounded_product({rows_of_tokens, of.segments}));
       left = from.take<index_t>(bounded_product({rows_of_tokens, of.segments}));
     }
-    partial =
-        from.take<float>(of.splits > 1 ? bounded_product({of.attending_heads(), of.splits, model.head_dim + 2}) : 0);
+    partial = from.take<float>(
+        of.splits > 1 ? bounded_product({of.attending_heads(), of.splits, model.value_width() + 2}) : 0);
     arrived = from.take<unsigned>(of.attending_heads());
     if (of.has_sinks) sinks = from.take<float>(std::int64_t{model.layers} * model.heads);
     if (of.has_slopes) slopes = from.take<float>(model.heads);
@@ -159,7 +159,7 @@ struct common_arrays {
     if (resummarize.sequence < 0) return table.closings()[i];
     return {resummarize.sequence, i, segments_of(resummarize.sequence, resummarize.segments)[i], resummarize.held};
   }
-  /// A page of the pool in one layer.  [key | value][kv_heads][16][head_dim]
+  /// A page of the pool in one layer.
   ZOOMR_HD T* page(index_t layer, index_t page) const {
     return pool + (std::int64_t{layer} * sizes.pages + page) * sizes.page_numbers();
   }
@@ -169,7 +169,7 @@ struct common_arrays {
     return engine != nullptr ? sizes.pages_at(engine[2 * layer], engine[2 * layer + 1]) : in_block(page(layer, 0));
   }
   /// The same of pages that lie in a block of the cache's own layout.
-  ZOOMR_HD paged_layer<T> in_block(T* block) const { return sizes.pages_at(block, block + sizes.page_numbers() / 2); }
+  ZOOMR_HD paged_layer<T> in_block(T* block) const { return sizes.pages_at(block, block + sizes.to_value()); }
   /// Where the arena has a page of a layer; nullptr if it has none, or there is none.
   /// @pre  no fetch is under way on the side stream
   __device__ T* in_arena(index_t layer, index_t page) const {

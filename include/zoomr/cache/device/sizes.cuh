@@ -173,8 +173,16 @@ struct device_sizes {
   ZOOMR_HD std::int64_t query_numbers() const { return std::int64_t{model.heads} * model.head_dim; }
   /// Numbers of type T in all pages of all layers.
   std::int64_t pool_numbers() const { return bounded_product({model.layers, pages, page_numbers()}); }
-  /// Those of one page in one layer: keys, then values, of 16 tokens in each KV head.
-  ZOOMR_HD std::int64_t page_numbers() const { return std::int64_t{2} * model.kv_heads * page_tokens * model.head_dim; }
+  /// Those of one page in one layer: keys, then values, of 16 tokens in each KV head. Where values are narrower, each
+  /// token's value lies behind its key, so that both are as far apart.
+  ZOOMR_HD std::int64_t page_numbers() const {
+    return std::int64_t{page_tokens} * model.kv_heads * (model.head_dim + model.stored_value_width());
+  }
+  /// From a key of the cache's own pages to its value.
+  ZOOMR_HD std::int64_t to_value() const {
+    if (model.values_in_keys) return 0;
+    return model.value_width() == model.head_dim ? page_numbers() / 2 : model.head_dim;
+  }
   /// Pages whose keys and values begin there.
   template <class T>
   ZOOMR_HD paged_layer<T> pages_at(T* keys, T* values) const {
@@ -192,7 +200,9 @@ struct device_sizes {
       strides = engine.strides_of_keys();
     } else {
       pages = pages_for(limits.pool());
-      strides = {page_numbers(), std::int64_t{page_tokens} * model.head_dim, model.head_dim};
+      const bool alternate = model.value_width() != model.head_dim && !model.values_in_keys;
+      const index_t token = model.head_dim + (alternate ? model.value_width() : 0);
+      strides = {page_numbers(), std::int64_t{page_tokens} * token, token};
     }
   }
 };

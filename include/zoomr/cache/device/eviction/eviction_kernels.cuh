@@ -198,7 +198,7 @@ __device__ void move_forward(std::int64_t count, Read read, Write write) {
 /// Grid: KV lanes from `first_kv_lane` on; no shared memory. Threads move 16 bytes of a key, and of its value, at a
 /// time. Over tiers pages are the host's, and copies in the arena are written as well (each_copy). Positions come last:
 /// their table may be `slots` itself, by which keys, values and sums are found.
-/// @cost  2 * head_dim numbers read and written for each slot that is kept, and a float of each query head that carries
+/// @cost  a key and a value read and written for each slot that is kept, and a float of each query head that carries
 ///        sums; one barrier for each 256 pieces that move
 template <index_t HeadDim, class T>
 __global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<T> a, compacting of) {
@@ -210,23 +210,25 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<
   const view<const index_t> pages = a.pages_of(of.sequence);
   const view<const index_t> slots{of.slots + blockIdx.x * of.stride, {of.kept}};
   const paged_layer<T> stored = a.layer(layer);
+  const index_t value_pieces = model.stored_value_width() * static_cast<index_t>(sizeof(T)) / 16;  // at most `pieces`
   struct both {
     uint4 key;
     uint4 value;
   };
   const auto offset_of = [&](index_t slot) { return stored.offset(pool_slot(pages, slot, stored.page_bits), kv_head); };
   const auto piece = [&](T* row, std::int64_t at) -> uint4& { return reinterpret_cast<uint4*>(row)[at % pieces]; };
+  const auto has_value = [&](std::int64_t at) { return at % pieces < value_pieces; };
   move_forward(
       std::int64_t{of.kept} * pieces,
       [&](std::int64_t at) {
         const std::int64_t from = offset_of(slots[static_cast<index_t>(at / pieces)]);
-        return both{piece(stored.keys + from, at), piece(stored.values + from, at)};
+        return both{piece(stored.keys + from, at), has_value(at) ? piece(stored.values + from, at) : uint4{}};
       },
       [&](std::int64_t at, const both& moved) {
         const auto slot = static_cast<index_t>(at / pieces);
         a.each_copy(layer, pool_slot(pages, slot, stored.page_bits), kv_head, [&](T* key, T* value) {
           piece(key, at) = moved.key;
-          piece(value, at) = moved.value;
+          if (has_value(at)) piece(value, at) = moved.value;
         });
       });
   for (index_t g = 0; a.eviction.carried_tokens > 0 && g < model.group(); ++g) {

@@ -26,8 +26,8 @@ class observing_warp {
  public:
   static constexpr index_t queries = 8;  // at once
   static constexpr index_t tokens = 4;
-  static constexpr index_t turns = observed_at_once / queries;
-  using queries_in_block = shared_array<float, observed_at_once * HeadDim>;
+  static constexpr index_t turns = observed_together<HeadDim> / queries;
+  using queries_in_block = shared_array<float, observed_together<HeadDim> * HeadDim>;
 
   /// All threads call it; a barrier follows.
   __device__ observing_warp(const observing_queries<T, Number>& of, index_t head, queries_in_block& asked)

@@ -11,7 +11,10 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-inline constexpr index_t observed_at_once = 32;  // queries of one launch
+inline constexpr index_t observed_at_once = 32;  // queries of one launch, at most
+/// The same of so wide queries: those of a head lie in a block's shared memory.
+template <index_t HeadDim>
+inline constexpr index_t observed_together = HeadDim <= 256 ? observed_at_once : 8;
 
 /// One query's softmax over its context, as far as it is known; all zero to begin with.
 struct observed_sum {

@@ -111,7 +111,7 @@ struct observing_layer {
            compacting{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
   }
 
-  /// Adds what the queries pay, 32 at a time: those after the first add to what the ones before them have left in
+  /// Adds what the queries pay, some at a time: those after the first add to what the ones before them have left in
   /// `received`, where the slots that they alone see have nothing yet.
   template <class Number>
   void observe(observing_queries<T, Number> of, stream on) const {
@@ -120,7 +120,7 @@ struct observing_layer {
     of.scale = core.limits.logit_scale(0, 0, HeadDim);
     of.sums = arrays.eviction.sums;
     for (index_t left = of.count; left > 0; left -= of.count) {
-      of.count = (std::min)(observed_at_once, left);
+      of.count = (std::min)(observed_together<HeadDim>, left);
       observe_queries<HeadDim>(of, on);
       of.first_row = of.row_of(of.count);
       of.context += of.count;

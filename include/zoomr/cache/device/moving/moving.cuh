@@ -65,8 +65,9 @@ class moving_sequence : moving_choices<Policy, T> {
     expect_room(from, host_.limits, host_.sizes.most_segments, host_.sizes.kept, host_.pool.free_pages());
     become(to, from, host_.limits, host_.sizes.remembered);
     take_pages(from, to, host_.pool);
-    each_page(from, to,
-              [&](T* of_device, T* of_host) { this->enqueue(of_host, of_device, device_.sizes.page_numbers()); });
+    each_page(from, to, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
+      copy_rows(of_host, bytes_of(width), of_device, bytes_of(stride), bytes_of(width), rows, on_);
+    });
     const remembered_parts parts = remembered_of(host_.policy, host_.sizes, to);
     // Where a prompt is pinned its tokens have received nothing, and a device keeps nothing of them.
     std::fill_n(to.received.committed.data(), to.received.committed.size(), 0.0f);
@@ -94,8 +95,9 @@ class moving_sequence : moving_choices<Policy, T> {
     to.known_pages = static_cast<index_t>(to.pages.size());
     to.known_segments = to.segment_count();
     to.sums = {parts.summed, 0};
-    each_page(to, from,
-              [&](T* of_device, T* of_host) { this->enqueue(of_device, of_host, device_.sizes.page_numbers()); });
+    each_page(to, from, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
+      copy_rows(of_device, bytes_of(stride), of_host, bytes_of(width), bytes_of(width), rows, on_);
+    });
     set_pages(device_, id, to.pages, on_);
     const common_arrays<T>& a = device_.arrays;
     if (device_.sizes.tiered && to.known_pages > 0) {
@@ -150,14 +152,25 @@ class moving_sequence : moving_choices<Policy, T> {
     for (const index_t page : from.pages) to.pages.push_back(page < 0 ? -1 : stock.take());
   }
 
-  // visit(on the device, on the host) for each page and layer: it has the same numbers in both.
+  static byte_count bytes_of(std::int64_t numbers) { return numbers * static_cast<byte_count>(sizeof(T)); }
+
+  // visit(on the device, on the host, numbers from row to row on the device, numbers of a row, rows) for the keys of
+  // each page and layer, and for its values: both caches have them in the same order, the host without gaps.
   template <class Visit>
   void each_page(const token_state& of_device, const token_state& of_host, Visit visit) {
-    for (index_t layer = 0; layer < device_.sizes.model.layers; ++layer) {
+    const shape& model = device_.sizes.model;
+    const index_t rows = model.kv_heads * page_tokens, values = model.stored_value_width();
+    for (index_t layer = 0; layer < model.layers; ++layer) {
       const auto lane = host_.pool.kv_lane(layer, 0, view<const index_t>(of_host.pages));
       for (index_t at = 0; at < static_cast<index_t>(of_host.pages.size()); ++at) {
         const index_t page = of_device.pages[static_cast<std::size_t>(at)];
-        if (page >= 0) visit(device_.arrays.page(layer, page), lane.writable_key(at * page_tokens));
+        if (page < 0) continue;
+        T* const keys = lane.writable_key(at * page_tokens);
+        const paged_layer<T> stored = device_.arrays.in_block(device_.arrays.page(layer, page));
+        visit(stored.keys, keys, stored.token_stride, lane.rows.key_width, rows);
+        if (values > 0) {
+          visit(stored.values, keys + std::int64_t{rows} * lane.rows.key_width, stored.token_stride, values, rows);
+        }
       }
     }
   }
