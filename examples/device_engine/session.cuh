@@ -66,7 +66,9 @@ class device_session : public decoder {
     made.reserved.details =
         (tiered ? std::int64_t{sizes.arena_slots} : std::int64_t{model.layers} * sizes.pages) * block;
     made.reserved.host = host_bytes_;
-    made.reserved.summaries = std::int64_t{model.kv_lanes()} * sizes.segments * sizes.summary_numbers * number_bytes;
+    const index_t scales = cache_.arrays().scales_of(sizes, sizes.segments);
+    made.reserved.summaries =
+        std::int64_t{model.kv_lanes()} * (sizes.segments * sizes.summary_numbers * number_bytes + scales * four);
     made.reserved.metadata = bytes_ - made.reserved.details - made.reserved.summaries;
     if constexpr (tiered) made.arena = arena(block);
     return made;

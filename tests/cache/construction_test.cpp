@@ -150,7 +150,8 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   bool persists = false;
   if constexpr (Policy::selects) {
     using made = typename decltype(policy.summarize)::summary;
-    summary = dim * made::rows * real{sizeof(zoomr::summary_number<decltype(policy.summarize)>)};
+    const real number_bytes = sizeof(zoomr::summary_number<decltype(policy.summarize)>);
+    summary = dim * made::rows * number_bytes + (number_bytes == 1 ? 4 : 0);  // those of 8 bits have a scale
     const real rows_of[] = {1, layers, kv_lanes, layers * heads};
     selection_rows = rows_of[static_cast<std::size_t>(policy.aggregate.per)];
     const bool drifts = policy.refresh.drift() >= -1.0f;
@@ -293,6 +294,7 @@ TEST_CASE("bytes are right for any config, or refused from 2^60 on: nothing wrap
   check_sizes("r_kv", small::r_kv);
   check_sizes("raas", small::raas);
   check_sizes("infllm", small::infllm);
+  check_sizes("infllm in 8 bits", with_index<zoomr::float8>(small::infllm));
 }
 
 }  // namespace zoomr_test

@@ -22,6 +22,8 @@ inline constexpr auto in_16_bits = zoomr::compose(
 inline constexpr auto typical_in_16_bits = zoomr::compose(
     zoomr::sentences{.longest = 9}, zoomr::stored_as<zoomr::float16>(zoomr::typical_keys{.keys = 3}), zoomr::mean_dot{},
     zoomr::fill_budget{.tokens = 30}, zoomr::boundaries{}, zoomr::zones{.sinks = 4, .recent = 6});
+inline constexpr auto boxes_in_8_bits = with_index<zoomr::float8>(small::quest);
+inline constexpr auto means_in_8_bits = with_index<zoomr::float8>(running_sentences);
 inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::layer; });
 
 /// Three texts of four; the last is fed as a graph would be.
@@ -78,6 +80,13 @@ TEST_CASE("an index of 16 bits") {
   check(typical_in_16_bits, kind::ties, markup::sentences, 7);
   check(typical_in_16_bits, kind::with_infinities, markup::sentences, 8);
 }
+TEST_CASE("an index of 8 bits, whose summaries have scales") {
+  check_texts(boxes_in_8_bits);
+  check(boxes_in_8_bits, kind::with_infinities, markup::sentences, 9);
+  check_texts(means_in_8_bits);
+  check(means_in_8_bits, kind::with_infinities, markup::sentences, 10);
+  check(with_index<zoomr::float8>(small::infllm), kind::uniform, markup::sentences, 11);
+}
 TEST_CASE("on drift: for each KV head, each layer, each head, all layers") {
   check_texts(small::drifting);
   check(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::layer, p.refresh.cosine = 0.8f; }),
@@ -122,6 +131,7 @@ TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, th
   check_wide(std::integral_constant<index_t, 8>{}, small::quest, markup::sentences, 3);
   check_wide(std::integral_constant<index_t, 4>{}, small::quest, markup::sentences, 3);
   check_wide(std::integral_constant<index_t, 8>{}, small::quest, markup::sentences, 6, true);
+  check_wide(std::integral_constant<index_t, 8>{}, boxes_in_8_bits, markup::sentences, 7);
   check_wide(std::integral_constant<index_t, 4>{}, small::zoomr_mass, markup::pairs, 4);
   check_wide(std::integral_constant<index_t, 1>{}, small::zoomr_focus, markup::pairs, 5);
 }

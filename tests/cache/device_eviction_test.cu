@@ -38,6 +38,11 @@ inline constexpr auto counted =
                    zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::top_k{.segments = 3}, zoomr::every_token{},
                    zoomr::zones{.sinks = 1, .recent = 4, .open = 6});
 
+// The same with boxes in 8 bits; those of segments that have lost all tokens have no scale that is a number.
+inline constexpr auto counted_boxes =
+    zoomr::compose(counted.segment, counted.evict, zoomr::stored_as<zoomr::float8>(zoomr::key_box{}),
+                   zoomr::box_bound{}, counted.select, counted.refresh, counted.zone);
+
 constexpr shape small_model{1, 2, 1, 8};
 constexpr auto small_snapkv = evicting(small::snapkv, 150, 4, 3, false);
 
@@ -176,6 +181,10 @@ TEST_CASE("sentence_kv: whole sentences of what is left") {
 }
 TEST_CASE("segments of which nothing is left are not chosen") {
   for (std::uint64_t seed = 70; seed < 73; ++seed) check(counted, kind::peaked, markup::sentences, seed, false, 60);
+  for (std::uint64_t seed = 70; seed < 73; ++seed) {
+    check(counted_boxes, kind::peaked, markup::sentences, seed, false, 60);
+    check(with_index<zoomr::float8>(counted), kind::with_infinities, markup::sentences, seed, false, 60);
+  }
 }
 TEST_CASE("a choice that stays active is first made of what is left") {
   for (std::uint64_t seed = 50; seed < 52; ++seed) check(boundary, kind::peaked, markup::sentences, seed, false, 40);

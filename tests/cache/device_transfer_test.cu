@@ -104,11 +104,14 @@ TEST_CASE("summaries whose numbers a device keeps in another order move") {
     check_moves<64>(small::quest, small::quest, limits_for(tokens, 2), 37, seed);
     check_moves<96>(small::sentence_kv, small::sentence_kv, limits_for(tokens, 2), 40, seed);
   }
+  const auto in_8_bits = with_index<zoomr::float8>(small::quest);
+  check_moves<64>(in_8_bits, in_8_bits, limits_for(tokens, 2), 37, 33);
 }
 
 TEST_CASE("sequences of policies that evict move, with sums and queries, or without pages that nobody reaches") {
   check_moves(small::snapkv, 11);
   check_moves(small::sentence_kv, 12);
+  check_moves(with_index<zoomr::float8>(small::sentence_kv), 18);
   check_moves(small::h2o, 13);
   check_moves(small::r_kv, 14);
   check_moves(small::raas, 15);

@@ -279,6 +279,7 @@ TEST_CASE("a policy's text names its components and their options, but not its p
   auto moved = mine;
   moved.placement.details_on_host = true;
   CHECK(text_of(moved) == text_of(mine));
+  CHECK(text_of(with_index<zoomr::float8>(small::quest)).find("\nkey_box number=float8\n") != std::string::npos);
 }
 
 }  // namespace zoomr_test

@@ -13,6 +13,13 @@ constexpr Policy with(Policy preset, Change change) {
   return preset;
 }
 
+/// The policy with its index kept as `Number`.
+template <class Number, class Policy>
+constexpr auto with_index(const Policy& of) {
+  return zoomr::compose(of.segment, of.evict, zoomr::stored_as<Number>(of.summarize), of.query, of.score, of.aggregate,
+                        of.select, of.refresh, of.zone, of.placement);
+}
+
 namespace small {
 
 namespace presets = zoomr::presets;

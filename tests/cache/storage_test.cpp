@@ -3,7 +3,8 @@
 #include <cache/against_reference.hpp>
 #include <cache/players.hpp>
 
-#include <cmath>        // std::abs
+#include <algorithm>    // std::max
+#include <cmath>        // std::abs, std::ceil, std::exp2, std::isfinite, std::log2
 #include <string_view>  // std::string_view
 
 namespace zoomr_test {
@@ -226,6 +227,39 @@ struct rounded : Made {
   friend constexpr bool operator==(const rounded&, const rounded&) = default;
 };
 
+/// The same where a summary has a scale: it is known when all numbers are.
+template <class Made>
+struct rounded<zoomr::float8, Made> : Made {
+  void make(view<const float, 2> cue, view<index_t> order, view<float> work, view<float, 2> out) const {
+    if constexpr (zoomr::block_summarizer<Made>) {
+      Made::make(cue, order, work, out);
+    } else {
+      for (index_t d = 0; d < out.extent(0); ++d) {
+        auto c = Made::open();
+        for (index_t t = 0; t < cue.extent(0); ++t) Made::fold(c, cue(t, d));
+        Made::close(c, cue.extent(0));
+        for (index_t r = 0; r < Made::summary::rows; ++r) out(d, r) = c.row[r];
+      }
+    }
+    double largest = 0.0;
+    bool finite = true;
+    for (index_t d = 0; d < out.extent(0); ++d) {
+      for (const float number : out[d]) {
+        largest = std::max(largest, std::abs(static_cast<double>(number)));
+        finite = finite && std::isfinite(number);
+      }
+    }
+    const double exponent = std::max(-126.0, std::ceil(std::log2(largest / 448.0)));
+    const float scale = finite ? static_cast<float>(std::exp2(exponent)) : zoomr::not_a_number;
+    for (index_t d = 0; d < out.extent(0); ++d) {
+      for (index_t r = 0; r < Made::summary::rows; ++r) {
+        out(d, r) = scale * to_float(zoomr::stored_number<typename Made::summary, zoomr::float8>(r, out(d, r), scale));
+      }
+    }
+  }
+  friend constexpr bool operator==(const rounded&, const rounded&) = default;
+};
+
 template <class Summarizer, class Scorer>
 constexpr auto found_by(Summarizer summarize, Scorer score) {
   return zoomr::compose(zoomr::fixed_pages{.longest = 5}, summarize, score, zoomr::pooled_score{},
@@ -249,7 +283,10 @@ void check_index(Summarizer summarize, Scorer score) {
     REQUIRE(difference(expected.at(0).log, got.at(0).log) == "");
     others += difference(unrounded.at(0).log, got.at(0).log) != "" ? 1 : 0;
     const auto seq = got.at(0).seq;
-    CHECK(got.cache.bytes(seq).summaries * 2 == expected.cache.bytes(seq).summaries);
+    // of a KV head and segment: 24 dimensions, and a scale
+    const index_t numbers = 24 * Summarizer::summary::rows;
+    const auto each = static_cast<zoomr::byte_count>(numbers * sizeof(Number) + (sizeof(Number) == 1 ? 4 : 0));
+    CHECK(got.cache.bytes(seq).summaries * numbers * 4 == expected.cache.bytes(seq).summaries * each);
   }
   CHECK(others > 0);  // the rounding is seen
 }
@@ -258,6 +295,12 @@ TEST_CASE("an index of 16 bits is the index of floats, rounded") {
   check_index<zoomr::bfloat16>(zoomr::key_mean{}, zoomr::mean_dot{});
   check_index<zoomr::bfloat16>(zoomr::key_box{}, zoomr::box_bound{});
   check_index<zoomr::bfloat16>(zoomr::typical_keys{.keys = 2}, zoomr::mean_dot{});
+}
+
+TEST_CASE("an index of 8 bits is the index of floats, rounded to what the scale of each summary can say") {
+  check_index<float8>(zoomr::key_mean{}, zoomr::mean_dot{});
+  check_index<float8>(zoomr::key_box{}, zoomr::box_bound{});
+  check_index<float8>(zoomr::typical_keys{.keys = 2}, zoomr::mean_dot{});
 }
 
 TEST_CASE("half as many bytes make half as large pages") {

@@ -173,21 +173,25 @@ ZOOMR_HD constexpr scaled_int8 from_float<scaled_int8>(float value) {
   return {from_float<int8>(value)};
 }
 
-/// The largest bfloat16 or float16 that is not above `value`; NaN stays NaN. For the lower side of a box, which must
-/// hold its keys in fewer bits too (policy/summary.hpp).
+/// The largest bfloat16, float16 or float8 that is not above `value`; NaN stays NaN, and of float8 there is none below
+/// -448: NaN. For the lower side of a box, which must hold its keys in fewer bits too (policy/summary.hpp).
 template <class T>
 ZOOMR_HD constexpr T from_float_down(float value) {
-  static_assert(sizeof(T::bits) == 2, "from_float_down: for types of 16 bits");
+  using bits_type = decltype(T::bits);
+  static_assert(static_cast<bits_type>(-1) > 0, "from_float_down: for bfloat16, float16 and float8");
+  constexpr auto sign = static_cast<bits_type>(1u << (8 * sizeof(bits_type) - 1));
   const T nearest = from_float<T>(value);
   if (!(to_float(nearest) > value)) return nearest;
-  const bool negative = (nearest.bits & 0x8000u) != 0;  // signs and sizes are apart: towards minus infinity
-  return {static_cast<std::uint16_t>(negative ? nearest.bits + 1 : nearest.bits == 0 ? 0x8001 : nearest.bits - 1)};
+  const bool negative = (nearest.bits & sign) != 0;  // signs and sizes are apart: towards minus infinity
+  return {static_cast<bits_type>(negative ? nearest.bits + 1 : nearest.bits == 0 ? sign + 1 : nearest.bits - 1)};
 }
 
-/// The smallest bfloat16 or float16 that is not below `value`; NaN stays NaN.
+/// The smallest bfloat16, float16 or float8 that is not below `value`; NaN stays NaN, and of float8 there is none above
+/// 448: NaN.
 template <class T>
 ZOOMR_HD constexpr T from_float_up(float value) {
-  return {static_cast<std::uint16_t>(from_float_down<T>(-value).bits ^ 0x8000u)};
+  using bits_type = decltype(T::bits);
+  return {static_cast<bits_type>(from_float_down<T>(-value).bits ^ (1u << (8 * sizeof(bits_type) - 1)))};
 }
 
 }  // namespace v0

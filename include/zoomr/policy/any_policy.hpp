@@ -71,6 +71,7 @@ class any_summarizer {
  public:
   index_t rows = 0;
   std::size_t number_bytes = 0;  // of one number as the index keeps it
+  std::size_t scale_bytes = 0;   // of what a summary's numbers are multiplied by, behind them; 0: they are not
   bool at_once = false;
 
   /// Unless at_once.
@@ -83,7 +84,7 @@ class any_summarizer {
   /// If at_once; arguments as of a `block_summarizer`.
   virtual void make(view<const float, 2> keys, view<index_t> order, view<float> work, view<float, 2> cells) const = 0;
   /// Writes what was made as the index keeps it.
-  /// @param out  [head_dim, rows] numbers of `number_bytes`
+  /// @param out  [head_dim, rows] numbers of `number_bytes`, then their scale
   virtual void store(view<const float, 2> cells, std::byte* out) const = 0;
 
  protected:
@@ -109,7 +110,7 @@ class any_scorer {
  public:
   /// Scores the segments for the heads of one KV head. Scores of what is not eligible mean nothing.
   /// @param asked      [heads, head_dim]
-  /// @param summaries  [segments, head_dim, rows] numbers
+  /// @param summaries  [segments] of [head_dim, rows] numbers and their scale, as `any_summarizer::store` writes them
   /// @param votes      [segments]
   /// @param scores     [heads, segments]  out, products before any scale
   virtual void score(view<const float, 2> asked, const std::byte* summaries, view<const votes_t> votes,

@@ -10,7 +10,7 @@
 #include <zoomr/policy/compose.hpp>
 #include <zoomr/policy/policy_text.hpp>
 
-#include <algorithm>  // std::copy_n
+#include <algorithm>  // std::copy_n, std::max
 #include <cstring>    // std::memcpy
 
 namespace zoomr {
@@ -89,6 +89,7 @@ class any_summarizer_of final : public any_summarizer {
   explicit any_summarizer_of(const Summarizer& of) : of_(of) {
     rows = summary::rows;
     number_bytes = sizeof(number);
+    scale_bytes = scales_summaries<number> ? sizeof(float) : 0;
     at_once = block_summarizer<Summarizer>;
   }
   void open(view<float, 2> cells) const override {
@@ -110,12 +111,21 @@ class any_summarizer_of final : public any_summarizer {
     if constexpr (block_summarizer<Summarizer>) on_fastest_path([&] { of_.make(keys, order, work, cells); });
   }
   void store(view<const float, 2> cells, std::byte* out) const override {
+    float scale = 1.0f;
+    if constexpr (scales_summaries<number>) {
+      std::uint32_t largest = 0;
+      for (index_t d = 0; d < cells.extent(0); ++d) {
+        for (index_t r = 0; r < summary::rows; ++r) largest = (std::max)(largest, summary_magnitude(cells(d, r)));
+      }
+      scale = summary_scale(largest);
+    }
     for (index_t d = 0; d < cells.extent(0); ++d) {
       for (index_t r = 0; r < summary::rows; ++r, out += sizeof(number)) {
-        const number stored = stored_number<summary, number>(r, cells(d, r));
+        const number stored = stored_number<summary, number>(r, cells(d, r), scale);
         std::memcpy(out, &stored, sizeof stored);
       }
     }
+    if constexpr (scales_summaries<number>) std::memcpy(out, &scale, sizeof scale);
   }
 
  private:

@@ -8,6 +8,8 @@
 #include <zoomr/policy/any_policy.hpp>
 #include <zoomr/policy/concepts.hpp>
 
+#include <cstring>  // std::memcpy
+
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
@@ -19,14 +21,24 @@ class any_scorer_of final : public any_scorer {
   void score(view<const float, 2> asked, const std::byte* summaries, view<const votes_t> votes,
              view<float, 2> scores) const override {
     const auto* const all = reinterpret_cast<const number*>(summaries);
+    const index_t dims = asked.extent(1);
+    const index_t apart = dims * rows + (scaled ? static_cast<index_t>(sizeof(float) / sizeof(number)) : 0);
     if constexpr (rows == 1 && product_scorer<Scorer>) {
-      products(fastest_cpu_path(), asked, all, asked.extent(1), scores);
+      products(fastest_cpu_path(), asked, all, apart, scores);
+      if constexpr (scaled) {
+        const number* summary = all;
+        for (index_t id = 0; id < votes.size(); ++id, summary += apart) {
+          const float scale = scale_of(summary, dims);
+          for (index_t head = 0; head < asked.extent(0); ++head) {
+            scores(head, id) = fused(scores(head, id), scale, -0.0f);
+          }
+        }
+      }
     } else if constexpr (rows > 0) {
       on_fastest_path([&] {
-        const index_t dims = asked.extent(1);
         for (index_t head = 0; head < asked.extent(0); ++head) {
           const number* summary = all;
-          for (index_t id = 0; id < votes.size(); ++id, summary += dims * rows) {
+          for (index_t id = 0; id < votes.size(); ++id, summary += apart) {
             if (votes[id] != not_eligible) scores(head, id) = score_of(asked[head].data(), summary, dims);
           }
         }
@@ -37,19 +49,34 @@ class any_scorer_of final : public any_scorer {
  private:
   using number = summary_number<Summarizer>;
   static constexpr index_t rows = Summarizer::summary::rows;
+  static constexpr bool scaled = scales_summaries<number>;
+  static constexpr bool scales_numbers = scaled && !homogeneous_scorer<Scorer>;  // or else scores
+
+  static float scale_of(const number* summary, index_t dims) {
+    float scale;
+    std::memcpy(&scale, summary + dims * rows, sizeof scale);
+    return scale;
+  }
 
   // asked: [dims]; summary: [dims, rows]. Pointers, since the stride of a view is not known to be 1.
   float score_of(const float* asked, const number* summary, index_t dims) const {
+    [[maybe_unused]] float scale = 1.0f;
+    if constexpr (scaled) scale = scale_of(summary, dims);
     const auto term = [&](auto acc, index_t d) {
       cells<rows> c;
-      for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[d * rows + r]);
+      for (index_t r = 0; r < rows; ++r) {
+        c.row[r] = to_float(summary[d * rows + r]);
+        if constexpr (scales_numbers) c.row[r] = fused(c.row[r], scale, -0.0f);
+      }
       return of_.term(acc, asked[d], c);
     };
+    float score;
     if constexpr (several_sums_scorer<Scorer>) {
-      return of_.finish(several_sums_over_dims<score_sums<Scorer::sums>>(dims, term));
+      score = of_.finish(several_sums_over_dims<score_sums<Scorer::sums>>(dims, term));
     } else {
-      return sum_over_dims(dims, term);
+      score = sum_over_dims(dims, term);
     }
+    return scaled && !scales_numbers ? fused(score, scale, -0.0f) : score;
   }
 
   Scorer of_;

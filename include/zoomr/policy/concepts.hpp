@@ -48,9 +48,7 @@ concept component = std::regular<T> && std::is_trivially_copyable_v<T> && requir
 };
 
 template <class T>
-concept class_reader = requires {
-  requires T::reads_classes;
-};
+concept class_reader = T::reads_classes;
 
 /// A component's name, or "component".
 template <class T>
@@ -212,6 +210,12 @@ concept several_sums_scorer = component<T> && std::same_as<typename T::role, rol
 /// Says how well a query matches a summary; the highest score is best.
 template <class T, class Value = const T>
 concept scorer = one_sum_scorer<T, Value> || several_sums_scorer<T, Value>;
+
+/// A scorer of which a summary times a positive number gets its score times that number: a product, or one that says
+/// `static constexpr bool homogeneous = true`. Its scores are multiplied by a summary's scale; others are given
+/// products.
+template <class T>
+concept homogeneous_scorer = product_scorer<T> ||(scorer<T>&& T::homogeneous);
 
 /// Sums of a scorer.
 template <class T>

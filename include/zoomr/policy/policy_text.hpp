@@ -55,6 +55,7 @@ constexpr const char* index_number() {
   if constexpr (requires { typename Component::number; }) {
     if (std::same_as<typename Component::number, bfloat16>) return storage_name<bfloat16>();
     if (std::same_as<typename Component::number, float16>) return storage_name<float16>();
+    if (std::same_as<typename Component::number, float8>) return storage_name<float8>();
   }
   return nullptr;
 }

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>    // std::ldexp
 #include <cstring>  // std::memcmp
 #include <vector>   // std::vector
 
@@ -60,6 +61,15 @@ struct larger_side {
 
 static_assert(scorer<larger_side> && larger_side{} == larger_side{});
 
+// One that may be multiplied by a summary's scale.
+struct larger_side_scaled : larger_side {
+  static constexpr bool homogeneous = true;
+  friend constexpr bool operator==(const larger_side_scaled&, const larger_side_scaled&) = default;
+};
+
+static_assert(larger_side_scaled::homogeneous && larger_side_scaled{} == larger_side_scaled{});
+static_assert(homogeneous_scorer<larger_side_scaled> && !homogeneous_scorer<larger_side>);
+
 // The product with one side.
 template <index_t Side>
 struct one_side {
@@ -68,14 +78,15 @@ struct one_side {
 };
 
 // The order of summation as math/dot.hpp describes it, written out.
+// @param scale  of the numbers
 template <class Scorer, class Summary>
 float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t head, const Summary* summary,
-              index_t head_dim) {
+              index_t head_dim, float scale) {
   constexpr index_t rows = Scorer::summary::rows;
   std::vector<float> partial(32, 0.0f);
   for (index_t d = 0; d < head_dim; ++d) {
     cells<rows> c;
-    for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[summary_place(head_dim, d) * rows + r]);
+    for (index_t r = 0; r < rows; ++r) c.row[r] = to_float(summary[summary_place(head_dim, d) * rows + r]) * scale;
     float& sum = partial[static_cast<std::size_t>(d % 32)];
     sum = scorer.term(sum, asked[head * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(d)], c);
   }
@@ -87,9 +98,22 @@ float by_hand(const Scorer& scorer, const std::vector<float>& asked, std::size_t
 
 template <class Summary>
 float by_hand(const larger_side& scorer, const std::vector<float>& asked, std::size_t head, const Summary* summary,
-              index_t head_dim) {
-  return scorer.finish({{by_hand(one_side<0>{}, asked, head, summary, head_dim),
-                         by_hand(one_side<1>{}, asked, head, summary, head_dim)}});
+              index_t head_dim, float scale) {
+  return scorer.finish({{by_hand(one_side<0>{}, asked, head, summary, head_dim, scale),
+                         by_hand(one_side<1>{}, asked, head, summary, head_dim, scale)}});
+}
+template <class Summary>
+float by_hand(const larger_side_scaled& scorer, const std::vector<float>& asked, std::size_t head,
+              const Summary* summary, index_t head_dim, float scale) {
+  return by_hand(static_cast<const larger_side&>(scorer), asked, head, summary, head_dim, scale);
+}
+
+// Scales of summaries: powers of two of any size, and one that is no number.
+std::vector<float> scales_for(index_t count, dice& random) {
+  std::vector<float> made(static_cast<std::size_t>(count));
+  for (float& scale : made) scale = std::ldexp(1.0f, random.between(-126, 120));
+  for (std::size_t i = 5; i < made.size(); i += 29) made[i] = not_a_number;
+  return made;
 }
 
 bool same_bits(float a, float b) { return (a != a && b != b) || std::memcmp(&a, &b, sizeof a) == 0; }
@@ -104,18 +128,21 @@ bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t segme
   device_array<float> queries(floats(2 * numbers, random));
   device_array<float> sums(floats(2 * numbers, random));
   device_array<Summary> summaries(stored<Summary>(floats(2 * std::int64_t{segments} * head_dim * rows, random)));
+  device_array<float> scales(scales_for(2 * segments, random));
   device_array<float> scores(2 * std::int64_t{heads} * segments, 77.0f);
   std::vector<asking_row<float, Summary>> made;
   for (index_t r = 0; r < 2; ++r) {
     made.push_back({view<const float, 2>(queries.data() + r * numbers, {heads, head_dim}),
                     view<const float, 2>(sums.data() + r * numbers, {heads, head_dim}), 3 + r,
                     summaries.data() + std::int64_t{r} * segments * head_dim * rows, segments,
-                    view<float, 2>(scores.data() + std::int64_t{r} * heads * segments, {heads, segments})});
+                    view<float, 2>(scores.data() + std::int64_t{r} * heads * segments, {heads, segments}),
+                    scales_summaries<Summary> ? scales.data() + std::int64_t{r} * segments : nullptr});
   }
   device_array<asking_row<float, Summary>> listed(made);
   score_segments<Group, HeadDim>(query_source, scorer, listed_rows<Summary>{listed.view(), 2}, blocks, zoomr::stream{});
   const auto got = scores.values();
   const auto held = summaries.values();
+  const auto held_scales = scales.values();
   const auto own = queries.values();
   const auto summed = sums.values();
   for (index_t r = 0; r < 2; ++r) {
@@ -127,7 +154,12 @@ bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t segme
     for (index_t h = 0; h < heads; ++h) {
       for (index_t s = 0; s < segments; ++s) {
         const Summary* summary = held.data() + (std::int64_t{r} * segments + s) * head_dim * rows;
-        const float expected = by_hand(scorer, asked, static_cast<std::size_t>(h), summary, head_dim);
+        const float scale = held_scales[static_cast<std::size_t>(r * segments + s)];
+        const bool scales_score = scales_summaries<Summary> && homogeneous_scorer<Scorer>;
+        const bool scales_numbers = scales_summaries<Summary> && !homogeneous_scorer<Scorer>;
+        const float expected =
+            by_hand(scorer, asked, static_cast<std::size_t>(h), summary, head_dim, scales_numbers ? scale : 1.0f) *
+            (scales_score ? scale : 1.0f);
         if (!same_bits(got[static_cast<std::size_t>((r * heads + h) * segments + s)], expected)) return false;
       }
     }
@@ -163,6 +195,22 @@ TEST_CASE("a score may be made of several sums, each in the contract's order") {
     check<4, 96>(running_mean{}, larger_side{}, 3, segments, 2);
     check<8, 40, float16>(last_query{}, larger_side{}, 8, segments, 1);
     check<32, 72>(last_query{}, larger_side{}, 29, segments, 2);
+  }
+}
+
+TEST_CASE("an index of 8 bits: scores are multiplied by the scales of summaries, or their numbers are") {
+  for (const zoomr::index_t segments : {0, 1, 7, 31, 32, 33, 130}) {
+    check<1, 8, float8>(last_query{}, mean_dot{}, 1, segments, 1);     // a number at a time, some lanes have none
+    check<2, 32, float8>(last_query{}, mean_dot{}, 2, segments, 1);    // one
+    check<4, 64, float8>(running_mean{}, mean_dot{}, 4, segments, 2);  // pairs
+    check<4, 192, float8>(last_query{}, mean_dot{}, 3, segments, 1);   // three pairs
+    check<4, 128, float8>(running_mean{}, mean_dot{}, 4, segments, 3);
+    check<8, 128, float8>(last_query{}, box_bound{}, 8, segments, 2);
+    check<2, 256, float8>(last_query{}, box_bound{}, 2, segments, 1);
+    check<8, 40, float8>(running_mean{}, box_bound{}, 5, segments, 1);
+    check<4, 64, float8>(last_query{}, larger_side{}, 3, segments, 1);
+    check<4, 72, float8>(last_query{}, larger_side{}, 3, segments, 1);
+    check<4, 128, float8>(last_query{}, larger_side_scaled{}, 4, segments, 2);
   }
 }
 

@@ -71,6 +71,7 @@ TEST_CASE("a summary stored as another type is the same summary, of fewer bits")
   static_assert(summarizer<halved_type> && std::same_as<halved_type::summary, summary::box>);
   static_assert(std::same_as<summary_number<halved_type>, bfloat16>);
   static_assert(std::same_as<summary_number<key_box>, float>);
+  static_assert(std::same_as<summary_number<decltype(stored_as<float8>(key_cuboid{}))>, float8>);
   CHECK(halved == stored_as<bfloat16>(key_box{}));
   CHECK(stored_as<float16>(typical_keys{.keys = 3}) != stored_as<float16>(typical_keys{.keys = 4}));
   CHECK(stored_as<float16>(typical_keys{.keys = 0}).problem() != nullptr);

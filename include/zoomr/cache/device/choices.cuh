@@ -64,7 +64,8 @@ struct rows_to_score {
   const Summary* summaries = nullptr;  // device_arrays::summaries
   index_t layer = 0;
   view<const Number, 3> queries;
-  index_t count = 0;  // that the grid covers, present or not
+  index_t count = 0;              // that the grid covers, present or not
+  const float* scales = nullptr;  // device_arrays::scales
 
   using number = Number;
   using summary = Summary;
@@ -86,6 +87,9 @@ struct rows_to_score {
       row.sums = row.sums.slice(first, first + model.group());
     }
     row.summaries = summaries + a.summaries_at(token.sequence, layer * model.kv_heads + kv_head);
+    if constexpr (scales_summaries<Summary>) {
+      row.scales = scales + a.scales_at(token.sequence, layer * model.kv_heads + kv_head);
+    }
     row.segments = token.segments;
     float* scores = a.scores + (std::int64_t{t} * model.heads + first) * a.sizes.segments;
     row.scores = {scores, {model.group(), token.segments}, {a.sizes.segments, 1}};

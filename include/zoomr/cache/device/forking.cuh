@@ -68,7 +68,7 @@ struct rows_to_copy {
 
 /// What is copied of one sequence to another.
 struct arrays_to_copy {
-  rows_to_copy each[8];
+  rows_to_copy each[9];
   index_t count = 0;
 
   /// The first `used` of `room` objects in each of `rows` rows of a sequence.
@@ -158,6 +158,7 @@ void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, strea
   all.add(a.segments, 1, sizes.segments, of.known_segments, from, to);
   all.add(a.summaries, kv_lanes, std::int64_t{sizes.segments} * sizes.summary_numbers,
           std::int64_t{of.known_segments} * sizes.summary_numbers, from, to);
+  all.add(a.scales, kv_lanes, sizes.segments, a.scales_of(sizes, of.known_segments), from, to);
   all.add(a.sums, sizes.records, queries, queries, from, to);
   const eviction_arrays& kept = a.eviction;
   all.add(kept.kept, kv_lanes, kept.most_kept, of.kept_each.committed, from, to);

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
   if constexpr (Policy::selects) {
     using summary = typename device_arrays<Policy, T>::number;
     asking_row<Number, summary> row;
-    if (scores) row = rows_to_score<T, Number, summary>{a, a.summaries, in.layer, in.queries, 0}.at(i);
+    if (scores) row = rows_to_score<T, Number, summary>{a, a.summaries, in.layer, in.queries, 0, a.scales}.at(i);
     blocks = blocks_of_row(row.segments, static_cast<index_t>(gridDim.y));
     if (block_of_row >= blocks) return;
     const bool keeps_sums = is_first && decltype(Policy::query)::sums && !token.prompt;

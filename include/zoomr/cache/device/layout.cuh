@@ -193,8 +193,11 @@ struct common_arrays {
   }
   /// Where the summaries of a KV lane begin, in numbers.
   ZOOMR_HD std::int64_t summaries_at(index_t sequence, index_t kv_lane) const {
-    return (std::int64_t{sequence} * sizes.model.kv_lanes() + kv_lane) * sizes.segments *
-           std::int64_t{sizes.summary_numbers};
+    return scales_at(sequence, kv_lane) * std::int64_t{sizes.summary_numbers};
+  }
+  /// Where their scales do.
+  ZOOMR_HD std::int64_t scales_at(index_t sequence, index_t kv_lane) const {
+    return (std::int64_t{sequence} * sizes.model.kv_lanes() + kv_lane) * sizes.segments;
   }
   /// The queries of the tokens from the begin of a token's segment, or the end of the prompt, up to it, added up.
   /// [heads, head_dim]  A ring by position.
@@ -257,12 +260,18 @@ struct device_arrays : common_arrays<T> {
 
   // [sequences][KV lanes][segments][head_dim, in the order of summary_place][rows]  of summarize_kernel, for scoring
   number* summaries = nullptr;
+  float* scales = nullptr;  // [sequences][KV lanes][segments]  of summaries that have them
 
   /// Takes everything but the table from a block.
   void carve(carver& from, const device_sizes& of) {
     common_arrays<T>::carve(from, of);
     summaries =
         from.take<number>(bounded_product({of.sequences, of.model.kv_lanes(), of.segments, of.summary_numbers}));
+    scales = from.take<float>(bounded_product({of.sequences, of.model.kv_lanes(), scales_of(of, of.segments)}));
+  }
+  /// Scales of so many segments of a KV lane: none, unless their summaries have them.
+  static index_t scales_of(const device_sizes& of, index_t segments) {
+    return scales_summaries<number> && of.summary_numbers > 0 ? segments : 0;
   }
   /// Where the tokens of a KV lane lie; a policy that gives none up pays nothing for it.
   ZOOMR_HD slot_map slots_of(index_t sequence, index_t kv_lane, held_slots held) const {

@@ -30,6 +30,28 @@ struct stored_cue {
   }
 };
 
+/// Makes a summary that has a scale, as make_summary does: its numbers wait in shared memory until the largest is
+/// known.
+/// @param keep  keep(d, row, value, scale) takes each number once, from any thread
+/// @return the scale
+/// @cost   two barriers more than the summarizer has
+template <class Summarizer, class Cue, class Keep>
+__device__ float make_scaled_summary(const Summarizer& summarize, const Cue& cue, index_t head_dim,
+                                     block_threads& block, summary_scratch<Summarizer>& own_scratch, Keep keep) {
+  constexpr index_t rows = Summarizer::summary::rows;
+  __shared__ shared_array<float, shape::most_head_dim * rows> made;
+  std::uint32_t largest = 0;
+  make_summary(summarize, cue, head_dim, block, own_scratch, [&](index_t d, index_t r, float value) {
+    made[d * rows + r] = value;
+    const std::uint32_t magnitude = summary_magnitude(value);
+    if (magnitude > largest) largest = magnitude;
+  });
+  const float scale = summary_scale(block.largest(largest));
+  for (index_t i = block.thread(); i < head_dim * rows; i += block.size()) keep(i / rows, i % rows, made[i], scale);
+  __syncthreads();  // the next summary's numbers come to the same place
+  return scale;
+}
+
 /// Summarises the closed segments of the table, or those of one sequence again, one KV lane in each block: keys in
 /// ascending order, as on the host.
 ///
@@ -57,9 +79,15 @@ __global__ void __launch_bounds__(summarize_threads)
     number* out =
         a.summaries + a.summaries_at(closing.sequence, kv_lane) + std::int64_t{closing.id} * a.sizes.summary_numbers;
     const index_t head_dim = a.sizes.model.head_dim;
-    make_summary(policy.summarize, cue, head_dim, block, own_scratch, [&](index_t d, index_t r, float value) {
-      out[summary_place(head_dim, d) * summary::rows + r] = stored_number<summary, number>(r, value);
-    });
+    const auto keep = [&](index_t d, index_t r, float value, float scale = 1.0f) {
+      out[summary_place(head_dim, d) * summary::rows + r] = stored_number<summary, number>(r, value, scale);
+    };
+    if constexpr (scales_summaries<number>) {
+      const float scale = make_scaled_summary(policy.summarize, cue, head_dim, block, own_scratch, keep);
+      if (block.thread() == 0) a.scales[a.scales_at(closing.sequence, kv_lane) + closing.id] = scale;
+    } else {
+      make_summary(policy.summarize, cue, head_dim, block, own_scratch, keep);
+    }
   }
 }
 

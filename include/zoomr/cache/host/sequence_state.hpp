@@ -36,7 +36,7 @@ struct attention_sums {
 /// The committed state of one sequence. Its arrays are allocated once, for the longest sequence, and serve all
 /// sequences that have this id one after the other.
 struct sequence_state : token_state {
-  buffer<std::byte> summaries;  // [KV lanes, most_segments, head_dim, rows] numbers
+  buffer<std::byte> summaries;  // [KV lanes, most_segments] of [head_dim, rows] numbers and their scale
   std::int64_t most_kept;       // of each KV lane
   std::vector<index_t>
       kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
@@ -60,7 +60,8 @@ struct sequence_state : token_state {
         log(sizes.log_words),
         queries(sizes.model, sizes.query_parts, sizes.records) {}
 
-  /// Where the summaries of a KV lane begin: [segments, head_dim, rows] numbers of `layout::number_bytes`.
+  /// Where the summaries of a KV lane begin: [segments] of [head_dim, rows] numbers of `layout::number_bytes`, and of
+  /// `layout::scale_bytes`.
   std::byte* summaries_of(const layout& sizes, index_t kv_lane) {
     return summaries.data() + kv_lane * sizes.kv_lane_summary_bytes(sizes.most_segments);
   }

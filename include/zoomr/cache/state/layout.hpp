@@ -32,6 +32,7 @@ struct layout {
   std::int64_t log_words = 0;
   std::int64_t log_entry_words = 0;  // of the log, at most
   std::size_t number_bytes = 0;      // of one number of a summary
+  std::size_t scale_bytes = 0;       // of a summary, behind its numbers
   std::size_t state_bytes = 0;       // of a segmenter's state
   bool eviction_may_fail = false;    // a commit that evicts tokens can fail on the way: these move to spare pages
   block_shape blocks;                // of tiers
@@ -43,6 +44,7 @@ struct layout {
   layout(const shape& with, const any_policy& policy, const config& sizes, bool pages_may_fail = false)
       : model(with),
         number_bytes(policy.summarize.number_bytes),
+        scale_bytes(policy.summarize.scale_bytes),
         state_bytes(policy.segment.state_bytes),
         eviction_may_fail(policy.evict.observes && pages_may_fail),
         table_pages(pages_for(sizes.max_tokens)) {
@@ -106,9 +108,10 @@ struct layout {
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane
-  /// The index of one KV lane: [segments, head_dim, rows].
+  /// The index of one KV lane: [segments] of [head_dim, rows] and a scale, if they have one.
   byte_count kv_lane_summary_bytes(index_t segments) const {
-    return bounded_product({segments, segment_summary(), static_cast<byte_count>(number_bytes)});
+    const byte_count numbers = segment_summary() * static_cast<byte_count>(number_bytes);
+    return bounded_product({segments, numbers > 0 ? numbers + static_cast<byte_count>(scale_bytes) : 0});
   }
   byte_count summary_bytes(index_t segments) const {
     return bounded_product({kv_lane_summary_bytes(segments), model.kv_lanes()});

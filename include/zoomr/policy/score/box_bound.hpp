@@ -17,6 +17,7 @@ struct box_bound {
   using role = role::scorer;
   static constexpr const char* name = "box_bound";
   using summary = summary::box;
+  static constexpr bool homogeneous = true;
 
   ZOOMR_HD float term(float acc, float query, const cells<2>& box) const {
     return fused(query, query < 0.0f ? box.row[0] : box.row[1], acc);

@@ -29,7 +29,8 @@ struct asking_row {
   index_t count = 1;                   // queries in the sums
   const Summary* summaries = nullptr;  // [segments][head_dim, in the order of summary_place][rows]  aligned to 16 bytes
   index_t segments = 0;
-  view<float, 2> scores;  // [heads, segments]  out
+  view<float, 2> scores;          // [heads, segments]  out
+  const float* scales = nullptr;  // [segments]  of summaries that have them
 };
 
 inline constexpr index_t score_threads = 128;
@@ -53,6 +54,8 @@ struct scoring_warp {
   static constexpr index_t own = (HeadDim + partial_sums - 1) / partial_sums;  // dimensions of a lane, at most
   static constexpr bool even = HeadDim % partial_sums == 0;                    // exactly
   static constexpr bool in_registers = Heads * own <= 32;                      // the queries
+  static constexpr bool scaled = scales_summaries<Summary>;
+  static constexpr bool scales_numbers = scaled && !homogeneous_scorer<Scorer>;  // or else scores
   /// Segments whose numbers a lane has at once: as many as registers hold.
   static constexpr index_t fitting(index_t n) { return n > 1 && n * own * rows > 64 ? fitting(n / 2) : n; }
   static constexpr index_t loaded = fitting(together);
@@ -94,6 +97,14 @@ struct scoring_warp {
       load_words<uint2>(summary, made, [](const uint2& two, index_t i) { return i == 0 ? two.x : two.y; });
     } else if constexpr (even && bytes % 4 == 0) {
       load_words<unsigned>(summary, made, [](unsigned one, index_t) { return one; });
+    } else if constexpr (even && bytes % 2 == 0 && sizeof(Summary) == 1) {
+      const auto* from = reinterpret_cast<const std::uint16_t*>(summary) + lane() * (bytes / 2);
+#pragma unroll
+      for (index_t p = 0; p < bytes / 2; ++p) {
+        float four[4];  // the upper two are of no number
+        stored_word<Summary>::unpack(from[p], four);
+        made.at[2 * p] = four[0], made.at[2 * p + 1] = four[1];
+      }
     } else {
 #pragma unroll
       for (index_t j = 0; j < own; ++j) {
@@ -101,6 +112,11 @@ struct scoring_warp {
 #pragma unroll
         for (index_t r = 0; r < rows; ++r) made.at[j * rows + r] = has(j) ? to_float(summary[place * rows + r]) : 0.0f;
       }
+    }
+    if constexpr (scales_numbers) {
+      const float scale = row.scales[segment];
+#pragma unroll
+      for (index_t i = 0; i < own * rows; ++i) made.at[i] = fused(made.at[i], scale, -0.0f);
     }
     return made;
   }
@@ -166,14 +182,19 @@ struct scoring_warp {
     index_t first = number * together;
     for (; first + together <= row.segments; first += warps * together) {
       const float of = score<true>(first);
-      if (present) row.scores(head, first + segment) = of;
+      if (present) row.scores(head, first + segment) = of_numbers(of, first + segment);
     }
     if (first >= row.segments) return;
     const float of = score<false>(first);
-    if (present && first + segment < row.segments) row.scores(head, first + segment) = of;
+    if (present && first + segment < row.segments) row.scores(head, first + segment) = of_numbers(of, first + segment);
   }
 
  private:
+  /// What a score of the numbers that are kept is for the numbers that they stand for.
+  __device__ float of_numbers(float score, index_t segment) const {
+    if constexpr (scaled && !scales_numbers) score = fused(score, row.scales[segment], -0.0f);
+    return score;
+  }
   __device__ void add(float (&partial)[std::size_t{sums}][std::size_t{partial_sums}], index_t at, float query,
                       const cells<rows>& c) const {
     if constexpr (several_sums_scorer<Scorer>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. An index of half the bytes. What a summarizer makes is a float until it is written (`stored_number` in
-// policy/summary.hpp); scorers read it as a float again, so that neither knows of it.
+// L4. An index of half the bytes, or a quarter. What a summarizer makes is a float until it is written (`stored_number`
+// in policy/summary.hpp); scorers read it as a float again, so that neither knows of it.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>
@@ -11,23 +11,26 @@ inline namespace v0 {
 /// What another summarizer makes, kept as `Number`; made by `stored_as`.
 template <class Number, summarizer Made>
 struct stored_summaries : Made {
-  static_assert(std::same_as<Number, bfloat16> || std::same_as<Number, float16>,
-                "stored_as: summaries are kept as float, which is the default, as bfloat16, or as float16");
+  static_assert(std::same_as<Number, bfloat16> || std::same_as<Number, float16> || std::same_as<Number, float8>,
+                "stored_as: summaries are kept as float, which is the default, as bfloat16, float16 or float8");
   using number = Number;
 
   friend constexpr bool operator==(const stored_summaries&, const stored_summaries&) = default;
 };
 
-/// The same summaries in 16 bits, for half the memory of the index and half the bytes that a choice reads. A mean is
-/// rounded to the nearest number, which shifts scores by up to 2^-9 (bfloat16) or 2^-12 (float16) of the sum of the
-/// sizes of their terms; a box is rounded outwards, so that its bound stays one. A float16 beyond 65504 is infinite.
+/// The same summaries in 16 bits, for half the memory of the index and half the bytes that a choice reads; or in 8,
+/// for a quarter and 4 bytes each, their scales. A mean is rounded to the nearest number, which shifts scores by up to
+/// 2^-9 (bfloat16), 2^-12 (float16) or 2^-4 (float8) of the sum of the sizes of their terms; a box is rounded outwards,
+/// so that its bound stays one. A float16 beyond 65504 is infinite. With float8 a number may be shifted by 2^-17 of its
+/// summary's largest, if that is more than 2^-4 of its own; a summary with an infinity ranks last, as one with NaN
+/// does.
 /// @code  compose(sentences{}, stored_as<bfloat16>(key_mean{}), mean_dot{}, ...)  @endcode
 template <class Number, summarizer Made>
 constexpr stored_summaries<Number, Made> stored_as(Made made) {
   return {made};
 }
 
-static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2);
+static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2 && sizeof(float8) == 1);
 
 }  // namespace v0
 }  // namespace zoomr

@@ -11,6 +11,8 @@
 #include <zoomr/policy/score/scores.cuh>
 
 #include <algorithm>  // std::fill_n, std::max
+#include <cstddef>    // std::byte
+#include <cstring>    // std::memcpy
 #include <string>     // std::string, std::to_string
 #include <vector>     // std::vector
 
@@ -213,20 +215,29 @@ class moving_sequence : moving_choices<Policy, T> {
     }
   }
 
-  // A device has the numbers of each summary in another order.
+  // A device has the numbers of each summary in another order, and their scales apart.
   void summaries(sequence_state& from, index_t id) {
     using number = typename device_arrays<Policy, T>::number;
+    const device_arrays<Policy, T>& a = device_.arrays;
     const std::int64_t of_one = device_.sizes.summary_numbers, used = from.segment_count() * of_one;
     const index_t lanes = device_.sizes.model.kv_lanes(), head_dim = device_.sizes.model.head_dim;
+    const index_t scaled = a.scales_of(device_.sizes, from.segment_count());
     std::vector<number> all(static_cast<std::size_t>(lanes * used));
+    std::vector<float> scales(static_cast<std::size_t>(lanes) * static_cast<std::size_t>(scaled));
     for (index_t lane = 0; used > 0 && lane < lanes; ++lane) {
-      const auto* of_host = reinterpret_cast<const number*>(from.summaries_of(host_.sizes, lane));
       number* to = all.data() + lane * used;
-      for (std::int64_t i = 0; i < used; ++i) {
-        const std::int64_t rows = of_one / head_dim, at = i % of_one;
-        to[i - at + summary_place(head_dim, static_cast<index_t>(at / rows)) * rows + at % rows] = of_host[i];
+      float* const scale = scales.data() + std::int64_t{lane} * scaled;
+      for (index_t s = 0; s < from.segment_count(); ++s, to += of_one) {
+        const std::byte* const summary = from.summaries_of(host_.sizes, lane) + host_.sizes.kv_lane_summary_bytes(s);
+        const auto* of_host = reinterpret_cast<const number*>(summary);
+        for (std::int64_t i = 0; i < of_one; ++i) {
+          const std::int64_t rows = of_one / head_dim;
+          to[summary_place(head_dim, static_cast<index_t>(i / rows)) * rows + i % rows] = of_host[i];
+        }
+        if (scaled > 0) std::memcpy(scale + s, of_host + of_one, sizeof(float));
       }
-      enqueue(device_.arrays.summaries + device_.arrays.summaries_at(id, lane), static_cast<const number*>(to), used);
+      enqueue(a.summaries + a.summaries_at(id, lane), static_cast<const number*>(to - used), used);
+      if (scaled > 0) enqueue(a.scales + a.scales_at(id, lane), static_cast<const float*>(scale), scaled);
     }
     wait();
   }
