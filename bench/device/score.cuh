@@ -19,16 +19,18 @@ struct score {
     using summary = typename Choosing::arrays_type::number;
     const auto& a = made.arrays();
     const zoomr::detail::rows_to_score<zoomr::bfloat16, zoomr::bfloat16, summary> rows{
-        a, a.summaries, 0, made.queries(), Choosing::batch * Choosing::kv_heads};
+        a, a.summaries, 0, made.queries(), Choosing::batch * Choosing::kv_heads, a.scales};
     zoomr::score_segments<Choosing::group, head_dim>(made.policy.query, made.policy.score, rows, a.sizes.score_blocks(),
                                                      the_stream());
   }
 
   template <class Choosing>
   static double bytes(const Choosing& made) {
-    constexpr auto each = static_cast<double>(sizeof(typename Choosing::arrays_type::number));
-    return each * Choosing::batch * Choosing::kv_heads * made.segments() *
-           static_cast<double>(made.arrays().sizes.summary_numbers);
+    using number = typename Choosing::arrays_type::number;
+    constexpr auto each = static_cast<double>(sizeof(number));
+    constexpr double of_scale = zoomr::scales_summaries<number> ? sizeof(float) : 0;
+    return Choosing::batch * Choosing::kv_heads * made.segments() *
+           (each * static_cast<double>(made.arrays().sizes.summary_numbers) + of_scale);
   }
 
   template <class Choosing>
@@ -54,6 +56,10 @@ struct score {
     const auto& a = made.arrays();
     const auto summaries = made.on_host(a.summaries + a.summaries_at(token.sequence, head / Choosing::group),
                                         std::int64_t{token.segments} * head_dim * rows);
+    std::vector<float> scales(static_cast<std::size_t>(token.segments), 1.0f);
+    if constexpr (zoomr::scales_summaries<typename Choosing::arrays_type::number>) {
+      scales = made.on_host(a.scales + a.scales_at(token.sequence, head / Choosing::group), token.segments);
+    }
     const std::vector<float> got = made.scores(t, head, head + 1, token.segments);
     comparison compared("scores");
     for (index_t s = 0; s < token.segments; ++s) {
@@ -68,8 +74,9 @@ struct score {
         }
         expected += product, magnitudes += std::abs(product);
       }
-      compared.close(static_cast<double>(got[static_cast<std::size_t>(s)]), expected,
-                     tolerance::reduction(head_dim) * magnitudes);
+      const auto scale = static_cast<double>(scales[static_cast<std::size_t>(s)]);
+      compared.close(static_cast<double>(got[static_cast<std::size_t>(s)]), expected * scale,
+                     tolerance::reduction(head_dim) * magnitudes * scale);
     }
     compared.expect_some();
   }
