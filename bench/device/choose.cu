@@ -3,7 +3,7 @@
 // they share the scenes that are made here.
 //   choose/POLICY/context:N/PART/cold, /warm   8 sequences, 32 heads, 8 KV heads, head_dim 128
 //     layer, score   layer.cuh, score.cuh
-//   sentence_kv      sentences of 24, their means in bf16 (sentence_kv_f32: in float; sentence_kv_fp8: in 8 bits)
+//   sentence_kv      sentences of 24, their means in bf16 (_f32: in float; _fp8, _int8: in 8 bits, with scales)
 //   quest            boxes of pages of 16
 //   zoomr_focus      thoughts of 400; the choice of a sentence's end
 //   quest_published  one sequence, 32 heads with keys of their own, each choosing alone; boxes in 16 bits
@@ -45,6 +45,7 @@ void device::add_choose() {
     add_parts("sentence_kv", sentence_kv, long_prompt(context));
     add_parts("sentence_kv_f32", sentence_kv_f32, long_prompt(context));
     add_parts("sentence_kv_fp8", sentence_kv_fp8, long_prompt(context));
+    add_parts("sentence_kv_int8", sentence_kv_int8, long_prompt(context));
     add_parts("quest", quest, long_prompt(context));
     add_parts("zoomr_focus", zoomr_focus, thoughts_after_prompt(context));
   }

@@ -19,6 +19,7 @@ constexpr auto sentences_by(Summarizer means) {
 inline constexpr auto sentence_kv_f32 = sentences_by(zoomr::key_mean{});
 inline constexpr auto sentence_kv = sentences_by(zoomr::stored_as<zoomr::bfloat16>(zoomr::key_mean{}));
 inline constexpr auto sentence_kv_fp8 = sentences_by(zoomr::stored_as<zoomr::float8>(zoomr::key_mean{}));
+inline constexpr auto sentence_kv_int8 = sentences_by(zoomr::stored_as<zoomr::int8>(zoomr::key_mean{}));
 inline constexpr auto quest = zoomr::compose(zoomr::fixed_pages{.longest = 16}, zoomr::key_box{}, zoomr::box_bound{},
                                              zoomr::top_k{.segments = toy ? 2 : 128}, zoomr::every_token{},
                                              zoomr::zones{.sinks = 4, .recent = toy ? 8 : 32, .open = 16});

@@ -86,6 +86,8 @@ TEST_CASE("an index of 8 bits, whose summaries have scales") {
   check_texts(means_in_8_bits);
   check(means_in_8_bits, kind::with_infinities, markup::sentences, 10);
   check(with_index<zoomr::float8>(small::infllm), kind::uniform, markup::sentences, 11);
+  check(with_index<zoomr::int8>(small::quest), kind::uniform, markup::sentences, 12);
+  check(with_index<zoomr::int8>(running_sentences), kind::with_infinities, markup::sentences, 13);
 }
 TEST_CASE("on drift: for each KV head, each layer, each head, all layers") {
   check_texts(small::drifting);

@@ -228,8 +228,8 @@ struct rounded : Made {
 };
 
 /// The same where a summary has a scale: it is known when all numbers are.
-template <class Made>
-struct rounded<zoomr::float8, Made> : Made {
+template <class Number, class Made>
+requires(sizeof(Number) == 1) struct rounded<Number, Made> : Made {
   void make(view<const float, 2> cue, view<index_t> order, view<float> work, view<float, 2> out) const {
     if constexpr (zoomr::block_summarizer<Made>) {
       Made::make(cue, order, work, out);
@@ -249,11 +249,12 @@ struct rounded<zoomr::float8, Made> : Made {
         finite = finite && std::isfinite(number);
       }
     }
-    const double exponent = std::max(-126.0, std::ceil(std::log2(largest / 448.0)));
+    const double exponent =
+        std::max(-126.0, std::ceil(std::log2(largest / (std::same_as<Number, float8> ? 448.0 : 127.0))));
     const float scale = finite ? static_cast<float>(std::exp2(exponent)) : zoomr::not_a_number;
     for (index_t d = 0; d < out.extent(0); ++d) {
       for (index_t r = 0; r < Made::summary::rows; ++r) {
-        out(d, r) = scale * to_float(zoomr::stored_number<typename Made::summary, zoomr::float8>(r, out(d, r), scale));
+        out(d, r) = scale * to_float(zoomr::stored_number<typename Made::summary, Number>(r, out(d, r), scale));
       }
     }
   }
@@ -301,6 +302,8 @@ TEST_CASE("an index of 8 bits is the index of floats, rounded to what the scale 
   check_index<float8>(zoomr::key_mean{}, zoomr::mean_dot{});
   check_index<float8>(zoomr::key_box{}, zoomr::box_bound{});
   check_index<float8>(zoomr::typical_keys{.keys = 2}, zoomr::mean_dot{});
+  check_index<int8>(zoomr::key_mean{}, zoomr::mean_dot{});
+  check_index<int8>(zoomr::key_box{}, zoomr::box_bound{});
 }
 
 TEST_CASE("half as many bytes make half as large pages") {

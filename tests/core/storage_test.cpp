@@ -160,6 +160,22 @@ TEST_CASE_TEMPLATE("rounded down it is the largest number that is not above, rou
   CHECK(to_float(from_float_up<T>(-infinity)) == -infinity);
 }
 
+TEST_CASE("an int8 is rounded down to the largest that is not above, and up") {
+  unit::random random(3);
+  const auto check = [](float value) {
+    CAPTURE(value);
+    REQUIRE(to_float(from_float_down<int8>(value)) == std::floor(value));
+    REQUIRE(to_float(from_float_up<int8>(value)) == std::ceil(value));
+  };
+  for (int i = 0; i < 100000; ++i) check(random.uniform(-127.0f, 127.0f));
+  for (float whole = -127.0f; whole <= 127.0f; whole += 0.5f) {
+    check(whole);
+    if (whole < 127.0f) check(std::nextafter(whole, infinity));
+    if (whole > -127.0f) check(std::nextafter(whole, -infinity));
+  }
+  for (const float tiny : {0x1p-149f, -0x1p-149f, 0x1p-30f, -0x1p-30f, -0.0f}) check(tiny);
+}
+
 TEST_CASE_TEMPLATE("every number survives the way to float and back", T, bfloat16, float16, float8) {
   for (std::uint32_t bits = 0; bits < 2 * meaning<T>::sign; ++bits) {
     const T stored = stored_bits<T>(bits);

@@ -28,6 +28,7 @@ GATED = (
     ("gather int8, group 8", GATHER.format("int8, 128, 8"), "KB", 160),
     (f"gather bfloat16, group 16, {LATENTS}", GATHER.format("bfloat16, 576, 16") + ".*values_in_keys<512>", "KB", 125),
     ("score bfloat16 means, group 4", r"score_kernel<4, 128, .*<bfloat16, bfloat16, bfloat16>", "8 segments", 340),
+    ("score float8 means, group 4", r"score_kernel<4, 128, .*<bfloat16, bfloat16, float8>", "8 segments", 370),
     ("layer, float means, group 4", LAYER.format("sentences, observation_window, key_mean"), "8 segments", 340),
     ("layer, float boxes, group 4", LAYER.format("fixed_pages, keep_all, key_box"), "8 segments", 460),
 )

@@ -55,6 +55,9 @@ template __global__ void gather_attend_kernel<bfloat16, 192, 8, task<bfloat16, s
 template __global__ void
     score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>>(
         running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>);
+template __global__ void
+    score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, float8>>(
+        running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, float8>);
 
 // Whole steps: every kernel of a cache for each way to choose.
 template <index_t Group = 4, class Policy>

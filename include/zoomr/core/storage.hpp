@@ -194,5 +194,17 @@ ZOOMR_HD constexpr T from_float_up(float value) {
   return {static_cast<bits_type>(from_float_down<T>(-value).bits ^ (1u << (8 * sizeof(bits_type) - 1)))};
 }
 
+/// The same of an int8.
+/// @pre  -127 <= value <= 127
+template <>
+ZOOMR_HD constexpr int8 from_float_down<int8>(float value) {
+  const int8 nearest = from_float<int8>(value);
+  return {static_cast<std::int8_t>(to_float(nearest) > value ? nearest.bits - 1 : nearest.bits)};
+}
+template <>
+ZOOMR_HD constexpr int8 from_float_up<int8>(float value) {
+  return {static_cast<std::int8_t>(-from_float_down<int8>(-value).bits)};
+}
+
 }  // namespace v0
 }  // namespace zoomr

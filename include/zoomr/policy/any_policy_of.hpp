@@ -117,7 +117,7 @@ class any_summarizer_of final : public any_summarizer {
       for (index_t d = 0; d < cells.extent(0); ++d) {
         for (index_t r = 0; r < summary::rows; ++r) largest = (std::max)(largest, summary_magnitude(cells(d, r)));
       }
-      scale = summary_scale(largest);
+      scale = summary_scale<number>(largest);
     }
     for (index_t d = 0; d < cells.extent(0); ++d) {
       for (index_t r = 0; r < summary::rows; ++r, out += sizeof(number)) {

@@ -56,6 +56,7 @@ constexpr const char* index_number() {
     if (std::same_as<typename Component::number, bfloat16>) return storage_name<bfloat16>();
     if (std::same_as<typename Component::number, float16>) return storage_name<float16>();
     if (std::same_as<typename Component::number, float8>) return storage_name<float8>();
+    if (std::same_as<typename Component::number, int8>) return storage_name<int8>();
   }
   return nullptr;
 }

@@ -2,9 +2,9 @@
 // L3. What may stand for a segment, as tags: a scorer reads exactly the summaries that a summarizer makes.
 // For each KV lane they lie as [segment][dim][rows], contiguous and append-only.
 //
-// A summary whose numbers are float8 has a scale of its own, a power of two: a number is what is kept times the scale.
-// So the range of E4M3 is used whatever the keys are, and a product with a scale is exact, unless it overflows or is
-// subnormal. Numbers below 2^-18 of the largest one are about zero.
+// A summary whose numbers have 8 bits has a scale of its own, a power of two: a number is what is kept times the scale.
+// So all of these bits are used whatever the keys are, and a product with a scale is exact, unless it overflows or is
+// subnormal.
 #pragma once
 
 #include <zoomr/core/storage.hpp>
@@ -40,21 +40,24 @@ struct box {  ///< row[0] = lower, row[1] = upper side of a box around the cue's
 };
 }  // namespace summary
 
-/// Each summary has a scale.
+/// Each summary has a scale: its numbers have 8 bits.
 template <class Number>
-inline constexpr bool scales_summaries = std::is_same_v<Number, float8>;
+inline constexpr bool scales_summaries = std::is_same_v<Number, float8> || std::is_same_v<Number, int8>;
 
 /// What the largest of summary_magnitude is found by: it orders as the sizes of numbers do, infinity and NaN last.
 ZOOMR_HD constexpr std::uint32_t summary_magnitude(float value) { return bits_as<std::uint32_t>(value) & 0x7fffffffu; }
 
-/// The scale of a summary of float8: the power of two that takes its largest number to above 224 and to 448 at most, so
-/// that none is beyond the largest float8; but never below 2^-126. A summary with an infinity or NaN has the scale NaN:
-/// so have all its scores, and it ranks last.
+/// The scale of a summary: the power of two that takes its largest number to the upper half of what `Number` can say,
+/// above 224 and to 448 at most (float8), or above 63.5 and to 127 at most (int8), so that nothing is beyond; but never
+/// below 2^-126. A summary with an infinity or NaN has the scale NaN: so have all its scores, and it ranks last.
 /// @param largest  the largest summary_magnitude of its numbers
+template <class Number>
 ZOOMR_HD constexpr float summary_scale(std::uint32_t largest) {
+  constexpr auto top = bits_as<std::uint32_t>(std::is_same_v<Number, float8> ? 448.0f : 127.0f);
+  constexpr std::uint32_t powers = (top >> 23) - 127;
   if (largest >= 0x7f800000u) return not_a_number;
-  const std::uint32_t exponent = (largest + 0x1fffffu) >> 23;  // one more where the mantissa is above that of 448
-  return bits_as<float>((exponent > 9 ? exponent - 8 : 1u) << 23);
+  const std::uint32_t exponent = (largest + 0x7fffffu - (top & 0x7fffffu)) >> 23;  // one more beyond top's mantissa
+  return bits_as<float>((exponent > powers ? exponent - powers : 1u) << 23);
 }
 
 /// One number of a summary as the index keeps it: as its tag says, or else the nearest. Host and device write the index
@@ -63,7 +66,7 @@ ZOOMR_HD constexpr float summary_scale(std::uint32_t largest) {
 template <class Summary, class Number>
 ZOOMR_HD constexpr Number stored_number(index_t row, float value, [[maybe_unused]] float scale = 1.0f) {
   if constexpr (scales_summaries<Number>) {
-    // A quotient that vanishes leaves its number, which then is as far below the least float8, on the same side of 0.
+    // A quotient that vanishes leaves its number, which is then far below the least that is kept, on its side of zero.
     const float scaled = quotient(value, scale);
     if (scaled != 0.0f) value = scaled;
   }

@@ -211,6 +211,9 @@ TEST_CASE("an index of 8 bits: scores are multiplied by the scales of summaries,
     check<4, 64, float8>(last_query{}, larger_side{}, 3, segments, 1);
     check<4, 72, float8>(last_query{}, larger_side{}, 3, segments, 1);
     check<4, 128, float8>(last_query{}, larger_side_scaled{}, 4, segments, 2);
+    check<4, 128, int8>(running_mean{}, mean_dot{}, 4, segments, 3);
+    check<4, 64, int8>(last_query{}, mean_dot{}, 4, segments, 1);
+    check<8, 40, int8>(running_mean{}, box_bound{}, 5, segments, 1);
   }
 }
 

@@ -52,14 +52,20 @@ struct read_back {
   std::vector<double> scales;   // of each number
 };
 
+template <class Number>
+float number_of(std::byte bits) {
+  return to_float(Number{static_cast<decltype(Number::bits)>(bits)});
+}
+
 /// What these bytes say, by what the format of their numbers says.
+template <class Number>
 read_back meaning_of(const std::vector<std::byte>& bytes, std::size_t of_one) {
   read_back made;
   for (std::size_t at = 0; at < bytes.size(); at += of_one + 4) {
     float scale;
     std::memcpy(&scale, bytes.data() + at + of_one, 4);
     for (std::size_t i = 0; i < of_one; ++i) {
-      const float number = to_float(float8{static_cast<std::uint8_t>(bytes[at + i])});
+      const float number = number_of<Number>(bytes[at + i]);
       made.numbers.push_back(static_cast<double>(number) * static_cast<double>(scale));
       made.scales.push_back(static_cast<double>(scale));
     }
@@ -90,16 +96,23 @@ std::vector<float> scores_of(const Scorer& score, const std::byte* index, const 
   return made;
 }
 
+template <class Number>
+constexpr double top = std::same_as<Number, float8> ? 448.0 : 127.0;
+/// Least step between two numbers.
+template <class Number>
+constexpr double step = std::same_as<Number, float8> ? 0x1p-9 : 1.0;
+
 constexpr std::pair<int, int> ranges[] = {{-3, 3}, {-30, 0}, {-149, -110}, {-149, 127}, {100, 127}, {0, 0}};
 
 }  // namespace
 
-TEST_CASE("the scale of a summary takes its largest number to the top of a float8's range, and never beyond") {
+TEST_CASE_TEMPLATE("the scale of a summary takes its largest number to the top of what 8 bits say, and never beyond", T,
+                   float8, int8) {
   unit::random random(71);
   for (int i = 0; i < 300000; ++i) {
     const float largest = std::fabs(random.any_float());
     CAPTURE(largest);
-    const float scale = summary_scale(summary_magnitude(i % 2 == 0 ? largest : -largest));
+    const float scale = summary_scale<T>(summary_magnitude(i % 2 == 0 ? largest : -largest));
     if (!std::isfinite(largest)) {
       REQUIRE(std::isnan(scale));
       continue;
@@ -108,30 +121,32 @@ TEST_CASE("the scale of a summary takes its largest number to the top of a float
     REQUIRE(std::frexp(scale, &exponent) == 0.5f);
     REQUIRE(exponent > -126);
     const double scaled = static_cast<double>(largest) / static_cast<double>(scale);
-    REQUIRE(scaled <= 448.0);
-    REQUIRE((scaled > 224.0 || scale == 0x1p-126f));
+    REQUIRE(scaled <= top<T>);
+    REQUIRE((scaled > top<T> / 2 || scale == 0x1p-126f));
   }
-  for (const float edge : {0x1.cp8f, 0x1.cp127f, 0x1.cp-100f, 0x1.fffffep127f}) {
+  const float edges[] = {0x1.cp8f, 0x1.cp127f, 0x1.cp-100f, 0x1.fcp6f, 0x1.fcp127f, 0x1.fcp-99f, 0x1.fffffep127f};
+  for (const float edge : edges) {
     for (const float largest : {std::nextafter(edge, 0.0f), edge, std::nextafter(edge, infinity)}) {
       if (!std::isfinite(largest)) continue;
-      CHECK(largest / summary_scale(summary_magnitude(largest)) <= 448.0f);
-      CHECK(largest / summary_scale(summary_magnitude(largest)) > 224.0f);
+      const double scaled = double{largest} / double{summary_scale<T>(summary_magnitude(largest))};
+      CHECK(scaled <= top<T>);
+      CHECK(scaled > top<T> / 2);
     }
   }
-  CHECK(summary_scale(0) == 0x1p-126f);
+  CHECK(summary_scale<T>(0) == 0x1p-126f);
 }
 
-TEST_CASE("a mean in 8 bits is the nearest of all that its scale can say") {
+TEST_CASE_TEMPLATE("a mean in 8 bits is the nearest of all that its scale can say", T, float8, int8) {
   unit::random random(72);
   for (const auto& [least, most] : ranges) {
     CAPTURE(least);
     CAPTURE(most);
     const std::vector<float> numbers = of_sizes(random, 24 * 50, least, most);
-    const read_back got = meaning_of(kept<key_mean, float8>(numbers, 24), 24);
+    const read_back got = meaning_of<T>(kept<key_mean, T>(numbers, 24), 24);
     std::set<double> grid;
     for (int bits = 0; bits < 256; ++bits) {
-      const float number = to_float(float8{static_cast<std::uint8_t>(bits)});
-      if (!std::isnan(number)) grid.insert(static_cast<double>(number));
+      const float number = number_of<T>(static_cast<std::byte>(bits));
+      if (std::fabs(double{number}) <= top<T>) grid.insert(static_cast<double>(number));
     }
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const auto given = static_cast<double>(numbers[i]);
@@ -144,7 +159,7 @@ TEST_CASE("a mean in 8 bits is the nearest of all that its scale can say") {
   }
 }
 
-TEST_CASE("a box in 8 bits holds what it held, by the least that its scale can say") {
+TEST_CASE_TEMPLATE("a box in 8 bits holds what it held, by the least that its scale can say", T, float8, int8) {
   unit::random random(73);
   for (const auto& [least, most] : ranges) {
     CAPTURE(least);
@@ -153,29 +168,30 @@ TEST_CASE("a box in 8 bits holds what it held, by the least that its scale can s
     for (std::size_t i = 0; i < sides.size(); i += 2) {
       if (sides[i] > sides[i + 1]) std::swap(sides[i], sides[i + 1]);
     }
-    const read_back got = meaning_of(kept<key_box, float8>(sides, 24), 48);
+    const read_back got = meaning_of<T>(kept<key_box, T>(sides, 24), 48);
     for (std::size_t i = 0; i < sides.size(); ++i) {
       const auto given = static_cast<double>(sides[i]);
       const double outwards = i % 2 == 0 ? given - got.numbers[i] : got.numbers[i] - given;
       REQUIRE(outwards >= 0.0);
-      REQUIRE(outwards < std::max(std::fabs(given) * 0.125, 0x1p-9 * got.scales[i]) * (1 + 1e-9));
+      REQUIRE(outwards <
+              std::max(std::same_as<T, float8> ? std::fabs(given) * 0.125 : 0.0, step<T> * got.scales[i]) * (1 + 1e-9));
     }
   }
 }
 
-TEST_CASE("a summary with a number that is infinite or NaN has no score that is a number") {
+TEST_CASE_TEMPLATE("a summary with a number that is infinite or NaN has no score that is a number", T, float8, int8) {
   unit::random random(74);
   for (const float bad : {infinity, -infinity, not_a_number}) {
     for (const index_t where : {0, 7, 23, 47}) {
       std::vector<float> numbers = random.floats(3 * 48);
       numbers[unit::size(48 + where)] = bad;
       const std::vector<float> asked = random.floats(24);
-      const auto box = scores_of<box_bound, stored_summaries<float8, key_box>>(
-          {}, kept<key_box, float8>(numbers, 24).data(), asked, 24, 3);
-      const auto mean = scores_of<mean_dot, stored_summaries<float8, key_mean>>(
-          {}, kept<key_mean, float8>(numbers, 24).data(), asked, 24, 6);
-      const auto other = scores_of<at_least_half, stored_summaries<float8, key_mean>>(
-          {}, kept<key_mean, float8>(numbers, 24).data(), asked, 24, 6);
+      const auto box =
+          scores_of<box_bound, stored_summaries<T, key_box>>({}, kept<key_box, T>(numbers, 24).data(), asked, 24, 3);
+      const auto mean =
+          scores_of<mean_dot, stored_summaries<T, key_mean>>({}, kept<key_mean, T>(numbers, 24).data(), asked, 24, 6);
+      const auto other = scores_of<at_least_half, stored_summaries<T, key_mean>>(
+          {}, kept<key_mean, T>(numbers, 24).data(), asked, 24, 6);
       for (std::size_t s = 0; s < 3; ++s) CHECK(std::isnan(box[s]) == (s == 1));
       for (std::size_t s = 0; s < 6; ++s) {
         CHECK(std::isnan(mean[s]) == (s == (where < 24 ? 2u : 3u)));
@@ -186,7 +202,8 @@ TEST_CASE("a summary with a number that is infinite or NaN has no score that is 
   }
 }
 
-TEST_CASE("scores of an index of 8 bits are those of a float index of what it keeps, bit for bit") {
+TEST_CASE_TEMPLATE("scores of an index of 8 bits are those of a float index of what it keeps, bit for bit", T, float8,
+                   int8) {
   unit::random random(75);
   const auto check = [&](const auto& score, auto summarize, index_t rows) {
     using made = decltype(summarize);
@@ -198,12 +215,12 @@ TEST_CASE("scores of an index of 8 bits are those of a float index of what it ke
           CAPTURE(segments);
           CAPTURE(heads);
           const std::vector<float> numbers = of_sizes(random, unit::size(segments * dims * rows), -20, 5);
-          const auto index = kept<made, float8>(numbers, dims);
-          const read_back means = meaning_of(index, unit::size(dims * rows));
+          const auto index = kept<made, T>(numbers, dims);
+          const read_back means = meaning_of<T>(index, unit::size(dims * rows));
           const std::vector<float> exact(means.numbers.begin(), means.numbers.end());
           const std::vector<float> asked = random.floats(unit::size(heads * dims), -4.0f, 4.0f);
           const auto got =
-              scores_of<scorer_type, stored_summaries<float8, made>>(score, index.data(), asked, dims, segments);
+              scores_of<scorer_type, stored_summaries<T, made>>(score, index.data(), asked, dims, segments);
           const auto expected = scores_of<scorer_type, made>(score, reinterpret_cast<const std::byte*>(exact.data()),
                                                              asked, dims, segments);
           for (std::size_t i = 0; i < got.size(); ++i) REQUIRE(unit::same_bits(got[i], expected[i]));
@@ -216,7 +233,7 @@ TEST_CASE("scores of an index of 8 bits are those of a float index of what it ke
   check(box_bound{}, key_box{}, 2);
 }
 
-TEST_CASE("a bound in 8 bits is one, however large or small the keys are") {
+TEST_CASE_TEMPLATE("a bound in 8 bits is one, however large or small the keys are", T, float8, int8) {
   unit::random random(76);
   for (const auto& [least, most] : {std::pair{-3, 3}, std::pair{-149, -80}, std::pair{-149, 100}, std::pair{80, 110}}) {
     for (int round = 0; round < 200; ++round) {
@@ -232,35 +249,39 @@ TEST_CASE("a bound in 8 bits is one, however large or small the keys are") {
         const double term = static_cast<double>(asked[d]) * static_cast<double>(key[d]);
         score += term, sizes += std::fabs(term);
       }
-      const auto bound = scores_of<box_bound, stored_summaries<float8, key_box>>(
-          {}, kept<key_box, float8>(box, 64).data(), asked, 64, 1);
+      const auto bound =
+          scores_of<box_bound, stored_summaries<T, key_box>>({}, kept<key_box, T>(box, 64).data(), asked, 64, 1);
       REQUIRE(static_cast<double>(bound[0]) >= score - sizes * 8 * 0x1p-24 - 0x1p-140);
     }
   }
 }
 
-TEST_CASE("means in 8 bits shift scores by no more than is promised, and most of a choice is the same") {
+TEST_CASE_TEMPLATE("means in 8 bits shift scores by no more than is promised, and most of a choice is the same", T,
+                   float8, int8) {
   unit::random random(77);
   constexpr index_t dims = 128, segments = 1000, taken = 64;
-  std::int64_t found = 0, choices = 0;
+  std::int64_t found[2] = {};  // by whether some dimensions are large in all keys
+  constexpr std::int64_t choices = 5 * taken;
   for (int round = 0; round < 10; ++round) {
     std::vector<float> numbers(unit::size(dims * segments));
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       float sum = 0;
       for (int k = 0; k < 4; ++k) sum += random.uniform(-1.0f, 1.0f);
-      numbers[i] = i % dims % 32 == 5 ? 8 * sum + 20.0f : sum;  // keys have some dimensions that are large in all
+      numbers[i] = round % 2 == 1 && i % dims % 32 == 5 ? 8 * sum + 20.0f : sum;
     }
     const std::vector<float> asked = random.floats(dims);
     const auto scores =
         scores_of<mean_dot, key_mean>({}, reinterpret_cast<const std::byte*>(numbers.data()), asked, dims, segments);
-    const auto shifted = scores_of<mean_dot, stored_summaries<float8, key_mean>>(
-        {}, kept<key_mean, float8>(numbers, dims).data(), asked, dims, segments);
+    const auto shifted = scores_of<mean_dot, stored_summaries<T, key_mean>>({}, kept<key_mean, T>(numbers, dims).data(),
+                                                                            asked, dims, segments);
     for (std::size_t s = 0; s < scores.size(); ++s) {
       double largest = 0, promised = 0;
       for (std::size_t d = 0; d < dims; ++d) largest = std::max(largest, std::fabs(double{numbers[s * dims + d]}));
       for (std::size_t d = 0; d < dims; ++d) {
         const double own = std::fabs(double{numbers[s * dims + d]});
-        promised += std::fabs(double{asked[d]}) * (std::max(own * 0x1p-4, largest * 0x1p-17) + own * 9 * 0x1p-24);
+        promised +=
+            std::fabs(double{asked[d]}) *
+            ((std::same_as<T, float8> ? std::max(own * 0x1p-4, largest * 0x1p-17) : largest / 127) + own * 9 * 0x1p-24);
       }
       REQUIRE(std::fabs(double{scores[s]} - double{shifted[s]}) <= promised);
     }
@@ -272,12 +293,13 @@ TEST_CASE("means in 8 bits shift scores by no more than is promised, and most of
       return std::set<std::size_t>(ids.begin(), ids.begin() + taken);
     };
     const std::set<std::size_t> chosen = best(scores);
-    for (const std::size_t id : best(shifted)) found += chosen.count(id) > 0 ? 1 : 0;
-    choices += taken;
+    for (const std::size_t id : best(shifted)) found[round % 2] += chosen.count(id) > 0 ? 1 : 0;
   }
-  CAPTURE(found);
-  CHECK(found * 100 >= choices * 90);
-  CHECK(found < choices);  // the rounding is seen
+  CAPTURE(found[0]);
+  CAPTURE(found[1]);
+  CHECK(found[0] * 100 >= choices * 97);
+  CHECK(found[1] * 100 >= choices * 92);
+  CHECK(found[1] < choices);  // the rounding is seen
 }
 
 }  // namespace zoomr

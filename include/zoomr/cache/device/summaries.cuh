@@ -35,7 +35,7 @@ struct stored_cue {
 /// @param keep  keep(d, row, value, scale) takes each number once, from any thread
 /// @return the scale
 /// @cost   two barriers more than the summarizer has
-template <class Summarizer, class Cue, class Keep>
+template <class Number, class Summarizer, class Cue, class Keep>
 __device__ float make_scaled_summary(const Summarizer& summarize, const Cue& cue, index_t head_dim,
                                      block_threads& block, summary_scratch<Summarizer>& own_scratch, Keep keep) {
   constexpr index_t rows = Summarizer::summary::rows;
@@ -46,7 +46,7 @@ __device__ float make_scaled_summary(const Summarizer& summarize, const Cue& cue
     const std::uint32_t magnitude = summary_magnitude(value);
     if (magnitude > largest) largest = magnitude;
   });
-  const float scale = summary_scale(block.largest(largest));
+  const float scale = summary_scale<Number>(block.largest(largest));
   for (index_t i = block.thread(); i < head_dim * rows; i += block.size()) keep(i / rows, i % rows, made[i], scale);
   __syncthreads();  // the next summary's numbers come to the same place
   return scale;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(summarize_threads)
       out[summary_place(head_dim, d) * summary::rows + r] = stored_number<summary, number>(r, value, scale);
     };
     if constexpr (scales_summaries<number>) {
-      const float scale = make_scaled_summary(policy.summarize, cue, head_dim, block, own_scratch, keep);
+      const float scale = make_scaled_summary<number>(policy.summarize, cue, head_dim, block, own_scratch, keep);
       if (block.thread() == 0) a.scales[a.scales_at(closing.sequence, kv_lane) + closing.id] = scale;
     } else {
       make_summary(policy.summarize, cue, head_dim, block, own_scratch, keep);

@@ -11,8 +11,8 @@ inline namespace v0 {
 /// What another summarizer makes, kept as `Number`; made by `stored_as`.
 template <class Number, summarizer Made>
 struct stored_summaries : Made {
-  static_assert(std::same_as<Number, bfloat16> || std::same_as<Number, float16> || std::same_as<Number, float8>,
-                "stored_as: summaries are kept as float, which is the default, as bfloat16, float16 or float8");
+  static_assert(std::same_as<Number, bfloat16> || std::same_as<Number, float16> || scales_summaries<Number>,
+                "stored_as: summaries are kept as float, which is the default, as bfloat16, float16, float8 or int8");
   using number = Number;
 
   friend constexpr bool operator==(const stored_summaries&, const stored_summaries&) = default;
@@ -20,17 +20,17 @@ struct stored_summaries : Made {
 
 /// The same summaries in 16 bits, for half the memory of the index and half the bytes that a choice reads; or in 8,
 /// for a quarter and 4 bytes each, their scales. A mean is rounded to the nearest number, which shifts scores by up to
-/// 2^-9 (bfloat16), 2^-12 (float16) or 2^-4 (float8) of the sum of the sizes of their terms; a box is rounded outwards,
-/// so that its bound stays one. A float16 beyond 65504 is infinite. With float8 a number may be shifted by 2^-17 of its
-/// summary's largest, if that is more than 2^-4 of its own; a summary with an infinity ranks last, as one with NaN
-/// does.
+/// 2^-9 (bfloat16), 2^-12 (float16) or 2^-4 (float8) of the sum of the sizes of their terms, or by a 127th (int8) of
+/// the summary's largest number for each dimension of the query; a box is rounded outwards, so that its bound stays
+/// one. A float16 beyond 65504 is infinite. With float8 a number may be shifted by 2^-17 of its summary's largest, if
+/// that is more than 2^-4 of its own. Of 8 bits a summary with an infinity ranks last, as one with NaN does.
 /// @code  compose(sentences{}, stored_as<bfloat16>(key_mean{}), mean_dot{}, ...)  @endcode
 template <class Number, summarizer Made>
 constexpr stored_summaries<Number, Made> stored_as(Made made) {
   return {made};
 }
 
-static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2 && sizeof(float8) == 1);
+static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2 && sizeof(float8) == 1 && sizeof(int8) == 1);
 
 }  // namespace v0
 }  // namespace zoomr
