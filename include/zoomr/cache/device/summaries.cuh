@@ -30,28 +30,6 @@ struct stored_cue {
   }
 };
 
-/// Makes a summary that has a scale, as make_summary does: its numbers wait in shared memory until the largest is
-/// known.
-/// @param keep  keep(d, row, value, scale) takes each number once, from any thread
-/// @return the scale
-/// @cost   two barriers more than the summarizer has
-template <class Number, class Summarizer, class Cue, class Keep>
-__device__ float make_scaled_summary(const Summarizer& summarize, const Cue& cue, index_t head_dim,
-                                     block_threads& block, summary_scratch<Summarizer>& own_scratch, Keep keep) {
-  constexpr index_t rows = Summarizer::summary::rows;
-  __shared__ shared_array<float, shape::most_head_dim * rows> made;
-  std::uint32_t largest = 0;
-  make_summary(summarize, cue, head_dim, block, own_scratch, [&](index_t d, index_t r, float value) {
-    made[d * rows + r] = value;
-    const std::uint32_t magnitude = summary_magnitude(value);
-    if (magnitude > largest) largest = magnitude;
-  });
-  const float scale = summary_scale<Number>(block.largest(largest));
-  for (index_t i = block.thread(); i < head_dim * rows; i += block.size()) keep(i / rows, i % rows, made[i], scale);
-  __syncthreads();  // the next summary's numbers come to the same place
-  return scale;
-}
-
 /// Summarises the closed segments of the table, or those of one sequence again, one KV lane in each block: keys in
 /// ascending order, as on the host.
 ///
