@@ -53,24 +53,28 @@ double attended(const Scene& scene) {
 
 /// What the arena of a tiered store has done so far.
 template <class Scene>
-zoomr::arena_counts tiers(const Scene& scene) {
-  zoomr::arena_counts counts;
-  if constexpr (Scene::tiered) copy_to_host(&counts, scene.cache().tiers(), sizeof counts);
-  return counts;
+zoomr::arena_statistics tiers(const Scene& scene) {
+  zoomr::arena_statistics made;
+  if constexpr (Scene::tiered) {
+    zoomr::arena_counts counts;
+    scene.cache().read_tiers(counts, the_stream());
+    wait();
+    made = scene.cache().tiers(counts);
+  }
+  return made;
 }
 /// Adds what it has done since `before` to a repetition of some steps.
 template <class Scene>
-void count_tiers(const Scene& scene, const zoomr::arena_counts& before, int steps, result& of) {
-  const zoomr::arena_counts after = tiers(scene);
+void count_tiers(const Scene& scene, const zoomr::arena_statistics& before, int steps, result& of) {
+  const zoomr::arena_statistics after = tiers(scene);
   const auto ahead = static_cast<double>(after.prefetched - before.prefetched);
-  const double fetched = static_cast<double>(after.misses - after.in_place - before.misses + before.in_place) + ahead;
+  const double fetched = static_cast<double>(after.stalls - before.stalls) + ahead;
   const auto hits = static_cast<double>(after.hits - before.hits);
   const auto misses = static_cast<double>(after.misses - before.misses);
   if (hits + misses == 0) return;
-  const double block_bytes = static_cast<double>(scene.cache().arrays().sizes.page_numbers()) * 2;
   of.figures.push_back({"arena_hits", hits / (hits + misses)});
   of.figures.push_back({"prefetched", fetched > 0 ? ahead / fetched : 0});
-  of.figures.push_back({"fetched_mb", fetched * block_bytes * 1e-6 / steps});
+  of.figures.push_back({"fetched_mb", static_cast<double>(after.device_in - before.device_in) * 1e-6 / steps});
 }
 
 /// Steps of a whole number of sentences: the choices and second passes that they make are counted.
@@ -78,7 +82,7 @@ template <class Scene>
 result timed_steps(Scene& scene, stepping way, int iterations) {
   static zoomr::stream_timer clock;
   result of;
-  const zoomr::arena_counts before_all = tiers(scene);
+  const zoomr::arena_statistics before_all = tiers(scene);
   double host = 0, all_attended = 0, passes = 0;
   for (int i = 0; i < iterations; ++i) {
     double before = now();

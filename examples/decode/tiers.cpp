@@ -69,21 +69,21 @@ std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& 
          " KiB, from it " + kib(of.device_out) + ", from the file " + kib(of.file_in) + ", to it " + kib(of.file_out);
 }
 
-nlohmann::ordered_json to_json(const device::arena_cost& of, const zoomr::memory_use& capacity) {
+nlohmann::ordered_json to_json(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity) {
   return {{"device_bytes", capacity.total()},
           {"host_bytes", capacity.host},
           {"hit_rate", of.hit_rate()},
           {"hits", of.hits},
           {"misses", of.misses},
-          {"far", of.far},
+          {"far", of.in_place},
           {"prefetched", of.prefetched},
           {"prefetched_hits", of.prefetched_hits},
           {"device_in", of.device_in}};
 }
 
-std::string in_words(const device::arena_cost& of, const zoomr::memory_use& capacity) {
+std::string in_words(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity) {
   return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + "; hits " +
-         fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.far) + " pages read where they lie, " +
+         fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.in_place) + " pages read where they lie, " +
          std::to_string(of.prefetched) + " prefetched, " + std::to_string(of.prefetched_hits) +
          " of them found, to the device " + kib(of.device_in) + " KiB";
 }

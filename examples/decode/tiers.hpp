@@ -41,7 +41,7 @@ nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zoomr::me
 std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity);
 
 /// What the arena of a device has done; what it waits for is not measured.
-nlohmann::ordered_json to_json(const device::arena_cost& of, const zoomr::memory_use& capacity);
-std::string in_words(const device::arena_cost& of, const zoomr::memory_use& capacity);
+nlohmann::ordered_json to_json(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity);
+std::string in_words(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity);
 
 }  // namespace decode

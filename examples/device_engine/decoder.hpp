@@ -28,12 +28,6 @@ struct details_room {
   bool tiered() const { return tiers.device > 0; }
 };
 
-/// What the arena of a tiered placement has done.
-struct arena_cost : zoomr::tier_statistics {
-  std::int64_t far = 0;              // misses that were read where they lie
-  std::int64_t prefetched_hits = 0;  // of what was prefetched
-};
-
 /// What a run has cost, as far as it is counted on a device.
 struct run_cost {
   std::int64_t prompt_tokens = 0;
@@ -41,7 +35,7 @@ struct run_cost {
   std::int64_t passes = 0;     // after the prompt, second ones counted
   double attended_mean = 0;    // tokens, mean over the tokens after the prompt, layers and heads
   zoomr::memory_use reserved;  // by the cache, for the longest sequence: taken before the first token
-  std::optional<arena_cost> arena;
+  std::optional<zoomr::arena_statistics> arena;
 };
 
 /// One sequence under one policy; the calls are those of `session`.

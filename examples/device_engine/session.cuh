@@ -62,7 +62,7 @@ class device_session : public decoder {
     const auto& sizes = cache_.arrays().sizes;
     const auto four = static_cast<byte_count>(sizeof(float));
     const auto number_bytes = static_cast<byte_count>(sizeof(zoomr::summary_number<decltype(Policy::summarize)>));
-    const byte_count block = sizes.page_numbers() * four;
+    const byte_count block = sizes.block_numbers() * four;
     made.reserved.details =
         (tiered ? std::int64_t{sizes.arena_slots} : std::int64_t{model.layers} * sizes.pages) * block;
     made.reserved.host = host_bytes_;
@@ -70,7 +70,12 @@ class device_session : public decoder {
     made.reserved.summaries =
         std::int64_t{model.kv_lanes()} * (sizes.segments * sizes.summary_numbers * number_bytes + scales * four);
     made.reserved.metadata = bytes_ - made.reserved.details - made.reserved.summaries;
-    if constexpr (tiered) made.arena = arena(block);
+    if constexpr (tiered) {
+      zoomr::arena_counts counts;
+      cache_.read_tiers(counts, net_.on());
+      wait_for(net_.on());
+      made.arena = cache_.tiers(counts);
+    }
     return made;
   }
 
@@ -115,21 +120,6 @@ class device_session : public decoder {
             .max_draft_tokens = 1,
             .tiers = room.tiers,
             .classes = classes};
-  }
-
-  // The stream has been waited for.
-  arena_cost arena(byte_count block) {
-    zoomr::arena_counts counts;
-    copy_from_device(&counts, cache_.tiers(), sizeof counts, net_.on());
-    wait_for(net_.on());
-    arena_cost made;
-    made.hits = static_cast<std::int64_t>(counts.hits);
-    made.misses = static_cast<std::int64_t>(counts.misses);
-    made.far = static_cast<std::int64_t>(counts.in_place);
-    made.prefetched = static_cast<std::int64_t>(counts.prefetched);
-    made.prefetched_hits = static_cast<std::int64_t>(counts.prefetched_hits);
-    made.device_in = (made.misses - made.far + made.prefetched) * block;
-    return made;
   }
 
   // One step: a first pass, a second one if the selection has just changed, then commit; and the logits of its last

@@ -183,8 +183,19 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// Rows of a layer's selection: 1, or kv_heads or heads where each of these reads slots of its own.
   index_t rows_in_layer() const { return core_->sizes.layer_rows; }
 
-  /// What the arena of a tiered placement has done: on the device, to be copied when the caller likes.
-  const arena_counts* tiers() const requires tiered { return core_->arrays.arena.counts; }
+  /// Enqueues a copy of what the arena of a tiered placement has counted since the cache was made.
+  /// @param to  pinned memory of the host, or CUDA may wait for the stream; what it is given is there behind the copy
+  /// @pre   no step is between its layers
+  /// @cost  a copy of 64 bytes; nothing waits
+  void read_tiers(arena_counts& to, stream on) const requires tiered {
+    copy_anywhere(&to, core_->arrays.arena.counts, sizeof to, on);
+  }
+  /// The same in the host's words, with bytes, as kv_cache::tiers gives it.
+  /// @param read  what read_tiers has brought
+  /// @cost  some sums on the host
+  arena_statistics tiers(const arena_counts& read) const requires tiered {
+    return statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
+  }
   /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
   const detail::device_table& table(index_t pass) const { return core_->on_device[pass]; }
@@ -206,14 +217,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       problem = "device_cache: the model's values must be as wide, and lie, as the template says";
     }
     if (problem == nullptr) problem = detail::choices_problem(policy.of, HeadDim);
-    if (tiered) {
-      const std::int64_t blocks = std::int64_t{pages_for(limits.pool())} * model.layers;
-      const std::int64_t entries = std::int64_t{limits.max_sequences} * pages_for(limits.max_tokens);
-      if (problem == nullptr && limits.tiers.file > 0) problem = "device_cache: there is no file under the host's tier";
-      if (problem == nullptr && blocks > 1 << 25) problem = "device_cache: a tiered pool has at most 2^25 blocks";
-      if (problem == nullptr && entries > unlimited) {
-        problem = "device_cache: of a tiered cache, sequences * pages of max_tokens must be less than 2^31";
-      }
+    if (problem == nullptr && tiered) {
+      problem = detail::device_sizes::tiers_problem(model, policy, limits);
       if (problem == nullptr && limits.tiers.host != 0 && limits.tiers.host < host_bytes(model, policy.of, limits)) {
         problem = "config: tiers.host must be 0 or at least device_cache::host_bytes(...)";
       }

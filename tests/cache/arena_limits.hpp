@@ -6,19 +6,17 @@
 
 namespace zoomr_test {
 
-/// Limits under which the arena has room for `slots` blocks.
+/// Limits under which the arena has room for `pages` pages of one layer: as many blocks, or that for each KV head.
 template <class Policy, class Cache = zoomr::device_cache<Policy, float, 8, 2>>
-zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index_t slots, const shape& of = model) {
+zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index_t pages, const shape& of = model) {
   limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::byte_count slot = zoomr::detail::device_sizes(of, zoomr::detail::any_policy_of<Policy>(policy), limits,
+  const zoomr::byte_count page = zoomr::detail::device_sizes(of, zoomr::detail::any_policy_of<Policy>(policy), limits,
                                                              3, zoomr::detail::pages_in::tiers)
-                                         .page_numbers() *
-                                     4 +
-                                 zoomr::device_arena<float>::slot_bytes;
+                                     .arena_page_bytes(sizeof(float), zoomr::device_arena<float>::slot_bytes);
   for (limits.tiers.device = 0;;) {  // the least, as its refusal says
     try {
       Cache::bytes(of, policy, limits, 3);
-      limits.tiers.device += (slots - 1) * slot;
+      limits.tiers.device += (pages - 1) * page;
       return limits;
     } catch (const zoomr::precondition_error& refused) {
       const std::string what = refused.what();

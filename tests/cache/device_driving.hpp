@@ -164,7 +164,7 @@ class device_as_host {
   void trace(zoomr::attention_trace* into) { trace_ = into; }
 
   /// What the arena of a tiered placement has done so far.
-  zoomr::arena_counts tiers() { return read(cache_.tiers(), 0, memory_.values()); }
+  zoomr::arena_counts tiers() { return read(cache_.arrays().arena.counts, 0, memory_.values()); }
 
   cache_type& cache() { return cache_; }
 

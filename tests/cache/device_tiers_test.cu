@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device cache over a tiered placement has the bits of one whose details all lie on the device, whatever its arena
 // holds.
-#include <cache/arena_limits.hpp>
-#include <cache/device_against_host.hpp>
+#include <cache/device_tiers.hpp>
 #include <cache/small_policies.hpp>
-#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 #include <support/mutations.hpp>
@@ -30,45 +28,6 @@ void in_side_orders(Body body) {
 #else
   body(0);
 #endif
-}
-
-/// What a play has given, bit by bit.
-inline void same_bits(const result_log& expected, const result_log& got) { REQUIRE(difference(expected, got) == ""); }
-
-template <class Policy>
-void check_tiers(const Policy& policy, kind look, markup text, std::uint64_t seed, std::vector<index_t> sizes,
-                 bool fixed = false) {
-  INFO("seed ", seed);
-  const tape says = make_tape(model, look, text, tokens, static_cast<index_t>(20 + seed * 7 % 20), seed);
-  zoomr::config limits = limits_for(tokens);
-  limits.min_sparse_context = seed % 3 == 0 ? 47 : 0;
-  device_player<Policy> resident(model, policy, limits);
-  resident.cache.fixed = fixed;
-  resident.open(says);
-  play_wildly(resident, policy, seed);
-  const auto moved = with_placement(policy, zoomr::tiered<>{});
-  for (const index_t slots : sizes) {
-    CAPTURE(slots);
-    const zoomr::config tiers = arena_limits(moved, limits, slots);
-#if defined(ZOOMR_SIMT)
-    simt::settings how = simt::how;
-    how.streams = static_cast<simt::schedule>((seed + static_cast<std::uint64_t>(slots)) % 3);
-    const simt::scoped_settings until_then(how);
-#endif
-    device_player<std::remove_const_t<decltype(moved)>> plays(model, moved, tiers);
-    plays.cache.fixed = fixed;
-    plays.open(says);
-    play_wildly(plays, moved, seed);
-    same_bits(resident.at(0).log, plays.at(0).log);
-    const zoomr::arena_counts counts = plays.cache.tiers();
-    CHECK(counts.misses > 0);
-    CHECK((slots > 2 || counts.in_place > 0));  // a prompt reads more pages of a layer
-    CHECK((slots < 9 || counts.in_place == 0));
-    CHECK((slots < 9 || counts.hits > counts.misses));
-    CHECK(counts.prefetched_hits <= counts.prefetched);
-    if (slots < 1000) continue;
-    CHECK(counts.misses + counts.prefetched <= 2u * (96 / 16 + 4));  // each block once, and what was rolled back again
-  }
 }
 
 }  // namespace
@@ -190,6 +149,7 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     zoomr::detail::device_arrays<policy_type, float> arrays;
     arrays.sizes.model = {2, 4, 2, 8};
     arrays.sizes.pages = pages, arrays.sizes.sequence_pages = 4, arrays.sizes.layer_rows = 1;
+    arrays.sizes.tiered = true;
     arrays.table.tokens = tokens_there.data(), arrays.table.counts = listed_there.data();
     arrays.page_table = page_table_there.data();
     auto& arena = arrays.arena;
@@ -203,7 +163,7 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     REQUIRE(after.wishes == 3);
     std::set<index_t> wished, entries;
     for (std::size_t w = 0; w < 3; ++w) {
-      wished.insert(wishes.values()[w].page);
+      wished.insert(wishes.values()[w].block);
       entries.insert(wishes.values()[w].entry);
     }
     CHECK((wished == std::set<index_t>{9, 5, 3} && entries == std::set<index_t>{4, 6, 7}));
@@ -220,18 +180,19 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
   dice random(5);
   for (int i = 0; i < 60; ++i) {
     const index_t slots = random.between(1, 23);
+    const index_t parts = random.between(1, 3);
     const index_t asked = random.between(0, 30);
     CAPTURE(slots);
     CAPTURE(asked);
     std::vector<unsigned> used;
-    std::vector<index_t> block_in, slot_of(std::size_t{layers * pages});
+    std::vector<index_t> block_in, slot_of(static_cast<std::size_t>(layers * pages * parts));
     for (index_t slot = 0; slot < slots; ++slot) {
       used.push_back(static_cast<unsigned>(random.between(i % 3 == 0 ? 95 : 0, pass + 1)));
       block_in.push_back(slot + 1);  // of layer 0
       slot_of[static_cast<std::size_t>(slot)] = slot + 1;
     }
     std::vector<zoomr::arena_wish> wishes(std::size_t{entries});
-    for (index_t w = 0; w < asked; ++w) wishes[static_cast<std::size_t>(w)] = {2 * w, 39 - w};
+    for (index_t w = 0; w < asked; ++w) wishes[static_cast<std::size_t>(w)] = {2 * w, pages * parts - 1 - w};
     zoomr::arena_counts counts;
     counts.pass = pass;
     counts.wishes = asked;
@@ -242,7 +203,7 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
     device_array<zoomr::arena_counts> counts_there(1, counts);
     zoomr::detail::device_arrays<policy_type, float> arrays;
     arrays.sizes.model = {layers, 4, 2, 8};
-    arrays.sizes.pages = pages;
+    arrays.sizes.pages = pages, arrays.sizes.page_parts = parts;
     arrays.arena.slots = slots;
     arrays.arena.used = used_there.data(), arrays.arena.came_for = came_for.data();
     arrays.arena.block_in = block_in_there.data(), arrays.arena.slot_of = slot_of_there.data();
@@ -281,8 +242,8 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
       const auto slot = static_cast<std::size_t>(may_go[g]);
       CHECK(given.values()[g] == may_go[g]);
       CHECK((used_there.values()[slot] == pass + 1 && came_for.values()[slot] == pass + 1));
-      CHECK(block_in_there.values()[slot] == pages + wishes[g].page + 1);
-      CHECK(slot_of_there.values()[static_cast<std::size_t>(pages + wishes[g].page)] == may_go[g] + 1);
+      CHECK(block_in_there.values()[slot] == pages * parts + wishes[g].block + 1);
+      CHECK(slot_of_there.values()[static_cast<std::size_t>(pages * parts + wishes[g].block)] == may_go[g] + 1);
       CHECK(slot_of_there.values()[slot] == 0);
     }
   }
@@ -362,7 +323,7 @@ TEST_CASE("what cannot work is refused with one sentence") {
   CHECK(refused(limits).find("no file under the host's tier") != std::string::npos);
   limits.tiers.file = 0;
   limits.pool_tokens = 1 << 30;
-  CHECK(refused(limits).find("at most 2^25 blocks") != std::string::npos);
+  CHECK(refused(limits).find("at most 2^25 pages") != std::string::npos);
   limits.pool_tokens = 1 << 20;
   limits.max_tokens = 1 << 30, limits.max_sequences = 64;
   CHECK(refused(limits).find("sequences * pages of max_tokens") != std::string::npos);

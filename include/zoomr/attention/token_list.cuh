@@ -45,21 +45,31 @@ using stored_layer = paged_layer<const T>;
 
 /// The same where some pages lie in an arena on the device, and the others in memory of the host that the device can
 /// read. Slots below `arena_end` are those of the arena; slot arena_end + s is slot s of the host.
+///
+/// Where each KV head has pages of its own, one of them takes the room of any KV head in a page of the arena: its
+/// number is that of the page times 2^part_bits, plus that of the KV head in whose room it lies.
 template <class T>
 struct tiered_layer : stored_layer<T> {
   index_t arena_end = 0;
   std::int64_t to_host = 0;  // elements from the arena to the host's pages: both are in one address space
+  index_t part_bits = 0;     // 0: pages are those of all KV heads
 
   tiered_layer() = default;
   /// @param arena  as of a layer that lies there as a whole
   /// @param host   slot 0 of KV head 0 in the host's memory
-  tiered_layer(const stored_layer<T>& arena, const T* host, index_t end) : stored_layer<T>(arena), arena_end(end) {
+  tiered_layer(const stored_layer<T>& arena, const T* host, index_t end, index_t bits = 0)
+      : stored_layer<T>(arena), arena_end(end), part_bits(bits) {
     const auto from = reinterpret_cast<std::uintptr_t>(arena.keys);
     to_host =
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(host) - from) / static_cast<std::int64_t>(sizeof(T));
   }
   ZOOMR_HD std::int64_t offset(index_t slot, index_t kv_head) const {
     const bool here = slot < arena_end;
+    if (here && part_bits > 0) {
+      const index_t page = slot >> this->page_bits, in_page = slot & ((1 << this->page_bits) - 1);
+      kv_head = page & ((1 << part_bits) - 1);
+      slot = page >> part_bits << this->page_bits | in_page;
+    }
     return stored_layer<T>::offset(here ? slot : slot - arena_end, kv_head) + (here ? 0 : to_host);
   }
 };

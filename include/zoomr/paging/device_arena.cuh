@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The device's part of a tiered placement: an arena of blocks, and which pages of which layer lie there. Plain
-// data.
+// L6. The device's part of a tiered placement: an arena of blocks, and which of them lie there. Plain data.
+//
+// A block is a page in one layer, or one KV head's part of it where each reads tokens of its own (block_shape.hpp). The
+// arena is laid out in pages, so that keys and values of a block are as far apart as they are in the host's: where a
+// page has parts, each slot is one part of a page, and takes any part of any page.
 //
 // Kernels alone read and write it (cache/device/tiers/fetching.cuh), in the order of the stream; the host carves and
 // clears it once. All pages lie in pinned memory of the host, and what is appended is written to both: so a block can
@@ -10,15 +13,16 @@
 
 #include <zoomr/core/carver.hpp>
 #include <zoomr/core/streams.cuh>
+#include <zoomr/paging/tier_statistics.hpp>
 
 namespace zoomr {
 inline namespace v0 {
 
-/// A page of a sequence that a pass reads, and that is not in the arena. As many of them as there is room for get a
+/// A block of a sequence that a pass reads, and that is not in the arena. As many of them as there is room for get a
 /// slot.
 struct arena_wish {
-  index_t entry = 0;  // of the sequences' page tables
-  index_t page = 0;
+  index_t entry = 0;  // of `places`
+  index_t block = 0;  // of its layer: page * page_parts + part
 };
 
 /// What an arena has done since the cache was made; the device counts.
@@ -27,13 +31,27 @@ struct arena_counts {
   index_t wishes = 0;   // of this pass
   index_t fetched = 0;  // of the last one
   unsigned found = 0;
-  unsigned long long hits = 0;             // pages that a pass has found in the arena
+  unsigned long long hits = 0;             // blocks that a pass has found in the arena
   unsigned long long misses = 0;           // that it has not
   unsigned long long in_place = 0;         // of these, read where they lie, since all of the arena was being read
-  unsigned long long prefetched = 0;       // pages that have come while the layer before was attended
+  unsigned long long prefetched = 0;       // blocks that have come while the layer before was attended
   unsigned long long prefetched_hits = 0;  // hits among them
   unsigned counted = 0;                    // blocks of count_slots_kernel that have come; 0 between launches
 };
+
+/// The same as the host counts it. Every miss that is not read in place has come before the layer could be attended:
+/// it is a stall too.
+inline arena_statistics statistics_of(const arena_counts& counts, byte_count block_bytes) {
+  arena_statistics made;
+  made.hits = static_cast<std::int64_t>(counts.hits);
+  made.misses = static_cast<std::int64_t>(counts.misses);
+  made.in_place = static_cast<std::int64_t>(counts.in_place);
+  made.prefetched = static_cast<std::int64_t>(counts.prefetched);
+  made.prefetched_hits = static_cast<std::int64_t>(counts.prefetched_hits);
+  made.stalls = made.misses - made.in_place;
+  made.device_in = (made.stalls + made.prefetched) * block_bytes;
+  return made;
+}
 
 /// Slots are given by class. As many blocks as this count them: one for each 64 slots or so.
 inline constexpr index_t arena_classes = 128;
@@ -59,7 +77,7 @@ struct transfer_plan {
   friend constexpr bool operator==(const transfer_plan&, const transfer_plan&) = default;
 };
 
-/// Which blocks, pages in one layer, are on the device. Zeros are an empty arena.
+/// Which blocks are on the device. Zeros are an empty arena.
 template <class T>
 struct device_arena {
   // in the tables, of which some are for 64 slots
@@ -67,14 +85,15 @@ struct device_arena {
       4 * sizeof(index_t) + (arena_classes * sizeof(index_t) + sizeof(arena_stretch)) / 64 + 1;
   static constexpr index_t tables = 7;  // whose size depends on the slots, with the arena itself
 
-  T* memory = nullptr;                 // [slots][key | value][kv_heads][16][head_dim]
-  index_t* slot_of = nullptr;          // [layers][pages]  the block's slot + 1
-  index_t* block_in = nullptr;         // [slots]  its block + 1
-  unsigned* used = nullptr;            // [slots]  pass of the last use, or of the next, if that is expected
-  unsigned* came_for = nullptr;        // [slots]  pass for which the block was prefetched
-  index_t* given = nullptr;            // [slots]  those that this pass's wishes get
+  T* memory = nullptr;           // [slots / page_parts][key | value][kv_heads][16][head_dim]
+  index_t* slot_of = nullptr;    // [layers][pages][page_parts]  the block's slot + 1
+  index_t* block_in = nullptr;   // [slots]  its block + 1
+  unsigned* used = nullptr;      // [slots]  pass of the last use, or of the next, if that is expected
+  unsigned* came_for = nullptr;  // [slots]  pass for which the block was prefetched
+  index_t* given = nullptr;      // [slots]  those that this pass's wishes get
+  // an entry is one part of a page of a sequence: [page_parts][sequences][sequence_pages]
   unsigned* asked = nullptr;           // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
-  index_t* places = nullptr;           // [entries]  slot, or slots + page: what this pass reads
+  index_t* places = nullptr;           // [entries]  what this pass reads (common_arrays::place_of)
   arena_wish* wishes = nullptr;        // [entries]
   index_t* of_class = nullptr;         // [place_blocks][arena_classes]  slots that a block has counted
   arena_stretch* stretches = nullptr;  // [place_blocks]
@@ -84,27 +103,27 @@ struct device_arena {
 
   /// Takes the memory of arena and tables; contents are undefined until `clear`.
   /// @param from           where the memory is, or what only counts it
-  /// @param with_slots     blocks that the arena holds
-  /// @param layers, pages  of the model, of the pool: each pair is a block
-  /// @param entries        of the sequences' page tables
-  /// @param block_numbers  keys and values of a block, of all KV heads
-  void carve(carver& from, index_t with_slots, index_t layers, index_t pages, std::int64_t entries,
-             std::int64_t block_numbers) {
+  /// @param with_slots     blocks that the arena holds, a multiple of `parts`
+  /// @param layers, pages  of the model, of the pool: each pair is `parts` blocks
+  /// @param table_entries  of the sequences' page tables; each has `parts` places
+  /// @param page_numbers   keys and values of a page, of all KV heads
+  void carve(carver& from, index_t with_slots, index_t layers, index_t pages, index_t parts, std::int64_t table_entries,
+             std::int64_t page_numbers) {
     slots = with_slots;
-    memory = from.take<T>(slots * block_numbers);
-    slot_of = from.take<index_t>(std::int64_t{layers} * pages);
+    blocks_ = std::int64_t{layers} * pages * parts;
+    entries_ = table_entries * parts;
+    memory = from.take<T>(slots / parts * page_numbers);
+    slot_of = from.take<index_t>(blocks_);
     block_in = from.take<index_t>(slots);
     used = from.take<unsigned>(slots);
     came_for = from.take<unsigned>(slots);
     given = from.take<index_t>(slots);
-    asked = from.take<unsigned>(entries);
-    places = from.take<index_t>(entries);
-    wishes = from.take<arena_wish>(entries);
+    asked = from.take<unsigned>(entries_);
+    places = from.take<index_t>(entries_);
+    wishes = from.take<arena_wish>(entries_);
     of_class = from.take<index_t>(place_blocks(slots) * arena_classes);
     stretches = from.take<arena_stretch>(place_blocks(slots));
     counts = from.take<arena_counts>(1);
-    blocks_ = std::int64_t{layers} * pages;
-    entries_ = entries;
   }
   /// Enqueues what makes it empty; the copies themselves need no initial value.
   void clear(stream on) const {

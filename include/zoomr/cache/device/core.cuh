@@ -90,13 +90,12 @@ struct device_core {
                                                                  : pages_in::engine;
     device_sizes made(model, with, given, splits, lie);
     if (made.tiered) {
-      const byte_count slot = made.page_numbers() * static_cast<byte_count>(sizeof(T)) + device_arena<T>::slot_bytes;
+      const byte_count page = made.arena_page_bytes(sizeof(T), device_arena<T>::slot_bytes);
       const byte_count others = bytes_of(made) + device_arena<T>::tables * carver::alignment;
-      ZOOMR_EXPECTS(given.tiers.device >= others + slot,
+      ZOOMR_EXPECTS(given.tiers.device >= others + page,
                     "config: tiers.device is " + std::to_string(given.tiers.device) + " bytes; it must be at least " +
-                        std::to_string(others + slot) + ", for summaries, tables and a page of one layer");
-      made.arena_slots = static_cast<index_t>(
-          std::min<byte_count>((given.tiers.device - others) / slot, std::int64_t{model.layers} * made.pages));
+                        std::to_string(others + page) + ", for summaries, tables and a page of one layer");
+      made.arena_slots = made.slots_of_arena((given.tiers.device - others) / page);
     }
     return made;
   }

@@ -26,8 +26,10 @@ __global__ void copy_shared_pages_kernel(common_arrays<T> a) {
   const std::int64_t numbers = a.sizes.page_numbers();
   if (layer == 0 && threadIdx.x == 0) a.page_entry(listed.sequence, listed.at) = listed.to;
   copy_page(a.page(layer, listed.from), a.page(layer, listed.to), numbers);
-  T* const in_arena = a.in_arena(layer, listed.to);
-  if (in_arena != nullptr) copy_page(a.page(layer, listed.from), in_arena, numbers);
+  for (index_t part = 0; part < a.sizes.page_parts; ++part) {
+    const index_t slot = a.in_arena(layer, listed.to, part);
+    if (slot >= 0) copy_to_arena(a, a.page(layer, listed.from), part, slot);
+  }
 }
 
 /// Entries of one sequence's page table, as a kernel takes them.
@@ -53,8 +55,10 @@ template <class T>
 __global__ void renew_arena_kernel(common_arrays<T> a, index_t sequence) {
   const auto layer = static_cast<index_t>(blockIdx.y);
   const index_t page = a.pages_of(sequence)[static_cast<index_t>(blockIdx.x)];
-  T* const in_arena = page < 0 ? nullptr : a.in_arena(layer, page);
-  if (in_arena != nullptr) copy_page(a.page(layer, page), in_arena, a.sizes.page_numbers());
+  for (index_t part = 0; page >= 0 && part < a.sizes.page_parts; ++part) {
+    const index_t slot = a.in_arena(layer, page, part);
+    if (slot >= 0) copy_to_arena(a, a.page(layer, page), part, slot);
+  }
 }
 
 /// Rows of bytes, equally far apart at both ends.

@@ -60,6 +60,7 @@ struct common_arrays {
   T* pool = nullptr;     // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's
   T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
   index_t* page_table = nullptr;  // [sequences][sequence_pages]
+  index_t parts_apart = 0;        // rows of it from one part of a page to the next: 0, all lie in the same page
   segment* segments = nullptr;    // [sequences][segments]
   float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
   float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
@@ -93,8 +94,8 @@ struct common_arrays {
     sizes = of;
     const shape& model = of.model;
     if (of.tiered) {
-      arena.carve(from, of.arena_slots, model.layers, of.pages, std::int64_t{of.sequences} * of.sequence_pages,
-                  of.page_numbers());
+      const std::int64_t entries = std::int64_t{of.sequences} * of.sequence_pages;
+      arena.carve(from, of.arena_slots, model.layers, of.pages, of.page_parts, entries, of.page_numbers());
     } else if (of.in_engine) {
       engine = from.take<T*>(2 * std::int64_t{model.layers});
     } else {
@@ -140,8 +141,9 @@ struct common_arrays {
   // Where things lie.
 
   /// Pages of a sequence.  [sequence_pages]  Only the entries of pages that hold slots of it mean something.
-  ZOOMR_HD view<const index_t> pages_of(index_t sequence) const {
-    return {page_table + std::int64_t{sequence} * sizes.sequence_pages, {sizes.sequence_pages}};
+  /// @param part  of these pages: it matters where the table names places in tiers (device_arena::places)
+  ZOOMR_HD view<const index_t> pages_of(index_t sequence, index_t part = 0) const {
+    return {page_table + (std::int64_t{part} * parts_apart + sequence) * sizes.sequence_pages, {sizes.sequence_pages}};
   }
   /// One entry of that table, to be written.
   ZOOMR_HD index_t& page_entry(index_t sequence, index_t at) const {
@@ -170,12 +172,19 @@ struct common_arrays {
   }
   /// The same of pages that lie in a block of the cache's own layout.
   ZOOMR_HD paged_layer<T> in_block(T* block) const { return sizes.pages_at(block, block + sizes.to_value()); }
-  /// Where the arena has a page of a layer; nullptr if it has none, or there is none.
+  /// Which of the arena's slots has a part of a page of a layer; -1: none, or there is no arena.
   /// @pre  no fetch is under way on the side stream
-  __device__ T* in_arena(index_t layer, index_t page) const {
-    if (!sizes.tiered) return nullptr;
-    const index_t place = arena.slot_of[std::int64_t{layer} * sizes.pages + page] - 1;
-    return place < 0 ? nullptr : arena.memory + place * sizes.page_numbers();
+  __device__ index_t in_arena(index_t layer, index_t page, index_t part) const {
+    return sizes.tiered ? arena.slot_of[sizes.block_of(layer, page, part)] - 1 : -1;
+  }
+  /// The page of the arena in which a slot lies, and which part of that it is.
+  ZOOMR_HD T* arena_page(index_t slot) const { return arena.memory + slot / sizes.page_parts * sizes.page_numbers(); }
+  ZOOMR_HD index_t part_at(index_t slot) const { return slot % sizes.page_parts; }
+  /// How attention names a slot of the arena: its page and its part, to be told apart without a division
+  /// (tiered_layer). Behind all of these, pages of the host have their own numbers.
+  ZOOMR_HD index_t place_of(index_t slot) const { return (slot / sizes.page_parts) << sizes.part_bits | part_at(slot); }
+  ZOOMR_HD index_t host_place(index_t page) const {
+    return ((arena.slots / sizes.page_parts) << sizes.part_bits) + page;
   }
   /// write(key, value) for each place where a token's rows are kept: in its page, and in the arena's copy of that.
   /// @param slot  of the pool
@@ -185,10 +194,11 @@ struct common_arrays {
     const paged_layer<T> stored = this->layer(layer);
     const std::int64_t at = stored.offset(slot, kv_head);
     write(stored.keys + at, stored.values + at);
-    T* const copy = in_arena(layer, slot >> sizes.page_bits);
-    if (copy == nullptr) return;
-    const paged_layer<T> copied = in_block(copy);
-    const std::int64_t in_page = copied.offset(slot & ((1 << sizes.page_bits) - 1), kv_head);
+    const index_t place = in_arena(layer, slot >> sizes.page_bits, sizes.part_of(kv_head));
+    if (place < 0) return;
+    const paged_layer<T> copied = in_block(arena_page(place));
+    const index_t head_there = sizes.page_parts == 1 ? kv_head : part_at(place);
+    const std::int64_t in_page = copied.offset(slot & ((1 << sizes.page_bits) - 1), head_there);
     write(copied.keys + in_page, copied.values + in_page);
   }
   /// Where the summaries of a KV lane begin, in numbers.
@@ -243,7 +253,7 @@ struct common_arrays {
     const index_t size = read[at].ranges;
     return {{ranges + at * sizes.most_ranges(), {size}},
             {before + at * sizes.most_ranges(), {size}},
-            pages_of(table.tokens[token].sequence),
+            pages_of(table.tokens[token].sequence, sizes.part_of_row(row)),
             read[at].tokens,
             sizes.page_bits};
   }

@@ -130,7 +130,8 @@ struct prompt_rows {
     attending_row<first_tokens> row;
     const device_query_tile tile = a.table.tiles()[first_tile + i / kv_heads];
     const device_token& token = a.table.tokens[tile.first];
-    row.tokens = {a.pages_of(token.sequence), token.slot + tile.tokens, token.slot, a.sizes.page_bits};
+    row.tokens = {a.pages_of(token.sequence, a.sizes.part_of(i % kv_heads)), token.slot + tile.tokens, token.slot,
+                  a.sizes.page_bits};
     row.sharing = tile.tokens;
     row.token = token.row;
     row.position = token.position;

@@ -38,6 +38,8 @@ struct device_sizes {
   index_t decode_tiles = 0;     // of these; 0: there are no drafts, each token reads alone
   index_t pages = 0;            // of the pool
   index_t arena_slots = 0;      // blocks that the device holds of a tiered placement
+  index_t page_parts = 1;       // blocks of a page in one layer: 1, or one for each KV head
+  index_t part_bits = 0;        // 2^part_bits are as many or more
   index_t sequence_pages = 0;   // of one sequence
   index_t page_bits = 4;        // a page has 2^page_bits tokens
   kv_strides strides;           // of pages, KV heads and tokens, for keys as for values
@@ -82,6 +84,8 @@ struct device_sizes {
     }
     const layout host = in_engine ? layout::without_pages(with, policy, limits) : layout(with, policy, limits);
     size_pages(limits, host);
+    if (tiered) page_parts = model.kv_heads / host.blocks.heads;
+    while (1 << part_bits < page_parts) ++part_bits;
     segments = host.most_segments;
     tokens = limits.max_tokens;
     kept = host.kept, noted = host.noted, carried = host.carried;
@@ -120,6 +124,34 @@ struct device_sizes {
     return fits ? nullptr
                 : "device_cache: max_batched_tokens + 3 sequences, rollback_tokens + max_draft_tokens, 4 segments and "
                   "sequences * (rollback_tokens + 2) must be less than 2^31";
+  }
+
+  /// Pages of a tiered pool, and slots of its arena, at most. Places of the arena are numbered up to twice as far
+  /// (part_bits), and pages behind them: 16 tokens of each have room in an index_t.
+  static constexpr index_t most_tiered = 1 << 25;
+  /// nullptr, or the sentence that says what of a tiered placement cannot work.
+  static const char* tiers_problem(const shape& model, const any_policy& policy, const config& limits) {
+    const std::int64_t pages = pages_for(limits.pool());
+    const std::int64_t parts = model.kv_heads / layout(model, policy, limits).blocks.heads;
+    if (limits.tiers.file > 0) return "device_cache: there is no file under the host's tier";
+    if (pages > most_tiered || bounded_product({pages, model.layers, parts}) > unlimited) {
+      return "device_cache: a tiered pool has at most 2^25 pages, and fewer than 2^31 blocks in all layers (of one KV "
+             "head where each reads tokens of its own)";
+    }
+    if (bounded_product({limits.max_sequences, pages_for(limits.max_tokens), parts}) > unlimited) {
+      return "device_cache: of a tiered cache, sequences * pages of max_tokens, * KV heads where each reads tokens of "
+             "its own, must be less than 2^31";
+    }
+    return nullptr;
+  }
+  /// Bytes of an arena for a page of one layer, with what is kept of its slots.
+  byte_count arena_page_bytes(std::size_t number_bytes, byte_count slot_bytes) const {
+    return page_numbers() * static_cast<byte_count>(number_bytes) + page_parts * slot_bytes;
+  }
+  /// Slots of an arena that has room for so many pages of one layer: no more than there are blocks, nor than 2^25.
+  index_t slots_of_arena(std::int64_t room) const {
+    const std::int64_t all = (std::min)(std::int64_t{model.layers} * pages, std::int64_t{most_tiered / page_parts});
+    return static_cast<index_t>((std::min)(room, all) * page_parts);
   }
 
   /// Blocks that may share a row, where there may be so many rows: together some hundreds, which fill a device.
@@ -183,6 +215,20 @@ struct device_sizes {
     if (model.values_in_keys) return 0;
     return model.value_width() == model.head_dim ? page_numbers() / 2 : model.head_dim;
   }
+  ZOOMR_HD std::int64_t block_numbers() const { return page_numbers() / page_parts; }
+  /// Of a page those in front of its values: its keys; all, where each value lies behind its key, or in it.
+  ZOOMR_HD std::int64_t page_keys() const {
+    return model.stored_value_width() == model.head_dim ? page_numbers() / 2 : page_numbers();
+  }
+  /// The part of a page, hence its block in a layer, that holds a KV head; and the one that a row of a layer reads.
+  ZOOMR_HD index_t part_of(index_t kv_head) const { return page_parts == 1 ? 0 : kv_head; }
+  ZOOMR_HD index_t part_of_row(index_t row) const { return page_parts == 1 ? 0 : row * page_parts / layer_rows; }
+  /// The number of a block among those of all layers.
+  ZOOMR_HD std::int64_t block_of(index_t layer, index_t page, index_t part) const {
+    return (std::int64_t{layer} * pages + page) * page_parts + part;
+  }
+  /// True of one of the rows that read a part.
+  ZOOMR_HD bool first_of_part(index_t row) const { return row == 0 || part_of_row(row) != part_of_row(row - 1); }
   /// Pages whose keys and values begin there.
   template <class T>
   ZOOMR_HD paged_layer<T> pages_at(T* keys, T* values) const {

@@ -73,7 +73,8 @@ struct fetch_launches : device_pass<Policy, T> {
     const transfer_plan& plan = core.arrays.arena.plan;
     if (!plan.fetches) return;
     launch({blocks, dim3(place_threads)}, on, give_slots_kernel<T>, arrays(), layer, ahead);
-    const index_t copying = (std::min)(core.sizes.sequences * core.sizes.sequence_pages, plan.fetch_blocks);
+    const device_sizes& sizes = core.sizes;
+    const index_t copying = (std::min)(sizes.sequences * sizes.sequence_pages * sizes.page_parts, plan.fetch_blocks);
     launch({grid(copying), dim3(fetch_threads)}, on, fetch_pages_kernel<T>, arrays(), layer);
   }
 
@@ -82,8 +83,9 @@ struct fetch_launches : device_pass<Policy, T> {
   auto stored(common_arrays<T>& of, index_t layer) const {
     if constexpr (tiered) {
       of.page_table = of.arena.places;
+      of.parts_apart = of.sizes.sequences;
       const stored_layer<T> arena = of.in_block(of.arena.memory).read_only();
-      return tiered_layer<T>(arena, of.page(layer, 0), of.arena.slots * page_tokens);
+      return tiered_layer<T>(arena, of.page(layer, 0), of.host_place(0) * page_tokens, of.sizes.part_bits);
     } else {
       return core.layer(layer).read_only();
     }

@@ -3,10 +3,14 @@
 // as there is room, and what is left is read where it lies; so a pass reads the same numbers whatever the arena holds.
 // The host is never asked: steps can be replayed as a graph.
 //
-// Kernels one after the other: ask_for_pages_kernel lists each page that some row reads and the arena lacks,
+// What is asked for and comes is a block: a page in one layer, or where each KV head reads tokens of its own one KV
+// head's part of it, so that nothing comes that no head reads. Which of the two is the policy's matter, as on the host
+// (block_shape.hpp).
+//
+// Kernels one after the other: ask_for_pages_kernel lists each block that some row reads and the arena lacks,
 // count_slots_kernel and give_slots_kernel (placing.cuh) give slots to as many as there is room for, fetch_pages_kernel
-// copies them. They leave in `places`, for each entry of the page tables that was asked for, a slot of the arena, or
-// behind these the page itself; attention reads through it. A pass here is one layer of a step; `counts->pass` numbers
+// copies them. They leave in `places`, for each part of a page that was asked for, where the arena has it, or behind
+// that the host's page itself; attention reads through it. A pass here is one layer of a step; `counts->pass` numbers
 // them.
 //
 // Everything that is appended is written to the host's page, and to the arena's copy if there is one. So a copy is
@@ -22,28 +26,36 @@ namespace detail {
 
 inline constexpr index_t fetch_threads = 256;
 
-/// Notes that the next pass reads a page of a sequence, the first time that it is asked for. Any thread may call it for
-/// any entry: the one that is first to stamp it does the rest, so that a page is wished for once.
-/// @param entry   of the page tables
+/// One part of the pages of a sequence, as a row reads them.
+struct part_of_pages {
+  index_t sequence = 0;
+  index_t part = 0;
+};
+
+/// Notes that the next pass reads a part of a page of a sequence, the first time that it is asked for. Any thread may
+/// call it for any of them: the one that is first to stamp it does the rest, so that a block is wished for once.
+/// @param at      the page, of the sequence's
 /// @param ahead   while the pass before goes on: that pass's places stay as they are, and nothing is counted
 template <class T>
-__device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, index_t entry, bool ahead) {
+__device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, part_of_pages of, index_t at,
+                                    bool ahead) {
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
   const unsigned stamp = 2 * pass + (ahead ? 1 : 0);
+  const index_t entry = (of.part * a.sizes.sequences + of.sequence) * a.sizes.sequence_pages + at;
   if (atomicExch(&arena.asked[entry], stamp) == stamp) return;
-  const index_t page = a.page_table[entry];
+  const index_t page = a.pages_of(of.sequence)[at];
   ZOOMR_ASSERT(page >= 0 && page < a.sizes.pages, "a page is asked for that the sequence does not have");
-  const index_t slot = arena.slot_of[std::int64_t{layer} * a.sizes.pages + page] - 1;
+  const index_t slot = a.in_arena(layer, page, of.part);
   if (slot >= 0) {
     arena.used[slot] = pass;
     if (ahead) return;
-    arena.places[entry] = slot;
+    arena.places[entry] = a.place_of(slot);
     atomicAdd(&arena.counts->found, 1u);
     if (arena.came_for[slot] == pass) atomicAdd(&arena.counts->prefetched_hits, 1ull);
   } else {
-    if (!ahead) arena.places[entry] = arena.slots + page;
-    arena.wishes[atomicAdd(&arena.counts->wishes, 1)] = {entry, page};
+    if (!ahead) arena.places[entry] = a.host_place(page);
+    arena.wishes[atomicAdd(&arena.counts->wishes, 1)] = {entry, page * a.sizes.page_parts + of.part};
   }
 }
 
@@ -53,8 +65,8 @@ __device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
   return t + 1 == a.table.counts->tokens || a.table.tokens[t + 1].sequence != a.table.tokens[t].sequence;
 }
 
-/// Asks for the pages that a pass reads in one layer: of each row after the prompt those of its ranges, of a prompt all
-/// up to its last token. A block for each token and row; no shared memory.
+/// Asks for what a pass reads in one layer: of each row after the prompt the pages of its ranges, of a prompt all up to
+/// its last token; of these the parts that the row's KV head needs. A block for each token and row; no shared memory.
 ///
 /// It comes behind layer_kernel, whose ranges it reads, and behind whatever went on beside the layer before.
 /// @cost  O(log ranges) for each attended token, an atomic for each page of a row
@@ -64,19 +76,19 @@ __global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {
   const auto row = static_cast<index_t>(blockIdx.y);
   if (t >= a.table.counts->tokens) return;
   const device_token& token = a.table.tokens[t];
-  const index_t first = token.sequence * a.sizes.sequence_pages;
+  const part_of_pages of{token.sequence, a.sizes.part_of_row(row)};
   const auto thread = static_cast<index_t>(threadIdx.x);
   const auto threads = static_cast<index_t>(blockDim.x);
   if (token.prompt) {
-    if (!ends_chunk(a, t) || row > 0) return;
-    for (index_t at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, first + at, false);
+    if (!ends_chunk(a, t) || !a.sizes.first_of_part(row)) return;
+    for (index_t at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, of, at, false);
     return;
   }
   const tokens_of_ranges read = a.tokens_of(t, row);
   for (index_t i = thread; i < read.tokens; i += threads) {
     const index_t slot = read.sequence_slot(i);
     const bool begins = slot % page_tokens == 0 || i == 0 || read.sequence_slot(i - 1) != slot - 1;
-    if (begins) ask_for_page(a, layer, first + slot / page_tokens, false);
+    if (begins) ask_for_page(a, layer, of, slot / page_tokens, false);
   }
 }
 
@@ -89,13 +101,27 @@ __device__ inline void copy_page(const T* page, T* copy, std::int64_t numbers) {
   for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
 }
 
-/// Copies what has a slot now, from the host's memory. Blocks take pages in turn; `fetched` says how many there are.
-/// @cost  page_numbers() numbers over the bus for each
+/// Copies one part of a page in one layer to a slot of the arena: its keys, then its values.
+template <class T>
+__device__ inline void copy_to_arena(const common_arrays<T>& a, const T* page, index_t part, index_t slot) {
+  const std::int64_t all_keys = a.sizes.page_keys();
+  const std::int64_t keys = all_keys / a.sizes.page_parts;
+  const std::int64_t values = (a.sizes.page_numbers() - all_keys) / a.sizes.page_parts;
+  T* const copy = a.arena_page(slot);
+  const index_t part_there = a.part_at(slot);
+  copy_page(page + part * keys, copy + part_there * keys, keys);
+  copy_page(page + all_keys + part * values, copy + all_keys + part_there * values, values);
+}
+
+/// Copies what has a slot now, from the host's memory. The kernel's blocks take those of the arena in turn; `fetched`
+/// says how many there are.
+/// @cost  page_numbers() / page_parts numbers over the bus for each
 template <class T>
 __global__ void fetch_pages_kernel(common_arrays<T> a, index_t layer) {
-  const std::int64_t numbers = a.sizes.page_numbers();
+  const index_t parts = a.sizes.page_parts;
   for (auto i = static_cast<index_t>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index_t>(gridDim.x)) {
-    copy_page(a.page(layer, a.arena.wishes[i].page), a.arena.memory + a.arena.given[i] * numbers, numbers);
+    const index_t block = a.arena.wishes[i].block;
+    copy_to_arena(a, a.page(layer, block / parts), block % parts, a.arena.given[i]);
   }
 }
 

@@ -163,14 +163,14 @@ __global__ void __launch_bounds__(place_threads) give_slots_kernel(common_arrays
     const arena_wish wish = arena.wishes[i];
     arena.given[i++] = slot;
     if (arena.block_in[slot] > 0) arena.slot_of[arena.block_in[slot] - 1] = 0;
-    const index_t wanted = layer * a.sizes.pages + wish.page;
+    const auto wanted = static_cast<index_t>(a.sizes.block_of(layer, 0, 0) + wish.block);
     arena.block_in[slot] = wanted + 1;
     arena.slot_of[wanted] = slot + 1;
     arena.used[slot] = slots.pass;
     if (ahead) {
       arena.came_for[slot] = slots.pass;
     } else {
-      arena.places[wish.entry] = slot;
+      arena.places[wish.entry] = a.place_of(slot);
     }
   });
 }
