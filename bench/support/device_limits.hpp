@@ -29,7 +29,13 @@ zoomr::config device_limits(const Policy& policy, const text& says, const zoomr:
     using tiered_cache = zoomr::device_cache<Policy, bfloat16, head_dim, Heads.group>;
     using resident_cache = zoomr::device_cache<resident_policy, bfloat16, head_dim, Heads.group>;
     const std::int64_t all = tiered_cache::host_bytes(model, policy, limits);
-    limits.tiers.device = resident_cache::bytes(model, resident, limits, splits) - all + all / 8 + (64 << 10);
+    limits.tiers.device = zoomr::too_many_bytes;
+    const zoomr::detail::device_sizes sizes(model, zoomr::detail::any_policy_of<Policy>(policy), limits, splits,
+                                            zoomr::detail::pages_in::tiers);
+    const std::int64_t blocks = std::int64_t{model.layers} * sizes.pages * sizes.page_parts;
+    const std::int64_t entries = std::int64_t{sizes.sequences} * sizes.sequence_pages * sizes.page_parts;
+    const std::int64_t tables = blocks * 8 + entries * 16 + (64 << 10);  // 4 bytes of a block, 25 of each eighth
+    limits.tiers.device = resident_cache::bytes(model, resident, limits, splits) - all + all / 8 + tables;
   }
   return limits;
 }

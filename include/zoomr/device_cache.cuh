@@ -30,7 +30,7 @@ inline namespace v0 {
 /// no drafts, a config.max_draft_tokens of 1 saves the joining of their ranges, and memory for it.
 ///
 /// With the placement `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the
-/// device hold everything else and an arena of pages: what a layer reads comes there before it is read, what has no
+/// device hold everything else and an arena of blocks: what a layer reads comes there before it is read, what has no
 /// room is read where it lies, and the host is not asked (cache/device/tiers/fetching.cuh). Unless the placement's
 /// `prefetch` is off, what the next layer is known to read comes while one is attended, on a stream of the cache's own
 /// that forks from the caller's and joins it (cache/device/tiers/ahead.cuh). The placement's order of replacement and
@@ -183,6 +183,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// Rows of a layer's selection: 1, or kv_heads or heads where each of these reads slots of its own.
   index_t rows_in_layer() const { return core_->sizes.layer_rows; }
 
+  /// KV heads of a block that moves over tiers: all, or one where each reads tokens of its own; as kv_cache's.
+  index_t block_heads() const requires tiered { return core_->sizes.model.kv_heads / core_->sizes.page_parts; }
   /// Enqueues a copy of what the arena of a tiered placement has counted since the cache was made.
   /// @param to  pinned memory of the host, or CUDA may wait for the stream; what it is given is there behind the copy
   /// @pre   no step is between its layers

@@ -219,10 +219,10 @@ void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t
   REQUIRE(cost.arena.has_value());
   CHECK(!plain.cost().arena.has_value());
   CHECK(cost.arena->hits + cost.arena->misses > 0);
-  CHECK((cost.arena->far > 0) == (more == 0));
+  CHECK((cost.arena->in_place > 0) == (more == 0));
   CHECK((cost.arena->prefetched > 0) == (more > 0));
   CHECK(cost.arena->prefetched_hits == cost.arena->prefetched);
-  CHECK(cost.arena->device_in == (cost.arena->misses - cost.arena->far + cost.arena->prefetched) * block);
+  CHECK(cost.arena->device_in == (cost.arena->misses - cost.arena->in_place + cost.arena->prefetched) * block);
   room.tiers.host = cost.reserved.host - 1;
   CHECK(refused().find("tiers.host must be 0 or at least") != std::string::npos);
 }
