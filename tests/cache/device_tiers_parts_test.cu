@@ -193,9 +193,10 @@ TEST_CASE("three KV heads with blocks of their own, in arenas of any size") {
   check_tiers(keeps_all, kind::uniform, markup::stray, 10, {5}, false, three_heads);
 }
 
-TEST_CASE("without room for anything each KV head's part is read where it lies") {
+TEST_CASE("tokens that read alone, with some room, and where each KV head's part is read where it lies") {
   const tape says = make_tape(three_heads, kind::peaked, markup::stray, 60, 40, 31);
-  const auto moved = with_placement(each_kv_head, zoomr::tiered<>{});
+  zoomr::config limits = limits_for(60);
+  limits.max_draft_tokens = 1;  // no query tiles
   const auto played = [&](const auto& policy, const zoomr::config& with, zoomr::arena_counts* counts) {
     device_player<std::remove_cvref_t<decltype(policy)>> plays(three_heads, policy, with);
     plays.open(says);
@@ -203,11 +204,22 @@ TEST_CASE("without room for anything each KV head's part is read where it lies")
     if constexpr (zoomr::tiered_placement<decltype(policy.placement)>) *counts = plays.cache.tiers();
     return plays.at(0).log;
   };
-  const scoped_plan plan({.fetches = false});
-  zoomr::arena_counts counts;
-  same_bits(played(each_kv_head, limits_for(60), nullptr),
-            played(moved, arena_limits(moved, limits_for(60), 4, three_heads), &counts));
-  CHECK((counts.hits == 0 && counts.prefetched == 0 && counts.misses > 0 && counts.in_place == counts.misses));
+  const auto check = [&](const auto& policy) {
+    const auto moved = with_placement(policy, zoomr::tiered<>{});
+    const result_log expected = played(policy, limits, nullptr);
+    zoomr::arena_counts counts;
+    for (const index_t room : {1, 3, 40}) {
+      CAPTURE(room);
+      same_bits(expected, played(moved, arena_limits(moved, limits, room, three_heads), &counts));
+      CHECK(counts.misses > counts.in_place);
+    }
+    const scoped_plan plan({.fetches = false});
+    same_bits(expected, played(moved, arena_limits(moved, limits, 4, three_heads), &counts));
+    CHECK((counts.hits == 0 && counts.prefetched == 0 && counts.misses > 0 && counts.in_place == counts.misses));
+  };
+  check(each_kv_head);
+  check(each_head);
+  check(small::snapkv);
 }
 
 TEST_CASE("arenas have whole pages of slots, within the bytes that they are given") {

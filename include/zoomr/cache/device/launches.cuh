@@ -26,6 +26,8 @@ struct device_launches : device_pass<Policy, T> {
 
   using pass::pass;
 
+  static constexpr bool tiered = fetch_launches<Policy, T, HeadDim>::tiered;
+
   choice_launches<Policy, T, HeadDim, Group> choices() const { return {core, t, deciding, in_prompt, fixed}; }
   fetch_launches<Policy, T, HeadDim> fetching() const { return {core, t, deciding, in_prompt, fixed}; }
 
@@ -109,7 +111,7 @@ struct device_launches : device_pass<Policy, T> {
     if (in_prompt > 0) {
       const index_t first = core.decoding_tiles;
       const index_t tiles = core.on_host(t).counts().tiles - first;
-      const prompt_rows<T> rows{{}, tiles * model.kv_heads, first};
+      const prompt_rows<T, tiered> rows{{}, tiles * model.kv_heads, first};
       gather<together>(layer, queries, out, lse, rows, 1, on);
     }
     if (layer == model.layers - 1 && t == 0) choices().end(on);
@@ -125,14 +127,15 @@ struct device_launches : device_pass<Policy, T> {
                      stream on) const {
     const index_t readers = core.sizes.readers();
     if (core.sizes.decode_tiles == 0) {
-      const chosen_rows<T> rows{{}, deciding * readers, layer};
+      const chosen_rows<T, tiered> rows{{}, deciding * readers, layer};
       const bool behind_layer = !core.sizes.tiered;  // which lets the next launch begin
       gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, on, behind_layer);
       return;
     }
     const index_t tiles = fixed ? core.sizes.decode_tiles : t == 0 ? core.decoding_tiles : deciding;
     launch({grid(tiles, core.sizes.layer_rows), dim3(resolve_threads)}, on, query_tile_kernel<T>, arrays());
-    gather<together>(layer, queries, out, lse, shared_rows<T>{{}, tiles * readers, layer}, core.sizes.splits, on);
+    gather<together>(layer, queries, out, lse, shared_rows<T, tiered>{{}, tiles * readers, layer}, core.sizes.splits,
+                     on);
   }
 
   /// Attends for `rows`, with `splits` blocks for each. Launches of one stream share `partial` and `arrived`: each has

@@ -60,7 +60,7 @@ struct common_arrays {
   T* pool = nullptr;     // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's
   T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
   index_t* page_table = nullptr;  // [sequences][sequence_pages]
-  index_t parts_apart = 0;        // rows of it from one part of a page to the next: 0, all lie in the same page
+  index_t heads_apart = 0;        // rows of it from KV head to KV head; 0: all of them have the same pages
   segment* segments = nullptr;    // [sequences][segments]
   float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
   float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
@@ -141,9 +141,10 @@ struct common_arrays {
   // Where things lie.
 
   /// Pages of a sequence.  [sequence_pages]  Only the entries of pages that hold slots of it mean something.
-  /// @param part  of these pages: it matters where the table names places in tiers (device_arena::places)
-  ZOOMR_HD view<const index_t> pages_of(index_t sequence, index_t part = 0) const {
-    return {page_table + (std::int64_t{part} * parts_apart + sequence) * sizes.sequence_pages, {sizes.sequence_pages}};
+  /// @param kv_head  of a layer: it matters where the table names places of single KV heads (device_arena::places)
+  ZOOMR_HD view<const index_t> pages_of(index_t sequence, index_t kv_head = 0) const {
+    const std::int64_t row = kv_head * heads_apart + sequence;
+    return {page_table + row * sizes.sequence_pages, {sizes.sequence_pages}};
   }
   /// One entry of that table, to be written.
   ZOOMR_HD index_t& page_entry(index_t sequence, index_t at) const {
@@ -253,7 +254,7 @@ struct common_arrays {
     const index_t size = read[at].ranges;
     return {{ranges + at * sizes.most_ranges(), {size}},
             {before + at * sizes.most_ranges(), {size}},
-            pages_of(table.tokens[token].sequence, sizes.part_of_row(row)),
+            pages_of(table.tokens[token].sequence),
             read[at].tokens,
             sizes.page_bits};
   }

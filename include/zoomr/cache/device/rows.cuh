@@ -3,6 +3,8 @@
 // What a row names lies in tables that earlier kernels of the stream have filled: the step's, those of ranges, and that
 // of pages, which over tiers is `device_arena::places`.
 //
+// Over tiers KV heads may have places of their own, which other caches need not ask for: hence the argument `Tiered`.
+//
 // Row i is that of reader i % readers of token, or query tile, i / readers: a reader is a KV head, or a query head
 // where each chooses alone.
 #pragma once
@@ -29,7 +31,7 @@ __device__ inline void read_by(Row& row, const common_arrays<T>& a, const device
 }
 
 /// Rows of attention after the prompt, where each token reads alone: the ranges that layer_kernel has found.
-template <class T>
+template <class T, bool Tiered = false>
 struct chosen_rows {
   common_arrays<T> a;
   index_t count = 0;  // that the grid covers; a row without a token has no heads, and its blocks end
@@ -42,6 +44,7 @@ struct chosen_rows {
     if (t >= a.table.counts->tokens || a.table.tokens[t].prompt) return row;
     row.tokens = a.tokens_of(t, a.sizes.layer_rows == 1 ? 0 : i % readers);
     read_by(row, a, a.table.tokens[t], i % readers, layer);
+    if constexpr (Tiered) row.tokens.pages = a.pages_of(a.table.tokens[t].sequence, row.kv_head);
     return row;
   }
 };
@@ -71,7 +74,7 @@ __global__ void __launch_bounds__(resolve_threads) query_tile_kernel(common_arra
 }
 
 /// Rows of attention after the prompt, where the tokens of a query tile read together: one for each tile and reader.
-template <class T>
+template <class T, bool Tiered = false>
 struct shared_rows {
   common_arrays<T> a;
   index_t count = 0;
@@ -98,6 +101,7 @@ struct shared_rows {
     }
     row.sharing = tile.tokens;
     read_by(row, a, token, i % readers, layer);
+    if constexpr (Tiered) row.tokens.pages = a.pages_of(token.sequence, row.kv_head);
     return row;
   }
 };
@@ -119,7 +123,7 @@ struct first_tokens {
 
 /// Rows of attention within prompts: one for each query tile and KV head. The grid fits them exactly, since a graph has
 /// none.
-template <class T>
+template <class T, bool Tiered = false>
 struct prompt_rows {
   common_arrays<T> a;
   index_t count = 0;
@@ -130,7 +134,7 @@ struct prompt_rows {
     attending_row<first_tokens> row;
     const device_query_tile tile = a.table.tiles()[first_tile + i / kv_heads];
     const device_token& token = a.table.tokens[tile.first];
-    row.tokens = {a.pages_of(token.sequence, a.sizes.part_of(i % kv_heads)), token.slot + tile.tokens, token.slot,
+    row.tokens = {a.pages_of(token.sequence, Tiered ? i % kv_heads : 0), token.slot + tile.tokens, token.slot,
                   a.sizes.page_bits};
     row.sharing = tile.tokens;
     row.token = token.row;

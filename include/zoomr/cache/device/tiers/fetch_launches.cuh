@@ -83,7 +83,7 @@ struct fetch_launches : device_pass<Policy, T> {
   auto stored(common_arrays<T>& of, index_t layer) const {
     if constexpr (tiered) {
       of.page_table = of.arena.places;
-      of.parts_apart = of.sizes.sequences;
+      of.heads_apart = of.sizes.page_parts > 1 ? of.sizes.sequences : 0;
       const stored_layer<T> arena = of.in_block(of.arena.memory).read_only();
       return tiered_layer<T>(arena, of.page(layer, 0), of.host_place(0) * page_tokens, of.sizes.part_bits);
     } else {
