@@ -222,6 +222,25 @@ TEST_CASE("tokens that read alone, with some room, and where each KV head's part
   check(small::snapkv);
 }
 
+TEST_CASE("each KV head's part of what is known comes ahead: nothing of the second layer is missed") {
+  const auto check = [](const auto& policy) {
+    const auto moved = with_placement(policy, zoomr::tiered<>{});
+    const tape says = make_tape(three_heads, kind::peaked, markup::stray, 60, 40, 31);
+    zoomr::config limits = limits_for(60);
+    limits.min_sparse_context = 1000;
+    device_player<std::remove_const_t<decltype(moved)>> plays(three_heads, moved,
+                                                              arena_limits(moved, limits, 1000, three_heads));
+    plays.open(says);
+    plays.play_plainly();
+    const zoomr::arena_counts counts = plays.cache.tiers();
+    CHECK(
+        (counts.misses >= 3 * 3 && counts.prefetched == counts.misses && counts.prefetched_hits == counts.prefetched));
+  };
+  check(each_kv_head);  // all of it is attended
+  check(each_head);
+  check(small::snapkv);
+}
+
 TEST_CASE("arenas have whole pages of slots, within the bytes that they are given") {
   const auto moved = with_placement(each_kv_head, zoomr::tiered<>{});
   using moved_type = std::remove_const_t<decltype(moved)>;
