@@ -4,7 +4,8 @@
 //   ..._tiers           what the next layer will read comes while one is attended
 //   ..._tiers_at_need   without that
 // arena_hits: share of a layer's blocks that were there when it asked; fetched_mb: what one step has fetched, in pages
-// or where KV heads choose alone in one head's part of them; prefetched: share of it that came beforehand. The ceiling of what is fetched is the bus (rows transfer/).
+// or where KV heads choose alone in one head's part of them; prefetched: share of it that came beforehand. The ceiling
+// of what is fetched is the bus (rows transfer/).
 #include "../support/kernels.hpp"
 #include "../support/step_rows.hpp"
 

@@ -133,8 +133,8 @@ byte_count calibration_host_bytes(index_t kv_heads) {
 /// the start of a program, on a device that does nothing else: it waits for `on`.
 ///
 /// Whether a page is worth its way depends on how often it is read until it goes, which is a matter of policy, text and
-/// room: the caller says what it expects. What a cache has seen is (hits + misses) / (misses - in_place + prefetched) of
-/// its `tiers`. What is true of a page is taken to be true of one KV head's part of it.
+/// room: the caller says what it expects. What a cache has seen is (hits + misses) / (misses - in_place + prefetched)
+/// of its `tiers`. What is true of a page is taken to be true of one KV head's part of it.
 /// @tparam Number   of queries
 /// @param reads     times that a page which has come is read until it goes, at least 1
 /// @param memory    calibration_bytes(...) bytes on the device, aligned to 256; the caller's, contents lost
