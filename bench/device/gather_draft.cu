@@ -18,7 +18,7 @@ void add_draft(const problem& p, const std::string& how) {
                            "/ranges_of_24/draft:" + std::to_string(p.draft) + how;
   add_row(name, 30, [=](int iterations) {
     problem split = p;
-    split.splits = splits_for(p.sequences * attending_kv_heads, p.tokens);
+    split.splits = splits_for(p.sequences * shared_heads::kv_heads, p.tokens);
     const auto held = the_pages<T>();
     const gather_scene<T, Group, Tokens> made(split, *held);
     check_once(name, [&] { made.expect_right(); });

@@ -12,19 +12,28 @@
 
 namespace zoomr_bench {
 
-inline constexpr index_t head_dim = 128;
-inline constexpr index_t attending_kv_heads = toy ? 2 : 8;
+/// How the keys and values of a model lie.
+struct shared_heads {  // 8 KV heads, each of some query heads
+  static constexpr index_t head_dim = 128, kv_heads = toy ? 2 : 8;
+  using values = zoomr::values_apart<head_dim>;
+};
+struct latents {  // of MLA: one KV head of all query heads, values in keys
+  static constexpr index_t head_dim = 576, kv_heads = 1;
+  using values = zoomr::values_in_keys<512>;
+};
 inline constexpr index_t range_tokens = 24;
 inline constexpr index_t stretch_tokens = 96;  // a range of 24 in each
 
-/// Keys and values, [page][key | value][kv_head][16][head_dim]; each sequence has pages of its own.
-template <class T>
+/// Keys and values, [page][key | value][kv_head][16][head_dim], or keys alone; each sequence has pages of its own.
+template <class T, class Model = shared_heads>
 struct page_memory {
   static constexpr index_t most_sequences = toy ? 2 : 32;
   static constexpr index_t sequence_pages =
       zoomr::pages_for(toy ? 4 * stretch_tokens : 8192 / range_tokens * stretch_tokens + 256);
+  static constexpr index_t head_dim = Model::head_dim;
   static constexpr std::int64_t head = std::int64_t{zoomr::page_tokens} * head_dim;
-  static constexpr std::int64_t page = 2 * attending_kv_heads * head;
+  static constexpr index_t to_values = Model::values::in_keys ? 0 : Model::kv_heads;  // heads before them
+  static constexpr std::int64_t page = (Model::kv_heads + to_values) * head;
 
   std::vector<index_t> order = shuffled_pages(most_sequences * sequence_pages);
   device_buffer<index_t> pages{order};  // [sequences][sequence_pages]
@@ -35,12 +44,12 @@ struct page_memory {
     return {pages.data() + std::int64_t{sequence} * sequence_pages, {sequence_pages}};
   }
   zoomr::stored_layer<T> layer() const {
-    return {numbers.data(), numbers.data() + attending_kv_heads * head, page, head, head_dim, 4};
+    return {numbers.data(), numbers.data() + to_values * head, page, head, head_dim, 4};
   }
   /// Of the key or the value of a token of a sequence, made again.
   float number(index_t sequence, index_t slot, bool value, index_t kv_head, index_t d) const {
     const index_t of = order[static_cast<std::size_t>(sequence * sequence_pages + slot / zoomr::page_tokens)];
-    const index_t row = (value ? attending_kv_heads : 0) + kv_head;
+    const index_t row = (value ? to_values : 0) + kv_head;
     return zoomr::to_float(stored_noise<T>(of * page + row * head + slot % zoomr::page_tokens * head_dim + d, 7));
   }
 };
@@ -75,9 +84,10 @@ struct listed_rows {
 /// their tokens; of the others only that they are finite: on the host they would take longer than all that is timed.
 /// @tparam Group  heads of a KV head
 /// @throws wrong
-template <class T, index_t Group, bool RoundsWeights>
-void expect_attended(const problem& p, const page_memory<T>& held, const device_buffer<zoomr::bfloat16>& queries,
+template <index_t Group, bool RoundsWeights, class T, class Model>
+void expect_attended(const problem& p, const page_memory<T, Model>& held, const device_buffer<zoomr::bfloat16>& queries,
                      const device_buffer<zoomr::bfloat16>& out, const device_buffer<float>& lse) {
+  constexpr index_t head_dim = Model::head_dim, width = Model::values::width;
   const auto given = out.values(), asked = queries.values();
   const std::vector<float> sums = lse.values();
   std::vector<index_t> slots;
@@ -86,7 +96,7 @@ void expect_attended(const problem& p, const page_memory<T>& held, const device_
   }
   const auto heads = static_cast<std::int64_t>(sums.size());  // [sequences * draft][kv_heads][Group]
   for (const std::int64_t row : {std::int64_t{0}, heads - 1}) {
-    const index_t sequence = row == 0 ? 0 : p.sequences - 1, kv_head = row == 0 ? 0 : attending_kv_heads - 1;
+    const index_t sequence = row == 0 ? 0 : p.sequences - 1, kv_head = row == 0 ? 0 : Model::kv_heads - 1;
     std::vector<float> query;
     for (index_t d = 0; d < head_dim; ++d) {
       query.push_back(zoomr::to_float(asked[static_cast<std::size_t>(row * head_dim + d)]));
@@ -96,10 +106,10 @@ void expect_attended(const problem& p, const page_memory<T>& held, const device_
     };
     const auto expected = attention(
         query, p.tokens, [&](index_t t, index_t d) { return number(t, d, false); },
-        [&](index_t t, index_t d) { return number(t, d, true); });
+        [&](index_t t, index_t d) { return number(t, d, true); }, width);
     expect_lse(expected, sums[static_cast<std::size_t>(row)]);
     expect_outputs(expected,
-                   [&](index_t d) { return zoomr::to_float(given[static_cast<std::size_t>(row * head_dim + d)]); },
+                   [&](index_t d) { return zoomr::to_float(given[static_cast<std::size_t>(row * width + d)]); },
                    {tolerance::rounded(7), RoundsWeights ? tolerance::rounded_weights(7, p.tokens) : 0.0});
   }
   comparison finite("out is finite");

@@ -7,18 +7,18 @@
 namespace zoomr_bench {
 
 /// @tparam Tokens  tile_of_ranges: those of a draft read together
-template <class T, index_t Group, class Tokens = zoomr::tokens_of_ranges>
+template <class T, index_t Group, class Tokens = zoomr::tokens_of_ranges, class Model = shared_heads>
 class gather_scene {
  public:
-  gather_scene(const problem& of, const page_memory<T>& in)
+  gather_scene(const problem& of, const page_memory<T, Model>& in)
       : p_(of),
         held_(in),
         ranges_(of.ranges()),
-        queries_(std::int64_t{query_tokens()} * attending_kv_heads * Group * head_dim),
-        out_(queries_.size()),
-        lse_(std::int64_t{query_tokens()} * attending_kv_heads * Group),
-        partial_(zoomr::gather_workspace_bytes<T, head_dim, heads>(query_tokens() * attending_kv_heads, of.splits) / 4),
-        arrived_(std::int64_t{query_tokens()} * attending_kv_heads * 16) {
+        queries_(std::int64_t{query_tokens()} * kv_heads * Group * head_dim),
+        out_(std::int64_t{query_tokens()} * kv_heads * Group * values::width),
+        lse_(std::int64_t{query_tokens()} * kv_heads * Group),
+        partial_(zoomr::gather_workspace_bytes<T, head_dim, heads, values>(query_tokens() * kv_heads, of.splits) / 4),
+        arrived_(std::int64_t{query_tokens()} * kv_heads * 16) {
     std::vector<index_t> sums{0};
     for (const zoomr::token_range& r : of.ranges()) sums.push_back(sums.back() + r.size());
     sums.pop_back();
@@ -30,35 +30,36 @@ class gather_scene {
   }
 
   void enqueue() const {
-    const zoomr::extents<3> wide{{query_tokens(), attending_kv_heads * Group, head_dim}};
     const auto rows = static_cast<index_t>(listed_.size());
     zoomr::gather_task<T, zoomr::bfloat16, listed_rows<Tokens>, zoomr::scaled_logits> task;
     task.layer = held_.layer();
     task.rows = {view<const row_type>(listed_.data(), {rows}), rows};
     task.logits = {1.0f / std::sqrt(static_cast<float>(head_dim))};
-    task.queries = {queries_.data(), wide};
-    task.out = {out_.data(), wide};
-    task.lse = {lse_.data(), {{query_tokens(), attending_kv_heads * Group}}};
+    task.queries = {queries_.data(), {{query_tokens(), all_heads, head_dim}}};
+    task.out = {out_.data(), {{query_tokens(), all_heads, values::width}}};
+    task.lse = {lse_.data(), {{query_tokens(), all_heads}}};
     task.partial = partial_.data();
     task.arrived = arrived_.data();
-    zoomr::gather_attend<T, head_dim, heads>(task, p_.splits, the_stream());
+    zoomr::gather_attend<T, head_dim, heads, values>(task, p_.splits, the_stream());
   }
 
   /// @throws wrong
   void expect_right() const {
     fill_with_noise(out_.data(), out_.size(), 98), fill_with_noise(lse_.data(), lse_.size(), 99);
     enqueue();
-    constexpr bool rounds = zoomr::fits_tensor_cores<T, zoomr::bfloat16, head_dim, heads>();
-    expect_attended<T, Group, rounds>(p_, held_, queries_, out_, lse_);
+    constexpr bool rounds = zoomr::fits_tensor_cores<T, zoomr::bfloat16, head_dim, heads, values>();
+    expect_attended<Group, rounds>(p_, held_, queries_, out_, lse_);
   }
 
   /// Of what is attended, each token once.
   double bytes() const {
-    return 2.0 * p_.sequences * p_.tokens * attending_kv_heads * head_dim * static_cast<double>(sizeof(T));
+    return 1.0 * p_.sequences * p_.tokens * kv_heads * (head_dim + values::stored) * static_cast<double>(sizeof(T));
   }
 
  private:
   using row_type = zoomr::attending_row<Tokens>;
+  using values = typename Model::values;
+  static constexpr index_t head_dim = Model::head_dim, kv_heads = Model::kv_heads, all_heads = kv_heads * Group;
   static constexpr bool together = zoomr::query_tile<Tokens>;
   static constexpr index_t heads = together ? 16 : Group;  // of a row
 
@@ -68,7 +69,7 @@ class gather_scene {
     const auto count = static_cast<index_t>(ranges_.size());
     std::vector<row_type> all;
     for (index_t token = 0; token < query_tokens(); token += together ? p_.draft : 1) {
-      for (index_t kv_head = 0; kv_head < attending_kv_heads; ++kv_head) {
+      for (index_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
         row_type row;
         static_cast<zoomr::tokens_of_ranges&>(row.tokens) = {view<const zoomr::token_range>(ranges_.data(), {count}),
                                                              view<const index_t>(before_.data(), {count}),
@@ -88,7 +89,7 @@ class gather_scene {
   }
 
   problem p_;
-  const page_memory<T>& held_;
+  const page_memory<T, Model>& held_;
   device_buffer<zoomr::token_range> ranges_;
   device_buffer<index_t> before_;
   device_buffer<unsigned> attending_;
@@ -98,10 +99,11 @@ class gather_scene {
   device_buffer<unsigned> arrived_;
 };
 
-template <class T>
-std::shared_ptr<page_memory<T>> the_pages() {
-  return kept<page_memory<T>>(std::string("pages ") + type_name<T>(),
-                              [] { return std::make_unique<page_memory<T>>(); });
+template <class T, class Model = shared_heads>
+std::shared_ptr<page_memory<T, Model>> the_pages() {
+  using pages = page_memory<T, Model>;
+  return kept<pages>("pages " + std::to_string(Model::head_dim) + type_name<T>(),
+                     [] { return std::make_unique<pages>(); });
 }
 
 }  // namespace zoomr_bench

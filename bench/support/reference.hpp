@@ -23,8 +23,10 @@ struct attention_of_books {
 
 /// softmax(q . k / sqrt(head_dim)) v.
 /// @param key, value  key(t, d): a number of the t-th attended token
+/// @param width       numbers of a value; 0: as many as of a key
 template <class Key, class Value>
-attention_of_books attention(const std::vector<float>& query, zoomr::index_t tokens, Key key, Value value) {
+attention_of_books attention(const std::vector<float>& query, zoomr::index_t tokens, Key key, Value value,
+                             zoomr::index_t width = 0) {
   const auto head_dim = static_cast<zoomr::index_t>(query.size());
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
   std::vector<double> weights;
@@ -39,12 +41,13 @@ attention_of_books attention(const std::vector<float>& query, zoomr::index_t tok
     most = std::max(most, weights.back()), magnitude = std::max(magnitude, magnitudes * scale);
   }
   attention_of_books made;
-  made.out.assign(query.size(), 0.0);
+  const zoomr::index_t dims = width > 0 ? width : head_dim;
+  made.out.assign(static_cast<std::size_t>(dims), 0.0);
   double sum = 0;
   for (zoomr::index_t t = 0; t < tokens; ++t) {
     const double weight = std::exp(weights[static_cast<std::size_t>(t)] - most);
     sum += weight;
-    for (zoomr::index_t d = 0; d < head_dim; ++d) {
+    for (zoomr::index_t d = 0; d < dims; ++d) {
       const auto number = static_cast<double>(value(t, d));
       made.out[static_cast<std::size_t>(d)] += weight * number;
       made.largest = std::max(made.largest, std::abs(number));
