@@ -242,6 +242,7 @@ __global__ void __launch_bounds__(
   const gather_stretch stretch =
       stretch_of(row.tokens.count(), layout::tile, static_cast<index_t>(blockIdx.y), static_cast<index_t>(gridDim.y));
   if (row.heads == 0 || static_cast<index_t>(blockIdx.y) >= stretch.splits) return;
+  static_assert(fits_a_block<typename block::memory>, "gather_attend: a tile of such keys and values is too large");
   __shared__ typename block::memory shared;
   block{task, row, shared, stretch, static_cast<index_t>(blockIdx.z)}.run();
 }

@@ -58,6 +58,8 @@ __device__ inline void mma_by_shuffles(float (&sums)[4], const unsigned (&a)[4],
 using stream = simt::stream;
 template <class T, index_t N>
 using shared_array = simt::shared_array<T, N>;
+template <class... Shared>
+inline constexpr bool fits_a_block = true;  // the shim keeps more beside
 using simt::copy_async;
 using simt::copy_async_commit;
 using simt::copy_async_wait;
@@ -88,6 +90,10 @@ struct alignas(16) shared_array {
   T at[N];
   __device__ T& operator[](index_t i) { return at[i]; }
 };
+
+/// Whether these have room together in the shared memory of a block: 48 KiB, of which no kernel asks for more.
+template <class... Shared>
+inline constexpr bool fits_a_block = (0 + ... + sizeof(Shared)) <= 48 * 1024;
 
 /// Starts copying 16 bytes from global to shared memory; both aligned. Visible to this thread after
 /// `copy_async_wait`, to others after a barrier that follows it.

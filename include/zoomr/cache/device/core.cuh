@@ -262,7 +262,8 @@ struct device_core {
  private:
   void copy_engine_layers(stream on) {
     for (index_t layer = 0; layer < sizes.model.layers; ++layer) {
-      for (T* at : {this->layer(layer).keys, this->layer(layer).values}) engine_layers.push_back(at);
+      const paged_layer<T> pages = this->layer(layer);
+      engine_layers.push_back(pages.keys), engine_layers.push_back(pages.values);
     }
     copy_to_device(arrays.engine, engine_layers.data(), bounded_product({2, sizes.model.layers, sizeof(T*)}), on);
   }

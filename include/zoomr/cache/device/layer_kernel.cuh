@@ -126,8 +126,10 @@ template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
     layer_kernel(Policy policy, device_arrays<Policy, T> a, layer_inputs<Number> in, bool scores, bool attends) {
   constexpr index_t heads = asking_at_once<HeadDim>(scored_heads<Group>);
+  using queries_in_block = shared_array<float, Policy::selects ? heads * HeadDim : 1>;
+  static_assert(fits_a_block<choice_scratch, queries_in_block>, "layer_kernel: fewer heads must ask at once");
   __shared__ choice_scratch scratch;
-  __shared__ shared_array<float, Policy::selects ? heads * HeadDim : 1> asked;
+  __shared__ queries_in_block asked;
   __shared__ shared_array<index_t, 1> last;
   let_next_launch_begin();
   const index_t kv_heads = a.sizes.model.kv_heads;

@@ -42,8 +42,10 @@ __global__ void __launch_bounds__(summarize_threads)
     summarize_kernel(Policy policy, device_arrays<Policy, T> a, float key_scale) {
   using summary = typename decltype(Policy::summarize)::summary;
   using number = summary_number<decltype(Policy::summarize)>;
+  using summarizer_scratch = summary_scratch<decltype(Policy::summarize)>;
+  static_assert(fits_a_block<block_scratch, summarizer_scratch>, "summarizer: its summary_scratch is too large");
   __shared__ block_scratch scratch;
-  __shared__ summary_scratch<decltype(Policy::summarize)> own_scratch;
+  __shared__ summarizer_scratch own_scratch;
   block_threads block(scratch);
   const auto kv_lane = static_cast<index_t>(blockIdx.y);
   const index_t kv_heads = a.sizes.model.kv_heads;

@@ -28,6 +28,7 @@ class observing_warp {
   static constexpr index_t tokens = 4;
   static constexpr index_t turns = observed_together<HeadDim> / queries;
   using queries_in_block = shared_array<float, observed_together<HeadDim> * HeadDim>;
+  static_assert(fits_a_block<queries_in_block>, "observed_together: fewer queries of so many numbers");
 
   /// All threads call it; a barrier follows.
   __device__ observing_warp(const observing_queries<T, Number>& of, index_t head, queries_in_block& asked)
