@@ -102,7 +102,6 @@ void latents_of(const Policy& policy) {
 
 void steps() {
   latents_of(presets::sentence_box);
-  latents_of(presets::sentence_kv);
   step_of(presets::zoomr_one_pass);
   step_of(presets::zoomr_mass);
   step_of(presets::zoomr_focus);
