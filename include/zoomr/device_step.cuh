@@ -130,8 +130,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     expect_append(layer, keys, values), expect_attend(layer, queries, out);
     core_->step.layers.append(layer);
     core_->step.layers.expect_queries("attend", layer);
+    const auto in = now.to_store(layer, queries, keys, values, on);
     now.see(layer, queries, on);
-    now.attend(now.to_store(layer, queries, keys, values, on), out, lse, on);
+    now.attend(in, out, lse, on);
     core_->step.layers.see(layer);
   }
   template <class Number>

@@ -25,6 +25,9 @@ using latents = values_in_keys<512>;  // behind them 64 rotary dimensions
 static_assert(fits_tensor_cores<bfloat16, bfloat16, 576, 16, latents>());
 static_assert(fits_tensor_cores<float8, bfloat16, 192, 8, values_apart<128>>());
 static_assert(!fits_tensor_cores<bfloat16, bfloat16, 576, 16>());  // as wide as keys
+// what eight lanes read at once would go on behind the value; two tiles would be too large
+static_assert(!fits_tensor_cores<bfloat16, bfloat16, 128, 8, values_in_keys<96>>());
+static_assert(!fits_tensor_cores<bfloat16, bfloat16, 576, 16, values_apart<256>>());
 
 // around tiles of 16 tokens
 const std::vector<index_t> ugly{0, 1, 15, 16, 17, 33, 67, 131};
@@ -55,6 +58,11 @@ TEST_CASE("latents without tensor cores") {
   check<576, 4, float, float, false, latents>({.group = 4, .kv_heads = 2, .attended = ugly, .splits = 2});
   check<576, 3, bfloat16, float, false, latents>({.group = 3, .kv_heads = 1, .attended = ugly});
   check<24, 2, float, float, false, values_in_keys<16>>({.group = 2, .attended = ugly, .splits = 2});
+}
+TEST_CASE("widths for which tiles are small, or blocks have fewer warps") {
+  check<128, 8, bfloat16, bfloat16, false, values_in_keys<96>>({.group = 8, .attended = ugly, .splits = 2});
+  check<576, 1, bfloat16, bfloat16, false>({.group = 1, .attended = ugly, .splits = 2});
+  check<256, 8, float8, bfloat16, false, values_in_keys<256>>({.group = 8, .kv_heads = 1, .attended = ugly});
 }
 TEST_CASE("values that are narrower than keys") {
   for (const index_t splits : {1, 3}) {

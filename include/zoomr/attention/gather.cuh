@@ -71,6 +71,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
     return keys_of(tile) + layout::place(layout::pieces, token, piece);
   }
   __device__ static index_t value_place(index_t tile, index_t token, index_t piece, index_t of_key) {
+    if (Values::in_keys) return of_key;
     if (layout::value_row == layout::pieces) return of_key + layout::stage;
     return values_of(tile) + layout::place(layout::value_row, token, piece);
   }
@@ -221,11 +222,11 @@ using warp_that_gathers =
                        tensor_warp<T, Number, HeadDim, Group, Values>, gather_warp<T, HeadDim, Group, Values>>;
 
 /// Blocks of an SM that registers must suffice for; 0: what the compiler likes. Under a bias it would like so many that
-/// it spills; where four warps share tokens, so few that too little would be under way.
+/// it spills; where warps share latents, so few that too little would be under way.
 template <class Layout, class Task>
-inline constexpr int gather_blocks_of_sm = has_slopes<Task>                ? 2
-                                           : Layout::product_numbers > 512 ? 3
-                                                                           : 0;
+inline constexpr int gather_blocks_of_sm = has_slopes<Task>                                          ? 2
+                                           : Layout::product_numbers > 1 && Layout::value_stage == 0 ? 3
+                                                                                                     : 0;
 
 /// Grid (rows, splits, head blocks); `layout::threads` threads. Blocks of a row without heads, and those for which no
 /// tokens are left, end at once: so a grid may be larger than what there is to do. @see gather_attend

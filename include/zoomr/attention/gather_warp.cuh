@@ -19,8 +19,6 @@ inline namespace v0 {
 /// share tokens. For the usual sizes keys and values of a tile are at most 16 KiB; two tiles lie in shared memory.
 template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 struct gather_layout {
-  static constexpr index_t warps = 4;
-  static constexpr index_t threads = warps * warp_lanes;
   static constexpr index_t per_piece = per_vector<T>;     // numbers in 16 bytes
   static constexpr index_t pieces = HeadDim / per_piece;  // of a key
   static constexpr index_t value_pieces = Values::width / per_piece;
@@ -33,6 +31,13 @@ struct gather_layout {
   static constexpr index_t value_dims = Values::width / lanes;
   static constexpr index_t tokens_at_once = warp_lanes / lanes;
 
+  static constexpr index_t token_bytes = (HeadDim + Values::stored) * static_cast<index_t>(sizeof(T));
+  // of which each has tokens of its own where heads are few: two tiles must fit a block
+  static constexpr index_t most_warps(index_t n) {
+    return n > 1 && 2 * n * tokens_at_once * token_bytes > 40960 ? most_warps(n / 2) : n;
+  }
+  static constexpr index_t warps = most_warps(4);
+  static constexpr index_t threads = warps * warp_lanes;
   static constexpr index_t most_heads = dims <= 16 ? 4 : dims <= 32 ? 2 : 1;  // of a warp: they live in registers
   static constexpr index_t power_above(index_t n) { return n <= 1 ? 1 : 2 * power_above((n + 1) / 2); }
   static constexpr index_t heads = power_above(Group) < most_heads ? power_above(Group) : most_heads;
@@ -43,7 +48,7 @@ struct gather_layout {
   static constexpr index_t head_blocks = (Group + block_heads - 1) / block_heads;
 
   static constexpr index_t step = token_parts * tokens_at_once;  // tokens that all warps take at once
-  static constexpr index_t of_bytes = 16384 / ((HeadDim + Values::stored) * static_cast<index_t>(sizeof(T)));
+  static constexpr index_t of_bytes = 16384 / token_bytes;
   static constexpr index_t fits = of_bytes < 256 ? of_bytes : 256;  // of more, what is known takes too much room
   static constexpr index_t tile = fits / step > 0 ? fits / step* step : step;
   static constexpr index_t rounds = tile / step;

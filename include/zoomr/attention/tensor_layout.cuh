@@ -13,7 +13,8 @@ namespace zoomr {
 inline namespace v0 {
 
 /// True if heads share keys, and tensor cores multiply their numbers exactly: queries of 16 bits, keys and values of
-/// their type or of 8 bits.
+/// their type or of 8 bits. Two tiles of 16 tokens must fit a block, and a value that lies in its key ends where eight
+/// lanes that read it at once do.
 template <class T, class Number, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 constexpr bool fits_tensor_cores() {
   const bool multiplied = std::is_same_v<Number, bfloat16> || std::is_same_v<Number, float16>;
@@ -21,7 +22,8 @@ constexpr bool fits_tensor_cores() {
   constexpr index_t keys = HeadDim, values = Values::width;
   const bool fitting = (keys == 64 || keys == 96 || keys == 128 || keys == 192 || keys == 256 || keys == 576) &&
                        (values == 64 || values == 96 || values == 128 || values == 256 || values == 512);
-  return Group >= 2 && multiplied && exact && fitting;
+  const bool small = (keys + Values::stored) * static_cast<index_t>(sizeof(T)) <= 1280;
+  return Group >= 2 && multiplied && exact && fitting && small && (!Values::in_keys || values % 64 == 0);
 }
 
 /// How a block shares out its work; everything follows from the types. Warps share a token where a value has too many
@@ -37,9 +39,11 @@ struct tensor_layout {
   static constexpr index_t dim_parts = Values::width > 256 ? 4 : Values::width > 128 ? 2 : 1;  // warps that share it
   static constexpr index_t in_tile = 16384 / ((HeadDim + Values::stored) * static_cast<index_t>(sizeof(T)));
   static constexpr index_t fits = (in_tile + (dim_parts == 1 ? tokens_at_once / 2 : 0)) / tokens_at_once;
-  static constexpr index_t token_parts = fits >= 4   ? 4
-                                         : fits >= 2 ? 2
-                                                     : 1;  // warps, or pairs of them, that share tokens
+  static constexpr index_t states = 512 / Values::width;  // of 16 heads, that fit the room of two tiles
+  static constexpr index_t parts = fits < states ? fits : states;
+  static constexpr index_t token_parts = parts >= 4   ? 4
+                                         : parts >= 2 ? 2
+                                                      : 1;  // warps, or as many of them as share a token
   static constexpr index_t head_parts = 1;
   static constexpr index_t threads = token_parts * dim_parts * warp_lanes;
   static constexpr index_t block_heads = heads;

@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(summarize_threads)
   using summary = typename decltype(Policy::summarize)::summary;
   using number = summary_number<decltype(Policy::summarize)>;
   using summarizer_scratch = summary_scratch<decltype(Policy::summarize)>;
-  static_assert(fits_a_block<block_scratch, summarizer_scratch>, "summarizer: its summary_scratch is too large");
+  static_assert(fits_a_block<block_scratch, summarizer_scratch, numbers_until_scaled<summary, number>>,
+                "summarizer: its summary_scratch is too large");
   __shared__ block_scratch scratch;
   __shared__ summarizer_scratch own_scratch;
   block_threads block(scratch);

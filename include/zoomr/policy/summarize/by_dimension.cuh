@@ -37,6 +37,10 @@ __device__ void make_summary(const Summarizer& summarize, const Cue& cue, index_
 }
 
 namespace detail {
+/// Where the numbers of a summary that has a scale wait until that is known; next to nothing for others.
+template <class Summary, class Number>
+using numbers_until_scaled = shared_array<float, scales_summaries<Number> ? shape::most_head_dim * Summary::rows : 1>;
+
 /// Makes a summary that has a scale, as make_summary does: its numbers wait in shared memory until the largest is
 /// known.
 /// @param keep  keep(d, row, value, scale) takes each number once, from any thread
@@ -46,7 +50,7 @@ template <class Number, class Summarizer, class Cue, class Keep>
 __device__ float make_scaled_summary(const Summarizer& summarize, const Cue& cue, index_t head_dim,
                                      block_threads& block, summary_scratch<Summarizer>& own_scratch, Keep keep) {
   constexpr index_t rows = Summarizer::summary::rows;
-  __shared__ shared_array<float, shape::most_head_dim * rows> made;
+  __shared__ numbers_until_scaled<typename Summarizer::summary, Number> made;
   std::uint32_t largest = 0;
   make_summary(summarize, cue, head_dim, block, own_scratch, [&](index_t d, index_t r, float value) {
     made[d * rows + r] = value;

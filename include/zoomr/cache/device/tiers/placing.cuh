@@ -162,7 +162,9 @@ __global__ void __launch_bounds__(place_threads) give_slots_kernel(common_arrays
   each_going([&](index_t slot) {
     const arena_wish wish = arena.wishes[i];
     arena.given[i++] = slot;
-    if (arena.block_in[slot] > 0) arena.slot_of[arena.block_in[slot] - 1] = 0;
+    // Forks that share a page may have fetched it twice: then the block is still where the other one is.
+    const index_t before = arena.block_in[slot] - 1;
+    if (before >= 0 && arena.slot_of[before] == slot + 1) arena.slot_of[before] = 0;
     const auto wanted = static_cast<index_t>(a.sizes.block_of(layer, 0, 0) + wish.block);
     arena.block_in[slot] = wanted + 1;
     arena.slot_of[wanted] = slot + 1;
