@@ -22,8 +22,8 @@ constexpr bool fits_tensor_cores() {
   constexpr index_t keys = HeadDim, values = Values::width;
   const bool fitting = (keys == 64 || keys == 96 || keys == 128 || keys == 192 || keys == 256 || keys == 576) &&
                        (values == 64 || values == 96 || values == 128 || values == 256 || values == 512);
-  const bool small = (keys + Values::stored) * static_cast<index_t>(sizeof(T)) <= 1280;
-  return Group >= 2 && multiplied && exact && fitting && small && (!Values::in_keys || values % 64 == 0);
+  const bool fit_a_block = (keys + Values::stored) * static_cast<index_t>(sizeof(T)) <= 1280;
+  return Group >= 2 && multiplied && exact && fitting && fit_a_block && (!Values::in_keys || values % 64 == 0);
 }
 
 /// How a block shares out its work; everything follows from the types. Warps share a token where a value has too many

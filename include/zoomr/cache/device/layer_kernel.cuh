@@ -166,7 +166,9 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
         if (first > 0) __syncthreads();  // nobody reads what the heads before have asked
         const index_t count = group - first < heads ? group - first : heads;
         asking_row<Number, summary> some = row;
-        some.queries = row.queries.slice(first, first + count), some.scores = row.scores.slice(first, first + count);
+        if (row.segments > 0) {
+          some.queries = row.queries.slice(first, first + count), some.scores = row.scores.slice(first, first + count);
+        }
         ask_and_score(some, kv_head * group + first, count);
       }
     }
