@@ -138,7 +138,9 @@ TEST_CASE_TEMPLATE("the scale of a summary takes its largest number to the top o
 
 TEST_CASE_TEMPLATE("a mean in 8 bits is the nearest of all that its scale can say", T, float8, int8) {
   unit::random random(72);
-  for (const auto& [least, most] : ranges) {
+  for (const auto& range : ranges) {  // not bound by names: clang's lambdas cannot use these
+    const auto& least = range.first;
+    const auto& most = range.second;
     CAPTURE(least);
     CAPTURE(most);
     const std::vector<float> numbers = of_sizes(random, 24 * 50, least, most);
@@ -161,7 +163,9 @@ TEST_CASE_TEMPLATE("a mean in 8 bits is the nearest of all that its scale can sa
 
 TEST_CASE_TEMPLATE("a box in 8 bits holds what it held, by the least that its scale can say", T, float8, int8) {
   unit::random random(73);
-  for (const auto& [least, most] : ranges) {
+  for (const auto& range : ranges) {  // not bound by names: clang's lambdas cannot use these
+    const auto& least = range.first;
+    const auto& most = range.second;
     CAPTURE(least);
     CAPTURE(most);
     std::vector<float> sides = of_sizes(random, 2 * 24 * 50, least, most);
