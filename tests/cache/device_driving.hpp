@@ -20,6 +20,14 @@ namespace zoomr_test {
 /// How the pages of tiered caches that are made from now on come.
 inline zoomr::transfer_plan plan_of_caches;
 
+/// The plan of caches until the end of a scope.
+struct scoped_plan {
+  explicit scoped_plan(zoomr::transfer_plan plan) { plan_of_caches = plan; }
+  scoped_plan(const scoped_plan&) = delete;
+  scoped_plan& operator=(const scoped_plan&) = delete;
+  ~scoped_plan() { plan_of_caches = {}; }
+};
+
 /// Steps and rollbacks of all device caches so far.
 inline std::int64_t operations_on_device = 0;
 

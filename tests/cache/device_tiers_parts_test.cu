@@ -20,14 +20,6 @@ inline constexpr auto sentence_box =
     with(zoomr::presets::sentence_box_with(14), [](auto& p) { p.segment.longest = 9, p.zone.recent = 6; });
 inline constexpr auto keeps_all = with(small::snapkv, [](auto& p) { p.evict.tokens = 2 * tokens; });
 
-/// The plan of caches until the end of a scope.
-struct scoped_plan {
-  explicit scoped_plan(zoomr::transfer_plan plan) { plan_of_caches = plan; }
-  scoped_plan(const scoped_plan&) = delete;
-  scoped_plan& operator=(const scoped_plan&) = delete;
-  ~scoped_plan() { plan_of_caches = {}; }
-};
-
 template <class Policy>
 index_t parts_of(const Policy& policy, const shape& of) {
   const zoomr::config limits = limits_for(tokens);

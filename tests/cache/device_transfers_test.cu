@@ -12,14 +12,6 @@
 namespace zoomr_test {
 namespace {
 
-/// The plan of caches until the end of a scope.
-struct scoped_plan {
-  explicit scoped_plan(zoomr::transfer_plan plan) { plan_of_caches = plan; }
-  scoped_plan(const scoped_plan&) = delete;
-  scoped_plan& operator=(const scoped_plan&) = delete;
-  ~scoped_plan() { plan_of_caches = {}; }
-};
-
 template <class Policy>
 void check_plans(const Policy& policy, markup text) {
   const tape says = make_tape(model, kind::peaked, text, 60, 40, 31);
