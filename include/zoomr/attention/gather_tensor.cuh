@@ -12,7 +12,7 @@
 #include <zoomr/attention/tensor_query.cuh>
 #include <zoomr/math/functions.hpp>
 
-#include <type_traits>  // std::conditional_t, std::is_same_v
+#include <type_traits>  // std::is_same_v
 
 namespace zoomr {
 inline namespace v0 {

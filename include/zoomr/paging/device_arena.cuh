@@ -85,7 +85,7 @@ struct device_arena {
       4 * sizeof(index_t) + (arena_classes * sizeof(index_t) + sizeof(arena_stretch)) / 64 + 1;
   static constexpr index_t tables = 7;  // whose size depends on the slots, with the arena itself
 
-  T* memory = nullptr;           // [slots / page_parts][key | value][kv_heads][16][head_dim]
+  T* memory = nullptr;           // [slots / page_parts]  pages, laid out as the host's
   index_t* slot_of = nullptr;    // [layers][pages][page_parts]  the block's slot + 1
   index_t* block_in = nullptr;   // [slots]  its block + 1
   unsigned* used = nullptr;      // [slots]  pass of the last use, or of the next, if that is expected
