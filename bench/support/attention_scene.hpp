@@ -27,19 +27,24 @@ inline constexpr index_t stretch_tokens = 96;  // a range of 24 in each
 /// Keys and values, [page][key | value][kv_head][16][head_dim], or keys alone; each sequence has pages of its own.
 template <class T, class Model = shared_heads>
 struct page_memory {
-  static constexpr index_t most_sequences = toy ? 2 : 32;
-  static constexpr index_t sequence_pages =
-      zoomr::pages_for(toy ? 4 * stretch_tokens : 8192 / range_tokens * stretch_tokens + 256);
+  index_t sequences = toy ? 2 : 32;
+  index_t sequence_pages = zoomr::pages_for(toy ? 4 * stretch_tokens : 8192 / range_tokens * stretch_tokens + 256);
+
   static constexpr index_t head_dim = Model::head_dim;
   static constexpr std::int64_t head = std::int64_t{zoomr::page_tokens} * head_dim;
   static constexpr index_t to_values = Model::values::in_keys ? 0 : Model::kv_heads;  // heads before them
   static constexpr std::int64_t page = (Model::kv_heads + to_values) * head;
 
-  std::vector<index_t> order = shuffled_pages(most_sequences * sequence_pages);
+  std::vector<index_t> order = shuffled_pages(sequences * sequence_pages);
   device_buffer<index_t> pages{order};  // [sequences][sequence_pages]
   device_buffer<T> numbers{static_cast<std::int64_t>(order.size()) * page};
 
-  page_memory() { fill_with_noise(numbers.data(), numbers.size(), 7); }
+  page_memory() { fill(); }
+  /// For some sequences of up to so many tokens each.
+  page_memory(index_t of_sequences, index_t tokens)
+      : sequences(of_sequences), sequence_pages(zoomr::pages_for(tokens)) {
+    fill();
+  }
   view<const index_t> pages_of(index_t sequence) const {
     return {pages.data() + std::int64_t{sequence} * sequence_pages, {sequence_pages}};
   }
@@ -52,6 +57,9 @@ struct page_memory {
     const index_t row = (value ? to_values : 0) + kv_head;
     return zoomr::to_float(stored_noise<T>(of * page + row * head + slot % zoomr::page_tokens * head_dim + d, 7));
   }
+
+ private:
+  void fill() { fill_with_noise(numbers.data(), numbers.size(), 7); }
 };
 
 /// One launch: every sequence attends to the same number of tokens.
@@ -82,19 +90,19 @@ struct listed_rows {
 
 /// Compares the first head of the first token and the last head of the last one with attention in double over all of
 /// their tokens; of the others only that they are finite: on the host they would take longer than all that is timed.
-/// @tparam Group  heads of a KV head
+/// @param sums     [sequences * draft][kv_heads][heads of a KV head]  natural log of the sum of exp(logit)
+/// @param rounded  what weights, and states before they are merged, are rounded by, as a share of the largest |value|
 /// @throws wrong
-template <index_t Group, bool RoundsWeights, class T, class Model>
+template <class T, class Model>
 void expect_attended(const problem& p, const page_memory<T, Model>& held, const device_buffer<zoomr::bfloat16>& queries,
-                     const device_buffer<zoomr::bfloat16>& out, const device_buffer<float>& lse) {
+                     const device_buffer<zoomr::bfloat16>& out, const std::vector<float>& sums, double rounded) {
   constexpr index_t head_dim = Model::head_dim, width = Model::values::width;
   const auto given = out.values(), asked = queries.values();
-  const std::vector<float> sums = lse.values();
   std::vector<index_t> slots;
   for (const zoomr::token_range& r : p.ranges()) {
     for (index_t slot = r.first; slot < r.last; ++slot) slots.push_back(slot);
   }
-  const auto heads = static_cast<std::int64_t>(sums.size());  // [sequences * draft][kv_heads][Group]
+  const auto heads = static_cast<std::int64_t>(sums.size());
   for (const std::int64_t row : {std::int64_t{0}, heads - 1}) {
     const index_t sequence = row == 0 ? 0 : p.sequences - 1, kv_head = row == 0 ? 0 : Model::kv_heads - 1;
     std::vector<float> query;
@@ -110,7 +118,7 @@ void expect_attended(const problem& p, const page_memory<T, Model>& held, const 
     expect_lse(expected, sums[static_cast<std::size_t>(row)]);
     expect_outputs(expected,
                    [&](index_t d) { return zoomr::to_float(given[static_cast<std::size_t>(row * width + d)]); },
-                   {tolerance::rounded(7), RoundsWeights ? tolerance::rounded_weights(7, p.tokens) : 0.0});
+                   {tolerance::rounded(7), rounded});
   }
   comparison finite("out is finite");
   for (const zoomr::bfloat16 number : given) finite.same(std::isfinite(zoomr::to_float(number)), true);

@@ -34,6 +34,7 @@ void add_choose();
 void add_top_k();
 void add_gather_attend();
 void add_gather_draft();
+void add_attend_flashinfer();
 }  // namespace device
 
 inline void add_host_rows() {
@@ -44,7 +45,7 @@ inline void add_device_rows() {
   device::add_copy(), device::add_step_quest(), device::add_step(), device::add_step_tiers();
   device::add_transfer(), device::add_attend_far(), device::add_calibrate_transfers();
   device::add_choose(), device::add_top_k();
-  device::add_gather_attend(), device::add_gather_draft();
+  device::add_gather_attend(), device::add_gather_draft(), device::add_attend_flashinfer();
 }
 
 }  // namespace zoomr_bench
