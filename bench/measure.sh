@@ -3,8 +3,9 @@
 # Measures everything on a GPU in under ten minutes, once it is built.
 #   bench/measure.sh OUT_DIR [BUILD_DIR]
 # BUILD_DIR, or ZOOMR_BUILD, or build/bench: where bin/device_bench and bin/device_test lie. What is missing is
-# configured and built first (nvcc, cmake, ninja, Google Benchmark, doctest, Python; ZOOMR_ARCH, sm_90 as a rule), which
-# takes longer than the measuring. Each part has a limit of its own in seconds, and no part stops another. ZOOMR_PARTS
+# configured and built first (nvcc, cmake, ninja, Google Benchmark, doctest, Python; ZOOMR_ARCH, sm_90 as a rule;
+# ZOOMR_FLASHINFER, without which FlashInfer's rows fail, and with them their parts), which takes longer than the
+# measuring. Each part has a limit of its own in seconds, and no part stops another. ZOOMR_PARTS
 # names the parts, of: build test step32k step128k step4k tiers choose attend peers sanitize. ZOOMR_DRY=1 only says what
 # would run.
 # All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt; and in one archive,
@@ -14,7 +15,7 @@ set -u
 shopt -s nullglob
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-[ $# -ge 1 ] || { sed -n '3,13p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,14p' "$0"; exit 2; }
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 build=${2:-${ZOOMR_BUILD:-$root/build/bench}}
 parts=${ZOOMR_PARTS:-build test step32k step128k step4k tiers choose attend peers sanitize}
@@ -67,23 +68,25 @@ if asked build; then
     PATH=$PATH:/usr/local/cuda/bin
     arch=${ZOOMR_ARCH:-90}
     part configure 120 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZOOMR_BENCH=ON \
-      -DZOOMR_CUDA=ON -DZOOMR_EXAMPLES=OFF "-DCMAKE_CUDA_ARCHITECTURES=$arch-real"
+      -DZOOMR_CUDA=ON -DZOOMR_EXAMPLES=OFF "-DCMAKE_CUDA_ARCHITECTURES=$arch-real" \
+      "-DZOOMR_FLASHINFER=${ZOOMR_FLASHINFER:-}"
     part compile 1500 cmake --build "$build" --target device_bench device_test zoomr_calls
   fi
 fi
 
 asked test && part test 50 "$build/bin/device_test"
 
-# What a limit cuts off is the rest of one part; what is whole is read.
-asked step32k && bench step32k 80 '^(copy|nothing)/|^step/.*/context:32768/layers:(1|32)/'
-asked step128k && bench step128k 85 '^step/.*/context:131072/'
-asked step4k && bench step4k 45 '^step/.*/context:(2048|4096|8192)/'
+# What a limit cuts off is the rest of one part; what is whole is read. FlashInfer's rows run beside ours.
+peer='(flashinfer(_tc)?/page:[0-9]+/)?'
+asked step32k && bench step32k 80 "^(copy|nothing)/|^${peer}step/.*/context:32768/layers:(1|32)/"
+asked step128k && bench step128k 85 "^${peer}step/.*/context:131072/"
+asked step4k && bench step4k 45 "^${peer}step/.*/context:(2048|4096|8192)/"
 asked tiers && bench tiers 40 '^transfer/|^step/.*/context:32768/layers:4/'
 asked choose && bench choose 50 '^(choose|top_k)/'
-asked attend && bench attend 60 '^attend/'
+asked attend && bench attend 90 "^${peer}attend/"
 
 if asked peers; then
-  part peers 60 python3 "$here/peers/compare.py" --out "$out/peers.json" --calls "$build/bench/libzoomr_calls.so"
+  part peers 35 python3 "$here/peers/compare.py" --out "$out/peers.json" --calls "$build/bench/libzoomr_calls.so"
 fi
 
 if asked sanitize; then

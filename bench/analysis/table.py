@@ -8,7 +8,7 @@ import json
 import re
 import sys
 
-PEERS = ("flashinfer", "torch", "zoomr/")  # zoomr/...: ours, timed in turn with a peer
+PEERS = ("flashinfer", "torch", "zoomr/")  # of device_bench and of compare.py; zoomr/...: ours, timed in turn with one
 
 
 def load(path):
@@ -104,8 +104,12 @@ def main():
     for name in sorted(set(peers) - set(ours)):
         for peer, other in peers[name].items():
             print(f"{peer + '/' + name:82} {micro(other):11.2f} us")
+    same = {}
     for name, sentence in errors.items():
-        print(f"{name}: {sentence}")
+        same.setdefault(sentence, []).append(name)
+    for sentence, names in same.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        print(f"{names[0]}{more}: {sentence}")
 
 
 if __name__ == "__main__":

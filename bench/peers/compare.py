@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times what others do with the same shapes: FlashInfer (paged decode, merging of states, top-k), PyTorch's attention.
+"""Times what others do with the same shapes: FlashInfer (paged decode of fp8, merging of states, top-k), PyTorch's
+attention. FlashInfer's decode of bf16 is timed in device_bench itself (device/attend_flashinfer.cu).
 
 compare.py --out peers.json [--calls libzoomr_calls.so] [--quick]
 Shapes, names and timing are those of the device rows (bench/README.md): CUDA events, a flushed and a warm L2, five
@@ -251,42 +252,25 @@ def workspaces(torch):
 
 
 def attend_rows(bench, flashinfer, ours, quick):
-    """The rows of device/gather_attend.cu. Ranges of 24 tokens are pages of one token: pages of 16 could not say
+    """The rows of fp8 in device/gather_attend.cu. Ranges of 24 tokens are pages of one token: pages of 16 could not say
     them."""
     torch = bench.torch
+    dtype = getattr(torch, "float8_e4m3fn", None)
+    if dtype is None:
+        print("This torch has no float8_e4m3fn, so fp8 is not measured.")
+        return
     workspace = workspaces(torch)
-    most = 8192 // RUN * STRETCH + 256
-    types = (("bf16", torch.bfloat16, (4, 1, 8)), ("fp8", getattr(torch, "float8_e4m3fn", None), (4,)))
-    for type_name, dtype, groups in types:
-        if dtype is None:
-            print("This torch has no float8_e4m3fn, so fp8 is not measured.")
-            continue
-        pool = Pool(bench, 8 if quick else 32, most, dtype)
-        item = pool.keys.element_size()
-        for group in groups:
-            for sequences in (1, 8) if quick else (1, 8, 32):
-                for tokens in (512, 2048) if quick else (512, 2048, 8192):
-                    base = f"attend/{type_name}/group:{group}/sequences:{sequences}/tokens:{tokens}"
-                    scattered = [slots_of(tokens, True, pool.pages[s]) for s in range(sequences)]
-                    decode(bench, flashinfer, ours, pool, workspace, base + "/ranges_of_24", group, scattered, 1, 1,
-                           item, tokens)
-                    whole = [pool.pages[s][:tokens // PAGE] for s in range(sequences)]
-                    decode(bench, flashinfer, ours, pool, workspace, base + "/one_range", group, whole, PAGE, PAGE,
-                           item, tokens)
-        del pool
-        torch.cuda.empty_cache()
-
-
-def full_rows(bench, flashinfer, ours, quick):
-    """Full attention of a layer, batch 8: what whole steps are compared with (nothing is appended or chosen here)."""
-    torch = bench.torch
-    workspace = workspaces(torch)
-    for context in (4096, 32768) if quick else (4096, 32768, 131072):
-        name = f"step/full/context:{context}/layers:1/graph"
-        pool = Pool(bench, 8, context, torch.bfloat16)
-        decode(bench, flashinfer, ours, pool, workspace, name, HEADS // KV_HEADS, pool.pages, PAGE, PAGE, 2, context)
-        del pool
-        torch.cuda.empty_cache()
+    group = HEADS // KV_HEADS
+    pool = Pool(bench, 8 if quick else 32, 8192 // RUN * STRETCH + 256, dtype)
+    for sequences in (1, 8) if quick else (1, 8, 32):
+        for tokens in (512, 2048) if quick else (512, 2048, 8192):
+            base = f"attend/fp8/group:{group}/sequences:{sequences}/tokens:{tokens}"
+            scattered = [slots_of(tokens, True, pool.pages[s]) for s in range(sequences)]
+            decode(bench, flashinfer, ours, pool, workspace, base + "/ranges_of_24", group, scattered, 1, 1, 1, tokens)
+            whole = [pool.pages[s][:tokens // PAGE] for s in range(sequences)]
+            decode(bench, flashinfer, ours, pool, workspace, base + "/one_range", group, whole, PAGE, PAGE, 1, tokens)
+    del pool
+    torch.cuda.empty_cache()
 
 
 def merge_rows(bench, flashinfer):
@@ -353,8 +337,7 @@ def main():
                "flashinfer": getattr(flashinfer, "__version__", "missing")}
     bench = Bench(torch, context, options.out, options.quick)
     ours = Ours(torch, options.calls)
-    parts = [lambda: full_rows(bench, flashinfer, ours, options.quick),
-             lambda: attend_rows(bench, flashinfer, ours, options.quick),
+    parts = [lambda: attend_rows(bench, flashinfer, ours, options.quick),
              lambda: merge_rows(bench, flashinfer)] if flashinfer else []
     parts += [lambda: top_k_rows(bench, flashinfer, ours, options.quick), lambda: sdpa_rows(bench, options.quick)]
     for part in parts:
