@@ -4,7 +4,8 @@ compares it with instructions.txt.
 
 Counted is what each turn of a loop executes as a rule. Left out are turns for what is seldom: a tile that is not full
 (an inner loop that copies piece by piece), and states that are rescaled because a maximum has risen (a stretch of
-multiplications that a branch jumps over). A look-up of a token among 64 ranges takes 6 turns of its loop.
+multiplications that a branch jumps over). A look-up of a token among 64 ranges takes 6 turns of its loop. Of top-k all
+is counted that its loops over whole pieces of a row hold: those of three digits, and that which writes ids.
 """
 import re
 import subprocess
@@ -31,6 +32,7 @@ GATED = (
     ("score float8 means, group 4", r"score_kernel<4, 128, .*<bfloat16, bfloat16, float8>", "8 segments", 370),
     ("layer, float means, group 4", LAYER.format("sentences, observation_window, key_mean"), "8 segments", 340),
     ("layer, float boxes, group 4", LAYER.format("fixed_pages, keep_all, key_box"), "8 segments", 460),
+    ("top-k of floats", r"^top_k_kernel<float>", "KB of a row", 560),
 )
 
 
@@ -97,6 +99,18 @@ def of_score(kernel):
     return len(kernel.between(*loop))
 
 
+def of_top_k(kernel):
+    """Instructions of the warps of a block for each KB of a row, in all of the passes over it."""
+    passes = []
+    for loop in kernel.loops:
+        code = kernel.between(*loop)
+        pieces = sum("LDG.E.128" in what for what in code)  # of 16 bytes for each lane
+        if pieces:
+            passes.append(len(code) * 2 / pieces)
+    assert len(passes) == 4, "top-k: three digits and the writing"
+    return sum(passes)
+
+
 def loads(kernel):
     """Widths of its reads of global memory, in bytes."""
     widths = Counter()
@@ -134,6 +148,8 @@ def measured(kernels, registers):
         (full,) = matching
         if unit == "KB":
             count, warps, bytes_of_tile = of_gather(kernels[full], LATENTS in name)
+        elif unit == "KB of a row":
+            count, warps = of_top_k(kernels[full]), 16
         else:
             count, warps = of_score(kernels[full]), 8 if "layer" in name else 4
         used, shared = registers[full]

@@ -59,6 +59,9 @@ template __global__ void
     score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, float8>>(
         running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, float8>);
 
+// The best k of rows of floats.
+template __global__ void top_k_kernel<float>(view<const float, 2>, view<index_t, 2>, view<index_t>);
+
 // Whole steps: every kernel of a cache for each way to choose.
 template <index_t Group = 4, class Policy>
 void step_of(const Policy& policy) {

@@ -150,6 +150,16 @@ TEST_CASE("rows of 4,096 and 65,536 too") {
   CHECK(right_votes(1, 65536, 30000, 0));
 }
 
+TEST_CASE("rows of floats that begin anywhere, with ends of any size") {
+  for (const index_t n : {1, 3, 9, 1021, 4099, 5006}) {
+    for (const index_t k : {1, 17, n / 3, n - 1}) {
+      CAPTURE(n);
+      CAPTURE(k);
+      CHECK(right_floats(looks, n, k, static_cast<std::uint64_t>(n) * looks));
+    }
+  }
+}
+
 TEST_CASE("no rows, and outputs that do not fit them") {
   CHECK(right<votes_t>({}, 0, 5, 2));
   zoomr_test::device_array<index_t> ids(4, -7);
@@ -161,6 +171,7 @@ TEST_CASE("no rows, and outputs that do not fit them") {
 
 TEST_CASE("no barrier of a walk can be left out") {
   CHECK(zoomr_test::barriers_not_missed([] { return right_votes(3, 300, 20, 0); }) == std::vector<std::string>{});
+  CHECK(zoomr_test::barriers_not_missed([] { return right_floats(3, 4321, 200, 0); }) == std::vector<std::string>{});
 }
 
 }  // namespace zoomr

@@ -4,27 +4,22 @@
 #pragma once
 
 #include <zoomr/math/best.cuh>
+#include <zoomr/math/best_floats.cuh>
 
 namespace zoomr {
 inline namespace v0 {
 
-inline constexpr index_t top_k_threads = 256;
+/// Threads of a block. Floats are read in pieces of 16 bytes, and a row of them by more threads at once.
+template <class Score>
+inline constexpr index_t top_k_threads = std::is_same_v<Score, float> ? 512 : 256;
 
-/// One row of scores as a walk sees it.
+/// One row of votes as a walk sees it.
 struct row_of_votes {
   view<const votes_t> row;
   __device__ index_t size() const { return row.size(); }
   __device__ votes_t key(index_t id) const { return row[id]; }
   __device__ index_t tokens(index_t) const { return 1; }
 };
-struct row_of_scores {
-  view<const float> row;
-  __device__ index_t size() const { return row.size(); }
-  __device__ votes_t key(index_t id) const { return order_key(row[id]); }
-  __device__ index_t tokens(index_t) const { return 1; }
-};
-__device__ inline row_of_votes walked(view<const votes_t> row) { return {row}; }
-__device__ inline row_of_scores walked(view<const float> row) { return {row}; }
 
 /// Writes the taken ids of one walk, ascending. All threads call it; the block sees them after its next barrier.
 /// @param ids  [k]  as many as can be taken; padded with -1
@@ -43,16 +38,23 @@ __device__ index_t write_best(block_threads& block, best_walk<Threads, Items>& w
 
 /// A block for each row, which blockIdx.x names. @see launch_top_k
 template <class Score>
-__global__ void __launch_bounds__(top_k_threads)
+__global__ void __launch_bounds__(top_k_threads<Score>)
     top_k_kernel(view<const Score, 2> scores, view<index_t, 2> ids, view<index_t> counts) {
+  constexpr index_t threads = top_k_threads<Score>;
   __shared__ block_scratch scratch;
-  __shared__ best_scratch<top_k_threads> walk_scratch;
   block_threads block(scratch);
   const auto row = static_cast<index_t>(blockIdx.x);
-  const auto items = walked(scores[row]);
-  const take_limits limits{.segments = ids.extent(1)};
-  best_walk<top_k_threads, decltype(items)> walk(block, walk_scratch, items, limits, not_eligible + 1);
-  const index_t taken = write_best(block, walk, ids[row]);
+  index_t taken = 0;
+  if constexpr (std::is_same_v<Score, float>) {
+    __shared__ best_floats_scratch<threads> own_scratch;
+    taken = best_floats<threads>(block, own_scratch, scores[row]).write(ids[row]);
+  } else {
+    __shared__ best_scratch<threads> walk_scratch;
+    const row_of_votes items{scores[row]};
+    const take_limits limits{.segments = ids.extent(1)};
+    best_walk<threads, row_of_votes> walk(block, walk_scratch, items, limits, not_eligible + 1);
+    taken = write_best(block, walk, ids[row]);
+  }
   if (block.thread() == 0) counts[row] = taken;
 }
 
@@ -68,7 +70,7 @@ void launch_top_k(view<const Score, 2> scores, view<index_t, 2> ids, view<index_
   ZOOMR_EXPECTS(ids.extent(0) == scores.extent(0) && counts.size() == scores.extent(0),
                 "top_k: ids and counts need a row for each row of scores");
   if (scores.extent(0) == 0) return;
-  const launch_shape shape{dim3(static_cast<unsigned>(scores.extent(0))), dim3(top_k_threads)};
+  const launch_shape shape{dim3(static_cast<unsigned>(scores.extent(0))), dim3(top_k_threads<Score>)};
   launch(shape, on, &top_k_kernel<Score>, scores, ids, counts);
 }
 
