@@ -64,7 +64,8 @@ __global__ void __launch_bounds__(top_k_threads<Score>)
 /// @param ids     [rows, k]  the ids of the best k, ascending, padded with -1
 /// @param counts  [rows]     how many were taken
 /// @throws error(device) if the kernel cannot be started
-/// @cost   one block for each row; reads a row twice, and once more for each 8 bits in which scores differ
+/// @cost   one block for each row. Reads a row of floats two to four times (best_floats.cuh), of votes twice, and once
+///         more for each 10 bits in which they differ
 template <class Score>
 void launch_top_k(view<const Score, 2> scores, view<index_t, 2> ids, view<index_t> counts, stream on) {
   ZOOMR_EXPECTS(ids.extent(0) == scores.extent(0) && counts.size() == scores.extent(0),
