@@ -92,10 +92,12 @@ struct listed_rows {
 /// their tokens; of the others only that they are finite: on the host they would take longer than all that is timed.
 /// @param sums     [sequences * draft][kv_heads][heads of a KV head]  natural log of the sum of exp(logit)
 /// @param rounded  what weights, and states before they are merged, are rounded by, as a share of the largest |value|
+/// @param summed   what weights are rounded by before they are added up, as a share of each
 /// @throws wrong
 template <class T, class Model>
 void expect_attended(const problem& p, const page_memory<T, Model>& held, const device_buffer<zoomr::bfloat16>& queries,
-                     const device_buffer<zoomr::bfloat16>& out, const std::vector<float>& sums, double rounded) {
+                     const device_buffer<zoomr::bfloat16>& out, const std::vector<float>& sums, double rounded,
+                     double summed = 0.0) {
   constexpr index_t head_dim = Model::head_dim, width = Model::values::width;
   const auto given = out.values(), asked = queries.values();
   std::vector<index_t> slots;
@@ -115,7 +117,7 @@ void expect_attended(const problem& p, const page_memory<T, Model>& held, const 
     const auto expected = attention(
         query, p.tokens, [&](index_t t, index_t d) { return number(t, d, false); },
         [&](index_t t, index_t d) { return number(t, d, true); }, width);
-    expect_lse(expected, sums[static_cast<std::size_t>(row)]);
+    expect_lse(expected, sums[static_cast<std::size_t>(row)], summed);
     expect_outputs(expected,
                    [&](index_t d) { return zoomr::to_float(given[static_cast<std::size_t>(row * width + d)]); },
                    {tolerance::rounded(7), rounded});
