@@ -42,8 +42,6 @@ To* as(const From* from) {
   return reinterpret_cast<To*>(const_cast<From*>(from));  // its parameters are not const
 }
 
-void must_do(cudaError_t code, const char* what) { must(code, what); }
-
 /// Where a plan lies: numbers that its kernels pass on, and its lists, on the device and staged.
 struct workspace {
   workspace(std::size_t of_numbers, std::size_t of_lists)
@@ -122,9 +120,9 @@ class by_cuda_cores : public flashinfer_decode::plan {
     p.kv_chunk_size_ptr = at_->list<id_type>(info_.kv_chunk_size_ptr_offset);
     auto* states = info_.split_kv ? at_->number_at<number>(info_.v_offset) : nullptr;
     auto* sums = info_.split_kv ? at_->number_at<float>(info_.s_offset) : nullptr;
-    must_do((fi::BatchDecodeWithPagedKVCacheDispatched<head_dim, no_positions, plain_attention>(p, states, sums, early,
-                                                                                                on)),
-            "FlashInfer's batch decode");
+    must((fi::BatchDecodeWithPagedKVCacheDispatched<head_dim, no_positions, plain_attention>(p, states, sums, early,
+                                                                                             on)),
+         "FlashInfer's batch decode");
   }
 
  private:
@@ -135,15 +133,15 @@ class by_cuda_cores : public flashinfer_decode::plan {
     const auto sequences = static_cast<std::uint32_t>(of.sequences);
     const auto page_tokens = static_cast<std::uint32_t>(of.page_tokens);
     std::size_t of_numbers = 0, of_lists = 0;
-    must_do((fi::DecodePlanWorkspaceSize<head_dim, no_positions, plain_attention, decode_params>(
-                of_numbers, of_lists, of.first_pages.data(), sequences, heads(), page_tokens, /*cuda_graph=*/false,
-                the_stream(), estimate)),
-            "FlashInfer's plan of a batch decode");
+    must((fi::DecodePlanWorkspaceSize<head_dim, no_positions, plain_attention, decode_params>(
+             of_numbers, of_lists, of.first_pages.data(), sequences, heads(), page_tokens, /*cuda_graph=*/false,
+             the_stream(), estimate)),
+         "FlashInfer's plan of a batch decode");
     at_ = std::make_unique<workspace>(of_numbers, of_lists);
-    must_do((fi::DecodePlan<head_dim, no_positions, plain_attention, decode_params>(
-                at_->numbers.data(), of_numbers, at_->lists.data(), at_->staged.data(), of_lists, info_,
-                of.first_pages.data(), sequences, heads(), page_tokens, /*cuda_graph=*/false, the_stream(), estimate)),
-            "FlashInfer's plan of a batch decode");
+    must((fi::DecodePlan<head_dim, no_positions, plain_attention, decode_params>(
+             at_->numbers.data(), of_numbers, at_->lists.data(), at_->staged.data(), of_lists, info_,
+             of.first_pages.data(), sequences, heads(), page_tokens, /*cuda_graph=*/false, the_stream(), estimate)),
+         "FlashInfer's plan of a batch decode");
     wait();
   }
 
@@ -162,19 +160,19 @@ class by_tensor_cores : public flashinfer_decode::plan {
     const auto page_tokens = static_cast<std::uint32_t>(of.page_tokens);
     constexpr int no_window = -1, no_fixed_split = -1;
     std::size_t of_numbers = 0, of_lists = 0;
-    must_do(fi::PrefillPlanWorkspaceSize<id_type>(
-                of_numbers, of_lists, first_queries.data(), of.first_pages.data(), sequences, sequences, heads(),
-                kv_heads, head_dim, head_dim, page_tokens, /*cuda_graph=*/false, sizeof(number), no_window,
-                no_fixed_split, /*disable_split_kv=*/false,
-                /*num_colocated_ctas=*/0, /*uniform_q_len=*/0, the_stream(), sizeof(number)),
-            "FlashInfer's plan of a batch prefill");
+    must(fi::PrefillPlanWorkspaceSize<id_type>(
+             of_numbers, of_lists, first_queries.data(), of.first_pages.data(), sequences, sequences, heads(), kv_heads,
+             head_dim, head_dim, page_tokens, /*cuda_graph=*/false, sizeof(number), no_window, no_fixed_split,
+             /*disable_split_kv=*/false,
+             /*num_colocated_ctas=*/0, /*uniform_q_len=*/0, the_stream(), sizeof(number)),
+         "FlashInfer's plan of a batch prefill");
     at_ = std::make_unique<workspace>(of_numbers, of_lists);
-    must_do(fi::PrefillPlan<id_type>(at_->numbers.data(), of_numbers, at_->lists.data(), at_->staged.data(), of_lists,
-                                     info_, first_queries.data(), of.first_pages.data(), sequences, sequences, heads(),
-                                     kv_heads, head_dim, head_dim, page_tokens, /*cuda_graph=*/false, sizeof(number),
-                                     no_window, no_fixed_split, /*disable_split_kv=*/false, /*num_colocated_ctas=*/0,
-                                     /*uniform_q_len=*/0, the_stream(), sizeof(number)),
-            "FlashInfer's plan of a batch prefill");
+    must(fi::PrefillPlan<id_type>(at_->numbers.data(), of_numbers, at_->lists.data(), at_->staged.data(), of_lists,
+                                  info_, first_queries.data(), of.first_pages.data(), sequences, sequences, heads(),
+                                  kv_heads, head_dim, head_dim, page_tokens, /*cuda_graph=*/false, sizeof(number),
+                                  no_window, no_fixed_split, /*disable_split_kv=*/false, /*num_colocated_ctas=*/0,
+                                  /*uniform_q_len=*/0, the_stream(), sizeof(number)),
+         "FlashInfer's plan of a batch prefill");
     wait();
     if (info_.cta_tile_q != tile_queries) throw std::runtime_error("FlashInfer plans another tile than one of 16");
   }
@@ -203,10 +201,10 @@ class by_tensor_cores : public flashinfer_decode::plan {
     if (info_.split_kv) p.merge_indptr = at_->list<id_type>(info_.merge_indptr_offset);
     auto* states = info_.split_kv ? at_->number_at<number>(info_.v_offset) : nullptr;
     auto* sums = info_.split_kv ? at_->number_at<float>(info_.s_offset) : nullptr;
-    must_do((fi::BatchPrefillWithPagedKVCacheDispatched</*SAME_KV_STRIDES=*/true, tile_queries, head_dim, head_dim,
-                                                        no_positions, /*fp16_qk_reduction=*/false, fi::MaskMode::kNone,
-                                                        plain_attention>(p, states, sums, early, on)),
-            "FlashInfer's batch prefill");
+    must((fi::BatchPrefillWithPagedKVCacheDispatched</*SAME_KV_STRIDES=*/true, tile_queries, head_dim, head_dim,
+                                                     no_positions, /*fp16_qk_reduction=*/false, fi::MaskMode::kNone,
+                                                     plain_attention>(p, states, sums, early, on)),
+         "FlashInfer's batch prefill");
   }
 
  private:
