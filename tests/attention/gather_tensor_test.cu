@@ -59,11 +59,11 @@ static_assert(banks_differ<bfloat16, 192, zoomr::values_apart<128>>() &&
               banks_differ<float8, 576, zoomr::values_in_keys<512>>());
 
 // around the tiles of 16, 32 and 64 tokens
-const std::vector<index_t> ugly{0, 1, 15, 16, 17, 31, 33, 63, 65, 131, 300};
+const std::vector<index_t> tile_edges{0, 1, 15, 16, 17, 31, 33, 63, 65, 131, 300};
 
 template <class T, class Number>
 void check_head_dims(problem p) {
-  p.attended = ugly;
+  p.attended = tile_edges;
   p.group = 8;
   check<96, 8, T, Number>(p);
   check<128, 8, T, Number>(p);
@@ -93,40 +93,42 @@ TEST_CASE("tensor cores: attention is that of the reference, for each type and h
   check_head_dims<int8, float16>(stored_in(0.01f, 0.02f));
 }
 TEST_CASE("tensor cores: other groups, and rows with fewer heads than they may have") {
-  check<128, 12, bfloat16, bfloat16>({.group = 12, .attended = ugly});
-  check<64, 9, bfloat16, bfloat16>({.group = 9, .attended = ugly, .splits = 2});
-  check<64, 16, bfloat16, bfloat16>({.group = 11, .attended = ugly, .splits = 2});
-  check<64, 16, float8, bfloat16>({.group = 3, .attended = ugly});
+  check<128, 12, bfloat16, bfloat16>({.group = 12, .attended = tile_edges});
+  check<64, 9, bfloat16, bfloat16>({.group = 9, .attended = tile_edges, .splits = 2});
+  check<64, 16, bfloat16, bfloat16>({.group = 11, .attended = tile_edges, .splits = 2});
+  check<64, 16, float8, bfloat16>({.group = 3, .attended = tile_edges});
   check<64, 24, bfloat16, bfloat16>(
-      {.group = 24, .kv_heads = 1, .attended = ugly, .splits = 2});                 // two blocks of heads
-  check<64, 32, bfloat16, bfloat16>({.group = 16, .attended = ugly, .splits = 2});  // the second has none
+      {.group = 24, .kv_heads = 1, .attended = tile_edges, .splits = 2});                 // two blocks of heads
+  check<64, 32, bfloat16, bfloat16>({.group = 16, .attended = tile_edges, .splits = 2});  // the second has none
 }
 TEST_CASE("tensor cores: split over blocks") {
   for (const index_t splits : {2, 7}) {
-    check<128, 8, bfloat16, bfloat16>({.group = 8, .kv_heads = 1, .attended = ugly, .splits = splits});
-    check<64, 16, int8, bfloat16>({.group = 16, .attended = ugly, .splits = splits, .key_scale = 0.01f});
+    check<128, 8, bfloat16, bfloat16>({.group = 8, .kv_heads = 1, .attended = tile_edges, .splits = splits});
+    check<64, 16, int8, bfloat16>({.group = 16, .attended = tile_edges, .splits = splits, .key_scale = 0.01f});
     check<128, 8, bfloat16, bfloat16>({.group = 8, .kv_heads = 1, .attended = {1000, 129, 128}, .splits = splits});
   }
 }
 TEST_CASE("tensor cores: peaked logits, ties and capped ones") {
   for (const index_t splits : {1, 3}) {
-    check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = ugly, .splits = splits, .look = kind::peaked});
-    check<128, 16, float16, float16>({.group = 16, .attended = ugly, .splits = splits, .look = kind::peaked});
-    check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = ugly, .splits = splits, .look = kind::ties});
-    check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = ugly, .splits = splits, .cap = 1.5f});
-    check<128, 16, float8, bfloat16>({.group = 16, .attended = ugly, .splits = splits, .cap = 5.0f});
+    check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = tile_edges, .splits = splits, .look = kind::peaked});
+    check<128, 16, float16, float16>({.group = 16, .attended = tile_edges, .splits = splits, .look = kind::peaked});
+    check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = tile_edges, .splits = splits, .look = kind::ties});
+    check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = tile_edges, .splits = splits, .cap = 1.5f});
+    check<128, 16, float8, bfloat16>({.group = 16, .attended = tile_edges, .splits = splits, .cap = 5.0f});
   }
 }
 TEST_CASE("tensor cores: sinks, with and without a cap") {
   for (const index_t splits : {1, 3}) {
-    check<64, 8, bfloat16, bfloat16, true>({.group = 8, .attended = ugly, .splits = splits});
-    check<64, 8, bfloat16, bfloat16, true>({.group = 8, .attended = ugly, .splits = splits, .cap = 1.5f});
+    check<64, 8, bfloat16, bfloat16, true>({.group = 8, .attended = tile_edges, .splits = splits});
+    check<64, 8, bfloat16, bfloat16, true>({.group = 8, .attended = tile_edges, .splits = splits, .cap = 1.5f});
   }
 }
 TEST_CASE("tensor cores: NaN and infinities reach the outputs that they reach in books, and no others") {
   for (const index_t splits : {1, 3}) {
-    check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = ugly, .splits = splits, .look = kind::with_infinities});
-    check<128, 8, float16, float16>({.group = 8, .attended = ugly, .splits = splits, .look = kind::with_infinities});
+    check<64, 8, bfloat16, bfloat16>(
+        {.group = 8, .attended = tile_edges, .splits = splits, .look = kind::with_infinities});
+    check<128, 8, float16, float16>(
+        {.group = 8, .attended = tile_edges, .splits = splits, .look = kind::with_infinities});
   }
 }
 
@@ -169,7 +171,7 @@ TEST_CASE("tensor cores: what is exact stays exact") {
 template <class T>
 answer rescaled(int power) {
   const float scale = std::ldexp(0.125f, -power);
-  scene<T, bfloat16> s({.group = 8, .attended = ugly, .splits = 2, .scale = scale, .key_scale = 0.25f});
+  scene<T, bfloat16> s({.group = 8, .attended = tile_edges, .splits = 2, .scale = scale, .key_scale = 0.25f});
   for (std::size_t i = 0; i < s.queries.size(); ++i) {
     float number = std::ldexp(to_float(s.queries[i]), power);
     if (i / 64 % 8 == 3) number = 0.0f;                                           // a head that asks for nothing

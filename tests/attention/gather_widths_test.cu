@@ -30,12 +30,12 @@ static_assert(!fits_tensor_cores<bfloat16, bfloat16, 128, 8, values_in_keys<96>>
 static_assert(!fits_tensor_cores<bfloat16, bfloat16, 576, 16, values_apart<256>>());
 
 // around tiles of 16 tokens
-const std::vector<index_t> ugly{0, 1, 15, 16, 17, 33, 67, 131};
+const std::vector<index_t> short_lengths{0, 1, 15, 16, 17, 33, 67, 131};
 
 template <class T, class Number>
 void check_latents(problem p) {
   p.kv_heads = 1;
-  p.attended = ugly;
+  p.attended = short_lengths;
   for (const index_t splits : {1, 3}) {
     p.splits = splits;
     p.group = 16;
@@ -52,25 +52,26 @@ TEST_CASE("latents: attention is that of the reference") {
   check_latents<float8, bfloat16>({.attended = {}, .key_scale = 0.25f, .value_scale = 0.25f});
   check_latents<float8, float16>({});
   check<576, 32, bfloat16, bfloat16, true, latents>(
-      {.group = 32, .kv_heads = 1, .attended = ugly, .splits = 2});  // two blocks of heads, and sinks
+      {.group = 32, .kv_heads = 1, .attended = short_lengths, .splits = 2});  // two blocks of heads, and sinks
 }
 TEST_CASE("latents without tensor cores") {
-  check<576, 4, float, float, false, latents>({.group = 4, .kv_heads = 2, .attended = ugly, .splits = 2});
-  check<576, 3, bfloat16, float, false, latents>({.group = 3, .kv_heads = 1, .attended = ugly});
-  check<24, 2, float, float, false, values_in_keys<16>>({.group = 2, .attended = ugly, .splits = 2});
+  check<576, 4, float, float, false, latents>({.group = 4, .kv_heads = 2, .attended = short_lengths, .splits = 2});
+  check<576, 3, bfloat16, float, false, latents>({.group = 3, .kv_heads = 1, .attended = short_lengths});
+  check<24, 2, float, float, false, values_in_keys<16>>({.group = 2, .attended = short_lengths, .splits = 2});
 }
 TEST_CASE("widths for which tiles are small, or blocks have fewer warps") {
-  check<128, 8, bfloat16, bfloat16, false, values_in_keys<96>>({.group = 8, .attended = ugly, .splits = 2});
-  check<576, 1, bfloat16, bfloat16, false>({.group = 1, .attended = ugly, .splits = 2});
-  check<256, 8, float8, bfloat16, false, values_in_keys<256>>({.group = 8, .kv_heads = 1, .attended = ugly});
+  check<128, 8, bfloat16, bfloat16, false, values_in_keys<96>>({.group = 8, .attended = short_lengths, .splits = 2});
+  check<576, 1, bfloat16, bfloat16, false>({.group = 1, .attended = short_lengths, .splits = 2});
+  check<256, 8, float8, bfloat16, false, values_in_keys<256>>({.group = 8, .kv_heads = 1, .attended = short_lengths});
 }
 TEST_CASE("values that are narrower than keys") {
   for (const index_t splits : {1, 3}) {
-    check<192, 8, bfloat16, bfloat16, false, values_apart<128>>({.group = 8, .attended = ugly, .splits = splits});
+    check<192, 8, bfloat16, bfloat16, false, values_apart<128>>(
+        {.group = 8, .attended = short_lengths, .splits = splits});
     check<192, 8, float8, bfloat16, false, values_apart<128>>(
-        {.group = 8, .attended = ugly, .splits = splits, .key_scale = 0.25f, .value_scale = 2.0f});
-    check<192, 2, float, float, false, values_apart<128>>({.group = 2, .attended = ugly, .splits = splits});
-    check<24, 3, float, float, false, values_apart<16>>({.group = 3, .attended = ugly, .splits = splits});
+        {.group = 8, .attended = short_lengths, .splits = splits, .key_scale = 0.25f, .value_scale = 2.0f});
+    check<192, 2, float, float, false, values_apart<128>>({.group = 2, .attended = short_lengths, .splits = splits});
+    check<24, 3, float, float, false, values_apart<16>>({.group = 3, .attended = short_lengths, .splits = splits});
   }
 }
 

@@ -22,7 +22,7 @@ constexpr Policy evicting(Policy preset, index_t kept, index_t queries, index_t 
 // Nothing is chosen, but not everything is attended: each KV head has runs of its own.
 inline constexpr auto windowed =
     with(evicting(small::snapkv, 21, 5, 3, true), [](auto& p) { p.zone.sinks = 9, p.zone.recent = 40; });
-inline constexpr auto each_head = with(small::sentence_kv, [](auto& p) {
+inline constexpr auto each_head_of_sentences = with(small::sentence_kv, [](auto& p) {
   p.evict.tokens = 18;
   p.aggregate.per = zoomr::scope::head;
 });
@@ -177,7 +177,7 @@ TEST_CASE("sentence_kv: whole sentences of what is left") {
           seed % 2 == 0 ? kind::peaked : kind::ties, markup::sentences, seed, seed % 3 == 0, 50);
   }
   check(small::sentence_kv_published, kind::peaked, markup::sentences, 47, false, 70);
-  check(each_head, kind::uniform, markup::sentences, 48, false, 50);
+  check(each_head_of_sentences, kind::uniform, markup::sentences, 48, false, 50);
 }
 TEST_CASE("segments of which nothing is left are not chosen") {
   for (std::uint64_t seed = 70; seed < 73; ++seed) check(counted, kind::peaked, markup::sentences, seed, false, 60);

@@ -14,7 +14,7 @@ namespace zoomr_test {
 namespace {
 
 constexpr index_t head_dim = 64;
-constexpr index_t group = 2;
+constexpr index_t query_heads = 2;
 
 index_t any_count(dice& random, index_t most) {
   const std::int64_t made = (std::int64_t{1} << random.between(0, 31)) + random.between(-1, 2);
@@ -45,7 +45,7 @@ long double largest_arrays(const shape& m, const Policy& policy, const zoomr::co
 
 template <class Policy>
 void check_sizes(const char* name, const Policy& policy) {
-  using cache_type = zoomr::device_cache<Policy, float, head_dim, group>;
+  using cache_type = zoomr::device_cache<Policy, float, head_dim, query_heads>;
   CAPTURE(std::string(name));
   dice random(32);
   index_t accepted = 0;
@@ -54,7 +54,7 @@ void check_sizes(const char* name, const Policy& policy) {
   for (index_t round = 0; round < 4000; ++round) {
     CAPTURE(round);
     shape m{any_count(random, 1024), 0, any_count(random, 512), head_dim};
-    m.heads = m.kv_heads * group;
+    m.heads = m.kv_heads * query_heads;
     zoomr::config c;
     const bool moderate = random.chance(50);  // so that most numbers are numbers
     c.max_sequences = any_count(random, moderate ? 64 : 1 << 30);
@@ -95,7 +95,7 @@ TEST_CASE("bytes of a device cache are right for any config, or refused: nothing
 
 TEST_CASE("pinned memory of a tiered placement, too") {
   const auto policy = with_placement(small::full, zoomr::tiered<>{});
-  using cache_type = zoomr::device_cache<std::remove_const_t<decltype(policy)>, float, head_dim, group>;
+  using cache_type = zoomr::device_cache<std::remove_const_t<decltype(policy)>, float, head_dim, query_heads>;
   zoomr::config limits;
   limits.max_tokens = 1 << 30;
   limits.max_sequences = 1;

@@ -13,9 +13,9 @@ namespace zoomr_test {
 namespace {
 
 inline constexpr shape three_heads{2, 6, 3, 8};
-inline constexpr auto each_kv_head =
+inline constexpr auto quest_by_kv_head =
     with(small::quest, [](auto& p) { p.select.segments = 2, p.zone.dense_layers = 0; });
-inline constexpr auto each_head = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::head; });
+inline constexpr auto quest_by_head = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::head; });
 inline constexpr auto sentence_box =
     with(zoomr::presets::sentence_box_with(14), [](auto& p) { p.segment.longest = 9, p.zone.recent = 6; });
 inline constexpr auto keeps_all = with(small::snapkv, [](auto& p) { p.evict.tokens = 2 * tokens; });
@@ -156,11 +156,11 @@ TEST_CASE("a block is one KV head's part of a page where each may read slots of 
   CHECK(parts_of(small::zoomr_focus, three_heads) == 1);
   CHECK(parts_of(small::arkvale, three_heads) == 1);
   CHECK(parts_of(keeps_all, three_heads) == 1);  // nothing is ever evicted
-  CHECK(parts_of(each_kv_head, three_heads) == 3);
-  CHECK(parts_of(each_head, three_heads) == 3);
+  CHECK(parts_of(quest_by_kv_head, three_heads) == 3);
+  CHECK(parts_of(quest_by_head, three_heads) == 3);
   CHECK(parts_of(small::snapkv, three_heads) == 3);
   CHECK(parts_of(small::sentence_kv, three_heads) == 3);
-  CHECK(parts_of(each_kv_head, {2, 4, 1, 8}) == 1);
+  CHECK(parts_of(quest_by_kv_head, {2, 4, 1, 8}) == 1);
   for_each_preset([](const std::string& name, const auto& policy) {
     CAPTURE(name);
     const zoomr::detail::any_policy_of<std::remove_cvref_t<decltype(policy)>> of(policy);
@@ -170,15 +170,15 @@ TEST_CASE("a block is one KV head's part of a page where each may read slots of 
 }
 
 TEST_CASE("what comes is the union of what the heads of each block read") {
-  check_counts(each_kv_head, markup::sentences, model, false, 1);
-  check_counts(each_head, markup::stray, three_heads, true, 2);
+  check_counts(quest_by_kv_head, markup::sentences, model, false, 1);
+  check_counts(quest_by_head, markup::stray, three_heads, true, 2);
   check_counts(sentence_box, markup::sentences, three_heads, false, 3);
   check_counts(small::zoomr_focus, markup::pairs, model, false, 4);
 }
 
 TEST_CASE("three KV heads with blocks of their own, in arenas of any size") {
-  check_tiers(each_kv_head, kind::peaked, markup::stray, 8, {1, 1000}, true, three_heads);
-  check_tiers(each_head, kind::ties, markup::stray, 9, {5}, false, three_heads);
+  check_tiers(quest_by_kv_head, kind::peaked, markup::stray, 8, {1, 1000}, true, three_heads);
+  check_tiers(quest_by_head, kind::ties, markup::stray, 9, {5}, false, three_heads);
   check_tiers(small::sentence_kv, kind::peaked, markup::sentences, 11, {9}, false, three_heads);
   check_tiers(small::h2o, kind::ties, markup::stray, 14, {2}, true, three_heads);
   check_tiers(small::r_kv, kind::uniform, markup::stray, 12, {3}, false, three_heads);
@@ -209,8 +209,8 @@ TEST_CASE("tokens that read alone, with some room, and where each KV head's part
     same_bits(expected, played(moved, arena_limits(moved, limits, 4, three_heads), &counts));
     CHECK((counts.hits == 0 && counts.prefetched == 0 && counts.misses > 0 && counts.in_place == counts.misses));
   };
-  check(each_kv_head);
-  check(each_head);
+  check(quest_by_kv_head);
+  check(quest_by_head);
   check(small::snapkv);
 }
 
@@ -228,13 +228,13 @@ TEST_CASE("each KV head's part of what is known comes ahead: nothing of the seco
     CHECK(
         (counts.misses >= 3 * 3 && counts.prefetched == counts.misses && counts.prefetched_hits == counts.prefetched));
   };
-  check(each_kv_head);  // all of it is attended
-  check(each_head);
+  check(quest_by_kv_head);  // all of it is attended
+  check(quest_by_head);
   check(small::snapkv);
 }
 
 TEST_CASE("arenas have whole pages of slots, within the bytes that they are given") {
-  const auto moved = with_placement(each_kv_head, zoomr::tiered<>{});
+  const auto moved = with_placement(quest_by_kv_head, zoomr::tiered<>{});
   using moved_type = std::remove_const_t<decltype(moved)>;
   using cache_type = zoomr::device_cache<moved_type, float, 8, 2>;
   using core_type = zoomr::detail::device_core<moved_type, float>;
@@ -290,8 +290,8 @@ TEST_CASE("places, blocks and entries of single KV heads are counted up to the l
   };
   zoomr::config limits = limits_for(tokens);
   limits.pool_tokens = 1 << 29;  // 2^25 pages
-  CHECK(problem(each_kv_head, {31, 4, 2, 8}, limits) == "");
-  CHECK(problem(each_kv_head, {32, 4, 2, 8}, limits).find("fewer than 2^31 blocks") != std::string::npos);
+  CHECK(problem(quest_by_kv_head, {31, 4, 2, 8}, limits) == "");
+  CHECK(problem(quest_by_kv_head, {32, 4, 2, 8}, limits).find("fewer than 2^31 blocks") != std::string::npos);
   CHECK(problem(small::full, {32, 4, 2, 8}, limits) == "");
   CHECK(problem(small::full, {64, 4, 2, 8}, limits).find("fewer than 2^31 blocks") != std::string::npos);
   limits.pool_tokens += 16;
@@ -299,9 +299,9 @@ TEST_CASE("places, blocks and entries of single KV heads are counted up to the l
   limits.pool_tokens = 1 << 20;
   limits.max_tokens = 1 << 29, limits.max_sequences = 32;
   CHECK(problem(small::full, {1, 4, 2, 8}, limits) == "");
-  CHECK(problem(each_kv_head, {1, 4, 2, 8}, limits).find("must be less than 2^31") != std::string::npos);
+  CHECK(problem(quest_by_kv_head, {1, 4, 2, 8}, limits).find("must be less than 2^31") != std::string::npos);
   limits.max_sequences = 31;
-  CHECK(problem(each_kv_head, {1, 4, 2, 8}, limits) == "");
+  CHECK(problem(quest_by_kv_head, {1, 4, 2, 8}, limits) == "");
 }
 
 }  // namespace zoomr_test

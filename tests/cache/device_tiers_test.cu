@@ -12,8 +12,8 @@
 namespace zoomr_test {
 namespace {
 
-inline constexpr auto each_kv_head = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::kv_head; });
-inline constexpr auto each_head = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::head; });
+inline constexpr auto kv_head_chooses = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::kv_head; });
+inline constexpr auto head_chooses = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::head; });
 
 /// Calls body(schedule) with what goes on beside a layer done before the layer, after it, and in between.
 template <class Body>
@@ -39,8 +39,8 @@ TEST_CASE("zoomr_mass: choices of all layers, asked again, as for a graph") {
 TEST_CASE("zoomr_focus: each layer alone") { check_tiers(small::zoomr_focus, kind::peaked, markup::pairs, 4, {9}); }
 TEST_CASE("sentence_box, and quest for each KV head or each head") {
   check_tiers(small::sentence_box, kind::peaked, markup::sentences, 6, {5});
-  check_tiers(each_kv_head, kind::peaked, markup::stray, 8, {2}, true);
-  check_tiers(each_head, kind::ties, markup::stray, 9, {1000});
+  check_tiers(kv_head_chooses, kind::peaked, markup::stray, 8, {2}, true);
+  check_tiers(head_chooses, kind::ties, markup::stray, 9, {1000});
 }
 TEST_CASE("tokens are evicted in the host's memory, and in the arena's copies") {
   check_tiers(small::snapkv, kind::uniform, markup::stray, 10, {5, 1000});
@@ -95,7 +95,7 @@ TEST_CASE("what the next layer reads comes while this one is attended") {
   check_prefetching(small::full, markup::stray);
   check_prefetching(small::zoomr_mass, markup::pairs, true);
   check_prefetching(small::zoomr_focus, markup::pairs);
-  check_prefetching(each_kv_head, markup::stray);
+  check_prefetching(kv_head_chooses, markup::stray);
 }
 
 TEST_CASE("what a row reads is known before, unless it chooses in that very layer") {
@@ -106,14 +106,14 @@ TEST_CASE("what a row reads is known before, unless it chooses in that very laye
     return zoomr::detail::known_before(policy, token, layer);
   };
   const auto as_it_is = [](zoomr::detail::device_token&) {};
-  CHECK(!known(each_kv_head, 1, as_it_is));
+  CHECK(!known(kv_head_chooses, 1, as_it_is));
   CHECK(!known(small::zoomr_focus, 1, as_it_is));
   CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.chooses = -1; }));
   CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.dense = true; }));
   CHECK(known(small::zoomr_focus, 1, [](auto& token) { token.prompt = true; }));
   CHECK(known(small::zoomr_mass, 1, as_it_is));  // one choice for all layers, made for the tokens that come
   CHECK(known(small::full, 1, as_it_is));
-  auto dense_first = each_kv_head;
+  auto dense_first = kv_head_chooses;
   dense_first.zone.dense_layers = 2;
   CHECK(known(dense_first, 1, as_it_is));
   CHECK(!known(dense_first, 2, as_it_is));

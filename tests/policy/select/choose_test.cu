@@ -32,12 +32,12 @@ struct question {
 };
 
 /// What a choice makes; the levels, and the cut.
-struct answer {
+struct chosen {
   std::vector<level> levels;
   index_t cut_segment = -1;
   index_t cut_tokens = 0;
 
-  bool same(const answer& other) const {
+  bool same(const chosen& other) const {
     return levels == other.levels && cut_segment == other.cut_segment && cut_tokens == other.cut_tokens;
   }
 };
@@ -57,8 +57,8 @@ void begin(question& asked) {
 }
 
 template <class Selector>
-answer on_host(const Selector& select, const question& asked) {
-  answer made;
+chosen on_host(const Selector& select, const question& asked) {
+  chosen made;
   for (const votes_t of : asked.votes) {
     const bool unwanted = of != not_eligible && of < asked.least_attended;
     made.levels.push_back(unwanted ? level::dropped : level::summary);
@@ -118,9 +118,9 @@ class table {
 
   listed_rows rows() { return {rows_.view()}; }
 
-  std::vector<answer> answers() {
+  std::vector<chosen> answers() {
     const std::vector<level> levels = levels_.values();
-    std::vector<answer> all;
+    std::vector<chosen> all;
     std::size_t i = 0;
     for (const selection_row& row : made_.values()) {
       const auto first = levels.begin() + starts_[i];
@@ -202,7 +202,7 @@ class table {
 
 /// @param Threads  of a block; 0: as launch_choose does it
 template <index_t Threads, class Selector>
-std::vector<answer> on_device(const Selector& select, const std::vector<question>& asked) {
+std::vector<chosen> on_device(const Selector& select, const std::vector<question>& asked) {
   table made(asked);
   const auto count = static_cast<index_t>(asked.size());
   if constexpr (Threads == 0) {
@@ -222,11 +222,11 @@ struct counted {
 
 template <index_t Threads, class Selector>
 counted check(const Selector& select, const std::vector<question>& asked) {
-  const std::vector<answer> made = on_device<Threads>(select, asked);
+  const std::vector<chosen> made = on_device<Threads>(select, asked);
   counted of;
   for (std::size_t i = 0; i < asked.size(); ++i) {
     CAPTURE(i);
-    const answer expected = on_host(select, asked[i]);
+    const chosen expected = on_host(select, asked[i]);
     REQUIRE(made[i].same(expected));
     of.cut += expected.cut_segment >= 0 ? 1 : 0;
     for (const level at : expected.levels) {
@@ -395,7 +395,7 @@ TEST_CASE("no barrier of a choice can be left out") {
   unit::random random(54);
   const question asked = question_of_scores(random, 300);
   const fill_budget select{.tokens = asked.room_used + 300};
-  const answer expected = on_host(select, asked);
+  const chosen expected = on_host(select, asked);
   const auto right = [&] { return on_device<64>(select, {asked})[0].same(expected); };
   CHECK(zoomr_test::barriers_not_missed(right) == std::vector<std::string>{});
 }
