@@ -28,14 +28,14 @@ std::vector<index_t> sorted_best(const Score* row, index_t n, index_t k) {
 }
 
 /// Ids of each row, and how many of them were taken.
-struct answer {
+struct best_of_rows {
   std::vector<index_t> ids;
   std::vector<index_t> counts;
 };
 
 template <class Score>
-answer by_sorting(const std::vector<Score>& scores, index_t rows, index_t n, index_t k) {
-  answer made;
+best_of_rows by_sorting(const std::vector<Score>& scores, index_t rows, index_t n, index_t k) {
+  best_of_rows made;
   for (index_t row = 0; row < rows; ++row) {
     std::vector<index_t> ids = sorted_best(scores.data() + std::ptrdiff_t{row} * n, n, k);
     made.counts.push_back(static_cast<index_t>(ids.size()));
@@ -46,7 +46,7 @@ answer by_sorting(const std::vector<Score>& scores, index_t rows, index_t n, ind
 }
 
 template <class Score>
-answer on_device(const std::vector<Score>& scores, index_t rows, index_t n, index_t k) {
+best_of_rows on_device(const std::vector<Score>& scores, index_t rows, index_t n, index_t k) {
   zoomr_test::device_array<Score> in(scores);
   zoomr_test::device_array<index_t> ids(std::int64_t{rows} * k, -7);
   zoomr_test::device_array<index_t> counts(rows, -7);
@@ -57,8 +57,8 @@ answer on_device(const std::vector<Score>& scores, index_t rows, index_t n, inde
 
 template <class Score>
 bool right(const std::vector<Score>& scores, index_t rows, index_t n, index_t k) {
-  const answer made = on_device(scores, rows, n, k);
-  const answer expected = by_sorting(scores, rows, n, k);
+  const best_of_rows made = on_device(scores, rows, n, k);
+  const best_of_rows expected = by_sorting(scores, rows, n, k);
   return made.counts == expected.counts && made.ids == expected.ids;
 }
 
