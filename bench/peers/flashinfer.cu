@@ -89,6 +89,26 @@ struct flashinfer_decode::plan {
 
   std::uint32_t heads() const { return static_cast<std::uint32_t>(of.kv_heads * of.group); }
 
+  /// What the parameters of both kernels have, with the lists of a plan.
+  template <class Params, class Info>
+  void fill(Params& p, const Info& info, const workspace& at) const {
+    p.q = as<number>(of.queries);
+    p.paged_kv = pages_of(of);
+    p.o = as<number>(of.out);
+    p.lse = of.lse;
+    p.num_qo_heads = heads();
+    p.q_stride_n = static_cast<id_type>(heads() * head_dim);
+    p.q_stride_h = head_dim;
+    p.window_left = -1;
+    p.sm_scale = logit_scale;
+    p.rope_rcp_scale = p.rope_rcp_theta = 1.0f;
+    p.padded_batch_size = static_cast<std::uint32_t>(info.padded_batch_size);
+    p.request_indices = at.list<id_type>(info.request_indices_offset);
+    p.kv_tile_indices = at.list<id_type>(info.kv_tile_indices_offset);
+    p.o_indptr = at.list<id_type>(info.o_indptr_offset);
+    p.kv_chunk_size_ptr = at.list<id_type>(info.kv_chunk_size_ptr_offset);
+  }
+
   paged_attention of;
   bool early;  // programmatic dependent launch, its wrapper's default
 };
@@ -103,21 +123,7 @@ class by_cuda_cores : public flashinfer_decode::plan {
 
   void enqueue(stream on) const override {
     decode_params p;
-    p.q = as<number>(of.queries);
-    p.paged_kv = pages_of(of);
-    p.o = as<number>(of.out);
-    p.lse = of.lse;
-    p.num_qo_heads = heads();
-    p.q_stride_n = static_cast<id_type>(heads() * head_dim);
-    p.q_stride_h = head_dim;
-    p.window_left = -1;
-    p.sm_scale = logit_scale;
-    p.rope_rcp_scale = p.rope_rcp_theta = 1.0f;
-    p.padded_batch_size = static_cast<std::uint32_t>(info_.padded_batch_size);
-    p.request_indices = at_->list<id_type>(info_.request_indices_offset);
-    p.kv_tile_indices = at_->list<id_type>(info_.kv_tile_indices_offset);
-    p.o_indptr = at_->list<id_type>(info_.o_indptr_offset);
-    p.kv_chunk_size_ptr = at_->list<id_type>(info_.kv_chunk_size_ptr_offset);
+    fill(p, info_, *at_);
     auto* states = info_.split_kv ? at_->number_at<number>(info_.v_offset) : nullptr;
     auto* sums = info_.split_kv ? at_->number_at<float>(info_.s_offset) : nullptr;
     must((fi::BatchDecodeWithPagedKVCacheDispatched<head_dim, no_positions, plain_attention>(p, states, sums, early,
@@ -179,25 +185,11 @@ class by_tensor_cores : public flashinfer_decode::plan {
 
   void enqueue(stream on) const override {
     prefill_params p;
-    p.q = as<number>(of.queries);
-    p.paged_kv = pages_of(of);
+    fill(p, info_, *at_);
     p.q_indptr = as<id_type>(first_queries_.data());
-    p.o = as<number>(of.out);
-    p.lse = of.lse;
     p.group_size = fi::uint_fastdiv(static_cast<std::uint32_t>(of.group));
-    p.num_qo_heads = heads();
-    p.q_stride_n = static_cast<id_type>(heads() * head_dim);
-    p.q_stride_h = head_dim;
-    p.window_left = -1;
-    p.sm_scale = logit_scale;
-    p.rope_rcp_scale = p.rope_rcp_theta = 1.0f;
-    p.padded_batch_size = static_cast<std::uint32_t>(info_.padded_batch_size);
     p.max_total_num_rows = static_cast<std::uint32_t>(info_.total_num_rows);
-    p.request_indices = at_->list<id_type>(info_.request_indices_offset);
     p.qo_tile_indices = at_->list<id_type>(info_.qo_tile_indices_offset);
-    p.kv_tile_indices = at_->list<id_type>(info_.kv_tile_indices_offset);
-    p.o_indptr = at_->list<id_type>(info_.o_indptr_offset);
-    p.kv_chunk_size_ptr = at_->list<id_type>(info_.kv_chunk_size_ptr_offset);
     if (info_.split_kv) p.merge_indptr = at_->list<id_type>(info_.merge_indptr_offset);
     auto* states = info_.split_kv ? at_->number_at<number>(info_.v_offset) : nullptr;
     auto* sums = info_.split_kv ? at_->number_at<float>(info_.s_offset) : nullptr;

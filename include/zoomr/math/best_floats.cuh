@@ -6,6 +6,7 @@
 
 #include <zoomr/core/block.cuh>
 #include <zoomr/core/view.hpp>
+#include <zoomr/math/order.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -52,16 +53,12 @@ class best_floats {
   static constexpr index_t piece = 8;
   static constexpr index_t own_digits = best_floats_scratch<Threads>::digits / Threads;
 
-  // `order_key`, in 32 bits.
-  __device__ static std::int32_t key_of(unsigned bits) {
-    const auto magnitude = static_cast<std::int32_t>(bits & 0x7fffffffu);
-    if (magnitude > 0x7f800000) return -2147483647 - 1;  // NaN
-    return static_cast<std::int32_t>(bits) >= 0 ? magnitude : -magnitude;
-  }
-  __device__ std::int32_t key_at(index_t id) const { return key_of(bits_as<unsigned>(row_[id])); }
+  // A key needs 32 bits of the 64.
+  __device__ static std::int32_t key_of(float score) { return static_cast<std::int32_t>(order_key(score)); }
+  __device__ std::int32_t key_at(index_t id) const { return key_of(row_[id]); }
   __device__ void read(index_t i, std::int32_t (&key)[piece]) const {
-    const auto* from = reinterpret_cast<const uint4*>(row_.data() + head_ + i * piece);
-    const uint4 four[] = {from[0], from[1]};
+    const auto* from = reinterpret_cast<const float4*>(row_.data() + head_ + i * piece);
+    const float4 four[] = {from[0], from[1]};
     for (index_t j = 0; j < 2; ++j) {
       key[4 * j] = key_of(four[j].x), key[4 * j + 1] = key_of(four[j].y);
       key[4 * j + 2] = key_of(four[j].z), key[4 * j + 3] = key_of(four[j].w);
