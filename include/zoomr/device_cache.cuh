@@ -3,6 +3,7 @@
 // plans.
 #pragma once
 
+#include <zoomr/cache/device/checks.cuh>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/device_step.cuh>
 
@@ -39,7 +40,12 @@ inline namespace v0 {
 /// With the placement engine_pages pages are an engine's, in memory of the device that `config.engine` names: a page
 /// has a power of 2 of tokens, keys and values have the same strides, and rows are aligned to 16 bytes.
 ///
-/// Not here yet, and refused: a tiered placement with a file. Details of every other placement lie on the device.
+/// With `config.tiers.file` all pages have room in a file instead, and `config.tiers.host` bytes of pinned memory hold
+/// those that are in use (cache/device/tiers/file_tier.cuh). They must hold what a step writes and summarises in all
+/// layers, for an evictor all of its sequences, and one layer of what it reads, two with `prefetch`; `begin` refuses
+/// what has no room. A page that cannot be read or written is an error of the next `begin`; see there.
+///
+/// Details of every other placement lie on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128, 192, 256 or 576, as a rule
 /// @tparam Group    query heads of a KV head
@@ -50,6 +56,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   using base = cache_base<detail::device_core<Policy, T>>;
   using placement_type = decltype(Policy::placement);
   using policy_type = detail::any_policy_of<Policy>;
+  using checks = detail::device_checks<Policy, T, HeadDim, Group, Values>;
   static constexpr bool evicts_tokens = decltype(Policy::evict)::observes;
   static_assert(!scales_rows<T>, "device_cache: rows with scales of their own are for the host's cache");
   static_assert(!evicts_tokens || device_observer<decltype(Policy::evict)>,
@@ -72,19 +79,14 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   ///                more, at least 4. Each takes 128 tokens of head_dim 128 in 16 bits, or more
   /// @throws precondition_error as the constructor, also for 2^60 bytes or more
   static byte_count bytes(const shape& model, const Policy& policy, const config& limits, index_t splits = 0) {
-    return allocated(0, [&] {
-      const policy_type of(policy);
-      check(model, of, limits, splits);
-      return capacity(model, of, limits, splits);
-    });
+    return allocated(0, [&] { return checks::bytes(model, policy_type(policy), limits, splits); });
   }
 
-  /// Pinned memory of the host that a cache with a tiered placement needs: all pages of its pool; 0 for others.
+  /// Pinned memory of the host that a cache with a tiered placement needs: all pages of its pool, or with a file as
+  /// much as config.tiers.host says; 0 for others.
+  /// @throws precondition_error as `bytes`, where there is a file
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
-    detail::expect_possible(model, policy_type(policy), limits);
-    if (!tiered) return 0;
-    return bounded_product({pages_for(limits.pool()), model.kv_lanes(), page_tokens,
-                            model.head_dim + model.stored_value_width(), sizeof(T)});
+    return checks::host_bytes(model, policy_type(policy), limits);
   }
 
   /// @param memory   bytes(...) bytes on the device, aligned to 256; the caller's
@@ -119,6 +121,14 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws error(device) if something that was enqueued before has failed
   /// @cost   1 to 3 questions to CUDA where tables were still on their way when it was last asked, otherwise none
   bool ready() const { return core_->uploads.ready(); }
+  /// With a file behind pinned memory: says, once, whether a page could not be read or written. What steps have given
+  /// since means nothing, and their tokens must be rolled back or their sequences closed; nothing else is lost. `begin`
+  /// asks it too. Whoever uses what a step gives before the next `begin` asks it when the stream has passed the step.
+  /// @throws error(storage) if so; the sentence says which page, and why
+  void expect_pages_came() requires tiered {
+    const auto known = [this](index_t sequence) -> index_t& { return core_->state(sequence).known_segments; };
+    if (core_->file) core_->file->expect_no_fault(known);
+  }
   /// Waits until it is: until the device has come to the last copy of the step four before the next one.
   /// @throws error(device) if something that was enqueued before has failed
   void wait() { core_->uploads.wait(); }
@@ -127,7 +137,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @param fixed  for a graph: what is enqueued covers any step without prompt tokens
   /// @throws error(capacity) if a sequence, its segments or the pool would overflow; nothing has changed
   /// @throws error(busy) unless `ready`; nothing has changed
-  /// @throws error(device) as `ready` does
+  /// @throws error(storage) as `expect_pages_came` does; error(device) as `ready` does
   step_type begin(view<const step_item> items, bool fixed = false) {
     const auto check = [&](const detail::device_sequence& stepped, const step_item& item, index_t i) {
       if constexpr (!in_engine) base::expect_no_table(item, i);
@@ -136,11 +146,13 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     };
     base::plan_step(items, check, [&] {
       expect_ready();
+      if constexpr (tiered) expect_pages_came();
       for (const step_item& item : items) plan_item(item);
       core_->listed[0].clear();
       if constexpr (in_engine) {
         take_engine_pages(*core_, items);
       } else {
+        if constexpr (tiered) expect_pinned_room(*core_);
         take_pages_to_write(*core_);
       }
       core_->list_step();
@@ -196,7 +208,12 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @param read  what read_tiers has brought
   /// @cost  some sums on the host
   arena_statistics tiers(const arena_counts& read) const requires tiered {
-    return statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
+    arena_statistics made = statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
+    if (core_->file) {
+      made.file_in = core_->file->blocks.file_in();
+      made.file_out = core_->file->blocks.file_out();
+    }
+    return made;
   }
   /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
@@ -204,62 +221,6 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
 
  private:
   using base::core_;
-
-  static void check(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
-    detail::expect_possible(model, policy, limits);
-    const char* problem = detail::device_sizes::problem(policy, limits);
-    if (limits.key_scale.each.data() != nullptr || limits.value_scale.each.data() != nullptr) {
-      problem = "device_cache: it has one scale for all keys and one for all values, no tables";
-    }
-    if (problem == nullptr && in_engine) problem = engine_problem(model, limits);
-    if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
-      problem = "device_cache: the model's head_dim and group must be those of the template";
-    }
-    if (problem == nullptr && (model.value_width() != Values::width || model.values_in_keys != Values::in_keys)) {
-      problem = "device_cache: the model's values must be as wide, and lie, as the template says";
-    }
-    if (problem == nullptr) problem = detail::choices_problem(policy.of, HeadDim);
-    if (problem == nullptr && tiered) {
-      problem = detail::device_sizes::tiers_problem(model, policy, limits);
-      if (problem == nullptr && limits.tiers.host != 0 && limits.tiers.host < host_bytes(model, policy.of, limits)) {
-        problem = "config: tiers.host must be 0 or at least device_cache::host_bytes(...)";
-      }
-    }
-    if (problem == nullptr && (splits < 0 || splits > 1024)) problem = "device_cache: splits must lie in 0 ... 1024";
-    ZOOMR_EXPECTS(problem == nullptr, problem);
-  }
-
-  // What an engine's pages must be beside what they must be on the host.
-  static const char* engine_problem(const shape& model, const config& limits) {
-    const engine_memory& engine = limits.engine;
-    if (const char* problem = engine.problem(model, sizeof(T))) return problem;
-    if ((engine.page_tokens & (engine.page_tokens - 1)) != 0) {
-      return "device_cache: engine.page_tokens must be a power of 2";
-    }
-    if (std::int64_t{engine.pages} * engine.page_tokens > unlimited ||
-        std::int64_t{limits.max_batched_tokens} + 2 * std::int64_t{limits.max_sequences} + limits.max_tokens >
-            unlimited) {
-      return "device_cache: the engine's pages must hold fewer than 2^31 tokens, as must max_batched_tokens + "
-             "2 sequences + max_tokens";
-    }
-    if (!Values::in_keys && !(engine.strides_of_values() == engine.strides_of_keys())) {
-      return "device_cache: keys and values of an engine must have the same strides";
-    }
-    const auto whole = [](std::int64_t numbers) { return numbers * static_cast<std::int64_t>(sizeof(T)) % 16 == 0; };
-    bool aligned = whole(engine.page_stride) && whole(engine.head_stride) && whole(engine.token_stride);
-    const auto is_aligned = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
-    for (index_t layer = 0; layer < model.layers; ++layer) {
-      aligned = aligned && is_aligned(engine.keys[layer]) && (Values::in_keys || is_aligned(engine.values[layer]));
-    }
-    return aligned ? nullptr : "device_cache: an engine's rows must be aligned to 16 bytes";
-  }
-
-  static byte_count capacity(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
-    using core = detail::device_core<Policy, T>;
-    const byte_count made = core::bytes_of(core::sized(model, policy, limits, splits));
-    ZOOMR_EXPECTS(made < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
-    return made;
-  }
 
   void expect_ready() const {
     if (ready()) return;

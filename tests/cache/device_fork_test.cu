@@ -2,7 +2,9 @@
 // Forks on the device: each goes on as if it were alone, whatever the others write.
 #include <cache/arena_limits.hpp>
 #include <cache/device_against_host.hpp>
+#include <cache/file_limits.hpp>
 #include <cache/small_policies.hpp>
+#include <support/temporary_folder.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
@@ -139,6 +141,17 @@ TEST_CASE("forks over tiers: a copy comes where the arena still had another page
     play_forks(host, plain, says, of_host, seed);
     play_forks(device, policy, says, of_device, seed);
     for (index_t v = 0; v < most_voices; ++v) compare(host.at(v).log, device.at(v).log);
+    // And over pinned memory that does not hold all pages.
+    temporary_folder folder;
+    const std::int64_t all = all_blocks(limits, model);
+    const std::int64_t least = least_blocks(2 * model.layers + 2 * 6, all, [&](std::int64_t blocks) {
+      const std::string path = folder.path();
+      device_player<policy_type> filed(model, policy, file_limits(policy, limits, blocks, 9, path.c_str()));
+      std::vector<tape> of_filed;
+      play_forks(filed, policy, says, of_filed, seed);
+      for (index_t v = 0; v < most_voices; ++v) REQUIRE(difference(device.at(v).log, filed.at(v).log) == "");
+    });
+    CHECK(least < all);
   };
   check(small::quest, 15);
   check(small::h2o, 16);

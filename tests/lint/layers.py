@@ -23,7 +23,7 @@ math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/best_floats.cuh math/row_top_k.cuh
 paging/paged_kv_lane.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tier_slots.hpp paging/tier_statistics.hpp
 paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/read_ring.hpp
-paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp
+paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp paging/pinned_blocks.hpp
 paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered_pool.hpp
 policy/segment.hpp policy/slot_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp
@@ -41,12 +41,12 @@ cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commi
 cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
-cache/device/sizes.cuh cache/device/layout.cuh cache/device/drift.cuh cache/device/summaries.cuh
+cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/layout.cuh cache/device/drift.cuh cache/device/summaries.cuh
 cache/device/kernels.cuh cache/device/listing.cuh cache/device/choices.cuh cache/device/layer_kernel.cuh
 cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
-cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/page_tables.cuh cache/device/core.cuh
+cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/tiers/file_tier.cuh cache/device/page_tables.cuh cache/device/core.cuh
 cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
-cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/moving_choices.cuh cache/device/moving/moving.cuh device_transfer.cuh
+cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/moving_choices.cuh cache/device/moving/moving.cuh device_transfer.cuh
 calibrate.hpp zoomr.hpp zoomr.cuh
 """.split()
 LONGEST = 300

@@ -6,9 +6,9 @@
 // page has parts, each slot is one part of a page, and takes any part of any page.
 //
 // Kernels alone read and write it (cache/device/tiers/fetching.cuh), in the order of the stream; the host carves and
-// clears it once. All pages lie in pinned memory of the host, and what is appended is written to both: so a block can
-// be dropped at any time. A pass is the reading of one layer, as in paging/replacement.hpp, and passes are counted
-// from 1.
+// clears it once. All pages lie in pinned memory of the host, or in a file behind that (pinned_blocks.hpp), and what is
+// appended is written to both: so a block can be dropped at any time. A pass is the reading of one layer, as in
+// paging/replacement.hpp, and passes are counted from 1.
 #pragma once
 
 #include <zoomr/core/carver.hpp>
@@ -85,12 +85,14 @@ struct device_arena {
       4 * sizeof(index_t) + (arena_classes * sizeof(index_t) + sizeof(arena_stretch)) / 64 + 1;
   static constexpr index_t tables = 7;  // whose size depends on the slots, with the arena itself
 
-  T* memory = nullptr;           // [slots / page_parts]  pages, laid out as the host's
-  index_t* slot_of = nullptr;    // [layers][pages][page_parts]  the block's slot + 1
-  index_t* block_in = nullptr;   // [slots]  its block + 1
-  unsigned* used = nullptr;      // [slots]  pass of the last use, or of the next, if that is expected
-  unsigned* came_for = nullptr;  // [slots]  pass for which the block was prefetched
-  index_t* given = nullptr;      // [slots]  those that this pass's wishes get
+  T* memory = nullptr;            // [slots / page_parts]  pages, laid out as the host's
+  index_t* slot_of = nullptr;     // [layers][pages][page_parts]  the block's slot + 1
+  index_t* block_in = nullptr;    // [slots]  its block + 1
+  unsigned* used = nullptr;       // [slots]  pass of the last use, or of the next, if that is expected
+  index_t* host_pages = nullptr;  // [layers][pages]  where pinned memory has a page, if it was asked for; nullptr: all
+                                  // pages lie there, by number
+  unsigned* came_for = nullptr;   // [slots]  pass for which the block was prefetched
+  index_t* given = nullptr;       // [slots]  those that this pass's wishes get
   // an entry is one part of a page of a sequence: [page_parts][sequences][sequence_pages]
   unsigned* asked = nullptr;           // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
   index_t* places = nullptr;           // [entries]  what this pass reads (common_arrays::place_of)
@@ -104,11 +106,12 @@ struct device_arena {
   /// Takes the memory of arena and tables; contents are undefined until `clear`.
   /// @param from           where the memory is, or what only counts it
   /// @param with_slots     blocks that the arena holds, a multiple of `parts`
+  /// @param filed          some pages lie in a file
   /// @param layers, pages  of the model, of the pool: each pair is `parts` blocks
   /// @param table_entries  of the sequences' page tables; each has `parts` places
   /// @param page_numbers   keys and values of a page, of all KV heads
-  void carve(carver& from, index_t with_slots, index_t layers, index_t pages, index_t parts, std::int64_t table_entries,
-             std::int64_t page_numbers) {
+  void carve(carver& from, index_t with_slots, bool filed, index_t layers, index_t pages, index_t parts,
+             std::int64_t table_entries, std::int64_t page_numbers) {
     slots = with_slots;
     blocks_ = std::int64_t{layers} * pages * parts;
     entries_ = table_entries * parts;
@@ -124,6 +127,7 @@ struct device_arena {
     of_class = from.take<index_t>(place_blocks(slots) * arena_classes);
     stretches = from.take<arena_stretch>(place_blocks(slots));
     counts = from.take<arena_counts>(1);
+    if (filed) host_pages = from.take<index_t>(std::int64_t{layers} * pages);
   }
   /// Enqueues what makes it empty; the copies themselves need no initial value.
   void clear(stream on) const {

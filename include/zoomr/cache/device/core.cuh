@@ -10,11 +10,13 @@
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/cache/device/page_tables.cuh>
 #include <zoomr/cache/device/sequence.cuh>
+#include <zoomr/cache/device/tiers/file_tier.cuh>
 #include <zoomr/cache/device/uploads.cuh>
 #include <zoomr/cache/state/sequences.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 
+#include <memory>    // std::unique_ptr
 #include <optional>  // std::optional
 #include <vector>    // std::vector
 
@@ -41,8 +43,9 @@ struct device_core {
   table_lists listed[std::size_t{tables}];                // of the step in progress
   device_table on_device[std::size_t{tables}];            // where they go
   table_ring uploads;
-  std::optional<side_stream> beside;  // for what the next layer will read
-  std::vector<T*> engine_layers;      // [layers][keys | values]  page 0 of an engine's memory
+  std::optional<side_stream> beside;              // for what the next layer will read
+  std::unique_ptr<file_tier_of<Policy, T>> file;  // behind the pinned memory of a tiered placement
+  std::vector<T*> engine_layers;                  // [layers][keys | values]  page 0 of an engine's memory
 
   /// Carves `memory`, and enqueues on `on` the clearing of what must be zero before the first step: `arrived`,
   /// `scored`, and the tables of an arena. Nothing else on the device is cleared.
@@ -60,9 +63,12 @@ struct device_core {
     carve(arrays, block, sizes, on_device);
     if (sizes.tiered) {
       arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
-      if (policy.placement.prefetch && model.layers > 1) beside.emplace();
+      if (prefetches(host_policy, model)) beside.emplace();
+      if (sizes.host_blocks > 0) {
+        file = std::make_unique<file_tier_of<Policy, T>>(sizes, arrays.pool, given.tiers.path);
+      }
     }
-    if (sizes.in_engine) copy_engine_layers(on);
+    if (sizes.in_engine) copy_engine_layers(*this, on);
     arrays.clear_counters(on);
     states.reserve(static_cast<std::size_t>(given.max_sequences));
     for (index_t s = 0; s < given.max_sequences; ++s) {
@@ -80,9 +86,7 @@ struct device_core {
     return count.used();
   }
 
-  /// The arena of a tiered placement has what is left of `config.tiers.device`, but no more slots than there are
-  /// blocks.
-  /// @throws precondition_error if no slot is left
+  /// @throws precondition_error if a tier is too small
   static device_sizes sized(const shape& model, const any_policy& with, const config& given, index_t splits) {
     using placement = decltype(Policy::placement);
     constexpr pages_in lie = tiered_placement<placement>         ? pages_in::tiers
@@ -90,14 +94,16 @@ struct device_core {
                                                                  : pages_in::engine;
     device_sizes made(model, with, given, splits, lie);
     if (made.tiered) {
-      const byte_count page = made.arena_page_bytes(sizeof(T), device_arena<T>::slot_bytes);
+      made.host_blocks = blocks_before_file<T>(made, given, prefetches(with, model));
       const byte_count others = bytes_of(made) + device_arena<T>::tables * carver::alignment;
-      ZOOMR_EXPECTS(given.tiers.device >= others + page,
-                    "config: tiers.device is " + std::to_string(given.tiers.device) + " bytes; it must be at least " +
-                        std::to_string(others + page) + ", for summaries, tables and a page of one layer");
-      made.arena_slots = made.slots_of_arena((given.tiers.device - others) / page);
+      made.size_arena(given.tiers, others, made.arena_page_bytes(sizeof(T), device_arena<T>::slot_bytes));
     }
     return made;
+  }
+
+  /// What a layer will read comes while the one before is attended.
+  static bool prefetches(const any_policy& with, const shape& model) {
+    return with.placement.prefetch && model.layers > 1;
   }
 
   /// Table `t` of the step in progress.
@@ -107,7 +113,7 @@ struct device_core {
   device_sequence& state_of(const planned_item& item) { return state(item.seq); }
 
   /// Keys and values of a layer, by slot of the pool.
-  paged_layer<T> layer(index_t layer) const {
+  scattered_layer<T> layer(index_t layer) const {
     if (!sizes.in_engine) return arrays.layer(layer);
     const engine_memory& engine = limits.engine;
     void* const values = sizes.model.values_in_keys ? engine.keys[layer] : engine.values[layer];
@@ -260,14 +266,6 @@ struct device_core {
   }
 
  private:
-  void copy_engine_layers(stream on) {
-    for (index_t layer = 0; layer < sizes.model.layers; ++layer) {
-      const paged_layer<T> pages = this->layer(layer);
-      engine_layers.push_back(pages.keys), engine_layers.push_back(pages.values);
-    }
-    copy_to_device(arrays.engine, engine_layers.data(), bounded_product({2, sizes.model.layers, sizeof(T*)}), on);
-  }
-
   // The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries lie by
   // sequence (common_arrays::asking), so that this is its row.
   void list_first_choice(const device_item& item) {

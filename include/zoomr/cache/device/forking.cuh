@@ -49,15 +49,18 @@ __global__ void set_pages_kernel(common_arrays<T> a, some_pages given) {
   }
 }
 
-/// Copies pages of one sequence to the arena, where that still has what they held before: blockIdx.x is the entry of
-/// its page table, blockIdx.y the layer.
+/// Empties the slots of the arena that still have what pages of one sequence held before: blockIdx.x is the entry of
+/// its page table, blockIdx.y the layer; a thread for each part.
 template <class T>
-__global__ void renew_arena_kernel(common_arrays<T> a, index_t sequence) {
+__global__ void empty_arena_kernel(common_arrays<T> a, index_t sequence) {
   const auto layer = static_cast<index_t>(blockIdx.y);
   const index_t page = a.pages_of(sequence)[static_cast<index_t>(blockIdx.x)];
-  for (index_t part = 0; page >= 0 && part < a.sizes.page_parts; ++part) {
+  for (auto part = static_cast<index_t>(threadIdx.x); page >= 0 && part < a.sizes.page_parts; part += copy_threads) {
     const index_t slot = a.in_arena(layer, page, part);
-    if (slot >= 0) copy_to_arena(a, a.page(layer, page), part, slot);
+    if (slot < 0) continue;
+    a.arena.slot_of[a.sizes.block_of(layer, page, part)] = 0;
+    a.arena.block_in[slot] = 0;
+    a.arena.used[slot] = 0;
   }
 }
 

@@ -32,8 +32,12 @@ struct device_launches : device_pass<Policy, T> {
   fetch_launches<Policy, T, HeadDim> fetching() const { return {core, t, deciding, in_prompt, fixed}; }
 
   /// Sends the pass's table, and copies the pages that it lists.
-  /// @cost  a copy, and 1 launch if pages are shared that the step writes
+  /// @cost  a copy, and 1 launch if pages are shared that the step writes; in front of a file 1 more, and a function of
+  ///        the host
   void upload(stream on) const {
+    if constexpr (tiered) {
+      if (core.file && t == 0) fetching().join(on), hold_pages(core, on);
+    }
     pass::upload(on);
     const index_t copies = core.on_host(t).counts().copies;
     if (copies == 0) return;

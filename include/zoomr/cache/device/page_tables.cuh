@@ -7,6 +7,7 @@
 #include <zoomr/cache/device/sizes.cuh>
 #include <zoomr/cache/state/engine_tables.hpp>
 #include <zoomr/cache/state/shared_writes.hpp>
+#include <zoomr/core/streams.cuh>
 
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
@@ -14,6 +15,17 @@
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
+
+/// Tells the device where an engine's pages begin in each layer.
+template <class Core>
+void copy_engine_layers(Core& core, stream on) {
+  auto& layers = core.engine_layers;
+  for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
+    const auto pages = core.layer(layer);
+    layers.push_back(pages.keys), layers.push_back(pages.values);
+  }
+  copy_to_device(core.arrays.engine, layers.data(), bounded_product({2, core.sizes.model.layers, sizeof(void*)}), on);
+}
 
 /// Takes the pages that the step in progress needs. What it will write and others share is copied: listed in the first
 /// table.

@@ -15,6 +15,7 @@
 #include <zoomr/cache/state/token_state.hpp>
 
 #include <algorithm>  // std::clamp, std::max, std::min
+#include <string>     // std::to_string
 
 namespace zoomr {
 inline namespace v0 {
@@ -38,6 +39,7 @@ struct device_sizes {
   index_t decode_tiles = 0;     // of these; 0: there are no drafts, each token reads alone
   index_t pages = 0;            // of the pool
   index_t arena_slots = 0;      // blocks that the device holds of a tiered placement
+  index_t host_blocks = 0;      // pages of one layer in pinned memory, where a file is behind it; 0: all of them
   index_t page_parts = 1;       // blocks of a page in one layer: 1, or one for each KV head
   index_t part_bits = 0;        // 2^part_bits are as many or more
   index_t sequence_pages = 0;   // of one sequence
@@ -70,7 +72,8 @@ struct device_sizes {
 
   device_sizes() = default;
   /// @param with_splits   as `device_cache` was given
-  /// @param lie           where; of a tiered placement `arena_slots` stays 0, since it depends on all other bytes
+  /// @param lie           where; of a tiered placement `arena_slots` and `host_blocks` stay 0: they depend on other
+  /// bytes
   /// @pre   `expect_possible` has let them pass, and `problem` has no sentence for them
   device_sizes(const shape& with, const any_policy& policy, const config& limits, index_t with_splits, pages_in lie)
       : model(with), tiered(lie == pages_in::tiers), in_engine(lie == pages_in::engine) {
@@ -117,12 +120,13 @@ struct device_sizes {
   /// nullptr, or the sentence that says which of these numbers would not fit an index_t.
   static const char* problem(const any_policy& policy, const config& limits) {
     const std::int64_t sequences = limits.max_sequences;
-    bool fits = limits.max_batched_tokens + 3 * sequences <= unlimited &&
+    bool fits = (limits.tiers.file > 0 ? 5 : 1) * (limits.max_batched_tokens + 3 * sequences) <= unlimited &&
                 std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_tile_heads &&
                 std::int64_t{4} * limits.most_segments() + 4 <= unlimited;
     if (policy.persists()) fits = fits && sequences * (limits.rollback_depth() + 2) <= unlimited;
     return fits ? nullptr
-                : "device_cache: max_batched_tokens + 3 sequences, rollback_tokens + max_draft_tokens, 4 segments and "
+                : "device_cache: max_batched_tokens + 3 sequences (5 times that over a file), rollback_tokens + "
+                  "max_draft_tokens, 4 segments and "
                   "sequences * (rollback_tokens + 2) must be less than 2^31";
   }
 
@@ -133,7 +137,6 @@ struct device_sizes {
   static const char* tiers_problem(const shape& model, const any_policy& policy, const config& limits) {
     const std::int64_t pages = pages_for(limits.pool());
     const std::int64_t parts = model.kv_heads / layout(model, policy, limits).blocks.heads;
-    if (limits.tiers.file > 0) return "device_cache: there is no file under the host's tier";
     if (pages > most_tiered || bounded_product({pages, model.layers, parts}) > unlimited) {
       return "device_cache: a tiered pool has at most 2^25 pages, and fewer than 2^31 blocks in all layers (of one KV "
              "head where each reads tokens of its own)";
@@ -144,9 +147,21 @@ struct device_sizes {
     }
     return nullptr;
   }
+  /// Pages of all sequences, and parts: what the arena has a place for.
+  std::int64_t arena_entries() const { return std::int64_t{sequences} * sequence_pages * page_parts; }
   /// Bytes of an arena for a page of one layer, with what is kept of its slots.
   byte_count arena_page_bytes(std::size_t number_bytes, byte_count slot_bytes) const {
     return page_numbers() * static_cast<byte_count>(number_bytes) + page_parts * slot_bytes;
+  }
+  /// An arena has what is left of the device's bytes, but no more slots than there are blocks.
+  /// @param others  bytes that everything else takes
+  /// @param page    arena_page_bytes
+  /// @throws precondition_error if no slot is left
+  void size_arena(const tier_bytes& given, byte_count others, byte_count page) {
+    ZOOMR_EXPECTS(given.device >= others + page, "config: tiers.device is " + std::to_string(given.device) +
+                                                     " bytes; it must be at least " + std::to_string(others + page) +
+                                                     ", for summaries, tables and a page of one layer");
+    arena_slots = slots_of_arena((given.device - others) / page);
   }
   /// Slots of an arena that has room for so many pages of one layer: no more than there are blocks, nor than 2^25.
   index_t slots_of_arena(std::int64_t room) const {
@@ -182,8 +197,11 @@ struct device_sizes {
   index_t score_blocks() const { return std::min<index_t>(64, segments / 128 + 1); }
   /// Of one token under one row: details and summary of each segment, and two zones.
   ZOOMR_HD index_t most_ranges() const { return 2 * segments + 2; }
-  /// Closed segments for which one table has room; `list_closings` asserts that they suffice.
-  index_t most_closings() const { return max_batched_tokens + 3 * sequences; }
+  /// Closed segments for which one table has room; `list_closings` asserts that they suffice. Where a file has failed
+  /// those of the four steps before may come again.
+  index_t most_closings() const {
+    return static_cast<index_t>(bounded_product({host_blocks > 0 ? 5 : 1, max_batched_tokens + 3 * sequences}));
+  }
   /// Pages that hold so many slots.
   ZOOMR_HD index_t pages_of(index_t slots) const {
     return (slots >> page_bits) + ((slots & ((1 << page_bits) - 1)) != 0 ? 1 : 0);
@@ -223,9 +241,10 @@ struct device_sizes {
   /// The part of a page, hence its block in a layer, that holds a KV head; and the one that a row of a layer reads.
   ZOOMR_HD index_t part_of(index_t kv_head) const { return page_parts == 1 ? 0 : kv_head; }
   ZOOMR_HD index_t part_of_row(index_t row) const { return page_parts == 1 ? 0 : row * page_parts / layer_rows; }
-  /// The number of a block among those of all layers.
+  /// The number of a page in one layer among those of all layers; and that of a block.
+  ZOOMR_HD std::int64_t page_of(index_t layer, index_t page) const { return std::int64_t{layer} * pages + page; }
   ZOOMR_HD std::int64_t block_of(index_t layer, index_t page, index_t part) const {
-    return (std::int64_t{layer} * pages + page) * page_parts + part;
+    return page_of(layer, page) * page_parts + part;
   }
   /// True of one of the rows that read a part.
   ZOOMR_HD bool first_of_part(index_t row) const { return row == 0 || part_of_row(row) != part_of_row(row - 1); }

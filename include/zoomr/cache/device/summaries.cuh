@@ -16,7 +16,7 @@ namespace detail {
 /// The keys of a segment's cue in one KV lane, as they are stored: of those that the KV lane still holds.
 template <class T>
 struct stored_cue {
-  stored_layer<T> layer;
+  scattered_layer<const T> layer;
   view<const index_t> pages;  // [pages of the sequence]
   index_t kv_head;
   token_range slots;  // of the KV lane, without gaps
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(summarize_threads)
   block_threads block(scratch);
   const auto kv_lane = static_cast<index_t>(blockIdx.y);
   const index_t kv_heads = a.sizes.model.kv_heads;
-  const stored_layer<T> layer = a.layer(kv_lane / kv_heads).read_only();
+  const auto layer = a.layer(kv_lane / kv_heads).read_only();
   for (auto i = static_cast<index_t>(blockIdx.x); i < a.closing_count(); i += static_cast<index_t>(gridDim.x)) {
     const device_closing closing = a.closing(i);
     const slot_map slots = a.slots_of(closing.sequence, kv_lane, closing.held);

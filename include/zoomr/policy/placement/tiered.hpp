@@ -22,6 +22,7 @@ struct tiered {
   static constexpr bool details_on_host = true;
   static constexpr bool frees_unreachable = false;
   static constexpr bool moves = true;
+  using order = Replacement;
   template <class T>
   using pool = tiered_pool<T, Replacement, Engine>;
 

@@ -68,7 +68,7 @@ __global__ void copy_keys_kernel(common_arrays<T> a, index_t sequence, index_t l
   const auto d = static_cast<index_t>(threadIdx.x);
   if (d >= HeadDim) return;
   const view<const index_t> pages = a.pages_of(sequence);
-  const stored_layer<T> from = a.layer(layer).read_only();
+  const auto from = a.layer(layer).read_only();
   const view<float, 2> to = a.eviction.keys_of(kv_head, slots);
   for (auto slot = static_cast<index_t>(blockIdx.x); slot < slots; slot += static_cast<index_t>(gridDim.x)) {
     const std::int64_t at = from.offset(pool_slot(pages, slot, from.page_bits), kv_head);
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<
   const index_t kv_head = kv_lane % model.kv_heads;
   const view<const index_t> pages = a.pages_of(of.sequence);
   const view<const index_t> slots{of.slots + blockIdx.x * of.stride, {of.kept}};
-  const paged_layer<T> stored = a.layer(layer);
+  const auto stored = a.layer(layer);
   const index_t value_pieces = model.stored_value_width() * static_cast<index_t>(sizeof(T)) / 16;  // at most `pieces`
   struct both {
     uint4 key;

@@ -10,6 +10,7 @@
 #include <zoomr/cache/device/pass.cuh>
 #include <zoomr/cache/device/tiers/ahead.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
+#include <zoomr/cache/device/tiers/file_tier.cuh>
 #include <zoomr/cache/device/tiers/placing.cuh>
 
 #include <algorithm>  // std::any_of, std::min
@@ -29,7 +30,7 @@ struct fetch_launches : device_pass<Policy, T> {
   static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
 
   /// Brings what the layer's rows read to the arena of a tiered placement. Attention must follow on the same stream.
-  /// @cost  4 launches, 2 if the plan fetches nothing
+  /// @cost  4 launches, 2 if the plan fetches nothing; in front of a file 2 more, and a function of the host
   void fetch(index_t layer, stream on) const {
     if constexpr (tiered) {
       join(on);
@@ -41,7 +42,7 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// Brings what the layer will read, as far as that is known, while the one before is attended and the caller makes
   /// its queries: until `join`, which `append` calls. Until then nothing may write pages, or fetch.
-  /// @cost  4 launches on the side stream, an event before and one behind; none if nothing can be foreseen
+  /// @cost  as `fetch`, on the side stream, with an event before and one behind; none if nothing can be foreseen
   void fetch_ahead(index_t layer, stream from) const {
     if constexpr (tiered) {
       const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
@@ -68,6 +69,7 @@ struct fetch_launches : device_pass<Policy, T> {
   /// Gives slots to what was asked for, and copies it there; both grids are the same in any step. Where the plan
   /// fetches nothing the first kernel still counts the pass.
   void bring(index_t layer, bool ahead, stream on) const {
+    if (core.file) core.file->read(arrays(), layer, ahead, on);
     const dim3 blocks = grid(place_blocks(core.arrays.arena.slots));
     launch({blocks, dim3(place_threads)}, on, count_slots_kernel<T>, arrays(), ahead);
     const transfer_plan& plan = core.arrays.arena.plan;
@@ -85,9 +87,9 @@ struct fetch_launches : device_pass<Policy, T> {
       of.page_table = of.arena.places;
       of.heads_apart = of.sizes.page_parts > 1 ? of.sizes.sequences : 0;
       const stored_layer<T> arena = of.in_block(of.arena.memory).read_only();
-      return tiered_layer<T>(arena, of.page(layer, 0), of.host_place(0) * page_tokens, of.sizes.part_bits);
+      return tiered_layer<T>(arena, of.first_page(layer), of.host_place(0) * page_tokens, of.sizes.part_bits);
     } else {
-      return core.layer(layer).read_only();
+      return stored_layer<T>(core.layer(layer).in_order().read_only());
     }
   }
 };

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a device cache cannot be made with, in a sentence; and the bytes of one that can.
+#pragma once
+
+#include <zoomr/cache/device/choices.cuh>
+#include <zoomr/cache/device/core.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Of one kind of device cache; the parameters are those of `device_cache`.
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+struct device_checks {
+  using core_type = device_core<Policy, T>;
+  using policy_type = any_policy_of<Policy>;
+  using placement_type = decltype(Policy::placement);
+  static constexpr bool tiered = tiered_placement<placement_type>;
+  static constexpr bool in_engine = !pool_of<placement_type, T>::owns_pages;
+
+  /// @throws precondition_error for a shape, policy or config that cannot work, or 2^60 bytes or more
+  static byte_count bytes(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
+    expect(model, policy, limits, splits);
+    const byte_count made = core_type::bytes_of(core_type::sized(model, policy, limits, splits));
+    ZOOMR_EXPECTS(made < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
+    return made;
+  }
+
+  /// Pinned memory. With a file, what config.tiers.host has room for.
+  /// @throws precondition_error as `bytes`
+  static byte_count host_bytes(const shape& model, const policy_type& policy, const config& limits) {
+    expect_possible(model, policy, limits);
+    if (!tiered) return 0;
+    const byte_count page = bounded_product({model.kv_heads, page_tokens, model.head_dim + model.stored_value_width(),
+                                             static_cast<std::int64_t>(sizeof(T))});
+    if (limits.tiers.file == 0) return bounded_product({pages_for(limits.pool()), model.layers, page});
+    expect(model, policy, limits, 0);
+    const device_sizes sizes(model, policy, limits, 1, pages_in::tiers);
+    const index_t blocks = blocks_before_file<T>(sizes, limits, core_type::prefetches(policy, model));
+    return bounded_product({std::int64_t{blocks} + pinned_spares, page});
+  }
+
+ private:
+  static void expect(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
+    expect_possible(model, policy, limits);
+    const char* problem = device_sizes::problem(policy, limits);
+    if (limits.key_scale.each.data() != nullptr || limits.value_scale.each.data() != nullptr) {
+      problem = "device_cache: it has one scale for all keys and one for all values, no tables";
+    }
+    if (problem == nullptr && in_engine) problem = engine_problem(model, limits);
+    if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
+      problem = "device_cache: the model's head_dim and group must be those of the template";
+    }
+    if (problem == nullptr && (model.value_width() != Values::width || model.values_in_keys != Values::in_keys)) {
+      problem = "device_cache: the model's values must be as wide, and lie, as the template says";
+    }
+    if (problem == nullptr) problem = choices_problem(policy.of, HeadDim);
+    if (problem == nullptr && tiered) {
+      problem = device_sizes::tiers_problem(model, policy, limits);
+      const bool in_host = limits.tiers.file == 0 && limits.tiers.host != 0;
+      if (problem == nullptr && in_host && limits.tiers.host < host_bytes(model, policy, limits)) {
+        problem = "config: without tiers.file, tiers.host must be 0 or at least device_cache::host_bytes(...)";
+      }
+    }
+    if (problem == nullptr && (splits < 0 || splits > 1024)) problem = "device_cache: splits must lie in 0 ... 1024";
+    ZOOMR_EXPECTS(problem == nullptr, problem);
+  }
+
+  // What an engine's pages must be beside what they must be on the host.
+  static const char* engine_problem(const shape& model, const config& limits) {
+    const engine_memory& engine = limits.engine;
+    if (const char* problem = engine.problem(model, sizeof(T))) return problem;
+    if ((engine.page_tokens & (engine.page_tokens - 1)) != 0) {
+      return "device_cache: engine.page_tokens must be a power of 2";
+    }
+    if (std::int64_t{engine.pages} * engine.page_tokens > unlimited ||
+        std::int64_t{limits.max_batched_tokens} + 2 * std::int64_t{limits.max_sequences} + limits.max_tokens >
+            unlimited) {
+      return "device_cache: the engine's pages must hold fewer than 2^31 tokens, as must max_batched_tokens + "
+             "2 sequences + max_tokens";
+    }
+    if (!Values::in_keys && !(engine.strides_of_values() == engine.strides_of_keys())) {
+      return "device_cache: keys and values of an engine must have the same strides";
+    }
+    const auto whole = [](std::int64_t numbers) { return numbers * static_cast<std::int64_t>(sizeof(T)) % 16 == 0; };
+    bool aligned = whole(engine.page_stride) && whole(engine.head_stride) && whole(engine.token_stride);
+    const auto is_aligned = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
+    for (index_t layer = 0; layer < model.layers; ++layer) {
+      aligned = aligned && is_aligned(engine.keys[layer]) && (Values::in_keys || is_aligned(engine.values[layer]));
+    }
+    return aligned ? nullptr : "device_cache: an engine's rows must be aligned to 16 bytes";
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The part of a device cache's memory (layout.cuh) that depends on no policy.
+#pragma once
+
+#include <zoomr/attention/query_tile.cuh>
+#include <zoomr/cache/device/sizes.cuh>
+#include <zoomr/cache/device/table.cuh>
+#include <zoomr/paging/device_arena.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Takes room for the largest table from a block.
+inline device_table carve_table(carver& from, const device_sizes& sizes) {
+  std::byte* const at = from.take<std::byte>(table_lists::bytes(sizes.most_listed()));
+  if (at == nullptr) return {};
+  return {reinterpret_cast<device_counts*>(at), reinterpret_cast<device_token*>(at + sizeof(device_counts))};
+}
+
+/// How a query lies to the one that has chosen: their product, and that of each with itself, over the heads of a row.
+/// Their cosine is along / sqrt(now * then).
+struct drift_products {
+  float along = 0.0f;
+  float now = 0.0f;
+  float then = 0.0f;
+};
+
+/// What a device cache keeps on the device, but for its summaries. Nothing here depends on the policy, so that a kernel
+/// which takes no more is compiled once for all policies.
+///
+/// Who writes and who reads what stays from step to step:
+/// - page_table, segments: prepare_kernel; whatever finds a key, summarises or chooses.
+/// - pool: append_kernel or layer_kernel, and compact_kernel; attention, summaries, observation, fetching.
+/// - sums, asking: layer_kernel or remember_kernel; drift_kernel, and layer_kernel at later tokens.
+/// - references: drift_kernel, keep_references; drift_kernel at a later token.
+/// - levels, rows: layer_kernel, choose_for_all_kernel; these at later tokens, expect_pages_kernel. Where choices do
+///   not stay active, the next layer overwrites them.
+/// - arrived: gather_attend alone, scored: layer_kernel alone; both leave zeros. The constructor clears them, and the
+///   tables of the arena.
+/// - sinks, slopes, engine: the constructor; attention, and whatever finds a key.
+///
+/// Of the tokens of one pass, and written anew in its next layer; where one choice serves all layers, products and
+/// votes go on instead:
+/// - drifted, products: drift_kernel; layer_kernel, choose_for_all_kernel.
+/// - scores: layer_kernel, whose blocks count themselves in `scored`; the one that comes last reads them.
+/// - votes, left: begin_kernel, layer_kernel, choose_for_all_kernel one after the other, or layer_kernel alone.
+/// - ranges, before, read: layer_kernel; query_tile_kernel, ask_for_pages_kernel, gather_attend.
+/// - shared_ranges, shared_before, attending, shared_read: query_tile_kernel; gather_attend.
+/// - partial: gather_attend alone.
+template <class T>
+struct common_arrays {
+  device_sizes sizes;
+  device_table table;
+  T* pool = nullptr;  // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's, and where a
+                      // file is behind it [host_blocks + 1], in any order
+  T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
+  index_t* page_table = nullptr;  // [sequences][sequence_pages]
+  index_t heads_apart = 0;        // rows of it from KV head to KV head; 0: all of them have the same pages
+  segment* segments = nullptr;    // [sequences][segments]
+  float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
+  float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
+  drift_products* products = nullptr;  // [decode_tokens][layer_rows]
+  index_t* drifted = nullptr;          // [decode_tokens][layer_rows]  1: the row chooses anew
+  float* asking = nullptr;             // [sequences][layers][heads][head_dim]  queries of the prompt's last token
+  level* levels = nullptr;             // [places][place_rows][segments]
+  selection_row* rows = nullptr;       // [places][place_rows]
+  float* scores = nullptr;             // [decode_tokens][heads][segments]
+  unsigned* scored = nullptr;          // [decode_tokens][kv_heads]
+  votes_t* votes = nullptr;            // [decode_tokens][layer_rows][segments]
+  index_t* left = nullptr;             // [decode_tokens][layer_rows][segments]
+  token_range* ranges = nullptr;       // [decode_tokens][layer_rows][most_ranges]
+  index_t* before = nullptr;           // [decode_tokens][layer_rows][most_ranges]
+  attended_size* read = nullptr;       // [decode_tokens][layer_rows]
+  token_range* shared_ranges =
+      nullptr;                       // [layer_rows][decode_tokens][2 * most_ranges]  of the tokens that read together
+  index_t* shared_before = nullptr;  // [layer_rows][decode_tokens][2 * most_ranges]
+  unsigned* attending = nullptr;     // [layer_rows][decode_tokens][2 * most_ranges]
+  attended_size* shared_read = nullptr;  // [layer_rows][decode_tokens]
+  float* partial = nullptr;              // [attending_heads][splits][value width + 2]
+  unsigned* arrived = nullptr;           // [attending_heads]
+  float* sinks = nullptr;                // [layers][heads]  natural; nullptr: the model has none
+  float* slopes = nullptr;               // [heads]  the same, of a bias by distance
+  eviction_arrays eviction;
+  device_arena<T> arena;
+  device_resummarize resummarize;
+
+  /// Takes what is declared here, but for the table, from a block. What the policy does not need has no bytes.
+  void carve(carver& from, const device_sizes& of) {
+    sizes = of;
+    const shape& model = of.model;
+    if (of.tiered) {
+      arena.carve(from, of.arena_slots, of.host_blocks > 0, model.layers, of.pages, of.page_parts,
+                  std::int64_t{of.sequences} * of.sequence_pages, of.page_numbers());
+    } else if (of.in_engine) {
+      engine = from.take<T*>(2 * std::int64_t{model.layers});
+    } else {
+      pool = from.take<T>(of.pool_numbers());
+    }
+    page_table = from.take<index_t>(std::int64_t{of.sequences} * of.sequence_pages);
+    segments = from.take<segment>(std::int64_t{of.sequences} * of.segments);
+    const std::int64_t rows_of_tokens = std::int64_t{of.decode_tokens} * of.layer_rows;
+    ranges = from.take<token_range>(bounded_product({rows_of_tokens, of.most_ranges()}));
+    before = from.take<index_t>(bounded_product({rows_of_tokens, of.most_ranges()}));
+    read = from.take<attended_size>(rows_of_tokens);
+    scored = from.take<unsigned>(of.counters());
+    const std::int64_t shared_room = of.shared_range_room();
+    shared_ranges = from.take<token_range>(shared_room);
+    shared_before = from.take<index_t>(shared_room);
+    attending = from.take<unsigned>(shared_room);
+    shared_read = from.take<attended_size>(of.decode_tiles > 0 ? rows_of_tokens : 0);
+    if (of.selects) {
+      const std::int64_t layer_queries = model.layers * of.query_numbers();
+      sums = from.take<float>(bounded_product({of.sequences, of.records, layer_queries}));
+      references = from.take<float>(of.drifts ? bounded_product({of.places, layer_queries}) : 0);
+      products = from.take<drift_products>(of.drifts ? rows_of_tokens : 0);
+      drifted = from.take<index_t>(of.drifts ? rows_of_tokens : 0);
+      asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
+      levels = from.take<level>(bounded_product({of.places, of.place_rows, of.segments}));
+      rows = from.take<selection_row>(std::int64_t{of.places} * of.place_rows);
+      scores = from.take<float>(bounded_product({of.decode_tokens, model.heads, of.segments}));
+      votes = from.take<votes_t>(bounded_product({rows_of_tokens, of.segments}));
+      left = from.take<index_t>(bounded_product({rows_of_tokens, of.segments}));
+    }
+    partial = from.take<float>(
+        of.splits > 1 ? bounded_product({of.attending_heads(), of.splits, model.value_width() + 2}) : 0);
+    arrived = from.take<unsigned>(of.attending_heads());
+    if (of.has_sinks) sinks = from.take<float>(std::int64_t{model.layers} * model.heads);
+    if (of.has_slopes) slopes = from.take<float>(model.heads);
+    eviction.carve(from, of);
+  }
+  void clear_counters(stream on) const {
+    zero_on_device(arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
+    zero_on_device(scored, sizes.counters() * static_cast<byte_count>(sizeof(unsigned)), on);
+  }
+
+  // Where things lie.
+
+  /// Pages of a sequence.  [sequence_pages]  Only the entries of pages that hold slots of it mean something.
+  /// @param kv_head  of a layer: it matters where the table names places of single KV heads (device_arena::places)
+  ZOOMR_HD view<const index_t> pages_of(index_t sequence, index_t kv_head = 0) const {
+    const std::int64_t row = kv_head * heads_apart + sequence;
+    return {page_table + row * sizes.sequence_pages, {sizes.sequence_pages}};
+  }
+  /// One entry of that table, to be written.
+  ZOOMR_HD index_t& page_entry(index_t sequence, index_t at) const {
+    return page_table[std::int64_t{sequence} * sizes.sequence_pages + at];
+  }
+  /// The first `count` closed segments of a sequence, ascending; those behind may be of tokens that were rolled back.
+  ZOOMR_HD view<const segment> segments_of(index_t sequence, index_t count) const {
+    return {segments + std::int64_t{sequence} * sizes.segments, {count}};
+  }
+  /// What is to be summarised: what the table lists, or all segments of one sequence resummarize.
+  ZOOMR_HD index_t closing_count() const {
+    return resummarize.sequence < 0 ? table.counts->closings : resummarize.segments;
+  }
+  ZOOMR_HD device_closing closing(index_t i) const {
+    if (resummarize.sequence < 0) return table.closings()[i];
+    return {resummarize.sequence, i, segments_of(resummarize.sequence, resummarize.segments)[i], resummarize.held};
+  }
+  /// A page of the pool in one layer.
+  /// @pre  behind a file: it is held, or this pass has asked for it
+  ZOOMR_HD T* page(index_t layer, index_t page) const {
+    const std::int64_t at = sizes.page_of(layer, page);
+    return pool + (arena.host_pages == nullptr ? at : arena.host_pages[at]) * sizes.page_numbers();
+  }
+  /// Where the pool begins for a layer: with its page 0, or with any page that pinned memory holds in front of a file.
+  ZOOMR_HD T* first_page(index_t layer) const {
+    return arena.host_pages == nullptr ? pool + sizes.page_of(layer, 0) * sizes.page_numbers() : pool;
+  }
+  /// Keys and values of a layer by slot of the pool: that of the cache, or an engine's, whose addresses only the device
+  /// finds here (device_core::layer).
+  /// @pre  as of `page`, for the slots that are looked for
+  ZOOMR_HD scattered_layer<T> layer(index_t layer) const {
+    if (engine != nullptr) return sizes.pages_at(engine[2 * layer], engine[2 * layer + 1]);
+    if (arena.host_pages == nullptr) return in_block(first_page(layer));
+    return {in_block(pool), arena.host_pages + sizes.page_of(layer, 0)};
+  }
+  /// The same of pages that lie in a block of the cache's own layout.
+  ZOOMR_HD paged_layer<T> in_block(T* block) const { return sizes.pages_at(block, block + sizes.to_value()); }
+  /// Which of the arena's slots has a part of a page of a layer; -1: none, or there is no arena.
+  /// @pre  no fetch is under way on the side stream
+  __device__ index_t in_arena(index_t layer, index_t page, index_t part) const {
+    return sizes.tiered ? arena.slot_of[sizes.block_of(layer, page, part)] - 1 : -1;
+  }
+  /// The page of the arena in which a slot lies, and which part of that it is.
+  ZOOMR_HD T* arena_page(index_t slot) const { return arena.memory + slot / sizes.page_parts * sizes.page_numbers(); }
+  ZOOMR_HD index_t part_at(index_t slot) const { return slot % sizes.page_parts; }
+  /// How attention names a slot of the arena: its page and its part, to be told apart without a division
+  /// (tiered_layer). Behind all of these, pages of the host have their own numbers.
+  ZOOMR_HD index_t place_of(index_t slot) const { return (slot / sizes.page_parts) << sizes.part_bits | part_at(slot); }
+  ZOOMR_HD index_t host_place(index_t page) const {
+    return ((arena.slots / sizes.page_parts) << sizes.part_bits) + page;
+  }
+  /// write(key, value) for each place where a token's rows are kept: in its page, and in the arena's copy of that.
+  /// @param slot  of the pool
+  /// @pre   as of in_arena
+  template <class Write>
+  __device__ void each_copy(index_t layer, index_t slot, index_t kv_head, Write write) const {
+    const auto stored = this->layer(layer);
+    const std::int64_t at = stored.offset(slot, kv_head);
+    write(stored.keys + at, stored.values + at);
+    const index_t place = in_arena(layer, slot >> sizes.page_bits, sizes.part_of(kv_head));
+    if (place < 0) return;
+    const paged_layer<T> copied = in_block(arena_page(place));
+    const index_t head_there = sizes.page_parts == 1 ? kv_head : part_at(place);
+    const std::int64_t in_page = copied.offset(slot & ((1 << sizes.page_bits) - 1), head_there);
+    write(copied.keys + in_page, copied.values + in_page);
+  }
+  /// Where the summaries of a KV lane begin, in numbers.
+  ZOOMR_HD std::int64_t summaries_at(index_t sequence, index_t kv_lane) const {
+    return scales_at(sequence, kv_lane) * std::int64_t{sizes.summary_numbers};
+  }
+  /// Where their scales do.
+  ZOOMR_HD std::int64_t scales_at(index_t sequence, index_t kv_lane) const {
+    return (std::int64_t{sequence} * sizes.model.kv_lanes() + kv_lane) * sizes.segments;
+  }
+  /// The queries of the tokens from the begin of a token's segment, or the end of the prompt, up to it, added up.
+  /// [heads, head_dim]  A ring by position.
+  /// @pre  sizes.records > 0
+  ZOOMR_HD view<float, 2> sums_of(index_t sequence, index_t position, index_t layer) const {
+    const std::int64_t record = std::int64_t{sequence} * sizes.records + position % sizes.records;
+    return {sums + (record * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  /// The queries of the token that has ended the prompt.  [heads, head_dim]
+  ZOOMR_HD view<float, 2> asking_of(index_t sequence, index_t layer) const {
+    return {asking + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  /// The queries, as the query source makes them, that have made the choice at `place`.  [heads, head_dim]
+  /// @pre  sizes.drifts
+  ZOOMR_HD view<float, 2> reference_of(index_t place, index_t layer) const {
+    return {references + (std::int64_t{place} * sizes.model.layers + layer) * sizes.query_numbers(),
+            {sizes.model.heads, sizes.model.head_dim}};
+  }
+  /// False if row `row` of a token that chooses keeps what is active.
+  ZOOMR_HD bool chooses_anew(index_t token, index_t row) const {
+    return !sizes.drifts || drifted[token_row(token, row)] != 0;
+  }
+  /// Row `row` of layer `layer` of the selection at `place`: where in `rows`. Layers have the same rows if one choice
+  /// serves them all, or if none outlives its layer.
+  ZOOMR_HD std::int64_t place_row(index_t place, index_t layer, index_t row) const {
+    const index_t in_place = sizes.place_rows > sizes.layer_rows ? layer * sizes.layer_rows + row : row;
+    return std::int64_t{place} * sizes.place_rows + in_place;
+  }
+  /// Levels of a row, of as many segments as there were at the choice.  [count]
+  /// @param of_place  as `place_row` says
+  ZOOMR_HD view<level> levels_of(std::int64_t of_place, index_t count) const {
+    return {levels + of_place * sizes.segments, {count}};
+  }
+  /// Where a token of the table has its entry in what is [decode_tokens][layer_rows].
+  ZOOMR_HD std::int64_t token_row(index_t token, index_t row) const {
+    return std::int64_t{token} * sizes.layer_rows + row;
+  }
+  /// What a token attends to under row `row`, once layer_kernel has found it.
+  ZOOMR_HD tokens_of_ranges tokens_of(index_t token, index_t row) const {
+    const std::int64_t at = token_row(token, row);
+    const index_t size = read[at].ranges;
+    return {{ranges + at * sizes.most_ranges(), {size}},
+            {before + at * sizes.most_ranges(), {size}},
+            pages_of(table.tokens[token].sequence),
+            read[at].tokens,
+            sizes.page_bits};
+  }
+  /// Where `shared_read` has what a query tile reads under row `row`; its lists begin at 2 * most_ranges times as much.
+  ZOOMR_HD std::int64_t tile_row(const device_query_tile& tile, index_t row) const {
+    return std::int64_t{row} * sizes.decode_tokens + tile.first;
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
