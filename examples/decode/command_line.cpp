@@ -86,7 +86,6 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (said.demo && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
   if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
   if (given.tiers.given() && said.demo) fail("--tiers: the demo `ledger` runs without");
-  if (given.tiers.bytes.file > 0 && given.on_device()) fail("--tiers, --device cuda: there is no file under the host");
   if (given.threads > 1 && given.on_device()) fail("--threads, --device cuda: threads are of the host");
   if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
   if (!said.demo && given.directory.empty())

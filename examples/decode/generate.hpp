@@ -136,7 +136,7 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
 /// @param policy  its options, in words
 inline run_report generate(job& work, const policy_choice& choice, const std::string& policy, device::engine& on,
                            std::ostream* logits_out) {
-  const auto run = on.open(choice, work.classes, {work.given.tiers.bytes, work.given.tiers.segments});
+  const auto run = on.open(choice, work.classes, {work.given.tiers.limits(), work.given.tiers.segments});
   run_report report = write(work, choice, *run, logits_out, [] {});
   const device::run_cost cost = run->cost();
   report.options = policy;

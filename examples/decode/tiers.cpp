@@ -72,20 +72,24 @@ std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& 
 nlohmann::ordered_json to_json(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity) {
   return {{"device_bytes", capacity.total()},
           {"host_bytes", capacity.host},
+          {"file_bytes", capacity.file},
           {"hit_rate", of.hit_rate()},
           {"hits", of.hits},
           {"misses", of.misses},
           {"far", of.in_place},
           {"prefetched", of.prefetched},
           {"prefetched_hits", of.prefetched_hits},
-          {"device_in", of.device_in}};
+          {"device_in", of.device_in},
+          {"file_in", of.file_in},
+          {"file_out", of.file_out}};
 }
 
 std::string in_words(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity) {
-  return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + "; hits " +
-         fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.in_place) + " pages read where they lie, " +
-         std::to_string(of.prefetched) + " prefetched, " + std::to_string(of.prefetched_hits) +
-         " of them found, to the device " + kib(of.device_in) + " KiB";
+  return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + ", file " +
+         kib(capacity.file) + "; hits " + fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.in_place) +
+         " pages read where they lie, " + std::to_string(of.prefetched) + " prefetched, " +
+         std::to_string(of.prefetched_hits) + " of them found, to the device " + kib(of.device_in) +
+         " KiB, from the file " + kib(of.file_in) + ", to it " + kib(of.file_out);
 }
 
 }  // namespace decode

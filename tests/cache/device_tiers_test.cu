@@ -319,9 +319,6 @@ TEST_CASE("what cannot work is refused with one sentence") {
   --limits.tiers.host;
   CHECK(refused(limits).find("tiers.host must be 0 or at least") != std::string::npos);
   limits.tiers.host = 0;
-  limits.tiers.file = 1 << 20;
-  CHECK(refused(limits).find("no file under the host's tier") != std::string::npos);
-  limits.tiers.file = 0;
   limits.pool_tokens = 1 << 30;
   CHECK(refused(limits).find("at most 2^25 pages") != std::string::npos);
   limits.pool_tokens = 1 << 20;

@@ -137,7 +137,7 @@ std::vector<float> on_device(const scene<T, HeadDim>& of, const std::vector<floa
   config given;
   given.key_scale = of.key_scale;
   observing_queries<T, float> asks;
-  asks.layer = {keys.data(), nullptr, of.kv_heads * head_stride, head_stride, HeadDim, 4};
+  asks.layer = stored_layer<T>{keys.data(), nullptr, of.kv_heads * head_stride, head_stride, HeadDim, 4};
   asks.pages = pages.view();
   asks.queries = {queries.data(), {of.rows, of.heads(), HeadDim}};
   asks.group = of.group;

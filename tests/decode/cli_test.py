@@ -226,8 +226,6 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--tiers", "device=many", says="is not a size like 64MiB")
         self.refused(*model, "--tiers", "device=1KiB", says="it must be at least")
         self.refused(*model, "--tiers", "device=1MiB,file=/nowhere/at/all:1GiB,host=1MiB", says="cannot be made")
-        self.refused(*model, "--device", "cuda", "--tiers", "device=1MiB,file=details:1GiB",
-                     says="there is no file under the host")
         self.refused("--tiers", "device=1MiB", "ledger", says="runs without")
         self.refused("ledger", "--problems", 0, says="--problems")
         self.refused("ledger", "--policies", "zoom", says="there is no policy")

@@ -225,6 +225,21 @@ void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t
   CHECK(cost.arena->device_in == (cost.arena->misses - cost.arena->in_place + cost.arena->prefetched) * block);
   room.tiers.host = cost.reserved.host - 1;
   CHECK(refused().find("tiers.host must be 0 or at least") != std::string::npos);
+
+  // Pinned memory that does not hold all pages, and a file behind it.
+  zoomr_test::temporary_folder folder;
+  const std::string path = folder.path();
+  room.tiers.file = cost.reserved.host;
+  room.tiers.path = path.c_str();
+  room.tiers.device += 4096;  // for the table of what lies where
+  session_type filed(net, moved, of.most(), of.classes, room);
+  const text from_file = write(filed, of);
+  CHECK(from_file.tokens == expected.tokens);
+  CHECK(from_file.logits == expected.logits);
+  const device::run_cost behind = filed.cost();
+  CHECK(behind.reserved.file == cost.reserved.host);
+  CHECK(behind.reserved.host <= room.tiers.host);
+  REQUIRE(behind.arena.has_value());
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ struct tier_statistics {
 };
 
 /// What the arena of a device cache has done. A visit is a layer of a pass that reads a block. What is appended goes to
-/// the host's page as well, at once, and is not counted: `device_out` is 0, like what concerns a file and times.
+/// the host's page as well, at once, and is not counted: `device_out` is 0, like times.
 struct arena_statistics : tier_statistics {
   std::int64_t in_place = 0;         // misses that were read where they lie, since nothing more had room; not in bytes
   std::int64_t prefetched_hits = 0;  // visits to a block that had been prefetched for just this pass
