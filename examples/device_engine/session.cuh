@@ -66,7 +66,8 @@ class device_session : public decoder {
     made.reserved.details =
         (tiered ? std::int64_t{sizes.arena_slots} : std::int64_t{model.layers} * sizes.pages) * block;
     made.reserved.host = host_bytes_;
-    if (sizes.host_blocks > 0) made.reserved.file = std::int64_t{model.layers} * sizes.pages * sizes.page_numbers() * four;
+    if (sizes.host_blocks > 0)
+      made.reserved.file = std::int64_t{model.layers} * sizes.pages * sizes.page_numbers() * four;
     const index_t scales = cache_.arrays().scales_of(sizes, sizes.segments);
     made.reserved.summaries =
         std::int64_t{model.kv_lanes()} * (sizes.segments * sizes.summary_numbers * number_bytes + scales * four);

@@ -9,7 +9,7 @@
 
 namespace zoomr_test {
 
-inline constexpr index_t tokens = 96;
+inline constexpr index_t tokens = 80;
 inline constexpr index_t undo = 24;
 inline constexpr index_t most_rollbacks = 16;  // of a run; where a step takes one token, more would go back for long
 inline constexpr shape model{2, 4, 2, 8};

@@ -249,8 +249,8 @@ TEST_CASE("arenas have whole pages of slots, within the bytes that they are give
       CHECK(cache_type::bytes(three_heads, moved, limits, 3) <= limits.tiers.device);
     }
   }
-  limits.tiers.device = least + 1000 * page;  // 2 layers of 6 pages
-  CHECK(core_type::sized(three_heads, policy, limits, 3).arena_slots == 3 * 2 * 6);
+  limits.tiers.device = least + 1000 * page;  // 2 layers of all pages
+  CHECK(core_type::sized(three_heads, policy, limits, 3).arena_slots == 3 * 2 * zoomr::pages_for(tokens));
 }
 
 TEST_CASE("places, blocks and entries of single KV heads are counted up to the last that fits") {

@@ -157,8 +157,8 @@ class moving_sequence : moving_choices<Policy, T> {
   static byte_count bytes_of(std::int64_t numbers) { return numbers * static_cast<byte_count>(sizeof(T)); }
 
   // visit(on the device, on the host, numbers from row to row on the device, numbers of a row, rows) for the keys of
-  // each page and layer, and for its values: both caches have them in the same order, the host without gaps. In front of
-  // a file a page lies there until the next is visited.
+  // each page and layer, and for its values: both caches have them in the same order, the host without gaps. In front
+  // of a file a page lies there until the next is visited.
   // @param writes  what the device has of them is written
   template <class Visit>
   void each_page(const token_state& of_device, const token_state& of_host, bool writes, Visit visit) {
