@@ -67,8 +67,7 @@ __global__ void place_held_kernel(common_arrays<T> a, const index_t* pages, cons
   }
 }
 
-/// How many blocks of a file's tier pinned memory holds; 0: there is no file.
-/// @param page_bytes  of one layer
+/// How many blocks pinned memory holds in front of a file; 0: there is no file.
 /// @throws precondition_error if a tier is too small, with the bytes that would do; or if the file has no path
 template <class T>
 index_t blocks_before_file(const device_sizes& sizes, const config& limits, bool prefetches) {
