@@ -169,7 +169,7 @@ TEST_CASE("forks over pinned memory that does not hold all pages, and a file beh
   temporary_folder folder;
   zoomr::byte_count from_file = 0;
   const std::int64_t first = 4 * model.layers + most_voices * zoomr::pages_for(tokens);
-  least_blocks(first, all_blocks(limits, model), [&](std::int64_t blocks) {
+  enough_blocks(first, all_blocks(limits, model), [&](std::int64_t blocks) {
     const std::string path = folder.path();
     device_player<decltype(policy)> device(model, policy, file_limits(policy, limits, blocks, 9, path.c_str()));
     std::vector<result_log> got;
