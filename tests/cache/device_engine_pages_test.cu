@@ -204,7 +204,7 @@ TEST_CASE("an engine stores and attends by itself: the slots are those that the 
 }
 
 TEST_CASE("pages of an engine that are moved: the new table counts, and one that is too new is told beforehand") {
-  const auto text = make_tape(model, kind::uniform, markup::sentences, tokens, 80, 3);
+  const auto text = make_tape(model, kind::uniform, markup::sentences, tokens, 64, 3);
   by_hand<std::remove_const_t<decltype(small::full)>> of(small::full, layouts[2]);
   const zoomr::stream on{};
   device_array<float> numbers(std::int64_t{tokens} * 4 * 8, 0.5f), out(std::int64_t{tokens} * 4 * 8, 0.0f);
@@ -222,19 +222,19 @@ TEST_CASE("pages of an engine that are moved: the new table counts, and one that
     }
     step.commit(count, on);
   };
-  pass(80, true);
+  pass(64, true);
   CHECK(out.values()[0] == doctest::Approx(0.5));
   // All pages go elsewhere, with what they hold.
   std::vector<index_t> moved(of.table.rbegin(), of.table.rend());
   for (auto& array : of.pool.arrays_) {
     std::vector<float> before = array->values(), after = before;
-    for (std::size_t at = 0; at < 80; ++at) {
+    for (std::size_t at = 0; at < 64; ++at) {
       const std::ptrdiff_t from = of.table[at] * of.pool.memory.page_stride,
                            to = moved[at] * of.pool.memory.page_stride;
       std::copy_n(before.begin() + from, of.pool.memory.page_stride, after.begin() + to);
     }
-    for (std::size_t at = 0; at < 80; ++at) {
-      if (std::find(moved.begin(), moved.begin() + 80, of.table[at]) != moved.begin() + 80) continue;
+    for (std::size_t at = 0; at < 64; ++at) {
+      if (std::find(moved.begin(), moved.begin() + 64, of.table[at]) != moved.begin() + 64) continue;
       std::fill_n(after.begin() + of.table[at] * of.pool.memory.page_stride, of.pool.memory.page_stride,
                   zoomr::not_a_number);
     }
@@ -244,7 +244,7 @@ TEST_CASE("pages of an engine that are moved: the new table counts, and one that
   of.cache.block_table(of.seq, view<const index_t>(moved), on);
   pass(1, false);
   CHECK(out.values()[0] == doctest::Approx(0.5));
-  CHECK(of.cache.tokens(of.seq) == 81);
+  CHECK(of.cache.tokens(of.seq) == 65);
   // A step has room for one table that is all new, and a little more; not for two.
   const zoomr::sequence other = of.cache.fork(of.seq, on);
   const std::vector<token_id> ids{1};
@@ -252,12 +252,12 @@ TEST_CASE("pages of an engine that are moved: the new table counts, and one that
                                    {other, view<const token_id>(ids), false, view<const index_t>(old)}};
   of.cache.wait();
   const index_t room = of.cache.arrays().sizes.most_pages();
-  if (2 * 82 > room) {
+  if (2 * 66 > room) {
     CHECK(sentence_of([&] { of.cache.begin(view<const zoomr::step_item>(both, {2})); }) ==
-          "zoomr: begin: the device does not know 164 pages of the items' block tables, a step has room for " +
+          "zoomr: begin: the device does not know 132 pages of the items' block tables, a step has room for " +
               std::to_string(room) + ": tell it of them with block_table before");
   }
-  CHECK(of.cache.tokens(other) == 81);
+  CHECK(of.cache.tokens(other) == 65);
 }
 
 TEST_CASE("what an engine's pages must be on a device is said at once") {

@@ -80,7 +80,7 @@ TEST_CASE("numbers in fewer bytes, under scales") {
     limits.key_scale = 0.03f, limits.value_scale = 0.01f;
     player<policy_type, stored> host(wide, policy, limits);
     player<policy_type, stored, device_as_host<policy_type, stored, 16, 2>> device(wide, policy, limits);
-    const tape says = make_tape(wide, look, markup::sentences, 90, 45, 7);
+    const tape says = make_tape(wide, look, markup::sentences, tokens, 45, 7);
     host.open(says), device.open(says);
     host.play_plainly(), device.play_plainly();
     for (const auto& one : host.at(0).log) {
