@@ -53,12 +53,12 @@ void check_file(const Policy& policy, const shape& of, const std::vector<tape>& 
   };
   const std::int64_t all = all_blocks(limits, of);
   const std::int64_t enough = enough_blocks(2 * of.layers + (prefetch ? 2 : 1) * zoomr::pages_for(limits.max_tokens),
-                                            all, [&](std::int64_t blocks) { play_with(blocks, 1); });
+                                            all, [&](std::int64_t blocks) { play_with(blocks, 5); });
   CAPTURE(enough);
   CHECK(enough < all);
   CHECK((stats.file_in > 0 && stats.file_out > 0));
   CHECK(stats.file_in % page_bytes(of) == 0);
-  play_with(all, 5);
+  play_with(all, 1);
   CHECK((stats.file_in == 0 && stats.file_out == 0));
 }
 
