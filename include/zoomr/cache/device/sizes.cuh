@@ -72,8 +72,7 @@ struct device_sizes {
 
   device_sizes() = default;
   /// @param with_splits   as `device_cache` was given
-  /// @param lie           where; of a tiered placement `arena_slots` and `host_blocks` stay 0: they depend on other
-  /// bytes
+  /// @param lie           where; of a tiered placement `arena_slots` and `host_blocks` stay 0: others size them
   /// @pre   `expect_possible` has let them pass, and `problem` has no sentence for them
   device_sizes(const shape& with, const any_policy& policy, const config& limits, index_t with_splits, pages_in lie)
       : model(with), tiered(lie == pages_in::tiers), in_engine(lie == pages_in::engine) {
@@ -120,7 +119,7 @@ struct device_sizes {
   /// nullptr, or the sentence that says which of these numbers would not fit an index_t.
   static const char* problem(const any_policy& policy, const config& limits) {
     const std::int64_t sequences = limits.max_sequences;
-    bool fits = (limits.tiers.file > 0 ? 5 : 1) * (limits.max_batched_tokens + 3 * sequences) <= unlimited &&
+    bool fits = steps_of_closings(limits.tiers.file > 0) * (limits.max_batched_tokens + 3 * sequences) <= unlimited &&
                 std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_tile_heads &&
                 std::int64_t{4} * limits.most_segments() + 4 <= unlimited;
     if (policy.persists()) fits = fits && sequences * (limits.rollback_depth() + 2) <= unlimited;
@@ -197,10 +196,11 @@ struct device_sizes {
   index_t score_blocks() const { return std::min<index_t>(64, segments / 128 + 1); }
   /// Of one token under one row: details and summary of each segment, and two zones.
   ZOOMR_HD index_t most_ranges() const { return 2 * segments + 2; }
-  /// Closed segments for which one table has room; `list_closings` asserts that they suffice. Where a file has failed
-  /// those of the four steps before may come again.
+  /// Steps whose closed segments one table may list: where a file has failed those of the four before come again.
+  static constexpr std::int64_t steps_of_closings(bool filed) { return filed ? 5 : 1; }
+  /// Closed segments for which one table has room; `list_closings` asserts that they suffice.
   index_t most_closings() const {
-    return static_cast<index_t>(bounded_product({host_blocks > 0 ? 5 : 1, max_batched_tokens + 3 * sequences}));
+    return static_cast<index_t>(steps_of_closings(host_blocks > 0) * (max_batched_tokens + 3 * sequences));
   }
   /// Pages that hold so many slots.
   ZOOMR_HD index_t pages_of(index_t slots) const {
