@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t most_steps = 64;          // of a normalizer, a pre-tokenizer, a decoder
 constexpr std::size_t longest_token = 4096;     // bytes
-constexpr std::size_t longest_pattern = 256;    // bytes that are replaced, or put in their place
+constexpr std::size_t longest_replaced = 256;   // bytes that are replaced, or put in their place
 constexpr std::size_t longest_template = 1024;  // ids
 
 [[noreturn]] void refuse_type(const field& step, const char* known) {
@@ -61,9 +61,9 @@ void tokenizer::add_token(const std::string& text, const field& id) {
 
 void tokenizer::add_replacement(std::vector<replacement>& to, const field& step, replacement made) {
   expect_step(to.size(), step);
-  if (made.from.size() > longest_pattern || made.to.size() > longest_pattern)
+  if (made.from.size() > longest_replaced || made.to.size() > longest_replaced)
     fail(step.where(), " has a text of ", std::max(made.from.size(), made.to.size()), " bytes, but may have at most ",
-         longest_pattern);
+         longest_replaced);
   to.push_back(std::move(made));
 }
 

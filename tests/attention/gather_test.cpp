@@ -9,7 +9,7 @@
 #include <numeric>  // std::iota
 #include <vector>   // std::vector
 
-namespace zoomr {
+namespace zoomr::gather_test {
 
 namespace {
 
@@ -444,4 +444,4 @@ TEST_CASE("a key that is NaN shows, even where all other logits are -inf") {
   }
 }
 
-}  // namespace zoomr
+}  // namespace zoomr::gather_test

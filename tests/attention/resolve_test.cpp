@@ -5,7 +5,7 @@
 
 #include <algorithm>  // std::count_if, std::find
 
-namespace zoomr {
+namespace zoomr::resolve_test {
 
 namespace {
 
@@ -168,4 +168,4 @@ TEST_CASE("expanding nothing is padding only, and a full output has none") {
   CHECK(slots == std::vector<index_t>{3, 4});
 }
 
-}  // namespace zoomr
+}  // namespace zoomr::resolve_test

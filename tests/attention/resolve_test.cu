@@ -11,11 +11,11 @@ namespace {
 
 using zoomr_test::device_array;
 using zoomr_test::random_scene;
-using zoomr_test::scene;
+using zoomr_test::selection_scene;
 
 /// A scene, and a selection that was made when it had perhaps fewer segments.
 struct case_of_resolve {
-  scene of;
+  selection_scene of;
   std::vector<level> levels;
   index_t cut_segment = -1;
   index_t cut_tokens = 0;

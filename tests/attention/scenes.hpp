@@ -15,7 +15,7 @@ using zoomr::slot_map;
 using zoomr::zone_bounds;
 
 /// A sequence of `tokens` tokens, its segments, and the zones of its last one.
-struct scene {
+struct selection_scene {
   index_t tokens = 0;
   std::vector<segment> segments;
   std::vector<index_t> kept;  // empty: everything
@@ -26,8 +26,8 @@ struct scene {
 };
 
 /// One segment in two has a summary of its own, which may be all of it or nothing; some lie apart.
-inline scene random_scene(unit::random& random, index_t segments) {
-  scene made;
+inline selection_scene random_scene(unit::random& random, index_t segments) {
+  selection_scene made;
   for (index_t id = 0; id < segments; ++id) {
     const index_t begin = made.tokens + (random.chance(0.1) ? random.below(5) : 0);
     const index_t end = begin + random.between(1, 17);

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-namespace zoomr_test {
+namespace zoomr_test::batch_test {
 namespace {
 
 constexpr shape model{2, 4, 2, 8};
@@ -70,4 +70,4 @@ TEST_CASE("sequences of any lengths and phases give the same bits alone and in r
 }
 
 }  // namespace
-}  // namespace zoomr_test
+}  // namespace zoomr_test::batch_test

@@ -37,7 +37,7 @@ constexpr auto for_all =
     with(small::zoomr_one_pass, [](auto& p) { p.segment.longest = 6, p.segment.prompt_piece = 4; });
 constexpr auto by_mass = with(small::zoomr_mass, [](auto& p) { p.segment.longest = 6, p.segment.prompt_piece = 4; });
 constexpr auto each_kv_head = with(small::sentence_kv, [](auto& p) { p.segment.longest = 3, p.evict.tokens = 700; });
-constexpr auto each_head =
+constexpr auto heads_apart =
     with(small::sentence_kv_published, [](auto& p) { p.segment.longest = 3, p.evict.tokens = 700; });
 
 }  // namespace
@@ -47,7 +47,7 @@ TEST_CASE("blocks share a row of scoring, and the last one chooses what the host
   check_long(for_all, markup::pairs, 2, 3);
   check_long(by_mass, markup::pairs, 3, 3);
   check_long(each_kv_head, markup::sentences, 4, 3);
-  check_long(each_head, markup::sentences, 5, 3);
+  check_long(heads_apart, markup::sentences, 5, 3);
   check_long(small::drifting, markup::sentences, 6, 2);
 }
 

@@ -13,8 +13,8 @@ using zoomr::step_item;
 using zoomr::stream;
 
 constexpr shape of_device{2, 4, 2, 8};
-using policy_type = std::remove_const_t<decltype(small::snapkv)>;
-using cache_type = zoomr::device_cache<policy_type, float, 8, 2>;
+using snapkv_type = std::remove_const_t<decltype(small::snapkv)>;
+using snapkv_cache = zoomr::device_cache<snapkv_type, float, 8, 2>;
 
 /// The sentence of the precondition that `change` breaks; empty if it breaks none.
 template <class Change>
@@ -32,11 +32,11 @@ struct on_device {
   zoomr::config limits = limits_for(60, 2);
   device_array<std::byte> memory;
   device_array<float> given, out;
-  cache_type cache;
+  snapkv_cache cache;
   const stream on{};
 
   on_device()
-      : memory(cache_type::bytes(of_device, small::snapkv, limits, 2) + 256, std::byte{}),
+      : memory(snapkv_cache::bytes(of_device, small::snapkv, limits, 2) + 256, std::byte{}),
         given(40 * 4 * 8, 0.5f),
         out(40 * 4 * 8, 0.0f),
         cache(of_device, small::snapkv, limits, aligned(), stream{}, 2) {}
@@ -67,7 +67,7 @@ TEST_CASE("a device cache refuses tables of scales") {
   for (const bool of_keys : {true, false}) {
     zoomr::config limits = limits_for(60, 2);
     (of_keys ? limits.key_scale : limits.value_scale) = zoomr::view<const float, 2>(ones.data(), {2, 2});
-    CHECK(mistake_of([&] { cache_type::bytes(of_device, small::snapkv, limits, 2); }).find("no tables") !=
+    CHECK(mistake_of([&] { snapkv_cache::bytes(of_device, small::snapkv, limits, 2); }).find("no tables") !=
           std::string::npos);
   }
 }

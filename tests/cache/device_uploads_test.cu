@@ -8,8 +8,8 @@
 namespace zoomr_test {
 namespace {
 
-using policy_type = std::remove_const_t<decltype(small::quest)>;
-using cache_type = zoomr::device_cache<policy_type, float, 8, 2>;
+using quest_type = std::remove_const_t<decltype(small::quest)>;
+using quest_cache = zoomr::device_cache<quest_type, float, 8, 2>;
 
 /// A cache whose steps are enqueued on a stream of its own, with numbers that never change.
 struct ahead {
@@ -19,7 +19,7 @@ struct ahead {
       lse{max_batched_tokens * 4, 0.0f};
   zoomr::own_stream own;
   zoomr::stream on = own.get();
-  cache_type cache;
+  quest_cache cache;
   zoomr::sequence seq;
 
   static zoomr::config limits() {
@@ -28,18 +28,18 @@ struct ahead {
     return made;
   }
   ahead()
-      : memory(cache_type::bytes(model, small::quest, limits()), std::byte{0xff}),
+      : memory(quest_cache::bytes(model, small::quest, limits()), std::byte{0xff}),
         cache(model, small::quest, limits(), memory.data(), on),
         seq(cache.open()) {}
 
-  cache_type::step_type begin(bool prompt_ends = false, bool fixed = false) {
+  quest_cache::step_type begin(bool prompt_ends = false, bool fixed = false) {
     const std::vector<token_id> ids{1, 2};
     return cache.begin(seq, view<const token_id>(ids), prompt_ends, fixed);
   }
   view<float, 3> of(device_array<float>& array, index_t heads) {
     return {array.data(), {max_batched_tokens, heads, 8}};
   }
-  void enqueue(cache_type::step_type& step) {
+  void enqueue(quest_cache::step_type& step) {
     step.start(on);
     for (index_t layer = 0; layer < model.layers; ++layer) {
       step.append(layer, view<const float, 3>(of(numbers, 2)), view<const float, 3>(of(numbers, 2)), on);

@@ -16,15 +16,15 @@ namespace {
 
 using zoomr::values_apart, zoomr::values_in_keys;
 
-constexpr index_t head_dim = 24, group = 2;
+constexpr index_t key_dim = 24, group = 2;
 
 /// A model of two layers, whose values lie as `Values` says.
 template <class Values>
 constexpr shape model_of() {
-  return {2, 4, 2, head_dim, Values::width, Values::in_keys};
+  return {2, 4, 2, key_dim, Values::width, Values::in_keys};
 }
 template <class Values, class Policy>
-using player_of = player<Policy, float, device_as_host<Policy, float, head_dim, group, float, Values>>;
+using player_of = player<Policy, float, device_as_host<Policy, float, key_dim, group, float, Values>>;
 
 /// @param placed  the same policy, with a placement on the device
 template <class Values, class Policy, class Placed>
@@ -38,7 +38,7 @@ void check_widths(const Policy& policy, const Placed& placed, const zoomr::confi
   host.open(says), device.open(says);
   play_wildly(host, policy, seed);
   play_wildly(device, placed, seed);
-  compare(host.at(0).log, device.at(0).log, head_dim);
+  compare(host.at(0).log, device.at(0).log, key_dim);
 }
 template <class Values, class Policy>
 void check_own(const Policy& policy, std::uint64_t seed) {
@@ -48,14 +48,14 @@ void check_own(const Policy& policy, std::uint64_t seed) {
 /// A cache's bytes are those of the widths: keys alone, or both.
 template <class Values>
 void check_bytes() {
-  using cache_type = zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, head_dim, group, Values>;
-  using plain_type = zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, head_dim, group>;
+  using cache_type = zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, group, Values>;
+  using plain_type = zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, group>;
   const zoomr::config limits = limits_for(tokens);
   const std::int64_t numbers = std::int64_t{2} * 2 * zoomr::pages_for(limits.pool()) * zoomr::page_tokens;
-  constexpr shape plain{2, 4, 2, head_dim};
+  constexpr shape plain{2, 4, 2, key_dim};
   const std::int64_t saved =
       plain_type::bytes(plain, small::full, limits, 1) - cache_type::bytes(model_of<Values>(), small::full, limits, 1);
-  CHECK(saved / 256 == numbers * (head_dim - Values::stored) * 4 / 256);
+  CHECK(saved / 256 == numbers * (key_dim - Values::stored) * 4 / 256);
 }
 
 }  // namespace
@@ -100,12 +100,12 @@ TEST_CASE("over tiers") {
   const auto check = [](const auto& policy, auto values, std::uint64_t seed) {
     using values_type = decltype(values);
     const auto moved = with_placement(policy, zoomr::tiered<>{});
-    using cache_type = zoomr::device_cache<std::remove_const_t<decltype(moved)>, float, head_dim, group, values_type>;
+    using cache_type = zoomr::device_cache<std::remove_const_t<decltype(moved)>, float, key_dim, group, values_type>;
     constexpr shape of = model_of<values_type>();
     for (const index_t slots : {1, 9}) {
       const zoomr::config limits =
           arena_limits<std::remove_const_t<decltype(moved)>, cache_type>(moved, limits_for(tokens), slots, of);
-      const std::int64_t page = std::int64_t{16} * 2 * (head_dim + values_type::stored) * 4;
+      const std::int64_t page = std::int64_t{16} * 2 * (key_dim + values_type::stored) * 4;
       CHECK(cache_type::host_bytes(of, moved, limits) == 2 * zoomr::pages_for(limits.pool()) * page);
       check_widths<values_type>(policy, moved, limits, seed + static_cast<std::uint64_t>(slots));
     }
@@ -126,8 +126,8 @@ TEST_CASE("latents in an engine's pages, of any layout") {
     for (const engine_layout& lies : {layouts[0], layouts[1], layouts[2]}) {
       CAPTURE(lies.name());
       layout_of_engines = lies;
-      player<policy_type, float, device_engine<policy_type, head_dim, values_in_keys<16>>> engine(of, policy,
-                                                                                                  limits_for(tokens));
+      player<policy_type, float, device_engine<policy_type, key_dim, values_in_keys<16>>> engine(of, policy,
+                                                                                                 limits_for(tokens));
       engine.open(says);
       play_wildly(engine, policy, seed);
       REQUIRE(difference(own.at(0).log, engine.at(0).log) == "");
@@ -179,9 +179,8 @@ TEST_CASE("bytes are those of the widths, and another shape than the template's 
   check_bytes<values_in_keys<16>>();
   check_bytes<values_apart<16>>();
   using cache_type =
-      zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, head_dim, group, values_in_keys<16>>;
-  for (const shape& other :
-       {shape{2, 4, 2, head_dim}, shape{2, 4, 2, head_dim, 16}, shape{2, 4, 2, head_dim, 8, true}}) {
+      zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, group, values_in_keys<16>>;
+  for (const shape& other : {shape{2, 4, 2, key_dim}, shape{2, 4, 2, key_dim, 16}, shape{2, 4, 2, key_dim, 8, true}}) {
     CHECK(sentence_of([&] { cache_type::bytes(other, small::full, limits_for(tokens)); }) ==
           "zoomr: device_cache: the model's values must be as wide, and lie, as the template says");
   }

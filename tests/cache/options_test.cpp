@@ -3,7 +3,7 @@
 #include <cache/against_reference.hpp>
 #include <cache/players.hpp>
 
-namespace zoomr_test {
+namespace zoomr_test::options_test {
 namespace {
 
 using namespace zoomr;
@@ -213,4 +213,4 @@ TEST_CASE("eviction without a selection: each KV head attends what it has kept o
 }
 
 }  // namespace
-}  // namespace zoomr_test
+}  // namespace zoomr_test::options_test

@@ -8,7 +8,7 @@
 
 #include <string_view>  // std::string_view
 
-namespace zoomr_test {
+namespace zoomr_test::prompt_chunks_test {
 namespace {
 
 constexpr shape model{2, 4, 2, 8};
@@ -144,4 +144,4 @@ TEST_CASE("remembered queries are counted, and only where eviction will observe 
 }
 
 }  // namespace
-}  // namespace zoomr_test
+}  // namespace zoomr_test::prompt_chunks_test

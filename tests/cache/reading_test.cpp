@@ -7,7 +7,7 @@
 #include <cmath>   // std::isnan
 #include <limits>  // std::numeric_limits
 
-namespace zoomr_test {
+namespace zoomr_test::reading_test {
 namespace {
 
 constexpr float poison = std::numeric_limits<float>::quiet_NaN();
@@ -166,4 +166,4 @@ TEST_CASE("with a small window but no limit on what is chosen, choices in the sa
 }
 
 }  // namespace
-}  // namespace zoomr_test
+}  // namespace zoomr_test::reading_test

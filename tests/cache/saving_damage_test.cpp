@@ -9,7 +9,7 @@
 
 #include <limits>  // std::numeric_limits
 
-namespace zoomr_test {
+namespace zoomr_test::saving_damage_test {
 namespace {
 
 constexpr shape model{1, 2, 1, 8};
@@ -353,4 +353,4 @@ TEST_CASE("a machine with the other order of bytes reads and writes the same") {
   CHECK(std::memcmp(numbers, swapped, 8) == 0);
 }
 
-}  // namespace zoomr_test
+}  // namespace zoomr_test::saving_damage_test

@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 #include <support/state_digest.hpp>
 
-namespace zoomr_test {
+namespace zoomr_test::saving_elsewhere_test {
 namespace {
 
 constexpr shape model{2, 4, 2, 8};
@@ -282,4 +282,4 @@ TEST_CASE("a policy's text names its components and their options, but not its p
   CHECK(text_of(with_index<zoomr::float8>(small::quest)).find("\nkey_box number=float8\n") != std::string::npos);
 }
 
-}  // namespace zoomr_test
+}  // namespace zoomr_test::saving_elsewhere_test

@@ -16,7 +16,7 @@
 namespace decode {
 namespace {
 
-const std::string families[] = {"gpt2", "llama3", "qwen2", "llama2", "words"};
+const std::string damaged_families[] = {"gpt2", "llama3", "qwen2", "llama2", "words"};
 
 std::vector<std::string> texts_of(const std::string& family) {
   std::vector<std::string> texts;
@@ -67,7 +67,7 @@ TEST_CASE("of added tokens the longest is found, as by trying each") {
 }
 
 TEST_CASE("encoding ends soon after the most tokens that are wanted, with the same ones") {
-  for (const std::string& family : families) {
+  for (const std::string& family : damaged_families) {
     const tokenizer words(fixture("tokenizers") / family);
     for (const std::string& text : texts_of(family)) {
       const auto all = words.encode(text);
@@ -87,7 +87,7 @@ TEST_CASE("encoding ends soon after the most tokens that are wanted, with the sa
 }
 
 TEST_CASE("no text has more bytes than its tokens can stand for") {
-  for (const std::string& family : families) {
+  for (const std::string& family : damaged_families) {
     const tokenizer words(fixture("tokenizers") / family);
     for (const std::string& text : texts_of(family)) {
       const auto ids = words.encode(text, {.add_special = false});

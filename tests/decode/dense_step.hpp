@@ -32,9 +32,9 @@ class dense_step {
     const zoomr::index_t tokens = q.extent(0), heads = q.extent(1), dims = q.extent(2);
     const auto& keys = keys_[static_cast<std::size_t>(layer)];
     const auto& values = values_[static_cast<std::size_t>(layer)];
-    const auto stored = static_cast<zoomr::index_t>(keys.size()) / (kv_heads_ * dims);
+    const auto all = static_cast<zoomr::index_t>(keys.size()) / (kv_heads_ * dims);
     for (zoomr::index_t t = 0; t < tokens; ++t) {
-      const zoomr::index_t seen = stored - tokens + t + 1;
+      const zoomr::index_t seen = all - tokens + t + 1;
       for (zoomr::index_t head = 0; head < heads; ++head) {
         const auto at = [&](zoomr::index_t token, zoomr::index_t d) {
           return static_cast<std::size_t>((token * kv_heads_ + head / (heads / kv_heads_)) * dims + d);

@@ -236,7 +236,7 @@ void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t
   room.tiers.device = 1;  // tables take more
   for (std::size_t at = 0; (at = refused().find("at least ")) != std::string::npos;)
     room.tiers.device = std::stoll(refused().substr(at + 9));
-  const auto written = [&] {
+  const auto written_over_file = [&] {
     session_type filed(net, moved, of.most(), of.classes, room);
     const text got_from_file = write(filed, of);
     const device::run_cost behind = filed.cost();
@@ -248,7 +248,7 @@ void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t
     REQUIRE(eighths <= 8);
     room.tiers.host = cost.reserved.host / 8 * eighths + block;
     try {
-      const text from_file = written();
+      const text from_file = written_over_file();
       CHECK(from_file.tokens == expected.tokens);
       CHECK(from_file.logits == expected.logits);
       return;

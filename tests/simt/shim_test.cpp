@@ -240,7 +240,7 @@ __global__ void of_an_earlier_block(int* out) {
 // Asynchronous copies.
 
 /// 0 ... 63
-const std::vector<uint4> numbers = [] {
+const std::vector<uint4> up_to_63 = [] {
   std::vector<uint4> made;
   for (unsigned i = 0; i < 64; i += 4) made.push_back({i, i + 1, i + 2, i + 3});
   return made;
@@ -252,7 +252,7 @@ template <flaw Flaw>
 __global__ void copied(int* out) {
   __shared__ shared_array<uint4, 16> pieces;
   const index_t t = thread_number();
-  uint4 own = numbers[static_cast<std::size_t>(t % 16)];
+  uint4 own = up_to_63[static_cast<std::size_t>(t % 16)];
   if (t < 16) copy_async(pieces[t], &own);
   if constexpr (Flaw != flaw::no_commit) copy_async_commit();
   if constexpr (Flaw == flaw::changed_source) own.x = 77;
@@ -270,7 +270,7 @@ template <bool Right>
 __global__ void copied_for_oneself(int* out) {
   __shared__ shared_array<uint4, 64> pieces;
   const index_t t = thread_number();
-  copy_async(pieces[t], &numbers[static_cast<std::size_t>(t / 4)]);
+  copy_async(pieces[t], &up_to_63[static_cast<std::size_t>(t / 4)]);
   copy_async_commit();
   copy_async_wait<Right ? 0 : 1>();
   const uint4 piece = pieces[t];
@@ -284,7 +284,7 @@ __global__ void two_stages(int* out) {
   const index_t t = thread_number();
   constexpr int tiles = 5;
   const auto copy = [&](int tile) {
-    if (tile < tiles && t < 16) copy_async(stages[tile % 2 * 16 + t], &numbers[static_cast<std::size_t>(t)]);
+    if (tile < tiles && t < 16) copy_async(stages[tile % 2 * 16 + t], &up_to_63[static_cast<std::size_t>(t)]);
     copy_async_commit();
   };
   int sum = 0;
@@ -305,7 +305,7 @@ template <bool Right>
 __global__ void changed_on_its_way(int* out) {
   __shared__ shared_array<uint4, 64> pieces;
   const index_t t = thread_number();
-  copy_async(pieces[t], &numbers[static_cast<std::size_t>(t / 4)]);
+  copy_async(pieces[t], &up_to_63[static_cast<std::size_t>(t / 4)]);
   copy_async_commit();
   if constexpr (Right) copy_async_wait<0>();
   pieces[t] = uint4{static_cast<unsigned>(t), 0, 0, 0};
@@ -318,7 +318,7 @@ template <bool Right>
 __global__ void never_waited_for(int* out) {
   __shared__ shared_array<uint4, 64> pieces;
   const index_t t = thread_number();
-  copy_async(pieces[t], &numbers[0]);
+  copy_async(pieces[t], &up_to_63[0]);
   copy_async_commit();
   if constexpr (Right) copy_async_wait<0>();
   out[t] = t;
@@ -328,7 +328,7 @@ template <bool Right>
 __global__ void source_not_aligned(int* out) {
   __shared__ shared_array<uint4, 1> piece;
   const index_t t = thread_number();
-  const auto* const from = reinterpret_cast<const unsigned char*>(numbers.data()) + (Right ? 0 : 4);
+  const auto* const from = reinterpret_cast<const unsigned char*>(up_to_63.data()) + (Right ? 0 : 4);
   if (t == 0) copy_async(piece[0], reinterpret_cast<const uint4*>(from));
   copy_async_commit();
   copy_async_wait<0>();

@@ -5,7 +5,7 @@
 
 #include <algorithm>  // std::max
 
-namespace zoomr {
+namespace zoomr::pooled_mass_test {
 using unit::agreed;
 using unit::table;
 using unit::votes;
@@ -98,4 +98,4 @@ TEST_CASE("a scale and a soft cap of the model's own hold for masses of summarie
   for (int round = 0; round < 50; ++round) REQUIRE(unit::caps_scores(largest, random));
 }
 
-}  // namespace zoomr
+}  // namespace zoomr::pooled_mass_test

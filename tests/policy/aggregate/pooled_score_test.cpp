@@ -5,7 +5,7 @@
 
 #include <cmath>  // std::fmax
 
-namespace zoomr {
+namespace zoomr::pooled_score_test {
 using unit::agreed;
 using unit::table;
 using unit::votes;
@@ -71,4 +71,4 @@ TEST_CASE("scores of different layers cannot be pooled") {
   CHECK(pooled_score{.per = scope::sequence}.problem() != nullptr);
 }
 
-}  // namespace zoomr
+}  // namespace zoomr::pooled_score_test

@@ -7,21 +7,21 @@
 namespace zoomr {
 using unit::closed_in;
 using unit::piece;
-using unit::segments;
+using unit::segment_list;
 
 TEST_CASE("fixed_pages closes at every page, whatever the tokens and the prompt") {
   const fixed_pages pages{.longest = 4};
   CHECK(closed_in(pages, "").empty());
   CHECK(closed_in(pages, "abc").empty());
-  CHECK(closed_in(pages, "abcd") == segments{piece(0, 4)});
-  CHECK(closed_in(pages, "ab.[<|>]cdef") == segments{piece(0, 4), piece(4, 8)});
+  CHECK(closed_in(pages, "abcd") == segment_list{piece(0, 4)});
+  CHECK(closed_in(pages, "ab.[<|>]cdef") == segment_list{piece(0, 4), piece(4, 8)});
   fixed_pages::state state{};
   closed_in(pages, "abcdef", state);
   CHECK(pages.open_begin(state) == 4);
 }
 
 TEST_CASE("pages may be one token long") {
-  CHECK(closed_in(fixed_pages{.longest = 1}, "ab|c") == segments{piece(0, 1), piece(1, 2), piece(2, 3)});
+  CHECK(closed_in(fixed_pages{.longest = 1}, "ab|c") == segment_list{piece(0, 1), piece(1, 2), piece(2, 3)});
 }
 
 TEST_CASE("fixed_pages needs a positive length") {

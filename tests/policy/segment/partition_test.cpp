@@ -16,7 +16,7 @@ template <class Segmenter>
 struct history {
   using state = typename Segmenter::state;
 
-  unit::segments closed;
+  unit::segment_list closed;
   std::vector<state> after_close;  // of the token that closed it
   std::vector<state> after_token;
 

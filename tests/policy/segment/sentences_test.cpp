@@ -6,12 +6,12 @@
 namespace zoomr {
 using unit::closed_in;
 using unit::piece;
-using unit::segments;
+using unit::segment_list;
 
 TEST_CASE("a delimiter ends its sentence and belongs to it") {
-  CHECK(closed_in(sentences{}, "ab.c.") == segments{piece(0, 3), piece(3, 5)});
-  CHECK(closed_in(sentences{}, "a..b") == segments{piece(0, 2), piece(2, 3)});
-  CHECK(closed_in(sentences{}, ".") == segments{piece(0, 1)});
+  CHECK(closed_in(sentences{}, "ab.c.") == segment_list{piece(0, 3), piece(3, 5)});
+  CHECK(closed_in(sentences{}, "a..b") == segment_list{piece(0, 2), piece(2, 3)});
+  CHECK(closed_in(sentences{}, ".") == segment_list{piece(0, 1)});
   CHECK(closed_in(sentences{}, "abc").empty());
   sentences::state state{};
   closed_in(sentences{}, "ab.cd", state);
@@ -19,16 +19,16 @@ TEST_CASE("a delimiter ends its sentence and belongs to it") {
 }
 
 TEST_CASE("the end of the prompt ends a sentence, unless a delimiter just did") {
-  CHECK(closed_in(sentences{}, "ab|c.") == segments{piece(0, 2), piece(2, 4)});
-  CHECK(closed_in(sentences{}, "ab.|c.") == segments{piece(0, 3), piece(3, 5)});
+  CHECK(closed_in(sentences{}, "ab|c.") == segment_list{piece(0, 2), piece(2, 4)});
+  CHECK(closed_in(sentences{}, "ab.|c.") == segment_list{piece(0, 3), piece(3, 5)});
 }
 
 TEST_CASE("without punctuation a sentence ends at `longest`") {
   const sentences split{.longest = 3};
-  CHECK(closed_in(split, "abcde.") == segments{piece(0, 3), piece(3, 6)});
-  CHECK(closed_in(split, "ab.cde") == segments{piece(0, 3), piece(3, 6)});
-  CHECK(closed_in(split, "abc|d") == segments{piece(0, 3)});
-  CHECK(closed_in(sentences{.longest = 1}, "a.") == segments{piece(0, 1), piece(1, 2)});
+  CHECK(closed_in(split, "abcde.") == segment_list{piece(0, 3), piece(3, 6)});
+  CHECK(closed_in(split, "ab.cde") == segment_list{piece(0, 3), piece(3, 6)});
+  CHECK(closed_in(split, "abc|d") == segment_list{piece(0, 3)});
+  CHECK(closed_in(sentences{.longest = 1}, "a.") == segment_list{piece(0, 1), piece(1, 2)});
 }
 
 TEST_CASE("markup means nothing to sentences; a delimiter that is a marker too still ends one") {

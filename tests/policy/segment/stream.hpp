@@ -41,12 +41,12 @@ inline zoomr::token_class class_of(char token) {
   }
 }
 
-using segments = std::vector<zoomr::segment>;
+using segment_list = std::vector<zoomr::segment>;
 
 /// The segments that `split` closes in `stream`, beginning with `state`, which goes on to the end of the stream.
 template <class Segmenter>
-segments closed_in(const Segmenter& split, const std::string& stream, typename Segmenter::state& state) {
-  segments closed;
+segment_list closed_in(const Segmenter& split, const std::string& stream, typename Segmenter::state& state) {
+  segment_list closed;
   zoomr::index_t position = -1;
   for (const char token : stream) {
     zoomr::closings now;
@@ -61,7 +61,7 @@ segments closed_in(const Segmenter& split, const std::string& stream, typename S
 }
 
 template <class Segmenter>
-segments closed_in(const Segmenter& split, const std::string& stream) {
+segment_list closed_in(const Segmenter& split, const std::string& stream) {
   typename Segmenter::state state{};
   return closed_in(split, stream, state);
 }

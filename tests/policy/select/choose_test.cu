@@ -19,11 +19,11 @@ namespace {
 
 using zoomr_test::device_array;
 using zoomr_test::random_scene;
-using zoomr_test::scene;
+using zoomr_test::selection_scene;
 
 /// A row that is to be made.
 struct question {
-  scene of;
+  selection_scene of;
   std::vector<index_t> tokens;  // what is left of each segment, as the host counts it
   index_t room_used = 0;
   std::vector<votes_t> votes;

@@ -100,7 +100,7 @@ template <class Number>
 constexpr double top = std::same_as<Number, float8> ? 448.0 : 127.0;
 /// Least step between two numbers.
 template <class Number>
-constexpr double step = std::same_as<Number, float8> ? 0x1p-9 : 1.0;
+constexpr double least_step = std::same_as<Number, float8> ? 0x1p-9 : 1.0;
 
 constexpr std::pair<int, int> ranges[] = {{-3, 3}, {-30, 0}, {-149, -110}, {-149, 127}, {100, 127}, {0, 0}};
 
@@ -178,7 +178,8 @@ TEST_CASE_TEMPLATE("a box in 8 bits holds what it held, by the least that its sc
       const double outwards = i % 2 == 0 ? given - got.numbers[i] : got.numbers[i] - given;
       REQUIRE(outwards >= 0.0);
       REQUIRE(outwards <
-              std::max(std::same_as<T, float8> ? std::fabs(given) * 0.125 : 0.0, step<T> * got.scales[i]) * (1 + 1e-9));
+              std::max(std::same_as<T, float8> ? std::fabs(given) * 0.125 : 0.0, least_step<T> * got.scales[i]) *
+                  (1 + 1e-9));
     }
   }
 }
