@@ -62,6 +62,13 @@ struct on_device {
   }
 };
 
+TEST_CASE("a device cache refuses to measure captured attention") {
+  zoomr::config limits = limits_for(60, 2);
+  limits.audit = true;
+  CHECK(mistake_of([&] { snapkv_cache::bytes(of_device, small::snapkv, limits, 2); }).find("config.audit") !=
+        std::string::npos);
+}
+
 TEST_CASE("a device cache refuses tables of scales") {
   const std::vector<float> ones(4, 1.0f);
   for (const bool of_keys : {true, false}) {

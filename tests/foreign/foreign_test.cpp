@@ -260,6 +260,7 @@ class decoding {
     trace_.clear();
   }
   attention_trace& trace() { return trace_; }
+  std::int64_t choices() const { return cache_.stats(seq_).refreshes; }
 
  private:
   static std::vector<float> numbers(index_t what, index_t first, index_t last, index_t layer, index_t heads) {
@@ -356,6 +357,20 @@ TEST_CASE("the evictor that the documentation shows keeps what observation_windo
   CHECK(kept == trace_of(observation_window{.tokens = 12, .queries = 4, .pooling = 1}));
   REQUIRE(!kept.empty());
   CHECK(kept.front().positions.size() == 13);  // those kept, and the token itself
+}
+
+TEST_CASE("the refresh rule that the documentation shows chooses after so many tokens") {
+  static_assert(refresh_rule<shown::every_few>);
+  const auto choices = [](index_t tokens) {
+    decoding decode(
+        compose(primes{}, key_mean{}, mean_dot{}, top_k{.segments = 3}, shown::every_few{.tokens = tokens}, zone));
+    decode.feed(0, prompt_tokens, true);
+    const std::int64_t before = decode.choices();
+    for (index_t p = prompt_tokens; p < prompt_tokens + 12; ++p) decode.feed(p, p + 1, false);
+    return decode.choices() - before;
+  };
+  CHECK(choices(1) > 0);
+  CHECK(choices(1) == 4 * choices(4));
 }
 
 TEST_CASE("a foreign summarizer and the scorer for it work beside library components") {

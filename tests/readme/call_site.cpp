@@ -10,13 +10,13 @@ constexpr auto mine = compose(sentences{.longest = 256}, key_mean{}, mean_dot{},
                               every_token{}, zones{.sinks = 32, .recent = 32, .open = 992});
 
 // classes[id] says which token ids end sentences, and outlives the cache. All memory is allocated here.
-auto make_cache(const shape& model, view<const token_class> classes) {  // {layers, heads, kv_heads, head_dim}
+auto make_cache(const shape& model, class_table classes) {  // {layers, heads, kv_heads, head_dim}
   return kv_cache{model, mine, config{.max_tokens = 32768, .classes = classes}};
 }
 
 // Passes a chunk of the prompt, a token, or a draft, and returns how many tokens became part of the sequence. A step
-// takes a draft up to the first token that closes a segment, makes a choice that stays active, or has tokens evicted
-// (step.taken). What it leaves, or what is not accepted, is passed again.
+// takes a draft up to the first token that closes a segment, makes a choice that stays active, or has tokens evicted,
+// and at most config.max_draft_tokens (step.taken). What it leaves, or what is not accepted, is passed again.
 template <class Cache, class Engine>
 int pass(Cache& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends = false) {
   auto step = cache.begin(seq, ids, prompt_ends);

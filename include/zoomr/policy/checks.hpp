@@ -103,8 +103,8 @@ constexpr bool check_component() {
     static_assert(aggregator<T> || !aggregator<T, T>, "compose: a member function of this aggregator is not const");
     static_assert(aggregator<T> || aggregator<T, T>,
                   "compose: an aggregator needs `scope per`, `static constexpr votes_t least`, `static constexpr bool "
-                  "counts` and `void add(view<const float, 2> scores, view<const index_t> tokens, index_t head_dim, "
-                  "view<votes_t> votes, view<index_t> order) const`");
+                  "counts` and `void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& "
+                  "logits, view<votes_t> votes, view<index_t> order) const`");
     return aggregator<T>;
   } else if constexpr (plays<T, role::selector>) {
     static_assert(selector<T> || !selector<T, T>, "compose: a member function of this selector is not const");
