@@ -34,8 +34,8 @@ inline namespace v0 {
 /// device hold everything else and an arena of blocks: what a layer reads comes there before it is read, what has no
 /// room is read where it lies, and the host is not asked (cache/device/tiers/fetching.cuh). Unless the placement's
 /// `prefetch` is off, what the next layer is known to read comes while one is attended, on a stream of the cache's own
-/// that forks from the caller's and joins it (cache/device/tiers/ahead.cuh). The arena has an
-/// order of replacement of its own; the placement's serves a file (below), and its transfers are the host's.
+/// that forks from the caller's and joins it (cache/device/tiers/ahead.cuh). The arena has an order of replacement of
+/// its own; the placement's serves a file (below), and its transfers are the host's.
 ///
 /// With the placement engine_pages pages are an engine's, in memory of the device that `config.engine` names: a page
 /// has a power of 2 of tokens, keys and values have the same strides, and rows are aligned to 16 bytes.

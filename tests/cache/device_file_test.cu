@@ -52,8 +52,8 @@ void check_file(const Policy& policy, const shape& of, const std::vector<tape>& 
     stats = plays.cache.cache().tiers(plays.cache.tiers());
   };
   const std::int64_t all = all_blocks(limits, of);
-  const std::int64_t enough = enough_blocks(2 * of.layers + (prefetch ? 2 : 1) * zoomr::pages_for(limits.max_tokens),
-                                            all, [&](std::int64_t blocks) { play_with(blocks, 5); });
+  const std::int64_t enough =
+      enough_blocks(least_blocks(limits, of, prefetch), all, [&](std::int64_t blocks) { play_with(blocks, 5); });
   CAPTURE(enough);
   CHECK(enough < all);
   CHECK((stats.file_in > 0 && stats.file_out > 0));

@@ -13,6 +13,12 @@ inline std::int64_t all_blocks(const zoomr::config& limits, const shape& of) {
   return std::int64_t{zoomr::pages_for(limits.pool())} * of.layers;
 }
 
+/// The fewest with which a cache is made: what a token writes, and one layer of the longest sequence, two if
+/// prefetched.
+inline std::int64_t least_blocks(const zoomr::config& limits, const shape& of, bool prefetch) {
+  return 2 * of.layers + std::int64_t{prefetch ? 2 : 1} * zoomr::pages_for(limits.max_tokens);
+}
+
 /// Limits under which pinned memory has room for `blocks` pages of one layer, and the arena for `room`.
 template <class Policy>
 zoomr::config file_limits(const Policy& policy, zoomr::config limits, std::int64_t blocks, index_t room,

@@ -77,9 +77,9 @@ void check_before_file(const Policy& policy, kind look, markup text, std::uint64
   play(host, policy);
   temporary_folder folder;
   const std::string path = folder.path();
-  const index_t pages = (moved.placement.prefetch ? 2 : 1) * zoomr::pages_for(tokens);
   const std::int64_t before = operations_on_device;
-  enough_blocks(2 * deep.layers + pages, all_blocks(limits, deep), [&](std::int64_t blocks) {
+  const std::int64_t least = least_blocks(limits, deep, moved.placement.prefetch);
+  enough_blocks(least, all_blocks(limits, deep), [&](std::int64_t blocks) {
     operations_on_device = before;  // what was played until a refusal is not counted
     device_player<decltype(moved)> device(deep, moved, file_limits(moved, limits, blocks, slots, path.c_str(), deep));
     device.cache.fixed = seed % 4 < 2;
