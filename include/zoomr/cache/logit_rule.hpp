@@ -27,6 +27,7 @@ struct logit_rule {
   float soft_cap = 0.0f;                // logit = soft_cap * tanh(scale * q . k / soft_cap); 0: none
   view<const float, 2> sinks = {};      // [layers, heads]  learned logits without a key; -inf: none; empty: no sinks
   view<const float> alibi_slopes = {};  // [heads]  at least 0; empty: none
+  index_t window = 0;                   // a query at position i sees the keys at j with i - j < window; 0: all keys
 
   /// Logits are products times the scale: neither cap nor bias.
   constexpr bool plain() const { return soft_cap == 0.0f && alibi_slopes.size() == 0; }
@@ -47,6 +48,7 @@ struct logit_rule {
   constexpr const char* problem() const {
     if (!(scale >= 0.0f && scale < infinity)) return "config: logits.scale must be positive and finite, or 0";
     if (!(soft_cap >= 0.0f && soft_cap < infinity)) return "config: logits.soft_cap must be positive and finite, or 0";
+    if (window < 0) return "config: logits.window must be at least 1, or 0 for none";
     for (index_t layer = 0; layer < sinks.extent(0); ++layer) {
       for (index_t head = 0; head < sinks.extent(1); ++head) {
         if (!(sinks(layer, head) < infinity)) return "config: logits.sinks must be finite, or -inf for no sink";
