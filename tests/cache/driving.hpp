@@ -454,7 +454,7 @@ void keep_as_stored(view<float> row, float scale) {
 
 /// What the reference is told of a model's logits.
 inline reference::logits_of_model logits_of(const zoomr::logit_rule& rule) {
-  reference::logits_of_model made{double{rule.scale}, double{rule.soft_cap}, {}, {}};
+  reference::logits_of_model made{double{rule.scale}, double{rule.soft_cap}, {}, {}, rule.window};
   for (index_t layer = 0; layer < rule.sinks.extent(0); ++layer) {
     for (index_t head = 0; head < rule.sinks.extent(1); ++head) made.sinks.push_back(double{rule.sinks(layer, head)});
   }

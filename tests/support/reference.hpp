@@ -62,7 +62,7 @@ class replay {
   };
   // What lies where for one query.
   struct moment {
-    index_t position, front, back, known;  // known: segments that exist
+    index_t position, begin, front, back, known;  // known: segments that exist; begin: of the model's window
     index_t asks_from;                     // first token of the segment that the query belongs to
     index_t pass;
     bool prompt;
@@ -119,6 +119,8 @@ class replay {
     const std::int64_t last = std::max<std::int64_t>(0, end - zone.recent);
     const std::int64_t back = std::min((last + zone.align - 1) / zone.align * zone.align, of_open);
     now.back = static_cast<index_t>(std::max<std::int64_t>(now.front, back));
+    now.begin = past_.logits.first_seen(position);
+    now.front = std::max(now.front, now.begin), now.back = std::max(now.back, now.begin);
     const index_t with_own = known_at(position, true);
     const bool ends_here = with_own > 0 && segments_[static_cast<std::size_t>(with_own - 1)].end == end;
     now.asks_from = ends_here ? segments_[static_cast<std::size_t>(with_own - 1)].begin : open_begin(with_own);
@@ -239,7 +241,7 @@ class replay {
       used += between(now, of.first_layer, lane_head, s.split, s.end);
       if (tokens.back() > 0) eligible.push_back(id);
     }
-    for (index_t t = 0; t <= now.position; ++t)
+    for (index_t t = now.begin; t <= now.position; ++t)
       used += (t < now.front || t >= now.back) && retained(of.first_layer, lane_head, t) ? 1 : 0;
 
     choice made;
@@ -421,7 +423,7 @@ class replay {
     index_t of_details = 0;  // of its details between the zones, how many came before t
     for (index_t t = 0; t <= now.position; ++t) {
       while (id < now.known && t >= segments_[static_cast<std::size_t>(id)].end) ++id, of_details = 0;
-      if (!retained(layer, head / group(), t)) continue;
+      if (!retained(layer, head / group(), t) || t < now.begin) continue;
       if (dense || t < now.front || t >= now.back) {
         made.push_back(t);
       } else if (id < now.known) {

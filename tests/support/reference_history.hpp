@@ -22,7 +22,10 @@ struct logits_of_model {
   double soft_cap = 0;         // 0: none
   std::vector<double> sinks;   // [layers, heads]; empty: none
   std::vector<double> slopes;  // [heads]  of the bias by distance; empty: none
+  index_t window = 0;          // a query at i sees the keys at j with i - j < window; 0: all
 
+  /// The first position that a query at `position` sees.
+  index_t first_seen(index_t position) const { return window == 0 ? 0 : std::max(0, position - window + 1); }
   double scaled(double product, index_t head_dim) const {
     return scale > 0 ? product * scale : product / std::sqrt(static_cast<double>(head_dim));
   }

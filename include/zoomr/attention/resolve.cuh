@@ -121,7 +121,7 @@ __device__ inline attended_size resolve(block_threads& block, view<const segment
       const index_t piece = tile + block.thread() * for_each_thread + i;
       const index_t id = piece - 1;
       attended_parts parts;
-      if (piece == 0) parts.details = {0, slots.slot_of(zone.front)};
+      if (piece == 0) parts.details = {slots.slot_of(zone.begin), slots.slot_of(zone.front)};
       if (0 <= id && id < segments.size()) parts = parts_attended(segments[id], id, row, zone, own_summary, slots);
       if (id == segments.size()) parts.details = {slots.slot_of(zone.back), slots.slot_of(zone.end)};
       added[2 * i] = parts.details;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. From levels to ranges: attended = [0, front) + segments at their level + [back, end), ascending and
+// L4. From levels to ranges: attended = [begin, front) + segments at their level + [back, end), ascending and
 // disjoint by construction.
 //
 // Segments, zones and levels speak of positions, ranges of slots: a KV lane's slot_map turns one into the other here,
@@ -69,7 +69,7 @@ ZOOMR_HD constexpr attended_parts parts_attended(const segment& s, index_t id, c
 /// @cost  O(segments), or times O(log kept) where the KV lane has been compacted; allocates nothing
 inline void resolve(view<const segment> segments, const selection_row& row, zone_bounds zone, bool own_summary,
                     const slot_map& slots, range_list& out) {
-  out.add({0, slots.slot_of(zone.front)});
+  out.add({slots.slot_of(zone.begin), slots.slot_of(zone.front)});
   for (index_t id = 0; id < segments.size(); ++id) {
     const attended_parts parts = parts_attended(segments[id], id, row, zone, own_summary, slots);
     out.add(parts.details);

@@ -55,18 +55,45 @@ class ascending_slots {
   index_t next_ = 0;  // the first slot whose token is not before the last position
 };
 
-/// The zones of one query, in positions: it attends [0, front) and [back, end) in any case. front <= back <= end, and
-/// end is the position behind the query's own token.
+/// The zones of one query, in positions: it attends [begin, front) and [back, end) in any case, and nothing before
+/// `begin`. begin <= front <= back <= end, and end is the position after the query's own token.
 struct zone_bounds {
+  index_t begin = 0;  // the first position that the layer's sliding window lets it see; 0 without one
   index_t front = 0;
   index_t back = 0;
   index_t end = 0;
 
+  /// The zones that a policy wants, as far as a layer's window lets the query see them.
+  /// @param window  logit_rule::window
+  ZOOMR_HD constexpr zone_bounds seen_through(index_t window) const {
+    const index_t first = first_seen(window, end - 1);
+    return {first, front > first ? front : first, back > first ? back : first, end};
+  }
+  /// The first position that a query at `position` sees through a window of so many tokens, its own included; 0: all.
+  ZOOMR_HD static constexpr index_t first_seen(index_t window, index_t position) {
+    return window > 0 && window <= position ? position + 1 - window : 0;
+  }
+
+  /// Everything that the query sees.
+  ZOOMR_HD constexpr zone_bounds whole() const { return {begin, begin, begin, end}; }  // all of it is the back zone
   /// The tokens that it attends in any case.
   ZOOMR_HD constexpr index_t tokens(const slot_map& slots) const {
-    return slots.slot_of(front) + slots.slot_of(end) - slots.slot_of(back);
+    return slots.slot_of(front) - slots.slot_of(begin) + slots.slot_of(end) - slots.slot_of(back);
   }
 };
+
+/// The zones of a query at `position`.
+/// @param zone        of the policy
+/// @param window      of the layer: logit_rule::window
+/// @param prompt_end  the first position after the prompt
+/// @param open_begin  first position of the open segment, as committed
+template <class Zones>
+constexpr zone_bounds zones_of_query(const Zones& zone, index_t window, index_t position, index_t prompt_end,
+                                     index_t open_begin) {
+  const zone_bounds wanted{0, zone.front(position, prompt_end), zone.back(position, prompt_end, open_begin),
+                           position + 1};
+  return wanted.seen_through(window);
+}
 
 /// The slots of the part of [first, last) that lies between the zones: first and last are positions, the result slots.
 /// It may be empty, also since eviction has left nothing of it.

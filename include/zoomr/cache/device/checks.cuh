@@ -33,7 +33,7 @@ struct device_checks {
     if (!tiered) return 0;
     const byte_count page = bounded_product({model.kv_heads, page_tokens, model.head_dim + model.stored_value_width(),
                                              static_cast<std::int64_t>(sizeof(T))});
-    if (limits.tiers.file == 0) return bounded_product({pages_for(limits.pool()), model.layers, page});
+    if (limits.tiers.file == 0) return bounded_product({pages_for(pool_tokens(policy, limits)), model.layers, page});
     expect(model, policy, limits, 0);
     const device_sizes sizes(model, policy, limits, 1, pages_in::tiers);
     const index_t blocks = blocks_before_file<T>(sizes, limits, core_type::prefetches(policy, model));

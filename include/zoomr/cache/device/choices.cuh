@@ -183,7 +183,7 @@ struct layer_row {
     made.before = {a.before + at * a.sizes.most_ranges(), {a.sizes.most_ranges()}};
     made.size = a.read + at;
     if (dense()) {
-      made.zone = {0, 0, token.zone.end};  // all of it is the back zone
+      made.zone = token.zone.whole();
       return made;
     }
     made.segments = segments();

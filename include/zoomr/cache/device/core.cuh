@@ -189,8 +189,7 @@ struct device_core {
     made.segments = of.segment_count();
     made.sums = position + 1 - (std::max)(known.asks_from, prompt_end);
     made.reads = of.choices.empty() ? -1 : of.choices.back().place;
-    made.zone = {policy.zone.front(position, prompt_end), policy.zone.back(position, prompt_end, item.open_begin),
-                 position + 1};
+    made.zone = zones_of_query(policy.zone, limits.logits.window, position, prompt_end, item.open_begin);
     made.prompt = item.prompt;
     made.noted = item.prompt && item.chooses && last;
     made.dense = item.prompt || position < limits.min_sparse_context || known.action == refresh_action::everything;
@@ -254,7 +253,7 @@ struct device_core {
                   limits.rollback_depth());
     const index_t remembered = item.observed ? sizes.remembered : 0;
     if (item.prompt) of.queries_from = (std::max)(of.queries_from, of.tokens() - remembered);
-    if (policy.placement.frees_unreachable) free_unreachable_pages(host_policy, limits.rollback_depth(), of, stock);
+    if (!sizes.in_engine) free_pages(host_policy, limits, of, stock);
     item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, item.prompt);
     if (item.prompt || item.due.kept > 0) {
       list_closings(2, item.seq);
@@ -278,8 +277,7 @@ struct device_core {
     asks.held = held(of);
     asks.segments = of.segment_count();
     asks.chooses = item.place;
-    asks.zone = {policy.zone.front(position, of.prompt_end), policy.zone.back(position, of.prompt_end, open_begin),
-                 position + 1};
+    asks.zone = zones_of_query(policy.zone, limits.logits.window, position, of.prompt_end, open_begin);
     asks.prompt = true;
     listed[2].tokens.push_back(asks);
   }

@@ -20,7 +20,7 @@ __global__ void list_own_slots_kernel(common_arrays<T> a, view<index_t> slots) {
 }
 
 /// Writes the slots that each token reads under each row of a layer, ascending in its sequence, and how many they are:
-/// of a prompt all up to its own, otherwise those of the ranges that layer_kernel has found. Behind the last slot
+/// of a prompt all that it sees up to its own, otherwise those of the ranges that layer_kernel has found. Behind the last slot
 /// stands -1. A block of `plain_threads` for each token and row.
 /// @cost  O(log ranges) for each slot, a number written for each of the room
 template <class T>
@@ -37,7 +37,8 @@ __global__ void list_slots_kernel(common_arrays<T> a, view<index_t, 3> slots, vi
   };
   if (token.prompt) {
     const view<const index_t> pages = a.pages_of(token.sequence);
-    list(token.slot + 1, [&](index_t i) { return pool_slot(pages, i, a.sizes.page_bits); });
+    const index_t first = token.zone.begin;  // slots are positions
+    list(token.slot + 1 - first, [&](index_t i) { return pool_slot(pages, first + i, a.sizes.page_bits); });
   } else {
     const tokens_of_ranges read = a.tokens_of(t, row);
     list(read.count(), [&](index_t i) { return read.slot(i); });

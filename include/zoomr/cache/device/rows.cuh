@@ -106,18 +106,24 @@ struct shared_rows {
   }
 };
 
-/// The first tokens of a sequence, as some tokens of its prompt read them: each up to itself. They need no list of
-/// ranges: slots are positions, since nothing of a prompt is evicted before its end.
-struct first_tokens {
+/// The tokens of a sequence, as some tokens of its prompt read them: each up to itself, from the first or as far back as
+/// a window lets it see. They need no list of ranges: slots are positions, since nothing of a prompt is evicted before
+/// its end.
+struct tokens_before {
   view<const index_t> pages;
-  index_t tokens = 0;
+  token_range slots;         // that some of them see
   index_t first_asking = 0;  // the slot of the first of them
+  index_t window = 0;        // logit_rule::window
   index_t page_bits = 4;
 
-  ZOOMR_HD index_t count() const { return tokens; }
-  ZOOMR_HD index_t sequence_slot(index_t i) const { return i; }
+  ZOOMR_HD index_t count() const { return slots.size(); }
+  ZOOMR_HD index_t sequence_slot(index_t i) const { return slots.first + i; }
   ZOOMR_HD shared_token shared(index_t i) const {
-    return {pool_slot(pages, i, page_bits), i <= first_asking ? ~0u : ~0u << (i - first_asking)};
+    const index_t slot = sequence_slot(i);
+    unsigned attending = slot <= first_asking ? ~0u : ~0u << (slot - first_asking);
+    const std::int64_t last = std::int64_t{slot} + window - 1 - first_asking;  // of those that see it
+    if (window > 0 && last < 31) attending &= (2u << last) - 1;
+    return {pool_slot(pages, slot, page_bits), attending};
   }
 };
 
@@ -129,12 +135,15 @@ struct prompt_rows {
   index_t count = 0;
   index_t first_tile = 0;
 
-  __device__ attending_row<first_tokens> at(index_t i) const {
+  __device__ attending_row<tokens_before> at(index_t i) const {
     const index_t kv_heads = a.sizes.model.kv_heads;
-    attending_row<first_tokens> row;
+    attending_row<tokens_before> row;
     const device_query_tile tile = a.table.tiles()[first_tile + i / kv_heads];
     const device_token& token = a.table.tokens[tile.first];
-    row.tokens = {a.pages_of(token.sequence, Tiered ? i % kv_heads : 0), token.slot + tile.tokens, token.slot,
+    row.tokens = {a.pages_of(token.sequence, Tiered ? i % kv_heads : 0),
+                  {token.zone.begin, token.slot + tile.tokens},
+                  token.slot,
+                  a.sizes.window,
                   a.sizes.page_bits};
     row.sharing = tile.tokens;
     row.token = token.row;

@@ -58,6 +58,7 @@ struct device_sizes {
   index_t noted = 0;            // queries remembered until tokens are evicted again
   index_t remembered = 0;       // of the last queries of a prompt that is still coming
   index_t pending_queries = 0;  // of the prompts' chunks in one step
+  index_t window = 0;           // logit_rule::window
   index_t carried = 0;          // tokens whose attention adds up, of each query head; 0: it does not
   score_logits logits;          // of scores, for aggregators
   bool has_sinks = false;       // of the model's attention
@@ -85,11 +86,12 @@ struct device_sizes {
       decode_tiles = static_cast<index_t>(std::min<std::int64_t>(decode_tokens, std::int64_t{sequences} * of_draft));
     }
     const layout host = in_engine ? layout::without_pages(with, policy, limits) : layout(with, policy, limits);
-    size_pages(limits, host);
+    size_pages(policy, limits, host);
     if (tiered) page_parts = model.kv_heads / host.blocks.heads;
     while (1 << part_bits < page_parts) ++part_bits;
     segments = host.most_segments;
     tokens = limits.max_tokens;
+    window = host.window;
     kept = host.kept, noted = host.noted, carried = host.carried;
     remembered = host.remembered, pending_queries = host.pending_queries(limits);
     layer_rows = policy.evict.observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
@@ -134,7 +136,7 @@ struct device_sizes {
   static constexpr index_t most_tiered = 1 << 25;
   /// nullptr, or the sentence that says what of a tiered placement cannot work.
   static const char* tiers_problem(const shape& model, const any_policy& policy, const config& limits) {
-    const std::int64_t pages = pages_for(limits.pool());
+    const std::int64_t pages = pages_for(pool_tokens(policy, limits));
     const std::int64_t parts = model.kv_heads / layout(model, policy, limits).blocks.heads;
     if (pages > most_tiered || bounded_product({pages, model.layers, parts}) > unlimited) {
       return "device_cache: a tiered pool has at most 2^25 pages, and fewer than 2^31 blocks in all layers (of one KV "
@@ -255,7 +257,7 @@ struct device_sizes {
   }
 
  private:
-  void size_pages(const config& limits, const layout& host) {
+  void size_pages(const any_policy& policy, const config& limits, const layout& host) {
     sequence_pages = host.table_pages;
     if (in_engine) {
       const engine_memory& engine = limits.engine;
@@ -264,7 +266,7 @@ struct device_sizes {
       while (1 << page_bits < engine.page_tokens) ++page_bits;
       strides = engine.strides_of_keys();
     } else {
-      pages = pages_for(limits.pool());
+      pages = pages_for(pool_tokens(policy, limits));
       const bool alternate = model.value_width() != model.head_dim && !model.values_in_keys;
       const index_t token = model.head_dim + (alternate ? model.value_width() : 0);
       strides = {page_numbers(), std::int64_t{page_tokens} * token, token};

@@ -91,7 +91,7 @@ class attending {
     for_each_piece(on, core_.sizes.model.kv_heads * parts, [&](index_t piece, index_t thread) {
       const index_t first = piece % parts * apart;
       const token_range tokens{first, (std::min)(first + apart, item_.tokens)};
-      for (index_t slot = 0; slot < item_.first + tokens.last; slot += at_once) {
+      for (index_t slot = first_slot(tokens.first); slot < item_.first + tokens.last; slot += at_once) {
         attend_tile(core_.of_thread[static_cast<std::size_t>(thread)].tile, piece / parts, slot, tokens);
       }
     });
@@ -101,13 +101,18 @@ class attending {
   // of their pages are asked for ahead.
   void visit_prompt_over_tiers() {
     const index_t kv_heads = core_.sizes.model.kv_heads;
-    for (index_t slot = 0; slot < item_.first + item_.tokens; slot += at_once) {
+    for (index_t slot = first_slot(0); slot < item_.first + item_.tokens; slot += at_once) {
       core_.pool.prefetch(layer_, {0, kv_heads}, view<const index_t>(core_.state_of(item_).pages),
                           {slot + page_tokens, (std::min)(slot + 3 * page_tokens, item_.first)});
       for (index_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
         attend_tile(core_.of_thread.front().tile, kv_head, slot, {0, item_.tokens});
       }
     }
+  }
+
+  // The first slot of the first page that token `t` of a prompt's chunk sees, and with it all that come after.
+  index_t first_slot(index_t t) const {
+    return zone_bounds::first_seen(core_.limits.logits.window, item_.first + t) / page_tokens * page_tokens;
   }
 
   // Slots of a tile. Over tiers those of one page: one that is asked for by one KV head after the other may be gone in
@@ -119,8 +124,8 @@ class attending {
     const shape& model = core_.sizes.model;
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
-    tile.begin(core_.kv_lane(core_.state_of(item_), layer_, kv_head), first,
-               (std::min)(first + at_once, item_.first + tokens.last));
+    const auto kv_lane = core_.kv_lane(core_.state_of(item_), layer_, kv_head);
+    tile.begin(kv_lane, first, (std::min)(first + at_once, item_.first + tokens.last));
     for (index_t t = (std::max)(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
       const auto asks = [&](index_t token, index_t head_of_group) -> run_query {
         const index_t head = kv_head * model.group() + head_of_group;
@@ -128,7 +133,7 @@ class attending {
       };
       const index_t count = (std::min)(tile.tokens(), tokens.last - t);
       core_.with_hook(core_.state_of(item_), layer_, heads, item_.first + t,
-                      [&](const auto& by) { tile.attend(item_.first + t, count, asks, scale, by); });
+                      [&](const auto& by) { tile.attend(kv_lane, item_.first + t, count, asks, scale, by); });
     }
   }
 
@@ -248,7 +253,7 @@ class attending {
       gather(now.state(), {t, t + 1}, heads, ranges, {attended, unlimited});
       for (index_t head = heads.first; head < heads.last; ++head) {
         if (core_.limits.audit) {
-          const float of_all = log_sum_of_held(kv_lane, now.slots(), queries_[packed(t)][head].data(), scale,
+          const float of_all = log_sum_of_held(kv_lane, now.seen_slots(kv_head), queries_[packed(t)][head].data(), scale,
                                                core_.logits_of(now.state(), layer_, {head, head + 1}, item_.first + t));
           counted[head].captured = std::exp(static_cast<double>(state_at(t, head).log_sum() - of_all));
         }

@@ -117,7 +117,7 @@ class chooser {
   /// @cost  O(segments), and O(kept) where a KV lane has been compacted
   void begin(sequence_state& state, zone_bounds zone, const slot_map& slots) {
     segments_ = static_cast<index_t>(state.segments.size());
-    room_used_ = slots.slot_of(zone.front) + slots.slot_of(zone.end) - slots.slot_of(zone.back);
+    room_used_ = zone.tokens(slots);
     ascending_slots ascending(slots);
     for (index_t id = 0; id < segments_; ++id) {
       const segment& s = state.segments[static_cast<std::size_t>(id)];

@@ -102,13 +102,11 @@ class choosing {
   /// @param memory  of a thread
   range_list resolved(index_t kv_head, index_t head, view<token_range> memory) const {
     range_list list{memory};
-    if (dense_) {
-      list.add({0, slots()});
-      return list;
-    }
     const zone_bounds zone = core_.zone_at(state(), position_, item_.open_begin);
     const slot_map slots = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
-    if (core_.policy.selects) {
+    if (dense_) {
+      list.add({slots.slot_of(zone.begin), slots.slot_of(zone.end)});
+    } else if (core_.policy.selects) {
       resolve(state().segments, row_of(head), zone, core_.policy.zone.own_summary, slots, list);
     } else {
       resolve(state().segments, selection_row{}, zone, true, slots, list);
@@ -118,10 +116,13 @@ class choosing {
 
   /// Slots before this one are read alike by this token and by those up to position `last` of its draft, as long as
   /// these attend everything, or do not, as it does, and none makes a choice: then only the zones move. It is the first
-  /// of a page, so that what is read in two parts has the same runs.
+  /// of a page, so that what is read in two parts has the same runs. Nothing is, where a window moves on between them.
   index_t settled(index_t kv_head, index_t last) const {
-    const index_t back = core_.zone_at(state(), position_, item_.open_begin).back;
-    const bool stays = dense_ || core_.zone_at(state(), last, item_.open_begin).back == back;
+    const zone_bounds here = core_.zone_at(state(), position_, item_.open_begin);
+    const zone_bounds there = core_.zone_at(state(), last, item_.open_begin);
+    if (here.begin != there.begin) return 0;
+    const index_t back = here.back;
+    const bool stays = dense_ || there.back == back;
     const slot_map slots_of_lane = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
     return (stays ? slots() : slots_of_lane.slot_of(back)) / page_tokens * page_tokens;
   }
@@ -142,8 +143,13 @@ class choosing {
     }
   }
 
-  /// Slots that full attention would read.
+  /// Slots that full attention would read, from the first one of the sequence on.
   index_t slots() const { return state().slot_end(position_ + 1); }
+  /// Those that it sees: behind the begin of a layer's sliding window.
+  token_range seen_slots(index_t kv_head) const {
+    const index_t first = zone_bounds::first_seen(core_.limits.logits.window, position_);
+    return {state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head).slot_of(first), slots()};
+  }
 
   /// Adds what the heads have counted to the statistics, in their order. Slots that several heads of a KV head have
   /// read count once for the device's bytes, and for each head in `statistics::attended`.

@@ -37,15 +37,17 @@ void expect_turns(const Turn& turn, const shape& model) {
 }
 
 /// Checks that a span may go, of a sequence that has tokens behind it.
+/// @param window  logit_rule::window
 /// @throws precondition_error if nothing would be left of a prompt that has ended; error(not_held) if each KV lane
 ///         holds tokens of its own there, or pages were freed that would be reached again
-inline void expect_erasable(const token_state& state, token_range erased) {
+inline void expect_erasable(const token_state& state, token_range erased, index_t window) {
   ZOOMR_EXPECTS(state.in_prompt() || erased.first > 0 || erased.last < state.prompt_end,
                 "erase: of a prompt that has ended at least one token must be left");
   const bool evicted = state.kept_each.committed > 0 && erased.first < state.compacted_end;
   const index_t held_from = state.freed_pages * page_tokens;
-  const bool freed =
-      state.freed_pages > 0 && (erased.first < held_from || state.tokens() - erased.size() < state.least_tokens());
+  const index_t left = state.tokens() - erased.size();
+  const bool moves_back = window > 0 ? pages_passed(window, left) < state.freed_pages : left < state.least_tokens();
+  const bool freed = state.freed_pages > 0 && (erased.first < held_from || moves_back);
   if (!evicted && !freed) return;
   raise(errc::not_held, "erase: the tokens from " + std::to_string(erased.first) + " to " +
                             std::to_string(erased.last) +
@@ -237,7 +239,7 @@ class erasing {
 
   /// @throws as `any_kv_cache::erase`, but for error(storage); nothing has changed
   void prepare() {
-    expect_erasable(state_, erased_);
+    expect_erasable(state_, erased_, core_.limits.logits.window);
     choose_again(core_, seq_, erased_, chosen_at());
     moves_.expect_room();
   }

@@ -19,8 +19,8 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
   for (index_t t = second_pass ? item.tokens - 1 : 0; t < item.tokens; ++t) {
     const index_t packed = item.packed + (second_pass ? 0 : t);
     choosing<Pool> token(core, item, item.first + t, layer, second_pass);
-    if (item.prompt) {  // everything, whatever the policy
-      const token_range all{0, token.slots()};
+    if (item.prompt) {  // everything that the layer sees, whatever the policy
+      const token_range all = token.seen_slots(0);
       for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
         const index_t head = kv_head * model.group();
         visit(slots_read{number, packed, kv_head, {head, head + model.group()}, {&all, {1}}});

@@ -5,7 +5,7 @@
 // those of `gather_attend`, in its order.
 #pragma once
 
-#include <zoomr/attention/page_run.hpp>
+#include <zoomr/attention/gather.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
@@ -24,8 +24,10 @@ class prompt_tile {
  public:
   static constexpr index_t most_pages = 8;  // so many that copies of queries and outputs pay
 
-  explicit prompt_tile(const shape& model)
+  /// @param window  logit_rule::window
+  prompt_tile(const shape& model, index_t window)
       : widths_{model.head_dim, model.value_width()},
+        window_(window),
         group_(model.group()),
         widened_(static_cast<std::size_t>(widened_size(model))),
         packed_(static_cast<std::size_t>(packed_size(model))),
@@ -54,22 +56,32 @@ class prompt_tile {
     }
   }
 
-  /// Some adjacent tokens attend the pages, the first at slot `at` up to its own slot, each further one up to one more.
-  /// @param asks  asks(token, head of the group): its run_query
-  /// @param by    the hook that logits go through; query 0 is that of the first token's first head
-  template <class Asks, class Hook = plain_logits>
-  void attend(index_t at, index_t tokens, Asks asks, float scale, const Hook& by = {}) {
+  /// Some adjacent tokens attend the pages, the first at slot `at` up to its own slot, each further one up to one more;
+  /// under a window each from the first slot on that it sees.
+  /// @param kv_lane  as in `begin`
+  /// @param asks     asks(token, head of the group): its run_query
+  /// @param by       the hook that logits go through; query 0 is that of the first token's first head
+  /// @throws error(storage) if a page does not come that a window cuts
+  template <class Lane, class Asks, class Hook = plain_logits>
+  void attend(const Lane& kv_lane, index_t at, index_t tokens, Asks asks, float scale, const Hook& by = {}) {
     const index_t count = tokens * group_;
     for (index_t i = 0; i < count; ++i) pack(i, asks(i / group_, i % group_));
     for (index_t page = 0; page < pages_; ++page) {
       page_tile tile = tiles_[page];
-      const index_t seen = at + 1 - first_ - page * page_tokens;  // of the page, by the first token
-      if (seen >= tile.tokens) {
-        attend(tile, 0, count, scale, hooked<Hook>{by, first_ + page * page_tokens, 0});
-      } else {
-        for (index_t t = (std::max)(0, 1 - seen); t < tokens; ++t) {
-          tile.tokens = (std::min)(tiles_[page].tokens, seen + t);
-          attend(tile, t * group_, group_, scale, hooked<Hook>{by, first_ + page * page_tokens, t * group_});
+      const index_t first = first_ + page * page_tokens;
+      const index_t seen = at + 1 - first;  // of the page, by the first token
+      if (seen >= tile.tokens && zone_bounds::first_seen(window_, at + tokens - 1) <= first) {
+        attend(tile, 0, count, scale, hooked<Hook>{by, first, 0});
+        continue;
+      }
+      for (index_t t = (std::max)(0, 1 - seen); t < tokens; ++t) {
+        tile.tokens = (std::min)(tiles_[page].tokens, seen + t);
+        const token_range slots{zone_bounds::first_seen(window_, at + t), first + tile.tokens};
+        if (slots.size() <= 0) continue;
+        if (slots.first <= first) {
+          attend(tile, t * group_, group_, scale, hooked<Hook>{by, first, t * group_});
+        } else {
+          attend_part(kv_lane, slots, t * group_, scale, by);
         }
       }
     }
@@ -145,6 +157,15 @@ class prompt_tile {
     }
   }
 
+  // The queries of one token attend a page from somewhere in it on, as they would after the prompt: tiles begin where
+  // pages do.
+  template <class Lane, class Hook>
+  void attend_part(const Lane& kv_lane, token_range slots, index_t first, float scale, const Hook& by) {
+    const view<const run_query> asks(asks_.data() + first, {group_});
+    const lane_queries<Lane, Hook> one{&kv_lane, asks, scale, &by, first};
+    gather_within(view<const token_range>(&slots, {1}), {0, unlimited}, view<const lane_queries<Lane, Hook>>(&one, {1}));
+  }
+
   template <class Hook>
   void attend(const page_tile& tile, index_t first, index_t count, float scale, hooked<Hook> by) {
     const view<const run_query> asks(asks_.data() + first, {count});
@@ -172,6 +193,7 @@ class prompt_tile {
   }
 
   kv_widths widths_;
+  index_t window_;
   index_t group_;
   index_t first_ = 0;
   index_t pages_ = 0;

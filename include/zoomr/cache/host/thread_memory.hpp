@@ -31,7 +31,7 @@ struct thread_memory {
       : observed(sizes.model, observed_tokens, policy.evict.reads_keys),
         ranges(most_ranges(sizes)),
         joined(ranges.size() * static_cast<std::size_t>(sizes.model.group())),
-        tile(sizes.model) {}
+        tile(sizes.model, sizes.window) {}
   static byte_count bytes(const layout& sizes, const any_policy& policy, index_t observed_tokens) {
     return observation::bytes(sizes.model, observed_tokens, policy.evict.reads_keys) +
            static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + sizes.model.group()) +

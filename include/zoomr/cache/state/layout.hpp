@@ -16,6 +16,21 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// Pages that a layer's window has passed go back to the pool, unless a selector may want summaries made of their keys.
+inline bool frees_passed_pages(const any_policy& policy, const config& sizes) {
+  return sizes.logits.window > 0 && !policy.selects;
+}
+
+/// Tokens that the pool has room for: config.pool_tokens, or what all sequences can have at once. Where pages go that a
+/// window has passed, a sequence has what the window sees, what may be rolled back, and its part of a step, with a page
+/// that is cut at either end of each.
+inline index_t pool_tokens(const any_policy& policy, const config& sizes) {
+  if (sizes.pool_tokens > 0 || !frees_passed_pages(policy, sizes)) return sizes.pool();
+  const std::int64_t pages = (std::int64_t{sizes.logits.window} + sizes.rollback_depth()) / page_tokens + 4;
+  const std::int64_t all = (sizes.max_sequences * pages + pages_for(sizes.max_batched_tokens)) * page_tokens;
+  return static_cast<index_t>(std::min<std::int64_t>(all, sizes.pool()));
+}
+
 /// Sizes that follow from a model, a policy and a config: computed once, so that `bytes` and the allocations
 /// cannot disagree. A policy that does not need something has 0 of it.
 struct layout {
@@ -37,6 +52,7 @@ struct layout {
   bool eviction_may_fail = false;    // a commit that evicts tokens can fail on the way: these move to spare pages
   block_shape blocks;                // of tiers
   index_t table_pages = 0;           // entries of a sequence's page table, at most
+  index_t window = 0;                // logit_rule::window
 
   layout() = default;
   /// @param pages_may_fail  pages of the pool may fail to come
@@ -47,7 +63,8 @@ struct layout {
         scale_bytes(policy.summarize.scale_bytes),
         state_bytes(policy.segment.state_bytes),
         eviction_may_fail(policy.evict.observes && pages_may_fail),
-        table_pages(pages_for(sizes.max_tokens)) {
+        table_pages(pages_for(sizes.max_tokens)),
+        window(sizes.logits.window) {
     if (policy.segment.splits) most_segments = sizes.most_segments();
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
@@ -70,7 +87,7 @@ struct layout {
 
   /// Pages that a pool has beyond those of sequences: room for one sequence that evicts (cache/host/eviction_room.hpp).
   index_t spare_pages() const { return eviction_may_fail ? pages_for(kept) : 0; }
-  index_t pool_pages(const config& sizes) const { return pages_for(sizes.pool()) + spare_pages(); }
+  index_t pool_pages(const any_policy& policy, const config& sizes) const { return pages_for(pool_tokens(policy, sizes)) + spare_pages(); }
 
   /// Rows of a selection that `per` share: one for the sequence, each layer, KV lane or query head of a layer.
   index_t rows_of(scope per) const {
@@ -130,8 +147,8 @@ struct layout {
     if (evict.accumulates) {
       carried = sizes.max_tokens;
     } else if (!policy.zone.prompt) {
-      const auto window = std::int64_t{evict.observed(sizes.max_tokens)} + sizes.rollback_depth();
-      remembered = static_cast<index_t>(std::min<std::int64_t>(window, sizes.max_tokens));
+      const auto last = std::int64_t{evict.observed(sizes.max_tokens)} + sizes.rollback_depth();
+      remembered = static_cast<index_t>(std::min<std::int64_t>(last, sizes.max_tokens));
     }
   }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <zoomr/cache/state/plan.hpp>
-#include <zoomr/paging/page_pool.hpp>
+#include <zoomr/cache/state/unreachable_pages.hpp>
 
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
@@ -30,6 +30,9 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
   if (logits.alibi_slopes.data() != nullptr) {
     expect_extents("config: logits.alibi_slopes are", logits.alibi_slopes, {{model.heads}});
   }
+  ZOOMR_EXPECTS(logits.window == 0 || !policy.evict.observes,
+                "config: logits.window is for policies that evict nothing: a window gives its pages back by itself, so "
+                "that presets::full serves such layers");
   ZOOMR_EXPECTS(!policy.placement.frees_unreachable || limits.min_sparse_context == 0,
                 "config: min_sparse_context cannot be used with a placement that frees what is unreachable");
 }
@@ -129,17 +132,22 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
 ///
 /// It cannot go into a prompt of which tokens were evicted or pages freed; nor behind the last eviction or adding up of
 /// attention, unless it becomes empty with nothing evicted. After the prompt it cannot go behind the log of choices,
-/// nor, if there are query records or pages are freed, behind `rollback_floor`. Otherwise any depth will do.
+/// nor, if there are query records or pages are freed, behind `rollback_floor`. Where a layer's window frees pages it
+/// can go, in the prompt too, as far as the window finds its pages, or to nothing. Otherwise any depth will do.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
 /// @param has_choice   what was active then is known
 /// @throws error(rollback_depth) if not
 inline void expect_rollback(const any_policy& policy, const token_state& state, index_t to, const config& limits,
                             bool has_records, bool has_choice) {
+  const index_t window = limits.logits.window;
+  const bool passed = window > 0 && to > 0 && pages_passed(window, to) < state.freed_pages;
+  const bool frees = window == 0 && policy.placement.frees_unreachable;
   const bool generated = !state.in_prompt() && to >= state.prompt_end;
-  const bool deep = to < state.rollback_floor && (has_records || policy.placement.frees_unreachable);
-  const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || state.freed_pages > 0);
+  const bool deep = to < state.rollback_floor && (has_records || frees);
+  const bool freed = window == 0 && state.freed_pages > 0;
+  const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || freed);
   const bool observed = to < state.observed_end && (to > 0 || state.kept_each.committed > 0);
-  if (!evicted && !observed && !(generated && (deep || !has_choice))) return;
+  if (!evicted && !observed && !passed && !(generated && (deep || !has_choice))) return;
   const std::string why = evicted ? "the policy has evicted tokens of the prompt"
                           : observed
                               ? "at " + std::to_string(state.observed_end) +

@@ -33,7 +33,7 @@ struct token_state {
   std::vector<segment> segments;       // [segments]
   std::vector<std::byte> after_close;  // [segments, state_bytes]  the segmenter's state after each close
   std::vector<std::byte> segmenting;   // [state_bytes]  its state now
-  index_t freed_pages = 0;             // pages before this one were looked at by free_unreachable_pages
+  index_t freed_pages = 0;             // pages before this one were given back, or looked at (unreachable_pages.hpp)
   index_t rollback_floor = 0;  // rollback_tokens behind the longest that it ever was: no deeper can it be rolled back
   kept_tokens kept_each;
   index_t compacted_end = 0;  // first position after what has been compacted
@@ -104,6 +104,7 @@ struct token_state {
     if (to < evictions_from) evictions_from = (std::max)(0, prompt_end);
     unclassified = unclassified && to > 0;
     queries_from = (std::min)(queries_from, to);
+    freed_pages = (std::min)(freed_pages, pages_for(to));
     classes.resize(static_cast<std::size_t>(to));
     segments.resize(static_cast<std::size_t>(segments_before(to)));
     after_close.resize(segments.size() * segmenting.size());

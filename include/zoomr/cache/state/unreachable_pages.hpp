@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Pages go back to the pool that no query can reach any more. Commit calls it where the policy's placement frees
-// what is unreachable: details are never chosen then, so that a query reads its zones and summary tokens alone, and
-// zones only move on.
+// L6. Pages go back to the pool that no query can reach any more. Commit calls it where a layer has a sliding window,
+// in the prompt too; and where the policy's placement frees what is unreachable: details are never chosen then, so that
+// a query reads its zones and summary tokens alone, and zones only move on.
 #pragma once
 
+#include <zoomr/cache/state/layout.hpp>
 #include <zoomr/cache/state/token_state.hpp>
 #include <zoomr/paging/page_pool.hpp>
 
@@ -48,6 +49,22 @@ void each_unreachable_page(const any_policy& policy, const token_state& state, i
   }
 }
 
+/// Pages whose tokens a layer's window has passed, for all queries from `tokens` tokens on.
+inline index_t pages_passed(index_t window, index_t tokens) {
+  return zone_bounds::first_seen(window, tokens) / page_tokens;
+}
+
+/// Gives back the pages that a layer's window has passed, as far as `rollback_depth` allows no query to come back.
+/// @cost  O(1) for each token, over a sequence
+inline void free_passed_pages(index_t window, index_t rollback_depth, token_state& state, page_stock& stock) {
+  const index_t end = pages_passed(window, (std::max)(0, state.tokens() - rollback_depth));
+  for (; state.freed_pages < end; ++state.freed_pages) {
+    index_t& id = state.pages[static_cast<std::size_t>(state.freed_pages)];
+    if (id >= 0) stock.give_back(id);
+    id = -1;
+  }
+}
+
 /// Gives back the pages of tokens that no query can reach any more: for policies that never choose details.
 ///
 /// A page goes if it lies before `unreachable_end`, not in the front zone, and holds no summary token. Its entry in the
@@ -64,6 +81,15 @@ inline void free_unreachable_pages(const any_policy& policy, index_t rollback_de
     id = -1;
   });
   state.freed_pages = (std::max)(state.freed_pages, end);
+}
+
+/// Gives back what can go after a commit, if anything can.
+inline void free_pages(const any_policy& policy, const config& limits, token_state& state, page_stock& stock) {
+  if (frees_passed_pages(policy, limits)) {
+    free_passed_pages(limits.logits.window, limits.rollback_depth(), state, stock);
+  } else if (policy.placement.frees_unreachable) {
+    free_unreachable_pages(policy, limits.rollback_depth(), state, stock);
+  }
 }
 
 }  // namespace detail

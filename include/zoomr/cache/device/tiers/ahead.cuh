@@ -36,11 +36,11 @@ __global__ void expect_pages_kernel(Policy policy, device_arrays<Policy, T> a, i
   };
   if (row.token.prompt || row.dense()) {
     const bool reads_most = !row.token.prompt || ends_chunk(a, t);
-    if (a.sizes.first_of_part(row.row) && reads_most) ask({0, row.token.slot + 1}, thread, threads);
+    if (a.sizes.first_of_part(row.row)) ask(slots_asked(row.token, reads_most), thread, threads);
     return;
   }
   const row_to_resolve to = row.to_resolve(row.token.reads);
-  ask({0, to.slots.slot_of(to.zone.front)}, thread, threads);
+  ask({to.slots.slot_of(to.zone.begin), to.slots.slot_of(to.zone.front)}, thread, threads);
   for (index_t id = thread; id < to.segments.size(); id += threads) {
     const attended_parts parts = parts_attended(to.segments[id], id, to.row, to.zone, to.own_summary, to.slots);
     ask(parts.details, 0, 1);

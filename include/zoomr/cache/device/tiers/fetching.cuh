@@ -65,8 +65,15 @@ __device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
   return t + 1 == a.table.counts->tokens || a.table.tokens[t + 1].sequence != a.table.tokens[t].sequence;
 }
 
-/// Asks for what a pass reads in one layer: of each row after the prompt the pages of its ranges, of a prompt all up to
-/// its last token; of these the parts that the row's KV head needs. A block for each token and row; no shared memory.
+/// Slots that a token of a prompt asks for: the last one of a chunk all that it sees, each before it the first that it
+/// sees behind a window. So all ask together for what the chunk reads, and no page for long. Slots are positions there.
+__device__ inline token_range slots_asked(const device_token& token, bool ends_chunk) {
+  const index_t first = token.zone.begin;
+  return {first, ends_chunk ? token.slot + 1 : first > 0 ? first + 1 : first};
+}
+
+/// Asks for what a pass reads in one layer: of each row after the prompt the pages of its ranges, of a prompt all that
+/// its tokens see; of these the parts that the row's KV head needs. A block for each token and row; no shared memory.
 ///
 /// It comes behind layer_kernel, whose ranges it reads, and behind whatever went on beside the layer before.
 /// @cost  O(log ranges) for each attended token, an atomic for each page of a row
@@ -80,8 +87,11 @@ __global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {
   const auto thread = static_cast<index_t>(threadIdx.x);
   const auto threads = static_cast<index_t>(blockDim.x);
   if (token.prompt) {
-    if (!ends_chunk(a, t) || !a.sizes.first_of_part(row)) return;
-    for (index_t at = thread; at <= token.slot / page_tokens; at += threads) ask_for_page(a, layer, of, at, false);
+    if (!a.sizes.first_of_part(row)) return;
+    const token_range slots = slots_asked(token, ends_chunk(a, t));
+    for (index_t at = slots.first / page_tokens + thread; at * page_tokens < slots.last; at += threads) {
+      ask_for_page(a, layer, of, at, false);
+    }
     return;
   }
   const tokens_of_ranges read = a.tokens_of(t, row);
