@@ -59,6 +59,20 @@ TEST_CASE("models with a scale, caps and sinks of their own") {
     check(small::full, kind::with_infinities, markup::sentences, 5, true, 0, rule);
   }
 }
+TEST_CASE("layers with a sliding window, in the prompt and after it") {
+  for (const index_t window : {1, 16, 33}) {
+    zoomr::logit_rule rule;
+    rule.window = window;
+    CAPTURE(window);
+    check(small::full, kind::uniform, markup::pairs, static_cast<std::uint64_t>(window), window == 16, 50, rule);
+  }
+  const model_rule of("all of them", model, 0.35f, 1.6f, true, true);
+  zoomr::logit_rule rule = of.rule();
+  rule.window = 21;
+  check(small::summary_only, kind::uniform, markup::pairs, 4, false, 0, rule);
+  check(small::zoomr_mass, kind::uniform, markup::pairs, 3, false, 0, rule);
+  check(small::quest, kind::peaked, markup::sentences, 5, true, 0, rule);
+}
 TEST_CASE("zoomr_focus: each layer alone, in the same pass") { check_texts(small::zoomr_focus); }
 TEST_CASE("zoomr_follow: each layer alone, at every token") { check_texts(small::zoomr_follow); }
 TEST_CASE("sentence_box") { check_texts(small::sentence_box); }
@@ -111,7 +125,8 @@ TEST_CASE("several sequences at once") {
   check_together(running_sentences, 3);
 }
 TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, the tokens of a draft together") {
-  const auto check_wide = [&](auto group, const auto& policy, markup text, std::uint64_t seed, bool biased = false) {
+  const auto check_wide = [&](auto group, const auto& policy, markup text, std::uint64_t seed, bool biased = false,
+                              index_t window = 0) {
     using policy_type = std::remove_cvref_t<decltype(policy)>;
     using zoomr::bfloat16;
     constexpr shape wide{2, 2 * group(), 2, 64};
@@ -121,6 +136,7 @@ TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, th
     const std::vector<float> slopes(static_cast<std::size_t>(wide.heads), 0.0625f);
     zoomr::config limits = limits_for(tokens);
     if (biased) limits.logits.alibi_slopes = view<const float>(slopes);
+    limits.logits.window = window;
     player<policy_type, bfloat16> host(wide, policy, limits);
     player<policy_type, bfloat16, device_as_host<policy_type, bfloat16, 64, group(), bfloat16>> device(wide, policy,
                                                                                                        limits);
@@ -136,6 +152,7 @@ TEST_CASE("queries of 16 bits: the same choices, attended to on tensor cores, th
   check_wide(std::integral_constant<index_t, 8>{}, boxes_in_8_bits, markup::sentences, 7);
   check_wide(std::integral_constant<index_t, 4>{}, small::zoomr_mass, markup::pairs, 4);
   check_wide(std::integral_constant<index_t, 1>{}, small::zoomr_focus, markup::pairs, 5);
+  check_wide(std::integral_constant<index_t, 4>{}, small::zoomr_mass, markup::pairs, 8, true, 13);
 }
 TEST_CASE("each head alone, its tokens split over blocks") {
   constexpr shape split{2, 4, 2, 64};  // a tile is 32 tokens

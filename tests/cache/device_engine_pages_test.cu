@@ -47,16 +47,17 @@ struct by_hand {
   std::vector<index_t> table;
   zoomr::sequence seq;
 
-  static zoomr::config limits(const engine_arrays& pool) {
+  static zoomr::config limits(const engine_arrays& pool, index_t window) {
     zoomr::config made = limits_for(tokens, 2);
+    made.logits.window = window;
     made.max_batched_tokens = tokens;
     made.engine = pool.memory;
     return made;
   }
-  explicit by_hand(const Policy& policy, const engine_layout& lies)
+  explicit by_hand(const Policy& policy, const engine_layout& lies, index_t window = 0)
       : pool(model, 2 * tokens / lies.page_tokens, lies),
-        memory(cache_type::bytes(model, with_placement(policy, zoomr::engine_pages{}), limits(pool)), std::byte{0xff}),
-        cache(model, with_placement(policy, zoomr::engine_pages{}), limits(pool), memory.data(), zoomr::stream{}),
+        memory(cache_type::bytes(model, with_placement(policy, zoomr::engine_pages{}), limits(pool, window)), std::byte{0xff}),
+        cache(model, with_placement(policy, zoomr::engine_pages{}), limits(pool, window), memory.data(), zoomr::stream{}),
         seq(cache.open()) {
     for (index_t p = 0; p < pool.memory.pages; ++p) table.insert(table.begin() + p * 5 % (p + 1), p);
   }
@@ -77,11 +78,11 @@ TEST_CASE("in an engine's pages, of any layout, each token gets the bits that it
 }
 
 TEST_CASE("an engine stores and attends by itself: the slots are those that the cache would have used") {
-  const auto check = [](const auto& policy, const engine_layout& lies, std::uint64_t seed) {
+  const auto check = [](const auto& policy, const engine_layout& lies, std::uint64_t seed, index_t window = 0) {
     using policy_type = std::remove_cvref_t<decltype(policy)>;
     CAPTURE(lies.name());
     const tape says = make_tape(model, kind::uniform, markup::sentences, 70, 31, seed);
-    by_hand<policy_type> attends(policy, lies), lists(policy, lies);
+    by_hand<policy_type> attends(policy, lies, window), lists(policy, lies, window);
     const index_t rows = lists.cache.rows_in_layer();
     const double allowed = 2 * tolerance::end_to_end(8, 3.3 * 2.3 * std::sqrt(8.0), tokens);
     for (index_t now = 0; now < says.size();) {
@@ -167,6 +168,7 @@ TEST_CASE("an engine stores and attends by itself: the slots are those that the 
             REQUIRE(reads > 0);
             const index_t* const of_row = listed.data() + (t * rows + row) * tokens;
             REQUIRE(of_row[reads] == -1);
+            if (window > 0) REQUIRE(reads <= window);
             std::vector<double> logits, made(8, 0.0);
             for (index_t i = 0; i < reads; ++i) {
               double sum = 0.0;
@@ -201,6 +203,7 @@ TEST_CASE("an engine stores and attends by itself: the slots are those that the 
   check(small::quest, layouts[1], 2);
   check(small::sentence_box, layouts[2], 3);
   check(small::zoomr_one_pass, layouts[4], 4);
+  check(small::full, layouts[1], 5, 12);
 }
 
 TEST_CASE("pages of an engine that are moved: the new table counts, and one that is too new is told beforehand") {
@@ -266,7 +269,7 @@ TEST_CASE("what an engine's pages must be on a device is said at once") {
   const auto policy = with_placement(small::full, zoomr::engine_pages{});
   const auto refused = [&](auto change) {
     engine_arrays pool(model, 12, layouts[0]);
-    zoomr::config limits = by_hand<policy_type>::limits(pool);
+    zoomr::config limits = by_hand<policy_type>::limits(pool, 0);
     change(limits.engine);
     return sentence_of([&] { cache_type::bytes(model, policy, limits); });
   };

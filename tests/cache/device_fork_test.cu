@@ -64,11 +64,12 @@ void play_forks(Player& plays, const Policy& policy, const tape& first, std::vec
 }
 
 template <class Policy>
-void check_forks(const Policy& policy, std::uint64_t seed, index_t drafts = 6) {
+void check_forks(const Policy& policy, std::uint64_t seed, index_t drafts = 6, index_t window = 0) {
   CAPTURE(seed);
   const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, 37, seed);
   zoomr::config limits = limits_for(tokens, most_voices);
   limits.max_draft_tokens = drafts;
+  limits.logits.window = window;
   player<Policy> host(model, policy, limits);
   device_player<Policy> device(model, policy, limits);
   device.cache.uploads_early = seed % 2 == 0;
@@ -125,6 +126,7 @@ TEST_CASE("an eviction moves tokens into pages that others go on reading") {
 TEST_CASE("forks of policies that give up pages, and that do nothing at all") {
   check_forks(small::full, 13);
   check_forks(small::summary_only, 14);
+  check_forks(small::full, 15, 6, 20);
 }
 
 TEST_CASE("forks over tiers: a copy comes where the arena still had another page") {

@@ -170,7 +170,9 @@ inline constexpr auto focus = with(small::zoomr_focus, [](auto& p) { p.zone.rece
 }  // namespace
 
 TEST_CASE("sliding-window layers beside dense ones and layers under a policy") {
-  const auto sliding = group(small::window, 3);
+  zoomr::config limits = limits_for(most, 3);
+  limits.logits.window = 19;
+  const auto sliding = group(small::full, 3, limits);
   const auto dense = group<1>(small::full, 1);
   const auto sparse = group<2, 16>(focus, 2);
   both all({0, 1, 0, 2, 0, 2}, *sliding, *dense, *sparse);

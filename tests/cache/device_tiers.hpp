@@ -14,11 +14,12 @@ inline void same_bits(const result_log& expected, const result_log& got) { REQUI
 /// @param pages  of one layer, for which each arena has room
 template <class Policy>
 void check_tiers(const Policy& policy, kind look, markup text, std::uint64_t seed, std::vector<index_t> pages,
-                 bool fixed = false, const shape& of = model) {
+                 bool fixed = false, const shape& of = model, index_t window = 0) {
   INFO("seed ", seed);
   const tape says = make_tape(of, look, text, tokens, static_cast<index_t>(20 + seed * 7 % 20), seed);
   zoomr::config limits = limits_for(tokens);
   limits.min_sparse_context = seed % 3 == 0 ? 47 : 0;
+  limits.logits.window = window;
   device_player<Policy> resident(of, policy, limits);
   resident.cache.fixed = fixed;
   resident.open(says);

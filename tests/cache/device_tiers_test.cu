@@ -36,6 +36,10 @@ TEST_CASE("full, in arenas of any size") { check_tiers(small::full, kind::unifor
 TEST_CASE("zoomr_mass: choices of all layers, asked again, as for a graph") {
   check_tiers(small::zoomr_mass, kind::uniform, markup::pairs, 3, {5}, true);
 }
+TEST_CASE("layers with a window, in arenas of any size") {
+  check_tiers(small::full, kind::uniform, markup::stray, 2, {2, 5, 1000}, false, model, 17);
+  check_tiers(small::zoomr_mass, kind::peaked, markup::pairs, 3, {5}, true, model, 30);
+}
 TEST_CASE("zoomr_focus: each layer alone") { check_tiers(small::zoomr_focus, kind::peaked, markup::pairs, 4, {9}); }
 TEST_CASE("sentence_box, and quest for each KV head or each head") {
   check_tiers(small::sentence_box, kind::peaked, markup::sentences, 6, {5});

@@ -20,7 +20,9 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
   dice random(seed);
   constexpr shape of{2, 4, 2, HeadDim};
   const tape says = make_tape(of, kind::uniform, markup::pairs, tokens, prompt, seed);
-  player<Policy> alone(of, policy, limits_for(tokens, 2)), host(of, policy, limits_for(tokens, 2));
+  zoomr::config larger = limits_for(tokens, 2);
+  larger.logits = limits.logits;
+  player<Policy> alone(of, policy, larger), host(of, policy, larger);
   player<DevicePolicy, float, device_as_host<DevicePolicy, float, HeadDim, 2>> device(of, on_device, limits);
   alone.open(says), host.open(says), device.open(says);
   device.cache.cache().close(device.at(0).seq);
@@ -117,6 +119,9 @@ TEST_CASE("sequences of policies that evict move, with sums and queries, or with
   check_moves(small::raas, 15);
   check_moves(small::evicting, 16);
   check_moves(small::summary_only, 17);
+  zoomr::config limits = limits_for(tokens, 2);
+  limits.logits.window = 18;
+  check_moves(small::full, small::full, limits, 37, 19);
 }
 
 TEST_CASE("to and from the tiers of a device") {

@@ -7,9 +7,10 @@
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/engine_pages.hpp>
 
-#include <cstring>  // std::memset
-#include <utility>  // std::move
-#include <vector>   // std::vector
+#include <algorithm>  // std::fill_n
+#include <cstring>    // std::memset
+#include <utility>    // std::move
+#include <vector>     // std::vector
 
 namespace zoomr_test {
 
@@ -118,12 +119,18 @@ class paged_engine {
 
   step_type begin(zoomr::view<const zoomr::step_item> items) {
     std::vector<zoomr::step_item> with_pages(items.begin(), items.end());
+    told_.clear(), told_.reserve(with_pages.size());
     for (zoomr::step_item& item : with_pages) {
       const bool open = item.seq.id >= 0 && item.seq.id < static_cast<index_t>(tables_.size()) && is_open(item.seq);
       if (!open) continue;  // the cache refuses it
       shrink(item.seq, cache_.slots(item.seq));
       grow(item.seq, std::min(cache_.slots(item.seq) + item.ids.size(), per_sequence_ * held_.memory.page_tokens));
       item.pages = zoomr::view<const index_t>(table(item.seq));
+      if (!takes_back) continue;
+      told_.push_back(table(item.seq));
+      const index_t passed = cache_.passed_slots(item.seq) / held_.memory.page_tokens;
+      std::fill_n(told_.back().begin(), passed, -1);
+      item.pages = zoomr::view<const index_t>(told_.back());
     }
     return cache_.begin(zoomr::view<const zoomr::step_item>(with_pages));
   }
@@ -140,6 +147,8 @@ class paged_engine {
   zoomr::memory_use bytes(zoomr::sequence seq) const { return cache_.bytes(seq); }
   const zoomr::selection_row& selected(zoomr::sequence seq, index_t row) const { return cache_.selected(seq, row); }
   void trace(zoomr::attention_trace* into) { cache_.trace(into); }
+
+  bool takes_back = false;  // pages that a window has passed: the tables that the cache is told do not name them
 
  private:
   template <class Policy>
@@ -175,6 +184,7 @@ class paged_engine {
   engine_pool_memory<T> held_;
   std::vector<std::vector<index_t>> tables_;  // [sequences]
   std::vector<index_t> free_;
+  std::vector<std::vector<index_t>> told_;    // of the step that begins
   cache_type cache_;
 };
 

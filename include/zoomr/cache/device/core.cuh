@@ -253,7 +253,7 @@ struct device_core {
                   limits.rollback_depth());
     const index_t remembered = item.observed ? sizes.remembered : 0;
     if (item.prompt) of.queries_from = (std::max)(of.queries_from, of.tokens() - remembered);
-    if (!sizes.in_engine) free_pages(host_policy, limits, of, stock);
+    free_pages(host_policy, limits, of, sizes.in_engine ? nullptr : &stock);
     item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, item.prompt);
     if (item.prompt || item.due.kept > 0) {
       list_closings(2, item.seq);

@@ -105,7 +105,7 @@ void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted)
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
     state.log.push(item.last(), state.active_selection, level::summary);
   }
-  if (Pool::owns_pages) free_pages(core.policy, core.limits, state, core.pool);
+  free_pages(core.policy, core.limits, state, Pool::owns_pages ? &core.pool : nullptr);
   core.room.finish(core.pool);
   (item.prompt ? state.stats.prompt_tokens : state.stats.tokens) += accepted;
   commit_queries(core, state, item);

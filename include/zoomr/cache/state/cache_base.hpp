@@ -39,6 +39,12 @@ class cache_base {
   index_t tokens(sequence seq) const { return expect_open(seq).tokens(); }
   /// True until a step with `prompt_ends` is committed: all tokens until then are prompt, and attend to everything.
   bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }
+  /// Slots at the front that no query reads again, since a layer's window (config.logits) has passed them, as far as
+  /// config.rollback_tokens lets it come back: whole pages of 16. The cache has given its own pages back; pages of an
+  /// engine that lie there can serve others, and their entries of the block table be -1.
+  index_t passed_slots(sequence seq) const {
+    return core_->limits.logits.window > 0 ? expect_open(seq).freed_pages * page_tokens : 0;
+  }
   /// Closed segments, ascending; valid until the sequence changes.
   view<const segment> segments(sequence seq) const { return expect_open(seq).segments; }
 

@@ -11,19 +11,21 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// A block table must have `needed` pages, and all of these must be the engine's.
+/// A block table must have `needed` pages, and all of these must be the engine's, but for those that a layer's window
+/// has passed.
+/// @param passed     tokens before this one are not read again
 /// @param table      empty: the sequence keeps the `given` pages that it has
 /// @param what       what() begins the sentence: "begin: the block table of item 0"
 /// @param too_short  too_short(sentence) says of a table with too few pages what the caller can do about it, and raises
 /// @throws  what `too_short` raises; precondition_error if there is no such page
 template <class What, class Short>
-void expect_block_table(const engine_memory& memory, view<const index_t> table, index_t given, index_t needed,
-                        What what, Short too_short) {
+void expect_block_table(const engine_memory& memory, index_t passed, view<const index_t> table, index_t given,
+                        index_t needed, What what, Short too_short) {
   if (given < needed) {
     too_short(what() + " has " + std::to_string(given) + " pages, its tokens need " + std::to_string(needed) + " of " +
               std::to_string(memory.page_tokens) + " tokens");
   }
-  for (index_t at = 0; at < (std::min)(table.size(), needed); ++at) {
+  for (index_t at = passed / memory.page_tokens; at < (std::min)(table.size(), needed); ++at) {
     ZOOMR_EXPECTS(
         table[at] >= 0 && table[at] < memory.pages,
         what() + " has page " + std::to_string(table[at]) + ", config.engine.pages is " + std::to_string(memory.pages));
@@ -48,7 +50,7 @@ void expect_tables(Core& core, view<const step_item> items) {
     const view<const index_t> pages = items[i].pages;
     const index_t needed = memory.pages_for(state.slot_end(planned.first + planned.tokens));
     expect_block_table(
-        memory, pages, pages.size() > 0 ? pages.size() : static_cast<index_t>(state.pages.size()), needed,
+        memory, state.freed_pages * page_tokens, pages, pages.size() > 0 ? pages.size() : static_cast<index_t>(state.pages.size()), needed,
         [&] { return "begin: the block table of item " + std::to_string(i); },
         [](const std::string& why) { raise_precondition(why + ": set step_item::pages"); });
   }
@@ -73,7 +75,7 @@ void take_table(const engine_memory& memory, token_state& state, view<const inde
                 Short too_short) {
   const index_t needed = memory.pages_for(state.slots());
   expect_block_table(
-      memory, table, table.size(), needed, [=] { return std::string(what); }, too_short);
+      memory, state.freed_pages * page_tokens, table, table.size(), needed, [=] { return std::string(what); }, too_short);
   state.pages.assign(table.begin(), table.begin() + needed);
 }
 

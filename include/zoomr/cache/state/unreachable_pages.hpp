@@ -55,12 +55,14 @@ inline index_t pages_passed(index_t window, index_t tokens) {
 }
 
 /// Gives back the pages that a layer's window has passed, as far as `rollback_depth` allows no query to come back.
+/// @param stock  nullptr: they are an engine's, which takes them back by itself
 /// @cost  O(1) for each token, over a sequence
-inline void free_passed_pages(index_t window, index_t rollback_depth, token_state& state, page_stock& stock) {
+inline void free_passed_pages(index_t window, index_t rollback_depth, token_state& state, page_stock* stock) {
   const index_t end = pages_passed(window, (std::max)(0, state.tokens() - rollback_depth));
   for (; state.freed_pages < end; ++state.freed_pages) {
+    if (stock == nullptr) continue;
     index_t& id = state.pages[static_cast<std::size_t>(state.freed_pages)];
-    if (id >= 0) stock.give_back(id);
+    if (id >= 0) stock->give_back(id);
     id = -1;
   }
 }
@@ -84,11 +86,12 @@ inline void free_unreachable_pages(const any_policy& policy, index_t rollback_de
 }
 
 /// Gives back what can go after a commit, if anything can.
-inline void free_pages(const any_policy& policy, const config& limits, token_state& state, page_stock& stock) {
+/// @param stock  as of free_passed_pages
+inline void free_pages(const any_policy& policy, const config& limits, token_state& state, page_stock* stock) {
   if (frees_passed_pages(policy, limits)) {
     free_passed_pages(limits.logits.window, limits.rollback_depth(), state, stock);
   } else if (policy.placement.frees_unreachable) {
-    free_unreachable_pages(policy, limits.rollback_depth(), state, stock);
+    free_unreachable_pages(policy, limits.rollback_depth(), state, *stock);
   }
 }
 
