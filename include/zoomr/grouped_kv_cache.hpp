@@ -22,7 +22,7 @@ inline namespace v0 {
 ///
 /// @code
 ///   std::vector<any_kv_cache<bfloat16>> groups;  // sliding-window layers, then the others
-///   groups.push_back(kv_cache<policy_of<sliding>, bfloat16>(shape_of_sliding, sliding, limits));
+///   groups.push_back(kv_cache<policy_of<presets::full>, bfloat16>(shape_of_sliding, presets::full, of_window));
 ///   groups.push_back(kv_cache<policy_of<mine>, bfloat16>(shape_of_others, mine, limits));
 ///   const std::vector<index_t> group_of = {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1};  // for each layer of the model
 ///   grouped_kv_cache<bfloat16> cache(std::move(groups), group_of);

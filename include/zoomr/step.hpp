@@ -72,7 +72,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   /// rule. Whoever else reads the pages that hold them would read other tokens afterwards.
   token_range moved_slots(index_t item) const { return shared_writes_of(*core_).moved_by_eviction(at(item)); }
 
-  /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
+  /// Attends: before the end of the prompt to all that the layer sees, afterwards to what the policy gives of it.
   /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here
   /// @param out      [tokens, heads, value_width]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty

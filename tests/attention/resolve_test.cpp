@@ -34,7 +34,7 @@ struct scene {
 
 /// The definition, position by position.
 bool attended(const scene& of, index_t position) {
-  if (!of.stored(position) || position >= of.zone.end) return false;
+  if (!of.stored(position) || position >= of.zone.end || position < of.zone.begin) return false;
   if (position < of.zone.front || position >= of.zone.back) return true;
   for (index_t id = 0; id < static_cast<index_t>(of.segments.size()); ++id) {
     const segment& s = of.segments[unit::size(id)];
@@ -77,6 +77,7 @@ scene random_scene(unit::random& random) {
   made.zone.front = random.chance(0.3) ? 0 : random.below(std::min(made.tokens, 20) + 1);
   made.zone.back = random.between(std::max(made.zone.front, made.tokens - 20), made.tokens);
   made.own_summary = random.chance(0.5);
+  if (random.chance(0.4)) made.zone = made.zone.seen_through(random.between(1, made.tokens + 3));
   return made;
 }
 
@@ -132,7 +133,7 @@ TEST_CASE("a slot map is the count of stored tokens, in both directions") {
 }
 
 TEST_CASE("what lies between the zones is clipped to them") {
-  const zone_bounds zone{4, 10, 12};
+  const zone_bounds zone{0, 4, 10, 12};
   CHECK(between_zones(5, 8, zone, {}) == token_range{5, 8});
   CHECK(between_zones(0, 6, zone, {}) == token_range{4, 6});
   CHECK(between_zones(8, 12, zone, {}) == token_range{8, 10});

@@ -46,6 +46,7 @@ inline selection_scene random_scene(unit::random& random, index_t segments) {
   made.zone.end = made.tokens;
   made.zone.front = random.chance(0.3) ? 0 : random.below(reach + 1);
   made.zone.back = random.between(std::max(made.zone.front, made.tokens - reach), made.tokens);
+  if (random.chance(0.3)) made.zone = made.zone.seen_through(random.between(1, made.tokens + 3));
   return made;
 }
 

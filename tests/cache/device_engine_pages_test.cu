@@ -56,8 +56,10 @@ struct by_hand {
   }
   explicit by_hand(const Policy& policy, const engine_layout& lies, index_t window = 0)
       : pool(model, 2 * tokens / lies.page_tokens, lies),
-        memory(cache_type::bytes(model, with_placement(policy, zoomr::engine_pages{}), limits(pool, window)), std::byte{0xff}),
-        cache(model, with_placement(policy, zoomr::engine_pages{}), limits(pool, window), memory.data(), zoomr::stream{}),
+        memory(cache_type::bytes(model, with_placement(policy, zoomr::engine_pages{}), limits(pool, window)),
+               std::byte{0xff}),
+        cache(model, with_placement(policy, zoomr::engine_pages{}), limits(pool, window), memory.data(),
+              zoomr::stream{}),
         seq(cache.open()) {
     for (index_t p = 0; p < pool.memory.pages; ++p) table.insert(table.begin() + p * 5 % (p + 1), p);
   }

@@ -132,7 +132,7 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     for (index_t t = 0; t < 3; ++t) {  // a draft, or a chunk, of sequence 1 at slots 46, 47, 48: pages 0 ... 3
       zoomr::detail::device_token& token = three[static_cast<std::size_t>(t)];
       token.sequence = 1, token.position = token.slot = 46 + t, token.row = t;
-      token.zone = {20, 30, 47 + t};  // pages 0, 1 and from 1 on
+      token.zone = {0, 20, 30, 47 + t};  // pages 0, 1 and from 1 on
       token.prompt = prompt;
     }
     zoomr::detail::device_counts listed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers with a sliding window: in the prompt and after it each query sees the last tokens alone, in whatever steps they
-// come, and pages that the window has passed are given back.
+// Layers with a sliding window: in the prompt and after it each query sees the last tokens alone, in whatever steps
+// they come, and pages that the window has passed are given back.
 #include <cache/against_reference.hpp>
 #include <cache/model_logits.hpp>
 #include <cache/players.hpp>
@@ -50,7 +50,8 @@ void check_prompt(const result_log& log, const tape& says, const zoomr::config& 
     const auto rows = static_cast<std::size_t>(past.model.layers * past.model.heads);
     got.attended.assign(rows, seen(at.first, limits.logits.window));
     for (std::size_t row = 0; row < rows; ++row) {
-      check_output<T>(got, past, row, at.first, 0, [](index_t) { return 0; }, all);
+      check_output<T>(
+          got, past, row, at.first, 0, [](index_t) { return 0; }, all);
     }
     ++all.queries;
   }
@@ -284,8 +285,9 @@ TEST_CASE("forks, erased spans and saved sequences go on as if nothing had been"
       result_log& expected = never.at(0).log;
       expected.erase(expected.begin(), expected.lower_bound({at - span.size(), 0}));
       CHECK(difference(expected, erased.at(0).log) == "");
-      CHECK(sentence_of([&] { erased.cache.erase(erased.at(0).seq, {3, 5}); }).find("pages were freed") !=
-            std::string::npos);
+      CHECK(sentence_of([&] {
+              erased.cache.erase(erased.at(0).seq, {3, 5});
+            }).find("pages were freed") != std::string::npos);
     }
   });
 }
@@ -314,12 +316,13 @@ TEST_CASE("an engine's pages hold the window's bits, and its kernel is told the 
       step.append(layer, view<const float, 3>(rows.data(), {step.tokens(), 2, 16}),
                   view<const float, 3>(rows.data(), {step.tokens(), 2, 16}));
       index_t calls = 0;
-      step.list_slots(layer, view<const float, 3>(rows.data(), {step.tokens(), 4, 16}), [&](const zoomr::slots_read& of) {
-        const index_t position = first + of.token;
-        REQUIRE(of.slots.size() == 1);
-        CHECK(of.slots[0] == token_range{std::max(0, position - 21), position + 1});
-        ++calls;
-      });
+      step.list_slots(layer, view<const float, 3>(rows.data(), {step.tokens(), 4, 16}),
+                      [&](const zoomr::slots_read& of) {
+                        const index_t position = first + of.token;
+                        REQUIRE(of.slots.size() == 1);
+                        CHECK(of.slots[0] == token_range{std::max(0, position - 21), position + 1});
+                        ++calls;
+                      });
       CHECK(calls == 2 * step.tokens());
     }
     step.commit();

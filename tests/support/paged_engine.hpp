@@ -184,7 +184,7 @@ class paged_engine {
   engine_pool_memory<T> held_;
   std::vector<std::vector<index_t>> tables_;  // [sequences]
   std::vector<index_t> free_;
-  std::vector<std::vector<index_t>> told_;    // of the step that begins
+  std::vector<std::vector<index_t>> told_;  // of the step that begins
   cache_type cache_;
 };
 

@@ -63,7 +63,7 @@ class replay {
   // What lies where for one query.
   struct moment {
     index_t position, begin, front, back, known;  // known: segments that exist; begin: of the model's window
-    index_t asks_from;                     // first token of the segment that the query belongs to
+    index_t asks_from;                            // first token of the segment that the query belongs to
     index_t pass;
     bool prompt;
   };

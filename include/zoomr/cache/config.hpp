@@ -62,7 +62,7 @@ struct storage_scale {
 struct config {
   index_t max_sequences = 1;         // open at the same time
   index_t max_tokens = 4096;         // longest sequence
-  index_t pool_tokens = 0;           // of all sequences together; 0: max_sequences * max_tokens
+  index_t pool_tokens = 0;           // of all sequences together; 0: max_sequences * max_tokens, less under a window
   index_t max_segments = 0;          // of one sequence; 0: max_tokens / 4 + 8
   index_t max_batched_tokens = 512;  // most tokens of all sequences in one step: the prefill chunk
   index_t max_draft_tokens = 16;     // most tokens of one sequence in one step after its prompt
@@ -70,13 +70,13 @@ struct config {
   index_t min_sparse_context = 0;    // shorter contexts attend everything: the crossover of the machine; 0: off
   storage_scale key_scale = 1.0f;    // what is stored of a key is key / key_scale
   storage_scale value_scale = 1.0f;  // and of a value, value / value_scale; not read where values lie in keys
-  logit_rule logits = {};            // scale, soft cap, sinks and ALiBi of the model: none but 1 / sqrt(head_dim)
-  tier_bytes tiers = {};             // of a tiered placement
-  engine_memory engine = {};         // of the placement engine_pages, which has no pool of its own
-  bool half_queries = false;         // queries and outputs may have 16 bits on the host: room to widen them
-  bool audit = false;                // measure what share of its attention each query captures: slow
-  class_table classes = {};          // [vocabulary] of each token id; kept alive by the caller
-  executor threads = {};             // that may work on a call of a host cache; kept alive by the caller
+  logit_rule logits = {};     // scale, soft cap, sinks, ALiBi and window of the model: none but 1 / sqrt(head_dim)
+  tier_bytes tiers = {};      // of a tiered placement
+  engine_memory engine = {};  // of the placement engine_pages, which has no pool of its own
+  bool half_queries = false;  // queries and outputs may have 16 bits on the host: room to widen them
+  bool audit = false;         // measure what share of its attention each query captures: slow
+  class_table classes = {};   // [vocabulary] of each token id; kept alive by the caller
+  executor threads = {};      // that may work on a call of a host cache; kept alive by the caller
 
   static constexpr index_t most_tokens = 1 << 30;
 

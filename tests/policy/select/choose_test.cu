@@ -47,7 +47,8 @@ struct chosen {
 void begin(question& asked) {
   const zone_bounds zone = asked.of.zone;
   const slot_map slots = asked.of.slots();
-  asked.room_used = slots.slot_of(zone.front) + slots.slot_of(zone.end) - slots.slot_of(zone.back);
+  asked.room_used =
+      slots.slot_of(zone.front) - slots.slot_of(zone.begin) + slots.slot_of(zone.end) - slots.slot_of(zone.back);
   for (const segment& s : asked.of.segments) {
     const index_t left = between_zones(s.begin, s.split, zone, slots).size();
     asked.room_used += between_zones(s.split, s.end, zone, slots).size();

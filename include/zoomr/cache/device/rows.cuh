@@ -106,9 +106,9 @@ struct shared_rows {
   }
 };
 
-/// The tokens of a sequence, as some tokens of its prompt read them: each up to itself, from the first or as far back as
-/// a window lets it see. They need no list of ranges: slots are positions, since nothing of a prompt is evicted before
-/// its end.
+/// The tokens of a sequence, as some tokens of its prompt read them: each up to itself, from the first or as far back
+/// as a window lets it see. They need no list of ranges: slots are positions, since nothing of a prompt is evicted
+/// before its end.
 struct tokens_before {
   view<const index_t> pages;
   token_range slots;         // that some of them see

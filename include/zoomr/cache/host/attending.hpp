@@ -91,8 +91,9 @@ class attending {
     for_each_piece(on, core_.sizes.model.kv_heads * parts, [&](index_t piece, index_t thread) {
       const index_t first = piece % parts * apart;
       const token_range tokens{first, (std::min)(first + apart, item_.tokens)};
-      for (index_t slot = first_slot(tokens.first); slot < item_.first + tokens.last; slot += at_once) {
-        attend_tile(core_.of_thread[static_cast<std::size_t>(thread)].tile, piece / parts, slot, tokens);
+      prompt_tile& tile = core_.of_thread[static_cast<std::size_t>(thread)].tile;
+      for (index_t slot = tile.first_seen(item_.first + first); slot < item_.first + tokens.last; slot += at_once) {
+        attend_tile(tile, piece / parts, slot, tokens);
       }
     });
   }
@@ -100,19 +101,13 @@ class attending {
   // A page comes once for all tokens and KV heads. Chunks before this one may lie in other tiers, so that the next two
   // of their pages are asked for ahead.
   void visit_prompt_over_tiers() {
-    const index_t kv_heads = core_.sizes.model.kv_heads;
-    for (index_t slot = first_slot(0); slot < item_.first + item_.tokens; slot += at_once) {
-      core_.pool.prefetch(layer_, {0, kv_heads}, view<const index_t>(core_.state_of(item_).pages),
+    const token_range all{0, core_.sizes.model.kv_heads};
+    prompt_tile& tile = core_.of_thread.front().tile;
+    for (index_t slot = tile.first_seen(item_.first); slot < item_.first + item_.tokens; slot += at_once) {
+      core_.pool.prefetch(layer_, all, view<const index_t>(core_.state_of(item_).pages),
                           {slot + page_tokens, (std::min)(slot + 3 * page_tokens, item_.first)});
-      for (index_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
-        attend_tile(core_.of_thread.front().tile, kv_head, slot, {0, item_.tokens});
-      }
+      for (index_t head = 0; head < all.last; ++head) attend_tile(tile, head, slot, {0, item_.tokens});
     }
-  }
-
-  // The first slot of the first page that token `t` of a prompt's chunk sees, and with it all that come after.
-  index_t first_slot(index_t t) const {
-    return zone_bounds::first_seen(core_.limits.logits.window, item_.first + t) / page_tokens * page_tokens;
   }
 
   // Slots of a tile. Over tiers those of one page: one that is asked for by one KV head after the other may be gone in
@@ -138,8 +133,7 @@ class attending {
   }
 
   attention_state& state_at(index_t t, index_t head) {
-    return core_.heads[static_cast<std::size_t>(t) * static_cast<std::size_t>(core_.sizes.model.heads) +
-                       static_cast<std::size_t>(head)];
+    return core_.heads[static_cast<std::size_t>(std::int64_t{t} * core_.sizes.model.heads + head)];
   }
 
   // Tokens that read the same but for their last ones attend together, so that a draft reads its context once; others
@@ -253,8 +247,9 @@ class attending {
       gather(now.state(), {t, t + 1}, heads, ranges, {attended, unlimited});
       for (index_t head = heads.first; head < heads.last; ++head) {
         if (core_.limits.audit) {
-          const float of_all = log_sum_of_held(kv_lane, now.seen_slots(kv_head), queries_[packed(t)][head].data(), scale,
-                                               core_.logits_of(now.state(), layer_, {head, head + 1}, item_.first + t));
+          const float of_all =
+              log_sum_of_held(kv_lane, now.seen_slots(kv_head), queries_[packed(t)][head].data(), scale,
+                              core_.logits_of(now.state(), layer_, {head, head + 1}, item_.first + t));
           counted[head].captured = std::exp(static_cast<double>(state_at(t, head).log_sum() - of_all));
         }
         const float log_sum = finish(state_at(t, head), head);

@@ -41,6 +41,11 @@ class prompt_tile {
   /// Tokens whose queries attend together.
   index_t tokens() const { return static_cast<index_t>(asks_.size()) / group_; }
 
+  /// The first slot of the first page that a token at `position` sees, and with it all that come after.
+  index_t first_seen(index_t position) const {
+    return zone_bounds::first_seen(window_, position) / page_tokens * page_tokens;
+  }
+
   /// From now on these pages are attended: those that hold the slots [first, end), at most `most_pages`.
   /// @param first  the first slot of a page
   /// @throws error(storage) if a page does not come
@@ -163,7 +168,8 @@ class prompt_tile {
   void attend_part(const Lane& kv_lane, token_range slots, index_t first, float scale, const Hook& by) {
     const view<const run_query> asks(asks_.data() + first, {group_});
     const lane_queries<Lane, Hook> one{&kv_lane, asks, scale, &by, first};
-    gather_within(view<const token_range>(&slots, {1}), {0, unlimited}, view<const lane_queries<Lane, Hook>>(&one, {1}));
+    gather_within(view<const token_range>(&slots, {1}), {0, unlimited},
+                  view<const lane_queries<Lane, Hook>>(&one, {1}));
   }
 
   template <class Hook>

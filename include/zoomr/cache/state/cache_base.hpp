@@ -37,7 +37,8 @@ class cache_base {
 
   /// Committed tokens.
   index_t tokens(sequence seq) const { return expect_open(seq).tokens(); }
-  /// True until a step with `prompt_ends` is committed: all tokens until then are prompt, and attend to everything.
+  /// True until a step with `prompt_ends` is committed: all tokens until then are prompt, and attend to all that
+  /// their layer sees.
   bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }
   /// Slots at the front that no query reads again, since a layer's window (config.logits) has passed them, as far as
   /// config.rollback_tokens lets it come back: whole pages of 16. The cache has given its own pages back; pages of an

@@ -50,7 +50,8 @@ void expect_tables(Core& core, view<const step_item> items) {
     const view<const index_t> pages = items[i].pages;
     const index_t needed = memory.pages_for(state.slot_end(planned.first + planned.tokens));
     expect_block_table(
-        memory, state.freed_pages * page_tokens, pages, pages.size() > 0 ? pages.size() : static_cast<index_t>(state.pages.size()), needed,
+        memory, state.freed_pages * page_tokens, pages,
+        pages.size() > 0 ? pages.size() : static_cast<index_t>(state.pages.size()), needed,
         [&] { return "begin: the block table of item " + std::to_string(i); },
         [](const std::string& why) { raise_precondition(why + ": set step_item::pages"); });
   }
@@ -75,7 +76,8 @@ void take_table(const engine_memory& memory, token_state& state, view<const inde
                 Short too_short) {
   const index_t needed = memory.pages_for(state.slots());
   expect_block_table(
-      memory, state.freed_pages * page_tokens, table, table.size(), needed, [=] { return std::string(what); }, too_short);
+      memory, state.freed_pages * page_tokens, table, table.size(), needed, [=] { return std::string(what); },
+      too_short);
   state.pages.assign(table.begin(), table.begin() + needed);
 }
 

@@ -87,7 +87,9 @@ struct layout {
 
   /// Pages that a pool has beyond those of sequences: room for one sequence that evicts (cache/host/eviction_room.hpp).
   index_t spare_pages() const { return eviction_may_fail ? pages_for(kept) : 0; }
-  index_t pool_pages(const any_policy& policy, const config& sizes) const { return pages_for(pool_tokens(policy, sizes)) + spare_pages(); }
+  index_t pool_pages(const any_policy& policy, const config& sizes) const {
+    return pages_for(pool_tokens(policy, sizes)) + spare_pages();
+  }
 
   /// Rows of a selection that `per` share: one for the sequence, each layer, KV lane or query head of a layer.
   index_t rows_of(scope per) const {
