@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config.hpp"
 
+#include <algorithm>  // std::ranges::count
+#include <cmath>      // std::sqrt
+#include <set>        // std::set
+
 #include <nlohmann/json.hpp>
 
 #include "input_error.hpp"
@@ -8,21 +12,118 @@
 namespace decode {
 namespace {
 
-rope_scaling read_rope_scaling(const field& scaling) {
-  rope_scaling rope;
-  const std::string type = scaling.text("rope_type", scaling.text("type", "default"));
-  if (type == "default") return rope;
-  if (type != "linear" && type != "llama3")
-    fail(scaling.where(), " has the type ", shown(type), "; llama3, linear and default are known");
-  rope.method = type == "linear" ? rope_scaling::kind::linear : rope_scaling::kind::llama3;
-  rope.factor = scaling.at("factor").number(1, 1e6);
-  if (type == "linear") return rope;
-  rope.low_frequency = scaling.at("low_freq_factor").number(1e-6, 1e6);
-  rope.high_frequency = scaling.at("high_freq_factor").number(1e-6, 1e6);
-  rope.original_context = scaling.at("original_max_position_embeddings").number(1, 1e9);
-  if (rope.high_frequency <= rope.low_frequency)
-    fail(scaling.where(), ": high_freq_factor must be larger than low_freq_factor");
+void expect_whole_rotation(const field& given) {
+  const auto part = given.find("partial_rotary_factor");
+  if (part && part->number(0, 1) != 1)
+    fail(part->where(), " is ", part->number(0, 1), "; only 1 is known: every dimension of a head is rotated");
+}
+
+// What is said in one of a config's places; a member that would be skipped is refused. theta: 0 if it is not said.
+rotary read_rotary(const field& given) {
+  expect_whole_rotation(given);
+  const auto named = given.find("rope_type"), older = given.find("type");
+  if (named && older && named->text() != older->text())
+    fail(given.where(), " has the rope_type ", shown(named->text()), ", but the type ", shown(older->text()));
+  if (!named && !older && given.find("factor")) fail(given.where(), " has a factor, but no rope_type");
+  const std::string type = given.text("rope_type", given.text("type", "default"));
+  std::set<std::string> known{"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+  rotary rope;
+  if (const auto theta = given.find("rope_theta")) rope.theta = theta->number(1, 1e12);
+  if (type == "linear" || type == "llama3") {
+    known.insert("factor");
+    rope.method = type == "linear" ? rotary::kind::linear : rotary::kind::llama3;
+    rope.factor = given.at("factor").number(1, 1e6);
+  } else if (type != "default") {
+    fail(given.where(), " has the type ", shown(type), "; llama3, linear and default are known");
+  }
+  if (type == "llama3") {
+    known.insert({"low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+    rope.low_frequency = given.at("low_freq_factor").number(1e-6, 1e6);
+    rope.high_frequency = given.at("high_freq_factor").number(1e-6, 1e6);
+    rope.original_context = given.at("original_max_position_embeddings").number(1, 1e9);
+    if (rope.high_frequency <= rope.low_frequency)
+      fail(given.where(), ": high_freq_factor must be larger than low_freq_factor");
+  }
+  for (const auto& [name, value] : given.value().items()) {
+    if (value.is_null() || known.contains(name)) continue;
+    if (value.is_object())
+      fail(given.where(), ".", name, " is for some layers, but this model's layers have one rotary embedding");
+    fail(given.where(), " has the member ", shown(name), ", which the type ", shown(type), " does not have");
+  }
   return rope;
+}
+
+// One rotary embedding from all of a config's places, which must agree.
+// @param base        where its theta stands beside them
+// @param parameters  newer files: theta is there
+// @param scaling     older files
+rotary read_rotary(const field& config, const std::string& base, const std::optional<field>& parameters,
+                   const std::optional<field>& scaling) {
+  rotary rope;
+  if (scaling) rope = read_rotary(*scaling);
+  if (parameters) {
+    rotary other = rope;
+    rope = read_rotary(*parameters);
+    other.theta = rope.theta;
+    if (scaling && other != rope)
+      fail(parameters->where(), " and rope_scaling are both there, and do not say the same");
+  }
+  for (const auto& place : {config.find(base), scaling ? scaling->find("rope_theta") : std::nullopt}) {
+    if (!place) continue;
+    const double theta = place->number(1, 1e12);
+    if (rope.theta != 0 && rope.theta != theta)
+      fail(place->where(), " is ", theta, ", but ", rope.theta, " elsewhere in this file");
+    rope.theta = theta;
+  }
+  return rope;
+}
+
+// Gemma 3 alone has two: newer files name their layers in rope_parameters, older ones scale the first of them.
+void read_rotaries(const field& config, model_config& c) {
+  expect_whole_rotation(config);
+  auto parameters = config.find("rope_parameters");
+  const auto scaling = config.find("rope_scaling");
+  if (c.family == "gemma3") {
+    const auto both = parameters;
+    if (both) parameters = both->find("full_attention");
+    const auto of_windows = both ? both->find("sliding_attention") : std::nullopt;
+    if (both)
+      for (const auto& [name, value] : both->value().items())
+        if (name != "full_attention" && name != "sliding_attention")
+          fail(both->where(), " has the member ", shown(name), "; full_attention and sliding_attention are known");
+    c.window_rope = read_rotary(config, "rope_local_base_freq", of_windows, std::nullopt);
+    if (c.window_rope.theta == 0) config.at("rope_local_base_freq");
+  }
+  c.rope = read_rotary(config, "rope_theta", parameters, scaling);
+  if (c.rope.theta == 0 && c.family == "llama") c.rope.theta = 10000.0;  // Llama 2 does not write it down
+  if (c.rope.theta == 0) config.at("rope_theta");
+}
+
+// Which layers have a window: `layer_types` says it, or every layer has one but the last of each
+// `sliding_window_pattern`.
+void read_windows(const field& config, model_config& c) {
+  c.windows.resize(c.layers);
+  if (const auto types = config.find("layer_types")) {
+    const auto each = types->elements();
+    if (each.size() != c.layers)
+      fail(types->where(), " has ", each.size(), " elements, but num_hidden_layers is ", c.layers);
+    for (std::size_t layer = 0; layer < c.layers; ++layer) {
+      c.windows[layer] = each[layer].text() == "sliding_attention";
+      if (!c.windows[layer] && each[layer].text() != "full_attention")
+        fail(each[layer].where(), " is ", shown(each[layer].text()),
+             "; sliding_attention and full_attention are known");
+    }
+  } else {
+    const auto pattern = config.find("sliding_window_pattern");
+    const std::size_t period = pattern ? pattern->count(1, 1u << 10) : 6;
+    for (std::size_t layer = 0; layer < c.layers; ++layer) c.windows[layer] = (layer + 1) % period != 0;
+  }
+  const auto count = static_cast<std::size_t>(std::ranges::count(c.windows, true));
+  if (count == c.layers) fail(config.where(), "every layer has a sliding window; some must see all tokens");
+  if (count == 0)
+    c.windows.clear();
+  else
+    c.window = config.at("sliding_window").count(1, 1u << 28);
 }
 
 std::vector<token_id> read_token_ids(const field& ids, std::size_t vocab) {
@@ -35,7 +136,7 @@ std::vector<token_id> read_token_ids(const field& ids, std::size_t vocab) {
   return out;
 }
 
-// Llama, Qwen2 and Qwen3 in the file's words: `architectures`, or else `model_type`.
+// Llama, Qwen2, Qwen3 and Gemma 3 in the file's words: `architectures`, or else `model_type`.
 std::string read_family(const field& config) {
   const auto named = config.find("architectures");
   const auto list = named ? named->elements() : std::vector<field>{};
@@ -43,21 +144,26 @@ std::string read_family(const field& config) {
   if (name == "LlamaForCausalLM" || name == "llama") return "llama";
   if (name == "Qwen2ForCausalLM" || name == "qwen2") return "qwen2";
   if (name == "Qwen3ForCausalLM" || name == "qwen3") return "qwen3";
+  if (name == "Gemma3ForCausalLM" || name == "gemma3_text") return "gemma3";
   fail(config.where(), "the architecture ", shown(name),
-       " is unknown; LlamaForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM are known");
+       " is unknown; LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM and Gemma3ForCausalLM are known");
 }
 
 // What would change the arithmetic and is not done here.
-void refuse_variants(const field& config) {
-  if (const auto act = config.find("hidden_act"); act && act->text() != "silu")
-    fail(act->where(), " is ", shown(act->text()), "; only silu is known");
+void refuse_variants(const field& config, bool gemma3) {
+  const std::string known = gemma3 ? "gelu_pytorch_tanh" : "silu";
+  if (const auto act = config.find(gemma3 ? "hidden_activation" : "hidden_act"); act && act->text() != known)
+    fail(act->where(), " is ", shown(act->text()), "; only ", known, " is known");
   if (config.boolean("use_sliding_window", false))
     fail(config.where(), "use_sliding_window is true; only full attention is known");
-  if (const auto types = config.find("layer_types"))
+  if (const auto types = config.find("layer_types"); types && !gemma3)
     for (const field& type : types->elements())
       if (type.text() != "full_attention")
         fail(type.where(), " is ", shown(type.text()), "; only full_attention is known");
-  if (const auto part = config.find("partial_rotary_factor")) part->number(1, 1);
+  if (config.boolean("use_bidirectional_attention", false))
+    fail(config.where(), "use_bidirectional_attention is true; only causal attention is known");
+  if (config.find("attn_logit_softcapping"))
+    fail(config.where(), "attn_logit_softcapping is set; no cap of attention's logits is known");
   if (config.find("quantization_config"))
     fail(config.where(), "quantization_config is set; only f32, f16 and bf16 weights are known");
 }
@@ -66,10 +172,11 @@ void refuse_variants(const field& config) {
 
 model_config parse_config(const json& text, const std::string& where) {
   const field config(text, where + ": ");
-  const std::string family = read_family(config);
-  refuse_variants(config);
-
   model_config c;
+  c.family = read_family(config);
+  const bool gemma3 = c.family == "gemma3";
+  refuse_variants(config, gemma3);
+
   c.vocab = config.at("vocab_size").count(1, 1u << 22);
   c.hidden = config.at("hidden_size").count(1, 1u << 16);
   c.intermediate = config.at("intermediate_size").count(1, 1u << 20);
@@ -86,7 +193,7 @@ model_config parse_config(const json& text, const std::string& where) {
 
   if (const auto head_dim = config.find("head_dim"))
     c.head_dim = head_dim->count(1, 256);
-  else if (family == "qwen3")
+  else if (c.family == "qwen3" || gemma3)
     config.at("head_dim");
   else if (c.hidden % c.heads == 0)
     c.head_dim = c.hidden / c.heads;
@@ -96,20 +203,21 @@ model_config parse_config(const json& text, const std::string& where) {
   if (c.head_dim % 8 != 0 || c.head_dim > 256)
     fail(config.where(), "a head has ", c.head_dim, " dimensions, but must have a multiple of 8, at most 256");
 
-  const auto parameters = config.find("rope_parameters");  // newer files keep both in here
-  const auto scaling = parameters ? parameters : config.find("rope_scaling");
-  if (scaling) c.rope = read_rope_scaling(*scaling);
-  auto theta = config.find("rope_theta");
-  if (!theta && parameters) theta = parameters->find("rope_theta");
-  if (!theta && family != "llama") config.at("rope_theta");
-  c.rope_theta = theta ? theta->number(1, 1e12) : 10000.0;  // Llama 2 does not write it down
+  read_rotaries(config, c);
+  if (gemma3) {
+    read_windows(config, c);
+    c.attention_scale = 1 / std::sqrt(config.at("query_pre_attn_scalar").number(1e-6, 1e6));
+    c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
+    if (const auto cap = config.find("final_logit_softcapping")) c.logit_cap = cap->number(1e-6, 1e6);
+  }
 
   const bool attention_bias = config.boolean("attention_bias", false);
-  c.qkv_bias = family == "qwen2" || attention_bias;
-  c.output_bias = family != "qwen2" && attention_bias;
-  c.mlp_bias = family == "llama" && config.boolean("mlp_bias", false);
-  c.qk_norm = family == "qwen3";
-  c.tied_head = config.boolean("tie_word_embeddings", false);
+  c.qkv_bias = c.family == "qwen2" || attention_bias;
+  c.output_bias = c.family != "qwen2" && attention_bias;
+  c.mlp_bias = c.family == "llama" && config.boolean("mlp_bias", false);
+  c.qk_norm = c.family == "qwen3" || gemma3;
+  c.out_norms = c.gains_less_one = c.gelu = gemma3;
+  c.tied_head = config.boolean("tie_word_embeddings", gemma3);
 
   if (const auto bos = config.find("bos_token_id")) {
     const auto ids = read_token_ids(*bos, c.vocab);
@@ -124,5 +232,10 @@ model_config read_config_file(const std::filesystem::path& file) {
 }
 
 model_config read_config(const std::filesystem::path& directory) { return read_config_file(directory / "config.json"); }
+
+void expect_layers_alike(const model_config& c, const std::string& who) {
+  if (c.family == "gemma3")
+    fail(who, ": layers of Gemma 3 differ, which only zoomr-decode serves, on the host and without tiers");
+}
 
 }  // namespace decode

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json: the shape of a Llama, Qwen2 or Qwen3 model. Each number is checked here, once, so
-// that everything below may multiply them without fear.
+// config.json: the shape of a Llama, Qwen2, Qwen3 or Gemma 3 model. Each number is checked here, once,
+// so that everything below may multiply them without fear.
 #pragma once
 
 #include <cstddef>     // std::size_t
@@ -17,17 +17,21 @@ namespace decode {
 
 using zoomr::token_id;
 
-/// How rotary angles are stretched beyond the context of pretraining.
-struct rope_scaling {
+/// Rotary angles, and how they are stretched beyond the context of pretraining.
+struct rotary {
   enum class kind { none, linear, llama3 };
+  double theta = 0;  // dimension d of a head turns by theta^(-2d / head_dim) a position
   kind method = kind::none;
   double factor = 1;            // wavelengths are multiplied by this (llama3: the long ones)
   double low_frequency = 1;     // llama3: fewer turns than this in `original_context`: stretched
   double high_frequency = 4;    // llama3: more turns than this: as they are; blended in between
   double original_context = 0;  // llama3: tokens
+
+  friend bool operator==(const rotary&, const rotary&) = default;
 };
 
 struct model_config {
+  std::string family;            // llama, qwen2, qwen3, gemma3
   std::size_t vocab = 0;         // rows of the embedding; may exceed the tokenizer's size
   std::size_t hidden = 0;        // width of the residual stream
   std::size_t intermediate = 0;  // width inside the feed-forward block
@@ -37,15 +41,25 @@ struct model_config {
   std::size_t head_dim = 0;  // a multiple of 8, <= 256; heads * head_dim may differ from hidden
   std::size_t context = 0;   // tokens the model was made for (max_position_embeddings)
   double norm_epsilon = 0;
-  double rope_theta = 0;
-  rope_scaling rope;
-  bool qkv_bias = false;     // Qwen2
-  bool output_bias = false;  // attention_bias of Llama and Qwen3: q, k, v and o
+  rotary rope;                 // of layers that see all tokens before them, mostly all layers
+  rotary window_rope;          // of the others
+  std::size_t window = 0;      // others: a token at position i sees those at j with i - j < window; 0: there are none
+  std::vector<bool> windows;   // [layers]  which layers are others; empty: none
+  double attention_scale = 0;  // of q · k; 0: 1/√head_dim
+  double embedding_scale = 1;  // Gemma 3: √hidden
+  double logit_cap = 0;        // logits = cap * tanh(logits / cap) at last; 0: as they are
+  bool qkv_bias = false;       // Qwen2
+  bool output_bias = false;    // attention_bias of Llama and Qwen3: q, k, v and o
   bool mlp_bias = false;
-  bool qk_norm = false;    // Qwen3: RMSNorm over each head of q and k before the rotation
-  bool tied_head = false;  // the output head is the embedding
+  bool qk_norm = false;         // Qwen3, Gemma 3: RMSNorm over each head of q and k before the rotation
+  bool out_norms = false;       // Gemma 3: RMSNorm of what attention and feed-forward add, too
+  bool gains_less_one = false;  // Gemma 3: the file has the gains of all norms less 1
+  bool gelu = false;            // Gemma 3: the gate is a gelu, by its formula with tanh; otherwise a silu
+  bool tied_head = false;       // the output head is the embedding
   std::optional<token_id> bos;
   std::vector<token_id> eos;  // any of them ends the text
+
+  bool has_window(std::size_t layer) const { return !windows.empty() && windows[layer]; }
 };
 
 /// The shape of a model, from the text of its config.json.
@@ -57,5 +71,11 @@ model_config parse_config(const json& text, const std::string& where);
 /// From a file, or from the config.json of a checkpoint's directory.
 model_config read_config_file(const std::filesystem::path& file);
 model_config read_config(const std::filesystem::path& directory);
+
+/// For what gives all layers one cache, or knows no scale but 1/√head_dim.
+///
+/// @param who  begins the complaint
+/// @throws     input_error for Gemma 3
+void expect_layers_alike(const model_config& c, const std::string& who);
 
 }  // namespace decode

@@ -9,16 +9,16 @@
 
 namespace decode {
 
-std::vector<double> rope_frequencies(const model_config& c) {
+std::vector<double> rope_frequencies(const rotary& rope, std::size_t head_dim) {
   std::vector<double> frequencies;
-  for (std::size_t d = 0; d < c.head_dim / 2; ++d) {
-    double f = std::pow(c.rope_theta, -2.0 * double(d) / double(c.head_dim));
-    if (c.rope.method == rope_scaling::kind::linear) f /= c.rope.factor;
-    if (c.rope.method == rope_scaling::kind::llama3) {
-      const double turns = c.rope.original_context * f / (2 * std::numbers::pi);
-      const double blend = (turns - c.rope.low_frequency) / (c.rope.high_frequency - c.rope.low_frequency);
+  for (std::size_t d = 0; d < head_dim / 2; ++d) {
+    double f = std::pow(rope.theta, -2.0 * double(d) / double(head_dim));
+    if (rope.method == rotary::kind::linear) f /= rope.factor;
+    if (rope.method == rotary::kind::llama3) {
+      const double turns = rope.original_context * f / (2 * std::numbers::pi);
+      const double blend = (turns - rope.low_frequency) / (rope.high_frequency - rope.low_frequency);
       const double keep = std::min(1.0, std::max(0.0, blend));  // 0: stretched, 1: as it is
-      f = keep * f + (1 - keep) * f / c.rope.factor;
+      f = keep * f + (1 - keep) * f / rope.factor;
     }
     frequencies.push_back(f);
   }
@@ -29,7 +29,9 @@ model::model(model_config config, model_weights weights, const zoomr::executor& 
     : config_(std::move(config)),
       weights_(std::move(weights)),
       threads_(threads),
-      frequencies_(rope_frequencies(config_)) {}
+      angles_{rope_frequencies(config_.rope, config_.head_dim), {}, {}} {
+  if (config_.window > 0) window_angles_.frequencies = rope_frequencies(config_.window_rope, config_.head_dim);
+}
 
 void model::check(zoomr::view<const token_id> tokens, zoomr::view<const zoomr::index_t> positions,
                   zoomr::view<const zoomr::index_t> rows, zoomr::view<float, 2> logits) const {
@@ -54,24 +56,27 @@ void model::reserve(std::size_t count) {
   for (auto* buffer : {&q_, &a_}) buffer->resize(count * c.heads * c.head_dim);
   for (auto* buffer : {&k_, &v_}) buffer->resize(count * c.kv_heads * c.head_dim);
   for (auto* buffer : {&gate_, &up_}) buffer->resize(count * c.intermediate);
-  for (auto* buffer : {&cos_, &sin_}) buffer->resize(count * c.head_dim / 2);
+  for (angles* of : {&angles_, &window_angles_})
+    for (auto* buffer : {&of->cos, &of->sin}) buffer->resize(count * of->frequencies.size());
 }
 
 void model::rotate_by(zoomr::view<const zoomr::index_t> positions) {
-  std::size_t i = 0;
-  for (const zoomr::index_t position : positions)
-    for (const double frequency : frequencies_) {
-      cos_[i] = static_cast<float>(std::cos(position * frequency));
-      sin_[i++] = static_cast<float>(std::sin(position * frequency));
-    }
+  for (angles* of : {&angles_, &window_angles_}) {
+    std::size_t i = 0;
+    for (const zoomr::index_t position : positions)
+      for (const double frequency : of->frequencies) {
+        of->cos[i] = static_cast<float>(std::cos(position * frequency));
+        of->sin[i++] = static_cast<float>(std::sin(position * frequency));
+      }
+  }
 }
 
-void model::rotate(float* x, std::size_t count, std::size_t heads) const {
+void model::rotate(float* x, std::size_t count, std::size_t heads, const angles& by) const {
   const std::size_t half = config_.head_dim / 2;
   for (std::size_t t = 0; t < count; ++t)
     for (std::size_t head = 0; head < heads; ++head, x += 2 * half)
       for (std::size_t d = 0; d < half; ++d) {
-        const float cos = cos_[t * half + d], sin = sin_[t * half + d];
+        const float cos = by.cos[t * half + d], sin = by.sin[t * half + d];
         const float first = x[d], second = x[d + half];
         x[d] = first * cos - second * sin;
         x[d + half] = second * cos + first * sin;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass of Llama, Qwen2 and Qwen3: all of the model but its attention, which belongs to
-// the cache. Any number of packed tokens pass together, so a prompt in chunks and one token at a
-// time run the same lines.
+// The forward pass of Llama, Qwen2, Qwen3 and Gemma 3: all of the model but its attention, which
+// belongs to the cache. Any number of packed tokens pass together, so a prompt in chunks and one
+// token at a time run the same lines.
 //
 // T = tokens of this pass, V = vocab, H = hidden, F = intermediate, N = heads, G = kv_heads,
 // D = head_dim, R = rows whose logits are asked for
 #pragma once
 
-#include <algorithm>   // std::ranges::copy
+#include <algorithm>   // std::ranges::transform
 #include <cmath>       // std::exp
 #include <cstddef>     // std::size_t
 #include <filesystem>  // std::filesystem::path
@@ -23,7 +23,7 @@
 namespace decode {
 
 /// Radians a position for each pair of dimensions (d, d + D/2) of a head: [D/2].
-std::vector<double> rope_frequencies(const model_config& c);
+std::vector<double> rope_frequencies(const rotary& rope, std::size_t head_dim);
 
 /// A model and the memory of one pass. Not for two threads at once.
 class model {
@@ -38,7 +38,7 @@ class model {
   ///
   /// @param step       takes each layer's rotated keys and values, then answers its queries:
   ///                     step.append(layer, k, v)        k, v [T, G, D]
-  ///                     step.attend(layer, q, out)      q, out [T, N, D]; not yet scaled by 1/√D
+  ///                     step.attend(layer, q, out)      q, out [T, N, D]; not yet scaled
   /// @param tokens     [T]     ids below config().vocab
   /// @param positions  [T]     of each token in its sequence, from 0
   /// @param rows       [R]     which of the T tokens need logits
@@ -53,7 +53,8 @@ class model {
     reserve(count);
     rotate_by(positions);
     for (std::size_t t = 0; t < count; ++t)  // x [T, H]
-      std::ranges::copy(weights_.embedding.row(static_cast<std::size_t>(tokens.data()[t])), &x_[t * c.hidden]);
+      std::ranges::transform(weights_.embedding.row(static_cast<std::size_t>(tokens.data()[t])), &x_[t * c.hidden],
+                             [scale = static_cast<float>(c.embedding_scale)](float x) { return x * scale; });
 
     for (std::size_t layer = 0; layer < c.layers; ++layer) {
       const layer_weights& w = weights_.layers[layer];
@@ -65,18 +66,21 @@ class model {
         normalize(q_.data(), count * c.heads, w.q_norm, q_.data());  // each head, [D]
         normalize(k_.data(), count * c.kv_heads, w.k_norm, k_.data());
       }
-      rotate(q_.data(), count, c.heads);
-      rotate(k_.data(), count, c.kv_heads);
+      const angles& turned = c.has_window(layer) ? window_angles_ : angles_;
+      rotate(q_.data(), count, c.heads, turned);
+      rotate(k_.data(), count, c.kv_heads, turned);
       attend(step, layer, count);                  // a [T, N, D]
       multiply(a_.data(), count, w.o, h_.data());  // h [T, H]
+      if (c.out_norms) normalize(h_.data(), count, w.attention_out_norm, h_.data());
       add(h_.data(), count * c.hidden, x_.data());
 
       normalize(x_.data(), count, w.feed_forward_norm, h_.data());  // h [T, H]
       multiply(h_.data(), count, w.gate, gate_.data());             // gate [T, F]
       multiply(h_.data(), count, w.up, up_.data());                 // up [T, F]
-      for (std::size_t i = 0; i < count * c.intermediate; ++i)      // silu(gate) * up
-        gate_[i] *= up_[i] / (1.0f + std::exp(-gate_[i]));
+      for (std::size_t i = 0; i < count * c.intermediate; ++i)      // silu(gate) * up, or gelu(gate) * up
+        gate_[i] *= up_[i] / (1.0f + std::exp(-(c.gelu ? gelu_slope(gate_[i]) : gate_[i])));
       multiply(gate_.data(), count, w.down, h_.data());  // h [T, H]
+      if (c.out_norms) normalize(h_.data(), count, w.feed_forward_out_norm, h_.data());
       add(h_.data(), count * c.hidden, x_.data());
     }
 
@@ -85,6 +89,8 @@ class model {
       normalize(&x_[static_cast<std::size_t>(rows.data()[r]) * c.hidden], 1, weights_.norm, &h_[r * c.hidden]);
     const matrix& head = weights_.head.empty() ? weights_.embedding : weights_.head;  // [V, H]
     decode::multiply(h_.data(), wanted, head, threads_, logits.data());
+    if (const auto cap = static_cast<float>(c.logit_cap); cap > 0)
+      for (std::size_t i = 0; i < wanted * c.vocab; ++i) logits.data()[i] = cap * std::tanh(logits.data()[i] / cap);
   }
 
  private:
@@ -94,11 +100,18 @@ class model {
   // Memory for passes of `count` tokens: grows when a pass is larger than all before it.
   void reserve(std::size_t count);
 
-  // The angles of this pass, once for all its layers and heads: cos, sin [T, D/2].
+  // A rotary embedding, and its angles in this pass, once for all layers and heads that have it.
+  struct angles {
+    std::vector<double> frequencies;  // [D/2]
+    std::vector<float> cos, sin;      // [T, D/2]
+  };
   void rotate_by(zoomr::view<const zoomr::index_t> positions);
 
   // Turns dimensions d and d + D/2 of each head by the angle of its token; x [T, heads, D].
-  void rotate(float* x, std::size_t count, std::size_t heads) const;
+  void rotate(float* x, std::size_t count, std::size_t heads, const angles& by) const;
+
+  // gelu(x) = x / (1 + exp(-gelu_slope(x))), since (1 + tanh(s)) / 2 = 1 / (1 + exp(-2 s)).
+  static float gelu_slope(float x) { return 1.5957691216057308f * (x + 0.044715f * x * x * x); }  // 2 √(2/π)
 
   template <class Step>
   void attend(Step& step, std::size_t layer, std::size_t count) {
@@ -124,12 +137,11 @@ class model {
   model_config config_;
   model_weights weights_;
   zoomr::executor threads_;
-  std::vector<double> frequencies_;  // [D/2]
-  std::vector<float> x_, h_;         // [T, H]     the residual stream; what a block reads or adds
-  std::vector<float> q_, a_;         // [T, N, D]  queries; what attention answers
-  std::vector<float> k_, v_;         // [T, G, D]
-  std::vector<float> gate_, up_;     // [T, F]
-  std::vector<float> cos_, sin_;     // [T, D/2]
+  angles angles_, window_angles_;
+  std::vector<float> x_, h_;      // [T, H]     the residual stream; what a block reads or adds
+  std::vector<float> q_, a_;      // [T, N, D]  queries; what attention answers
+  std::vector<float> k_, v_;      // [T, G, D]
+  std::vector<float> gate_, up_;  // [T, F]
 };
 
 /// A checkpoint directory: config.json and the weights.

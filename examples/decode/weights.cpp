@@ -53,27 +53,38 @@ model_weights read_weights(const std::filesystem::path& directory, const model_c
   const std::size_t q_size = c.heads * c.head_dim;      // N * D
   const std::size_t kv_size = c.kv_heads * c.head_dim;  // G * D
   weight_reader read(directory);
+  const auto gains = [&](const std::string& name, std::size_t size) {  // of a norm
+    std::vector<float> made = read.vector(name + ".weight", size);
+    for (float& gain : made) gain += c.gains_less_one ? 1.0f : 0.0f;
+    return made;
+  };
   model_weights w;
   w.embedding = read.matrix("model.embed_tokens.weight", c.vocab, c.hidden);
   for (std::size_t layer = 0; layer < c.layers; ++layer) {
     const std::string at = "model.layers." + std::to_string(layer) + ".";
     layer_weights l;
-    l.attention_norm = read.vector(at + "input_layernorm.weight", c.hidden);
+    l.attention_norm = gains(at + "input_layernorm", c.hidden);
     l.q = read.map(at + "self_attn.q_proj", q_size, c.hidden, c.qkv_bias);
     l.k = read.map(at + "self_attn.k_proj", kv_size, c.hidden, c.qkv_bias);
     l.v = read.map(at + "self_attn.v_proj", kv_size, c.hidden, c.qkv_bias);
     if (c.qk_norm) {
-      l.q_norm = read.vector(at + "self_attn.q_norm.weight", c.head_dim);
-      l.k_norm = read.vector(at + "self_attn.k_norm.weight", c.head_dim);
+      l.q_norm = gains(at + "self_attn.q_norm", c.head_dim);
+      l.k_norm = gains(at + "self_attn.k_norm", c.head_dim);
     }
     l.o = read.map(at + "self_attn.o_proj", c.hidden, q_size, c.output_bias);
-    l.feed_forward_norm = read.vector(at + "post_attention_layernorm.weight", c.hidden);
+    if (c.out_norms) {
+      l.attention_out_norm = gains(at + "post_attention_layernorm", c.hidden);
+      l.feed_forward_norm = gains(at + "pre_feedforward_layernorm", c.hidden);
+      l.feed_forward_out_norm = gains(at + "post_feedforward_layernorm", c.hidden);
+    } else {
+      l.feed_forward_norm = gains(at + "post_attention_layernorm", c.hidden);
+    }
     l.gate = read.map(at + "mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias);
     l.up = read.map(at + "mlp.up_proj", c.intermediate, c.hidden, c.mlp_bias);
     l.down = read.map(at + "mlp.down_proj", c.hidden, c.intermediate, c.mlp_bias);
     w.layers.push_back(std::move(l));
   }
-  w.norm = read.vector("model.norm.weight", c.hidden);
+  w.norm = gains("model.norm", c.hidden);
   if (!c.tied_head) w.head = read.matrix("lm_head.weight", c.vocab, c.hidden);
   read.expect_nothing_left(c);
   return w;

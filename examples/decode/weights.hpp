@@ -21,17 +21,19 @@ struct linear {
 };
 
 struct layer_weights {
-  std::vector<float> attention_norm;     // [H]
-  linear q;                              // [N * D, H]
-  linear k;                              // [G * D, H]
-  linear v;                              // [G * D, H]
-  std::vector<float> q_norm;             // [D], or empty
-  std::vector<float> k_norm;             // [D], or empty
-  linear o;                              // [H, N * D]
-  std::vector<float> feed_forward_norm;  // [H]
-  linear gate;                           // [F, H]
-  linear up;                             // [F, H]
-  linear down;                           // [H, F]
+  std::vector<float> attention_norm;         // [H]
+  linear q;                                  // [N * D, H]
+  linear k;                                  // [G * D, H]
+  linear v;                                  // [G * D, H]
+  std::vector<float> q_norm;                 // [D], or empty
+  std::vector<float> k_norm;                 // [D], or empty
+  linear o;                                  // [H, N * D]
+  std::vector<float> attention_out_norm;     // [H], or empty
+  std::vector<float> feed_forward_norm;      // [H]
+  linear gate;                               // [F, H]
+  linear up;                                 // [F, H]
+  linear down;                               // [H, F]
+  std::vector<float> feed_forward_out_norm;  // [H], or empty
 };
 
 struct model_weights {

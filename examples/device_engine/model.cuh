@@ -34,8 +34,10 @@ class device_model {
  public:
   /// @param tokens  of the longest sequence
   /// @param chunk   most tokens of one pass
+  /// @throws input_error for Gemma 3
   device_model(const model_config& config, const model_weights& weights, index_t tokens, index_t chunk)
       : config_(config), chunk_(chunk), product_(on()) {
+    expect_layers_alike(config, "a device");
     upload(weights);
     make_angles(tokens);
     const auto make = [&](index_t width) { return device_array<float>(std::size_t(chunk) * std::size_t(width)); };
@@ -120,7 +122,7 @@ class device_model {
   // The angles of all positions, once for all passes; by the host, so that they are the host's.
   void make_angles(index_t tokens) {
     std::vector<float> cosines, sines;
-    const std::vector<double> frequencies = rope_frequencies(config_);
+    const std::vector<double> frequencies = rope_frequencies(config_.rope, config_.head_dim);
     for (index_t position = 0; position < tokens; ++position)
       for (const double frequency : frequencies) {
         cosines.push_back(static_cast<float>(std::cos(position * frequency)));

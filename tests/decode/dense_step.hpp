@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention over everything, in double precision and plain loops: what any policy must equal
-// when its budget leaves nothing out.
+// Causal attention over everything that a layer sees, in double precision and plain loops: what any policy must
+// equal when its budget leaves nothing out.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -11,12 +11,18 @@
 
 #include <zoomr/core/view.hpp>
 
+#include "config.hpp"
+
 namespace decode {
 
 /// Keeps all keys and values of one sequence; serves as the `Step` of model::forward.
 class dense_step {
  public:
   using tensor = zoomr::view<const float, 3>;
+
+  dense_step() = default;
+  /// With the scale and the windows of a model.
+  explicit dense_step(const model_config& c) : config_(c) {}
 
   void append(zoomr::index_t layer, tensor k, tensor v) {  // [tokens, kv_heads, head_dim]
     const auto l = static_cast<std::size_t>(layer);
@@ -35,23 +41,26 @@ class dense_step {
     const auto all = static_cast<zoomr::index_t>(keys.size()) / (kv_heads_ * dims);
     for (zoomr::index_t t = 0; t < tokens; ++t) {
       const zoomr::index_t seen = all - tokens + t + 1;
+      const zoomr::index_t first = config_.has_window(static_cast<std::size_t>(layer))
+                                       ? std::max(0, seen - static_cast<zoomr::index_t>(config_.window))
+                                       : 0;
       for (zoomr::index_t head = 0; head < heads; ++head) {
         const auto at = [&](zoomr::index_t token, zoomr::index_t d) {
           return static_cast<std::size_t>((token * kv_heads_ + head / (heads / kv_heads_)) * dims + d);
         };
         std::vector<double> mass;
         double largest = -std::numeric_limits<double>::infinity(), total = 0;
-        for (zoomr::index_t token = 0; token < seen; ++token) {
+        for (zoomr::index_t token = first; token < seen; ++token) {
           double dot = 0;
           for (zoomr::index_t d = 0; d < dims; ++d) dot += double{q(t, head, d)} * keys[at(token, d)];
-          mass.push_back(dot / std::sqrt(double(dims)));
+          mass.push_back(config_.attention_scale > 0 ? dot * config_.attention_scale : dot / std::sqrt(double(dims)));
           largest = std::max(largest, mass.back());
         }
         for (double& m : mass) total += m = std::exp(m - largest);
         for (zoomr::index_t d = 0; d < dims; ++d) {
           double sum = 0;
-          for (zoomr::index_t token = 0; token < seen; ++token)
-            sum += mass[static_cast<std::size_t>(token)] * values[at(token, d)];
+          for (zoomr::index_t token = first; token < seen; ++token)
+            sum += mass[static_cast<std::size_t>(token - first)] * values[at(token, d)];
           out(t, head, d) = static_cast<float>(sum / total);
         }
       }
@@ -59,6 +68,7 @@ class dense_step {
   }
 
  private:
+  model_config config_;
   std::vector<std::vector<float>> keys_, values_;  // [layers][tokens * kv_heads * head_dim]
   zoomr::index_t kv_heads_ = 1;
 };

@@ -26,7 +26,7 @@ struct checkpoint {
   model net;
   std::vector<token_id> tokens;
   std::vector<zoomr::index_t> positions;
-  std::vector<std::vector<float>> logits;  // [tokens][vocab] by an independent float64 pass
+  std::vector<std::vector<float>> logits;  // [tokens][vocab] by an independent pass, see make_fixtures.py
 };
 
 checkpoint load(const std::string& name) {
@@ -61,12 +61,12 @@ void check_pass(checkpoint& c, dense_step& step, std::size_t first, std::size_t 
 }  // namespace
 
 TEST_CASE("logits equal those of an independent implementation, whatever the chunks") {
-  for (const std::string name : {"llama", "qwen2", "qwen3"})
+  for (const std::string name : {"llama", "qwen2", "qwen3", "gemma3", "gemma3_wide"})
     for (const std::size_t chunk : {1u, 5u, 24u}) {
       CAPTURE(name);
       CAPTURE(chunk);
       checkpoint c = load(name);
-      dense_step step;
+      dense_step step(c.net.config());
       for (std::size_t first = 0; first < c.tokens.size(); first += chunk)
         check_pass(c, step, first, std::min(first + chunk, c.tokens.size()));
     }
@@ -87,9 +87,9 @@ TEST_CASE("only the rows asked for get logits, in the order asked for") {
 
 TEST_CASE("linear scaling stretches all wavelengths alike") {
   model_config c = read_config(fixture("qwen2"));
-  const auto plain = rope_frequencies(c);
-  c.rope = {.method = rope_scaling::kind::linear, .factor = 4};
-  const auto stretched = rope_frequencies(c);
+  const auto plain = rope_frequencies(c.rope, c.head_dim);
+  c.rope.method = rotary::kind::linear, c.rope.factor = 4;
+  const auto stretched = rope_frequencies(c.rope, c.head_dim);
   for (std::size_t d = 0; d < plain.size(); ++d) CHECK(stretched[d] == doctest::Approx(plain[d] / 4));
 }
 

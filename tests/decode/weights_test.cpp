@@ -43,12 +43,13 @@ std::string config_with(const std::string& name, const std::string& member, cons
 
 }  // namespace
 
-TEST_CASE("checkpoints of three families load with the shapes of their config, in the types of their files") {
+TEST_CASE("checkpoints of four families load with the shapes of their config, in the types of their files") {
   struct fixture_of {
     std::string name;
     std::size_t bytes;  // of a number
   };
-  for (const auto& [name, bytes] : {fixture_of{"llama", 2}, fixture_of{"qwen2", 2}, fixture_of{"qwen3", 4}}) {
+  for (const auto& [name, bytes] :
+       {fixture_of{"llama", 2}, fixture_of{"qwen2", 2}, fixture_of{"qwen3", 4}, fixture_of{"gemma3", 2}}) {
     CAPTURE(name);
     const auto c = read_config(fixture(name));
     const auto w = read_weights(fixture(name), c);
@@ -59,7 +60,8 @@ TEST_CASE("checkpoints of three families load with the shapes of their config, i
     CHECK(w.layers.size() == c.layers);
     CHECK(w.head.empty() == c.tied_head);
     CHECK(w.layers[1].q.bias.empty() == (name != "qwen2"));
-    CHECK(w.layers[1].q_norm.size() == (name == "qwen3" ? c.head_dim : 0));
+    CHECK(w.layers[1].q_norm.size() == (name == "qwen3" || name == "gemma3" ? c.head_dim : 0));
+    CHECK(w.layers[1].feed_forward_out_norm.size() == (name == "gemma3" ? c.hidden : 0));
   }
 }
 
@@ -98,6 +100,105 @@ TEST_CASE("a config that does not describe a known model says so") {
   says_of("qwen3", "quantization_config", json::object(), "quantization_config");
 }
 
+TEST_CASE("a rotary embedding that is not known, or said in two ways, is refused") {
+  const json scaling = read_json(fixture("llama") / "config.json")["rope_scaling"];
+  const auto with = [](json config, const json& changes) {
+    config.merge_patch(changes);
+    return complaint([&] { parse_config(config, "config.json"); });
+  };
+  const auto says_of = [&](const std::string& name, const json& changes, const std::string& words) {
+    const std::string sentence = with(read_json(fixture(name) / "config.json"), changes);
+    CAPTURE(sentence);
+    CHECK(says(sentence, words));
+  };
+  const auto fits = [&](const std::string& name, const json& changes) {
+    CHECK(with(read_json(fixture(name) / "config.json"), changes) == "no complaint");
+  };
+  fits("qwen2", {{"partial_rotary_factor", 1}});
+  says_of("qwen2", {{"partial_rotary_factor", 0.5}}, "config.json: partial_rotary_factor is 0.5; only 1 is known");
+  says_of("qwen2", {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}},
+          "rope_parameters.partial_rotary_factor is 0.5; only 1");
+  says_of("qwen2", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}, {"partial_rotary_factor", 0.25}}}},
+          "rope_scaling.partial_rotary_factor is 0.25; only 1");
+  const json by_layer = {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 1e6}};
+  says_of("qwen2", {{"rope_parameters", {{"full_attention", by_layer}}}}, "rope_parameters.full_attention is for some");
+  says_of("qwen2", {{"rope_scaling", {{"sliding_attention", by_layer}}}}, "rope_scaling.sliding_attention is for some");
+  says_of("qwen2", {{"rope_scaling", {{"factor", 4}}}}, "rope_scaling has a factor, but no rope_type");
+  says_of("qwen2", {{"rope_parameters", {{"factor", 4}}}}, "rope_parameters has a factor, but no rope_type");
+  says_of("qwen2", {{"rope_scaling", {{"type", "default"}, {"factor", 4}}}},
+          "rope_scaling has the member \"factor\", which the type \"default\" does not have");
+  says_of("qwen2", {{"rope_scaling", {{"type", "linear"}, {"factor", 4}, {"beta_fast", 32}}}},
+          "rope_scaling has the member \"beta_fast\", which the type \"linear\"");
+  says_of("qwen2", {{"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 4}}}}, "\"dynamic\"; llama3, linear");
+  says_of("qwen2", {{"rope_scaling", {{"type", "linear"}, {"rope_type", "llama3"}, {"factor", 4}}}},
+          "rope_scaling has the rope_type \"llama3\", but the type \"linear\"");
+  fits("qwen2", {{"rope_scaling", {{"type", "linear"}, {"rope_type", "linear"}, {"factor", 4}}}});
+  // both at once: the same, and not
+  fits("llama", {{"rope_parameters", scaling}});
+  says_of("llama", {{"rope_parameters", {{"rope_type", "default"}}}},
+          "rope_parameters and rope_scaling are both there, and do not say the same");
+  says_of("llama", {{"rope_parameters", scaling}, {"rope_scaling", {{"factor", 32}}}}, "do not say the same");
+  fits("qwen2", {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}});
+  says_of("qwen2", {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}}},
+          "rope_theta is 1e+06, but 10000 elsewhere");
+  says_of("qwen2", {{"rope_scaling", {{"rope_theta", 1e4}}}}, "rope_theta is 1e+06, but 10000 elsewhere");
+  says_of("qwen2", {{"rope_parameters", 3}}, "rope_parameters must be an object");
+}
+
+TEST_CASE("which layers of Gemma 3 have windows, and their rotary embeddings, are read from older and newer files") {
+  const json older = read_json(fixture("gemma3") / "config.json");
+  const json newer = read_json(fixture("gemma3_wide") / "config.json");
+  const auto c = parse_config(older, "config.json");
+  CHECK(c.windows == std::vector<bool>{true, true, true, true, true, false, true});
+  CHECK(c.window == 8);
+  CHECK(c.rope == rotary{.theta = 1e6});
+  CHECK(c.window_rope == rotary{.theta = 1e4});
+  CHECK(c.tied_head);
+  const auto wide = parse_config(newer, "config.json");
+  CHECK(wide.windows == std::vector<bool>{true, false});
+  CHECK(wide.rope == rotary{.theta = 1e6, .method = rotary::kind::linear, .factor = 8});
+  CHECK(wide.window_rope == rotary{.theta = 1e4});
+  const auto after = [](json config, const json& changes) {
+    config.merge_patch(changes);
+    return parse_config(config, "config.json");
+  };
+  // no pattern: five of six; a scaling of older files is for the layers without a window
+  CHECK(after(older, {{"sliding_window_pattern", nullptr}}).windows == c.windows);
+  const auto scaled = after(older, {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 8}}}});
+  CHECK(scaled.rope.factor == 8);
+  CHECK(scaled.window_rope == c.window_rope);
+  const auto plain = after(newer, {{"layer_types", {"full_attention", "full_attention"}}, {"sliding_window", nullptr}});
+  CHECK(plain.window == 0);
+  CHECK(plain.windows.empty());
+
+  const auto says_of = [&](const json& config, const json& changes, const std::string& words) {
+    const std::string sentence = complaint([&] { after(config, changes); });
+    CAPTURE(sentence);
+    CHECK(says(sentence, words));
+  };
+  says_of(older, {{"rope_local_base_freq", nullptr}}, "\"rope_local_base_freq\" is missing");
+  says_of(older, {{"rope_theta", nullptr}}, "\"rope_theta\" is missing");
+  says_of(older, {{"head_dim", nullptr}}, "\"head_dim\" is missing");
+  says_of(older, {{"sliding_window", nullptr}}, "\"sliding_window\" is missing");
+  says_of(older, {{"sliding_window", 0}}, "sliding_window is 0");
+  says_of(older, {{"sliding_window_pattern", 8}}, "every layer has a sliding window");
+  says_of(older, {{"query_pre_attn_scalar", nullptr}}, "\"query_pre_attn_scalar\" is missing");
+  says_of(older, {{"attn_logit_softcapping", 50}}, "attn_logit_softcapping is set");
+  says_of(older, {{"final_logit_softcapping", 0}}, "final_logit_softcapping is 0");
+  says_of(older, {{"use_bidirectional_attention", true}}, "only causal attention is known");
+  says_of(older, {{"hidden_activation", "gelu"}}, "only gelu_pytorch_tanh is known");
+  says_of(newer, {{"layer_types", {"sliding_attention"}}}, "layer_types has 1 elements, but num_hidden_layers is 2");
+  says_of(newer, {{"layer_types", {"sliding_attention", "chunked_attention"}}},
+          "layer_types[1] is \"chunked_attention\"");
+  says_of(newer, {{"rope_parameters", {{"chunked_attention", {{"rope_theta", 1}}}}}},
+          "rope_parameters has the member \"chunked_attention\"; full_attention and sliding_attention are known");
+  says_of(newer, {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4}}}},
+          "rope_parameters.full_attention and rope_scaling are both there");
+  says_of(newer, {{"rope_parameters", {{"sliding_attention", {{"rope_type", "yarn"}}}}}},
+          "rope_parameters.sliding_attention has the type \"yarn\"");
+  says_of(newer, {{"rope_local_base_freq", 1e5}}, "rope_local_base_freq is 100000, but 10000 elsewhere");
+}
+
 TEST_CASE("newer files keep the rotary parameters together, and Llama 2 leaves out what is plain") {
   json config = read_json(fixture("llama") / "config.json");
   const auto before = parse_config(config, "config.json");
@@ -106,15 +207,14 @@ TEST_CASE("newer files keep the rotary parameters together, and Llama 2 leaves o
   config.erase("rope_scaling");
   config.erase("rope_theta");
   const auto after = parse_config(config, "config.json");
-  CHECK(after.rope.method == rope_scaling::kind::llama3);
-  CHECK(after.rope.original_context == before.rope.original_context);
-  CHECK(after.rope_theta == before.rope_theta);
+  CHECK(after.rope.method == rotary::kind::llama3);
+  CHECK(after.rope == before.rope);
   config.erase("rope_parameters");
   config.erase("num_key_value_heads");
   const auto plain = parse_config(config, "config.json");
   CHECK(plain.kv_heads == plain.heads);
-  CHECK(plain.rope_theta == 10000.0);
-  CHECK(plain.rope.method == rope_scaling::kind::none);
+  CHECK(plain.rope.theta == 10000.0);
+  CHECK(plain.rope.method == rotary::kind::none);
 }
 
 TEST_CASE("a safetensors header is believed only where it agrees with the file") {
