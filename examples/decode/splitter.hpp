@@ -20,10 +20,12 @@ struct pcre2_real_match_data_8;
 
 namespace decode {
 
-/// Which parts of a text become pieces: those that match, those between, or both.
+/// Which parts of a text become pieces: those that match, those between, or both, each match with the part before it or
+/// apart.
 struct split_keeps {
   bool matches = true;
   bool gaps = true;
+  bool joined = false;
 };
 
 class splitter {
@@ -87,6 +89,8 @@ bool splitter::operator()(std::string_view text, matching& with, Visit visit) co
     const auto found = next(text, done, with);
     if (!found) break;
     const std::size_t before = std::exchange(done, found->end);
+    if (keeps_.joined && !visit(text.substr(before, done - before))) return false;
+    if (keeps_.joined) continue;
     if (!keep(keeps_.gaps, before, found->begin) || !keep(keeps_.matches, found->begin, done)) return false;
   }
   return keep(keeps_.gaps, done, text.size());

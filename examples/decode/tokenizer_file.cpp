@@ -146,8 +146,11 @@ void tokenizer::read_split(const field& step) {
   if (behavior == "Removed") {
     keeps.matches = step.boolean("invert", false);
     keeps.gaps = !keeps.matches;
+  } else if (behavior == "MergedWithPrevious" && !step.boolean("invert", false)) {
+    keeps.joined = true;
   } else if (behavior != "Isolated") {
-    fail(step.where(), ".behavior is ", shown(behavior), "; known are Isolated and Removed");
+    fail(step.where(), ".behavior is ", shown(behavior),
+         "; known are Isolated, Removed and, if not inverted, MergedWithPrevious");
   }
   splitters_.emplace_back(regex ? regex->text() : escaped(pattern.at("String").text()), keeps, step.where());
 }

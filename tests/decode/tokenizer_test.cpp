@@ -13,7 +13,7 @@
 namespace decode {
 namespace {
 
-const std::string families[] = {"gpt2", "llama3", "qwen2", "llama2", "words", "words_unknown"};
+const std::string families[] = {"gpt2", "llama3", "qwen2", "llama2", "gemma", "words", "words_unknown"};
 
 fs::path folder_of(const std::string& name) { return fixture("tokenizers") / name; }
 
@@ -97,6 +97,9 @@ TEST_CASE("further pre-tokenizers cut where they say") {
   CHECK(sequence(split + R"("Removed"})").encode("the+*lamp") == joined({"the", "lamp"}));
   CHECK(sequence(split + R"("Isolated"})").encode("the+*lamp") == joined({"the", "+*", "lamp"}));
   CHECK(sequence(split + R"("Removed","invert":true})").encode("the+*lamp") == joined({"+*"}));
+  const std::string before = R"({"type":"Split","pattern":{"String":"he"},"behavior":"MergedWithPrevious")";
+  CHECK(sequence(before + "}").encode("thehe lamp") == joined({"the", "he", " lamp"}));
+  CHECK(says(complaint([&] { sequence(before + R"(,"invert":true})"); }), "if not inverted, MergedWithPrevious"));
 }
 
 TEST_CASE("tokens have names, and names have tokens") {
