@@ -105,13 +105,12 @@ run_report generate(job& work, const policy_choice& choice, session<Placement>& 
     if (pages) pages->flush(run.cache().segments(run.at(0)));
   });
   if (file) file->finish();
-  const zoomr::sequence seq = run.at(0);
-  report.stats = run.cache().stats(seq);
+  report.stats = run.stats();
   report.steps = report.stats.tokens;
   report.passes = report.stats.passes;
-  report.attended_mean = report.stats.attended_mean(run.cache().model());
+  report.attended_mean = run.attended_mean();
   report.device_peak = report.stats.device_peak;
-  report.bytes = run.cache().bytes(seq);
+  report.bytes = run.bytes();
   if constexpr (zoomr::tiered_placement<Placement>) {
     const zoomr::memory_use capacity = run.cache().capacity();
     report.device_peak = capacity.total();  // what the arena has taken, not what a step needs of it

@@ -45,16 +45,18 @@ std::string prompt_text(const options& given, const tokenizer& words, const mode
 void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
+  const model_config config = read_config(given.directory);
+  if (given.on_device()) expect_layers_alike(config, "--device cuda");
+  if (given.tiers.given()) expect_layers_alike(config, "--tiers");
+  if (!given.pages_file.empty()) expect_layers_alike(config, "--trace-pages");
+  if (given.on_device()) device::expect_present();
   std::optional<zoomr::thread_pool> pool;
   std::optional<model> net;
-  if (given.on_device()) {
-    device::expect_present();
-  } else {
+  if (!given.on_device()) {
     const index_t threads = given.threads > 0 ? given.threads : usual_threads();
     if (threads > 1) pool.emplace(threads);
-    net.emplace(load_model(given.directory, pool ? zoomr::executor(*pool) : zoomr::executor{}));
+    net.emplace(config, read_weights(given.directory, config), pool ? zoomr::executor(*pool) : zoomr::executor{});
   }
-  const model_config config = net ? net->config() : read_config(given.directory);
   const tokenizer words(given.directory, config.vocab);
   job work{given,
            config,

@@ -5,13 +5,16 @@
 // B = sequences, T = tokens of a draft, V = vocab
 #pragma once
 
+#include <zoomr/grouped_kv_cache.hpp>
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
+#include <zoomr/presets/full.hpp>
 
-#include <algorithm>  // std::max, std::min
+#include <algorithm>  // std::max, std::min, std::ranges::count
 #include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::move
+#include <variant>    // std::variant, std::visit
 #include <vector>     // std::vector
 
 #include "model.hpp"
@@ -20,17 +23,26 @@ namespace decode {
 
 using zoomr::index_t;
 
-inline zoomr::shape shape_of(const model& net) {
-  const auto& c = net.config();
-  return {static_cast<index_t>(c.layers), static_cast<index_t>(c.heads), static_cast<index_t>(c.kv_heads),
+/// Of so many of its layers.
+inline zoomr::shape shape_of(const model_config& c, std::size_t layers) {
+  return {static_cast<index_t>(layers), static_cast<index_t>(c.heads), static_cast<index_t>(c.kv_heads),
           static_cast<index_t>(c.head_dim)};
+}
+/// Of all its layers, for one cache.
+/// @throws input_error if layers differ
+inline zoomr::shape shape_of(const model& net) {
+  expect_layers_alike(net.config(), "one cache for all layers");
+  return shape_of(net.config(), net.config().layers);
 }
 
 /// One for all policies of a placement: it is compiled once for each, in session.cpp.
+///
+/// The policy is for all layers but those with a sliding window, which attend to all that is in their window.
 template <class Placement>
 class session {
  public:
   using cache_type = zoomr::any_kv_cache<float, Placement>;
+  using grouped_type = zoomr::grouped_kv_cache<float, Placement>;
 
   /// @param tokens   of the longest sequence
   /// @param draft    tokens that `follow` passes at once
@@ -39,22 +51,22 @@ class session {
   /// @param tiers    of a policy whose placement is tiered
   /// @param segments  of the longest sequence; 0: as many as it has tokens
   /// @param threads  that attend; what runs them must outlive the session
+  /// @param chunk    tokens of a prompt that pass together; 0: as many as the policy likes
   template <class Policy>
   session(model& net, const Policy& policy, index_t sequences, index_t tokens,
           std::span<const zoomr::token_class> classes, index_t draft = 1, bool audit = false,
-          zoomr::tier_bytes tiers = {}, index_t segments = 0, const zoomr::executor& threads = {})
-      : session(
-            net, chunk_for(policy), draft, sequences,
-            zoomr::kv_cache(shape_of(net), policy,
-                            {.max_sequences = sequences,
-                             .max_tokens = tokens,
-                             .max_segments = segments > 0 ? segments : tokens,
-                             .max_batched_tokens = std::max(static_cast<index_t>(chunk_for(policy)), sequences * draft),
-                             .max_draft_tokens = draft,
-                             .tiers = tiers,
-                             .audit = audit,
-                             .classes = classes,
-                             .threads = threads})) {}
+          zoomr::tier_bytes tiers = {}, index_t segments = 0, const zoomr::executor& threads = {}, index_t chunk = 0)
+      : session(net, chunk_for(policy, chunk), draft, sequences,
+                cache_for(net.config(), policy,
+                          {.max_sequences = sequences,
+                           .max_tokens = tokens,
+                           .max_segments = segments > 0 ? segments : tokens,
+                           .max_batched_tokens = std::max(chunk_for(policy, chunk), sequences * draft),
+                           .max_draft_tokens = draft,
+                           .tiers = tiers,
+                           .audit = audit,
+                           .classes = classes,
+                           .threads = threads})) {}
   session(const session&) = delete;
   ~session();
 
@@ -106,26 +118,63 @@ class session {
     return std::span(logits_).subspan(static_cast<std::size_t>(s * draft_ + t) * vocab, vocab);
   }
 
-  cache_type& cache() { return cache_; }
+  /// The cache of a model whose layers are alike.
+  /// @throws input_error if layers differ
+  cache_type& cache() {
+    expect_layers_alike(net_.config(), "one cache for all layers");
+    return std::get<cache_type>(cache_);
+  }
   zoomr::sequence at(index_t s) const { return sequences_[static_cast<std::size_t>(s)]; }
 
+  /// What a sequence has cost in all layers together, whatever caches they have.
+  zoomr::statistics stats(index_t s = 0) const {
+    return std::visit([&](const auto& cache) -> zoomr::statistics { return cache.stats(at(s)); }, cache_);
+  }
+  zoomr::memory_use bytes(index_t s = 0) const {
+    return std::visit([&](const auto& cache) { return cache.bytes(at(s)); }, cache_);
+  }
+  /// Tokens, mean over the tokens after the prompt, heads and all layers.
+  double attended_mean(index_t s = 0) const {
+    return stats(s).attended_mean(shape_of(net_.config(), net_.config().layers));
+  }
+
  private:
-  session(model& net, std::size_t chunk, index_t draft, index_t sequences, cache_type cache);
+  using any_cache = std::variant<cache_type, grouped_type>;
+
+  session(model& net, index_t chunk, index_t draft, index_t sequences, any_cache cache);
 
   template <class Policy>
-  static std::size_t chunk_for(const Policy& policy) {
-    if constexpr (requires { policy.evict.queries; }) {
-      return std::max<std::size_t>(256, 2 * static_cast<std::size_t>(policy.evict.queries));
-    }
+  static index_t chunk_for(const Policy& policy, index_t wanted) {
+    if (wanted > 0) return wanted;
+    if constexpr (requires { policy.evict.queries; }) return std::max(256, 2 * policy.evict.queries);
     return 256;
   }
 
-  index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every);
+  // One cache, or one for each kind of layer.
+  template <class Policy>
+  static any_cache cache_for(const model_config& c, const Policy& policy, zoomr::config limits) {
+    limits.logits.scale = static_cast<float>(c.attention_scale);
+    if (c.window == 0) return zoomr::kv_cache(shape_of(c, c.layers), policy, limits);
+    if (limits.tiers.device > 0) expect_layers_alike(c, "tiers");
+    const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
+    std::vector<cache_type> groups;
+    groups.push_back(zoomr::kv_cache(shape_of(c, c.layers - with_window), policy, limits));
+    limits.logits.window = static_cast<index_t>(c.window);
+    const auto all_in_window = with_placement(zoomr::presets::full, Placement{});
+    groups.push_back(zoomr::kv_cache(shape_of(c, with_window), all_in_window, limits));
+    return grouped_type(std::move(groups), std::vector<index_t>(c.windows.begin(), c.windows.end()));
+  }
+
+  index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every) {
+    return std::visit([&](auto& cache) { return pass(cache, items, first, every); }, cache_);
+  }
+  template <class Cache>
+  index_t pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every);
 
   model& net_;
   std::size_t chunk_;  // tokens of a prompt that pass together
   index_t draft_;      // tokens that `follow` passes at once
-  cache_type cache_;
+  any_cache cache_;
   std::vector<zoomr::sequence> sequences_;         // [B]
   std::vector<float> logits_, rows_logits_;        // [B, T, V]; [rows of a pass, V]
   std::vector<token_id> ids_;                      // [tokens of a pass]
@@ -134,12 +183,14 @@ class session {
 
 template <class Policy>
 session(model&, const Policy&, index_t, index_t, std::span<const zoomr::token_class>, index_t = 1, bool = false,
-        zoomr::tier_bytes = {}, index_t = 0, const zoomr::executor& = {}) -> session<decltype(Policy::placement)>;
+        zoomr::tier_bytes = {}, index_t = 0, const zoomr::executor& = {}, index_t = 0)
+    -> session<decltype(Policy::placement)>;
 
 template <class Placement>
-session<Placement>::session(model& net, std::size_t chunk, index_t draft, index_t sequences, cache_type cache)
-    : net_(net), chunk_(chunk), draft_(draft), cache_(std::move(cache)) {
-  for (index_t s = 0; s < sequences; ++s) sequences_.push_back(cache_.open());
+session<Placement>::session(model& net, index_t chunk, index_t draft, index_t sequences, any_cache cache)
+    : net_(net), chunk_(static_cast<std::size_t>(chunk)), draft_(draft), cache_(std::move(cache)) {
+  const auto open = [](auto& in) { return in.open(); };
+  for (index_t s = 0; s < sequences; ++s) sequences_.push_back(std::visit(open, cache_));
   logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
 }
 
@@ -154,8 +205,9 @@ session<Placement>::~session() = default;
 // is thrown: the sequence is what it was before the step, which may be tried again. Pages that fail in
 // `needs_second_pass` or `commit` throw there.
 template <class Placement>
-index_t session<Placement>::pass(std::span<const zoomr::step_item> items, index_t first, bool every) {
-  auto step = cache_.begin(zoomr::view<const zoomr::step_item>(items));
+template <class Cache>
+index_t session<Placement>::pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every) {
+  auto step = cache.begin(zoomr::view<const zoomr::step_item>(items));
   index_t fewest = step.taken(0);
   for (index_t i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.taken(i));
   std::vector<index_t> accepted;

@@ -158,6 +158,45 @@ class Output(unittest.TestCase):
                          json.loads(self.generate("--json").stdout)["runs"][0]["tokens"])
 
 
+class Windows(unittest.TestCase):
+    """A model of which five layers of six see a window of 8 tokens."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.model = os.path.join(folder.name, "model")
+        shutil.copytree(os.path.join(FIXTURES, "gemma3"), self.model)
+        shutil.copy(os.path.join(LLAMA, "tokenizer.json"), self.model)
+        path = os.path.join(self.model, "config.json")
+        with open(path) as f:
+            config = json.load(f)
+        with open(path, "w") as f:
+            json.dump({**config, "eos_token_id": None}, f)  # all texts have the same length
+
+    def generate(self, *arguments):
+        return run("--model", self.model, "--prompt", "= ; [ = ; [ = ; [ = ; [ = ; [ = ;", "--max-tokens", 9, *arguments)
+
+    def test_a_policy_is_for_the_layers_without_a_window(self):
+        def of(*arguments):
+            done = self.generate("--json", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)["runs"][0]
+        full = of()
+        window = of("--policy", "window", "--set", "zones.recent=3", "--set", "zones.sinks=0")
+        self.assertGreater(full["bytes"]["details"], 0)
+        seen = 17 + (1 + 9) / 2  # by a token without a window, mean over nine after a prompt of 17
+        self.assertAlmostEqual(full["attended_tokens_mean"] - window["attended_tokens_mean"], (seen - 3) / 7)
+
+    def test_what_serves_all_layers_alike_refuses_it(self):
+        for said, *arguments in (("--device cuda", "--device", "cuda"), ("--tiers", "--tiers", "device=1MiB"),
+                                 ("--trace-pages", "--trace-pages", "pages")):
+            done = self.generate(*arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"{said}: layers of Gemma 3 differ", done.stderr)
+            self.assertEqual(done.stderr.strip().count("\n"), 0)
+            self.assertEqual(done.stdout, "")
+
+
 class Demo(unittest.TestCase):
     def test_the_demo_measures_every_policy_and_control_on_both_checkpoints(self):
         done = run("ledger", "--problems", 2, "--json")

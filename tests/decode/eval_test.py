@@ -271,6 +271,10 @@ class Speed(unittest.TestCase):
         refused(shape=self.write("list.json", "[1]"), says="must be an object")
         few = json.dumps({**self.SHAPE, "vocab_size": 6})
         refused(shape=self.write("few.json", few), says="must be at least 7 here")
+        windows = {"architectures": ["Gemma3ForCausalLM"], "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+                   "query_pre_attn_scalar": 16, "sliding_window_pattern": 2, "sliding_window": 8}
+        refused(shape=self.write("windows.json", json.dumps({**self.SHAPE, **windows})),
+                says="zoomr-eval speed: layers of Gemma 3 differ")
         refused("--tokens", 0, says="--tokens")
         refused("--tokens", "x", says="--tokens")
         refused("--tokens", 8160, "--generate", 9, says="more than this shape's 8192")

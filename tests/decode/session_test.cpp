@@ -23,10 +23,12 @@ namespace {
 const fs::path trained = fs::path(DECODE_LEDGER) / "checkpoints" / "plain";
 
 /// Logits [tokens][vocab] after the prompt, the text being given.
+/// @param chunk  tokens of the prompt that pass together; 0: the session's own
 template <class Policy>
 std::vector<std::vector<float>> logits_of(model& net, const Policy& policy, const std::vector<token_id>& ids,
-                                          std::size_t prompt, const std::vector<zoomr::token_class>& classes) {
-  session run(net, policy, 1, static_cast<index_t>(ids.size()), classes);
+                                          std::size_t prompt, const std::vector<zoomr::token_class>& classes,
+                                          index_t chunk = 0) {
+  session run(net, policy, 1, static_cast<index_t>(ids.size()), classes, 1, false, {}, 0, {}, chunk);
   run.prompt(0, std::span(ids).first(prompt));
   std::vector<std::vector<float>> all;
   for (std::size_t p = prompt; p < ids.size(); ++p) {
@@ -34,6 +36,27 @@ std::vector<std::vector<float>> logits_of(model& net, const Policy& policy, cons
     run.advance({&ids[p], 1});
   }
   return all;
+}
+
+/// Logits [tokens][vocab] of a pass without any cache.
+std::vector<std::vector<float>> dense_logits(model& net, const std::vector<token_id>& ids) {
+  const std::size_t vocab = net.config().vocab;
+  std::vector<index_t> rows(ids.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<float> dense(ids.size() * vocab);
+  dense_step step(net.config());
+  net.forward(step, ids, rows, rows, {dense.data(), {static_cast<index_t>(ids.size()), static_cast<index_t>(vocab)}});
+  std::vector<std::vector<float>> all;
+  for (std::size_t p = 0; p < ids.size(); ++p) {
+    all.emplace_back(dense.begin() + static_cast<std::ptrdiff_t>(p * vocab),
+                     dense.begin() + static_cast<std::ptrdiff_t>((p + 1) * vocab));
+  }
+  return all;
+}
+
+/// Those that a session gives after a prompt: of its last token, and of all after it but the last.
+std::vector<std::vector<float>> after(std::vector<std::vector<float>> all, std::size_t prompt) {
+  return {all.begin() + static_cast<std::ptrdiff_t>(prompt) - 1, all.end() - 1};
 }
 
 /// The largest difference, relative to the largest logit of its row.
@@ -98,20 +121,64 @@ TEST_CASE("a session gives the logits of a pass without any cache") {
     CAPTURE(name);
     const fs::path directory = fixture(name);
     model net = load_model(directory);
-    const std::size_t vocab = net.config().vocab;
     const std::vector<token_id> ids = read_json(directory / "expected.json")["tokens"];
-    const std::vector<zoomr::token_class> classes(vocab);
-    std::vector<index_t> rows(ids.size());
-    std::iota(rows.begin(), rows.end(), 0);
-    std::vector<float> dense(ids.size() * vocab);
-    dense_step step;
-    net.forward(step, ids, rows, rows, {dense.data(), {static_cast<index_t>(ids.size()), static_cast<index_t>(vocab)}});
-    std::vector<std::vector<float>> expected;
-    for (std::size_t p = 2; p + 1 < ids.size(); ++p) {
-      expected.emplace_back(dense.begin() + static_cast<std::ptrdiff_t>(p * vocab),
-                            dense.begin() + static_cast<std::ptrdiff_t>((p + 1) * vocab));
+    const std::vector<zoomr::token_class> classes(net.config().vocab);
+    CHECK(distance(logits_of(net, zoomr::presets::full, ids, 3, classes), after(dense_logits(net, ids), 3)) <= 1e-5);
+  }
+}
+
+TEST_CASE("layers with a sliding window are a group beside those of the policy, and costs are of all layers") {
+  model_config config = read_config(fixture("gemma3"));
+  config.window = 64;  // longer than the text
+  model net(config, read_weights(fixture("gemma3"), config));
+  const std::vector<token_id> ids = read_json(fixture("gemma3") / "expected.json")["tokens"];
+  const std::vector<zoomr::token_class> classes(config.vocab);
+  const auto expected = after(dense_logits(net, ids), 20);
+  zoomr::presets::each([&](const auto& preset) {
+    CAPTURE(preset.name);
+    with_policy({preset.name, 512, {}}, [&](const auto& policy) {
+      CHECK(distance(logits_of(net, policy, ids, 20, classes, 7), expected) <= 1e-5);
+    });
+  });
+  auto last_three = zoomr::presets::window;  // of the layer without a window, one of seven
+  last_three.zone = {.sinks = 0, .recent = 3};
+  CHECK(distance(logits_of(net, last_three, ids, 20, classes), expected) > 1e-2);
+
+  session run(net, last_three, 1, 32, classes);
+  run.prompt(0, std::span(ids).first(20));
+  run.advance({&ids[20], 1}), run.advance({&ids[21], 1});
+  CHECK(run.attended_mean() == doctest::Approx((6 * (21 + 22) / 2.0 + 3) / 7));
+  CHECK(run.bytes().details >= 6 * 22 * 2 * 24 * 4);  // keys and values of 24 float32
+  CHECK(complaint([&] { run.cache(); }) ==
+        "one cache for all layers: layers of Gemma 3 differ, which only zoomr-decode serves, on the host and without "
+        "tiers");
+  const auto moved = with_placement(zoomr::presets::full, zoomr::tiered<>{});
+  CHECK(says(complaint([&] { session(net, moved, 1, 32, classes, 1, false, {.device = 1 << 20}); }), "tiers: layers"));
+}
+
+TEST_CASE("a session gives the logits of a model with sliding windows, whatever the chunks of its prompt") {
+  for (const std::string name : {"gemma3", "gemma3_wide"}) {
+    model net = load_model(fixture(name));
+    const json file = read_json(fixture(name) / "expected.json");
+    const std::vector<token_id> ids = file["tokens"];
+    const std::vector<std::vector<float>> expected = file["logits"];
+    const std::vector<zoomr::token_class> classes(net.config().vocab);
+    const std::size_t prompt = 3 * net.config().window;
+    CAPTURE(name);
+    for (const index_t chunk : {1, 3, 8, 11, 24}) {
+      CAPTURE(chunk);
+      CHECK(distance(logits_of(net, zoomr::presets::full, ids, prompt, classes, chunk), after(expected, prompt)) <=
+            1e-4);
     }
-    CHECK(distance(logits_of(net, zoomr::presets::full, ids, 3, classes), expected) <= 1e-5);
+    session run(net, zoomr::presets::full, 1, static_cast<index_t>(ids.size()), classes, 4);  // tokens that are known
+    run.prompt(0, std::span(ids).first(prompt));
+    const std::span<const token_id> next = std::span(ids).subspan(prompt, 4);
+    REQUIRE(run.follow({&next, 1}) == 4);
+    for (index_t t = 0; t < 4; ++t) {
+      CAPTURE(t);
+      const std::vector<float> row(run.logits(0, t).begin(), run.logits(0, t).end());
+      CHECK(distance({row}, {expected[prompt + static_cast<std::size_t>(t)]}) <= 1e-4);
+    }
   }
 }
 

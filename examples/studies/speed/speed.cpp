@@ -154,6 +154,7 @@ std::vector<task> tasks_of(const options& given) {
 
 model_config shape_from(const options& given) {
   const model_config c = read_config_file(given.shape_file);
+  expect_layers_alike(c, "zoomr-eval speed");
   if (c.vocab <= static_cast<std::size_t>(text::plain))
     fail(given.shape_file, ": vocab_size is ", c.vocab, ", but must be at least ", text::plain + 1, " here");
   for (const index_t context : given.contexts) {
