@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "input_error.hpp"
 #include "ledger/task.hpp"
 #include "sampler.hpp"
 #include "session.cuh"
@@ -272,6 +273,16 @@ TEST_CASE("biases, tied heads, scaled rotations, norms of heads: each family, it
 }
 
 #if defined(ZOOMR_SIMT)
+TEST_CASE("a device refuses a model whose layers differ, in windows and scales") {
+  const std::filesystem::path directory = std::filesystem::path(DECODE_FIXTURES) / "gemma3";
+  const model_config c = read_config(directory);
+  const model_weights weights = read_weights(directory, c);
+  CHECK_THROWS_WITH_AS(device::device_model(c, weights, 16, 16),
+                       "a device: layers of Gemma 3 differ, which only zoomr-decode serves, on the host and without "
+                       "tiers",
+                       input_error);
+}
+
 TEST_CASE("the same in whatever order a device runs its threads and blocks") {
   for (const simt::order threads : {simt::order::reverse, simt::order::random}) {
     simt::settings how;
