@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "config.hpp"
 #include "dense_step.hpp"
 #include "model.hpp"
@@ -89,6 +91,22 @@ TEST_CASE("a broken checkpoint loads or is refused with one sentence, and nothin
   }
 }
 
+TEST_CASE("a broken config of a model with sliding windows is read or refused") {
+  for (const std::string name : {"gemma3", "gemma3_wide"}) {
+    const std::string whole = read_file(fixture(name) / "config.json");
+    std::mt19937_64 random(13);
+    int refused = 0;
+    for (int n = 0; n < 1500; ++n) {
+      const std::string text = mutated(whole, random);
+      const std::string sentence = complaint([&] { parse_config(parse_json(text, "config.json"), "config.json"); });
+      refused += sentence == "no complaint" ? 0 : 1;
+      CAPTURE(sentence);
+      CHECK(sentence.find('\n') == sentence.npos);
+    }
+    CHECK(refused > 500);
+  }
+}
+
 TEST_CASE("a checkpoint cut anywhere is refused") {
   const scratch folder("llama");
   const std::string whole = read_file(folder / "model.safetensors");
@@ -101,7 +119,7 @@ TEST_CASE("a checkpoint cut anywhere is refused") {
 }
 
 TEST_CASE("tokenizers of each family, broken, load or are refused") {
-  for (const std::string name : {"gpt2", "llama3", "llama2"}) {
+  for (const std::string name : {"gpt2", "llama3", "llama2", "gemma"}) {
     const scratch folder("tokenizers/" + name);
     const std::string whole = read_file(folder / "tokenizer.json");
     std::mt19937_64 random(11);
