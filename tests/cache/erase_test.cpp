@@ -143,6 +143,64 @@ TEST_CASE("sums of queries and what a rollback needs go with their tokens") {
   }
 }
 
+TEST_CASE("queries that an end of the prompt observes go with their tokens, also behind another end") {
+  const auto check = [](const char* name, const auto& policy, token_range span, bool ended) {
+    CAPTURE(std::string(name));
+    CAPTURE(span.first);
+    constexpr index_t until = 72, back = 2;  // here nothing is evicted yet
+    const tape says = make_tape(model, kind::uniform, markup::sentences, 160, until, 7);
+    tape left = says.without(span);
+    left.prompt = 76;
+    player<std::decay_t<decltype(policy)>> plays(model, policy, limits_for(160)), never(model, policy, limits_for(160));
+    plays.open(says);
+    plays.play({{0, says.between(0, until), ended}});
+    erase(plays, 0, span, left);
+    plays.rollback(0, plays.tokens() - back);
+    const index_t known = plays.tokens();
+    never.open(left);
+    never.play({{0, left.between(0, known), false}});
+    for (auto* each : {&plays, &never}) each->play_plainly();
+    REQUIRE(difference(from(plays.at(0).log, known), from(never.at(0).log, known)) == "");
+  };
+  const auto few = [](const auto& policy, index_t kept) {
+    return with(policy, [&](auto& p) { p.evict.tokens = kept; });
+  };
+  for (const bool ended : {false, true}) {
+    for (const token_range span : {token_range{3, 7}, {50, 54}, {66, 69}}) {
+      check("snapkv", few(small::snapkv, 73), span, ended);
+      check("sentence_kv", few(small::sentence_kv, 73), span, ended);
+      check("r_kv", few(small::r_kv, 73), span, ended);
+    }
+  }
+}
+
+TEST_CASE("behind two erased spans a rollback knows the queries that eviction observes next") {
+  constexpr index_t prompt = 10;
+  // Twice tokens could be evicted and none were, one earlier each time; the third time from the prompt's end there are
+  // more than are kept, but the queries before it were forgotten.
+  const tape says = make_tape(model, kind::uniform, markup::sentences, 120, prompt, 3);
+  const token_range span{11, 12};
+  const tape left = says.without(span).without(span);
+  zoomr::config limits = limits_for(120);
+  limits.rollback_tokens = 24;
+  std::vector<result_log> logs;
+  for (const index_t until : {34, 45}) {  // how long it once was is not seen
+    player<std::decay_t<decltype(small::r_kv)>> plays(model, small::r_kv, limits);
+    plays.open(says);
+    plays.play_plainly(0, 23);
+    plays.cache.erase(plays.at(0).seq, span);
+    const tape once = says.without(span);
+    plays.at(0).says = &once;
+    plays.play_plainly(0, 35);
+    if (until > 35) plays.play_plainly(0, until + 1);
+    erase(plays, 0, span, left);
+    plays.rollback(0, 33);
+    plays.play_plainly();
+    logs.push_back(plays.at(0).log);
+  }
+  CHECK(difference(from(logs[0], 33), from(logs[1], 33)) == "");
+}
+
 TEST_CASE("behind what each KV lane has evicted a span may go, before it none") {
   const tape says = make_tape(model, kind::uniform, markup::sentences, 200, 70, 2);
   check_as_if_never(small::snapkv, says, 120, {80, 97}, false);
@@ -179,6 +237,37 @@ TEST_CASE("freed pages are not reached again") {
   CHECK_THROWS_AS(plays.cache.erase(plays.at(0).seq, {freed, 199}), zoomr::error);  // more than rollback_tokens
   const tape left = says.without({190, 195});
   erase(plays, 0, {190, 195}, left);
+  plays.play_plainly();
+}
+
+TEST_CASE("a segment that was closed is not open again where pages were freed") {
+  // thought_begin at 16, thought_end at 35: the thought closes with the next token, and its first page goes
+  tape says = make_tape(model, kind::uniform, markup::sentences, 120, 16, 4);
+  const auto plain = says.ids[0];
+  const tape marked = make_tape(model, kind::uniform, markup::pairs, 120, 16, 4);
+  const auto id_of = [&](zoomr::token_class wanted) {
+    const auto found = std::find_if(marked.ids.begin(), marked.ids.end(),
+                                    [&](zoomr::token_id id) { return has(class_of(id), wanted); });
+    REQUIRE(found != marked.ids.end());
+    return *found;
+  };
+  std::fill(says.ids.begin(), says.ids.end(), plain);
+  says.ids[16] = id_of(zoomr::token_class::thought_begin), says.ids[35] = id_of(zoomr::token_class::thought_end);
+  constexpr auto policy = with(small::summary_only, [](auto& p) { p.segment.longest = 100; });
+  player<std::decay_t<decltype(policy)>> plays(model, policy, limits_for(120));
+  plays.open(says);
+  plays.play_plainly(0, 66);
+  const auto& state = zoomr::inspection::core(plays.cache).states[0];
+  REQUIRE(state.pages[1] == -1);
+  const state_digest before = digest_of(plays.cache, plays.at(0).seq);
+  CHECK(sentence_of([&] {
+          plays.cache.erase(plays.at(0).seq, {35, 37});
+        }) ==
+        "zoomr: erase: the tokens from 35 to 37 cannot go: of those before 32 pages were freed, and the segment that "
+        "would be open then begins there");
+  CHECK(digest_of(plays.cache, plays.at(0).seq).difference(before) == "");
+  const tape left = says.without({37, 41});
+  erase(plays, 0, {37, 41}, left);
   plays.play_plainly();
 }
 

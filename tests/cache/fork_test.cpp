@@ -58,6 +58,42 @@ TEST_CASE("a fork is what it was made of, and each goes on as if it were alone")
   });
 }
 
+TEST_CASE("a fork that is made after the prompt's end has what another end of the prompt observes") {
+  const auto check = [](const char* name, const auto& policy, index_t ends_first) {
+    CAPTURE(std::string(name));
+    using player_type = player<std::decay_t<decltype(policy)>>;
+    constexpr index_t prompt = 80;  // of which tokens are evicted; at `ends_first` none are
+    const tape says = make_tape(model, kind::uniform, markup::sentences, prompt + 60, prompt, 5);
+    player_type plays(model, policy, limits_for(says.size(), 2));
+    const tape others = make_tape(model, kind::uniform, markup::sentences, prompt + 60, prompt, 6);
+    for (const index_t v : {0, 1}) plays.open(others), plays.play_plainly(v, prompt);  // whose memory is used again
+    for (const voice& each : plays.voices) plays.cache.close(each.seq);
+    plays.voices.clear();
+    plays.open(says);
+    plays.play({{0, says.between(0, ends_first), true}});
+    const index_t made = fork(plays, 0, says);
+    for (const index_t v : {index_t{0}, made}) {
+      CAPTURE(v);
+      plays.rollback(v, ends_first - 1);
+      for (index_t now = ends_first - 1; now < prompt; now = plays.tokens(v)) {
+        const index_t last = std::min(now + (now < ends_first ? 1 : 60), prompt);  // the last chunk is short
+        plays.play({{v, says.between(now, last), last == prompt}});
+      }
+      plays.play_plainly(v);
+      player_type alone(model, policy, limits_for(says.size()));
+      alone.open(says);
+      alone.play_plainly();
+      REQUIRE(difference(alone.at(0).log, plays.at(v).log) == "");
+    }
+  };
+  const auto few = [](const auto& policy, index_t kept) {
+    return with(policy, [&](auto& p) { p.evict.tokens = kept; });
+  };
+  check("snapkv", few(small::snapkv, 78), 76);
+  check("sentence_kv", few(small::sentence_kv, 78), 76);
+  check("r_kv", few(small::r_kv, 78), 77);
+}
+
 TEST_CASE("a prefix that is held once serves many sequences") {
   const tape prefix = make_tape(model, kind::uniform, markup::sentences, 200, 200, 3);
   const index_t shared = 70;  // 4 full pages, and 6 tokens in a fifth

@@ -49,6 +49,8 @@ class any_evictor {
   bool updates_importance = false;  // otherwise attention probabilities are added up
   index_t every = 0;                // tokens, while decoding
 
+  /// Tokens from one time that eviction is due to the next; 1 for those that do nothing while decoding.
+  index_t spacing() const { return while_decoding ? every : 1; }
   /// How many of so many tokens each KV lane keeps.
   virtual index_t kept(index_t tokens) const = 0;
   /// Of so many tokens, the queries of the last ones that count.

@@ -146,7 +146,7 @@ struct device_core {
       going_back.dropped = false;
       going_back.reopen_prompt(to, limits.rollback_depth());
     }
-    going_back.go_back(host_policy.segment, to);
+    going_back.go_back(host_policy.segment, to, host_policy.evict.spacing());
     going_back.known_segments = (std::min)(going_back.known_segments, going_back.segment_count());
     while (!going_back.choices.empty() && going_back.choices.back().position >= to) going_back.choices.pop_back();
     trim(going_back);

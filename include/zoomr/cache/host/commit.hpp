@@ -137,7 +137,7 @@ template <class Pool>
 void undo_commit(cache_core<Pool>& core, const planned_item& item) {
   auto& state = core.state_of(item);
   core.room.undo(state, core.pool);
-  state.go_back(core.policy.segment, item.first);
+  state.go_back(core.policy.segment, item.first, core.policy.evict.spacing());
   state.rollback_floor = item.floor_before;
   state.stale_summaries = state.stale_summaries && !state.in_prompt();
   core.trim_pages(state);

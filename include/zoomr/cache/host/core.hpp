@@ -206,7 +206,7 @@ struct cache_core {
       state.log.clear();
       state.reopen_prompt(to, limits.rollback_depth());
     }
-    state.go_back(policy.segment, to);
+    state.go_back(policy.segment, to, policy.evict.spacing());
     if (policy.persists()) {
       state.log.restore(to, state.active_selection, level::summary);
     } else {

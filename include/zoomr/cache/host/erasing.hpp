@@ -8,6 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/host/core.hpp>
+#include <zoomr/cache/state/erasable.hpp>
 
 #include <algorithm>    // std::copy, std::max, std::min
 #include <string>       // std::to_string
@@ -22,39 +23,10 @@ namespace detail {
 /// Keys stay as they are.
 struct unturned {};
 
-/// Whether a span must go by erasing: not an empty one, nor one that ends the sequence, which is a rollback.
-/// @throws precondition_error if the sequence has no such span
-inline bool needs_erasing(const token_state& state, token_range erased) {
-  ZOOMR_EXPECTS(erased.first >= 0 && erased.first <= erased.last && erased.last <= state.tokens(),
-                "erase: the span must lie in 0 ... tokens(seq)");
-  return erased.size() > 0 && erased.last < state.tokens();
-}
-
 /// Checks what turns keys, where it says how.
 template <class Turn>
 void expect_turns(const Turn& turn, const shape& model) {
   if constexpr (requires { turn.expect_fits(model.head_dim); }) turn.expect_fits(model.head_dim);
-}
-
-/// Checks that a span may go, of a sequence that has tokens behind it.
-/// @param window  logit_rule::window
-/// @throws precondition_error if nothing would be left of a prompt that has ended; error(not_held) if each KV lane
-///         holds tokens of its own there, or pages were freed that would be reached again
-inline void expect_erasable(const token_state& state, token_range erased, index_t window) {
-  ZOOMR_EXPECTS(state.in_prompt() || erased.first > 0 || erased.last < state.prompt_end,
-                "erase: of a prompt that has ended at least one token must be left");
-  const bool evicted = state.kept_each.committed > 0 && erased.first < state.compacted_end;
-  const index_t held_from = state.freed_pages * page_tokens;
-  const index_t left = state.tokens() - erased.size();
-  const bool moves_back = window > 0 ? pages_passed(window, left) < state.freed_pages : left < state.least_tokens();
-  const bool freed = state.freed_pages > 0 && (erased.first < held_from || moves_back);
-  if (!evicted && !freed) return;
-  raise(errc::not_held, "erase: the tokens from " + std::to_string(erased.first) + " to " +
-                            std::to_string(erased.last) +
-                            (evicted ? " are not all there: of those before " + std::to_string(state.compacted_end) +
-                                           " each KV lane has kept some of its own"
-                                     : " cannot go: of those before " + std::to_string(held_from) +
-                                           " pages were freed, and the window would move back there"));
 }
 
 /// What was chosen, for the segments that are there without the erased tokens, in the memory of a choice not yet
@@ -211,9 +183,11 @@ template <class Pool>
 void move_records(const cache_core<Pool>& core, sequence_state& state, token_range erased) {
   const layout& sizes = core.sizes;
   const index_t tokens = state.tokens();
-  if (state.in_prompt()) {
-    if (sizes.remembered > 0) state.prompted.erase(erased, {state.queries_from, tokens});
-  } else {
+  if (sizes.remembered > 0) {
+    const token_range known = state.known_queries();
+    state.prompted.erase({(std::min)(erased.first, known.last), (std::min)(erased.last, known.last)}, known);
+  }
+  if (!state.in_prompt()) {
     if (sizes.query_parts > 0) state.queries.erase(erased, {state.prompt_end - 1, tokens});
     if (sizes.noted > 0) state.noted.erase(erased, {state.prompt_end, tokens});
   }
@@ -239,7 +213,7 @@ class erasing {
 
   /// @throws as `any_kv_cache::erase`, but for error(storage); nothing has changed
   void prepare() {
-    expect_erasable(state_, erased_, core_.limits.logits.window);
+    expect_erasable(core_.policy.segment, core_.limits.logits.window, state_, erased_);
     choose_again(core_, seq_, erased_, chosen_at());
     moves_.expect_room();
   }
@@ -253,7 +227,7 @@ class erasing {
     const index_t made_anew = state_.stale_summaries ? 0 : state_.segments_kept(erased_);
     const bool had_chosen = state_.log.last_position() >= 0;
     const index_t chosen = chosen_at();
-    state_.erase(core_.policy.segment, erased_, core_.policy.evict.while_decoding ? core_.policy.evict.every : 1);
+    state_.erase(core_.policy.segment, erased_, core_.policy.evict.spacing());
     if (!core_.policy.persists()) {
       state_.active_selection.clear();
     } else if (had_chosen) {
@@ -263,6 +237,9 @@ class erasing {
       state_.log.mark_dropped();
     }
     core_.trim_pages(state_);
+    if constexpr (Pool::owns_pages) {
+      if (core_.policy.placement.frees_unreachable && state_.freed_pages > 0) look_at_pages_again();
+    }
     if (core_.policy.evict.observes && state_.in_prompt()) return;
     summarize(made_anew);
   }
@@ -272,6 +249,13 @@ class erasing {
   index_t chosen_at() const {
     const index_t last = state_.log.last_position();
     return last < 0 ? -1 : without(erased_, last + 1) - 1;
+  }
+  // What no query reaches is other pages now, since segments and the prompt may end elsewhere: those that were given up
+  // are some of them.
+  void look_at_pages_again() {
+    state_.freed_pages = 0;
+    free_unreachable_pages(core_.policy, state_.tokens() - (std::min)(state_.least_tokens(), state_.tokens()), state_,
+                           core_.pool);
   }
   void summarize(index_t made_anew) {
     state_.stale_summaries = true;  // if pages do not come: the next step makes them

@@ -42,7 +42,7 @@ struct sequence_state : token_state {
       kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
   attention_sums received;
   query_memory noted;     // of the tokens before tokens are evicted again
-  query_memory prompted;  // of the last tokens of a prompt that is still coming, in case they are observed at its end
+  query_memory prompted;  // of the prompt's last tokens, in case they are observed at its end, or at another one
   selection active_selection;
   selection_log log;
   query_memory queries;
@@ -114,7 +114,7 @@ struct sequence_state : token_state {
                   received.committed.data() + head * sizes.carried);
     }
     if (sizes.noted > 0) noted.copy_from(other.noted, {prompt_end, tokens()});
-    if (sizes.remembered > 0 && in_prompt()) prompted.copy_from(other.prompted, {queries_from, tokens()});
+    if (sizes.remembered > 0) prompted.copy_from(other.prompted, known_queries());
     if (!in_prompt()) queries.copy_from(other.queries, {prompt_end - 1, tokens()});
     active_selection.assign(other.active_selection);
     log = other.log;

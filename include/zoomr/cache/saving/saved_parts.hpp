@@ -8,7 +8,7 @@
 #include <zoomr/core/token_range.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
-#include <algorithm>  // std::clamp, std::max, std::min
+#include <algorithm>  // std::max, std::min
 
 namespace zoomr {
 inline namespace v0 {
@@ -69,12 +69,8 @@ inline remembered_parts remembered_of(const any_policy& policy, const layout& si
   remembered_parts made;
   const index_t last_time = last_eviction_time(policy, state);
   if (sizes.carried > 0) made.summed = state.slot_end(last_time);
-  made.prompted.last = state.in_prompt() ? tokens : state.prompt_end;
-  made.prompted.first = made.prompted.last;
-  if (sizes.remembered > 0 && state.kept_each.committed == 0) {
-    const index_t known = (std::max)(state.queries_from, made.prompted.last - sizes.remembered);
-    made.prompted.first = std::clamp(known, 0, made.prompted.last);
-  }
+  made.prompted = state.known_queries();
+  made.prompted.first = (std::max)(made.prompted.first, made.prompted.last - sizes.remembered);
   made.noted = made.records = {tokens, tokens};
   if (state.in_prompt()) return made;
   if (sizes.noted > 0) {  // the ring may hold fewer than will be observed, where the sequence is to end before

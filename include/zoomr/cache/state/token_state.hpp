@@ -86,6 +86,12 @@ struct token_state {
     if (prompt_ends) prompt_end = evictions_from = tokens();
   }
 
+  /// Positions of the prompt whose queries are remembered for its end. They stay known behind it, since a rollback may
+  /// open the prompt again; not where tokens were evicted, of which no rollback is.
+  token_range known_queries() const {
+    const index_t last = in_prompt() ? tokens() : prompt_end;
+    return {kept_each.committed == 0 ? (std::min)(queries_from, last) : last, last};
+  }
   /// Of a prompt that has ended: no rollback leaves fewer, and pages are freed that such a sequence would not reach.
   index_t least_tokens() const { return (std::max)(prompt_end, rollback_floor); }
 
@@ -97,11 +103,15 @@ struct token_state {
 
   /// Tokens and segments as they were when `to` tokens were committed: the table holds the segmenter's state after the
   /// last close, the tokens since are fed again.
+  /// @param every  `any_evictor::spacing`: where a span was erased, what is due before counts back from there, so that
+  ///               queries which are observed next are among those that are remembered
   /// @pre   0 <= to <= tokens()
   /// @cost  O(segments that go, and tokens since the last close that stays)
-  void go_back(const any_segmenter& segmenter, index_t to) {
+  void go_back(const any_segmenter& segmenter, index_t to, index_t every) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
-    if (to < evictions_from) evictions_from = (std::max)(0, prompt_end);
+    if (to < evictions_from) evictions_from -= (evictions_from - to + every - 1) / every * every;
+    evictions_from = (std::max)({evictions_from, prompt_end, 0});
+    if (in_prompt()) evictions_from = 0;
     unclassified = unclassified && to > 0;
     queries_from = (std::min)(queries_from, to);
     freed_pages = (std::min)(freed_pages, pages_for(to));
@@ -122,6 +132,12 @@ struct token_state {
   /// that ends the prompt then, if another did before.
   index_t segments_kept(token_range erased) const {
     return segments_before(erased.first - (ends_prompt_earlier(erased) ? 1 : 0));
+  }
+  /// Where the segment begins that comes behind the first `kept` ones.
+  index_t next_begin(const any_segmenter& segmenter, index_t kept) const {
+    if (kept > 0)
+      return segmenter.open_begin(after_close.data() + static_cast<std::ptrdiff_t>(kept - 1) * segmenting.size());
+    return 0;
   }
   /// The token that ends the prompt is erased.
   bool ends_prompt_earlier(token_range erased) const { return erased.first < prompt_end && prompt_end <= erased.last; }
@@ -153,7 +169,7 @@ struct token_state {
 
   /// Tokens and segments as if those of `erased` had never come. Of how far back the sequence can be rolled back the
   /// tokens that are gone are lost.
-  /// @param every  of an evictor that works while decoding, or 1: what is due counts on from the last time
+  /// @param every  `any_evictor::spacing`: what is due counts on from the last time
   /// @pre   some tokens lie behind them; the table has room for the segments
   /// @cost  O(tokens behind the last close before them)
   void erase(const any_segmenter& segmenter, token_range erased, index_t every) {
