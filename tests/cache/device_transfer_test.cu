@@ -157,6 +157,8 @@ TEST_CASE("a sequence that has no room, or comes to another policy, model or sca
         "zoomr: a sequence moves only between caches of the same model");
   CHECK(refused(small::quest, [](auto& c) { c.key_scale.all = 2.0f; }) ==
         "zoomr: a sequence moves only between caches whose keys and values have the same scales");
+  CHECK(refused(small::quest, [](auto& c) { c.logits.soft_cap = 30.0f; }) ==
+        "zoomr: a sequence moves only between caches of the same config.logits");
   CHECK(refused(small::quest, [](auto& c) { c.max_tokens = 50, c.max_segments = 40; }) ==
         "zoomr: a sequence cannot move: it has 60 tokens, config.max_tokens is 50");
   CHECK(refused(small::quest, [](auto& c) { c.max_segments = 3; }).find("segments, there is room for 3") !=

@@ -232,6 +232,56 @@ TEST_CASE("another model, storage type or scale is refused") {
   CHECK(said(table) == "");  // a table of the same scales
 }
 
+TEST_CASE("a sequence names the rule of its model's logits, and is refused under another") {
+  const tape says = text();
+  const float sinks[] = {0.5f, -1.0f, -zoomr::infinity, 2.0f, 0.0f, 0.0f, 1.0f, 1.0f};
+  const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0f};
+  zoomr::logit_rule rule{.scale = 0.25f, .soft_cap = 30.0f, .sinks = {sinks, {2, 4}}, .alibi_slopes = {slopes, {4}}};
+  const auto with_rule = [](const zoomr::logit_rule& of) {
+    zoomr::config made = limits_for(tokens);
+    made.logits = of;
+    return made;
+  };
+  const saved_bytes bytes = saved_under(small::full, says, 70, with_rule(rule));
+  const auto refused = [&](auto change) {
+    zoomr::logit_rule other = rule;
+    change(other);
+    return refusal(small::full, bytes, with_rule(other));
+  };
+  const auto names = [](const std::string& field) {
+    return "zoomr: load: its keys and values were computed under another config.logits." + field + " than this cache's";
+  };
+  CHECK(refused([](auto&) {}) == "");
+  CHECK(refused([](auto& r) { r.scale = 0.0f; }) == names("scale"));
+  CHECK(refused([](auto& r) { r.soft_cap = 0.0f; }) == names("soft_cap"));
+  CHECK(refused([](auto& r) { r.window = 64; }) == names("window"));
+  CHECK(refused([](auto& r) { r.sinks = {}; }) == names("sinks"));
+  CHECK(refused([](auto& r) { r.alibi_slopes = {}; }) == names("alibi_slopes"));
+  // Tables are compared by their numbers, wherever they lie; also one that does nothing.
+  float other_sinks[8], other_slopes[4];
+  std::copy_n(sinks, 8, other_sinks), std::copy_n(slopes, 4, other_slopes);
+  other_sinks[4] = -0.0f, other_slopes[3] = -0.0f;
+  const auto tables = [&](auto& r) { r.sinks = {other_sinks, {2, 4}}, r.alibi_slopes = {other_slopes, {4}}; };
+  CHECK(refused(tables) == "");
+  for (float& each : other_sinks) {
+    const float before = std::exchange(each, 3.0f);
+    CHECK(refused(tables) == names("sinks"));
+    each = before;
+  }
+  std::swap(other_slopes[0], other_slopes[1]);
+  CHECK(refused(tables) == names("alibi_slopes"));
+  // Under another policy too; and the scale that is meant where none is named may be named.
+  CHECK(refusal(small::window, bytes) == names("scale"));
+  const saved_bytes plain = saved_under(small::full, says, 70);
+  std::fill_n(other_sinks, 8, -zoomr::infinity), std::fill_n(other_slopes, 4, 0.0f);
+  rule = {.scale = zoomr::logit_rule{}.scale_of(model.head_dim),
+          .sinks = {other_sinks, {2, 4}},
+          .alibi_slopes = {other_slopes, {4}}};
+  CHECK(refusal(small::full, plain, with_rule(rule)) == "");
+  other_slopes[2] = 1.0f;
+  CHECK(refusal(small::full, plain, with_rule(rule)) == names("alibi_slopes"));
+}
+
 TEST_CASE("a cache that could evict nothing has not remembered what a larger one needs") {
   const tape says = text();
   zoomr::config small_one = limits_for(100), large = limits_for(1000);

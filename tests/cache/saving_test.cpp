@@ -143,6 +143,63 @@ TEST_CASE("pages that no query can reach stay freed") {
   CHECK(other.cache.bytes(seq).details < 2 * 6 * 16 * model.kv_lanes() * model.head_dim * 4);
 }
 
+TEST_CASE("spans that go change which pages no query can reach") {
+  const auto lives = [](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    int erased = 0, freed = 0;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      CAPTURE(seed);
+      dice random(seed);
+      constexpr markup texts[] = {markup::pairs, markup::summaries_alone, markup::stray};
+      const index_t ends = 16 * random.between(1, 3) + random.between(-2, 6);  // about where a page does
+      tape says = make_tape(model, kind::uniform, random.one_of(texts), tokens, ends, seed);
+      player<std::decay_t<decltype(policy)>> plays(model, policy, limits());
+      plays.open(says);
+      plays.play_plainly(0, says.prompt + random.between(1, 20));
+      while (!plays.done()) {
+        const index_t now = plays.tokens(), near = random.chance(60) ? says.prompt : now;
+        zoomr::token_range span{std::max(1, near - random.between(1, 5)), 0};
+        span.last = std::min(now - 1, span.first + random.between(1, 5));
+        if (span.size() > 0 && sentence_of([&] { plays.cache.erase(plays.at(0).seq, span); }).empty())
+          ++erased, says = says.without(span);
+        const saved_bytes bytes = saved(plays.cache, plays.at(0).seq);
+        const auto beside = plays.cache.load(memory_source(bytes));
+        REQUIRE(digest(plays.cache, beside).difference(digest(plays.cache, plays.at(0).seq)) == "");
+        REQUIRE(saved(plays.cache, beside) == bytes);
+        plays.cache.close(beside);
+        freed = std::max(freed, zoomr::inspection::core(plays.cache).states[0].freed_pages);
+        plays.play_plainly(0, plays.tokens() + random.between(1, 9));
+      }
+    }
+    CHECK(erased > 40);
+    CHECK(freed > 2);
+  };
+  lives("window", small::window);
+  lives("lightthinker", small::lightthinker);
+  lives("summary_only", small::summary_only);
+}
+
+TEST_CASE("keys that are not finite are read back, and what the audit has made of them") {
+  const auto check_audited = [](const auto& policy, auto of) {
+    zoomr::config with = limits();
+    with.audit = true;
+    const tape says = make_tape(model, kind::with_infinities, markup::pairs, tokens, prompt, 5);
+    player<std::decay_t<decltype(policy)>, decltype(of)> plays(model, policy, with), other(model, policy, with);
+    plays.open(says);
+    play_to(plays, 90);
+    const saved_bytes bytes = saved(plays.cache, plays.at(0).seq);
+    other.voices.push_back({other.cache.load(memory_source(bytes)), &says, {}});
+    CHECK(saved(other.cache, other.at(0).seq) == bytes);
+    play_to(plays, tokens), play_to(other, tokens);
+    CHECK(saved(other.cache, other.at(0).seq) == saved(plays.cache, plays.at(0).seq));
+    return plays.cache.stats(plays.at(0).seq).captured_sum;
+  };
+  CHECK(!(check_audited(small::full, float{}) < zoomr::infinity));
+  CHECK(!(check_audited(small::quest, float{}) < zoomr::infinity));
+  check_audited(small::full, int8{}), check_audited(small::zoomr_mass, scaled_int8{});
+  check_audited(small::h2o, float8{}), check_audited(small::sentence_kv, bfloat16{});
+}
+
 TEST_CASE("every storage type, with scales: one, or a table") {
   static const float table[] = {0.5f, 0.25f, 1.5f, 0.75f};
   zoomr::config with = limits();

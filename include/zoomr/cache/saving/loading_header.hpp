@@ -5,6 +5,7 @@
 
 #include <zoomr/cache/host/core.hpp>
 #include <zoomr/cache/saving/saved_parts.hpp>
+#include <zoomr/cache/saving/saved_rule.hpp>
 #include <zoomr/cache/saving/section_reader.hpp>
 
 #include <algorithm>    // std::find_if, std::max, std::min
@@ -74,7 +75,9 @@ class header_loader {
     std::memcpy(wanted, storage_name<number>(), std::strlen(storage_name<number>()));
     const bool same_keys = found == m && same_scales(core_.limits.key_scale);
     const bool same_values = same_keys && same_scales(core_.limits.value_scale);
-    in_.skip(in_.left());
+    saved_rule rule;
+    if (same_values) saved_rule::each(rule, [&](auto& of) { in_.get(&of, 1); });
+    in_.skip(same_values ? 0 : in_.left());  // what it is decides how long it is
     in_.end();
     if (found != m) {
       refuse_file("the sequence's model has the shape " + text(found) + ", this cache's " + text(m) +
@@ -91,6 +94,10 @@ class header_loader {
     if (!same_keys || !same_values) {
       refuse_file(std::string("its ") + (same_keys ? "values" : "keys") +
                   " are stored under other scales than this cache's config says");
+    }
+    if (const char* const field = rule.difference({core_.limits.logits, m})) {
+      refuse_file(std::string("its keys and values were computed under another config.logits.") + field +
+                  " than this cache's");
     }
   }
   static std::string text(const shape& of) {
@@ -138,7 +145,7 @@ class header_loader {
                                               within(c.kept, 1, c.compacted_end));
     saved_counts::each_counter(c.stats, [&](const auto& of) {
       if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(of)>>) {
-        possible = possible && of >= 0 && of < static_cast<double>(infinity);
+        possible = possible && !(of < 0);  // where keys were not finite it is not, or no number
       } else {
         possible = possible && of >= 0 && of < too_many_bytes;
       }

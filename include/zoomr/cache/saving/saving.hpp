@@ -5,6 +5,7 @@
 
 #include <zoomr/cache/host/core.hpp>
 #include <zoomr/cache/saving/saved_parts.hpp>
+#include <zoomr/cache/saving/saved_rule.hpp>
 #include <zoomr/cache/saving/section_writer.hpp>
 
 #include <algorithm>  // std::min
@@ -53,11 +54,14 @@ class sequence_saver {
     const storage_scale& of_values = core_.limits.value_scale;
     char name[16] = {};
     std::memcpy(name, storage_name<number>(), std::strlen(storage_name<number>()));
-    out_.begin("modl", 0, 6 * 4 + 16 + 2 * 4 + std::int64_t{4} * (scales(of_keys) + scales(of_values)));
+    out_.begin("modl", 0,
+               6 * 4 + 16 + 2 * 4 + std::int64_t{4} * (scales(of_keys) + scales(of_values)) + saved_rule::bytes);
     out_.put(m.layers), out_.put(m.heads), out_.put(m.kv_heads), out_.put(m.head_dim);
     out_.put(m.value_width()), out_.put(index_t{m.values_in_keys});
     out_.put(name, 16);
     put_scales(of_keys), put_scales(of_values);
+    const saved_rule rule(core_.limits.logits, m);
+    saved_rule::each(rule, [&](const auto& of) { out_.put(of); });
     out_.end();
   }
   index_t scales(const storage_scale& of) const { return of.each.data() == nullptr ? 1 : sizes_.model.kv_lanes(); }

@@ -58,6 +58,8 @@ class moving_sequence : moving_choices<Policy, T> {
     ZOOMR_EXPECTS(same(host.limits.key_scale, device.limits.key_scale) &&
                       same(host.limits.value_scale, device.limits.value_scale),
                   "a sequence moves only between caches whose keys and values have the same scales");
+    ZOOMR_EXPECTS(same(host.limits.logits, device.limits.logits, host.sizes.model.head_dim),
+                  "a sequence moves only between caches of the same config.logits");
     ZOOMR_EXPECTS((host.sizes.kept > 0) == (device.sizes.kept > 0) && host.sizes.noted == device.sizes.noted,
                   "a sequence moves only between caches that evict alike: config.max_tokens of one lets nothing go");
   }
@@ -120,6 +122,12 @@ class moving_sequence : moving_choices<Policy, T> {
   static bool same(const storage_scale& one, const storage_scale& other) {
     return one.each.data() == nullptr && other.each.data() == nullptr && one.all == other.all;
   }
+  // As far as numbers tell: a device has copied the tables.
+  static bool same(const logit_rule& one, const logit_rule& other, index_t head_dim) {
+    return one.scale_of(head_dim) == other.scale_of(head_dim) && one.soft_cap == other.soft_cap &&
+           one.window == other.window && (one.sinks.extent(0) > 0) == (other.sinks.extent(0) > 0) &&
+           (one.alibi_slopes.size() > 0) == (other.alibi_slopes.size() > 0);
+  }
 
   void expect_room(const token_state& moved, const config& limits, index_t segments, index_t kept, index_t free) const {
     const auto expect = [](bool fits, const std::string& why) {
@@ -141,7 +149,7 @@ class moving_sequence : moving_choices<Policy, T> {
   static void become(token_state& to, const token_state& from, const config& limits, index_t remembered) {
     to.become(from);
     to.rollback_floor = (std::max)(to.rollback_floor, to.tokens() - limits.rollback_depth());
-    if (to.in_prompt()) to.queries_from = (std::max)(to.queries_from, to.tokens() - remembered);
+    to.queries_from = (std::max)(to.queries_from, to.known_queries().last - remembered);
   }
 
   // Of a prompt of which tokens will be evicted a host makes them at its end, a device as its segments close.

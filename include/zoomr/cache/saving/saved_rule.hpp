@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a saved sequence says of its model's logits: under another rule the layers would have computed other keys
+// and values from the same tokens.
+#pragma once
+
+#include <zoomr/cache/logit_rule.hpp>
+#include <zoomr/cache/saving/sections.hpp>
+#include <zoomr/core/shape.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// A `logit_rule` in few numbers, as a section of the file has them. Of a table there is a checksum of its numbers; 0
+/// where it does nothing, as where there is none.
+struct saved_rule {
+  float scale = 0.0f;  // of q . k, never 0
+  float soft_cap = 0.0f;
+  index_t window = 0;
+  std::uint64_t sinks = 0;
+  std::uint64_t alibi_slopes = 0;
+
+  static constexpr byte_count bytes = 3 * 4 + 2 * 8;
+
+  saved_rule() = default;
+  saved_rule(const logit_rule& of, const shape& model)
+      : scale(of.scale_of(model.head_dim)), soft_cap(of.soft_cap + 0.0f), window(of.window) {
+    table_sum of_sinks(model.layers * model.heads, -infinity), of_slopes(model.heads, 0.0f);
+    for (index_t layer = 0; layer < of.sinks.extent(0); ++layer) {
+      for (const float sink : of.sinks[layer]) of_sinks.add(sink);
+    }
+    for (const float slope : of.alibi_slopes) of_slopes.add(slope);
+    sinks = of_sinks.value(), alibi_slopes = of_slopes.value();
+  }
+
+  /// visit(number) for each, in the order of the file.
+  template <class Self, class Visit>
+  static void each(Self& self, Visit visit) {
+    visit(self.scale), visit(self.soft_cap), visit(self.window), visit(self.sinks), visit(self.alibi_slopes);
+  }
+  /// The field of config.logits in which a cache has another rule; nullptr: there is none.
+  const char* difference(const saved_rule& other) const {
+    return !(scale == other.scale)              ? "scale"
+           : !(soft_cap == other.soft_cap)      ? "soft_cap"
+           : window != other.window             ? "window"
+           : sinks != other.sinks               ? "sinks"
+           : alibi_slopes != other.alibi_slopes ? "alibi_slopes"
+                                                : nullptr;
+  }
+
+ private:
+  // Adds up a table, number by number, in the order of its rows.
+  class table_sum {
+   public:
+    table_sum(std::int64_t count, float none)
+        : sum_(0, 0, count * static_cast<byte_count>(sizeof(float))), none_(none) {}
+    void add(float number) {
+      number += 0.0f;  // zeros of both signs are one
+      unsigned char one[sizeof number];
+      little_endian(&number, one, sizeof number, 1);
+      sum_.add(one, sizeof one);
+      used_ = used_ || number != none_;
+    }
+    std::uint64_t value() const { return used_ ? sum_.value() : 0; }
+
+   private:
+    section_sum sum_;
+    float none_;
+    bool used_ = false;
+  };
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
