@@ -42,6 +42,7 @@ struct told {
   index_t prompt = 1;           // tokens that the prompt will have, or has
   bool in_prompt = true;
   zoomr::token_range erased;  // at the end
+  bool turned = false;        // keys that moved then
 
   index_t length() const { return static_cast<index_t>(ids.size()); }
 };
@@ -50,10 +51,10 @@ struct told {
 struct line : told {
   sequence seq;
   zoomr_test::tensors numbers;
-  std::vector<token_id> text;  // what comes next, unless something else does
-  std::vector<told> before;    // each span that was erased
-  index_t shift = 0;           // tokens that were erased
-  index_t longest = 0;
+  std::vector<token_id> text;      // what comes next, unless something else does
+  std::vector<told> before;        // each span that was erased
+  index_t shift = 0;               // tokens that were erased
+  index_t floor = 0;               // fewer tokens than these are not promised after a rollback
   index_t forgotten = 0;           // queries of the prompt's tokens before this one are not known any more
   index_t failures = 0;            // in a row
   std::int64_t prompt_tokens = 0;  // committed since it was opened, rolled back or not
@@ -64,9 +65,9 @@ struct line : told {
     ids.resize(size(to)), places.resize(size(to)), unasked.resize(size(to)), got.resize(size(to));
     from = std::min(from, to);
   }
-  void erase(zoomr::token_range span) {
+  void erase(zoomr::token_range span, bool turns) {
     before.push_back(*this);
-    before.back().erased = span;
+    before.back().erased = span, before.back().turned = turns;
     const auto drop = [&](auto& of) { of.erase(of.begin() + span.first, of.begin() + span.last); };
     drop(ids), drop(places), drop(unasked), drop(got);
     shift += span.size();
@@ -122,6 +123,9 @@ class passes {
         return zoomr_test::mixed(zoomr::checksum(of, bytes) + static_cast<std::uint64_t>(layer)) | 1;
       };
       constexpr index_t numbers = model.heads * model.head_dim;
+      for (float* x = &out_[size(row * numbers)]; x != &out_[size(row * numbers)] + numbers; ++x) one_of_nan(*x);
+      for (float* x = &lse_[size(row * model.heads)]; x != &lse_[size(row * model.heads)] + model.heads; ++x)
+        one_of_nan(*x);
       p.got[size(t)].out[pass] += sum(&out_[size(row * numbers)], numbers) << 1;
       if (with_lse) p.got[size(t)].lse[pass] += sum(&lse_[size(row * model.heads)], model.heads) << 1;
     });
@@ -134,6 +138,10 @@ class passes {
   view<float, 2> lse(index_t fewer = 0) { return {lse_.data(), {tokens_, model.heads - fewer}}; }
 
  private:
+  // Which bits a NaN has is not promised.
+  static void one_of_nan(float& x) {
+    if (x != x) x = zoomr::not_a_number;
+  }
   view<const float, 3> rows(const std::vector<float>& of, index_t heads, index_t fewer) const {
     return {of.data(), {tokens_, heads, model.head_dim - fewer}};
   }
@@ -160,28 +168,22 @@ class passes {
 class life {
  public:
   life(const sort& of, const life_options& with, votes_t& all)
-      : sort_(of), with_(with), all_(all), random_(with.seed), faults_(with.seed + 1), rows_(0) {
-    limits_.max_sequences = random_.between(1, 4);
+      : sort_(of), with_(with), all_(all), random_(with.seed), faults_(with.seed + 1), rows_(0), lie_(with.lie) {
     limits_.max_tokens = random_.between(40, 200);
-    limits_.max_batched_tokens = limits_.max_sequences * random_.between(16, 48);
-    limits_.max_draft_tokens = random_.between(1, 6);
-    limits_.rollback_tokens = random_.chance(30) ? 0 : random_.between(1, 30);
-    limits_.max_segments = random_.chance(20) ? random_.between(6, 20) : limits_.max_tokens + 1;
-    if (random_.chance(25))
-      limits_.pool_tokens = random_.between(limits_.max_tokens, limits_.max_sequences * limits_.max_tokens);
+    any_sizes(1);
     if (random_.chance(30) && !of.frees_unreachable) limits_.min_sparse_context = random_.between(10, 80);
     limits_.audit = random_.chance(10);
     if (of.type == "scaled_int8") limits_.key_scale = limits_.value_scale = 1.0f / 32;
     if (of.type == "float8") limits_.key_scale = 0.5f;
     limits_.classes = zoomr_test::classes;
     if (random_.chance(40)) stored_ = any_widths();
-    if (leaves_out("widths")) stored_ = {};
+    if (leaves_out("widths") || lie_ == pages::groups) stored_ = {};
+    odd_ = stored_.plain() && random_.chance(limits_.audit ? 50 : 5) && !leaves_out("odd");
     if (stored_.values_in_keys) limits_.value_scale = limits_.key_scale;
     if (!stored_.plain()) limits_.logits.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
     if (random_.chance(25)) any_logits();
     if (leaves_out("logits")) limits_.logits = {.scale = limits_.logits.scale};
-    rows_ = passes(std::max(limits_.max_batched_tokens, limits_.max_tokens), stored_.values_in_keys);
-    fault_percent_ = with.lie == pages::tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
+    rows_ = passes(std::max(4 * 48, limits_.max_tokens), stored_.values_in_keys);
     make_cache();
   }
   ~life() {
@@ -201,9 +203,9 @@ class life {
         lines_.empty() || leaves_out("forks") || random_.chance(50) ? open() : fork(pick());
       } else if (what <= 8) {
         close(pick());
-      } else if (what <= 9) {
-        leaves_out("reloads") ? close(pick()) : reload(pick());
-      } else if (what <= 15) {
+      } else if (what <= 10) {
+        leaves_out("reloads") ? close(pick()) : save_and_load();
+      } else if (what <= 14) {
         roll_back(pick());
       } else if (what <= 16) {
         leaves_out("erases") ? roll_back(pick()) : erase(pick());
@@ -225,16 +227,29 @@ class life {
   }
 
  private:
+  // What may differ from cache to cache in which a sequence lives.
+  void any_sizes(index_t least_sequences) {
+    limits_.max_sequences = random_.between(least_sequences, 4);
+    limits_.max_batched_tokens = limits_.max_sequences * random_.between(16, 48);
+    limits_.max_draft_tokens = random_.between(1, 6);
+    limits_.rollback_tokens = random_.chance(30) ? 0 : random_.between(1, 30);
+    most_rollback_ = std::max(most_rollback_, limits_.rollback_tokens);
+    limits_.max_segments = random_.chance(20) ? random_.between(6, 20) : limits_.max_tokens + 1;
+    limits_.pool_tokens =
+        random_.chance(25) ? random_.between(limits_.max_tokens, limits_.max_sequences * limits_.max_tokens) : 0;
+  }
   // The cache under test, over tiers whose file goes wrong now and then.
   void make_cache() {
+    fault_percent_ = lie_ == pages::tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
     file_calls::now = {.path = path_.c_str(), .chooses = &chooses_, .named = random_.chance(20)};
     const tier_sizes sizes{random_.between(6, 14), random_.between(6, 14),
                            random_.chance(75) ? path_.c_str() : nullptr};
     while (cache_ == nullptr) {
       try {
-        cache_ = with_.lie == pages::tiered   ? sort_.tiered(limits_, stored_, sizes)
-                 : with_.lie == pages::engine ? sort_.engine(limits_, stored_, any_layout())
-                                              : sort_.resident(limits_, stored_);
+        cache_ = lie_ == pages::tiered   ? sort_.tiered(limits_, stored_, sizes)
+                 : lie_ == pages::engine ? sort_.engine(limits_, stored_, any_layout())
+                 : lie_ == pages::groups ? sort_.grouped(limits_, stored_)
+                                         : sort_.resident(limits_, stored_);
       } catch (const zoomr::error& why) {
         expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, std::string("no cache: ") + why.what());
         event("no file could be made");
@@ -296,11 +311,21 @@ class life {
     constexpr zoomr_test::markup texts[] = {zoomr_test::markup::pairs, zoomr_test::markup::summaries_alone,
                                             zoomr_test::markup::sentences, zoomr_test::markup::stray};
     const std::uint64_t seed = random_.roll();
-    made.prompt = random_.between(1, std::max(2, limits_.max_tokens * 2 / 3));
-    made.numbers = {model, random_.one_of(looks), seed};
+    made.prompt = any_prompt(1, -8);
+    made.numbers = {model, odd_ ? zoomr_test::kind::with_infinities : random_.one_of(looks), seed};
     made.text = zoomr_test::text_of(random_.one_of(texts), limits_.max_tokens + 64, made.prompt, seed);
     lines_.push_back(std::move(made));
     expect(looks_of(lines_.back()) == expected(lines_.back(), looks_of(lines_.back())), "a new sequence is not empty");
+  }
+
+  // Where a prompt will end that has at least so many tokens; of those that evict often just before any of them goes,
+  // or just behind.
+  index_t any_prompt(index_t least, index_t beside) {
+    const index_t kept = sort_.kept, first = std::max(least, kept + std::min(beside, 0)),
+                  last = kept + std::max(beside, 0);
+    if (kept > 0 && first <= last && last <= limits_.max_tokens && random_.chance(50))
+      return random_.between(first, last);
+    return random_.between(least, std::max(least + 1, limits_.max_tokens * 2 / 3));
   }
 
   // Both lines go on with the same numbers, until they are given other tokens.
@@ -322,20 +347,120 @@ class life {
     lines_.push_back(std::move(made));
   }
 
-  // The sequence leaves the cache, and comes back. If it cannot, it stays or is gone.
-  void reload(std::size_t which) {
-    count(call::reload);
-    line& of = lines_[which];
+  void save_and_load() {
+    const index_t how = random_.between(1, 100);
+    if (how <= 10) return move();
+    how <= 50 ? reload(pick()) : twin(pick());
+  }
+  // Empty if it cannot be had.
+  zoomr_test::saved_bytes saved(const line& of) {
     const looks before = looks_of(of);
     zoomr_test::saved_bytes bytes;
     try {
       bytes = cache_->save(of.seq);
     } catch (const zoomr::error& why) {
       expect(why.code() == zoomr::errc::storage && fault_percent_ > 0, std::string("save: ") + why.what());
-      expect(looks_of(of) == before, "a save that has failed has changed something");
-      return event("saves that have failed");
+      event("saves that have failed");
     }
     expect(looks_of(of) == before, "a save has changed something");
+    return bytes;
+  }
+  // The sequence is loaded beside itself, and what comes next is the same for both; one of them stays.
+  void twin(std::size_t which) {
+    if (static_cast<index_t>(lines_.size()) == limits_.max_sequences) return;
+    count(call::twin);
+    line& of = lines_[which];
+    const zoomr_test::saved_bytes bytes = saved(of);
+    if (bytes.empty()) return;
+    line other = of;
+    try {
+      other.seq = cache_->load(bytes);
+    } catch (const zoomr::error& why) {
+      const bool full = why.code() == zoomr::errc::capacity && limits_.pool_tokens > 0;
+      const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
+      expect(full || bad, std::string("load: ") + why.what());
+      return event("loads that have failed");
+    }
+    expect(looks_of(other) == looks_of(of), "a sequence that was loaded is not what was saved");
+    std::vector<part> mine(1), others(1);
+    const bool ends = of.in_prompt && of.length() + 1 >= of.prompt;
+    mine[0] = {.of = &of, .seq = of.seq, .ids = {random_.between(1, 30)}, .prompt_ends = ends};
+    others[0] = {.of = &of, .seq = other.seq, .ids = mine[0].ids, .prompt_ends = ends};
+    armed_ = false;
+    if (tries(mine) && tries(others)) compare(mine[0].got[0], others[0].got[0], of.length());
+    armed_ = true;
+    if (random_.chance(50)) std::swap(of.seq, other.seq);
+    stale_ = other.seq;
+    cache_->close(other.seq);
+  }
+  // Passes the tokens of one sequence, and drops the step. False if it cannot be done.
+  bool tries(std::vector<part>& parts) {
+    const auto items = items_of(parts);
+    try {
+      count(call::begin);
+      cache_->begin(view<const zoomr::step_item>(items));
+    } catch (const zoomr::error&) {
+      return event("probes refused"), false;
+    }
+    pass_plainly(*cache_, parts, 0);
+    for (index_t layer = 0; layer < model.layers; ++layer) count(call::append), count(call::attend);
+    const bool failed = cache_->failure(0) != nullptr;
+    drop();
+    if (failed) event("probes failed");
+    return !failed;
+  }
+  // All sequences go to another cache, of other sizes and in another place; those that cannot are gone.
+  void move() {
+    count(call::move);
+    std::vector<zoomr_test::saved_bytes> bytes;
+    for (std::size_t which = 0; which < lines_.size();) {
+      bytes.push_back(saved(lines_[which]));
+      if (!bytes.back().empty()) {
+        ++which;
+        continue;
+      }
+      bytes.pop_back();
+      close(which);
+    }
+    cache_.reset();
+    any_sizes(std::max<index_t>(1, static_cast<index_t>(lines_.size())));
+    if (lie_ != pages::groups && !sort_.frees_unreachable) {
+      constexpr pages places[] = {pages::resident, pages::tiered, pages::engine};
+      lie_ = random_.one_of(places);
+      if (lie_ == pages::engine && (!sort_.engine || leaves_out("engines"))) lie_ = pages::resident;
+    }
+    make_cache();
+    stale_ = {};
+    std::vector<line> stay;
+    for (std::size_t which = 0; which < lines_.size(); ++which) {
+      line& of = lines_[which];
+      try {
+        of.seq = cache_->load(bytes[which]);
+      } catch (const zoomr::error& why) {
+        const bool small = limits_.pool_tokens > 0 || limits_.max_segments <= limits_.max_tokens;
+        const bool full = why.code() == zoomr::errc::capacity && small;
+        const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
+        expect(full || bad, std::string("load elsewhere: ") + why.what());
+        event("loads that have failed");
+        continue;
+      }
+      of.floor = std::max(of.floor, of.length() - limits_.rollback_tokens);
+      const index_t end = of.in_prompt ? of.length() : std::min(of.prompt, of.length());
+      of.forgotten = std::max(of.forgotten, end - least_observed - limits_.rollback_tokens);
+      if (of.in_prompt && of.forgotten > 0) of.prompt = std::max(of.prompt, of.forgotten + most_observed);
+      const looks now = looks_of(of);
+      expect(now == expected(of, now), "a sequence that was loaded elsewhere has other tokens");
+      stay.push_back(std::move(of));
+    }
+    lines_ = std::move(stay);
+  }
+  // The sequence leaves the cache, and comes back. If it cannot, it stays or is gone.
+  void reload(std::size_t which) {
+    count(call::reload);
+    line& of = lines_[which];
+    const looks before = looks_of(of);
+    const zoomr_test::saved_bytes bytes = saved(of);
+    if (bytes.empty()) return;
     stale_ = of.seq;
     cache_->close(of.seq);
     try {
@@ -377,6 +502,8 @@ class life {
     line& of = lines_[which];
     const index_t now = of.length();
     index_t to = random_.chance(60) ? std::max(0, now - random_.between(0, 12)) : random_.between(0, now);
+    if (sort_.kept > 0 && !of.in_prompt && random_.chance(40)) to = std::max(0, of.prompt - random_.between(1, 6));
+    to = std::min(to, now);
     // where queries are forgotten, the prompt's end must be so far behind that none of them is observed
     if (to < of.prompt && std::min(of.forgotten, to) + most_observed > limits_.max_tokens) to = 0;
     const looks before = looks_of(of);
@@ -386,7 +513,7 @@ class life {
     } catch (const zoomr::error& why) {
       expect(why.code() == zoomr::errc::rollback_depth, std::string("rollback: ") + why.what());
       const bool erased = !of.before.empty() && to < of.before.back().length() - of.before.back().erased.size();
-      expect(sort_.evicts || sort_.frees_unreachable || erased || to < of.longest - limits_.rollback_tokens,
+      expect(sort_.evicts || sort_.frees_unreachable || erased || to < of.floor,
              std::string("rollback within config.rollback_tokens: ") + why.what());
       expect(looks_of(of) == before, "a rollback that was refused has changed something");
       return event("refused: rollback");
@@ -394,9 +521,9 @@ class life {
     of.cut(to);
     if (!of.in_prompt && to < of.prompt) {
       of.in_prompt = true;
-      of.prompt = random_.between(to + 1, std::max(to + 1, limits_.max_tokens * 2 / 3));
+      of.prompt = any_prompt(to + 1, 8);
       if (leaves_out("short_prompts")) of.prompt = std::min(limits_.max_tokens, std::max(of.prompt, to + 8));
-      of.longest = to;
+      of.floor = std::max(0, to - limits_.rollback_tokens);
       event("rolled back into the prompt");
     }
     of.forgotten = std::min(of.forgotten, to);
@@ -416,10 +543,11 @@ class life {
                                    : random_.between(span.first + 1, now - 1);
     if (span.first == 0 && !of.in_prompt && span.last >= of.prompt) span.first = 1;
     if (span.size() <= 0) return;
+    const bool turns = !stored_.values_in_keys && !leaves_out("turns") && random_.chance(30);
     const looks before = looks_of(of);
     count(call::erase);
     try {
-      cache_->erase(of.seq, span);
+      cache_->erase(of.seq, span, turns);
     } catch (const zoomr::error& why) {
       const bool gone = why.code() == zoomr::errc::not_held && (sort_.evicts || sort_.frees_unreachable);
       const bool full = why.code() == zoomr::errc::capacity;
@@ -428,7 +556,7 @@ class life {
       expect(looks_of(of) == before, "an erase that was refused has changed something");
       return event(gone ? "refused: tokens are not held" : full ? "refused: full" : "erases that have failed");
     }
-    of.erase(span);
+    of.erase(span, turns);
     const looks after = looks_of(of);
     expect(after == expected(of, after), "an erase has left other tokens, or has changed what is counted");
   }
@@ -632,7 +760,7 @@ class life {
         of.forgotten = std::max(of.forgotten, of.length() - least_observed - limits_.rollback_tokens);
       }
       if (p.prompt_ends) of.in_prompt = false;
-      of.longest = std::max(of.longest, of.length());
+      of.floor = std::max(of.floor, of.length() - limits_.rollback_tokens);
       const looks after = looks_of(of);
       expect(after == expected(of, after), "what was committed is not what was accepted");
     }
@@ -774,7 +902,7 @@ class life {
   // Feeds a line's tokens to a cache of its own, and compares what each got; then what the next one gets in both.
   void check(std::size_t which) {
     line& of = lines_[which];
-    if (sort_.frees_unreachable && with_.lie != pages::resident && !of.before.empty()) {
+    if (sort_.frees_unreachable && (lie_ == pages::tiered || lie_ == pages::engine) && !of.before.empty()) {
       return event("not rebuilt: a resident cache would have freed pages");  // and could not erase or go back
     }
     event("rebuilt");
@@ -785,19 +913,19 @@ class life {
     limits.max_segments = limits.max_tokens + 1;
     limits.rollback_tokens = limits.pool_tokens = 0;
     limits.audit = false;
-    if (!of.before.empty()) limits.rollback_tokens = limits_.rollback_tokens;
-    const auto fresh = sort_.resident(limits, widths{});
+    if (!of.before.empty()) limits.rollback_tokens = most_rollback_;
+    const auto fresh = lie_ == pages::groups ? sort_.grouped(limits, widths{}) : sort_.resident(limits, widths{});
     const sequence seq = fresh->open();
     for (const told& each : of.before) {
       tell(*fresh, seq, of, each);
-      fresh->erase(seq, each.erased);
+      fresh->erase(seq, each.erased, each.turned);
     }
     tell(*fresh, seq, of, of);
     const looks a = looks_of(of), b = fresh->look(seq);
     expect(a.segments == b.segments, "segments are not those of a rebuilt cache");
     const bool as_wide = stored_.key == model.head_dim;
     expect(!as_wide || a.use.summaries == b.use.summaries, "the summaries of a rebuilt cache take other bytes");
-    const bool other_pages = sort_.frees_unreachable || with_.lie == pages::engine || !stored_.plain();
+    const bool other_pages = sort_.frees_unreachable || lie_ == pages::engine || !stored_.plain();
     expect(other_pages || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
     probe(of, *fresh, seq);
   }
@@ -854,18 +982,7 @@ class life {
     other[0] = {.of = &of, .seq = seq, .ids = ids};
     armed_ = false;
     const auto disarmed = [&] {
-      const auto items = items_of(mine);
-      try {
-        count(call::begin);
-        cache_->begin(view<const zoomr::step_item>(items));
-      } catch (const zoomr::error&) {
-        return event("probes refused");
-      }
-      pass_plainly(*cache_, mine, 0);
-      count(call::append), count(call::append), count(call::attend), count(call::attend);
-      const bool failed = cache_->failure(0) != nullptr;
-      drop();
-      if (failed) return event("probes failed");
+      if (!tries(mine)) return;
       const auto others = items_of(other);
       fresh.begin(view<const zoomr::step_item>(others));
       pass_plainly(fresh, other, 0);
@@ -901,7 +1018,10 @@ class life {
   float sinks_[std::size_t{model.layers * model.heads}] = {};
   float slopes_[std::size_t{model.heads}] = {};
   widths stored_;
+  bool odd_ = false;           // some keys are not finite
+  index_t most_rollback_ = 0;  // of the caches so far
   passes rows_;
+  pages lie_;
   std::string path_ = "/tmp/zoomr_soak";
   index_t fault_percent_ = 0;
   std::atomic<bool> armed_ = true;                 // the file may be moved by another thread

@@ -16,6 +16,8 @@ enum class call {
   open,
   fork,
   reload,  // save, close, load
+  twin,    // save, load beside it
+  move,    // save all, load into another cache
   close,
   begin,
   append,
@@ -30,9 +32,23 @@ enum class call {
   mistaken,  // refused with a precondition_error
   count
 };
-inline constexpr const char* call_names[] = {
-    "open",   "fork", "reload",   "close", "begin", "append",  "attend", "observe", "needs_second_pass",
-    "commit", "drop", "rollback", "erase", "look",  "mistaken"};
+inline constexpr const char* call_names[] = {"open",
+                                             "fork",
+                                             "reload",
+                                             "twin",
+                                             "move",
+                                             "close",
+                                             "begin",
+                                             "append",
+                                             "attend",
+                                             "observe",
+                                             "needs_second_pass",
+                                             "commit",
+                                             "drop",
+                                             "rollback",
+                                             "erase",
+                                             "look",
+                                             "mistaken"};
 
 /// What all lives have seen.
 struct votes_t {
@@ -53,8 +69,8 @@ class difference : public std::runtime_error {
 };
 
 /// Where the pages of the cache under test lie.
-enum class pages { resident, tiered, engine };
-inline constexpr const char* pages_names[] = {"resident", "tiered", "in an engine's pages"};
+enum class pages { resident, tiered, engine, groups };
+inline constexpr const char* pages_names[] = {"resident", "tiered", "in an engine's pages", "in groups of layers"};
 
 struct life_options {
   std::uint64_t seed = 1;

@@ -3,11 +3,13 @@
 // what was committed.
 //
 // An operation is a public call with arguments drawn at random: open, fork, save and load, close, begin, append,
-// attend, observe, needs_second_pass, commit, a step that is dropped, rollback, what a sequence is asked for, and calls
-// that are mistakes. Sequences come and go; prompts come in chunks of any length, attended or only observed; drafts are
-// accepted as far as chance says; batches are ragged; layers come in any order; sequences, segments and pages run out.
-// Under a tiered cache, the system's calls on the file fail (EIO, ENOSPC), are interrupted, move half of the bytes or
-// change a bit; what has failed is tried again, rolled back, or begun anew.
+// attend, observe, needs_second_pass, commit, a step that is dropped, rollback, erase, what a sequence is asked for,
+// and calls that are mistakes. What is saved is loaded in its place, beside itself (both then get the same), or with
+// all others in another cache, of other sizes and in another place, where life goes on. Sequences come and go; prompts
+// come in chunks of any length, attended or only observed; drafts are accepted as far as chance says; batches are
+// ragged; layers come in any order; sequences, segments and pages run out. Under a tiered cache, the system's calls on
+// the file fail (EIO, ENOSPC), are interrupted, move half of the bytes or change a bit; what has failed is tried again,
+// rolled back, or begun anew.
 //
 // What must hold: a call that is refused, fails or is dropped changes nothing that can be seen. And at random points a
 // resident cache of one sequence, which is given the committed tokens at once, gives each of them the same bits as they
@@ -20,8 +22,9 @@
 // --without leaves out what came after 685834b: `strict`, mistakes in the order of layers, ids without a class and
 // sequences that were closed; `accept_failed`, tokens accepted of items that have failed; `short_prompts`, prompts
 // whose last chunk is shorter than what eviction observes. `forks` leaves out sequences that share pages, `engines`
-// caches in the pages of an engine, `reloads` sequences that are saved, closed and loaded, `erases` spans that go,
-// `widths` rows of other widths than the model's, `logits` what a model does to its logits.
+// caches in the pages of an engine, `groups` those of two groups of layers, `reloads` sequences that are saved and
+// loaded, `erases` spans that go, `turns` keys that are turned then, `widths` rows of other widths than the model's,
+// `logits` what a model does to its logits, `odd` keys that are not finite.
 //
 // Two runs with the same numbers do the same, but for policies whose bytes are moved by a thread.
 #include <soak/life.hpp>
@@ -45,7 +48,7 @@ struct options {
 
 constexpr const char* usage =
     "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without "
-    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,widths,logits]\n";
+    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,turns,widths,logits,groups,odd]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {
@@ -106,8 +109,9 @@ int main(int argc, char** argv) {
        ++life, ++lives) {
     const soak::sort& of = sorts[static_cast<std::size_t>(life) % sorts.size()];
     constexpr soak::pages places[] = {soak::pages::resident, soak::pages::tiered, soak::pages::engine,
-                                      soak::pages::tiered};
-    soak::pages lie = places[life / static_cast<std::int64_t>(sorts.size()) % 4];
+                                      soak::pages::tiered, soak::pages::groups};
+    soak::pages lie = places[life / static_cast<std::int64_t>(sorts.size()) % 5];
+    if (lie == soak::pages::groups && given.without.count("groups") > 0) lie = soak::pages::resident;
     if (lie == soak::pages::engine && (!of.engine || given.without.count("engines") > 0)) lie = soak::pages::resident;
     const std::uint64_t seed = zoomr_test::mixed(given.seed * 1000003 + static_cast<std::uint64_t>(life));
     try {

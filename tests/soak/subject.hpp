@@ -5,10 +5,13 @@
 #include <cache/saved_bytes.hpp>
 #include <cache/small_policies.hpp>
 #include <support/paged_engine.hpp>
+#include <zoomr/cache/key_rotation.hpp>
+#include <zoomr/grouped_kv_cache.hpp>
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
 #include <algorithm>   // std::all_of, std::copy, std::copy_n, std::min
+#include <array>       // std::array
 #include <functional>  // std::function
 #include <memory>      // std::unique_ptr
 #include <optional>    // std::optional
@@ -78,7 +81,8 @@ class subject {
   virtual zoomr::sequence load(const zoomr_test::saved_bytes&) = 0;
   virtual void close(zoomr::sequence) = 0;
   virtual void rollback(zoomr::sequence, index_t to) = 0;
-  virtual void erase(zoomr::sequence, zoomr::token_range span) = 0;
+  /// @param turns  keys that move are turned to their new positions
+  virtual void erase(zoomr::sequence, zoomr::token_range span, bool turns) = 0;
   virtual index_t tokens(zoomr::sequence) const = 0;
   virtual looks look(zoomr::sequence) const = 0;
   virtual void selected(zoomr::sequence, index_t row) const = 0;
@@ -118,11 +122,16 @@ class subject_of final : public subject {
   }
   void close(zoomr::sequence seq) override { cache_.close(seq); }
   void rollback(zoomr::sequence seq, index_t to) override { cache_.rollback(seq, to); }
-  void erase(zoomr::sequence seq, zoomr::token_range span) override { cache_.erase(seq, span); }
+  void erase(zoomr::sequence seq, zoomr::token_range span, bool turns) override {
+    if (!turns) return cache_.erase(seq, span);
+    static constexpr std::array frequencies{1.0f, 0.3f, 0.1f, 0.03f};  // of the model's dimensions
+    static_assert(2 * frequencies.size() == model.head_dim);
+    cache_.erase(seq, span, zoomr::key_rotation(view<const float>(frequencies), -span.size()));
+  }
   index_t tokens(zoomr::sequence seq) const override { return cache_.tokens(seq); }
   looks look(zoomr::sequence seq) const override {
     const auto all = cache_.segments(seq);
-    const zoomr::statistics& stats = cache_.stats(seq);
+    const zoomr::statistics stats = cache_.stats(seq);
     return {cache_.tokens(seq), {all.begin(), all.end()}, cache_.bytes(seq), stats.prompt_tokens, stats.tokens};
   }
   void selected(zoomr::sequence seq, index_t row) const override { cache_.selected(seq, row); }
@@ -174,6 +183,38 @@ class subject_of final : public subject {
   std::optional<typename Cache::step_type> step_;  // ends before its cache
 };
 
+/// The model's layers in two groups: the first under a policy, the second under full attention.
+template <class T>
+class in_groups : public zoomr::grouped_kv_cache<T> {
+  using base = zoomr::grouped_kv_cache<T>;
+
+ public:
+  template <class Policy>
+  in_groups(const zoomr::shape& of, const Policy& policy, const zoomr::config& limits)
+      : base(groups(of, policy, limits), view<const index_t>(layers_)) {}
+
+  auto segments(zoomr::sequence seq) const { return base::group(0).segments(base::in_group(seq, 0)); }
+  const zoomr::selection_row& selected(zoomr::sequence seq, index_t row) const {
+    return base::group(0).selected(base::in_group(seq, 0), row);
+  }
+
+ private:
+  static constexpr std::array<index_t, 2> layers_{0, 1};
+
+  template <class Policy>
+  static std::vector<zoomr::any_kv_cache<T>> groups(zoomr::shape of, const Policy& policy, zoomr::config limits) {
+    std::vector<zoomr::any_kv_cache<T>> made;
+    of.layers = 1;
+    const view<const float, 2> sinks = limits.logits.sinks;
+    const auto sinks_of = [&](index_t layer) { return sinks.data() ? sinks.slice(layer, layer + 1) : sinks; };
+    limits.logits.sinks = sinks_of(0);
+    made.push_back(zoomr::kv_cache<Policy, T>(of, policy, limits));
+    limits.logits.sinks = sinks_of(1);
+    made.push_back(zoomr::kv_cache<zoomr::policy_of<zoomr::presets::full>, T>(of, zoomr::presets::full, limits));
+    return made;
+  }
+};
+
 template <class T, class Policy>
 std::unique_ptr<subject> make_subject(const Policy& policy, const zoomr::config& limits, const widths& stored) {
   return std::make_unique<subject_of<zoomr::any_kv_cache<T, decltype(Policy::placement)>>>(
@@ -216,6 +257,7 @@ struct sort {
   std::string type;                // of what is stored
   bool frees_unreachable = false;  // pages that no query can reach: no deep rollback
   bool evicts = false;             // tokens: no rollback behind that
+  index_t kept = 0;                // tokens, of those that evict
   bool one_by_one = false;         // drafts are one token long
   bool threads = false;            // a thread moves bytes: faults need not come in the same places again
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&)> resident = {};
@@ -224,6 +266,7 @@ struct sort {
       engine = {};
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&, const tier_sizes&)> tiered =
       {};  // in the caller's thread
+  std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&)> grouped = {};
 };
 
 template <class T>

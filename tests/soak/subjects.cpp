@@ -25,6 +25,7 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     sort made{.name = name, .type = type_name<T>()};
     made.frees_unreachable = policy.placement.frees_unreachable;
     made.evicts = decltype(Policy::evict)::observes;
+    if (made.evicts && !policy.zone.prompt) made.kept = policy.evict.kept(1 << 20);
     made.one_by_one = policy.refresh.drift() >= -1.0f;
     made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
     made.resident = [policy](const zoomr::config& limits, const widths& stored) {
@@ -37,6 +38,9 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     }
     made.tiered = [tiered](const zoomr::config& limits, const widths& stored, const tier_sizes& sizes) {
       return make_subject<T>(tiered, with_tiers<T>(tiered, limits, sizes, stored.shape()), stored);
+    };
+    made.grouped = [policy](const zoomr::config& limits, const widths& stored) {
+      return std::make_unique<subject_of<in_groups<T>>>(stored, stored.shape(), policy, limits);
     };
     all.push_back(std::move(made));
   }
