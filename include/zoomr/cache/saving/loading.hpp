@@ -87,8 +87,10 @@ class sequence_loader {
   void freed_pages() {
     state_.freed_pages = counts_.freed_pages;
     if (counts_.freed_pages == 0) return;
+    const index_t window = core_.limits.logits.window;
     const index_t reached = (std::min)(counts_.rollback_floor, counts_.tokens);
-    const index_t end = unreachable_end(policy_, counts_.tokens - reached, state_) / page_tokens;
+    const index_t end = window > 0 ? pages_passed(window, counts_.tokens)
+                                   : unreachable_end(policy_, counts_.tokens - reached, state_) / page_tokens;
     if (counts_.freed_pages > end)
       refuse_file("the file is damaged: section seqn 0: pages were freed that can be reached");
   }
@@ -120,7 +122,7 @@ class sequence_loader {
   void take_pages() {
     const index_t count = pages_for(state_.slots());
     index_t needed = count;
-    each_unreachable_page(policy_, state_, 0, counts_.freed_pages, [&](index_t) { --needed; });
+    each_freed_page(policy_, core_.limits.logits.window, state_, [&](index_t) { --needed; });
     if (needed > core_.pool.free_pages()) {
       no_room_to_load("the sequence needs " + std::to_string(needed) + " pages of " + std::to_string(page_tokens) +
                       " tokens, " + std::to_string(core_.pool.free_pages()) + " are free; raise config.pool_tokens");
@@ -128,7 +130,7 @@ class sequence_loader {
     const auto take_until = [&](index_t page) {
       while (static_cast<index_t>(state_.pages.size()) < page) state_.pages.push_back(core_.pool.take());
     };
-    each_unreachable_page(policy_, state_, 0, counts_.freed_pages, [&](index_t page) {
+    each_freed_page(policy_, core_.limits.logits.window, state_, [&](index_t page) {
       take_until(page);
       state_.pages.push_back(-1);
     });
@@ -137,7 +139,8 @@ class sequence_loader {
 
   // As `take_tables` does it before a step.
   void take_table() {
-    if (counts_.freed_pages > 0) no_room_to_load("pages of the sequence were freed: an engine's table has no gaps");
+    const bool has_gaps = counts_.freed_pages > 0 && core_.limits.logits.window == 0;
+    if (has_gaps) no_room_to_load("pages of the sequence were freed: an engine's table has no gaps");
     detail::take_table(core_.limits.engine, state_, table_, "load: the block table",
                        [](const std::string& why) { raise(errc::capacity, why); });
   }
@@ -145,7 +148,7 @@ class sequence_loader {
   void pages() {
     const shape& m = sizes_.model;
     for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
-      if (!core_.kv_lane(state_, 0, 0).holds(page * page_tokens)) continue;
+      if (!holds_page(core_, state_, page)) continue;
       const index_t rows = (std::min)(page_tokens, state_.slots() - page * page_tokens);
       in_.begin("page", page, m.kv_lanes() * saved_row_bytes<number>(m, rows));
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {

@@ -135,7 +135,8 @@ class header_loader {
     bool possible = within(c.tokens, 0, config::most_tokens) && within(c.rollback_floor, 0, config::most_tokens);
     possible = possible && (c.prompt_end == -1 || within(c.prompt_end, 1, c.tokens));
     possible = possible && within(c.observed_end, 0, c.tokens > 0 ? c.tokens : config::most_tokens);
-    possible = possible && within(c.freed_pages, 0, c.prompt_end < 0 || c.kept > 0 ? 0 : c.tokens / page_tokens);
+    const bool all_held = c.kept > 0 || (c.prompt_end < 0 && core_.limits.logits.window == 0);
+    possible = possible && within(c.freed_pages, 0, all_held ? 0 : c.tokens / page_tokens);
     possible = possible && within(c.unclassified, 0, 1);
     possible =
         possible && (c.prompt_end < 0 ? c.evictions_from == 0 : within(c.evictions_from, c.prompt_end, c.tokens));
@@ -163,8 +164,13 @@ class header_loader {
     const auto refuse_if = [](bool it_is, const char* why) {
       if (it_is) refuse_file(why);
     };
+    const bool windowed = core_.limits.logits.window > 0;
     refuse_if(
-        counts_.freed_pages > 0 && !(same_ && policy_.placement.frees_unreachable),
+        counts_.freed_pages > 0 && windowed && policy_.selects,
+        "pages were freed that the window of its layers had passed, but this cache's policy makes summaries of all "
+        "keys");
+    refuse_if(
+        counts_.freed_pages > 0 && !windowed && !(same_ && policy_.placement.frees_unreachable),
         "pages were freed that no query of its policy can reach: only a cache of the same policy, with a placement "
         "that frees them too, can go on with it");
     refuse_if(counts_.unclassified == 1 && policy_.reads_classes,

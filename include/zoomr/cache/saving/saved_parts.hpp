@@ -45,6 +45,13 @@ struct saved_counts {
   }
 };
 
+/// Whether a file has this page of a sequence: what was given back, or can be, is not in it.
+template <class Core>
+bool holds_page(Core& core, const sequence_state& state, index_t page) {
+  if (core.limits.logits.window > 0) return page >= state.freed_pages;
+  return core.kv_lane(state, 0, 0).holds(page * page_tokens);
+}
+
 /// What a sequence of this length remembers of queries and attention, where its policy needs any. Positions; a range
 /// that is empty lies at the sequence's end, or at that of its prompt.
 struct remembered_parts {

@@ -111,7 +111,7 @@ class sequence_saver {
   void pages() {
     const shape& m = sizes_.model;
     for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
-      if (!core_.kv_lane(state_, 0, 0).holds(page * page_tokens)) continue;
+      if (!holds_page(core_, state_, page)) continue;
       const index_t rows = (std::min)(page_tokens, state_.slots() - page * page_tokens);
       out_.begin("page", page, m.kv_lanes() * saved_row_bytes<number>(m, rows));
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {

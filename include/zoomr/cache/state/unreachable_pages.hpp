@@ -85,6 +85,13 @@ inline void free_unreachable_pages(const any_policy& policy, index_t rollback_de
   state.freed_pages = (std::max)(state.freed_pages, end);
 }
 
+/// visit(page) for each page that a sequence has given back, in ascending order.
+template <class Visit>
+void each_freed_page(const any_policy& policy, index_t window, const token_state& state, Visit visit) {
+  if (window == 0) return each_unreachable_page(policy, state, 0, state.freed_pages, visit);
+  for (index_t page = 0; page < state.freed_pages; ++page) visit(page);
+}
+
 /// Gives back what can go after a commit, if anything can.
 /// @param stock  as of free_passed_pages
 inline void free_pages(const any_policy& policy, const config& limits, token_state& state, page_stock* stock) {
