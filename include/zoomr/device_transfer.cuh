@@ -17,7 +17,7 @@ inline namespace v0 {
 /// A new sequence of a host's cache that is what one of the device's is: tokens, keys and values, choices, what a
 /// rollback needs. The device's stays.
 /// @code  cache.save(to_host(device, seq, cache, stream), file_sink("/path"));  @endcode
-/// @param to  of the same policy, model and scales; its other limits may differ
+/// @param to  of the same policy, model, scales and logits; its other limits may differ
 /// @throws precondition_error while a step is in progress, or if the caches differ; error(capacity) if there is no
 ///         room; error(device) if something that was enqueued before has failed. Nothing has changed then
 /// @cost   waits for the stream; 2 copies for each page and layer, and one for each row of a choice; all summaries are
@@ -33,7 +33,7 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence
 }
 
 /// A new sequence of a device's cache that is what one of the host's is. The host's stays.
-/// @param to  of the same policy, model and scales; its other limits may differ
+/// @param to  of the same policy, model, scales and logits; its other limits may differ
 /// @throws as to_host
 /// @cost   waits for the stream; 2 copies for each page and layer, one for each KV lane's summaries, and each row of a
 /// choice

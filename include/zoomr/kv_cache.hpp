@@ -97,7 +97,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   }
 
   /// With the placement engine_pages: the sequence's slots lie in these pages from now on, as `step_item::pages` says
-  /// it for a step. For a fork that loses tokens before its first step.
+  /// it for a step. For a fork that loses tokens, or is saved, before its first step.
   /// @throws precondition_error while a step is in progress, or as `begin`; nothing has changed
   void block_table(sequence seq, view<const index_t> pages) requires(!pool_type::owns_pages) {
     expect_unused(seq);

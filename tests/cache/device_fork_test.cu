@@ -123,6 +123,32 @@ TEST_CASE("an eviction moves tokens into pages that others go on reading") {
   }
 }
 
+TEST_CASE("a fork that is made after the prompt's end has what another end of the prompt observes") {
+  const auto check_second_end = [](const auto& policy) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    constexpr index_t prompt = 40;  // of which tokens are evicted; where it ends first none are
+    const tape says = make_tape(model, kind::uniform, markup::sentences, tokens, prompt, 5);
+    device_player<policy_type> device(model, policy, limits_for(tokens, 2));
+    device.open(says);
+    device.play({{0, says.between(0, 36), true}});
+    fork(device, 0, says);
+    player<policy_type> alone(model, policy, limits_for(tokens));
+    alone.open(says);
+    alone.play_plainly();
+    for (const index_t v : {1, 0}) {
+      CAPTURE(v);
+      device.rollback(v, 35);
+      device.play({{v, says.between(35, 36), false}});
+      device.play_plainly(v);
+      compare(alone.at(0).log, device.at(v).log);
+    }
+  };
+  const auto few = [](const auto& policy) { return with(policy, [](auto& p) { p.evict.tokens = 38; }); };
+  check_second_end(few(small::snapkv));
+  check_second_end(few(small::sentence_kv));
+  check_second_end(few(small::r_kv));
+}
+
 TEST_CASE("forks of policies that give up pages, and that do nothing at all") {
   check_forks(small::full, 13);
   check_forks(small::summary_only, 14);

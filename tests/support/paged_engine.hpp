@@ -106,7 +106,10 @@ class paged_engine {
     return made;
   }
 
-  void save(zoomr::sequence seq, zoomr::byte_sink& to) { cache_.save(seq, to); }
+  void save(zoomr::sequence seq, zoomr::byte_sink& to) {
+    cache_.block_table(seq, zoomr::view<const index_t>(table(seq)));  // a fork may have had no step yet
+    cache_.save(seq, to);
+  }
   /// With as many pages as any sequence can need; those that it does not are given back.
   zoomr::sequence load(zoomr::byte_source& from) {
     std::vector<index_t> pages(free_.rbegin(), free_.rbegin() + per_sequence_);
