@@ -15,7 +15,7 @@ namespace decode {
 struct added_token {
   std::string text;
   token_id id = 0;
-  bool lstrip = false, rstrip = false;  // swallows the spaces before it, after it
+  bool lstrip = false, rstrip = false;  // swallows the white space before it, after it
 };
 
 class added_tokens {
@@ -29,7 +29,7 @@ class added_tokens {
   ///        that is a token too
   const added_token* at(std::string_view text, std::size_t at) const;
 
-  /// Whether some swallow spaces.
+  /// Whether some swallow white space.
   bool strips() const { return strips_; }
 
  private:

@@ -8,6 +8,10 @@
 
 #include "input_error.hpp"
 
+#if PCRE2_MAJOR == 10 && PCRE2_MINOR < 40
+#error "PCRE2 10.40 or newer is needed: older ones do not know the property White_Space"
+#endif
+
 namespace decode {
 namespace {
 
@@ -27,6 +31,31 @@ std::size_t character_at(std::string_view text, std::size_t at) {
   return bytes;
 }
 
+// The pattern with \s and \S as Unicode's property White_Space: PCRE2's own \s takes U+180E for a space too.
+std::string with_white_space(const std::string& pattern) {
+  std::string out;
+  for (std::size_t at = 0; at < pattern.size(); ++at) {
+    const char escaped = pattern[at] == '\\' && at + 1 < pattern.size() ? pattern[at + 1] : '\0';
+    if (escaped == '\0') {
+      out += pattern[at];
+      continue;
+    }
+    if (escaped == 's' || escaped == 'S')
+      out.append(escaped == 's' ? R"(\p)" : R"(\P)").append("{White_Space}");
+    else
+      out.append(pattern, at, 2);
+    ++at;
+  }
+  return out;
+}
+
+// nullptr if the pattern is wrong, with the reason and the byte.
+pcre2_code* compiled(const std::string& pattern, int& error, PCRE2_SIZE& at) {
+  return pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                       PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C,  // whole letters
+                       &error, &at, nullptr);
+}
+
 }  // namespace
 
 splitter::splitter(const std::string& pattern, split_keeps keeps, const std::string& where) : keeps_(keeps) {
@@ -34,9 +63,8 @@ splitter::splitter(const std::string& pattern, split_keeps keeps, const std::str
     fail(where, ": the pattern has ", pattern.size(), " bytes, but may have at most ", longest_pattern);
   int error = 0;
   PCRE2_SIZE at = 0;
-  code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C,  // whole letters
-                            &error, &at, nullptr));
+  code_.reset(compiled(pattern, error, at));  // as it is given, so that a complaint names the right byte
+  if (code_) code_.reset(compiled(with_white_space(pattern), error, at));
   if (!code_) fail(where, ": the pattern ", shown(pattern), " is wrong at byte ", at, ": ", message(error));
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cuts text into pieces with a regular expression, as tokenizer.json writes them down: PCRE2 with
-// Unicode classes. What a pattern may cost is bounded, since it is a stranger's: 256 steps wherever a match may begin,
-// and where that is not enough, 10 million steps together and 64 for each byte of the text; 64 MiB of memory; 64 KiB of
-// pattern.
+// Unicode classes, \s as Unicode's property White_Space. What a pattern may cost is bounded, since it is a stranger's:
+// 256 steps wherever a match may begin, and where that is not enough, 10 million steps together and 64 for each byte of
+// the text; 64 MiB of memory; 64 KiB of pattern.
 #pragma once
 
 #include <cstddef>      // std::size_t

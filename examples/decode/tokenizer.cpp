@@ -9,10 +9,14 @@
 namespace decode {
 namespace {
 
-// Bytes that a normalizer or a decoder may make of a text: real ones need three for a space, and three at the start.
+// Bytes that a normalizer or a decoder may make of a text: real ones need three for a space, and three at the start;
+// the longest compatibility character is 11 for each of its own.
 std::size_t most_of(std::string_view text) { return 16 * text.size() + 64; }
 
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+void expect_room(std::size_t bytes, std::size_t most, const char* step) {
+  if (bytes > most)
+    fail("the tokenizer's ", step, " makes more than ", most, " bytes of a text, 16 for each that it has");
+}
 
 // The byte of "<0xNN>".
 std::optional<std::string> byte_of(std::string_view text) {
@@ -23,38 +27,47 @@ std::optional<std::string> byte_of(std::string_view text) {
   return std::string(1, static_cast<char>(high * 16 + low));
 }
 
-}  // namespace
-
-std::vector<token_id> tokenizer::encode(std::string_view text, encode_options options) const {
-  if (const auto bad = first_invalid_utf8(text); bad < text.size()) fail("the text is not UTF-8 at byte ", bad);
-  std::vector<token_id> ids;
-  if (options.add_special) ids = before_;
-  std::vector<splitter::matching> matching;
-  for (const splitter& split : splitters_) matching.emplace_back(split);
+// Cuts added tokens out of a text, with the white space that they swallow: their ids go to `to`, and what lies between
+// them to part(text, position), until `to` is full.
+template <class Encoding, class Part>
+void cut(std::string_view text, const added_tokens& added, Encoding& to, const Part& part) {
   std::size_t done = 0;  // the text before this byte has its ids
-  for (std::size_t at = 0; at < text.size() && ids.size() <= options.most;) {
-    const added_token* token = added_.at(text, at);
+  for (std::size_t at = 0; at < text.size() && !to.full();) {
+    const added_token* token = added.at(text, at);
     if (!token) {
       ++at;
       continue;
     }
-    std::size_t first = at, last = at + token->text.size();
-    while (token->lstrip && first > done && is_space(text[first - 1])) --first;
-    while (token->rstrip && last < text.size() && is_space(text[last])) ++last;
-    encode_part(text.substr(done, first - done), done, options, matching, ids);
-    if (ids.size() > options.most) break;
-    ids.push_back(token->id);
+    const std::size_t end = at + token->text.size();
+    const std::size_t first = token->lstrip ? done + white_space_begin(text.substr(done, at - done)) : at;
+    const std::size_t last = token->rstrip ? white_space_end(text, end) : end;
+    if (first > done) part(text.substr(done, first - done), done);
+    if (to.full()) return;
+    to.ids.push_back(token->id);
     done = at = last;
   }
-  if (ids.size() <= options.most) encode_part(text.substr(done), done, options, matching, ids);
-  if (options.add_special) ids.insert(ids.end(), after_.begin(), after_.end());
-  return ids;
+  if (done < text.size() && !to.full()) part(text.substr(done), done);
+}
+
+}  // namespace
+
+std::vector<token_id> tokenizer::encode(std::string_view text, encode_options options) const {
+  if (const auto bad = first_invalid_utf8(text); bad < text.size()) fail("the text is not UTF-8 at byte ", bad);
+  encoding to{options, {}, {}};
+  if (options.add_special) to.ids = before_;
+  for (const splitter& split : splitters_) to.matching.emplace_back(split);
+  cut(text, added_, to, [&](std::string_view part, std::size_t position) { encode_part(part, position, to); });
+  if (options.add_special) to.ids.insert(to.ids.end(), after_.begin(), after_.end());
+  return to.ids;
 }
 
 std::size_t tokenizer::most_bytes(std::size_t tokens) const {
-  bool drops = added_.strips();
+  bool drops = added_.strips() || added_normalized_.strips();
   for (const splitter& split : splitters_) drops = drops || split.drops();
-  for (const auto& [from, to] : normalizer_replacements_) drops = drops || to.size() < from.size();
+  for (const normalizer_step& step : normalizer_) {
+    const auto* replaced = std::get_if<replacement>(&step);  // a normal form makes one byte of at most four
+    drops = drops || !replaced || replaced->to.size() < replaced->from.size();
+  }
   return tokens * std::max<std::size_t>(1, words_.longest()) * (drops ? 16 : 1);
 }
 
@@ -80,18 +93,14 @@ std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special) 
 }
 
 void tokenizer::replacement::apply(std::string& text, std::size_t most, const char* step) const {
-  const auto expect_room = [&](std::size_t bytes) {
-    if (bytes > most)
-      fail("the tokenizer's ", step, " makes more than ", most, " bytes of a text, 16 for each that it has");
-  };
-  if (from.empty()) return expect_room(text.size() + to.size()), static_cast<void>(text.insert(0, to));
+  if (from.empty()) return expect_room(text.size() + to.size(), most, step), static_cast<void>(text.insert(0, to));
   std::string out;
   std::size_t done = 0;
   for (std::size_t at; (at = text.find(from, done)) != text.npos; done = at + from.size()) {
-    expect_room(out.size() + (at - done) + to.size());
+    expect_room(out.size() + (at - done) + to.size(), most, step);
     out.append(text, done, at - done) += to;
   }
-  expect_room(out.size() + (text.size() - done));
+  expect_room(out.size() + (text.size() - done), most, step);
   text = out.append(text, done);
 }
 
@@ -104,23 +113,40 @@ bool tokenizer::each_piece(std::string_view text, std::size_t step, std::vector<
                           [&](std::string_view piece) { return each_piece(piece, step + 1, matching, visit); });
 }
 
-// A part without added tokens, which begins at byte `position` of the text.
-void tokenizer::encode_part(std::string_view part, std::size_t position, encode_options options,
-                            std::vector<splitter::matching>& matching, std::vector<token_id>& ids) const {
-  if (part.empty()) return;
+std::string tokenizer::normalize(std::string_view part) const {
   std::string text(part);
-  for (const auto& each : normalizer_replacements_) each.apply(text, most_of(part), "normalizer");
-  if (prefix_space_ && !text.starts_with(' ')) text.insert(0, 1, ' ');
-  if (text.empty()) return;
-
-  const auto unknown = options.allow_unknown ? unknown_ : std::nullopt;
-  each_piece(text, 0, matching, [&](std::string_view piece) {
-    if (!encode_piece(piece, unknown, ids)) {
-      const bool moved = text.size() != part.size();  // then only the part's place is known
-      fail("no token stands for ", shown(piece), " at byte ",
-           position + (moved ? 0 : static_cast<std::size_t>(piece.data() - text.data())));
+  for (const normalizer_step& step : normalizer_) {
+    if (const auto* form = std::get_if<normal_form>(&step)) {
+      text = normalized(text, *form);
+      expect_room(text.size(), most_of(part), "normalizer");
+    } else {
+      std::get<replacement>(step).apply(text, most_of(part), "normalizer");
     }
-    return ids.size() <= options.most;
+  }
+  return text;
+}
+
+// A part between added tokens that are found in the text as it is, which begins at byte `position` of the text.
+void tokenizer::encode_part(std::string_view part, std::size_t position, encoding& to) const {
+  const std::string text = normalize(part);
+  const bool moved = text != part;  // then only the part's place is known
+  cut(text, added_normalized_, to,
+      [&](std::string_view rest, std::size_t at) { encode_normalized(rest, position + (moved ? 0 : at), moved, to); });
+}
+
+// A part without added tokens, normalised.
+// @param moved  only the beginning of the part that it comes from is known
+void tokenizer::encode_normalized(std::string_view part, std::size_t position, bool moved, encoding& to) const {
+  std::string text(part);
+  if (prefix_space_ && !text.starts_with(' ')) text.insert(0, 1, ' ');
+  const auto unknown = to.options.allow_unknown ? unknown_ : std::nullopt;
+  each_piece(text, 0, to.matching, [&](std::string_view piece) {
+    if (!encode_piece(piece, unknown, to.ids)) {
+      const bool known = !moved && text.size() == part.size();
+      fail("no token stands for ", shown(piece), " at byte ",
+           position + (known ? static_cast<std::size_t>(piece.data() - text.data()) : 0));
+    }
+    return !to.full();
   });
 }
 

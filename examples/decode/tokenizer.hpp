@@ -5,8 +5,7 @@
 //   byte-level BPE        GPT-2, Llama 3, Qwen: each byte is one of 256 visible characters
 //   SentencePiece as BPE  Llama 2: spaces become "▁", what is unknown becomes bytes <0xNN>
 //   word level            words between spaces
-// The normalizer NFC is accepted and does nothing: text that is in NFC already, as nearly all is,
-// gets the published ids. Added tokens are found in the text as it was given, "normalized" or not.
+// Added tokens that say "normalized" are found once the text is normalised, the others before.
 #pragma once
 
 #include <cstddef>        // std::size_t
@@ -17,6 +16,7 @@
 #include <string_view>    // std::string_view
 #include <unordered_set>  // std::unordered_set
 #include <utility>        // std::exchange
+#include <variant>        // std::variant
 #include <vector>         // std::vector
 
 #include "added_tokens.hpp"
@@ -24,6 +24,7 @@
 #include "config.hpp"
 #include "json_file.hpp"
 #include "splitter.hpp"
+#include "unicode.hpp"
 #include "utf8.hpp"
 #include "vocabulary.hpp"
 
@@ -51,7 +52,7 @@ class tokenizer {
   std::vector<token_id> encode(std::string_view text, encode_options options = {}) const;
 
   /// Bytes of a text beyond which it has more than `tokens` tokens; 16 times that where spaces or other parts of a text
-  /// may leave no token.
+  /// may leave no token, or a normalizer makes it shorter.
   std::size_t most_bytes(std::size_t tokens) const;
 
   /// The bytes that a token writes; they need not be whole characters (see text_stream).
@@ -83,8 +84,19 @@ class tokenizer {
     void apply(std::string& text, std::size_t most, const char* step) const;
   };
 
-  void encode_part(std::string_view part, std::size_t position, encode_options options,
-                   std::vector<splitter::matching>& matching, std::vector<token_id>& ids) const;
+  using normalizer_step = std::variant<replacement, normal_form>;
+
+  // What encoding one text takes along.
+  struct encoding {
+    encode_options options;
+    std::vector<splitter::matching> matching;
+    std::vector<token_id> ids;
+    bool full() const { return ids.size() > options.most; }
+  };
+
+  std::string normalize(std::string_view part) const;
+  void encode_part(std::string_view part, std::size_t position, encoding& to) const;
+  void encode_normalized(std::string_view part, std::size_t position, bool moved, encoding& to) const;
 
   template <class Visit>
   bool each_piece(std::string_view text, std::size_t step, std::vector<splitter::matching>& matching,
@@ -94,7 +106,7 @@ class tokenizer {
 
   // What reads the files: tokenizer_file.cpp.
   void add_token(const std::string& text, const field& id);
-  static void add_replacement(std::vector<replacement>& to, const field& step, replacement made);
+  static replacement checked(const field& step, replacement made);
   static void expect_step(std::size_t there, const field& step);
   void read_model(const field& model);
   void read_added_tokens(const field& added);
@@ -110,9 +122,9 @@ class tokenizer {
   bpe merges_;
   bool word_level_ = false;
   std::optional<token_id> unknown_, bos_, eos_;
-  added_tokens added_;
+  added_tokens added_, added_normalized_;  // found before the text is normalised, and after that
   std::unordered_set<token_id> special_;
-  std::vector<replacement> normalizer_replacements_;
+  std::vector<normalizer_step> normalizer_;
   std::vector<splitter> splitters_;  // each cuts the pieces of the one before
   bool prefix_space_ = false;
   bool reads_bytes_ = false;                       // pieces go to the vocabulary as bytes

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How tokenizer.hpp reads its files: one function for each part of tokenizer.json. A type that is
 // not known is an input_error, because a guess would give other ids without a word.
-#include <algorithm>    // std::max
+#include <algorithm>    // std::find, std::max
+#include <array>        // std::array
 #include <cstddef>      // std::size_t
 #include <filesystem>   // std::filesystem::path
 #include <string>       // std::string
@@ -20,6 +21,8 @@ constexpr std::size_t most_steps = 64;          // of a normalizer, a pre-tokeni
 constexpr std::size_t longest_token = 4096;     // bytes
 constexpr std::size_t longest_replaced = 256;   // bytes that are replaced, or put in their place
 constexpr std::size_t longest_template = 1024;  // ids
+
+constexpr std::array<std::string_view, 4> forms = {"NFC", "NFD", "NFKC", "NFKD"};  // in the order of normal_form
 
 [[noreturn]] void refuse_type(const field& step, const char* known) {
   fail(step.where(), " has the type ", shown(step.at("type").text()), "; known are ", known);
@@ -43,8 +46,8 @@ tokenizer::tokenizer(const std::filesystem::path& directory, std::size_t vocab) 
   const json text = read_json(path);
   const field file(text, path.string() + ": ");
   read_model(file.at("model"));
-  if (const auto added = file.find("added_tokens")) read_added_tokens(*added);
   if (const auto steps = file.find("normalizer")) read_normalizer(*steps);
+  if (const auto added = file.find("added_tokens")) read_added_tokens(*added);
   if (const auto steps = file.find("pre_tokenizer")) read_pre_tokenizer(*steps);
   if (const auto steps = file.find("post_processor")) read_post_processor(*steps);
   const auto steps = file.find("decoder");
@@ -59,12 +62,11 @@ void tokenizer::add_token(const std::string& text, const field& id) {
   words_.add(text, id);
 }
 
-void tokenizer::add_replacement(std::vector<replacement>& to, const field& step, replacement made) {
-  expect_step(to.size(), step);
+tokenizer::replacement tokenizer::checked(const field& step, replacement made) {
   if (made.from.size() > longest_replaced || made.to.size() > longest_replaced)
     fail(step.where(), " has a text of ", std::max(made.from.size(), made.to.size()), " bytes, but may have at most ",
          longest_replaced);
-  to.push_back(std::move(made));
+  return made;
 }
 
 void tokenizer::expect_step(std::size_t there, const field& step) {
@@ -89,30 +91,40 @@ void tokenizer::read_added_tokens(const field& added) {
     if (entry.boolean("single_word", false)) fail(entry.where(), ".single_word is not known here");
     add_token(text, entry.at("id"));
     const token_id id = *words_.find(text);
-    added_.add({text, id, entry.boolean("lstrip", false), entry.boolean("rstrip", false)});
+    const bool late = entry.boolean("normalized", false);
+    const std::string searched = late ? normalize(text) : text;
+    if (searched.empty()) fail(entry.where(), ".content is empty once it is normalized");
+    (late ? added_normalized_ : added_)
+        .add({searched, id, entry.boolean("lstrip", false), entry.boolean("rstrip", false)});
     if (entry.boolean("special", false)) special_.insert(id);
   }
-  added_.sort();
+  added_.sort(), added_normalized_.sort();
 }
 
 void tokenizer::read_normalizer(const field& step) {
   const std::string& type = step.at("type").text();
   if (type == "Sequence") {
     for (const field& part : step.at("normalizers").elements()) read_normalizer(part);
-  } else if (type == "Prepend") {
-    add_replacement(normalizer_replacements_, step, {"", step.at("prepend").text()});
+    return;
+  }
+  expect_step(normalizer_.size(), step);
+  if (type == "Prepend") {
+    normalizer_.push_back(checked(step, {"", step.at("prepend").text()}));
   } else if (type == "Replace") {
     const std::string& from = step.at("pattern").at("String").text();
     if (from.empty()) fail(step.where(), ".pattern is empty");
-    add_replacement(normalizer_replacements_, step, {from, step.at("content").text()});
-  } else if (type != "NFC") {
-    refuse_type(step, "NFC, Prepend, Replace and Sequence");
+    normalizer_.push_back(checked(step, {from, step.at("content").text()}));
+  } else if (const auto form = std::find(forms.begin(), forms.end(), type); form != forms.end()) {
+    normalizer_.push_back(static_cast<normal_form>(form - forms.begin()));
+  } else {
+    refuse_type(step, "NFC, NFD, NFKC, NFKD, Prepend, Replace and Sequence");
   }
 }
 
 void tokenizer::read_pre_tokenizer(const field& step) {
-  // Letters, marks, digits and connectors: \w of the Unicode standard.
-  constexpr const char* words = R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\s]+)";
+  // Letters, marks, digits, connectors and joiners: \w of the Unicode standard.
+  constexpr const char* words = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+|)"
+                                R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}\s]+)";
   constexpr const char* gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
   const std::string& type = step.at("type").text();
   if (reads_bytes_) fail(step.where(), " comes after ByteLevel, which must be the last");
@@ -195,7 +207,8 @@ void tokenizer::read_decoder(const field& step) {
   } else if (type == "Replace") {
     const std::string& from = step.at("pattern").at("String").text();
     if (from.empty()) fail(step.where(), ".pattern is empty");
-    add_replacement(decoder_replacements_, step, {from, step.at("content").text()});
+    expect_step(decoder_replacements_.size(), step);
+    decoder_replacements_.push_back(checked(step, {from, step.at("content").text()}));
   } else if (type == "ByteFallback") {
     byte_tokens_ = true;
   } else if (type == "Fuse") {
