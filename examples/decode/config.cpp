@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config.hpp"
 
-#include <algorithm>  // std::ranges::count
+#include <algorithm>  // std::find, std::ranges::count
 #include <cmath>      // std::sqrt
 #include <set>        // std::set
 
@@ -231,7 +231,17 @@ model_config read_config_file(const std::filesystem::path& file) {
   return parse_config(read_json(file), file.string());
 }
 
-model_config read_config(const std::filesystem::path& directory) { return read_config_file(directory / "config.json"); }
+model_config read_config(const std::filesystem::path& directory) {
+  model_config c = read_config_file(directory / "config.json");
+  const auto path = directory / "generation_config.json";
+  if (!is_there(path)) return c;
+  const json text = read_json(path);
+  const auto eos = field(text, path.string() + ": ").find("eos_token_id");
+  if (!eos) return c;
+  for (const token_id id : read_token_ids(*eos, c.vocab))
+    if (std::find(c.eos.begin(), c.eos.end(), id) == c.eos.end()) c.eos.push_back(id);
+  return c;
+}
 
 void expect_layers_alike(const model_config& c, const std::string& who) {
   if (c.family == "gemma3")

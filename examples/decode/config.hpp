@@ -68,7 +68,8 @@ struct model_config {
 /// @throws       input_error: unknown architecture, missing keys, wrong types, absurd values
 model_config parse_config(const json& text, const std::string& where);
 
-/// From a file, or from the config.json of a checkpoint's directory.
+/// From a file, or from the config.json of a checkpoint's directory, where generation_config.json may name more ids
+/// that end a text.
 model_config read_config_file(const std::filesystem::path& file);
 model_config read_config(const std::filesystem::path& directory);
 

@@ -30,6 +30,7 @@ struct job {
   std::vector<token_id> prompt;
   std::size_t runs = 1;
   zoomr::executor threads;         // of the host's session
+  bool continues = false;          // the prompt has text: what is written comes behind it
   std::vector<std::string> notes;  // told once a run goes on: an error stays one sentence
 
   bool ends(token_id id) const {
@@ -67,7 +68,7 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
   for (const std::string& note : std::exchange(work.notes, {})) std::cerr << "note: " << note << '\n';
   progress bar(choice.name, work.given.json ? static_cast<std::size_t>(most) : 0);
   sampler sample(work.given.sampling);
-  text_stream stream(work.words, false);  // markers of thoughts and summaries are worth seeing
+  text_stream stream(work.words, false, work.continues);  // markers of thoughts and summaries are worth seeing
   const auto begin = std::chrono::steady_clock::now();
   while (static_cast<index_t>(report.tokens.size()) < most) {
     const auto logits = run.logits();

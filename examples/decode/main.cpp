@@ -65,8 +65,10 @@ void decode_text(const options& given) {
            {},
            all.size(),
            given.threads > 1 ? net->threads() : zoomr::executor{},
+           false,
            {}};
   const std::string text = prompt_text(given, words, config);
+  work.continues = !text.empty();
   work.prompt = encode_prompt(words, text, config);
   const auto on = net ? nullptr : device::load(given.directory, config, work.tokens());
   const auto ends_sentence = [](zoomr::token_class of) { return zoomr::has(of, zoomr::token_class::delimiter); };

@@ -141,9 +141,10 @@ class tokenizer {
 /// Text from ids that arrive one by one: characters come out when they are complete.
 class text_stream {
  public:
-  /// @param words  must outlive the stream
-  explicit text_stream(const tokenizer& words, bool skip_special = true)
-      : words_(&words), skip_special_(skip_special) {}
+  /// @param words      must outlive the stream
+  /// @param continues  the text goes on behind another one, so that a space before its first word is written
+  explicit text_stream(const tokenizer& words, bool skip_special = true, bool continues = false)
+      : words_(&words), skip_special_(skip_special), first_(!continues) {}
 
   std::string push(token_id id) {
     if (skip_special_ && words_->special(id)) return "";
@@ -154,7 +155,7 @@ class text_stream {
  private:
   const tokenizer* words_;
   bool skip_special_;
-  bool first_ = true;
+  bool first_;
   utf8_stream characters_;
 };
 

@@ -157,6 +157,39 @@ class Output(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)["runs"][0]["tokens"],
                          json.loads(self.generate("--json").stdout)["runs"][0]["tokens"])
 
+    def changed(self, folder, **files):
+        """A copy of the checkpoint with other files, by their names without .json."""
+        copy = os.path.join(folder, "model")
+        shutil.copytree(LLAMA, copy)
+        for name, value in files.items():
+            with open(os.path.join(copy, name + ".json"), "w") as f:
+                json.dump(value, f)
+        return copy
+
+    def test_a_text_ends_at_the_ids_of_generation_config(self):
+        tokens = json.loads(self.generate("--json").stdout)["runs"][0]["tokens"]
+        end = next(i for i, token in enumerate(tokens) if i > 2 and token not in tokens[:i])
+        with tempfile.TemporaryDirectory() as folder:
+            model = self.changed(folder, generation_config={"eos_token_id": [tokens[end]]})
+            done = run("--model", model, "--prompt", "= ; [", "--max-tokens", 12, "--json")
+        self.assertEqual(json.loads(done.stdout)["runs"][0]["tokens"], tokens[:end + 1])
+
+    def test_the_text_goes_on_behind_the_prompt(self):
+        text = {"added_tokens": [], "normalizer": {"type": "Prepend", "prepend": "▁"}, "pre_tokenizer": None,
+                "decoder": {"type": "Sequence", "decoders": [
+                    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "Fuse"},
+                    {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+                "model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, **{f"▁w{i}": i for i in range(2, 64)}}, "merges": []}}
+        with tempfile.TemporaryDirectory() as folder:
+            model = self.changed(folder, tokenizer=text)
+            for prompt in ("a", ""):
+                done = run("--model", model, "--prompt", prompt, "--max-tokens", 6, "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                made = json.loads(done.stdout)["runs"][0]
+                words = "".join({0: " ", 1: "a"}.get(token, f" w{token}") for token in made["tokens"])
+                self.assertTrue(words.startswith(" "))
+                self.assertEqual(made["text"], words if prompt else words[1:])
+
 
 class Windows(unittest.TestCase):
     """A model of which five layers of six see a window of 8 tokens."""

@@ -69,6 +69,22 @@ TEST_CASE("a stream writes what decoding at once writes, in whole characters onl
   }
 }
 
+TEST_CASE("a text that goes on behind a prompt keeps the space before its first word") {
+  for (const std::string name : {"llama2", "words_unknown"}) {
+    const tokenizer words(folder_of(name));
+    const std::string prompt = "a b", rest = " c d";
+    const auto before = words.encode(prompt, {.add_special = false}),
+               all = words.encode(prompt + rest, {.add_special = false});
+    REQUIRE(all.size() > before.size());
+    for (const bool continues : {true, false}) {
+      text_stream stream(words, false, continues);
+      std::string text;
+      for (std::size_t i = before.size(); i < all.size(); ++i) text += stream.push(all[i]);
+      CHECK(text == rest.substr(continues ? 0 : 1));
+    }
+  }
+}
+
 TEST_CASE("further pre-tokenizers cut where they say") {
   const tokenizer plain(folder_of("gpt2"));
   const auto with = [](const char* steps) {

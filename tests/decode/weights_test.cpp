@@ -199,6 +199,27 @@ TEST_CASE("which layers of Gemma 3 have windows, and their rotary embeddings, ar
   says_of(newer, {{"rope_local_base_freq", 1e5}}, "rope_local_base_freq is 100000, but 10000 elsewhere");
 }
 
+TEST_CASE("generation_config.json may name more ids that end a text") {
+  const scratch folder("llama");
+  const auto with = [&](const json& generation) {
+    write_file(folder / "generation_config.json", generation.dump());
+    return read_config(folder.path()).eos;
+  };
+  json config = read_json(folder / "config.json");
+  config["eos_token_id"] = 2;
+  write_file(folder / "config.json", config.dump());
+  CHECK(read_config(folder.path()).eos == std::vector<token_id>{2});
+  CHECK(with({{"eos_token_id", {7, 2, 9}}}) == std::vector<token_id>{2, 7, 9});
+  CHECK(with({{"eos_token_id", 5}}) == std::vector<token_id>{2, 5});
+  CHECK(with({{"eos_token_id", nullptr}}) == std::vector<token_id>{2});
+  CHECK(with({{"temperature", 0.7}}) == std::vector<token_id>{2});
+  CHECK(says(complaint([&] {
+               with({{"eos_token_id", {2, 64}}});
+             }),
+             "generation_config.json: eos_token_id[1] is 64, but must lie between 0 and 63"));
+  CHECK(says(complaint([&] { with(json::array()); }), "generation_config.json"));
+}
+
 TEST_CASE("newer files keep the rotary parameters together, and Llama 2 leaves out what is plain") {
   json config = read_json(fixture("llama") / "config.json");
   const auto before = parse_config(config, "config.json");
