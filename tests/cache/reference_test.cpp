@@ -54,6 +54,19 @@ TEST_CASE("every preset attends the positions of the naive reference, and gives 
   });
 }
 
+TEST_CASE("sentences that end at marks before blanks are those of the naive reference") {
+  const auto check = [](const auto& policy) {
+    comparison all;
+    for (const std::uint64_t seed : {1u, 2u, 3u}) {
+      const tape says = make_tape({2, 4, 2, 8}, kind::uniform, markup::marks, 211, 61, seed);
+      check_against_reference(policy, says, limits_for(says.size()), false, all);
+    }
+  };
+  check(zoomr::presets::sentence_kv);
+  check(zoomr::presets::sentence_kv_published);
+  check(zoomr::presets::zoomr_focus);
+}
+
 TEST_CASE("integer inputs leave no close call: every preset that does not use a softmax is exactly the reference") {
   for_each_preset([](const char* name, auto preset) {
     preset = without_close_calls(preset);

@@ -309,7 +309,8 @@ class life {
     expect(static_cast<index_t>(lines_.size()) < limits_.max_sequences, "more sequences are open than there can be");
     constexpr zoomr_test::kind looks[] = {zoomr_test::kind::uniform, zoomr_test::kind::peaked, zoomr_test::kind::ties};
     constexpr zoomr_test::markup texts[] = {zoomr_test::markup::pairs, zoomr_test::markup::summaries_alone,
-                                            zoomr_test::markup::sentences, zoomr_test::markup::stray};
+                                            zoomr_test::markup::sentences, zoomr_test::markup::marks,
+                                            zoomr_test::markup::stray};
     const std::uint64_t seed = random_.roll();
     made.prompt = any_prompt(1, -8);
     made.numbers = {model, odd_ ? zoomr_test::kind::with_infinities : random_.one_of(looks), seed};

@@ -116,20 +116,21 @@ inline constexpr token_id summary_end_id = 5;
 inline constexpr token_id thought_end_delimiter_id = 6;  // two flags at once
 inline constexpr token_id summary_end_delimiter_id = 7;
 inline constexpr token_id plain_id = 8;
+inline constexpr token_id mark_id = 40;
+inline constexpr token_id blank_id = 41;
+inline constexpr token_id blank_mark_id = 42;  // two flags at once
 inline constexpr std::size_t vocabulary = 64;
 inline constexpr token_id unspoken_id = vocabulary - 1;  // in no text
 
 /// [vocabulary]  the class of each token id, for config.classes.
-inline constexpr std::array<token_class, vocabulary> classes{
-    token_class::plain,
-    token_class::delimiter,
-    token_class::thought_begin,
-    token_class::thought_end,
-    token_class::summary_begin,
-    token_class::summary_end,
-    token_class::thought_end | token_class::delimiter,
-    token_class::summary_end | token_class::delimiter,
-};
+inline constexpr std::array<token_class, vocabulary> classes = [] {
+  using enum token_class;
+  std::array<token_class, vocabulary> table{
+      plain,         delimiter,   thought_begin,           thought_end,
+      summary_begin, summary_end, thought_end | delimiter, summary_end | delimiter};
+  table[mark_id] = mark, table[blank_id] = blank, table[blank_mark_id] = blank | mark;
+  return table;
+}();
 
 inline token_class class_of(token_id id) { return classes[static_cast<std::size_t>(id)]; }
 
@@ -138,6 +139,7 @@ enum class markup {
   pairs,            // <thought>...</thought><summary>...</summary>; some without a summary, some parts empty
   summaries_alone,  // text <summary>...</summary> text ...
   sentences,        // words and delimiters; some sentences of one token
+  marks,            // words, marks, blanks and a few delimiters; some marks before words, and in rows
   no_delimiter,     // words
   stray,            // any marker anywhere
 };
@@ -156,6 +158,10 @@ inline std::vector<token_id> text_of(markup look, index_t tokens, index_t prompt
     const bool in_prompt = static_cast<index_t>(ids.size()) < prompt && !random.chance(10);
     if (look == markup::no_delimiter) {
       words(1, 9, 0);
+    } else if (look == markup::marks) {
+      words(0, 6, 5);
+      add(random.chance(20) ? blank_mark_id : mark_id);
+      if (!random.chance(30)) add(blank_id);
     } else if (look == markup::stray) {
       words(0, 6, 15);
       add(random.between(delimiter_id, summary_end_delimiter_id));

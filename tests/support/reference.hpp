@@ -337,7 +337,7 @@ class replay {
     return all ? refresh_action::everything : refresh_action::choose;
   }
   refresh_action due(const zoomr::boundaries& by, const moment& now) const {
-    const bool boundary = past_.words.is(now.position, token_class::delimiter);
+    const bool boundary = past_.words.is(now.position, token_class::delimiter | token_class::mark);
     const bool now_due = boundary || now.position - last_choice_ >= by.at_most;
     return now_due ? refresh_action::choose : refresh_action::keep;
   }

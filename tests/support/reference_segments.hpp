@@ -57,6 +57,12 @@ inline std::optional<segment> next_segment(const zoomr::fixed_pages& by, const t
 inline std::optional<segment> next_segment(const zoomr::sentences& by, const text& of, std::int64_t begin) {
   std::int64_t last = std::min(of.find(token_class::delimiter, begin), begin + by.longest - 1);
   if (begin < of.prompt_end) last = std::min(last, of.prompt_end - 1);
+  for (std::int64_t mark = begin; (mark = of.find(token_class::mark, mark)) < last; ++mark) {
+    if (!of.is(mark + 1, token_class::blank)) continue;
+    segment late = plain_segment(begin, mark);
+    late.closed_at = late.end;
+    return late;
+  }
   return last < of.size() ? std::optional(plain_segment(begin, last)) : std::nullopt;
 }
 
@@ -82,7 +88,7 @@ inline std::optional<segment> next_segment(const zoomr::thoughts& by, const text
   }
   may_end(begin + by.longest, begin + by.longest - 1);
   if (!marked && begin < of.prompt_end) {
-    const std::int64_t sentence = of.find(token_class::delimiter, begin + by.prompt_piece / 2);
+    const std::int64_t sentence = of.find(token_class::delimiter | token_class::mark, begin + by.prompt_piece / 2);
     const std::int64_t piece = std::min<std::int64_t>({begin + by.prompt_piece, sentence + 1, of.prompt_end});
     if (piece - 1 < summary) may_end(piece, piece - 1);
   }

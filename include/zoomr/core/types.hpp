@@ -60,6 +60,8 @@ enum class token_class : std::uint8_t {
   thought_end = 4,    // </thought>
   summary_begin = 8,  // <summary>, <|begin_of_summary|>
   summary_end = 16,   // </summary>, <|end_of_summary|>
+  mark = 32,          // ends a sentence if the next token is blank, which is known one token later
+  blank = 64,         // begins with white space, or is no text
 };
 
 ZOOMR_HD constexpr token_class operator|(token_class a, token_class b) {

@@ -17,11 +17,13 @@ constexpr token_event stop{token_class::delimiter, 40, 5, 7};
 
 }  // namespace
 
-TEST_CASE("boundaries chooses at delimiters only") {
+TEST_CASE("boundaries chooses at delimiters and marks only") {
   CHECK(boundaries{}.due(word) == keep);
   CHECK(boundaries{}.due(stop) == choose);
   CHECK(boundaries{}.due({token_class::delimiter | token_class::summary_end, 0, 1, 1}) == choose);
+  CHECK(boundaries{}.due({token_class::mark, 0, 1, 1}) == choose);
   CHECK(boundaries{}.due({token_class::summary_end, 0, 1, 1}) == keep);
+  CHECK(boundaries{}.due({token_class::blank, 0, 1, 1}) == keep);
   CHECK_FALSE(boundaries::each_token);
 }
 

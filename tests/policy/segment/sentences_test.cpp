@@ -31,6 +31,39 @@ TEST_CASE("without punctuation a sentence ends at `longest`") {
   CHECK(closed_in(sentences{.longest = 1}, "a.") == segment_list{piece(0, 1), piece(1, 2)});
 }
 
+TEST_CASE("a mark ends its sentence where a blank comes next, which is known one token later") {
+  const segment late{0, 3, 3, 0, 3, 3};  // closed by the token behind it
+  CHECK(closed_in(sentences{}, "ab!").empty());
+  CHECK(closed_in(sentences{}, "ab!c_d").empty());  // 3.14
+  CHECK(closed_in(sentences{}, "ab!_") == segment_list{late});
+  CHECK(closed_in(sentences{}, "a!!_") == segment_list{late});
+  CHECK(closed_in(sentences{}, "ab!_c.") == segment_list{late, piece(3, 6)});
+  CHECK(closed_in(sentences{}, "ab!.") == segment_list{piece(0, 4)});
+  CHECK(closed_in(sentences{}, "ab!|_c.") == segment_list{piece(0, 3), piece(3, 6)});  // once
+  CHECK(closed_in(sentences{.longest = 3}, "ab!_cd") == segment_list{piece(0, 3), piece(3, 6)});
+  CHECK(closed_in(sentences{.longest = 1}, "!_") == segment_list{piece(0, 1), piece(1, 2)});
+  CHECK(closed_in(sentences{}, "_a._b").size() == 1);
+
+  sentences::state state{};
+  closed_in(sentences{}, "ab.cd!", state);
+  CHECK(sentences{}.open_begin(state) == 3);
+  closings two;  // a blank that is a delimiter too
+  sentences{}.feed(state, token_class::blank | token_class::delimiter, 6, two);
+  CHECK(two.count == 2);
+  CHECK(two.at[0] == segment{3, 6, 6, 3, 6, 6});
+  CHECK(two.at[1] == piece(6, 7));
+  CHECK(state == sentences::state{7});
+
+  sentences::state both{};
+  closings none;
+  sentences{}.feed(both, token_class::plain, 0, none);
+  sentences{}.feed(both, token_class::mark | token_class::blank, 1, none);
+  CHECK(none.count == 0);
+  sentences{}.feed(both, token_class::mark | token_class::blank, 2, none);
+  CHECK(none.count == 1);
+  CHECK(none.at[0] == segment{0, 2, 2, 0, 2, 2});
+}
+
 TEST_CASE("markup means nothing to sentences; a delimiter that is a marker too still ends one") {
   CHECK(closed_in(sentences{}, "<a>[b]").empty());
   sentences::state state{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token streams as text, so that a test can show what it feeds: one letter for each token,
 //   .  delimiter    <  thought_begin    >  thought_end    [  summary_begin    ]  summary_end
+//   !  mark         _  blank
 // any other letter a plain token, and | the end of the prompt (no token).
 #pragma once
 
@@ -28,6 +29,10 @@ inline zoomr::token_class class_of(char token) {
   switch (token) {
     case '.':
       return delimiter;
+    case '!':
+      return mark;
+    case '_':
+      return blank;
     case '<':
       return thought_begin;
     case '>':

@@ -132,6 +132,7 @@ TEST_CASE("before the end of the prompt, text closes in pieces and at the end") 
 TEST_CASE("a piece of the prompt ends with a sentence in its second half") {
   const thoughts split{.prompt_piece = 6};
   CHECK(closed_in(split, "ab.d.fgh.|") == segment_list{piece(0, 5), piece(5, 9)});
+  CHECK(closed_in(split, "ab!d!fgh!|") == segment_list{piece(0, 5), piece(5, 9)});
   CHECK(closed_in(split, "abc.efghi|") == segment_list{piece(0, 4), piece(4, 9)});
   CHECK(closed_in(split, "ab.defgh|") == segment_list{piece(0, 6), piece(6, 8)});
   CHECK(closed_in(split, "a|bcd.efgh") == segment_list{piece(0, 1)});

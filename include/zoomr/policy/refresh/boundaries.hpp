@@ -7,7 +7,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Chooses anew at each delimiter, and at the latest after `at_most` tokens.
+/// Chooses anew at each delimiter, at each mark, whatever comes behind it, and at the latest after `at_most` tokens.
 ///
 /// A choice for all layers is known only after the delimiter's whole pass: it serves the following tokens
 /// (stale), or with `second_pass` the delimiter is passed once more under it.
@@ -23,7 +23,7 @@ struct boundaries {
   index_t at_most = unlimited;  // tokens
 
   ZOOMR_HD constexpr refresh_action due(const token_event& event) const {
-    const bool now = has(event.classes, token_class::delimiter) || event.since_choice >= at_most;
+    const bool now = has(event.classes, token_class::delimiter | token_class::mark) || event.since_choice >= at_most;
     return now ? refresh_action::choose : refresh_action::keep;
   }
   ZOOMR_HD constexpr float drift() const { return -2.0f; }

@@ -14,9 +14,9 @@ inline namespace v0 {
 /// Closes a thought where its summary ends; without a summary, where the next token shows that none comes.
 ///
 /// The cue is the summary's tokens without markers, or with `own_cue` the thought's own tokens; if those are none, the
-/// other. Before the end of the prompt, text outside of the markup closes at the first delimiter in the second half of
-/// `prompt_piece` tokens, after `prompt_piece` tokens in any case, and at the end. A segment of `longest` tokens closes
-/// as it is; a summary that comes later stands alone.
+/// other. Before the end of the prompt, text outside of the markup closes at the first delimiter or mark in the second
+/// half of `prompt_piece` tokens, after `prompt_piece` tokens in any case, and at the end. A segment of `longest`
+/// tokens closes as it is; a summary that comes later stands alone.
 /// @source  ZoomR, arXiv:2604.10898. Differs: `longest`, `own_cue`, thoughts without a summary, and the prompt's pieces
 ///          are undescribed there and decided here.
 struct thoughts {
@@ -69,7 +69,7 @@ struct thoughts {
     // A close above has made this 0, or 1 if the token has begun the next segment: so that at most two close here.
     const index_t tokens = next - open.begin;
     const bool piece = !open.generated && open.in == part::text &&
-                       (tokens >= prompt_piece || (has(classes, delimiter) && tokens > prompt_piece / 2));
+                       (tokens >= prompt_piece || (has(classes, delimiter | mark) && tokens > prompt_piece / 2));
     if (open.begin < next && (tokens >= longest || piece)) close(open, next, position, out);
   }
 
