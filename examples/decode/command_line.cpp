@@ -50,8 +50,16 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->delimiter(',')
       ->transform(number_in(1, zoomr::unlimited));
   app.add_option("--set", given.settings, "component.field=value, see --list-policies");
-  app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
-      ->delimiter(' ');
+  auto* delimiters =
+      app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
+          ->delimiter(' ');
+  app.add_option(
+         "--sentence-marks", given.sentence_marks,
+         "where . ! ? end a sentence: anywhere, or before-blank: where a space or a line's end comes next, not in "
+         "3.14; known one token later")
+      ->check(CLI::IsMember({"anywhere", "before-blank"}))
+      ->capture_default_str()
+      ->excludes(delimiters);
   app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();

@@ -61,7 +61,7 @@ void decode_text(const options& given) {
   job work{given,
            config,
            words,
-           classify(words, config.vocab, given.delimiters),
+           classify(words, config.vocab, given.delimiters, given.marks()),
            {},
            all.size(),
            given.threads > 1 ? net->threads() : zoomr::executor{},
@@ -71,7 +71,10 @@ void decode_text(const options& given) {
   work.continues = !text.empty();
   work.prompt = encode_prompt(words, text, config);
   const auto on = net ? nullptr : device::load(given.directory, config, work.tokens());
-  const auto ends_sentence = [](zoomr::token_class of) { return zoomr::has(of, zoomr::token_class::delimiter); };
+  const auto ends_sentence = [](zoomr::token_class of) {
+    using enum zoomr::token_class;
+    return zoomr::has(of, delimiter | mark);
+  };
   if (!given.json && std::none_of(work.classes.begin(), work.classes.end(), ends_sentence))
     work.notes.push_back("no token of this model ends a sentence, so nothing refreshes there; see --delimiters");
   std::vector<run_report> runs;

@@ -7,6 +7,7 @@
 
 #include "sampler.hpp"
 #include "tiers.hpp"
+#include "token_classes.hpp"
 
 namespace decode {
 
@@ -19,6 +20,7 @@ struct options {
   std::vector<index_t> budgets;
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
+  std::string sentence_marks = "anywhere";
   std::string device = "host";
   std::string tiers_text;
   tier_options tiers;
@@ -30,6 +32,7 @@ struct options {
   bool json = false;
 
   bool on_device() const { return device != "host"; }
+  mark_rule marks() const { return sentence_marks == "anywhere" ? mark_rule::anywhere : mark_rule::before_blank; }
 };
 
 }  // namespace decode

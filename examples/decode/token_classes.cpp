@@ -5,48 +5,78 @@
 #include <string_view>  // std::string_view
 
 #include "input_error.hpp"
+#include "splitter.hpp"
+#include "unicode.hpp"
+#include "utf8.hpp"
 
 namespace decode {
 namespace {
 
-// True for text that ends a sentence: blanks and closing marks around . ! ? or their CJK forms, or an empty line.
-bool ends_sentence(std::string_view text) {
-  if (text.find("\n\n") != text.npos) return true;
-  for (const std::string_view mark : {".", "!", "?", "。", "！", "？"}) {
-    const auto at = text.rfind(mark);
-    if (at == text.npos) continue;
-    bool alone = true;  // nothing but blanks, dots and closing marks around it
-    for (const char c : text) {
-      const bool multibyte = static_cast<unsigned char>(c) >= 0x80;
-      alone = alone && (multibyte || std::string_view(" \n\t.!?\"')]*").find(c) != std::string_view::npos);
-    }
-    if (alone) return true;
+/// Whether a pattern is found in texts of tokens. Each takes steps in proportion to the text.
+class finder {
+ public:
+  explicit finder(const std::string& pattern)
+      : pattern_(pattern, {.gaps = false}, "a sentence's end"), matching_(pattern_) {}
+  bool operator()(std::string_view text) {
+    return !pattern_(text, matching_, [](std::string_view) { return false; });
   }
-  return false;
-}
+
+ private:
+  splitter pattern_;
+  splitter::matching matching_;
+};
+
+// What may stand around a mark: white space, closing marks, quotes of either side, and *.
+const std::string around = R"(\s\p{Pe}\p{Pf}\p{Pi}"'*)";
+const std::string unsure = ".!?…";
+
+class sentence_ends {
+ public:
+  // A mark of another script at the end, whatever is before it; or an empty line.
+  bool surely(std::string_view text) { return sure_(text); }
+  // One of the marks that are also in 3.14 and "Dr.", alone.
+  bool perhaps(std::string_view text) { return alone_(text); }
+
+ private:
+  finder sure_{"^(?s:.*[^" + around + unsure + R"(\p{Sentence_Terminal}])?+[)" + around + unsure +
+               R"(]*+\p{Sentence_Terminal}|(?>\r\n?|\n)[\r\n])"};
+  finder alone_{"^[" + around + "]*+[" + unsure + "][" + around + unsure + R"(]*+\z)"};
+};
 
 }  // namespace
 
 std::vector<zoomr::token_class> classify(const tokenizer& words, std::size_t vocab,
-                                         const std::vector<std::string>& delimiters) {
+                                         const std::vector<std::string>& delimiters, mark_rule marks) {
   using enum zoomr::token_class;
   std::vector<zoomr::token_class> classes(vocab, plain);
-  const auto mark = [&](std::string_view text, zoomr::token_class as) {
-    const auto id = words.id_of(text);
-    if (!id) return false;
-    auto& of = classes[static_cast<std::size_t>(*id)];
-    of = of | as;
-    return true;
+  const auto add = [&](token_id id, zoomr::token_class as) {
+    auto& classes_of_it = classes[static_cast<std::size_t>(id)];
+    classes_of_it = classes_of_it | as;
   };
-  mark("<thought>", thought_begin), mark("</thought>", thought_end);
-  mark("<summary>", summary_begin), mark("</summary>", summary_end);
-  mark("<|begin_of_summary|>", summary_begin), mark("<|end_of_summary|>", summary_end);
+  const auto add_named = [&](std::string_view text, zoomr::token_class as) {
+    const auto id = words.id_of(text);
+    if (id) add(*id, as);
+    return id.has_value();
+  };
+  add_named("<thought>", thought_begin), add_named("</thought>", thought_end);
+  add_named("<summary>", summary_begin), add_named("</summary>", summary_end);
+  add_named("<|begin_of_summary|>", summary_begin), add_named("<|end_of_summary|>", summary_end);
   for (const std::string& text : delimiters) {
-    if (!mark(text, delimiter)) fail("the delimiter ", shown(text), " is not a token of this model");
+    if (!add_named(text, delimiter)) fail("the delimiter ", shown(text), " is not a token of this model");
   }
   if (!delimiters.empty()) return classes;
-  for (std::size_t id = 0; id < std::min(vocab, words.size()); ++id) {
-    if (ends_sentence(words.piece(static_cast<token_id>(id), false))) classes[id] = classes[id] | delimiter;
+  sentence_ends ends;
+  const bool waits = marks == mark_rule::before_blank;
+  for (std::size_t i = 0; i < std::min(vocab, words.size()); ++i) {
+    const auto id = static_cast<token_id>(i);
+    const std::string text = words.piece(id, false);
+    const bool whole = first_invalid_utf8(text) == text.size();
+    if (waits && (words.special(id) || (whole && white_space_end(text, 0) > 0))) add(id, blank);
+    if (!whole) continue;  // bytes of characters that other tokens complete
+    if (ends.surely(text))
+      add(id, delimiter);
+    else if (ends.perhaps(text))
+      add(id, waits && white_space_begin(text) == text.size() ? mark : delimiter);
   }
   return classes;
 }

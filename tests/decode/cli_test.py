@@ -174,21 +174,41 @@ class Output(unittest.TestCase):
             done = run("--model", model, "--prompt", "= ; [", "--max-tokens", 12, "--json")
         self.assertEqual(json.loads(done.stdout)["runs"][0]["tokens"], tokens[:end + 1])
 
-    def test_the_text_goes_on_behind_the_prompt(self):
+    def sentence_piece(self, folder):
+        """The checkpoint with a tokenizer of words behind spaces, and without an end."""
         text = {"added_tokens": [], "normalizer": {"type": "Prepend", "prepend": "▁"}, "pre_tokenizer": None,
                 "decoder": {"type": "Sequence", "decoders": [
                     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "Fuse"},
                     {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
-                "model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, **{f"▁w{i}": i for i in range(2, 64)}}, "merges": []}}
+                "model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, **{f"▁w{i}": i for i in range(2, 63)}, ".": 63},
+                          "merges": []}}
+        with open(os.path.join(LLAMA, "config.json")) as f:
+            endless = {**json.load(f), "eos_token_id": None}
+        return self.changed(folder, tokenizer=text, config=endless)
+
+    def test_the_text_goes_on_behind_the_prompt(self):
         with tempfile.TemporaryDirectory() as folder:
-            model = self.changed(folder, tokenizer=text)
+            model = self.sentence_piece(folder)
             for prompt in ("a", ""):
                 done = run("--model", model, "--prompt", prompt, "--max-tokens", 6, "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 made = json.loads(done.stdout)["runs"][0]
-                words = "".join({0: " ", 1: "a"}.get(token, f" w{token}") for token in made["tokens"])
+                self.assertEqual(len(made["tokens"]), 6)
+                words = "".join({0: " ", 1: "a", 63: "."}.get(token, f" w{token}") for token in made["tokens"])
                 self.assertTrue(words.startswith(" "))
                 self.assertEqual(made["text"], words if prompt else words[1:])
+
+    def test_marks_may_end_sentences_before_blanks_only(self):
+        def summaries(*arguments):
+            done = run("--model", model, "--prompt", "a.a.a.▁a.a", "--policy", "sentence_kv", "--max-tokens", 1,
+                       "--json", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)["runs"][0]["bytes"]["summaries"]
+        with tempfile.TemporaryDirectory() as folder:
+            model = self.sentence_piece(folder)
+            anywhere = summaries()  # of five sentences
+            self.assertEqual(summaries("--sentence-marks", "anywhere"), anywhere)
+            self.assertEqual(5 * summaries("--sentence-marks", "before-blank"), 2 * anywhere)
 
 
 class Windows(unittest.TestCase):
@@ -304,6 +324,8 @@ class Refusals(unittest.TestCase):
         self.refused("--prompt", "x", says="--model is missing")
         self.refused("--model", LLAMA, "--prompt-file", "/nonexistent", says="/nonexistent")
         self.refused("--model", LLAMA, "--prompt", "nonsense", says="nonsense")
+        self.refused(*model, "--sentence-marks", "never", says="--sentence-marks")
+        self.refused(*model, "--sentence-marks", "before-blank", "--delimiters", ";", says="excludes")
 
     def broken(self, name, change, says, prompt="="):
         with tempfile.TemporaryDirectory() as folder:

@@ -25,6 +25,7 @@ const std::vector<std::string>& words() {
                                      "--budget\n",
                                      "--set\n",
                                      "--delimiters\n",
+                                     "--sentence-marks\n",
                                      "--device\n",
                                      "cuda",
                                      "host",
