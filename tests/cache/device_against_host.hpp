@@ -23,9 +23,12 @@ inline part next_chunk(dice& random, const tape& says, index_t v, index_t now) {
   return {v, says.between(now, now + count), now + count == says.prompt};
 }
 
+inline constexpr index_t short_draft = 6;
+
 /// The prompt in chunks, then single tokens, drafts, steps that are dropped, and rollbacks.
+/// @param longest_draft  of drafts of more than `short_draft` tokens any may be wrong, of others the last
 template <class Player, class Policy>
-void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
+void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed, index_t longest_draft = short_draft) {
   dice random(seed);
   const tape& says = *plays.at(0).says;
   index_t longest = 0;
@@ -41,8 +44,10 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed) {
       plays.play({next_chunk(random, says, 0, now)}, until);
       continue;
     }
-    part draft = plays.next(0, random.chance(40) ? random.between(2, 6) : 1);
-    if (random.chance(40)) draft.ids.back() = random.chance(50) ? delimiter_id : random.between(1, 30);
+    part draft = plays.next(0, random.chance(40) ? random.between(2, longest_draft) : 1);
+    const std::size_t right = draft.ids.size() - 1;
+    token_id& wrong = draft.ids[right < short_draft ? right : random.roll() % (right + 1)];
+    if (random.chance(40)) wrong = random.chance(50) ? delimiter_id : random.between(1, 30);
     plays.play({draft}, until);
     longest = std::max(longest, plays.tokens());
     const bool stays = least_rollback(policy, says.prompt, plays.tokens() + 3) <= plays.tokens();
@@ -87,17 +92,19 @@ inline void compare(const result_log& host, const result_log& device, index_t he
   }
 }
 
-/// @param fixed   steps after the prompt are as for a graph
-/// @param prompt  its tokens; 0: some
-/// @param rule    what the model does to its logits
+/// @param fixed          steps after the prompt are as for a graph
+/// @param prompt         its tokens; 0: some
+/// @param rule           what the model does to its logits
+/// @param longest_draft  see play_wildly
 template <class Policy>
 void check(const Policy& policy, kind look, markup text, std::uint64_t seed, bool fixed = false, index_t prompt = 0,
-           const zoomr::logit_rule& rule = {}) {
+           const zoomr::logit_rule& rule = {}, index_t longest_draft = short_draft) {
   INFO("seed ", seed);
   if (prompt == 0) prompt = static_cast<index_t>(20 + seed * 7 % 20);
   const tape says = make_tape(model, look, text, tokens, prompt, seed);
   zoomr::config limits = limits_for(tokens);
   limits.logits = rule;
+  limits.max_draft_tokens = std::max(limits.max_draft_tokens, longest_draft);
   limits.min_sparse_context = seed % 3 == 0 && !policy.placement.frees_unreachable ? 47 : 0;
   player<Policy> host(model, policy, limits);
   device_player<Policy> device(model, policy, limits);
@@ -105,8 +112,8 @@ void check(const Policy& policy, kind look, markup text, std::uint64_t seed, boo
   host.observe_prompts = device.observe_prompts = seed % 2 == 0;
   host.open(says);
   device.open(says);
-  play_wildly(host, policy, seed);
-  play_wildly(device, policy, seed);
+  play_wildly(host, policy, seed, longest_draft);
+  play_wildly(device, policy, seed, longest_draft);
   CHECK(host.second_passes == device.second_passes);
   compare(host.at(0).log, device.at(0).log);
 }
@@ -114,12 +121,12 @@ void check(const Policy& policy, kind look, markup text, std::uint64_t seed, boo
 /// Three sequences: prompts of short sentences one after the other in chunks, then steps with any of them, in which a
 /// prompt's chunk may stand beside drafts.
 template <class Player>
-void play_together(Player& plays, std::uint64_t seed) {
+void play_together(Player& plays, std::uint64_t seed, index_t longest_draft = 3) {
   dice random(seed);
   const auto next_of = [&](index_t v) {
     const tape& says = *plays.at(v).says;
     const index_t now = plays.tokens(v);
-    if (now >= says.prompt) return plays.next(v, random.between(1, 3));
+    if (now >= says.prompt) return plays.next(v, random.between(1, longest_draft));
     return next_chunk(random, says, v, now);
   };
   for (index_t v = 0; v < 2; ++v) plays.play({next_of(v)});
@@ -139,9 +146,10 @@ void play_together(Player& plays, std::uint64_t seed) {
 }
 
 template <class Policy>
-void check_together(const Policy& policy, std::uint64_t seed) {
+void check_together(const Policy& policy, std::uint64_t seed, index_t longest_draft = 3) {
   INFO("seed ", seed);
   zoomr::config limits = limits_for(60, 3);
+  limits.max_draft_tokens = std::max(limits.max_draft_tokens, longest_draft);
   limits.max_batched_tokens = 48;  // fewer than all prompts close
   player<Policy> host(model, policy, limits);
   device_player<Policy> device(model, policy, limits);
@@ -150,8 +158,8 @@ void check_together(const Policy& policy, std::uint64_t seed) {
     says.push_back(make_tape(model, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 60, 30, seed + v));
   }
   for (const tape& one : says) host.open(one), device.open(one);
-  play_together(host, seed);
-  play_together(device, seed);
+  play_together(host, seed, longest_draft);
+  play_together(device, seed, longest_draft);
   for (index_t v = 0; v < 3; ++v) compare(host.at(v).log, device.at(v).log);
 }
 

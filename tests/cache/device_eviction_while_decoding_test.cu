@@ -3,6 +3,7 @@
 #include <cache/device_against_host.hpp>
 #include <cache/model_logits.hpp>
 #include <cache/small_policies.hpp>
+#include <support/mutations.hpp>
 
 #include <doctest/doctest.h>
 
@@ -23,6 +24,13 @@ TEST_CASE("r_kv: what is looked at and not said twice") {
   check_looks(small::r_kv, 1);
   check_looks(with(small::r_kv, [](auto& p) { p.evict.mean_of_group = true, p.evict.tokens = 17; }), 4, 30);
   check(small::r_kv, kind::with_infinities, markup::sentences, 8, false, 40);
+}
+TEST_CASE("drafts of more tokens than queries are remembered, in whatever order their blocks come") {
+  in_block_orders([] {
+    const auto policy = with(small::r_kv, [](auto& p) { p.evict.queries = 3, p.evict.every = 16; });
+    check(policy, kind::uniform, markup::sentences, 60, true, 20, {}, 16);
+    check_together(policy, 62, 16);
+  });
 }
 TEST_CASE("what is evicted under a scale, caps and sinks of the model's own") {
   for (const model_rule& of : all_model_rules(model)) {

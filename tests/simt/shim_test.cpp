@@ -692,6 +692,13 @@ TEST_CASE("threads and blocks run forward, in reverse, or as the seed says") {
   CHECK(ranks_in(forward, random, 1) == ranks_in(forward, random, 1));
   CHECK(ranks_in(forward, random, 1) != ranks_in(forward, random, 2));
   CHECK(simt::how.threads == forward);
+  // Each launch in another order; as a rule all three are among so many.
+  simt::block.orders.seed(1);
+  std::set<std::vector<int>> seen;
+  for (int launches = 0; launches < 24; ++launches) seen.insert(ranks_in(forward, any, 1));
+  CHECK(seen.count(ranks_in(forward, forward, 1)) == 1);
+  CHECK(seen.count(ranks_in(forward, reverse, 1)) == 1);
+  CHECK(seen.size() > 4);
 }
 
 // Barriers that are left out.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random interleavings on a device, under the shim, against the host: texts in chunks and drafts, steps that are
 // dropped, rollbacks; every policy, in memory of its own, over tiers (with a file too) and as for a graph; several
-// sequences; streams at random. Selections must be the host's, outputs within tolerance.
+// sequences; streams and blocks at random. Under evictors drafts have up to 16 tokens, elsewhere 6. Selections must be
+// the host's, outputs within tolerance.
 //
 // ZOOMR_DEVICE_OPERATIONS steps and rollbacks on the device in all, or just about; ZOOMR_DEVICE_SEED the first seed. A
 // failure names policy and seed.
@@ -29,31 +30,45 @@ std::int64_t number(const char* variable, std::int64_t otherwise) {
 
 std::int64_t pages_from_file = 0;  // of one layer
 
-/// Everything until the end of a scope at times that a seed gives.
+/// Everything until the end of a scope at times that a seed gives, and each launch's blocks in another order.
 struct at_random {
   simt::scoped_settings until_then;
   explicit at_random(std::uint64_t seed)
       : until_then([&] {
           simt::settings how = simt::how;
           how.streams = static_cast<simt::schedule>(seed % 3);
+          how.blocks = simt::order::any;
           return how;
         }()) {
     simt::streams.random.seed(seed);
+    simt::block.orders.seed(seed);
   }
 };
+
+/// Drafts that are longer than the queries that eviction remembers.
+template <class Policy>
+constexpr index_t longest_draft_of(const Policy& policy) {
+  return policy.evict.observes ? 16 : short_draft;
+}
+template <class Policy>
+zoomr::config long_draft_limits(const Policy& policy, index_t sequences = 1) {
+  zoomr::config limits = limits_for(tokens, sequences);
+  limits.max_draft_tokens = std::max(limits.max_draft_tokens, longest_draft_of(policy));
+  return limits;
+}
 
 /// The same play as on the host, in an arena of some slots.
 template <class Policy>
 void check_in_arena(const Policy& policy, kind look, markup text, std::uint64_t seed, index_t slots) {
   const auto moved = with_placement(policy, zoomr::tiered<>{});
   const tape says = make_tape(model, look, text, tokens, static_cast<index_t>(20 + seed * 7 % 20), seed);
-  const zoomr::config limits = limits_for(tokens);
+  const zoomr::config limits = long_draft_limits(policy);
   player<Policy> host(model, policy, limits);
   device_player<std::remove_const_t<decltype(moved)>> device(model, moved, arena_limits(moved, limits, slots));
   device.cache.fixed = seed % 2 == 0;
   host.open(says), device.open(says);
-  play_wildly(host, policy, seed);
-  play_wildly(device, moved, seed);
+  play_wildly(host, policy, seed, longest_draft_of(policy));
+  play_wildly(device, moved, seed, longest_draft_of(moved));
   compare(host.at(0).log, device.at(0).log);
 }
 
@@ -66,11 +81,11 @@ void check_before_file(const Policy& policy, kind look, markup text, std::uint64
   const auto prompt = static_cast<index_t>(20 + seed * 7 % 20);
   const std::vector<tape> says{make_tape(deep, look, text, tokens, prompt, seed),
                                make_tape(deep, look, text, tokens, prompt + 10, seed + 1)};
-  const zoomr::config limits = limits_for(tokens, 2);
+  const zoomr::config limits = long_draft_limits(policy, 2);
   const auto play = [&](auto& plays, const auto& with) {
     for (const tape& each : says) plays.open(each);
     plays.play_plainly(1, 60);
-    play_wildly(plays, with, seed);
+    play_wildly(plays, with, seed, longest_draft_of(with));
     plays.play_plainly(1);
   };
   player<Policy> host(deep, policy, limits);
@@ -107,9 +122,9 @@ void one_life(const Policy& policy, std::uint64_t seed) {
       if constexpr (!Policy{}.placement.frees_unreachable) return check_before_file(policy, look, text, seed, slots);
       [[fallthrough]];
     case 2:
-      return check_together(policy, seed);
+      return check_together(policy, seed, longest_draft_of(policy));
     default:
-      return check(policy, look, text, seed, seed % 4 == 0);
+      return check(policy, look, text, seed, seed % 4 == 0, 0, {}, longest_draft_of(policy));
   }
 }
 

@@ -27,7 +27,7 @@ struct barrier_list : std::vector<std::string> {
 
 /// An order of threads and blocks, for people.
 inline std::string name_of(const simt::settings& how) {
-  const char* const names[] = {"forward", "reverse", "random"};
+  const char* const names[] = {"forward", "reverse", "random", "any"};
   return std::string("threads ") + names[static_cast<int>(how.threads)] + ", blocks " +
          names[static_cast<int>(how.blocks)] + ", seed " + std::to_string(how.seed);
 }
@@ -45,6 +45,17 @@ void in_all_orders(Body body) {
   for (const simt::settings& how : some_orders()) {
     const simt::scoped_settings until_then(how);
     body(name_of(how));
+  }
+}
+
+/// Calls `body()` with the blocks of launches forward, in reverse and at random.
+template <class Body>
+void in_block_orders(Body body) {
+  for (const simt::order blocks : {simt::order::forward, simt::order::reverse, simt::order::random}) {
+    simt::settings how = simt::how;
+    how.blocks = blocks;
+    const simt::scoped_settings until_then(how);
+    body();
   }
 }
 
@@ -125,6 +136,11 @@ barrier_list barriers_not_missed(Body body) {
 template <class Body>
 void in_all_orders(Body body) {
   body(std::string("the device's order"));
+}
+
+template <class Body>
+void in_block_orders(Body body) {
+  body();
 }
 
 template <class Body>

@@ -4,21 +4,22 @@
 
 #include <support/simt/fiber.hpp>
 
-#include <array>       // std::array
-#include <bit>         // std::countr_zero
-#include <cstdint>     // std::uint64_t
-#include <cstdio>      // std::fprintf
-#include <cstdlib>     // std::getenv
-#include <cstring>     // std::strcmp
-#include <exception>   // std::exception_ptr
-#include <functional>  // std::function
-#include <memory>      // std::unique_ptr
-#include <random>      // std::mt19937_64
-#include <set>         // std::set
-#include <stdexcept>   // std::runtime_error
-#include <string>      // std::string
-#include <utility>     // std::move, std::swap
-#include <vector>      // std::vector
+#include <array>        // std::array
+#include <bit>          // std::countr_zero
+#include <cstdint>      // std::uint64_t
+#include <cstdio>       // std::fprintf
+#include <cstdlib>      // std::getenv
+#include <cstring>      // std::strcmp
+#include <exception>    // std::exception_ptr
+#include <functional>   // std::function
+#include <memory>       // std::unique_ptr
+#include <random>       // std::mt19937_64
+#include <set>          // std::set
+#include <stdexcept>    // std::runtime_error
+#include <string>       // std::string, std::stoull
+#include <string_view>  // std::string_view
+#include <utility>      // std::move, std::swap
+#include <vector>       // std::vector
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -41,8 +42,9 @@ class fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Of all that can run, the first is next, or the last, or any. A thread runs until it must wait.
-enum class order { forward, reverse, random };
+/// Of all that can run, the first is next, or the last, or any. A thread runs until it must wait. With `any` the blocks
+/// of each launch come in another of these orders, so that one run of a test sees all of them; not of threads.
+enum class order { forward, reverse, random, any };
 
 /// When the work of streams is done: as soon as it may be, when the host waits for it, or at any time between.
 enum class schedule { early, late, random };
@@ -54,34 +56,43 @@ struct work_done {
 };
 inline work_done counted;
 
-/// How streams work unless a test says otherwise: ZOOMR_SIMT_STREAMS is `early`, `late`, `random` or `random:SEED`.
-struct stream_settings {
-  schedule when = schedule::early;
+/// What a variable of the environment says: one of some names, the first if it is not set; or the last, and `:SEED`.
+struct named_setting {
+  int number = 0;  // of the name
   std::uint64_t seed = 1;
 
-  static stream_settings of_environment() {
-    const char* const given = std::getenv("ZOOMR_SIMT_STREAMS");
-    const std::string name = given == nullptr ? "early" : given;
-    if (name == "early") return {};
-    if (name == "late") return {schedule::late, 1};
-    if (name == "random") return {schedule::random, 1};
-    const std::string digits = name.starts_with("random:") ? name.substr(7) : "";
+  template <std::size_t N>
+  static named_setting of_environment(const char* variable, const std::array<const char*, N>& names) {
+    const char* const value = std::getenv(variable);
+    const std::string_view text = value == nullptr ? names[0] : value;
+    for (std::size_t n = 0; n < N; ++n) {
+      if (text == names[n]) return {static_cast<int>(n), 1};
+    }
+    const std::string last = std::string(names[N - 1]) + ":";
+    const std::string digits(text.starts_with(last) ? text.substr(last.size()) : "");
     if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != std::string::npos) {
-      std::fprintf(stderr, "ZOOMR_SIMT_STREAMS must be early, late, random or random:SEED, not %s\n", name.c_str());
+      std::fprintf(stderr, "%s must be ", variable);
+      for (const char* name : names) std::fprintf(stderr, "%s, ", name);
+      std::fprintf(stderr, "or %sSEED, not %s\n", last.c_str(), value);
       std::exit(2);
     }
-    return {schedule::random, std::stoull(digits)};
+    return {static_cast<int>(N) - 1, std::stoull(digits)};
   }
 };
-inline const stream_settings streams_of_environment = stream_settings::of_environment();
+
+/// How streams work, and in which order blocks come, unless a test says otherwise.
+inline const named_setting streams_of_environment =
+    named_setting::of_environment<3>("ZOOMR_SIMT_STREAMS", {"early", "late", "random"});
+inline const named_setting blocks_of_environment =
+    named_setting::of_environment<4>("ZOOMR_SIMT_BLOCKS", {"forward", "reverse", "random", "any"});
 
 /// How the next launches are run.
 struct settings {
   order threads = order::forward;
-  order blocks = order::forward;
-  std::uint64_t seed = 1;
+  order blocks = static_cast<order>(blocks_of_environment.number);
+  std::uint64_t seed = blocks_of_environment.seed;
   std::string without;  // "file:line" of a barrier that is left out: nobody waits, each thread has voted alone
-  schedule streams = streams_of_environment.when;
+  schedule streams = static_cast<schedule>(streams_of_environment.number);
 };
 inline settings how;
 
@@ -251,6 +262,7 @@ struct block_state {
 
   std::exception_ptr failure;
   std::mt19937_64 random;
+  std::mt19937_64 orders{blocks_of_environment.seed};  // of blocks, from launch to launch: order::any
 };
 inline block_state block;
 
@@ -278,6 +290,7 @@ inline int next_thread() {
     case order::reverse:
       return block.ready.last();
     case order::random:
+    case order::any:
       return block.ready.next(static_cast<int>(block.random() % static_cast<unsigned>(block.size)));
   }
   return -1;

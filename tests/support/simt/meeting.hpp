@@ -244,6 +244,14 @@ inline void must_be_possible(dim3 grid, dim3 threads) {
   if (grid.x > 0x7fffffffu || grid.y > 0xffffu || grid.z > 0xffffu) throw fault("a launch of too many blocks");
 }
 
+/// Brings the blocks of a launch, which are in ascending order, into that in which they run.
+inline void put_in_order(std::vector<unsigned>& blocks) {
+  const bool any = how.blocks == order::any;
+  const order now = any ? static_cast<order>(block.orders() % 3) : how.blocks;
+  if (now == order::reverse) std::reverse(blocks.begin(), blocks.end());
+  if (now == order::random) std::shuffle(blocks.begin(), blocks.end(), any ? block.orders : block.random);
+}
+
 /// Runs a kernel; `body` is its call.
 /// @throws  fault, or what the kernel throws; the next launch is none the worse for it
 inline void run(dim3 grid, dim3 threads, std::function<void()> body) {
@@ -257,8 +265,7 @@ inline void run(dim3 grid, dim3 threads, std::function<void()> body) {
   block.random.seed(how.seed);
   std::vector<unsigned> turn(std::size_t{grid.x} * grid.y * grid.z);
   std::iota(turn.begin(), turn.end(), 0u);
-  if (how.blocks == order::reverse) std::reverse(turn.begin(), turn.end());
-  if (how.blocks == order::random) std::shuffle(turn.begin(), turn.end(), block.random);
+  put_in_order(turn);
   struct running {
     running() { block.running = true; }
     ~running() { block.running = false; }

@@ -15,12 +15,16 @@ inline namespace v0 {
 namespace detail {
 
 /// Remembers the queries [tokens, heads, head_dim] of the tokens after the prompt in one layer, a token in each block.
+/// Of a draft only the last `noted_tokens`: those before have the same places, and blocks come in any order. They are
+/// not missed: the next eviction is at the end of the draft or later, and observes as many queries.
 /// @cost  heads * head_dim floats written for each token
 template <class T, class Number>
 __global__ void note_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> queries) {
   const auto t = static_cast<index_t>(blockIdx.x);
   if (t >= a.table.counts->tokens || a.table.tokens[t].prompt) return;
   const auto& token = a.table.tokens[t];
+  const index_t same_place = t + a.eviction.noted_tokens;  // tokens of an item stand one after the other
+  if (same_place < a.table.counts->tokens && a.table.tokens[same_place].sequence == token.sequence) return;
   const view<float, 2> to = a.eviction.noted_of(token.sequence, layer)[token.position % a.eviction.noted_tokens];
   for (auto i = static_cast<index_t>(threadIdx.x); i < to.extent(0) * to.extent(1);
        i += static_cast<index_t>(blockDim.x)) {
