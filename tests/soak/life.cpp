@@ -256,7 +256,7 @@ class life {
       }
     }
   }
-  // What the model does to its logits; both caches get the same.
+  // What the model does to its logits, and which tokens it sees; both caches get the same.
   void any_logits() {
     zoomr::logit_rule& rule = limits_.logits;
     if (random_.chance(50)) rule.scale = 0.1f * static_cast<float>(random_.between(1, 12));
@@ -270,6 +270,7 @@ class life {
       for (float& slope : slopes_) slope = 1.0f / static_cast<float>(1 << random_.between(0, 8));
       rule.alibi_slopes = {slopes_, {model.heads}};
     }
+    if (!sort_.evicts && random_.chance(60) && !leaves_out("windows")) rule.window = random_.between(1, 60);
   }
   // Not of whole vectors, where these are multiplied in pairs on some paths: a plain cache's rows are not.
   widths any_widths() {
@@ -293,6 +294,8 @@ class life {
 
   void count(call which) { ++all_.calls[static_cast<std::size_t>(which)]; }
   void event(const std::string& what) { ++all_.events[what]; }
+  // It gives up pages while their sequence goes on.
+  bool frees_pages() const { return sort_.frees_unreachable || limits_.logits.window > 0; }
   bool leaves_out(const char* what) const { return with_.without.count(what) > 0; }
   std::size_t pick() { return size(random_.between(0, static_cast<index_t>(lines_.size()) - 1)); }
 
@@ -514,7 +517,7 @@ class life {
     } catch (const zoomr::error& why) {
       expect(why.code() == zoomr::errc::rollback_depth, std::string("rollback: ") + why.what());
       const bool erased = !of.before.empty() && to < of.before.back().length() - of.before.back().erased.size();
-      expect(sort_.evicts || sort_.frees_unreachable || erased || to < of.floor,
+      expect(sort_.evicts || frees_pages() || erased || to < of.floor,
              std::string("rollback within config.rollback_tokens: ") + why.what());
       expect(looks_of(of) == before, "a rollback that was refused has changed something");
       return event("refused: rollback");
@@ -550,7 +553,7 @@ class life {
     try {
       cache_->erase(of.seq, span, turns);
     } catch (const zoomr::error& why) {
-      const bool gone = why.code() == zoomr::errc::not_held && (sort_.evicts || sort_.frees_unreachable);
+      const bool gone = why.code() == zoomr::errc::not_held && (sort_.evicts || frees_pages());
       const bool full = why.code() == zoomr::errc::capacity;
       const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
       expect(gone || full || bad, std::string("erase: ") + why.what());
@@ -914,7 +917,7 @@ class life {
     limits.max_segments = limits.max_tokens + 1;
     limits.rollback_tokens = limits.pool_tokens = 0;
     limits.audit = false;
-    if (!of.before.empty()) limits.rollback_tokens = most_rollback_;
+    if (!of.before.empty()) limits.rollback_tokens = limits.logits.window > 0 ? limits.max_tokens : most_rollback_;
     const auto fresh = lie_ == pages::groups ? sort_.grouped(limits, widths{}) : sort_.resident(limits, widths{});
     const sequence seq = fresh->open();
     for (const told& each : of.before) {
@@ -926,7 +929,7 @@ class life {
     expect(a.segments == b.segments, "segments are not those of a rebuilt cache");
     const bool as_wide = stored_.key == model.head_dim;
     expect(!as_wide || a.use.summaries == b.use.summaries, "the summaries of a rebuilt cache take other bytes");
-    const bool other_pages = sort_.frees_unreachable || lie_ == pages::engine || !stored_.plain();
+    const bool other_pages = frees_pages() || lie_ == pages::engine || !stored_.plain();
     expect(other_pages || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
     probe(of, *fresh, seq);
   }

@@ -24,7 +24,7 @@
 // whose last chunk is shorter than what eviction observes. `forks` leaves out sequences that share pages, `engines`
 // caches in the pages of an engine, `groups` those of two groups of layers, `reloads` sequences that are saved and
 // loaded, `erases` spans that go, `turns` keys that are turned then, `widths` rows of other widths than the model's,
-// `logits` what a model does to its logits, `odd` keys that are not finite.
+// `logits` what a model does to its logits, `windows` layers with a sliding one, `odd` keys that are not finite.
 //
 // Two runs with the same numbers do the same, but for policies whose bytes are moved by a thread.
 #include <soak/life.hpp>
@@ -48,7 +48,7 @@ struct options {
 
 constexpr const char* usage =
     "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without "
-    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,turns,widths,logits,groups,odd]\n";
+    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,turns,widths,logits,windows,groups,odd]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {
