@@ -19,7 +19,7 @@ zoomr::config tiered_limits(const zoomr::shape& model, const Policy& policy, zoo
   const zoomr::memory_use all = zoomr::kv_cache<Policy>::bytes(model, policy, limits);
   limits.tiers.device = all.total() - all.details + device * block;
   if (path == nullptr) return limits;
-  const zoomr::index_t pages = sizes.pool_pages(limits);
+  const zoomr::index_t pages = sizes.pool_pages();
   const zoomr::byte_count blocks = zoomr::byte_count{pages} * model.kv_lanes() / sizes.blocks.heads;
   const zoomr::byte_count tables = blocks * (2 * 4 + 1 + 8) + (device + host) * tier_type::slot_table_bytes;
   limits.tiers.host = tables + host * block;

@@ -236,7 +236,7 @@ zoomr::config with_tiers(const Policy& policy, zoomr::config limits, const tier_
   const zoomr::byte_count block = made.blocks.template bytes<T>();
   limits.tiers.device = zoomr::byte_count{1} << 40;
   const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(of, policy, limits);
-  const index_t pages = made.pool_pages(limits);
+  const index_t pages = made.pool_pages();
   const zoomr::byte_count blocks = zoomr::byte_count{pages} * made.blocks.pieces();
   const zoomr::byte_count device = std::min<zoomr::byte_count>(sizes.device, blocks);
   limits.tiers.device = all.total() - all.details + device * block;

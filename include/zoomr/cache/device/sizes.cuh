@@ -86,7 +86,7 @@ struct device_sizes {
       decode_tiles = static_cast<index_t>(std::min<std::int64_t>(decode_tokens, std::int64_t{sequences} * of_draft));
     }
     const layout host = in_engine ? layout::without_pages(with, policy, limits) : layout(with, policy, limits);
-    size_pages(policy, limits, host);
+    size_pages(limits, host);
     if (tiered) page_parts = model.kv_heads / host.blocks.heads;
     while (1 << part_bits < page_parts) ++part_bits;
     segments = host.most_segments;
@@ -257,7 +257,7 @@ struct device_sizes {
   }
 
  private:
-  void size_pages(const any_policy& policy, const config& limits, const layout& host) {
+  void size_pages(const config& limits, const layout& host) {
     sequence_pages = host.table_pages;
     if (in_engine) {
       const engine_memory& engine = limits.engine;
@@ -266,7 +266,7 @@ struct device_sizes {
       while (1 << page_bits < engine.page_tokens) ++page_bits;
       strides = engine.strides_of_keys();
     } else {
-      pages = pages_for(pool_tokens(policy, limits));
+      pages = host.pool_pages();
       const bool alternate = model.value_width() != model.head_dim && !model.values_in_keys;
       const index_t token = model.head_dim + (alternate ? model.value_width() : 0);
       strides = {page_numbers(), std::int64_t{page_tokens} * token, token};

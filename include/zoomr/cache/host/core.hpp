@@ -103,7 +103,7 @@ struct cache_core {
       ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
       return use;
     } else {
-      return with_pages(sizes, with, given, use);
+      return with_pages(sizes, given, use);
     }
   }
   /// Does part of an item's work, unless it has failed before. An error(storage) fails this item alone: its sentence is
@@ -228,7 +228,7 @@ struct cache_core {
   // Everything but details: what the arrays above hold, one term for each.
   static memory_use bytes_beside_pages(const layout& sizes, const any_policy& with, const config& given) {
     const shape& model = sizes.model;
-    const index_t pages = sizes.pool_pages(with, given);
+    const index_t pages = sizes.pool_pages();
     memory_use use;
     use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
     use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
@@ -252,8 +252,7 @@ struct cache_core {
   // A tiered pool gives its pages what the other arrays leave of the device's bytes.
   static Pool make_pool(const layout& sizes, const any_policy& with, const config& given) {
     if constexpr (Pool::owns_pages) {
-      return Pool::make(sizes.blocks, sizes.pool_pages(with, given), given.tiers,
-                        bytes_beside_pages(sizes, with, given).total());
+      return Pool::make(sizes.blocks, sizes.pool_pages(), given.tiers, bytes_beside_pages(sizes, with, given).total());
     } else {
       return Pool(sizes.model, given.engine);
     }
@@ -267,8 +266,8 @@ struct cache_core {
       return layout::without_pages(model, with, given);
     }
   }
-  static memory_use with_pages(const layout& sizes, const any_policy& with, const config& given, memory_use use) {
-    const index_t pages = sizes.pool_pages(with, given);
+  static memory_use with_pages(const layout& sizes, const config& given, memory_use use) {
+    const index_t pages = sizes.pool_pages();
     const byte_count others = use.total();
     use.details = bounded_product({pages, Pool::page_bytes(sizes.model)});
     ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");

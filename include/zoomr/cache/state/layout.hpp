@@ -53,6 +53,7 @@ struct layout {
   block_shape blocks;                // of tiers
   index_t table_pages = 0;           // entries of a sequence's page table, at most
   index_t window = 0;                // logit_rule::window
+  index_t pool = 0;                  // tokens that it has room for, but for spare pages
 
   layout() = default;
   /// @param pages_may_fail  pages of the pool may fail to come
@@ -64,7 +65,8 @@ struct layout {
         state_bytes(policy.segment.state_bytes),
         eviction_may_fail(policy.evict.observes && pages_may_fail),
         table_pages(pages_for(sizes.max_tokens)),
-        window(sizes.logits.window) {
+        window(sizes.logits.window),
+        pool(pool_tokens(policy, sizes)) {
     if (policy.segment.splits) most_segments = sizes.most_segments();
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
@@ -87,9 +89,7 @@ struct layout {
 
   /// Pages that a pool has beyond those of sequences: room for one sequence that evicts (cache/host/eviction_room.hpp).
   index_t spare_pages() const { return eviction_may_fail ? pages_for(kept) : 0; }
-  index_t pool_pages(const any_policy& policy, const config& sizes) const {
-    return pages_for(pool_tokens(policy, sizes)) + spare_pages();
-  }
+  index_t pool_pages() const { return pages_for(pool) + spare_pages(); }
 
   /// Rows of a selection that `per` share: one for the sequence, each layer, KV lane or query head of a layer.
   index_t rows_of(scope per) const {
