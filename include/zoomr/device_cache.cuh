@@ -94,7 +94,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   ///                 caller's. nullptr unless the placement is tiered
   /// @param plan     how their pages come; it changes no result
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory for the
-  /// host's tables
+  /// host's tables. The device that is current is the cache's: every later call that plans or enqueues is refused while
+  /// another one is
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
                index_t splits = 0, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
@@ -105,16 +106,11 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
                   "device_cache: details are the pinned memory of a tiered placement, aligned to 256 bytes");
     ZOOMR_EXPECTS(plan.fetch_blocks >= 1, "device_cache: a transfer_plan has at least one block that fetches");
     core_ = allocated(0, [&] {
-      return std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
+      auto core = std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
+      copy_logits(*core, on);
+      return core;
     });
     core_->arrays.arena.plan = plan;
-    const auto copy = [&](float* to, view<const float> from) {
-      copy_to_device(to, from.data(), from.size() * static_cast<byte_count>(sizeof(float)), on);
-    };
-    for (index_t layer = 0; layer < limits.logits.sinks.extent(0); ++layer) {
-      copy(core_->arrays.sinks + std::int64_t{layer} * model.heads, limits.logits.sinks[layer]);
-    }
-    if (limits.logits.alibi_slopes.size() > 0) copy(core_->arrays.slopes, limits.logits.alibi_slopes);
   }
 
   /// True if `begin` will find tables to write: never waits.
@@ -139,6 +135,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws error(busy) unless `ready`; nothing has changed
   /// @throws error(storage) as `expect_pages_came` does; error(device) as `ready` does
   step_type begin(view<const step_item> items, bool fixed = false) {
+    core_->home.expect_current("begin");
     const auto check = [&](const detail::device_sequence& stepped, const step_item& item, index_t i) {
       if constexpr (!in_engine) base::expect_no_table(item, i);
       ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
@@ -171,6 +168,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   ///         has changed
   /// @cost   2 launches, which copy the index and what a rollback needs; no keys or values
   sequence fork(sequence from, stream on) {
+    core_->home.expect_current("fork");
     const detail::device_sequence& original = base::expect_unused(from);
     const sequence made = base::open();
     core_->state(made.id).become(original, core_->sizes.ring, made.id);
@@ -185,6 +183,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   ///         not; nothing has changed
   /// @cost   1 launch for each 512 pages
   void block_table(sequence seq, view<const index_t> pages, stream on) requires in_engine {
+    core_->home.expect_current("block_table");
     detail::device_sequence& of = base::expect_unused(seq);
     detail::take_table(core_->limits.engine, of, pages, "block_table: it",
                        [](const std::string& why) { detail::raise_precondition(why); });

@@ -272,13 +272,17 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     return [this](const detail::planned_item& item) { return must_be_seen(item); };
   }
   void expect_uploaded(view<const index_t> accepted, stream on) const {
+    core_->home.expect_current("commit");
     ZOOMR_EXPECTS(!is_captured(on), "commit: a commit is not part of a graph");
     for (const index_t tokens : accepted) {
       ZOOMR_EXPECTS(tokens == 0 || uploaded_ > pass_,
                     "commit: the device was not told of this pass: call start, or upload before its graph is launched");
     }
   }
-  launches_type enqueue() const { return {*core_, pass_, deciding(), prompt_tokens(), replayable_}; }
+  launches_type enqueue() const {
+    core_->home.expect_current("step");
+    return {*core_, pass_, deciding(), prompt_tokens(), replayable_};
+  }
 
   void abandon() {
     // Of a step that is dropped between two layers. What is broken says so at the next launch.

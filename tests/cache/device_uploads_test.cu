@@ -66,6 +66,33 @@ std::string refused(Call call) {
 
 }  // namespace
 
+TEST_CASE("tables of config.logits may go as soon as the cache is made") {
+#if defined(ZOOMR_SIMT)
+  simt::settings late = simt::how;
+  late.streams = simt::schedule::late;
+  const simt::scoped_settings until_then(late);
+#endif
+  const zoomr::own_stream own;
+  std::vector<float> sinks(std::size_t{2} * 4, -1.0f), slopes(4, 0.25f);
+  zoomr::config limits = ahead::limits();
+  limits.logits.sinks = view<const float, 2>(sinks.data(), {2, 4});
+  limits.logits.alibi_slopes = view<const float>(slopes);
+  device_array<std::byte> memory(quest_cache::bytes(model, small::quest, limits), std::byte{0xff});
+  const auto copied = [&](const float* from, std::size_t count) {
+    std::vector<float> found(count);
+    copy_from_device(found.data(), from, count * sizeof(float), own.get());
+    wait_for(own.get());
+    return found;
+  };
+  {
+    const quest_cache cache(model, small::quest, limits, memory.data(), own.get());
+    sinks.assign(sinks.size(), 99.0f), slopes.assign(slopes.size(), 99.0f);
+    CHECK(copied(cache.arrays().sinks, 8) == std::vector<float>(8, -1.0f));
+    CHECK(copied(cache.arrays().slopes, 4) == std::vector<float>(4, 0.25f));
+  }
+  const quest_cache unused(model, small::quest, limits, memory.data(), own.get());
+}
+
 TEST_CASE("tables must be uploaded before a capture, not by it, and a step that never was is not committed") {
   ahead of;
   of.whole_step(true);
@@ -98,6 +125,29 @@ TEST_CASE("tables must be uploaded before a capture, not by it, and a step that 
 }
 
 #if defined(ZOOMR_SIMT)
+
+TEST_CASE("a cache belongs to the device that was current when it was made, and says so while another is") {
+  ahead of;
+  of.whole_step(true);
+  const std::string other = ": the cache was made on device 0, device 1 is current: call cudaSetDevice before";
+  const auto on_other = [&](auto call) {
+    simt::device_number = 1;
+    const std::string sentence = refused(call);
+    simt::device_number = 0;
+    return sentence;
+  };
+  CHECK(on_other([&] { of.begin(); }) == "zoomr: begin" + other);
+  CHECK(on_other([&] { of.cache.fork(of.seq, of.on); }) == "zoomr: fork" + other);
+  {
+    auto step = of.begin();
+    CHECK(on_other([&] { step.start(of.on); }) == "zoomr: step" + other);
+    of.enqueue(step);
+    CHECK(on_other([&] { step.commit(2, of.on); }) == "zoomr: commit" + other);
+    step.commit(2, of.on);
+  }
+  CHECK(of.cache.tokens(of.seq) == 4);
+  wait_for(of.on);
+}
 
 namespace {
 

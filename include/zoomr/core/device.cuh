@@ -56,6 +56,7 @@ __device__ inline void mma_by_shuffles(float (&sums)[4], const unsigned (&a)[4],
 #if defined(ZOOMR_SIMT)
 
 using stream = simt::stream;
+using simt::current_device;
 template <class T, index_t N>
 using shared_array = simt::shared_array<T, N>;
 template <class... Shared>
@@ -187,6 +188,14 @@ inline void expect_success(cudaError_t code, const char* what) {
   detail::raise(errc::device, std::string(what) + ": " + cudaGetErrorString(code));
 }
 
+/// The device that is current in this thread: what it makes is made there, and its launches go there.
+/// @cost  a question that CUDA's runtime answers by itself
+inline int current_device() {
+  int device = 0;
+  expect_success(cudaGetDevice(&device), "there is no current device");
+  return device;
+}
+
 namespace detail {
 /// The kernel waits for the launch in front of it: it was compiled for devices that can begin early. On such a device,
 /// but compiled for an older one, it has no such instruction.
@@ -198,22 +207,18 @@ bool waits_itself(void (*kernel)(Parameters...)) {
 }  // namespace detail
 
 /// Enqueues a kernel and does not wait for it. Arguments are copied by the call; what views and pointers among them
-/// name must live until the kernel has run. A fault within the kernel shows in a later call.
+/// name must live until the kernel has run. A fault within the kernel shows in a later call. What an earlier call of
+/// the thread has left for cudaGetLastError is neither taken for a fault of this launch, nor cleared.
 /// @throws error(device) if the kernel cannot be started
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {
-  if (shape.early && detail::waits_itself(kernel)) {
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = shape.grid, config.blockDim = shape.block, config.stream = on;
-    config.attrs = &early, config.numAttrs = 1;
-    static_cast<void>(cudaLaunchKernelEx(&config, kernel, arguments...));  // its failure is the last error, too
-  } else {
-    kernel<<<shape.grid, shape.block, 0, on>>>(arguments...);
-  }
-  expect_success(cudaGetLastError(), "a kernel could not be started");
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid, config.blockDim = shape.block, config.stream = on;
+  if (shape.early && detail::waits_itself(kernel)) config.attrs = &early, config.numAttrs = 1;
+  expect_success(cudaLaunchKernelEx(&config, kernel, arguments...), "a kernel could not be started");
 }
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <cstring>  // std::memcpy, std::memset
 #include <new>      // std::align_val_t
+#include <string>   // std::string, std::to_string
 #include <utility>  // std::exchange
 
 namespace zoomr {
@@ -157,9 +158,11 @@ class stream_event {
   /// True if everything before the point is done, or none was recorded. Never waits; other threads may be capturing.
   bool done() {
     const relaxed_capture until_then;
+    const bool pending = cudaPeekAtLastError() == cudaErrorNotReady;
     const cudaError_t now = cudaEventQuery(event_);
     if (now == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // where it would be found by the next launch
+      // CUDA keeps this answer as the thread's last error, in place of any other; nobody else need find it there.
+      if (!pending && cudaPeekAtLastError() == now) static_cast<void>(cudaGetLastError());
       return false;
     }
     expect_success(now, "an earlier launch or copy has failed");
@@ -215,6 +218,24 @@ class stream_timer {
 };
 
 #endif
+
+/// The device that something was made on: its streams, events and launches are of that device.
+class home_device {
+ public:
+  home_device() : number_(current_device()) {}
+  /// @param what  what is done, for the sentence
+  /// @throws precondition_error if another device is current in this thread; error(device) if none can be
+  /// @cost   as current_device
+  void expect_current(const char* what) const {
+    const int now = current_device();
+    if (now == number_) return;
+    detail::raise_precondition(std::string(what) + ": the cache was made on device " + std::to_string(number_) +
+                               ", device " + std::to_string(now) + " is current: call cudaSetDevice before");
+  }
+
+ private:
+  int number_;
+};
 
 /// A stream of its own, for what may go on beside another: pages of the next layer come on one while a layer is
 /// attended (cache/device/tiers/fetch_launches.cuh). It forks from the other one and joins it again, also while

@@ -65,6 +65,10 @@ struct stream_state {
 };
 inline stream_state streams;
 
+/// The device that a thread has made current: a number for tests to change.
+inline int device_number = 0;
+inline int current_device() { return device_number; }
+
 /// What a handle of a stream is: the first stream, unless it says otherwise.
 struct stream {
   queue* of = nullptr;

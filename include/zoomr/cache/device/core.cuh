@@ -45,7 +45,8 @@ struct device_core {
   table_ring uploads;
   std::optional<side_stream> beside;              // for what the next layer will read
   std::unique_ptr<file_tier_of<Policy, T>> file;  // behind the pinned memory of a tiered placement
-  std::vector<T*> engine_layers;                  // [layers][keys | values]  page 0 of an engine's memory
+  constant_copies constants;                      // tables of the engine's, as they were given to the constructor
+  home_device home;
 
   /// Carves `memory`, and enqueues on `on` the clearing of what must be zero before the first step: `arrived`,
   /// `scored`, and the tables of an arena. Nothing else on the device is cleared.

@@ -5,12 +5,13 @@
 
 #include <zoomr/cache/device/sequence.cuh>
 #include <zoomr/cache/device/sizes.cuh>
+#include <zoomr/cache/device/uploads.cuh>
 #include <zoomr/cache/state/engine_tables.hpp>
 #include <zoomr/cache/state/shared_writes.hpp>
-#include <zoomr/core/streams.cuh>
 
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -19,12 +20,12 @@ namespace detail {
 /// Tells the device where an engine's pages begin in each layer.
 template <class Core>
 void copy_engine_layers(Core& core, stream on) {
-  auto& layers = core.engine_layers;
+  std::vector<decltype(core.layer(0).keys)> begins;  // [layers][keys | values]  page 0 of an engine's memory
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const auto pages = core.layer(layer);
-    layers.push_back(pages.keys), layers.push_back(pages.values);
+    begins.push_back(pages.keys), begins.push_back(pages.values);
   }
-  copy_to_device(core.arrays.engine, layers.data(), bounded_product({2, core.sizes.model.layers, sizeof(void*)}), on);
+  core.constants.copy(core.arrays.engine, begins, on);
 }
 
 /// Takes the pages that the step in progress needs. What it will write and others share is copied: listed in the first

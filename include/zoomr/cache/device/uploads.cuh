@@ -4,17 +4,62 @@
 // that event.
 //
 // `begin` asks `ready` for the three tables of a step, `upload` packs and sends them, each at most once; the end of the
-// step moves on.
+// step moves on. What a cache is told once, when it is made, goes the same way, in memory of its own.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/core/streams.cuh>
 
+#include <cstring>  // std::memcpy
+#include <deque>    // std::deque
 #include <utility>  // std::exchange
+#include <vector>   // std::vector
 
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
+
+/// Copies of what a cache is told when it is made: from pinned memory of its own, so that the caller's may change or go
+/// as soon as the constructor returns. What CUDA does with memory that is not pinned depends on the machine.
+class constant_copies {
+ public:
+  constant_copies() = default;
+  constant_copies(const constant_copies&) = delete;
+  constant_copies& operator=(const constant_copies&) = delete;
+  /// Waits for the copies that are under way.
+  ~constant_copies() {
+    ignoring_failures([&] { copied_.wait(); });
+  }
+
+  /// @throws error(device) without as much pinned memory
+  template <class Number>
+  void copy(Number* to, const std::vector<Number>& from, stream on) {
+    if (from.empty()) return;
+    const std::size_t bytes = from.size() * sizeof(Number);
+    void* const pinned = memory_.emplace_back(static_cast<byte_count>(bytes)).data();
+    std::memcpy(pinned, from.data(), bytes);
+    copy_to_device(to, pinned, static_cast<byte_count>(bytes), on);
+    copied_.record(on);
+  }
+
+ private:
+  std::deque<pinned_memory> memory_;
+  stream_event copied_;  // behind the last one
+};
+
+/// Tells the device of the sinks and slopes of the model's logits.
+template <class Core>
+void copy_logits(Core& core, stream on) {
+  const logit_rule& rule = core.limits.logits;
+  std::vector<float> sinks;  // [layers, heads]
+  for (index_t layer = 0; layer < rule.sinks.extent(0); ++layer) {
+    const view<const float> row = rule.sinks[layer];
+    sinks.insert(sinks.end(), row.begin(), row.end());
+  }
+  core.constants.copy(core.arrays.sinks, sinks, on);
+  const std::vector<float> slopes(rule.alibi_slopes.begin(), rule.alibi_slopes.end());
+  core.constants.copy(core.arrays.slopes, slopes, on);
+}
 
 /// Pinned memory for the tables of a few steps, which is used in turn.
 class table_ring {

@@ -51,6 +51,7 @@ class moving_sequence : moving_choices<Policy, T> {
  public:
   moving_sequence(host_type& host, device_type& device, stream on)
       : base(host, device, on), record_(query_memory::elements(device.sizes.model, 1)) {
+    device.home.expect_current("to_host, to_device");
     text_collecting of_host, of_device;
     host.policy.write_text(of_host), device.host_policy.write_text(of_device);
     ZOOMR_EXPECTS(of_host.text == of_device.text, "a sequence moves only between caches of the same policy");
