@@ -59,9 +59,7 @@ std::vector<std::pair<std::string, std::string>> device::described() {
 #if defined(ZOOMR_SIMT)
   return {{"device", "SIMT shim"}};
 #else
-  int devices = 0;
   cudaDeviceProp is{};
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return {};
   must(cudaGetDeviceProperties(&is, 0), "no device");
   int driver = 0;
   must(cudaDriverGetVersion(&driver), "no driver");

@@ -20,7 +20,7 @@ void add_block_file();
 }  // namespace host
 
 namespace device {
-/// What is said of the device beside the results; empty where there is none (device/copy.cu).
+/// What is said of the device beside the results (device/copy.cu).
 std::vector<std::pair<std::string, std::string>> described();
 
 void add_copy();

@@ -8,6 +8,9 @@
 
 #include "kernels.hpp"
 #include "rows.hpp"
+#if !defined(ZOOMR_BENCH_HOST)
+#include <support/device_presence.hpp>
+#endif
 
 namespace {
 
@@ -46,23 +49,22 @@ void report(benchmark::State& state, const zoomr_bench::row& row) {
 
 int main(int argc, char** argv) {
   using namespace zoomr_bench;
-#if defined(ZOOMR_BENCH_HOST)
-  add_host_rows();
-#else
-  const auto on = device::described();
-  if (on.empty()) {
-    std::puts("skipped: there is no CUDA device");
-    return 77;
-  }
-  for (const auto& [name, value] : on) benchmark::AddCustomContext(name, value);
-  add_device_rows();
-#endif
   bool to_file = false, as_json = true;  // Google Benchmark takes a reporter of ours only where there is such a file
   for (int a = 1; a < argc; ++a) {
     const std::string_view option = argv[a];
     to_file = to_file || option.starts_with("--benchmark_out=");
     if (option.starts_with("--benchmark_out_format=")) as_json = option.ends_with("=json");
   }
+#if defined(ZOOMR_BENCH_HOST)
+  add_host_rows();
+#else
+  const bool lists = zoomr_test::has_option(argc, argv, {"--help", "--benchmark_list_tests"});  // needs no device
+  if (!lists) {
+    if (const int status = zoomr_test::status_without_device(); status != 0) return status;
+    for (const auto& [name, value] : device::described()) benchmark::AddCustomContext(name, value);
+  }
+  add_device_rows();
+#endif
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   for (const row& each : rows()) {

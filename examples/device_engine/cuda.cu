@@ -25,8 +25,14 @@ class cuda_engine : public engine {
 }  // namespace
 
 void expect_present() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) fail("--device cuda: there is no CUDA device here");
+  int devices = 0, driver = 0;
+  const cudaError_t answer = cudaGetDeviceCount(&devices);
+  if (answer == cudaSuccess && devices > 0) return;
+  static_cast<void>(cudaDriverGetVersion(&driver));  // 0: none is installed, which the runtime calls too old
+  if (answer == cudaSuccess || answer == cudaErrorNoDevice || (answer == cudaErrorInsufficientDriver && driver == 0))
+    fail("--device cuda: there is no CUDA device here");
+  fail("--device cuda: the CUDA device cannot be used: ", cudaGetErrorString(answer), "; the driver is for CUDA ",
+       driver / 1000, ".", driver % 1000 / 10, ", the program of ", CUDART_VERSION / 1000);
 }
 
 std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index_t tokens) {
