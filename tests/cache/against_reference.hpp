@@ -4,6 +4,7 @@
 
 #include <cache/driving.hpp>
 #include <support/rounded_weights.hpp>
+#include <support/stride.hpp>
 
 #include <doctest/doctest.h>
 
@@ -51,11 +52,20 @@ void check_output(const token_result& got, const reference::history& past, std::
   CHECK(wrong == -1);
 }
 
+/// Of the cases that are compared with the reference one in `stride()`, the first among them: which of the others
+/// depends on how many came before, by no pattern that a grid may have, too.
+inline bool is_compared() {
+  static std::uint64_t cases = 0;
+  const std::uint64_t number = cases++;
+  return number == 0 || mixed(number) % static_cast<std::uint64_t>(stride()) == 0;
+}
+
 /// Attended positions exactly, outputs and lse within tolerance, segments, and statistics.
 /// @param exact  scores are exact in float, so that no close call is an excuse
 template <class T = float, class Policy>
 void check_against_reference(const Policy& policy, const tape& says, zoomr::config limits, bool exact,
                              comparison& all) {
+  if (!is_compared()) return;
   player<Policy, T> plays(says.numbers.model, policy, limits);
   plays.open(says);
   plays.play_plainly();
@@ -108,8 +118,9 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
 inline void check_rarely_stopped(const std::string& what, const comparison& all) {
   MESSAGE(what << ": " << all.ranges << " runs, " << all.queries << " queries, " << all.stopped
                << " stopped at a close call, largest difference " << all.worst << " of what is allowed");
-  CHECK(all.stopped * 50 <= all.ranges);
-  CHECK(all.queries > 0);
+  const bool sampled = stride() > 1;  // of few runs one may stop
+  CHECK((all.stopped * 50 <= all.ranges || (sampled && all.stopped == 1)));
+  CHECK((all.queries > 0 || sampled));
 }
 
 }  // namespace zoomr_test

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <support/allocations.hpp>
 #include <support/file_calls.hpp>
+#include <support/stride.hpp>
 #include <support/temporary_folder.hpp>
 
 #include <filesystem>  // std::filesystem::directory_iterator
@@ -408,15 +409,10 @@ TEST_CASE(
 
 #if !defined(ZOOMR_LIBURING)  // what the caller's thread copies takes no ring
 TEST_CASE("each operation on the file goes wrong once: one item's step is made again, and no bit is different") {
-#if defined(__SANITIZE_ADDRESS__)  // takes three times as long, and looks for something else
-  constexpr std::int64_t every = 3;
-#else
-  constexpr std::int64_t every = 1;
-#endif
-  check_file("full", small::full, at_once{}, every);
-  check_file("quest", small::quest, at_once{}, every);
-  check_file("zoomr_mass", small::zoomr_mass, at_once{}, every);
-  check_file("h2o", small::h2o, at_once{}, 3);
+  check_file("full", small::full, at_once{}, stride());
+  check_file("quest", small::quest, at_once{}, stride());
+  check_file("zoomr_mass", small::zoomr_mass, at_once{}, stride());
+  check_file("h2o", small::h2o, at_once{}, 3 * stride());
 }
 #endif
 
