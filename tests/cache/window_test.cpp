@@ -7,6 +7,7 @@
 #include <cache/reciting.hpp>
 #include <cache/saved_bytes.hpp>
 #include <support/paged_engine.hpp>
+#include <zoomr/core/thread_pool.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
 
 #include <algorithm>  // std::max, std::min
@@ -99,6 +100,42 @@ TEST_CASE("each query of a prompt and after it sees its window, with the same bi
   check_windows<float16>(1.0f);
   check_windows<scaled_int8>(1.0f);
   check_windows<float8>(0.01f);
+}
+
+TEST_CASE("a prompt of three windows in chunks of every size, and by several threads") {
+  const index_t window = 16;
+  const tape says = make_tape(model, kind::uniform, markup::pairs, 3 * window + 4, 3 * window, 77);
+  const zoomr::config limits = windowed(limits_for(says.size()), window);
+  player<std::decay_t<decltype(small::full)>> plays(model, small::full, limits);
+  plays.open(says), plays.play_plainly();
+  for (index_t chunk = 1; chunk < says.prompt; ++chunk) {
+    player<std::decay_t<decltype(small::full)>> cut(model, small::full, limits);
+    cut.open(says), play_in_parts(cut, chunk, 1);
+    CAPTURE(chunk);
+    CHECK(difference(plays.at(0).log, cut.at(0).log) == "");
+  }
+
+  constexpr index_t tokens = 300;  // so many that threads share the tokens, too
+  dice random(3);
+  std::vector<float> rows(std::size_t{tokens * 4 * 16});
+  for (float& number : rows) number = 0.01f * static_cast<float>(random.between(-100, 100));
+  const auto outputs = [&](const zoomr::executor& threads) {
+    zoomr::config made = windowed(limits_for(tokens), 40);
+    made.threads = threads;
+    zoomr::kv_cache cache(model, small::full, made);
+    std::vector<float> out(2 * rows.size());
+    auto step = cache.begin(cache.open(), std::vector<token_id>(std::size_t{tokens}, 1), true);
+    for (index_t layer = 0; layer < 2; ++layer) {
+      const view<const float, 3> kv(rows.data(), {tokens, 2, 16});
+      step.append(layer, kv, kv);
+      step.attend(layer, view<const float, 3>(rows.data(), {tokens, 4, 16}),
+                  view<float, 3>(out.data() + static_cast<std::size_t>(layer) * rows.size(), {tokens, 4, 16}));
+    }
+    step.commit();
+    return bits_of{out};
+  };
+  zoomr::thread_pool pool(3);
+  CHECK(outputs(zoomr::executor(pool, 3, 1)) == outputs({}));
 }
 
 TEST_CASE("a window beside a scale, a soft cap, sinks and ALiBi") {
