@@ -257,6 +257,7 @@ struct sort {
   std::string type;                // of what is stored
   bool frees_unreachable = false;  // pages that no query can reach: no deep rollback
   bool evicts = false;             // tokens: no rollback behind that
+  bool accumulates = false;        // attention from the first token on
   index_t kept = 0;                // tokens, of those that evict
   bool one_by_one = false;         // drafts are one token long
   bool threads = false;            // a thread moves bytes: faults need not come in the same places again

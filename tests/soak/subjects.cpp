@@ -25,6 +25,7 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     sort made{.name = name, .type = type_name<T>()};
     made.frees_unreachable = policy.placement.frees_unreachable;
     made.evicts = decltype(Policy::evict)::observes;
+    if constexpr (decltype(Policy::evict)::observes) made.accumulates = policy.evict.accumulates && !policy.zone.prompt;
     if (made.evicts && !policy.zone.prompt) made.kept = policy.evict.kept(1 << 20);
     made.one_by_one = policy.refresh.drift() >= -1.0f;
     made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
