@@ -136,7 +136,7 @@ struct token_state {
   /// Where the segment begins that comes behind the first `kept` ones.
   index_t next_begin(const any_segmenter& segmenter, index_t kept) const {
     if (kept > 0)
-      return segmenter.open_begin(after_close.data() + static_cast<std::ptrdiff_t>(kept - 1) * segmenting.size());
+      return segmenter.open_begin(after_close.data() + static_cast<std::size_t>(kept - 1) * segmenting.size());
     return 0;
   }
   /// The token that ends the prompt is erased.
