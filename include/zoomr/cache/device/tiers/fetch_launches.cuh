@@ -7,6 +7,7 @@
 #pragma once
 
 #include <zoomr/attention/gather.cuh>
+#include <zoomr/cache/device/kernels.cuh>
 #include <zoomr/cache/device/pass.cuh>
 #include <zoomr/cache/device/tiers/ahead.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
