@@ -6,7 +6,7 @@ loops of some of them execute with instructions.txt (instructions.py).
 registers.py --nvcc NVCC --include DIR             exit status 1 if a kernel is new, is missing, has changed, or spills,
                                                    or executes more than its limit
 registers.py --nvcc NVCC --include DIR --update    writes the tables
-    --cuobjdump FILE   the disassembler of the CUDA Toolkit; without one instructions are not counted
+    --cuobjdump FILE   the disassembler of the CUDA Toolkit; without one the test fails: nothing would be counted
     --only ARCH        of the two, sm_80 or sm_90, whose instructions are counted
 Both depend on the compiler: with another release than the table's, only spills and limits are errors. A spill is more
 than MAY_SPILL bytes: now and then ptxas keeps one word in memory rather than take a register that would cost a whole
@@ -126,7 +126,9 @@ def main():
             faults += passed
             print("\n".join(rows))
         else:
-            print("instructions were not counted: there is no cuobjdump")
+            faults.append("instructions cannot be counted: there is no cuobjdump beside nvcc or on the PATH (it comes "
+                          "with the CUDA Toolkit, or as the pip packages nvidia-cuda-cuobjdump and "
+                          "nvidia-cuda-nvdisasm)")
     for path, table in tables.items():
         if options.update:
             with open(path, "w", encoding="utf-8") as out:
