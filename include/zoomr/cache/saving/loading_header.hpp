@@ -95,7 +95,8 @@ class header_loader {
       refuse_file(std::string("its ") + (same_keys ? "values" : "keys") +
                   " are stored under other scales than this cache's config says");
     }
-    if (const char* const field = rule.difference({core_.limits.logits, m})) {
+    const saved_rule own(core_.limits.logits, m);  // by its name: nvcc takes no braced list here
+    if (const char* const field = rule.difference(own)) {
       refuse_file(std::string("its keys and values were computed under another config.logits.") + field +
                   " than this cache's");
     }

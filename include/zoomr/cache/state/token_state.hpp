@@ -2,6 +2,7 @@
 // L6. The tokens of one sequence, its segments and its pages: what the caches of host and device keep alike.
 #pragma once
 
+#include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/policy/any_policy.hpp>
 
 #include <algorithm>  // std::copy_n, std::count_if, std::max, std::min
