@@ -9,12 +9,12 @@
 //   - copies to the device whose source changes, or goes, before they are made; mistakes with captured streams
 // AddressSanitizer and UBSan find the rest of what host code can do wrong. Threads run until they must wait, in
 // forward, reverse or random order, and blocks come so (simt::how; of blocks also the variable ZOOMR_SIMT_BLOCKS:
-// `forward`, `reverse`, `random`, or `any:SEED`, another of these for each launch). A barrier can be left out to see who
-// needs it (support/mutations.hpp). It proves nothing about global memory that threads share (fences do nothing, blocks
-// never run at the same time), nor about a `__shared__` variable that is no shared_array, nor about speed. Streams do
-// their work at once, as late as can be, or at any time between (simt::how.streams, or the variable ZOOMR_SIMT_STREAMS:
-// `early`, `late`, `random:SEED`; support/simt/streams.hpp). It is stricter than a device where that forgives: equal
-// values written by two threads are a fault, and so is the source of a pending copy that changes.
+// `forward`, `reverse`, `random`, or `any:SEED`, another of these for each launch). A barrier can be left out to see
+// who needs it (support/mutations.hpp). It proves nothing about global memory that threads share (fences do nothing,
+// blocks never run at the same time), nor about a `__shared__` variable that is no shared_array, nor about speed.
+// Streams do their work at once, as late as can be, or at any time between (simt::how.streams, or the variable
+// ZOOMR_SIMT_STREAMS: `early`, `late`, `random:SEED`; support/simt/streams.hpp). It is stricter than a device where
+// that forgives: equal values written by two threads are a fault, and so is the source of a pending copy that changes.
 // Compile with -DZOOMR_SIMT='"support/simt.hpp"'.
 #pragma once
 
