@@ -9,7 +9,8 @@
 # names the parts, of: build test step32k step128k step4k tiers choose attend peers sanitize. ZOOMR_DRY=1 only says what
 # would run.
 # All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt; and in one archive,
-# OUT_DIR.tar.gz. Exit status 1 if a part failed, was skipped (without a device all of them are) or was cut off. On a machine that lends less time, in two calls:
+# OUT_DIR.tar.gz. Exit status 1 if a part failed, was skipped (without a device all of them are) or was cut off. On a
+# machine that lends less time, in two calls:
 #   ZOOMR_PARTS="test step32k step128k step4k tiers" bench/measure.sh a; ZOOMR_PARTS="choose attend peers sanitize" ... b
 set -u
 shopt -s nullglob

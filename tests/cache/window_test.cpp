@@ -292,12 +292,15 @@ TEST_CASE("forks, erased spans and saved sequences go on as if nothing had been"
     const zoomr::config limits = windowed(limits_for(200, 3), window);
     for (const index_t at : {60, 96, 130}) {
       CAPTURE(at);
+      const auto play_to = [&](auto& one) {
+        while (one.tokens() < at) {
+          const index_t end = std::min({one.tokens() + 13, at, one.tokens() < 110 ? 110 : at});
+          one.play({{0, says.between(one.tokens(), end), end == says.prompt}});
+        }
+      };
       player<policy_type> plays(model, policy, limits);
       plays.open(says);
-      while (plays.tokens() < at) {
-        const index_t end = std::min({plays.tokens() + 13, at, plays.tokens() < 110 ? 110 : at});
-        plays.play({{0, says.between(plays.tokens(), end), end == says.prompt}});
-      }
+      play_to(plays);
       const index_t copy = fork(plays, 0, says);
       const saved_bytes bytes = saved(plays.cache, plays.at(0).seq);
       const zoomr::sequence loaded = plays.cache.load(memory_source(bytes));
@@ -312,10 +315,7 @@ TEST_CASE("forks, erased spans and saved sequences go on as if nothing had been"
       const token_range span{at - 7, at - 3};
       const tape left = says.without(span);
       erased.open(says), never.open(left);
-      while (erased.tokens() < at) {
-        const index_t end = std::min({erased.tokens() + 13, at, erased.tokens() < 110 ? 110 : at});
-        erased.play({{0, says.between(erased.tokens(), end), end == says.prompt}});
-      }
+      play_to(erased);
       erased.cache.erase(erased.at(0).seq, span);
       erased.at(0).says = &left, erased.at(0).log.clear();
       play_in_parts(erased, 17, 3), play_in_parts(never, 17, 3);

@@ -102,11 +102,13 @@ class choosing {
   /// @param memory  of a thread
   range_list resolved(index_t kv_head, index_t head, view<token_range> memory) const {
     range_list list{memory};
+    if (dense_) {
+      list.add(seen_slots(kv_head));
+      return list;
+    }
     const zone_bounds zone = core_.zone_at(state(), position_, item_.open_begin);
     const slot_map slots = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
-    if (dense_) {
-      list.add({slots.slot_of(zone.begin), slots.slot_of(zone.end)});
-    } else if (core_.policy.selects) {
+    if (core_.policy.selects) {
       resolve(state().segments, row_of(head), zone, core_.policy.zone.own_summary, slots, list);
     } else {
       resolve(state().segments, selection_row{}, zone, true, slots, list);

@@ -238,8 +238,7 @@ class erasing {
     }
     core_.trim_pages(state_);
     if constexpr (Pool::owns_pages) {
-      const bool frees = core_.policy.placement.frees_unreachable && core_.limits.logits.window == 0;
-      if (frees && state_.freed_pages > 0) look_at_pages_again();
+      if (state_.freed_pages > 0 && frees_unreachable_pages(core_.policy, core_.limits)) look_at_pages_again();
     }
     if (core_.policy.evict.observes && state_.in_prompt()) return;
     summarize(made_anew);

@@ -21,6 +21,11 @@ inline bool frees_passed_pages(const any_policy& policy, const config& sizes) {
   return sizes.logits.window > 0 && !policy.selects;
 }
 
+/// Pages go back that no zone reaches any more: the placement wants it, and no window has its own rule.
+inline bool frees_unreachable_pages(const any_policy& policy, const config& sizes) {
+  return sizes.logits.window == 0 && policy.placement.frees_unreachable;
+}
+
 /// Tokens that the pool has room for: config.pool_tokens, or what all sequences can have at once. Where pages go that a
 /// window has passed, a sequence has what the window sees, what may be rolled back, and its part of a step, with a page
 /// that is cut at either end of each.

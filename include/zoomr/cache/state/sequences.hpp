@@ -141,9 +141,8 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
                             bool has_records, bool has_choice) {
   const index_t window = limits.logits.window;
   const bool passed = window > 0 && to > 0 && pages_passed(window, to) < state.freed_pages;
-  const bool frees = window == 0 && policy.placement.frees_unreachable;
   const bool generated = !state.in_prompt() && to >= state.prompt_end;
-  const bool deep = to < state.rollback_floor && (has_records || frees);
+  const bool deep = to < state.rollback_floor && (has_records || frees_unreachable_pages(policy, limits));
   const bool freed = window == 0 && state.freed_pages > 0;
   const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || freed);
   const bool observed = to < state.observed_end && (to > 0 || state.kept_each.committed > 0);

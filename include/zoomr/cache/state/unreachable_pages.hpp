@@ -97,7 +97,7 @@ void each_freed_page(const any_policy& policy, index_t window, const token_state
 inline void free_pages(const any_policy& policy, const config& limits, token_state& state, page_stock* stock) {
   if (frees_passed_pages(policy, limits)) {
     free_passed_pages(limits.logits.window, limits.rollback_depth(), state, stock);
-  } else if (policy.placement.frees_unreachable) {
+  } else if (frees_unreachable_pages(policy, limits)) {
     free_unreachable_pages(policy, limits.rollback_depth(), state, *stock);
   }
 }

@@ -75,9 +75,9 @@ inline eviction_due due_eviction(const any_policy& policy, const config& limits,
 /// Empty unless the policy evicts tokens. Kernels of the caller's stream alone touch it, in its order:
 /// - kept: at the end of a prompt choose_kept_kernel writes it, layer by layer, and nobody reads it until the commit,
 ///   after which `held_slots::kept` is not 0 any more; while decoding compact_kernel does.
-/// - noted: note_kernel writes the queries of each pass, of a draft the last `noted_tokens`; the eviction reads as
-/// many.
-///   A draft ends where tokens are evicted, so that what a rejected token has written is not read before it is
+/// - noted: note_kernel writes the queries of each pass, of a draft the last `noted_tokens`, which the eviction reads.
+/// A
+///   draft ends where tokens are evicted, so that what a rejected token has written is not read before it is
 ///   overwritten.
 /// - chunk, prompted: remember_chunk_kernel writes a step's queries to the first, commit_chunk_kernel copies them to
 ///   the second; there they are observed when a later chunk ends the prompt.
