@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What headers need to compile without exceptions and beside macros of system headers, of which a build shows the
 absence only where it has such flags and headers: nothing throws or catches but core/error.hpp, no call looks as one of
-a macro min(a, b) or max(a, b), and no name is one that tests/consumer/flags/hostile.hpp defines.
+a macro min(a, b) or max(a, b), no name is one that tests/consumer/flags/hostile.hpp defines, and system_headers.hpp
+beside it includes every header of the standard library and the system that they include.
 
 portable.py INCLUDE_DIR HOSTILE              prints each fault of the headers below INCLUDE_DIR/zoomr
 portable.py --self-test INCLUDE_DIR HOSTILE  plants faults in a copy of them and checks that each is found
@@ -14,6 +15,7 @@ import sys
 import tempfile
 
 MAY_THROW = "core/error.hpp"
+INCLUDED = re.compile(r"^[ \t]*#[ \t]*include <(?!zoomr/|cub/|cuda|liburing)([\w./]+)>", re.MULTILINE)
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\'|^[ \t]*#[ \t]*include[^\n]*', re.DOTALL | re.MULTILINE)
 
 
@@ -34,9 +36,13 @@ def faults(include_dir, hostile):
     headers = sorted(path for path in root.rglob("*") if path.suffix in (".hpp", ".cuh", ".inl"))
     if not headers or not defined:
         yield f"{root}: no headers" if not headers else f"{hostile}: no macros"
+    before_macros = INCLUDED.findall(pathlib.Path(hostile).with_name("system_headers.hpp").read_text(encoding="utf-8"))
     for path in headers:
         header = path.relative_to(root).as_posix()
-        for number, line in enumerate(code_of(path.read_text(encoding="utf-8")).splitlines(), 1):
+        text = path.read_text(encoding="utf-8")
+        for name in sorted(set(INCLUDED.findall(text)) - set(before_macros)):
+            yield f"{header}: <{name}>: not in system_headers.hpp, so macros would be defined before it"
+        for number, line in enumerate(code_of(text).splitlines(), 1):
             for rule, why in rules[header == MAY_THROW:]:
                 for found in re.findall(rule, line):
                     yield f"{header}:{number}: {found}: {why}"
@@ -52,6 +58,8 @@ PLANTED = [  # header, a line added at its end, and what must be said of it; or 
     ("paging/device_arena.cuh", "inline int far = 1;", "far: system headers"),
     ("policy/zones.hpp", "enum class kind { ERROR };", "ERROR: system headers"),
     ("core/error.hpp", "inline int f(int a) { return std::min(a, 1); }", "min: a macro"),
+    ("core/view.hpp", "#include <deque>  // as one does", None),
+    ("core/device.cuh", "#include <regex>", "<regex>: not in system_headers.hpp"),
     ("core/error.hpp", "inline void f() { throw 1; }", None),
     ("core/view.hpp", '// throw, "try", far /* near */', None),
     ("core/view.hpp", 'inline const char* f() { return "catch // far"; }', None),
