@@ -60,6 +60,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->check(CLI::IsMember({"anywhere", "before-blank"}))
       ->capture_default_str()
       ->excludes(delimiters);
+  app.add_option("--voters", given.voters_file,
+                 "weights of the heads that vote, for policies that ask them; default: voters.json beside the model");
   app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();

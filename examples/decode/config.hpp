@@ -58,6 +58,7 @@ struct model_config {
   bool tied_head = false;       // the output head is the embedding
   std::optional<token_id> bos;
   std::vector<token_id> eos;  // any of them ends the text
+  std::vector<float> voters;  // [layers, heads]  weights of heads that find what is needed (voters.hpp); empty: unknown
 
   bool has_window(std::size_t layer) const { return !windows.empty() && windows[layer]; }
 };

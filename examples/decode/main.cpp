@@ -12,6 +12,7 @@
 #include "generate.hpp"
 #include "input_error.hpp"
 #include "token_classes.hpp"
+#include "voters.hpp"
 
 namespace decode {
 namespace {
@@ -45,7 +46,9 @@ std::string prompt_text(const options& given, const tokenizer& words, const mode
 void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
-  const model_config config = read_config(given.directory);
+  model_config config = read_config(given.directory);
+  config.voters =
+      given.voters_file.empty() ? find_voters(given.directory, config) : read_voters(given.voters_file, config);
   if (given.on_device()) expect_layers_alike(config, "--device cuda");
   if (given.tiers.given()) expect_layers_alike(config, "--tiers");
   if (!given.pages_file.empty()) expect_layers_alike(config, "--trace-pages");

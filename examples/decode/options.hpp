@@ -21,6 +21,7 @@ struct options {
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::string sentence_marks = "anywhere";
+  std::string voters_file;
   std::string device = "host";
   std::string tiers_text;
   tier_options tiers;

@@ -17,6 +17,7 @@
 #include <variant>    // std::variant, std::visit
 #include <vector>     // std::vector
 
+#include "input_error.hpp"
 #include "model.hpp"
 
 namespace decode {
@@ -154,12 +155,22 @@ class session {
   template <class Policy>
   static any_cache cache_for(const model_config& c, const Policy& policy, zoomr::config limits) {
     limits.logits.scale = static_cast<float>(c.attention_scale);
+    std::vector<float> voters;  // of the layers without a window
+    if constexpr (zoomr::share_aggregator<decltype(Policy::aggregate)>) {
+      if (c.voters.empty()) fail("this policy asks heads that vote: name their weights, --voters FILE");
+      for (std::size_t layer = 0; layer < c.layers; ++layer) {
+        const auto of_layer = std::span(c.voters).subspan(layer * c.heads, c.heads);
+        if (!c.has_window(layer)) voters.insert(voters.end(), of_layer.begin(), of_layer.end());
+      }
+      const auto heads = static_cast<index_t>(c.heads);
+      limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
+    }
     if (c.window == 0) return zoomr::kv_cache(shape_of(c, c.layers), policy, limits);
     if (limits.tiers.device > 0) expect_layers_alike(c, "tiers");
     const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
     std::vector<cache_type> groups;
     groups.push_back(zoomr::kv_cache(shape_of(c, c.layers - with_window), policy, limits));
-    limits.logits.window = static_cast<index_t>(c.window);
+    limits.logits.window = static_cast<index_t>(c.window), limits.voters = {};
     const auto all_in_window = with_placement(zoomr::presets::full, Placement{});
     groups.push_back(zoomr::kv_cache(shape_of(c, with_window), all_in_window, limits));
     return grouped_type(std::move(groups), std::vector<index_t>(c.windows.begin(), c.windows.end()));

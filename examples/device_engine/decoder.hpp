@@ -85,6 +85,8 @@ std::unique_ptr<engine> load(const std::filesystem::path& directory, const model
 template <class Policy>
 constexpr const char* unsupported() {
   if constexpr (Policy::selects) {
+    if constexpr (zoomr::key_scorer<decltype(Policy::score)>)
+      return "the policy scores by keys, which the host's cache alone does";
     if constexpr (!zoomr::limited_selector<decltype(Policy::select)>)
       return "the policy's selector does not say its limits, so a device cannot follow it";
   }

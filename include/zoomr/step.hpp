@@ -256,7 +256,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   bool must_be_seen(const detail::planned_item& item) const {
     if (!item.prompt) {
       const detail::layout& sizes = core_->sizes;
-      return item.chooses || sizes.query_parts > 0 || sizes.noted > 0 || pass_ == 1 || core_->step.layers.any_seen();
+      return item.chooses || sizes.query_parts > 0 || sizes.notes_queries() || pass_ == 1 ||
+             core_->step.layers.any_seen();
     }
     return item.prompt_ends || (core_->sizes.carried > 0 && !core_->policy.zone.prompt);
   }

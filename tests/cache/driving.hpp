@@ -4,6 +4,7 @@
 
 #include <support/inputs.hpp>
 #include <support/reference.hpp>
+#include <support/voters.hpp>
 #include <zoomr/zoomr.hpp>
 
 #include <cstring>    // std::memcmp
@@ -390,7 +391,8 @@ template <class Policy, class T = float, class Cache = zoomr::kv_cache<Policy, T
 class player : public cache_holder<Cache>, public driver<typename driven_part<Cache>::type> {
  public:
   player(const shape& model, const Policy& policy, const zoomr::config& limits)
-      : cache_holder<Cache>{Cache(model, policy, limits)}, driver<typename driven_part<Cache>::type>(this->cache) {}
+      : cache_holder<Cache>{Cache(model, policy, with_voters(policy, limits, model))},
+        driver<typename driven_part<Cache>::type>(this->cache) {}
 };
 
 /// A voice that goes on from a fork of voice `v`, with a text of its own.

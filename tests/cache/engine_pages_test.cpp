@@ -28,7 +28,7 @@ class engine_player : public cache_holder<paged_engine<T>>, public driver<paged_
  public:
   template <class Policy>
   engine_player(const shape& of, const Policy& policy, const zoomr::config& limits, const engine_layout& lies)
-      : cache_holder<paged_engine<T>>{paged_engine<T>(of, policy, limits, lies)},
+      : cache_holder<paged_engine<T>>{paged_engine<T>(of, policy, with_voters(policy, limits, of), lies)},
         driver<paged_engine<T>>(this->cache) {}
 };
 

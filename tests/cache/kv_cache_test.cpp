@@ -369,7 +369,7 @@ TEST_CASE("bytes(config) bounds what is in use at any time, and details are whol
     CAPTURE(std::string(name));
     using cache_type = zoomr::kv_cache<std::decay_t<decltype(policy)>>;
     const tape says = tape_of(2, 300, 75);
-    zoomr::config limits = limits_for(300);
+    zoomr::config limits = with_voters(policy, limits_for(300), model);
     limits.max_segments = 150;
     const zoomr::memory_use capacity = cache_type::bytes(model, policy, limits);
     player_of<decltype(policy)> plays(model, policy, limits);

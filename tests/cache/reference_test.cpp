@@ -12,7 +12,8 @@ constexpr markup all_markup[] = {markup::pairs, markup::summaries_alone, markup:
 
 template <class Policy>
 constexpr bool uses_softmax = std::same_as<decltype(Policy::aggregate), zoomr::head_mass> ||
-                              std::same_as<decltype(Policy::aggregate), zoomr::pooled_mass>;
+                              std::same_as<decltype(Policy::aggregate), zoomr::pooled_mass> ||
+                              std::same_as<decltype(Policy::aggregate), zoomr::head_posterior>;
 
 /// Integers are exact in float up to means of 8 keys; a softmax never is.
 template <class Policy>

@@ -105,7 +105,27 @@ inline constexpr auto evicting =
                      ::zoomr::accumulated_attention{.tokens = 50, .recent = 8, .every = 11},
                      ::zoomr::zones{.sinks = 3, .recent = 6, .open = 10});
 
+// Heads that vote; and the exact attention of each KV head in the place of summaries.
+inline constexpr auto zoomr_voters = with(presets::zoomr_voters, [](auto& p) {
+  p.segment.longest = 40, p.segment.prompt_piece = 13;
+  p.aggregate.queries = 5;
+  p.select.segments = 3;
+  p.zone.recent = 7;
+});
+inline constexpr auto sentence_voters = with(presets::sentence_voters, [](auto& p) {
+  p.segment.longest = 9;
+  p.aggregate.queries = 3;
+  p.zone.recent = 6;
+});
+inline constexpr auto by_keys =
+    ::zoomr::compose(::zoomr::sentences{.longest = 12}, ::zoomr::key_mass{}, ::zoomr::pooled_mass{},
+                     ::zoomr::top_k{.segments = 2}, ::zoomr::every_token{}, ::zoomr::zones{.sinks = 2, .recent = 6});
+
 }  // namespace small
+
+/// Its choices read keys: on the host, not over tiers.
+template <class Policy>
+inline constexpr bool reads_keys = ::zoomr::key_scorer<decltype(Policy::score)>;
 
 /// Calls `test(name, policy)` for each preset.
 template <class Test>
@@ -126,6 +146,8 @@ void for_each_preset(Test test) {
   test("arkvale", small::arkvale);
   test("snapkv", small::snapkv);
   test("shadowkv", small::shadowkv);
+  test("zoomr_voters", small::zoomr_voters);
+  test("sentence_voters", small::sentence_voters);
   test("h2o", small::h2o);
   test("r_kv", small::r_kv);
   test("raas", small::raas);
@@ -139,6 +161,7 @@ void for_each_policy(Test test) {
   test("by_layer", small::by_layer);
   test("drifting", small::drifting);
   test("evicting", small::evicting);
+  test("by_keys", small::by_keys);
 }
 
 }  // namespace zoomr_test

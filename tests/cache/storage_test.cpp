@@ -326,7 +326,7 @@ std::vector<float> outputs_of(const Policy& policy, zoomr::config limits) {
   static constexpr shape model{3, 4, 2, 16};
   constexpr index_t prompt = 60;
   limits.max_tokens = 80, limits.max_batched_tokens = 64, limits.classes = classes, limits.audit = true;
-  zoomr::kv_cache<Policy> cache(model, policy, limits);
+  zoomr::kv_cache<Policy> cache(model, policy, with_voters(policy, limits, model));
   const zoomr::sequence seq = cache.open();
   const std::vector<token_id> ids = text_of(markup::pairs, 80, prompt, 5);
   const tensors given{model, kind::peaked, 9};

@@ -66,7 +66,7 @@ played play(const Policy& policy, const zoomr::executor& on, const tensors& give
   limits.classes = classes;
   limits.audit = true;
   limits.threads = on;
-  zoomr::kv_cache<Policy> cache(model, policy, limits);
+  zoomr::kv_cache<Policy> cache(model, policy, with_voters(policy, limits, model));
   const zoomr::sequence seq = cache.open();
   played made;
   std::vector<float> keys, values, queries, out, lse;

@@ -221,10 +221,12 @@ TEST_CASE("what is appended is not fetched again, even if a layer has more KV he
 
 TEST_CASE("every policy has the bits of a resident cache, at the least capacity, over host memory and over a file") {
   for_each_policy([](const char* name, const auto& policy) {
-    check<at_once>(name, policy, 6, 0);
-    check<at_once>(name, policy, 6, 6, 2);
-    check<at_once>(name, policy, 13, 0, 3);
-    check<zoomr::tiered<zoomr::cyclic_mru, zoomr::sync_transfers>>(name, policy, 11, 7, 4);
+    if constexpr (!reads_keys<std::remove_cvref_t<decltype(policy)>>) {
+      check<at_once>(name, policy, 6, 0);
+      check<at_once>(name, policy, 6, 6, 2);
+      check<at_once>(name, policy, 13, 0, 3);
+      check<zoomr::tiered<zoomr::cyclic_mru, zoomr::sync_transfers>>(name, policy, 11, 7, 4);
+    }
   });
 }
 

@@ -130,6 +130,7 @@ TEST_CASE("a session gives the logits of a pass without any cache") {
 TEST_CASE("layers with a sliding window are a group beside those of the policy, and costs are of all layers") {
   model_config config = read_config(fixture("gemma3"));
   config.window = 64;  // longer than the text
+  config.voters.assign(config.layers * config.heads, 0.5f);
   model net(config, read_weights(fixture("gemma3"), config));
   const std::vector<token_id> ids = read_json(fixture("gemma3") / "expected.json")["tokens"];
   const std::vector<zoomr::token_class> classes(config.vocab);
@@ -189,7 +190,9 @@ TEST_CASE("a real checkpoint continues as published, under every policy that kee
     MESSAGE("skipped: there is no stories260K at " << directory.string());
     return;
   }
-  model net = load_model(directory);
+  model_config config = read_config(directory);
+  config.voters.assign(config.layers * config.heads, 0.5f);
+  model net(config, read_weights(directory, config));
   const tokenizer words(directory, net.config().vocab);
   const auto classes = classify(words, net.config().vocab, {});
   const json expected = read_json(directory / "expected.json");

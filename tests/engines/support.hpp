@@ -48,7 +48,10 @@ struct checkpoint {
 
 /// A cache under a preset, with a budget that a few hundred tokens do not fit into.
 template <class Preset>
-zoomr::any_kv_cache<> open_small(const Preset& preset, const decode::model& net, const zoomr::config& limits) {
+zoomr::any_kv_cache<> open_small(const Preset& preset, const decode::model& net, zoomr::config limits) {
+  const zoomr::shape shape = decode::shape_of(net);
+  const std::vector<float> voters(static_cast<std::size_t>(shape.layers * shape.heads), 0.5f);
+  limits.voters = {voters.data(), {shape.layers, shape.heads}};
   if constexpr (std::is_same_v<decltype(preset.policy), zoomr::policy_of<zoomr::presets::infllm>>) {
     auto policy = preset.policy;  // its window has 4096 tokens, whatever the budget
     policy.zone.sinks = 16, policy.zone.recent = 32, policy.segment.longest = 16;

@@ -25,18 +25,18 @@ paging/paged_kv_lane.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/ti
 paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/read_ring.hpp
 paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp paging/pinned_blocks.hpp
 paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered_pool.hpp
-policy/segment.hpp policy/slot_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/concepts.hpp
+policy/segment.hpp policy/slot_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/component.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
 policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/policy_text.hpp policy/any_scorer_of.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
 attention/run_logits.hpp attention/page_run.hpp attention/
 cache/logit_rule.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp cache/key_rotation.hpp cache/byte_stream.hpp cache/saving/sections.hpp cache/saving/section_writer.hpp cache/saving/section_reader.hpp
-cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.hpp cache/state/layout.hpp
+cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.hpp cache/state/voter_table.hpp cache/state/layout.hpp
 cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
-cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/erasing.hpp cache/host/erasing_in_groups.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp cache/host/listing.hpp
+cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
+cache/host/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/erasing.hpp cache/host/erasing_in_groups.hpp cache/host/key_scores.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp cache/host/listing.hpp
 cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp cache/saving/saving.hpp
 cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh

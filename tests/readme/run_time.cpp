@@ -66,7 +66,9 @@ int main() {
   list_presets();
   std::vector<zoomr::token_class> classes(9);
   classes[3] = zoomr::token_class::delimiter;
-  const zoomr::config limits{.max_tokens = 128, .classes = classes};
+  const std::vector<float> voters(8, 0.5f);  // for presets that ask heads
+  zoomr::config limits{.max_tokens = 128, .classes = classes};
+  limits.voters = {voters.data(), {model.layers, model.heads}};
   int different = 0;
   zoomr::presets::each([&](const auto& preset) {
     const index_t budget = preset.least_budget(preset.policy) + 3;

@@ -438,6 +438,7 @@ class life {
       constexpr pages places[] = {pages::resident, pages::tiered, pages::engine};
       lie_ = random_.one_of(places);
       if (lie_ == pages::engine && (!sort_.engine || leaves_out("engines"))) lie_ = pages::resident;
+      if (lie_ == pages::tiered && !sort_.tiered) lie_ = pages::resident;
     }
     make_cache();
     stale_ = {};

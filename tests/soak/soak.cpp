@@ -112,6 +112,7 @@ int main(int argc, char** argv) {
                                       soak::pages::tiered, soak::pages::groups};
     soak::pages lie = places[life / static_cast<std::int64_t>(sorts.size()) % 5];
     if (lie == soak::pages::groups && given.without.count("groups") > 0) lie = soak::pages::resident;
+    if (lie == soak::pages::tiered && !of.tiered) lie = soak::pages::resident;
     if (lie == soak::pages::engine && (!of.engine || given.without.count("engines") > 0)) lie = soak::pages::resident;
     const std::uint64_t seed = zoomr_test::mixed(given.seed * 1000003 + static_cast<std::uint64_t>(life));
     try {

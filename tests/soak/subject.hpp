@@ -5,6 +5,7 @@
 #include <cache/saved_bytes.hpp>
 #include <cache/small_policies.hpp>
 #include <support/paged_engine.hpp>
+#include <support/voters.hpp>
 #include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
 #include <zoomr/kv_cache.hpp>
@@ -208,7 +209,7 @@ class in_groups : public zoomr::grouped_kv_cache<T> {
     const view<const float, 2> sinks = limits.logits.sinks;
     const auto sinks_of = [&](index_t layer) { return sinks.data() ? sinks.slice(layer, layer + 1) : sinks; };
     limits.logits.sinks = sinks_of(0);
-    made.push_back(zoomr::kv_cache<Policy, T>(of, policy, limits));
+    made.push_back(zoomr::kv_cache<Policy, T>(of, policy, zoomr_test::with_voters(policy, limits, of)));
     limits.logits.sinks = sinks_of(1);
     made.push_back(zoomr::kv_cache<zoomr::policy_of<zoomr::presets::full>, T>(of, zoomr::presets::full, limits));
     return made;
@@ -259,14 +260,13 @@ struct sort {
   bool evicts = false;             // tokens: no rollback behind that
   bool accumulates = false;        // attention from the first token on
   index_t kept = 0;                // tokens, of those that evict
-  bool one_by_one = false;         // drafts are one token long
   bool threads = false;            // a thread moves bytes: faults need not come in the same places again
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&)> resident = {};
   /// In the pages of an engine; empty where these have no room for what is stored.
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&, const zoomr_test::engine_layout&)>
       engine = {};
-  std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&, const tier_sizes&)> tiered =
-      {};  // in the caller's thread
+  /// In the caller's thread; empty where the policy reads keys at each choice.
+  std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&, const tier_sizes&)> tiered = {};
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&)> grouped = {};
 };
 

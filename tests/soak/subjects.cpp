@@ -21,25 +21,27 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
   if constexpr (std::same_as<T, First>)
 #endif
   {
-    const auto tiered = zoomr::with_placement(policy, zoomr::tiered<Order, Engine>{});
     sort made{.name = name, .type = type_name<T>()};
     made.frees_unreachable = policy.placement.frees_unreachable;
     made.evicts = decltype(Policy::evict)::observes;
     if constexpr (decltype(Policy::evict)::observes) made.accumulates = policy.evict.accumulates && !policy.zone.prompt;
     if (made.evicts && !policy.zone.prompt) made.kept = policy.evict.kept(1 << 20);
-    made.one_by_one = policy.refresh.drift() >= -1.0f;
     made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
     made.resident = [policy](const zoomr::config& limits, const widths& stored) {
-      return make_subject<T>(policy, limits, stored);
+      return make_subject<T>(policy, zoomr_test::with_voters(policy, limits, stored.shape()), stored);
     };
     if constexpr (!zoomr::scales_rows<T>) {
       made.engine = [policy](const zoomr::config& limits, const widths& stored, const zoomr_test::engine_layout& lies) {
-        return std::make_unique<subject_of<zoomr_test::paged_engine<T>>>(stored, stored.shape(), policy, limits, lies);
+        return std::make_unique<subject_of<zoomr_test::paged_engine<T>>>(
+            stored, stored.shape(), policy, zoomr_test::with_voters(policy, limits, stored.shape()), lies);
       };
     }
-    made.tiered = [tiered](const zoomr::config& limits, const widths& stored, const tier_sizes& sizes) {
-      return make_subject<T>(tiered, with_tiers<T>(tiered, limits, sizes, stored.shape()), stored);
-    };
+    if constexpr (!zoomr_test::reads_keys<Policy>) {
+      const auto tiered = zoomr::with_placement(policy, zoomr::tiered<Order, Engine>{});
+      made.tiered = [tiered](const zoomr::config& limits, const widths& stored, const tier_sizes& sizes) {
+        return make_subject<T>(tiered, with_tiers<T>(tiered, limits, sizes, stored.shape()), stored);
+      };
+    }
     made.grouped = [policy](const zoomr::config& limits, const widths& stored) {
       return std::make_unique<subject_of<in_groups<T>>>(stored, stored.shape(), policy, limits);
     };
@@ -60,6 +62,7 @@ void add_each(std::vector<sort>& all) {
   add_one<T, bfloat16, farthest, at_once>(all, "sentence_box", small::sentence_box);
   add_one<T, bfloat16, farthest, at_once>(all, "shadowkv", small::shadowkv);
   add_one<T, bfloat16, farthest, at_once>(all, "evicting", small::evicting);
+  add_one<T, bfloat16, farthest, at_once>(all, "sentence_voters", small::sentence_voters);
   add_one<T, float16, frequent, beside>(all, "lightthinker", small::lightthinker);
   add_one<T, float16, frequent, beside>(all, "zoomr_follow", small::zoomr_follow);
   add_one<T, float16, frequent, beside>(all, "infllm", small::infllm);
@@ -72,6 +75,7 @@ void add_each(std::vector<sort>& all) {
   add_one<T, scaled_int8, frequent, at_once>(all, "sentence_kv_published", small::sentence_kv_published);
   add_one<T, scaled_int8, frequent, at_once>(all, "arkvale", small::arkvale);
   add_one<T, scaled_int8, frequent, at_once>(all, "r_kv", small::r_kv);
+  add_one<T, scaled_int8, frequent, at_once>(all, "zoomr_voters", small::zoomr_voters);
 #if defined(ZOOMR_SOAK_ALL)  // beside the presets
   add_one<T, float16, recent, at_once>(all, "drifting", small::drifting);
   add_one<T, float8, farthest, at_once>(all, "by_layer", small::by_layer);

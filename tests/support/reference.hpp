@@ -8,6 +8,7 @@
 
 #include <support/reference_eviction.hpp>
 #include <support/reference_rules.hpp>
+#include <support/voters.hpp>
 
 #include <concepts>  // std::same_as
 #include <map>       // std::map
@@ -222,11 +223,100 @@ class replay {
     return made;
   }
 
+  // The tokens of a segment between the zones.
+  std::vector<index_t> details_of(const moment& now, index_t layer, index_t kv_head, const segment& s) const {
+    std::vector<index_t> made;
+    for (index_t t = std::max(s.begin, now.front); t < std::min(s.split, now.back); ++t) {
+      if (retained(layer, kv_head, t)) made.push_back(t);
+    }
+    return made;
+  }
+  // ln of the attention that they get together from one query; its magnitude is that of the largest logit.
+  estimate mass(const std::vector<index_t>& tokens, index_t position, index_t layer, index_t head, index_t pass) const {
+    const float* query = past_.query(position, layer, head, pass);
+    std::vector<double> logits;
+    double largest = -std::numeric_limits<double>::infinity(), magnitude = 0;
+    for (const index_t t : tokens) {
+      const float* key = past_.key(t, layer, head / group(), final_pass(t));
+      double product = 0, size = 0;
+      for (index_t d = 0; d < model().head_dim; ++d) {
+        product += double{query[d]} * double{key[d]}, size += std::abs(double{query[d]} * double{key[d]});
+      }
+      logits.push_back(past_.logits.logit(product, model().head_dim, head, t, position));
+      if (!std::isnan(largest) && !(logits.back() <= largest)) largest = logits.back();  // NaN stays
+      const double all = past_.logits.scaled(size, model().head_dim) + std::abs(past_.logits.bias(head, t, position));
+      if (std::isfinite(all)) magnitude = std::max(magnitude, all);
+    }
+    if (!std::isfinite(largest)) return {largest, magnitude + 8};
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit - largest);
+    return {largest + std::log(sum), magnitude + 8};
+  }
+  // Each voter's largest log share among the last queries, weighted; then a softmax over the segments.
+  void hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) const {
+    const std::vector<float> weights = zoomr_test::voter_weights(model());
+    const index_t first = std::max(0, now.position + 1 - heard());
+    std::vector<double> sums(votes.size(), 0.0);
+    double doubt = 0;
+    for (index_t row = 0; row < model().layers * model().heads; ++row) {
+      const double weight = double{weights[static_cast<std::size_t>(row)]};
+      if (weight == 0) continue;
+      std::vector<double> best(votes.size(), std::nan(""));
+      double magnitude = 0;
+      for (index_t p = first; p <= now.position; ++p) {
+        std::vector<estimate> masses(votes.size(), {-std::numeric_limits<double>::infinity(), 0});
+        double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+        for (const index_t id : eligible) {
+          const segment& s = segments_[static_cast<std::size_t>(id)];
+          if (s.split > p + 1) continue;
+          estimate& made = masses[static_cast<std::size_t>(id)];
+          const index_t layer = row / model().heads, head = row % model().heads;
+          made = mass(details_of(now, layer, head / group(), s), p, layer, head, p < now.position ? final_pass(p) : 0);
+          magnitude = std::max(magnitude, made.magnitude);
+          if (made.value > largest) largest = made.value;
+        }
+        const auto weight = [&](double of) {
+          return std::isnan(of) ? 0.0 : of == largest ? 1.0 : std::exp(of - largest);
+        };
+        for (const estimate& of : masses) sum += weight(of.value);
+        for (const index_t id : eligible) {
+          const auto i = static_cast<std::size_t>(id);
+          if (std::isnan(masses[i].value) || segments_[i].split > p + 1) continue;
+          const double share =
+              std::isinf(largest) ? std::log(weight(masses[i].value)) : masses[i].value - largest - std::log(sum);
+          best[i] = std::isnan(best[i]) ? share : std::max(best[i], share);
+        }
+      }
+      for (const index_t id : eligible) {
+        const double found = best[static_cast<std::size_t>(id)];  // less than -87 counts as that
+        sums[static_cast<std::size_t>(id)] += weight * (found < -87 ? -87 : found);
+      }
+      doubt += weight * tolerance::mass(model().head_dim + 300, magnitude) / 16777216.0;
+    }
+    double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+    const auto known = [&](index_t id) { return !std::isnan(sums[static_cast<std::size_t>(id)]); };
+    for (const index_t id : eligible) {
+      if (known(id)) largest = std::max(largest, sums[static_cast<std::size_t>(id)]);
+    }
+    for (const index_t id : eligible) sum += known(id) ? std::exp(sums[static_cast<std::size_t>(id)] - largest) : 0.0;
+    for (const index_t id : eligible) {
+      if (!known(id)) continue;
+      const auto i = static_cast<std::size_t>(id);
+      const double share = std::exp(sums[i] - largest) / sum * 1099511627776.0;  // 2^40
+      votes[i] = {std::floor(share + 0.5), 1 + share * (4 * doubt + 1e-6)};
+    }
+  }
+  index_t heard() const {
+    if constexpr (requires { policy_.aggregate.queries; }) return policy_.aggregate.queries;
+    return 1;
+  }
+
   // How far float may be off a votes.
   double uncertainty(const estimate& counted_votes) const {
     if (std::same_as<decltype(policy_.aggregate), zoomr::head_votes>) return -1;
     if (std::same_as<decltype(policy_.aggregate), zoomr::head_mass>) return counted_votes.magnitude;
     if (std::same_as<decltype(policy_.aggregate), zoomr::pooled_mass>) return counted_votes.magnitude;
+    if (std::same_as<decltype(policy_.aggregate), zoomr::head_posterior>) return counted_votes.magnitude;
     return scores_of{model().head_dim, past_.logits, {}}.rounding(counted_votes);
   }
 
@@ -246,8 +336,10 @@ class replay {
 
     choice made;
     std::vector<estimate> votes(static_cast<std::size_t>(now.known));
-    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
-      scores_of scores{model().head_dim, past_.logits, {}};
+    constexpr bool hears = std::same_as<decltype(policy_.aggregate), zoomr::head_posterior>;
+    if (hears) hear(now, eligible, votes);
+    for (index_t layer = of.first_layer; layer < of.last_layer && !hears; ++layer) {
+      scores_of scores{model().head_dim, past_.logits, {}, reads_keys()};
       std::vector<std::vector<const float*>> cues(static_cast<std::size_t>(now.known));  // of KV head `cues_of`
       index_t cues_of = -1;
       for (index_t head = of.first_head; head < of.last_head; ++head) {
@@ -257,13 +349,18 @@ class replay {
         const index_t kv_head = head / group();
         for (const index_t id : eligible) {
           const auto i = static_cast<std::size_t>(id);
+          if (reads_keys()) {
+            const std::vector<index_t> details = details_of(now, layer, kv_head, segments_[i]);
+            scores.of_head.back()[i] = mass(details, now.position, layer, head, now.pass);
+            continue;
+          }
           if (kv_head != cues_of) cues[i] = cue_of(now.position, layer, kv_head, segments_[i]);
           scores.of_head.back()[i] = score(query, cues[i]);
         }
         cues_of = kv_head;
       }
       bool doubtful = false;
-      aggregate(policy_.aggregate, scores, eligible, tokens, votes, doubtful);
+      if constexpr (!hears) aggregate(policy_.aggregate, scores, eligible, tokens, votes, doubtful);
       if (doubtful && !past_.exact) close_call(now.position);
     }
 
@@ -281,7 +378,13 @@ class replay {
       if (counted) unless_clear(now.position, counted_votes.value - 0.5, uncertainty(counted_votes));
     }
     const std::vector<index_t> order = ranked(votes, wanted);
-    const std::size_t taken = take(policy_.select, order, tokens, used, made);
+    std::size_t taken = take(policy_.select, order, tokens, used, made);
+    if constexpr (std::same_as<decltype(policy_.select), zoomr::top_p>) {
+      double doubt = 0;
+      for (const estimate& of : votes) doubt += uncertainty(of);
+      taken =
+          take_share(policy_.select, order, votes, made, [&](double gap) { unless_clear(now.position, gap, doubt); });
+    }
     for (std::size_t i = 0; i < taken && i + 1 < order.size(); ++i) {
       const estimate& one = votes[static_cast<std::size_t>(order[i])];
       const estimate& next = votes[static_cast<std::size_t>(order[i + 1])];
@@ -350,6 +453,7 @@ class replay {
   // ---- one token ----
 
   static constexpr bool selects = Policy::selects;
+  static constexpr bool reads_keys() { return std::same_as<decltype(Policy::score), zoomr::key_mass>; }
   static constexpr bool pools() {
     using agrees = decltype(Policy::aggregate);
     return std::same_as<agrees, zoomr::pooled_score> || std::same_as<agrees, zoomr::pooled_mass>;

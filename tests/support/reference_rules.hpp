@@ -27,10 +27,11 @@ struct scores_of {
   index_t head_dim;
   const logits_of_model& model;
   std::vector<std::vector<estimate>> of_head;  // [head][segment]
+  bool natural = false;                        // of keys: logits of whole segments
 
   /// Of a score; no bias by distance.
-  double logit(double score) const { return model.capped(model.scaled(score, head_dim)); }
-  double scaled(double magnitude) const { return model.scaled(magnitude, head_dim); }
+  double logit(double score) const { return natural ? score : model.capped(model.scaled(score, head_dim)); }
+  double scaled(double magnitude) const { return natural ? magnitude : model.scaled(magnitude, head_dim); }
 
   /// How far float may be off: by the dot product, the mean over the cue, and the mean query.
   double rounding(const estimate& score) const { return tolerance::reduction(head_dim + 300) * score.magnitude; }
@@ -145,6 +146,26 @@ inline std::size_t take(const zoomr::fill_budget& by, const std::vector<index_t>
     room -= take_one(id, tokens, room, made);
   }
   return looked;
+}
+inline std::size_t take(const zoomr::top_p&, const std::vector<index_t>&, const std::vector<index_t>&, index_t,
+                        choice&) {
+  return 0;  // it needs to know the votes: `take_share`
+}
+/// Takes segments until their votes are so much of all.
+/// @param close  close(gap, votes covered so far): float may have gone on, or not
+template <class Close>
+std::size_t take_share(const zoomr::top_p& by, const std::vector<index_t>& order, const std::vector<estimate>& votes,
+                       choice& made, Close close) {
+  double all = 0, covered = 0;
+  for (const estimate& of : votes) all += of.value;
+  std::size_t taken = 0;
+  for (; taken < order.size() && static_cast<index_t>(taken) < by.segments; ++taken) {
+    if (taken > 0) close(covered - double{by.share} * all);
+    if (taken > 0 && covered >= double{by.share} * all) break;
+    made.levels[choice::index_of(order[taken])] = level::details;
+    covered += votes[choice::index_of(order[taken])].value;
+  }
+  return taken;
 }
 inline std::size_t take(const zoomr::select_none&, const std::vector<index_t>&, const std::vector<index_t>&, index_t,
                         choice&) {

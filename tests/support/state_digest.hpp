@@ -180,7 +180,7 @@ class digesting {
     at_ = state_digest::remembered;
     if (core_.sizes.remembered > 0 && state_.in_prompt()) {
       add(state_.queries_from);
-      add_records(state_.prompted, state_.queries_from, 0, 1);
+      add_records(state_.last_queries, state_.queries_from, 0, 1);
     }
     if (core_.sizes.noted == 0 || state_.in_prompt()) return;
     const index_t next_time = last_time() + core_.policy.evict.every;

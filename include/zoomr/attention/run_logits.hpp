@@ -94,6 +94,21 @@ inline void change_row(cpu_path path, const model_logits& by, view<float> logits
   on_path(path, [&] { by(run); });
 }
 
+/// Makes logits of the products of one query head with adjacent keys: times `scale`, then what its model does.
+/// @param by        for the heads of a KV head, of which this is number `head`
+/// @param products  [tokens]
+/// @param first     slot of the first token
+inline void scale_row(cpu_path path, const model_logits& by, index_t head, float scale, view<float> products,
+                      index_t first) {
+  on_path(path, [&] {
+    for (float& product : products) product = fused(scale, product, -0.0f);
+  });
+  model_logits of_head = by;
+  if (by.of.slopes.size() > 0) of_head.of.slopes = by.of.slopes.slice(head, head + 1);
+  of_head.heads = 1;
+  change_row(path, of_head, products, first);
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

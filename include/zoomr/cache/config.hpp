@@ -73,10 +73,11 @@ struct config {
   logit_rule logits = {};     // scale, soft cap, sinks, ALiBi and window of the model: none but 1 / sqrt(head_dim)
   tier_bytes tiers = {};      // of a tiered placement
   engine_memory engine = {};  // of the placement engine_pages, which has no pool of its own
-  bool half_queries = false;  // queries and outputs may have 16 bits on the host: room to widen them
-  bool audit = false;         // measure what share of its attention each query captures: slow
-  class_table classes = {};   // [vocabulary] of each token id; kept alive by the caller
-  executor threads = {};      // that may work on a call of a host cache; kept alive by the caller
+  view<const float, 2> voters = {};  // [layers, heads]  weights of heads, where the policy's aggregator asks for them
+  bool half_queries = false;         // queries and outputs may have 16 bits on the host: room to widen them
+  bool audit = false;                // measure what share of its attention each query captures: slow
+  class_table classes = {};          // [vocabulary] of each token id; kept alive by the caller
+  executor threads = {};             // that may work on a call of a host cache; kept alive by the caller
 
   static constexpr index_t most_tokens = 1 << 30;
 
@@ -110,6 +111,11 @@ struct config {
     if (threads.threads() < 1 || threads.threads() > executor::most_threads) return "config: threads must be 1 to 1024";
     if (!key_scale.positive_and_finite() || !value_scale.positive_and_finite()) {
       return "config: key_scale and value_scale must be positive and finite";
+    }
+    for (index_t layer = 0; layer < voters.extent(0); ++layer) {
+      for (const float weight : voters[layer]) {
+        if (!(weight >= 0.0f && weight < infinity)) return "config: weights of voters must be finite and at least 0";
+      }
     }
     return logits.problem();
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // L2. Work on many numbers, on any path of the processor: products of queries with rows, each in the contract's order
-// (math/dot.hpp), exponentials, and numbers as they are stored, widened and narrowed.
+// (math/dot.hpp), exponentials and their sums, and numbers as they are stored, widened and narrowed.
 #pragma once
 
 #include <zoomr/core/view.hpp>
 #include <zoomr/math/dot.hpp>
 #include <zoomr/math/simd.hpp>
+#include <zoomr/math/softmax.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -76,6 +77,19 @@ inline void exponentials([[maybe_unused]] cpu_path path, view<float> x, float fr
   if (path == cpu_path::neon) i = neon::exponentials(x.data(), x.size(), from);
 #endif
   for (; i < x.size(); ++i) x[i] = exponential(x[i] - from);
+}
+
+/// ln of the sum of exp(x): of nothing -inf, NaN if one is. Weights are added in units of 2^-40 of the largest, as
+/// integers.
+/// @param x  at most 2^22; overwritten
+inline float log_sum_of_exponentials(cpu_path path, view<float> x) {
+  float largest = -infinity;
+  for (const float one : x) largest = is_nan(one) || one > largest ? one : largest;
+  if (!(largest > -infinity && largest < infinity)) return largest;
+  exponentials(path, x, largest);
+  votes_t units = 0;
+  for (const float weight : x) units += units_of(weight);
+  return largest + logarithm(sum_of_units(units));
 }
 
 /// Numbers as they are stored, times `scale`, as floats: products rounded once, even where they are then added up.

@@ -107,9 +107,11 @@ class any_query_source {
   ~any_query_source() = default;
 };
 
-/// A scorer, together with the summaries that it reads.
+/// A scorer, together with the summaries that it reads; or one that reads keys.
 class any_scorer {
  public:
+  bool reads_keys = false;
+
   /// Scores the segments for the heads of one KV head. Scores of what is not eligible mean nothing.
   /// @param asked      [heads, head_dim]
   /// @param summaries  [segments] of [head_dim, rows] numbers and their scale, as `any_summarizer::store` writes them
@@ -117,6 +119,9 @@ class any_scorer {
   /// @param scores     [heads, segments]  out, products before any scale
   virtual void score(view<const float, 2> asked, const std::byte* summaries, view<const votes_t> votes,
                      view<float, 2> scores) const = 0;
+  /// If `reads_keys`: the score of one segment for one head.
+  /// @param logits  [keys]  natural; they may be overwritten
+  virtual float score_keys(view<float> logits) const = 0;
 
  protected:
   ~any_scorer() = default;
@@ -128,6 +133,7 @@ class any_aggregator {
   scope per = scope::sequence;
   votes_t least = 0;
   bool counts = false;
+  index_t queries = 0;  // more than 0: it hears so many, by `add_shares`; 0: by `add`
 
   /// Adds what the heads of one layer agree on to the votes of the segments that are eligible.
   /// @param scores  [heads, segments]  products before any scale
@@ -136,6 +142,8 @@ class any_aggregator {
   /// @param order   [segments]  working memory
   virtual void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits,
                    view<votes_t> votes, view<index_t> order) const = 0;
+  /// Arguments as of a `share_aggregator`.
+  virtual void add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes) const = 0;
 
  protected:
   ~any_aggregator() = default;

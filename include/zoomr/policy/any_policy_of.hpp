@@ -172,10 +172,20 @@ class any_aggregator_of final : public any_aggregator {
   explicit any_aggregator_of(const Aggregator& of) : of_(of) {
     per = of.per;
     least = Aggregator::least, counts = Aggregator::counts;
+    if constexpr (share_aggregator<Aggregator>) queries = of.queries;
   }
-  void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits, view<votes_t> votes,
-           view<index_t> order) const override {
-    on_fastest_path([&] { of_.add(scores, tokens, logits, votes, order); });
+  void add([[maybe_unused]] view<const float, 2> scores, [[maybe_unused]] view<const index_t> tokens,
+           [[maybe_unused]] const score_logits& logits, [[maybe_unused]] view<votes_t> votes,
+           [[maybe_unused]] view<index_t> order) const override {
+    if constexpr (score_aggregator<Aggregator>) {
+      on_fastest_path([&] { of_.add(scores, tokens, logits, votes, order); });
+    }
+  }
+  void add_shares([[maybe_unused]] view<float, 2> shares, [[maybe_unused]] view<const float> weights,
+                  [[maybe_unused]] view<votes_t> votes) const override {
+    if constexpr (share_aggregator<Aggregator>) {
+      on_fastest_path([&] { of_.add_shares(shares, weights, votes); });
+    }
   }
 
  private:

@@ -17,9 +17,18 @@ namespace detail {
 template <class Scorer, class Summarizer>
 class any_scorer_of final : public any_scorer {
  public:
-  explicit any_scorer_of(const Scorer& of) : of_(of) {}
+  explicit any_scorer_of(const Scorer& of) : of_(of) { reads_keys = key_scorer<Scorer>; }
+  float score_keys([[maybe_unused]] view<float> logits) const override {
+    if constexpr (key_scorer<Scorer>) {
+      float made = 0.0f;
+      on_fastest_path([&] { made = of_.score(logits); });
+      return made;
+    }
+    return not_a_number;
+  }
   void score(view<const float, 2> asked, const std::byte* summaries, view<const votes_t> votes,
              view<float, 2> scores) const override {
+    if constexpr (key_scorer<Scorer>) return;
     const auto* const all = reinterpret_cast<const number*>(summaries);
     const index_t dims = asked.extent(1);
     const index_t apart = dims * rows + (scaled ? static_cast<index_t>(sizeof(float) / sizeof(number)) : 0);

@@ -155,14 +155,20 @@ constexpr bool check_pairs() {
   }
   static_assert(std::same_as<Selector, select_none> || !std::same_as<Segmenter, unsegmented>,
                 "compose: a selector needs a segmenter: without one there is nothing to choose from");
-  if constexpr (Summarizer::summary::rows > 0) {
+  static_assert(!share_aggregator<Aggregator> || key_scorer<Scorer>,
+                "compose: this aggregator needs a scorer that reads keys, like key_mass");
+  if constexpr (key_scorer<Scorer>) {
+    static_assert(Summarizer::summary::rows == 0,
+                  "compose: nothing reads the summaries, since the scorer reads keys: leave the summarizer out");
+  } else if constexpr (Summarizer::summary::rows > 0) {
     static_assert(
         players<role::selector, Components...> == 1,
         "compose: a summarizer needs a selector: nothing reads its summaries (`select_none{}` if none shall)");
     static_assert(scorer_reads_but_summarizer_makes<typename Scorer::summary, typename Summarizer::summary>::checked);
   } else {
     static_assert(std::same_as<Selector, select_none>,
-                  "compose: a selector needs a summarizer: without summaries no segment can be scored");
+                  "compose: a selector needs a summarizer, or a scorer that reads keys: otherwise no segment can be "
+                  "scored");
   }
   return true;
 }

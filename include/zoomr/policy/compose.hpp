@@ -37,7 +37,8 @@ struct policy {
   Placement placement;
 
   /// Segments are scored and chosen; otherwise the zones and summaries are all there is.
-  static constexpr bool selects = Summarizer::summary::rows > 0 && !std::same_as<Selector, select_none>;
+  static constexpr bool selects =
+      (Summarizer::summary::rows > 0 || key_scorer<Scorer>)&&!std::same_as<Selector, select_none>;
 
   /// nullptr, or the sentence that says which option, or which pair of options, cannot work.
   constexpr const char* problem() const;
@@ -82,6 +83,9 @@ constexpr const char* policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer
   }
   if (selects && !Aggregator::counts && aggregate.per == scope::sequence) {
     return "votes of different layers cannot be pooled by this aggregator: use one whose votes add up, like head_mass";
+  }
+  if constexpr (share_aggregator<Aggregator>) {
+    if (refresh.second_pass) return "heads that vote by their shares make one choice a token: no second pass";
   }
   if constexpr (Evictor::observes) {
     if (aggregate.per == scope::sequence || aggregate.per == scope::layer) {

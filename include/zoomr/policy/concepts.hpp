@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. The roles of a policy: one question each. A component is a small regular value that answers one of
-// them; `using role = ...` says which, so that compose() takes components in any order.
+// L3. What a component of each role must answer (the roles: policy/component.hpp).
 //
 // Components are asked by the planner (segmenter, refresh rule), by choices (query source, scorer, aggregator,
 // selector), by commit (summarizer, evictor) and by attention (zones). None of them allocates, or keeps anything.
 #pragma once
 
 #include <zoomr/math/order.hpp>
+#include <zoomr/policy/component.hpp>
 #include <zoomr/policy/kv_lane_attention.hpp>
 #include <zoomr/policy/segment.hpp>
 #include <zoomr/policy/summary.hpp>
@@ -17,59 +17,6 @@
 
 namespace zoomr {
 inline namespace v0 {
-
-namespace role {
-struct segmenter {};     ///< where does a segment end?
-struct evictor {};       ///< which tokens does a KV lane keep?
-struct summarizer {};    ///< what stands for it?
-struct query_source {};  ///< which query asks?
-struct scorer {};        ///< how well does it match?
-struct aggregator {};    ///< who must agree?
-struct selector {};      ///< what is taken?
-struct refresh {};       ///< when is that redone?
-struct zones {};         ///< what else is attended?
-struct placement {};     ///< where does it live?
-}  // namespace role
-
-/// A value: copied to a kernel, compared, printed. State lives in the cache, never here.
-///
-/// Optional members, and what holds without them:
-///   static constexpr const char* name            "component"; what a report calls it
-///   constexpr const char* problem() const        nullptr; otherwise the sentence that says which option cannot work
-///   static constexpr void each_field(auto& self, auto visit)
-///                                                no options; otherwise visit("option", self.option) for each
-///   static constexpr bool reads_classes          false; true if it looks at the classes of tokens: a cache of such a
-///                                                policy needs config.classes
-///
-/// The concepts below take `Value`, the type of the object that they ask: `const T`, so that members must be const.
-template <class T>
-concept component = std::regular<T> && std::is_trivially_copyable_v<T> && requires {
-  typename T::role;
-};
-
-template <class T>
-concept class_reader = T::reads_classes;
-
-/// A component's name, or "component".
-template <class T>
-constexpr const char* name_of() {
-  if constexpr (requires { T::name; }) return T::name;
-  return "component";
-}
-
-/// nullptr, or the sentence that says which option of a component cannot work.
-template <class T>
-constexpr const char* problem_of(const T& part) {
-  if constexpr (requires { part.problem(); }) return part.problem();
-  return nullptr;
-}
-
-/// visit(name, option) for each option of a component.
-template <class T, class Visit>
-constexpr void each_field_of(T& part, Visit visit) {
-  using component_type = std::remove_const_t<T>;
-  if constexpr (requires { component_type::each_field(part, visit); }) component_type::each_field(part, visit);
-}
 
 /// Splits the stream. `feed` sees each committed token once; what it remembers between tokens is `state`,
 /// which after a close depends only on the tokens since. `longest` bounds every segment.
@@ -207,9 +154,19 @@ concept several_sums_scorer = component<T> && std::same_as<typename T::role, rol
   { t.finish(acc) } -> std::same_as<float>;
 };
 
-/// Says how well a query matches a summary; the highest score is best.
+/// A scorer that reads a segment's keys instead of a summary, and says so: `static constexpr bool reads_keys = true`.
+/// logits [keys] are those of one query head with the keys between the zones, at least one: natural, with the model's
+/// scale, cap and bias; they may be overwritten. The score is a natural logit of the segment as a whole. Its `summary`
+/// is `summary::none`. Host only.
 template <class T, class Value = const T>
-concept scorer = one_sum_scorer<T, Value> || several_sums_scorer<T, Value>;
+concept key_scorer = component<T> && std::same_as<typename T::role, role::scorer> && T::reads_keys &&
+    std::same_as<typename T::summary, summary::none> && requires(Value t, view<float> logits) {
+  { t.score(logits) } -> std::same_as<float>;
+};
+
+/// Says how well a query matches a segment; the highest score is best.
+template <class T, class Value = const T>
+concept scorer = one_sum_scorer<T, Value> || several_sums_scorer<T, Value> || key_scorer<T, Value>;
 
 /// A scorer of which a summary times a positive number gets its score times that number: a product, or one that says
 /// `static constexpr bool homogeneous = true`. Its scores are multiplied by a summary's scale; others are given
@@ -239,15 +196,32 @@ enum class pool : std::uint8_t { mean, max };
 /// does not weigh may take `index_t head_dim` in its place.
 /// votes [segments] (not_eligible: leave alone); order [segments] working memory.
 /// Votes begin at 0. With `scope::sequence`, `add` comes once for each layer, in ascending order; else once for a row.
-/// Scores of a segment that is not eligible mean nothing.
+/// Scores of a segment that is not eligible mean nothing. Of a `key_scorer` they are logits already, of whole segments:
+/// `tokens` are all 1 then, and `logits` changes nothing.
+template <class T, class Value = const T>
+concept score_aggregator = requires(Value t, view<const float, 2> scores, view<const index_t> tokens,
+                                    const score_logits& logits, view<votes_t> votes, view<index_t> order) {
+  { t.add(scores, tokens, logits, votes, order) } -> std::same_as<void>;
+};
+
+/// An aggregator that hears several queries: the last `queries` ones, the asking token's included, each from the heads
+/// that have a weight in `config.voters`. Comes once for a sequence, with a `key_scorer`. Host only.
+///
+/// shares [voters, segments]: for each such head, in ascending order, the natural logarithm of the largest share of its
+/// softmax over the eligible segments that one of these queries gave the segment; NaN if none did. They may be
+/// overwritten. weights [voters]; votes [segments] (not_eligible: leave alone), 0 before.
+template <class T, class Value = const T>
+concept share_aggregator = requires(Value t, view<float, 2> shares, view<const float> weights, view<votes_t> votes) {
+  { t.queries } -> std::convertible_to<index_t>;
+  { t.add_shares(shares, weights, votes) } -> std::same_as<void>;
+};
+
 template <class T, class Value = const T>
 concept aggregator = component<T> && std::same_as<typename T::role, role::aggregator> &&
-    requires(Value t, view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits,
-             view<votes_t> votes, view<index_t> order) {
+    (score_aggregator<T, Value> || share_aggregator<T, Value>)&&requires(Value t) {
   { t.per } -> std::convertible_to<scope>;
   { T::least } -> std::convertible_to<votes_t>;  // below this a segment is not wanted
   { T::counts } -> std::convertible_to<bool>;    // votes add up over heads and layers
-  { t.add(scores, tokens, logits, votes, order) } -> std::same_as<void>;
 };
 
 /// What a selector knows beside the order, best first, of the segments. `tokens` [segments] counts what of each can be

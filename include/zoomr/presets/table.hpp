@@ -14,6 +14,7 @@
 #include <zoomr/presets/sentence_kv.hpp>
 #include <zoomr/presets/shadowkv.hpp>
 #include <zoomr/presets/snapkv.hpp>
+#include <zoomr/presets/voters.hpp>
 #include <zoomr/presets/window.hpp>
 #include <zoomr/presets/zoomr_thoughts.hpp>
 
@@ -134,6 +135,10 @@ constexpr void each(Visit visit) {
                "tokens of chosen blocks; a block has 128", infllm, budgets::of_pages});
   visit(preset{"shadowkv", "ShadowKV's landmarks: chunks of 8 tokens by the mass of their mean keys, at every token",
                "tokens of chosen chunks; a chunk has 8", shadowkv, budgets::of_pages});
+  visit(preset{"zoomr_voters", "thoughts that a few heads find by their keys (config.voters), at every token",
+               "nothing", zoomr_voters, budgets::none});
+  visit(preset{"sentence_voters", "sentences that a few heads find by their keys (config.voters), at every token",
+               "nothing", sentence_voters, budgets::none});
 }
 
 /// visit(preset) for the one of that name.

@@ -25,6 +25,7 @@ namespace detail {
 /// What a policy's choices need on a device, at compile time.
 template <class Policy>
 constexpr bool check_choices() {
+  static_assert(!key_scorer<decltype(Policy::score)>, "device_cache: scorers that read keys are for the host's cache");
   static_assert(!Policy::selects || device_summarizer<decltype(Policy::summarize)>,
                 "device_cache: a summarizer must work dimension by dimension (open, fold, close), or have an overload "
                 "of `make_summary` for the device (policy/summarize/by_dimension.cuh)");

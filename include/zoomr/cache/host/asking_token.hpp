@@ -10,7 +10,7 @@
 // second pass, or another draft, finds the record before it unchanged.
 #pragma once
 
-#include <zoomr/cache/host/core.hpp>
+#include <zoomr/cache/host/key_scores.hpp>
 
 #include <algorithm>  // std::copy_n, std::max
 
@@ -43,14 +43,21 @@ class asking_token {
   /// @param into     the item's pending choice, or the active selection where a choice serves its own token only
   /// @param with     working memory
   /// @param on       may score the KV heads of the row
+  /// @param thread   the number of the thread that calls, where others may call for other rows
   /// @return  what the statistics are to count
   /// @cost  reads the index of the row's KV lanes once for each query head
   choice_counts choose(const choice_row& of, view<const float, 2> queries, selection& into, chooser& with,
-                       const executor& on) {
+                       const executor& on, index_t thread = 0) {
     const index_t open_begin =
         item_.prompt ? core_.policy.segment.open_begin(state_.segmenting.data()) : item_.open_begin;
     with.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(of.kv_lane));
-    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) with.add(state_, who(of, layer, queries), on);
+    if (core_.sizes.heard > 0) {
+      hear(with, on);
+    } else {
+      for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
+        score(who(of, layer, queries), with, on, thread);
+      }
+    }
     const choice_counts made = with.finish(position_, item_.seq, into, of.row, state_.active_selection.row(of.row));
     remember_asked(of, queries, with);
     return made;
@@ -118,6 +125,35 @@ class asking_token {
  private:
   // The part of a record that holds the query of the last choice: it comes behind the sums, if there are any.
   index_t reference_part() const { return core_.policy.query.sums ? 1 : 0; }
+
+  // Scores the segments for the heads of one layer, by summaries or by keys.
+  void score(const asking_heads& asks, chooser& with, const executor& on, index_t caller) {
+    with.add(
+        asks, on,
+        [&](index_t kv_head, token_range heads, view<const float, 2> asked, view<float, 2> scores, index_t thread) {
+          const view<const votes_t> votes = with.votes_so_far();
+          if (!core_.policy.score.reads_keys) {
+            const index_t kv_lane = asks.layer * core_.sizes.model.kv_heads + kv_head;
+            core_.policy.score.score(asked, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
+            return;
+          }
+          key_scores<Pool> by_keys(core_, state_, asks.layer, kv_head, caller + thread);
+          by_keys.ask(heads, [&](index_t head) { return asked[head - heads.first]; });
+          by_keys.score(
+              position_, with.details(), [&](index_t id) { return votes[id] != not_eligible; },
+              [&](index_t head, index_t id, float made) { scores(head, id) = made; });
+        });
+  }
+
+  // The heads that vote hear the last queries, this token's included.
+  void hear(chooser& with, const executor& on) {
+    const token_range heard{(std::max)({position_ + 1 - core_.sizes.heard, state_.queries_from, 0}), position_ + 1};
+    const auto queries = [&](index_t position, index_t layer) -> view<const float, 2> {
+      if (item_.prompt || position < item_.first) return state_.last_queries.at(position, 0, layer);
+      return core_.noting.at(item_.draft + position - item_.first, 0, layer);
+    };
+    with.add_shares(shares_of_voters(core_, state_, heard, with.details(), on, queries), core_.voters.weights());
+  }
 
   // Queries in the running sum: those of generated tokens of the segment that the token belongs to.
   index_t count() const { return position_ + 1 - (std::max)(planned().asks_from, state_.prompt_end); }

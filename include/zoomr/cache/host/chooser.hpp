@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. One choice: query, score, aggregate, select. It reads summaries only, never keys.
+// L6. One choice: query, score, aggregate, select. It reads summaries only, or keys only.
 //
 //   asked    = query source(query of the head, sum over the open segment)
 //   score    = scorer(asked, summary of the KV head)               for each head and segment
+//           or scorer(logits of asked with the segment's keys)     cache/host/key_scores.hpp
 //   votes   += aggregator(scores of the heads of one layer)        for each layer of the row
 //   levels   = selector(segments, best first by votes)
 // A score is a logit before its scale, cap and bias; votes are integers, of which the highest are best, ties to the
@@ -91,14 +92,16 @@ class chooser {
     tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
     scores_.resize(segments * heads);
     asked_.resize(heads * static_cast<std::size_t>(sizes.model.head_dim));
-    levels_.resize(segments);
+    levels_.resize(segments), details_.resize(segments);
+    if (with.score.reads_keys) ones_.assign(segments, 1);
     if (const byte_count bytes = with.select.work_bytes(sizes.most_segments); bytes > 0) {
       work_ = buffer<std::byte>(bytes);
     }
   }
 
   static byte_count bytes(const layout& sizes, const any_policy& with) {
-    constexpr byte_count fixed = sizeof(level) + sizeof(votes_t) + 2 * sizeof(index_t);
+    const byte_count fixed = sizeof(level) + sizeof(votes_t) + sizeof(token_range) +
+                             (with.score.reads_keys ? 3 : 2) * static_cast<byte_count>(sizeof(index_t));
     const byte_count for_heads = row_heads(sizes, with) * static_cast<byte_count>(sizeof(float));
     return sizes.most_segments * (fixed + for_heads) + for_heads * sizes.model.head_dim +
            with.select.work_bytes(sizes.most_segments);
@@ -121,31 +124,47 @@ class chooser {
     ascending_slots ascending(slots);
     for (index_t id = 0; id < segments_; ++id) {
       const segment& s = state.segments[static_cast<std::size_t>(id)];
-      const index_t left = between_zones(s.begin, s.split, zone, ascending).size();
+      const token_range details = between_zones(s.begin, s.split, zone, ascending);
+      const index_t left = details.size();
       room_used_ += between_zones(s.split, s.end, zone, ascending).size();
+      details_[static_cast<std::size_t>(id)] = details;
       tokens()[id] = left;
       votes()[id] = left > 0 ? 0 : not_eligible;
     }
   }
 
   /// Scores the segments for some heads of one layer, each KV head on its own, and adds what they agree on.
+  /// @param score  score(kv_head, heads of it, asked [heads, head_dim], scores [heads, segments], thread)
   /// @cost  the summaries of each KV head are read once, segments * head_dim * rows numbers, or once for each four of
-  /// its heads; then what the aggregator costs
-  void add(sequence_state& state, const asking_heads& who, const executor& on) {
+  /// its heads, or all keys; then what the aggregator costs
+  template <class Score>
+  void add(const asking_heads& who, const executor& on, Score score) {
     const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
     const index_t group = sizes_.model.group();
     const index_t first_kv_head = who.first / group;
-    for_each_piece(on, (who.last - 1) / group + 1 - first_kv_head, [&](index_t piece, index_t) {
+    for_each_piece(on, (who.last - 1) / group + 1 - first_kv_head, [&](index_t piece, index_t thread) {
       const index_t kv_head = first_kv_head + piece;
       const index_t head = (std::max)(who.first, kv_head * group);
       const index_t last = (std::min)(who.last, (kv_head + 1) * group);
       for (index_t h = head; h < last; ++h) asked(who, h);
       const view<const float, 2> asks(asked_memory(head), {last - head, sizes_.model.head_dim});
-      policy_.score.score(asks, state.summaries_of(sizes_, who.layer * sizes_.model.kv_heads + kv_head), votes(),
-                          scores.slice(head - who.first, last - who.first));
+      score(kv_head, token_range{head, last}, asks, scores.slice(head - who.first, last - who.first), thread);
     });
-    policy_.aggregate.add(scores, tokens(), logits_, votes(), order());
+    if (policy_.score.reads_keys) {
+      policy_.aggregate.add(scores, {ones_.data(), {segments_}}, score_logits{}, votes(), order());
+    } else {
+      policy_.aggregate.add(scores, tokens(), logits_, votes(), order());
+    }
   }
+  /// Adds what the heads that vote have found: arguments as of a `share_aggregator`.
+  void add_shares(view<float, 2> shares, view<const float> weights) {
+    policy_.aggregate.add_shares(shares, weights, votes());
+  }
+
+  /// The votes so far: what is not eligible can be seen here.  [segments]
+  view<const votes_t> votes_so_far() const { return {votes_.data(), {segments_}}; }
+  /// The slots of each segment's details between the zones; of what is not eligible none.  [segments]
+  view<const token_range> details() const { return {details_.data(), {segments_}}; }
 
   /// Makes `row` of `into` from the votes. It begins with each segment at the level of its summary, or dropped if the
   /// zones want summaries of candidates alone and it has too few votes; the selector raises what it takes to details.
@@ -219,13 +238,15 @@ class chooser {
   score_logits logits_;
   index_t segments_ = 0;
   index_t room_used_ = 0;
-  std::vector<index_t> tokens_;  // [segments]  details between the zones
-  std::vector<votes_t> votes_;   // [segments]
-  std::vector<index_t> order_;   // [segments]  for rankings
-  std::vector<float> scores_;    // [heads of a row, segments]
-  std::vector<float> asked_;     // [heads of a row, head_dim]
-  std::vector<level> levels_;    // [segments]  the row that is being made
-  buffer<std::byte> work_;       // of the selector
+  std::vector<index_t> tokens_;       // [segments]  details between the zones
+  std::vector<votes_t> votes_;        // [segments]
+  std::vector<index_t> order_;        // [segments]  for rankings
+  std::vector<float> scores_;         // [heads of a row, segments]
+  std::vector<float> asked_;          // [heads of a row, head_dim]
+  std::vector<level> levels_;         // [segments]  the row that is being made
+  std::vector<token_range> details_;  // [segments]  slots between the zones
+  std::vector<index_t> ones_;         // [segments]  if keys are read: a segment counts as a whole
+  buffer<std::byte> work_;            // of the selector
 };
 
 }  // namespace detail

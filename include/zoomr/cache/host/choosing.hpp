@@ -59,7 +59,7 @@ class choosing {
     std::fill(counts.begin(), counts.end(), head_counts{});
     queries_ = queries;
     token_.remember(layer_, queries, second_);
-    if (core_.sizes.noted > 0) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
+    if (core_.sizes.notes_queries()) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
     if (per_ == scope::layer) choose_row(0, core_.choosers.front(), on, counts[0]);
   }
   /// Finds the ranges of all heads once, where they read the same.
@@ -72,21 +72,21 @@ class choosing {
   /// Makes the choice of the row that `head` reads if one is due, and `head` is the row's first. One that stays active
   /// is pending until commit: a row that is due but has not drifted takes over what was active, so that the pending one
   /// is whole. With one row for all layers nothing is chosen here: the votes are complete only after the last layer.
-  void choose_row(index_t head, chooser& with, const executor& on, head_counts& counts) {
+  void choose_row(index_t head, chooser& with, const executor& on, head_counts& counts, index_t thread = 0) {
     if (!core_.policy.selects || second_ || layer_ < core_.policy.zone.dense_layers) return;
     const choice_row of = row_for(core_.sizes.model, per_, layer_, head);
     if (per_ == scope::sequence || head != of.first_head) return;
     const refresh_action action = token_.planned().action;
     if (!core_.policy.persists()) {
       counts.chosen = action == refresh_action::choose && !dense_;
-      if (counts.chosen) counts.choice = token_.choose(of, queries_, state().active_selection, with, on);
+      if (counts.chosen) counts.choice = token_.choose(of, queries_, state().active_selection, with, on, thread);
       return;
     }
     if (!item_.chooses || position_ != item_.last()) return;
     selection& pending = core_.pending[static_cast<std::size_t>(item_.seq)];
     counts.chosen = action == refresh_action::choose || token_.drifted(of, queries_, with);
     if (counts.chosen) {
-      counts.choice = token_.choose(of, queries_, pending, with, on);
+      counts.choice = token_.choose(of, queries_, pending, with, on, thread);
     } else {
       pending.assign(of.row, state().active_selection.row(of.row));
     }
@@ -220,7 +220,9 @@ class kv_head_ranges {
   view<const token_range> of(index_t head, head_counts& counts) {
     cache_core<Pool>& core = token_.core();
     const scope per = core.policy.aggregate.per;
-    if (per >= scope::kv_head) token_.choose_row(head, core.choosers[thread_ % core.choosers.size()], {}, counts);
+    if (per >= scope::kv_head) {
+      token_.choose_row(head, core.choosers[thread_ % core.choosers.size()], {}, counts, static_cast<index_t>(thread_));
+    }
     const range_list list = token_.ranges_of(kv_head_, head, view<token_range>(core.of_thread[thread_].ranges));
     counts.attended += std::int64_t{list.tokens()} * token_.heads_together();
     std::copy(list.ranges().begin(), list.ranges().end(),

@@ -17,8 +17,16 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// KV lanes of which each choice reads all keys.
+template <class Pool>
+index_t lanes_with_keys(const cache_core<Pool>& core) {
+  if (!core.policy.selects || !core.policy.score.reads_keys) return 0;
+  return core.sizes.heard > 0 ? core.voters.kv_lanes().size() : core.sizes.model.kv_lanes();
+}
+
 /// Adds the pass that has just ended to the sequence's statistics. Where details lie on the host, those of the token
-/// that has read most count as the device's: keys and values of the slots that it has read, over all KV lanes.
+/// that has read most count as the device's: keys and values of the slots that it has read, over all KV lanes; and
+/// all keys of KV lanes whose keys are scored.
 template <class Pool>
 void count_pass(cache_core<Pool>& core, planned_item& item) {
   if (item.prompt) return;
@@ -32,7 +40,8 @@ void count_pass(cache_core<Pool>& core, planned_item& item) {
   }
   memory_use use = core.bytes_in_use(state);
   if (core.policy.placement.details_on_host)
-    use.details = most * (core.sizes.model.head_dim + core.sizes.model.stored_value_width()) *
+    use.details = (most * (core.sizes.model.head_dim + core.sizes.model.stored_value_width()) +
+                   std::int64_t{lanes_with_keys(core)} * state.slots() * core.sizes.model.head_dim) *
                   static_cast<byte_count>(sizeof(typename Pool::number));
   state.stats.device_peak = (std::max)(state.stats.device_peak, use.total());
 }
@@ -81,6 +90,7 @@ void prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted
   item.floor_before = state.rollback_floor;
   count_pass(core, item);
   if (accepted == 0) return;
+  state.masses.forget_from(item.first);
   const bool chooses = item.chooses && accepted == item.tokens;
   if (!item.prompt && chooses && !item.chosen && core.policy.aggregate.per == scope::sequence) make_choice(core, item);
   const index_t segments_before = commit_tokens(core, state, item, accepted);
@@ -100,6 +110,7 @@ void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted)
   for (index_t t = (std::max)(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
     state.queries.copy_from(core.drafts, item.draft + t, item.first + t);
   }
+  commit_queries(core, state, item, accepted);
   if (item.prompt && item.prompt_ends && chooses) make_choice(core, item);
   if (chooses && item.chosen) {
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
@@ -108,7 +119,6 @@ void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted)
   free_pages(core.policy, core.limits, state, Pool::owns_pages ? &core.pool : nullptr);
   core.room.finish(core.pool);
   (item.prompt ? state.stats.prompt_tokens : state.stats.tokens) += accepted;
-  commit_queries(core, state, item);
 }
 
 /// Makes the summaries again that a commit has made before it failed. They get the bits that they had: since tokens

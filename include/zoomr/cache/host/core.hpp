@@ -46,9 +46,10 @@ struct cache_core {
   eviction_room room;
   step_plan<planned_item> step;        // in progress
   query_memory drafts;                 // [step's tokens after the prompt]  as after each token
-  query_memory noting;                 // [step's tokens after the prompt]  queries that eviction will observe
+  query_memory noting;                 // [step's tokens after the prompt]  queries that are observed or heard later
   query_memory remembering;            // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
   query_memory asking;                 // [max_sequences]  queries of the token that makes a choice
+  voter_table voters;                  // of a choice that hears several queries
   std::vector<selection> pending;      // [max_sequences]  choices not yet committed
   std::vector<attention_state> heads;  // [max_batched_tokens, heads]  of the tokens that attend together
   detail::half_queries halves;         // rows of the layer that is attended
@@ -69,9 +70,10 @@ struct cache_core {
         room(sizes, given),
         step(model, given, policy.segment),
         drafts(model, sizes.query_parts, layout::draft_records(given)),
-        noting(model, sizes.noted > 0 ? 1 : 0, layout::draft_records(given)),
+        noting(model, sizes.notes_queries() ? 1 : 0, layout::draft_records(given)),
         remembering(model, 1, sizes.pending_queries(given)),
         asking(model, layout::asking_parts(policy), given.max_sequences),
+        voters(model, given.voters, sizes.voters > 0 ? sizes.most_segments : 0),
         heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
         halves(model, given),
         failures(static_cast<std::size_t>(given.max_sequences)) {
@@ -191,7 +193,7 @@ struct cache_core {
   /// Checks that what was at `to` tokens is still known.
   /// @throws error(rollback_depth) if not
   void expect_known(const sequence_state& state, index_t to) const {
-    expect_rollback(policy, state, to, limits, sizes.query_parts > 0, !policy.persists() || state.log.reaches(to));
+    expect_rollback(policy, state, to, limits, sizes.has_records(), !policy.persists() || state.log.reaches(to));
   }
 
   /// Everything as it was when `to` tokens were committed.
@@ -203,7 +205,7 @@ struct cache_core {
   void roll_back(sequence_state& state, index_t to) {
     expect_known(state, to);
     if (to < state.prompt_end) {  // nothing has been chosen or summed
-      state.log.clear();
+      state.log.clear(), state.masses.forget();
       state.reopen_prompt(to, limits.rollback_depth());
     }
     state.go_back(policy.segment, to, policy.evict.spacing());
@@ -240,7 +242,8 @@ struct cache_core {
         bounded_product({threads, thread_memory<number>::bytes(sizes, with, observed_tokens(sizes, given))}) +
         static_cast<byte_count>(counts_size(model, given) * sizeof(head_counts)) +
         segment_summarizer::bytes(sizes, with, given) + step_plan<planned_item>::bytes(model, given) +
-        query_memory::bytes(model, sizes.query_parts + (sizes.noted > 0 ? 1 : 0), layout::draft_records(given)) +
+        query_memory::bytes(model, sizes.query_parts + (sizes.notes_queries() ? 1 : 0), layout::draft_records(given)) +
+        bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) +
         query_memory::bytes(model, 1, sizes.pending_queries(given)) +
         query_memory::bytes(model, layout::asking_parts(with), given.max_sequences) +
         bounded_product({given.max_batched_tokens, model.heads, sizeof(attention_state)}) +
@@ -258,6 +261,9 @@ struct cache_core {
     }
   }
   static layout sized(const shape& model, const any_policy& with, const config& given) {
+    ZOOMR_EXPECTS(
+        !Pool::may_fail || !with.selects || !with.score.reads_keys,
+        "a policy that scores by keys reads them at each choice: not over tiers, where they may not be there");
     if constexpr (Pool::owns_pages) {
       return layout(model, with, given, Pool::may_fail);
     } else {

@@ -183,9 +183,10 @@ template <class Pool>
 void move_records(const cache_core<Pool>& core, sequence_state& state, token_range erased) {
   const layout& sizes = core.sizes;
   const index_t tokens = state.tokens();
+  state.masses.forget();
   if (sizes.remembered > 0) {
     const token_range known = state.known_queries();
-    state.prompted.erase({(std::min)(erased.first, known.last), (std::min)(erased.last, known.last)}, known);
+    state.last_queries.erase({(std::min)(erased.first, known.last), (std::min)(erased.last, known.last)}, known);
   }
   if (!state.in_prompt()) {
     if (sizes.query_parts > 0) state.queries.erase(erased, {state.prompt_end - 1, tokens});

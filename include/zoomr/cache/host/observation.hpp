@@ -88,13 +88,7 @@ class observation {
       if (by.of.plain()) {
         add_shares(of_head, scale, sums(g, context));
       } else {
-        on_fastest_path([&] {
-          for (float& weight : of_head) weight = fused(scale, weight, -0.0f);
-        });
-        model_logits of_query = by;
-        if (by.of.slopes.size() > 0) of_query.of.slopes = by.of.slopes.slice(g, g + 1);
-        of_query.heads = 1;
-        change_row(fastest_cpu_path(), of_query, of_head, 0);
+        scale_row(fastest_cpu_path(), by, g, scale, of_head, 0);
         add_shares(of_head, 1.0f, sums(g, context));
       }
     }

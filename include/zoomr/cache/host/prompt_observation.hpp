@@ -3,8 +3,8 @@
 // end, and the very last makes the first choice.
 //
 // Which queries eviction will observe is known only when the prompt ends. So each chunk leaves its last
-// `layout::remembered` ones in `core.remembering`, commit moves them to the sequence's ring `prompted`, and the last
-// chunk observes those together with its own. An evictor that accumulates observes each chunk as it comes.
+// `layout::remembered` ones in `core.remembering`, commit moves them to the sequence's ring `last_queries`, and the
+// last chunk observes those together with its own. An evictor that accumulates observes each chunk as it comes.
 #pragma once
 
 #include <zoomr/cache/host/choosing.hpp>
@@ -81,16 +81,23 @@ void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t 
   }
 }
 
-/// Makes them part of the sequence, whose tokens are committed. Nothing of it can fail. Unless all layers have seen the
-/// chunk's queries none of them counts as known: `queries_from` moves behind the chunk.
+/// Makes them part of the sequence, whose tokens are committed; after the prompt, those of accepted tokens that later
+/// choices hear. Nothing of it can fail. Unless all layers have seen a chunk's queries none of them counts as known:
+/// `queries_from` moves behind the chunk.
 template <class Pool>
-void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned_item& item) {
-  if (core.sizes.remembered == 0 || !item.prompt) return;
-  const index_t count = (std::min)(item.tokens, core.sizes.remembered);
-  for (index_t i = 0; item.observed && i < count; ++i) {
-    state.prompted.copy_from(core.remembering, item.remembered + i, item.first + item.tokens - count + i);
+void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned_item& item, index_t accepted) {
+  if (core.sizes.remembered == 0 || (!item.prompt && core.sizes.heard == 0)) return;
+  const index_t count = (std::min)(accepted, core.sizes.remembered);
+  const bool known = !item.prompt || item.observed;
+  for (index_t i = 0; known && i < count; ++i) {
+    const index_t position = item.first + accepted - count + i;
+    if (item.prompt) {
+      state.last_queries.copy_from(core.remembering, item.remembered + i, position);
+    } else {
+      state.last_queries.copy_from(core.noting, item.draft + position - item.first, position);
+    }
   }
-  state.queries_from = (std::max)(state.queries_from, state.tokens() - (item.observed ? core.sizes.remembered : 0));
+  state.queries_from = (std::max)(state.queries_from, state.tokens() - (known ? core.sizes.remembered : 0));
 }
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt update one layer, after those
@@ -111,7 +118,7 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
     observation& with = core.of_thread[static_cast<std::size_t>(thread)].observed;
     observe_queries(core, state, layer, kv_head, {first, end}, state.received.pending, with, [&](index_t t) {
       if (t >= item.first) return queries[t - item.first];
-      return view<const float, 2>(state.prompted.at(t, 0, layer));
+      return view<const float, 2>(state.last_queries.at(t, 0, layer));
     });
     if (!evicts) return;
     with.choose(core.policy.evict, with.all_sums(model.group(), end), end - first, core.policy.zone.sinks,

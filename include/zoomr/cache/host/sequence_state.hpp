@@ -7,6 +7,7 @@
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
+#include <zoomr/cache/host/key_masses.hpp>
 #include <zoomr/cache/state/layout.hpp>
 #include <zoomr/cache/state/token_state.hpp>
 #include <zoomr/cache/statistics.hpp>
@@ -41,8 +42,10 @@ struct sequence_state : token_state {
   std::vector<index_t>
       kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
   attention_sums received;
-  query_memory noted;     // of the tokens before tokens are evicted again
-  query_memory prompted;  // of the prompt's last tokens, in case they are observed at its end, or at another one
+  query_memory noted;         // of the tokens before tokens are evicted again
+  query_memory last_queries;  // of the prompt's last tokens, in case they are observed at its end, or at another one;
+                              // or of the last tokens at any time, where a choice hears them
+  key_masses masses;          // what these found in the segments: none of it is needed, all of it saves work
   selection active_selection;
   selection_log log;
   query_memory queries;
@@ -55,10 +58,13 @@ struct sequence_state : token_state {
         kept(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),
         received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
         noted(sizes.model, sizes.noted > 0 ? 1 : 0, (std::max)(1, sizes.noted)),
-        prompted(sizes.model, 1, sizes.remembered),
+        last_queries(sizes.model, 1, sizes.remembered),
+        masses(sizes.heard, sizes.voters, sizes.most_segments),
         active_selection(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),
-        queries(sizes.model, sizes.query_parts, sizes.records) {}
+        queries(sizes.model, sizes.query_parts, sizes.records) {
+    heard = sizes.heard;
+  }
 
   /// Where the summaries of a KV lane begin: [segments] of [head_dim, rows] numbers of `layout::number_bytes`, and of
   /// `layout::scale_bytes`.
@@ -80,7 +86,7 @@ struct sequence_state : token_state {
     return static_cast<byte_count>(classes.size() * sizeof(token_class) + pages.size() * sizeof(index_t) +
                                    segments.size() * table) +
            std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
-           sizes.observing_bytes(in_prompt()) +
+           sizes.observing_bytes(in_prompt()) + key_masses::bytes(sizes.heard, sizes.voters, sizes.most_segments) +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
            log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
@@ -92,7 +98,7 @@ struct sequence_state : token_state {
            (sizes.table_pages + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index_t)) +
            bounded_product({sizes.log_words, sizeof(index_t)}) + sizes.most_segments * table +
-           sizes.observing_bytes(true) +
+           sizes.observing_bytes(true) + key_masses::bytes(sizes.heard, sizes.voters, sizes.most_segments) +
            std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + sizes.most_segments) +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
@@ -114,8 +120,9 @@ struct sequence_state : token_state {
                   received.committed.data() + head * sizes.carried);
     }
     if (sizes.noted > 0) noted.copy_from(other.noted, {prompt_end, tokens()});
-    if (sizes.remembered > 0) prompted.copy_from(other.prompted, known_queries());
+    if (sizes.remembered > 0) last_queries.copy_from(other.last_queries, known_queries());
     if (!in_prompt()) queries.copy_from(other.queries, {prompt_end - 1, tokens()});
+    masses.forget();
     active_selection.assign(other.active_selection);
     log = other.log;
     stats = other.stats;
@@ -125,7 +132,7 @@ struct sequence_state : token_state {
   /// before a new sequence has written it.
   void forget_everything(const any_segmenter& segmenter) {
     forget_tokens(segmenter);
-    active_selection.clear(), log.clear();
+    active_selection.clear(), log.clear(), masses.forget();
     stats = {};
   }
 };

@@ -31,19 +31,31 @@ struct thread_memory {
       : observed(sizes.model, observed_tokens, policy.evict.reads_keys),
         ranges(most_ranges(sizes)),
         joined(ranges.size() * static_cast<std::size_t>(sizes.model.group())),
-        tile(sizes.model, sizes.window) {}
+        tile(sizes.model, sizes.window) {
+    if (policy.selects && policy.score.reads_keys) {
+      keys = key_memory(sizes.model, scored_slots(sizes, policy), sizes.most_segments);
+    }
+  }
   static byte_count bytes(const layout& sizes, const any_policy& policy, index_t observed_tokens) {
     return observation::bytes(sizes.model, observed_tokens, policy.evict.reads_keys) +
            static_cast<byte_count>(most_ranges(sizes) * sizeof(token_range)) * (1 + sizes.model.group()) +
-           prompt_tile::bytes(sizes.model);
+           prompt_tile::bytes(sizes.model) +
+           (policy.selects && policy.score.reads_keys
+                ? key_memory::bytes(sizes.model, scored_slots(sizes, policy), sizes.most_segments)
+                : 0);
   }
   // As `resolve` needs: details and summary of each segment, and two zones.
   static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
+
+  static index_t scored_slots(const layout& sizes, const any_policy& policy) {
+    return key_memory::slots_for(sizes.table_pages * page_tokens, policy.segment.longest);
+  }
 
   observation observed;
   std::vector<token_range> ranges;  // of one query
   std::vector<token_range> joined;  // of the query heads of one KV head
   prompt_tile tile;                 // of a prompt's attention
+  key_memory keys;                  // if segments are scored by their keys
 };
 
 }  // namespace detail

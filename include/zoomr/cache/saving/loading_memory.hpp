@@ -92,7 +92,7 @@ class memory_loader {
     const bool used = same_ && sizes_.remembered > 0;
     const index_t wanted = used ? (std::max)(first, last - sizes_.remembered) : last;
     state_.queries_from = sizes_.remembered > 0 ? wanted : 0;
-    get_records(state_.prompted, first, last, wanted);
+    get_records(state_.last_queries, first, last, wanted);
   }
 
   void noted() {

@@ -56,7 +56,7 @@ bool holds_page(Core& core, const sequence_state& state, index_t page) {
 /// that is empty lies at the sequence's end, or at that of its prompt.
 struct remembered_parts {
   index_t summed = 0;      // slots whose attention is carried
-  token_range prompted{};  // queries of the prompt that eviction may observe at its end
+  token_range prompted{};  // queries of the prompt that its end may need, or last ones that choices hear
   token_range noted{};     // queries that eviction will observe while decoding
   token_range records{};   // records of query memory; of the one before the prompt's end, the last part alone
 };

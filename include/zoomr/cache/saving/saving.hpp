@@ -40,7 +40,7 @@ class sequence_saver {
   void save() {
     model(), policy(), counts(), classes(), kept(), pages();
     sums();
-    queries("prmt", state_.prompted, parts_.prompted);
+    queries("prmt", state_.last_queries, parts_.prompted);
     queries("note", state_.noted, parts_.noted);
     records();
     selections();

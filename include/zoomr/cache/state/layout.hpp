@@ -7,6 +7,7 @@
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/state/query_memory.hpp>
 #include <zoomr/cache/state/selection.hpp>
+#include <zoomr/cache/state/voter_table.hpp>
 #include <zoomr/paging/block_shape.hpp>
 #include <zoomr/policy/any_policy.hpp>
 
@@ -47,7 +48,10 @@ struct layout {
   index_t records = 1;         // of query memory
   index_t kept = 0;            // tokens that a KV lane keeps, at most; 0: none is ever evicted
   index_t noted = 0;           // queries remembered until tokens are evicted again; 0: that is only after the prompt
-  index_t remembered = 0;      // last queries of a prompt that is still coming, for eviction at its end; 0: none
+  index_t remembered = 0;      // last queries of a prompt that is still coming, for its end; where a choice hears
+                               // several, last queries at any time; 0: none
+  index_t heard = 0;           // last queries that a choice hears; 0: the asking token's alone
+  index_t voters = 0;          // heads whose queries it hears
   index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
   std::int64_t log_entry_words = 0;  // of the log, at most
@@ -77,6 +81,11 @@ struct layout {
     if (policy.selects) size_selection(policy, sizes);
     blocks = {model, kv_heads_share_slots(policy) ? model.kv_heads : 1};
   }
+
+  /// Queries of each token after the prompt are kept until it is committed.
+  bool notes_queries() const { return noted > 0 || heard > 0; }
+  /// Something is remembered of the queries of the last tokens, for choices.
+  bool has_records() const { return query_parts > 0 || heard > 0; }
 
   /// All KV heads of a layer read the same slots: none chooses alone, and none keeps tokens of its own. Then they move
   /// between tiers as one block, and ranges are resolved once for all of them.
@@ -128,7 +137,7 @@ struct layout {
   byte_count observing_bytes(bool in_prompt) const {
     const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
     return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
-           query_memory::bytes(model, 1, in_prompt ? remembered : 0);
+           query_memory::bytes(model, 1, in_prompt || heard > 0 ? remembered : 0);
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane
@@ -166,10 +175,20 @@ struct layout {
     selection_rows = rows_of(policy.aggregate.per);
     query_parts = (policy.query.sums ? 1 : 0) + (policy.drifts() ? 1 : 0);
     records = sizes.rollback_depth() + 1;
+    if (policy.aggregate.queries > 0) size_voting(policy, sizes);
     if (!policy.persists()) return;
     log_entry_words = selection_log::entry_words(selection_rows, most_exceptions(policy));
     log_words = bounded_product({2, std::int64_t{sizes.rollback_depth()} + 2, log_entry_words}) +
                 std::int64_t{4} * sizes.max_tokens;
+  }
+
+  // Where a choice hears several queries, those that a rollback leaves must be there. No policy that does evicts by
+  // attention, which would have a say here too.
+  void size_voting(const any_policy& policy, const config& sizes) {
+    heard = (std::min)(policy.aggregate.queries, sizes.max_tokens);
+    voters = voter_table::count(sizes.voters);
+    remembered =
+        static_cast<index_t>(std::min<std::int64_t>(std::int64_t{heard} + sizes.rollback_depth(), sizes.max_tokens));
   }
 
   // Segments of a row, at most, that are not at the level of a summary: those that are chosen, and where only

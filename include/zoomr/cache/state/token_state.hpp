@@ -42,6 +42,7 @@ struct token_state {
   index_t evictions_from =
       0;  // while decoding, tokens are evicted every so many from here on: the prompt's end, or later
   index_t queries_from = 0;  // the prompt's queries from this position on are remembered for its end
+  index_t heard = 0;         // more than 0: those behind it too, and so many of the last ones are heard by a choice
 
   /// A new sequence, with room for the longest.
   token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
@@ -87,10 +88,11 @@ struct token_state {
     if (prompt_ends) prompt_end = evictions_from = tokens();
   }
 
-  /// Positions of the prompt whose queries are remembered for its end. They stay known behind it, since a rollback may
-  /// open the prompt again; not where tokens were evicted, of which no rollback is.
+  /// Positions of the prompt whose queries are remembered for its end; where choices hear queries, of all tokens. They
+  /// stay known behind the prompt, since a rollback may open it again; not where tokens were evicted, of which no
+  /// rollback is.
   token_range known_queries() const {
-    const index_t last = in_prompt() ? tokens() : prompt_end;
+    const index_t last = in_prompt() || heard > 0 ? tokens() : prompt_end;
     return {kept_each.committed == 0 ? (std::min)(queries_from, last) : last, last};
   }
   /// Of a prompt that has ended: no rollback leaves fewer, and pages are freed that such a sequence would not reach.
@@ -183,6 +185,8 @@ struct token_state {
     if (prompt_end > 0) prompt_end = without(erased, prompt_end);
     rollback_floor = (std::min)(rollback_floor, tokens());
     observed_end = without(erased, observed_end);
+    // Of those that choices hear no more is known than any sequence of this length knows.
+    if (heard > 0) queries_from = (std::max)(queries_from, tokens() + erased.size() - heard);
     queries_from = without(erased, queries_from);
     segments.resize(static_cast<std::size_t>(kept));
     after_close.resize(segments.size() * segmenting.size());

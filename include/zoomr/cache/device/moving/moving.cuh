@@ -216,7 +216,7 @@ class moving_sequence : moving_choices<Policy, T> {
     }
     const index_t first = (std::max)(parts.prompted.first, parts.prompted.last - a.prompt_tokens);
     for (index_t p = first; p < parts.prompted.last; ++p) {
-      visit(a.prompted_of(id, 0)[p % a.prompt_tokens].data(), of_host.prompted.at(p, 0, 0).data(), record_);
+      visit(a.prompted_of(id, 0)[p % a.prompt_tokens].data(), of_host.last_queries.at(p, 0, 0).data(), record_);
     }
   }
 

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "voters.hpp"
+
+#include "input_error.hpp"
+#include "json_file.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace decode {
+
+std::vector<float> read_voters(const std::filesystem::path& file, const model_config& c) {
+  const json text = read_json(file);
+  const field all(text, file.string() + ": ");
+  const std::size_t layers = all.at("layers").count(1, 1 << 20);
+  const std::size_t heads = all.at("heads").count(1, 1 << 20);
+  if (layers != c.layers || heads != c.heads) {
+    fail(file.string(), ": it is for ", layers, " layers of ", heads, " heads, but the model has ", c.layers, " of ",
+         c.heads);
+  }
+  std::vector<float> weights(layers * heads);
+  for (const field& one : all.at("weights").elements()) {
+    const std::vector<field> numbers = one.elements();
+    if (numbers.size() != 3) fail(one.where(), " must be [layer, head, weight]");
+    const std::size_t layer = numbers[0].count(0, layers - 1);
+    const std::size_t head = numbers[1].count(0, heads - 1);
+    float& weight = weights[layer * heads + head];
+    if (weight != 0) fail(one.where(), ": layer ", layer, ", head ", head, " has a weight already");
+    weight = static_cast<float>(numbers[2].number(1e-6, 1e6));
+  }
+  return weights;
+}
+
+std::vector<float> find_voters(const std::filesystem::path& directory, const model_config& c) {
+  const auto path = directory / "voters.json";
+  return is_there(path) ? read_voters(path, c) : std::vector<float>{};
+}
+
+}  // namespace decode

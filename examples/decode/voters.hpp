@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which heads of a model vote, and with what weight: voters.json.
+//
+//   {"layers": 30, "heads": 9, "weights": [[7, 7, 2.44], [18, 7, 0.98]]}   layer, query head, weight; others have none
+#pragma once
+
+#include <filesystem>  // std::filesystem::path
+#include <string>      // std::string
+#include <vector>      // std::vector
+
+#include "config.hpp"
+
+namespace decode {
+
+/// The weights of all heads, [layers * heads].
+/// @throws input_error for another model's shape, a head that is named twice or is none, and weights that are not
+///         positive and finite
+std::vector<float> read_voters(const std::filesystem::path& file, const model_config& c);
+
+/// Those of the voters.json in a checkpoint's directory; empty if there is none.
+std::vector<float> find_voters(const std::filesystem::path& directory, const model_config& c);
+
+}  // namespace decode

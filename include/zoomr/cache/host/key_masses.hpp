@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the last queries of the heads that vote have found in each segment, so that a choice which hears several
+// queries measures the keys for one. Each number follows from a query and from keys that the sequence has: whoever
+// forgets one finds it again.
+#pragma once
+
+#include <zoomr/core/buffer.hpp>
+#include <zoomr/core/shape.hpp>
+#include <zoomr/core/types.hpp>
+#include <zoomr/core/view.hpp>
+#include <zoomr/paging/paged_kv_lane.hpp>
+
+#include <algorithm>  // std::fill, std::max, std::min
+#include <cstddef>    // std::size_t
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Scores of segments by their keys, for the queries of the last tokens: of position p in record p % queries. NaN is
+/// what is not known.
+class key_masses {
+ public:
+  key_masses() = default;
+  key_masses(index_t queries, index_t voters, index_t segments)
+      : voters_(voters), segments_(segments), records_(static_cast<std::size_t>(queries)) {
+    memory_ = buffer<float>(std::int64_t{queries} * voters * segments);
+  }
+  static byte_count bytes(index_t queries, index_t voters, index_t segments) {
+    return bounded_product({queries, std::int64_t{voters} * static_cast<std::int64_t>(sizeof(float)), segments}) +
+           queries * static_cast<byte_count>(sizeof(record));
+  }
+
+  /// Makes room for the first `segments` segments in the record of a position, which may be another's.
+  void open(index_t position, index_t segments) {
+    record& of = record_of(position);
+    if (of.position != position) of = {position, 0};
+    for (index_t voter = 0; voter < voters_ && of.segments < segments; ++voter) {
+      const view<float> all = at(position, voter);
+      std::fill(all.data() + of.segments, all.data() + segments, not_a_number);
+    }
+    of.segments = of.segments < segments ? segments : of.segments;
+  }
+  /// The scores that one voter's query at that position gave.  [most segments]
+  /// @pre  `open` came before
+  view<float> at(index_t position, index_t voter) {
+    const auto number = static_cast<std::int64_t>(place(position));
+    return {memory_.data() + (number * voters_ + voter) * segments_, {segments_}};
+  }
+
+  /// Of the tokens from `position` on: another may come in their place.
+  void forget_from(index_t position) {
+    for (record& of : records_) {
+      if (of.position >= position) of = {};
+    }
+  }
+  void forget() { forget_from(-1); }
+
+ private:
+  struct record {
+    index_t position = -1;
+    index_t segments = 0;
+  };
+
+  std::size_t place(index_t position) const { return static_cast<std::size_t>(position) % records_.size(); }
+  record& record_of(index_t position) { return records_[place(position)]; }
+
+  index_t voters_ = 0;
+  index_t segments_ = 0;
+  std::vector<record> records_;
+  buffer<float> memory_;  // [queries, voters, segments]
+};
+
+/// Working memory of one thread that scores segments by their keys.
+class key_memory {
+ public:
+  key_memory() = default;
+  key_memory(const shape& model, index_t slots, index_t segments)
+      : slots_(slots),
+        heads_(model.group()),
+        asked_(std::int64_t{model.group()} * model.head_dim),
+        logits_(std::int64_t{model.group()} * slots),
+        masses_(segments) {}
+  static byte_count bytes(const shape& model, index_t slots, index_t segments) {
+    const std::int64_t of_head = std::int64_t{model.head_dim} + slots;
+    return bounded_product({model.group(), of_head, sizeof(float)}) +
+           model.group() * static_cast<byte_count>(sizeof(index_t)) + segments * static_cast<byte_count>(sizeof(float));
+  }
+  /// Slots that are scored together, for segments of `longest` tokens in sequences of `tokens`; the first may be that
+  /// of a page which begins before.
+  static index_t slots_for(index_t tokens, index_t longest) {
+    return (std::min)(tokens, (std::max)(longest, 512)) + page_tokens;
+  }
+
+  index_t most_slots() const { return slots_; }
+  view<index_t> heads(index_t count) { return {heads_.data(), {count}}; }
+  view<float, 2> asked(index_t heads, index_t dims) { return {asked_.data(), {heads, dims}}; }
+  view<float, 2> logits(index_t heads, index_t slots) { return {logits_.data(), {heads, slots}, {slots_, 1}}; }
+  view<float> masses(index_t segments) { return {masses_.data(), {segments}}; }
+
+ private:
+  index_t slots_ = 0;
+  buffer<index_t> heads_;  // [group]
+  buffer<float> asked_;    // [group, head_dim]
+  buffer<float> logits_;   // [group, slots]
+  buffer<float> masses_;   // [segments]
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Scores that segments get from their keys: of the query that asks, or, where heads vote, of the last ones.
+//
+//   score(head, segment) = scorer(logits of the head's query with the segment's keys between the zones)
+//   share(head, segment) = ln of exp(score) / sum of exp(score) over the segments that the query may choose from
+// A query knows the segments whose details it has seen.
+#pragma once
+
+#include <zoomr/attention/run_logits.hpp>
+#include <zoomr/cache/host/core.hpp>
+
+#include <algorithm>  // std::copy_n, std::max, std::min
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Scores segments for some query heads of one KV head.
+template <class Pool>
+class key_scores {
+ public:
+  /// @param thread  whose working memory
+  key_scores(cache_core<Pool>& core, const sequence_state& state, index_t layer, index_t kv_head, index_t thread)
+      : core_(core),
+        state_(state),
+        layer_(layer),
+        kv_head_(kv_head),
+        with_(core.of_thread[static_cast<std::size_t>(thread)].keys) {}
+
+  /// Takes the queries of some query heads of the KV head.
+  /// @param heads  of the layer, ascending: a range, or a table
+  /// @param query  query(head) is [head_dim]
+  template <class Query>
+  void ask(token_range heads, Query query) {
+    count_ = 0;
+    for (index_t head = heads.first; head < heads.last; ++head) ask_one(head, query(head));
+  }
+  template <class Query>
+  void ask(view<const index_t> heads, Query query) {
+    count_ = 0;
+    for (const index_t head : heads) ask_one(head, query(head));
+  }
+
+  /// Calls take(number of the head, segment, score) for each head that asks and each segment that is wanted.
+  /// @param position  of the queries
+  /// @param details   [segments]  slots; of what is wanted at least one
+  /// @throws error(storage) if pages do not come
+  /// @cost  reads the keys of what is wanted once for each four heads, and those of up to 64 slots between
+  template <class Wanted, class Take>
+  void score(index_t position, view<const token_range> details, Wanted wanted, Take take) {
+    for (index_t id = 0; id < details.size();) {
+      if (!wanted(id)) {
+        ++id;
+        continue;
+      }
+      const index_t first = details[id].first / page_tokens * page_tokens;
+      index_t last = details[id].last;
+      index_t end = id + 1;
+      for (index_t next = end; next < details.size() && details[next].first <= last + 64; ++next) {
+        if (!wanted(next)) continue;
+        if (details[next].last - first > with_.most_slots()) break;
+        last = details[next].last;
+        end = next + 1;
+      }
+      const view<float, 2> logits = with_.logits(count_, last - first);
+      make_logits(position, {first, last}, logits);
+      for (; id < end; ++id) {
+        if (!wanted(id)) continue;
+        const token_range in_row{details[id].first - first, details[id].last - first};
+        for (index_t h = 0; h < count_; ++h) {
+          take(h, id, core_.policy.score.score_keys(logits[h].slice(in_row.first, in_row.last)));
+        }
+      }
+    }
+  }
+
+ private:
+  // @param slots   the first is that of a page
+  // @param logits  [heads, slots]  out
+  void make_logits(index_t position, token_range slots, view<float, 2> logits) {
+    const shape& model = core_.sizes.model;
+    const view<const float, 2> asked = with_.asked(count_, model.head_dim);
+    const auto kv_lane = core_.kv_lane(state_, layer_, kv_head_);
+    for (index_t slot = slots.first; slot < slots.last; slot += page_tokens) {
+      const index_t count = (std::min)(page_tokens, slots.last - slot);
+      const view<float, 2> of_page(&logits(0, slot - slots.first), {count_, count}, {logits.stride(0), 1});
+      key_products(kv_lane, asked, slot, of_page);
+    }
+    const token_range group{kv_head_ * model.group(), (kv_head_ + 1) * model.group()};
+    const model_logits by = core_.logits_of(state_, layer_, group, position);
+    const float scale = core_.limits.logit_scale(layer_, kv_head_, model.head_dim);
+    for (index_t h = 0; h < count_; ++h) {
+      scale_row(fastest_cpu_path(), by, with_.heads(count_)[h], scale, logits[h], slots.first);
+    }
+  }
+  void ask_one(index_t head, view<const float> query) {
+    const index_t number = count_++;
+    with_.heads(count_)[number] = head - kv_head_ * core_.sizes.model.group();
+    std::copy_n(query.data(), query.size(), with_.asked(count_, query.size())[number].data());
+  }
+
+  cache_core<Pool>& core_;
+  const sequence_state& state_;
+  index_t layer_;
+  index_t kv_head_;
+  key_memory& with_;
+  index_t count_ = 0;  // heads that ask
+};
+
+/// The heads that vote say what each of the last queries finds in the segments.
+/// @tparam Queries  queries(position, layer) is [heads, head_dim], of the positions [first, last)
+/// @param heard     positions of the queries, the asking token's last
+/// @param details   [segments]  slots between the zones of the asking token; none of what is not eligible
+/// @return  [voters, segments]  ln of the largest share; NaN where no query knows the segment. Valid until the next
+/// call
+/// @cost    reads the keys of what the last choice has not measured: those of the asking token's query, of segments
+/// that
+///          lie across the edge of a zone for each query, and after a fork, an erased span or a load all for each
+///          query; an exponential for each query, voter and segment
+template <class Pool, class Queries>
+view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, token_range heard,
+                                view<const token_range> details, const executor& on, Queries queries) {
+  const index_t segments = details.size();
+  voter_table& voters = core.voters;
+  const view<float, 2> shares = voters.shares(segments);
+  const auto seen = [&](index_t position, index_t id) {
+    return details[id].size() > 0 && state.segments[static_cast<std::size_t>(id)].split <= position + 1;
+  };
+  const auto whole = [&](index_t id) {
+    const segment& s = state.segments[static_cast<std::size_t>(id)];
+    return details[id].size() == s.split - s.begin;
+  };
+  for (index_t position = heard.first; position < heard.last; ++position) state.masses.open(position, segments);
+  for_each_piece(on, voters.kv_lanes().size(), [&](index_t piece, index_t thread) {
+    const voter_table::kv_lane& of = voters.kv_lanes()[piece];
+    const auto count = static_cast<index_t>(of.heads.size());
+    key_scores<Pool> scores(core, state, of.layer, of.kv_head, thread);
+    key_memory& with = core.of_thread[static_cast<std::size_t>(thread)].keys;
+    for (index_t v = of.first; v < of.first + count; ++v) std::fill(shares[v].begin(), shares[v].end(), not_a_number);
+    for (index_t position = heard.first; position < heard.last; ++position) {
+      scores.ask(view<const index_t>(of.heads), [&](index_t head) { return queries(position, of.layer)[head]; });
+      const view<const float> known = state.masses.at(position, of.first);
+      scores.score(
+          position, details, [&](index_t id) { return seen(position, id) && (is_nan(known[id]) || !whole(id)); },
+          [&](index_t h, index_t id, float score) { state.masses.at(position, of.first + h)[id] = score; });
+      for (index_t v = of.first; v < of.first + count; ++v) {
+        const view<float> masses = state.masses.at(position, v);
+        const view<float> some = with.masses(segments);
+        index_t taking_part = 0;
+        for (index_t id = 0; id < segments; ++id) {
+          if (seen(position, id) && !is_nan(masses[id])) some[taking_part++] = masses[id];
+        }
+        const float all = log_sum_of_exponentials(fastest_cpu_path(), some.slice(0, taking_part));
+        for (index_t id = 0; id < segments; ++id) {
+          if (!seen(position, id)) continue;
+          const float share = masses[id] == all ? 0.0f : masses[id] - all;  // of an infinity too
+          if (is_nan(shares(v, id)) || share > shares(v, id)) shares(v, id) = share;
+          if (!whole(id)) masses[id] = not_a_number;  // of what lies between the zones now
+        }
+      }
+    }
+  });
+  return shares;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

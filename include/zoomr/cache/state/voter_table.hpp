@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The heads that vote: those with a weight in config.voters, and which of them read the keys of one KV head.
+#pragma once
+
+#include <zoomr/core/buffer.hpp>
+#include <zoomr/core/shape.hpp>
+#include <zoomr/core/view.hpp>
+
+#include <cstddef>  // std::size_t
+#include <vector>   // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Voters by layer and head, ascending.
+class voter_table {
+ public:
+  /// The voters of one KV head of a layer.
+  struct kv_lane {
+    index_t layer = 0;
+    index_t kv_head = 0;
+    index_t first = 0;           // number of the first of them; the others follow
+    std::vector<index_t> heads;  // of the layer
+  };
+
+  /// @param weights   [layers, heads] of the model, or empty
+  /// @param segments  that a choice may know
+  voter_table(const shape& model, view<const float, 2> weights, index_t segments) : segments_(segments) {
+    for (index_t layer = 0; layer < weights.extent(0); ++layer) {
+      for (index_t head = 0; head < weights.extent(1); ++head) {
+        if (weights(layer, head) > 0.0f) add(layer, head / model.group(), head, weights(layer, head));
+      }
+    }
+    shares_ = buffer<float>(static_cast<std::int64_t>(weights_.size()) * segments);
+  }
+  static index_t count(view<const float, 2> weights) {
+    index_t voters = 0;
+    for (index_t layer = 0; layer < weights.extent(0); ++layer) {
+      for (const float weight : weights[layer]) voters += weight > 0.0f ? 1 : 0;
+    }
+    return voters;
+  }
+
+  view<const kv_lane> kv_lanes() const { return kv_lanes_; }
+  view<const float> weights() const { return weights_; }  // [voters]
+  /// Room for what they say of one choice.  [voters, segments]
+  view<float, 2> shares(index_t segments) {
+    return {shares_.data(), {static_cast<index_t>(weights_.size()), segments}, {segments_, 1}};
+  }
+
+ private:
+  void add(index_t layer, index_t kv_head, index_t head, float weight) {
+    if (kv_lanes_.empty() || kv_lanes_.back().layer != layer || kv_lanes_.back().kv_head != kv_head) {
+      kv_lanes_.push_back({layer, kv_head, static_cast<index_t>(weights_.size()), {}});
+    }
+    kv_lanes_.back().heads.push_back(head);
+    weights_.push_back(weight);
+  }
+
+  std::vector<kv_lane> kv_lanes_;
+  std::vector<float> weights_;
+  index_t segments_ = 0;
+  buffer<float> shares_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// L4. A few heads that were found to look at what is needed say how likely each segment is it.
+#pragma once
+
+#include <zoomr/math/softmax.hpp>
+#include <zoomr/policy/concepts.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+
+/// votes = softmax over the eligible segments of  sum over heads of weight * ln of the head's largest share
+///
+/// The weights of config.voters are those of a multinomial logistic regression, so that the softmax is a posterior: how
+/// likely it is that this segment is the one that is needed. It is counted in units of 2^-40 and adds up to 1, so that
+/// `top_p` takes the smallest set that holds a given probability. Of the last `queries` queries the one counts that is
+/// surest of a segment: one token of a question asks, the others do not. A share below e^-87 counts as that; a segment
+/// whose share is not known has no votes.
+/// @cost    an exponential for each of the last queries, voting head and segment, in the cache; three for each segment
+///          here
+/// @source  zoomr; single heads as retrievers: arXiv:2404.15574, weighted by learning: QRHead, arXiv:2506.09944
+struct head_posterior {
+  using role = role::aggregator;
+  static constexpr const char* name = "head_posterior";
+  static constexpr scope per = scope::sequence;
+  static constexpr votes_t least = 0;
+  static constexpr bool counts = true;
+
+  index_t queries = 16;
+
+  void add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes) const {
+    const view<float> sums = shares[0];
+    for (index_t head = 0; head < shares.extent(0); ++head) {
+      for (index_t id = 0; id < sums.size(); ++id) {
+        const float share = shares(head, id);
+        const float counted = is_nan(share) || share > -87.0f ? share : -87.0f;
+        sums[id] = fused(weights[head], counted, head > 0 ? sums[id] : 0.0f);
+      }
+    }
+    const softmax posterior(votes.size(), [&](index_t id) -> softmax_logit {
+      if (votes[id] == not_eligible) return {};
+      return sums[id];
+    });
+    if (posterior.sum() == 0.0f) return;
+    for (index_t id = 0; id < votes.size(); ++id) {
+      if (votes[id] != not_eligible) votes[id] = units_of(posterior.share(id));
+    }
+  }
+
+  constexpr const char* problem() const {
+    return queries < 1 ? "head_posterior: queries must be at least 1, the asking token's" : nullptr;
+  }
+  static constexpr void each_field(auto& self, auto visit) { visit("queries", self.queries); }
+  friend constexpr bool operator==(const head_posterior&, const head_posterior&) = default;
+};
+
+static_assert(aggregator<head_posterior>);
+
+}  // namespace v0
+}  // namespace zoomr

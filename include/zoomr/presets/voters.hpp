@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// L5. A few heads, whose weights were learnt for the model, say which segments are needed: config.voters.
+// Source: zoomr; retrieval heads, arXiv:2404.15574, weighted as in QRHead, arXiv:2506.09944, but asked at every token,
+// by keys that stay, and for the other heads. Decided here: the last 16 queries ask; the smallest set with nine tenths
+// of the posterior is read, at most 4 segments; sinks = 4, recent = 64.
+#pragma once
+
+#include <zoomr/policy/aggregate/head_posterior.hpp>
+#include <zoomr/policy/compose.hpp>
+#include <zoomr/policy/refresh/every_token.hpp>
+#include <zoomr/policy/score/key_mass.hpp>
+#include <zoomr/policy/segment/sentences.hpp>
+#include <zoomr/policy/segment/thoughts.hpp>
+#include <zoomr/policy/select/top_p.hpp>
+
+namespace zoomr {
+inline namespace v0 {
+namespace presets {
+
+/// Thoughts, those of the prompt too: all summaries are attended, and of the details what the voters find.
+inline constexpr auto zoomr_voters =
+    compose(thoughts{}, key_mass{}, head_posterior{}, top_p{.share = 0.9f, .segments = 4}, every_token{},
+            zones{.sinks = 4, .recent = 64, .open = unlimited}, placement{.details_on_host = true});
+
+/// Sentences.
+inline constexpr auto sentence_voters =
+    compose(sentences{}, key_mass{}, head_posterior{}, top_p{.share = 0.9f, .segments = 4}, every_token{},
+            zones{.sinks = 4, .recent = 64}, placement{.details_on_host = true});
+
+}  // namespace presets
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <policy/aggregate/scores.hpp>
+#include <zoomr/policy/aggregate/head_posterior.hpp>
+
+#include <cmath>   // std::exp, std::fabs
+#include <vector>  // std::vector
+
+namespace zoomr::head_posterior_test {
+namespace {
+
+constexpr double one = 1099511627776.0;  // a posterior of 1: 2^40
+constexpr head_posterior agrees{};
+
+std::vector<votes_t> votes_of(std::vector<float> shares, const std::vector<float>& weights,
+                              std::vector<votes_t> votes) {
+  const auto heads = static_cast<index_t>(weights.size());
+  const auto segments = static_cast<index_t>(votes.size());
+  agrees.add_shares({shares.data(), {heads, segments}}, weights, votes);
+  return votes;
+}
+
+}  // namespace
+
+TEST_CASE("votes are the softmax of weighted log shares, and add up to one") {
+  unit::random random(77);
+  for (int round = 0; round < 200; ++round) {
+    const index_t heads = random.between(1, 12), segments = random.between(1, 60);
+    std::vector<float> shares, weights;
+    std::vector<votes_t> votes;
+    for (index_t i = 0; i < heads * segments; ++i)
+      shares.push_back(-0.01f * static_cast<float>(random.between(0, 1200)));
+    for (index_t h = 0; h < heads; ++h) weights.push_back(0.05f * static_cast<float>(random.between(1, 50)));
+    for (index_t id = 0; id < segments; ++id) votes.push_back(random.between(0, 9) == 0 ? not_eligible : 0);
+    std::vector<double> sums(votes.size());
+    double all = 0;
+    for (std::size_t id = 0; id < votes.size(); ++id) {
+      for (std::size_t h = 0; h < weights.size(); ++h)
+        sums[id] += double{weights[h]} * double{shares[h * votes.size() + id]};
+      if (votes[id] != not_eligible) all += std::exp(sums[id]);
+    }
+    const std::vector<votes_t> made = votes_of(shares, weights, votes);
+    votes_t total = 0;
+    for (std::size_t id = 0; id < votes.size(); ++id) {
+      if (votes[id] == not_eligible) {
+        REQUIRE(made[id] == not_eligible);
+        continue;
+      }
+      const double exact = std::exp(sums[id]) / all * one;
+      // sums of up to 12 products of up to 30 each are off by less than 1e-4
+      REQUIRE(std::fabs(static_cast<double>(made[id]) - exact) < 1.5 + 2e-4 * exact);
+      total += made[id];
+    }
+    if (all > 0) REQUIRE(std::fabs(static_cast<double>(total) - one) < 1e-5 * one);
+  }
+}
+
+TEST_CASE("a head that is sure and has weight decides, and one without does not") {
+  // [heads, segments]: the first head is sure of 1, the second of 2
+  const std::vector<float> shares = {-9.0f, -0.01f, -9.0f, -9.0f, -9.0f, -0.01f};
+  const auto first = votes_of(shares, {2.0f, 0.1f}, {0, 0, 0});
+  CHECK(static_cast<double>(first[1]) > 0.99 * one);
+  const auto second = votes_of(shares, {0.1f, 2.0f}, {0, 0, 0});
+  CHECK(static_cast<double>(second[2]) > 0.99 * one);
+  const auto torn = votes_of(shares, {1.0f, 1.0f}, {0, 0, 0});
+  CHECK(torn[1] == torn[2]);
+  CHECK(static_cast<double>(torn[1]) > 0.49 * one);
+}
+
+TEST_CASE("what no query knows has no votes, a share of nothing counts little, and all the same is a flat posterior") {
+  const auto made = votes_of({not_a_number, -infinity, 0.0f, -1.0f, -1.0f, -1.0f}, {1.0f, 1.0f}, {0, 0, 0});
+  CHECK(made[0] == 0);
+  CHECK(made[1] == 0);  // e^-87
+  CHECK(static_cast<double>(made[2]) == one);
+  const auto flat = votes_of({-2.0f, -2.0f, -2.0f, -2.0f}, {0.7f}, {0, 0, 0, 0});
+  CHECK(flat == std::vector<votes_t>(4, static_cast<votes_t>(one / 4)));
+  CHECK(votes_of({not_a_number, not_a_number}, {1.0f}, {0, 0}) == std::vector<votes_t>{0, 0});
+  CHECK(votes_of({-1.0f}, {1.0f}, {not_eligible}) == std::vector<votes_t>{not_eligible});
+}
+
+TEST_CASE("the number of queries is at least one") {
+  CHECK(agrees.problem() == nullptr);
+  CHECK(head_posterior{.queries = 0}.problem() != nullptr);
+}
+
+}  // namespace zoomr::head_posterior_test
