@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole step of a host cache for one token of one sequence, one thread.
 //   host/step/POLICY/TYPE/context:N   begin, append, attend, commit; one layer of 32 heads, 8 KV heads, head_dim 128
-//     full         everything
-//     sentence_kv  sentences of 24, a choice at each token, a budget of 1,024 tokens
-//     zoomr_focus  thoughts of 400 with summaries of 30 after a prompt, a choice at each sentence's end
+//     full             everything
+//     sentence_kv      sentences of 24, a choice at each token, a budget of 1,024 tokens
+//     sentence_voters  sentences that one head finds by its keys, a choice at each token
+//     zoomr_focus      thoughts of 400 with summaries of 30 after a prompt, a choice at each sentence's end
 // bytes_per_second: keys and values of the tokens attended. Ceilings: of_read, of_fma, which count nothing else: they
 // say how much of the step is attention. `attended`: tokens that a query attends; `times_full`: how many times as fast
 // as `full` with the same context in this run. An iteration is one token, a repetition a sentence.
@@ -59,6 +60,7 @@ template <class T>
 void add_context(index_t context) {
   add_policy<T>("full", host_full, context, false);
   add_policy<T>("sentence_kv", host_sentence_kv, context, false);
+  add_policy<T>("sentence_voters", host_sentence_voters, context, false);
   add_policy<T>("zoomr_focus", host_zoomr_focus, context, true);
 }
 

@@ -136,6 +136,8 @@ class host_scene {
     made.max_tokens = context + 512;
     made.threads = on;
     made.classes = text::classes;
+    static constexpr std::array<float, std::size_t{heads}> first_head_votes{1.0f};
+    made.voters = {first_head_votes.data(), {1, heads}};
     return made;
   }
   // Those of the next tokens, which a reference can make again.

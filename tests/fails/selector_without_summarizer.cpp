@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: a selector needs a summarizer: without summaries no segment can be scored
+// expect: compose: a selector needs a summarizer, or a scorer that reads keys
 #include <zoomr/zoomr.hpp>
 
 namespace foreign {
