@@ -84,6 +84,60 @@ CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
   return command;
 }
 
+void add_scene(CLI::App* command, retrieval::scene_options& given) {
+  command->add_option("--model", given.directory, "directory of a checkpoint")->required();
+  command->add_option("--text", given.texts, "files of English prose, whose sentences distract")
+      ->required()
+      ->delimiter(',');
+  command->add_option("--tasks,--task", given.tasks, "needle, keys (four, of which one is asked for), notes")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--marks", given.marks,
+          "four tokens, otherwise unused, that mark the thoughts and summaries of notes: begin, end, begin, end")
+      ->delimiter(',');
+  command->add_option("--tokens", given.tokens, "of a problem, about")
+      ->delimiter(',')
+      ->transform(number_in(1, zoomr::unlimited))
+      ->capture_default_str();
+  command->add_option("--problems", given.problems, "of each task and length")
+      ->transform(number_in(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
+  command->add_option("--resume", given.resume, "file of what is done: it is not done again, new results are added");
+}
+
+CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
+  CLI::App* command = app.add_subcommand("heads", "which heads look at what is needed: weights for zoomr_voters");
+  add_scene(command, given.of);
+  command->add_option("--queries", given.queries, "last ones of the prompt that are heard")
+      ->transform(number_in(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--penalty", given.penalty, "of weights: the larger, the fewer heads")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  command->add_option("--out", given.out, "file to write, voters.json as zoomr-decode reads it");
+  return command;
+}
+
+CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
+  CLI::App* command = app.add_subcommand("retrieval", "what is asked for lies in a long prompt: is it found?");
+  add_scene(command, given.of);
+  command
+      ->add_option("--policies,--policy", given.policies,
+                   "name[@budget][+component.field=value]..., also the controls oracle and random")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--voters", given.of.voters,
+                      "weights of the heads that vote; default: voters.json beside the model");
+  command->add_option("--write", given.written, "tokens of an answer")
+      ->transform(number_in(1, 64))
+      ->capture_default_str();
+  command->add_option("--csv", given.csv, "also writes the table to a file");
+  return command;
+}
+
 CLI::App* add_speed(CLI::App& app, speed::options& given) {
   CLI::App* command = app.add_subcommand("speed", "decoding speed and memory of a shape with random weights");
   const auto natural = number_in(1, zoomr::unlimited);
@@ -118,6 +172,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   CLI::App app("Measures what KV-cache policies keep, on models trained for it, and how fast they are.");
   add_ledger(app, said.of_ledger);
   const CLI::App* const text = add_perplexity(app, said.of_perplexity);
+  const CLI::App* const heads = add_heads(app, said.of_heads);
+  const CLI::App* const found = add_retrieval(app, said.of_retrieval);
   const CLI::App* const rate = add_speed(app, said.of_speed);
   app.require_subcommand(1);
   try {
@@ -127,6 +183,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
     fail(wrong.what());
   }
   if (text->parsed()) said.asked = measurement::perplexity;
+  if (heads->parsed()) said.asked = measurement::heads;
+  if (found->parsed()) said.asked = measurement::retrieval;
   if (rate->parsed()) said.asked = measurement::speed;
   return std::nullopt;
 }

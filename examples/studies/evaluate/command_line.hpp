@@ -6,16 +6,20 @@
 
 #include "../ledger/study.hpp"
 #include "../perplexity/perplexity.hpp"
+#include "../retrieval/heads.hpp"
+#include "../retrieval/retrieval.hpp"
 #include "../speed/speed.hpp"
 
 namespace decode::evaluate {
 
-enum class measurement { ledger, perplexity, speed };
+enum class measurement { ledger, perplexity, heads, retrieval, speed };
 
 struct command_line {
   measurement asked = measurement::ledger;
   ledger::study_options of_ledger;
   perplexity::options of_perplexity;
+  retrieval::heads_options of_heads;
+  retrieval::options of_retrieval;
   speed::options of_speed;
 };
 

@@ -11,6 +11,8 @@ int run(int argc, char** argv) {
   if (const auto status = read_command_line(argc, argv, said)) return *status;
   if (said.asked == measurement::ledger) ledger::run(said.of_ledger);
   if (said.asked == measurement::perplexity) perplexity::run(said.of_perplexity);
+  if (said.asked == measurement::heads) retrieval::run(said.of_heads);
+  if (said.asked == measurement::retrieval) retrieval::run(said.of_retrieval);
   if (said.asked == measurement::speed) speed::run(said.of_speed);
   return 0;
 }

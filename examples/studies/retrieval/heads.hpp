@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// zoomr-eval heads: which heads of a model look at what is needed, and the weights of those that do (voters.json).
+#pragma once
+
+#include "scene.hpp"
+
+namespace decode::retrieval {
+
+struct heads_options {
+  scene_options of;
+  index_t queries = 16;   // of the prompt's end that are heard: head_posterior.queries
+  double penalty = 0.02;  // the larger, the fewer heads get a weight
+  std::string out;        // file to write; empty: none is written
+};
+
+/// Learns, says how good the weights are on problems that they were not learnt on, and writes them.
+/// @throws input_error
+void run(const heads_options& given);
+
+}  // namespace decode::retrieval
