@@ -288,5 +288,73 @@ class Speed(unittest.TestCase):
         refused("--tiers", "host=1MiB", says="the device needs a size")
 
 
+class Retrieval(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.prose = self.path("prose.txt")
+        with open(self.prose, "w") as f:
+            for i in range(500):
+                f.write(f"The prince of the house number {i} looked at the garden and went to bed. ")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def asked(self, what, *arguments):
+        return started(what, "--model", BYTES, "--text", self.prose, "--tokens", 1200, "--problems", 3, *arguments)
+
+    def test_weights_are_learnt_written_and_used_and_what_is_done_is_not_done_again(self):
+        voters, done = self.path("voters.json"), self.path("done")
+        first = self.asked("heads", "--out", voters, "--resume", done)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("keys 1200", first.stdout)
+        with open(voters) as f:
+            table = json.load(f)
+        self.assertEqual((table["layers"], table["heads"]), (4, 4))
+        self.assertTrue(table["weights"])
+        for layer, head, weight in table["weights"]:
+            self.assertTrue(0 <= layer < 4 and 0 <= head < 4 and weight > 0)
+        with open(done) as f:
+            lines = f.readlines()
+        self.assertEqual(len(lines), 6)
+        again = self.asked("heads", "--resume", done)
+        with open(done) as f:
+            self.assertEqual(f.readlines(), lines)
+        self.assertEqual(again.stdout.split()[:20], first.stdout.split()[:20])
+
+        results = self.path("results.csv")
+        policies = "full,oracle,random,sentence_voters,window@128"
+        found = self.asked("retrieval", "--voters", voters, "--policies", policies, "--csv", results, "--resume", self.path("r"))
+        self.assertEqual(found.returncode, 0, found.stderr)
+        with open(results, newline="") as f:
+            rows = {(r["policy"], r["group"]): r for r in csv.DictReader(f)}
+        self.assertEqual(len(rows), 10)
+        oracle, voted = rows["oracle", "keys 1200"], rows["sentence_voters", "keys 1200"]
+        self.assertEqual(oracle["hit"], oracle["choices"])  # it always reads what is needed
+        self.assertGreater(int(oracle["choices"]), 0)
+        self.assertEqual(voted["choices"], oracle["choices"])
+        self.assertLess(float(voted["attended"]), 0.5 * float(rows["full", "keys 1200"]["attended"]))
+        self.assertLess(float(rows["window@128", "keys 1200"]["attended"]), 129)
+        again = self.asked("retrieval", "--voters", voters, "--policies", policies, "--resume", self.path("r"))
+        self.assertEqual(again.stdout, found.stdout)
+
+    def test_what_cannot_be_is_refused_with_a_sentence(self):
+        other = self.path("other.json")
+        with open(other, "w") as f:
+            json.dump({"layers": 30, "heads": 9, "weights": [[7, 7, 2.4]]}, f)
+        for arguments, part in ((("retrieval", "--voters", other), "but the model has 4 of 4"),
+                                (("retrieval", "--policies", "sentence_voters"), "name their weights, --voters FILE"),
+                                (("retrieval", "--policies", "nothing"), "there is no policy"),
+                                (("heads", "--tasks", "riddles"), "there is no task"),
+                                (("heads", "--tasks", "notes"), "four tokens that mark them")):
+            with self.subTest(arguments=arguments):
+                done = self.asked(*arguments)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(part, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

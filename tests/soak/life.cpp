@@ -351,8 +351,10 @@ class life {
       expect(looks_of(lines_[which]) == before, "a fork that was refused has changed something");
       return event("refused: all sequences are open");
     }
-    if (made.in_prompt && random_.chance(50))
-      made.prompt = random_.between(made.length() + 1, std::max(made.length() + 1, made.prompt));
+    if (made.in_prompt && random_.chance(50)) {  // behind all queries that are forgotten
+      const index_t least = std::max(made.length() + 1, made.forgotten > 0 ? made.forgotten + most_observed : 0);
+      made.prompt = random_.between(least, std::max(least, made.prompt));
+    }
     expect(looks_of(made) == before && looks_of(lines_[which]) == before, "a fork is not what it was made of");
     lines_.push_back(std::move(made));
   }
