@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 #include <support/inputs.hpp>
+#include <support/voters.hpp>
 
 #include <atomic>   // std::atomic
 #include <cstring>  // std::memcmp
