@@ -63,8 +63,8 @@ class Pretrained(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             directory = get(folder)
             self.expect_what_transformers_says(directory, ROUNDED)
-            self.assertEqual(set(os.listdir(directory)), {"LICENSE", "config.json", "generation_config.json",
-                                                          "model.safetensors", "tokenizer.json", "tokenizer_config.json"})
+            self.assertEqual(set(os.listdir(directory)), {"LICENSE", "config.json", "generation_config.json", "model.safetensors",
+                                                          "tokenizer.json", "tokenizer_config.json", "voters.json"})
             cases = [*EXPECTED["texts"], [EXPECTED["prompt"], EXPECTED["prompt_ids"]]]
             for text, ids, made in self.tokenized(directory, cases):
                 self.assertEqual(made, {"ids": ids, "text": text}, ascii(text))

@@ -174,6 +174,7 @@ def get(options):
         folder = download(options.model, python, cache)
         file = folder / "model.gguf"
         papers = sorted(path for path in folder.iterdir() if path != file)
+        papers += sorted((HERE / options.model).glob("voters.json"))    # learnt for it: README.md
     command = [python, HERE / "convert.py", file, directory, *(["--float32"] if options.float32 else []),
                *(f"--with={path}" for path in papers)]
     return subprocess.run(command).returncode

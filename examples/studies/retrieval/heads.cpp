@@ -115,7 +115,8 @@ void write(const std::string& path, const scene& on, const heads_options& given,
   document["weights"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (weights[i] == 0) continue;
-    document["weights"].push_back({i / on.config.heads, i % on.config.heads, std::round(weights[i] * 1000) / 1000});
+    document["weights"].push_back(
+        {i / on.config.heads, i % on.config.heads, std::round(double{weights[i]} * 1000) / 1000});
   }
   document["learnt"] = {{"tasks", given.of.tasks}, {"tokens", given.of.tokens}, {"problems", examples},
                         {"seed", given.of.seed},   {"queries", given.queries},  {"penalty", given.penalty}};
