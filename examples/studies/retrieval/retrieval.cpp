@@ -64,7 +64,7 @@ outcome answer(scene& on, const Policy& policy, const perplexity::prefill& promp
   outcome made;
   made.right = on.words.decode(text).find(asked.answer) != std::string::npos;
   for (const zoomr::choice_record& of : choices) {
-    if (decltype(policy.aggregate){}.per != zoomr::scope::sequence) continue;
+    if (policy.aggregate.per != zoomr::scope::sequence) continue;
     ++made.asked;
     made.hit += std::find(of.chosen.begin(), of.chosen.end(), needed) != of.chosen.end() ? 1 : 0;
   }
