@@ -136,9 +136,9 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     list_slots(layer, widened("list_slots", layer, queries), visit);
   }
 
-  /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill: only
-  /// lets the policy see the queries. Needed for the prompt's last chunk; for chunks before it if they hold queries
-  /// that eviction observes at the end; for each chunk if the policy adds up attention from the first token on.
+  /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill: only lets the
+  /// policy see the queries. Needed for the prompt's last chunk; for those before it that hold queries which eviction
+  /// observes, or a choice hears, at the end; for each chunk if attention adds up from the first token on.
   /// @param queries  [tokens, heads, head_dim]  rotated; only the last ones that the policy observes are read
   /// @pre   append(layer) came before; once for each layer
   void observe(index_t layer, view<const float, 3> queries) {

@@ -151,7 +151,8 @@ TEST_CASE("a rollback deeper than what was kept is refused and changes nothing, 
   for_each_preset([](const char* name, const auto& policy) {
     if constexpr (requires { policy.evict.every; }) return;  // below
     constexpr bool sums = std::decay_t<decltype(policy)>::selects && decltype(policy.query)::sums;
-    const bool limited = sums || policy.placement.frees_unreachable;
+    constexpr bool hears = zoomr::share_aggregator<decltype(policy.aggregate)>;
+    const bool limited = sums || hears || policy.placement.frees_unreachable;
     CAPTURE(std::string(name));
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
       const tape says = tape_of(seed, 200, 40);

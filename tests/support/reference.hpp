@@ -259,8 +259,8 @@ class replay {
     std::vector<double> sums(votes.size(), 0.0);
     double doubt = 0;
     for (index_t row = 0; row < model().layers * model().heads; ++row) {
-      const double weight = double{weights[static_cast<std::size_t>(row)]};
-      if (weight == 0) continue;
+      const double of_head = double{weights[static_cast<std::size_t>(row)]};
+      if (of_head == 0) continue;
       std::vector<double> best(votes.size(), std::nan(""));
       double magnitude = 0;
       for (index_t p = first; p <= now.position; ++p) {
@@ -289,9 +289,9 @@ class replay {
       }
       for (const index_t id : eligible) {
         const double found = best[static_cast<std::size_t>(id)];  // less than -87 counts as that
-        sums[static_cast<std::size_t>(id)] += weight * (found < -87 ? -87 : found);
+        sums[static_cast<std::size_t>(id)] += of_head * (found < -87 ? -87 : found);
       }
-      doubt += weight * tolerance::mass(model().head_dim + 300, magnitude) / 16777216.0;
+      doubt += of_head * tolerance::mass(model().head_dim + 300, magnitude) / 16777216.0;
     }
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
     const auto known = [&](index_t id) { return !std::isnan(sums[static_cast<std::size_t>(id)]); };
@@ -381,7 +381,7 @@ class replay {
     std::size_t taken = take(policy_.select, order, tokens, used, made);
     if constexpr (std::same_as<decltype(policy_.select), zoomr::top_p>) {
       double doubt = 0;
-      for (const estimate& of : votes) doubt += uncertainty(of);
+      for (const estimate& one : votes) doubt += uncertainty(one);
       taken =
           take_share(policy_.select, order, votes, made, [&](double gap) { unless_clear(now.position, gap, doubt); });
     }

@@ -9,7 +9,7 @@
 #include <zoomr/attention/run_logits.hpp>
 #include <zoomr/cache/host/core.hpp>
 
-#include <algorithm>  // std::copy_n, std::max, std::min
+#include <algorithm>  // std::copy_n, std::fill, std::min
 
 namespace zoomr {
 inline namespace v0 {
@@ -111,12 +111,9 @@ class key_scores {
 /// @tparam Queries  queries(position, layer) is [heads, head_dim], of the positions [first, last)
 /// @param heard     positions of the queries, the asking token's last
 /// @param details   [segments]  slots between the zones of the asking token; none of what is not eligible
-/// @return  [voters, segments]  ln of the largest share; NaN where no query knows the segment. Valid until the next
-/// call
-/// @cost    reads the keys of what the last choice has not measured: those of the asking token's query, of segments
-/// that
-///          lie across the edge of a zone for each query, and after a fork, an erased span or a load all for each
-///          query; an exponential for each query, voter and segment
+/// @return  [voters, segments]  ln of the largest share; NaN where no query knows the segment. In memory of the cache
+/// @cost  reads the keys once for the asking token's query; for each query those of segments that reach into a zone,
+/// and after a fork, an erased span or a load those of all; an exponential for each query, voter and segment
 template <class Pool, class Queries>
 view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, token_range heard,
                                 view<const token_range> details, const executor& on, Queries queries) {
