@@ -63,8 +63,9 @@ class Pretrained(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             directory = get(folder)
             self.expect_what_transformers_says(directory, ROUNDED)
-            self.assertEqual(set(os.listdir(directory)), {"LICENSE", "config.json", "generation_config.json", "model.safetensors",
-                                                          "tokenizer.json", "tokenizer_config.json", "voters.json"})
+            self.assertEqual(set(os.listdir(directory)),
+                             {"LICENSE", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+                              "tokenizer_config.json", "voters.json"})
             cases = [*EXPECTED["texts"], [EXPECTED["prompt"], EXPECTED["prompt_ids"]]]
             for text, ids, made in self.tokenized(directory, cases):
                 self.assertEqual(made, {"ids": ids, "text": text}, ascii(text))
@@ -88,8 +89,8 @@ class Pretrained(unittest.TestCase):
             for model, words in pairs:
                 with open(os.path.join(FIXTURES, "tokenizers", words, "cases.json"), encoding="utf-8") as f:
                     cases = [[case["text"], case["ids"]] for case in json.load(f)["cases"]]
-                # Which tokens swallow the spaces beside them no GGUF file says. Two spaces are a token of Gemma's, which
-                # this small vocabulary cannot merge.
+                # No GGUF file says which tokens swallow the spaces beside them. Two spaces are a token of Gemma's,
+                # which this small vocabulary cannot merge.
                 left_out = ("<fill>", "  ", "\u2581\u2581") if words == "gemma" else ("<fill>",)
                 cases = [case for case in cases if not any(part in case[0] for part in left_out)]
                 self.assertGreater(len(cases), 25)

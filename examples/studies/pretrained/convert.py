@@ -9,7 +9,6 @@ What llama.cpp's converter has done to a checkpoint is undone: rows of q and k i
 by at most one part in 2,048, or exactly to float32.
 """
 import argparse
-import errno
 import json
 import pathlib
 import shutil
@@ -248,7 +247,7 @@ def write_weights(file, config, float32, path):
         f.write(struct.pack("<Q", len(text)) + text)
         for done, (tensor, kind) in enumerate(tensors):
             progress(done, len(tensors), "tensors")
-            stored(weights_of(file, tensor, config), kind).tofile(f)
+            f.write(stored(weights_of(file, tensor, config), kind).data)    # tofile would lose a failure's reason
         progress(len(tensors), len(tensors), "tensors")
 
 
@@ -287,8 +286,8 @@ if __name__ == "__main__":
     parser.add_argument("--float32", action="store_true", help="quantised weights as float32, exactly, not as float16")
     parser.add_argument("--with", dest="papers", action="append", default=[], type=pathlib.Path, metavar="FILE",
                         help="to be copied into DIR: a licence")
+    given = parser.parse_args()
     try:
-        convert(parser.parse_args())
+        convert(given)
     except OSError as wrong:
-        where = f"{wrong.filename}: " if wrong.filename else ""
-        fail(f"{where}{wrong.strerror or wrong}")
+        fail(f"{wrong.filename or given.directory}: {wrong.strerror or wrong}")
