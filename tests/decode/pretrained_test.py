@@ -24,8 +24,8 @@ def run(*command, **options):
 
 
 def get(folder, *options):
-    """A directory of the model."""
-    directory = os.path.join(folder, "smollm2")
+    """A directory of the model. It may end the program, which a test must not, so it is called before them."""
+    directory = os.path.join(folder, f"smollm2{len(options)}")
     done = run(sys.executable, GET, "smollm2", directory, "--cache", CACHE, *options)
     if done.returncode == 3:
         print(f"skipped: {done.stderr.strip()}")
@@ -56,19 +56,20 @@ class Pretrained(unittest.TestCase):
                                        delta=tolerance * EXPECTED["largest_logit"])
 
     def test_the_weights_of_the_file(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.expect_what_transformers_says(get(folder, "--float32"), EXACT)
+        self.expect_what_transformers_says(in_float32, EXACT)
 
     def test_the_weights_in_16_bits(self):
-        with tempfile.TemporaryDirectory() as folder:
-            directory = get(folder)
-            self.expect_what_transformers_says(directory, ROUNDED)
-            self.assertEqual(set(os.listdir(directory)),
-                             {"LICENSE", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
-                              "tokenizer_config.json", "voters.json"})
-            cases = [*EXPECTED["texts"], [EXPECTED["prompt"], EXPECTED["prompt_ids"]]]
-            for text, ids, made in self.tokenized(directory, cases):
-                self.assertEqual(made, {"ids": ids, "text": text}, ascii(text))
+        self.expect_what_transformers_says(in_float16, ROUNDED)
+
+    def test_the_tokenizer(self):
+        cases = [*EXPECTED["texts"], [EXPECTED["prompt"], EXPECTED["prompt_ids"]]]
+        for text, ids, made in self.tokenized(in_float16, cases):
+            self.assertEqual(made, {"ids": ids, "text": text}, ascii(text))
+
+    def test_what_is_in_the_directory(self):
+        self.assertEqual(set(os.listdir(in_float16)),
+                         {"LICENSE", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+                          "tokenizer_config.json", "voters.json"})
 
     def tokenized(self, directory, cases):
         """(text, its ids, what the program says) of each [text, ids]."""
@@ -78,9 +79,7 @@ class Pretrained(unittest.TestCase):
 
     def test_gguf_files_of_all_families_and_tokenizers(self):
         with tempfile.TemporaryDirectory() as folder:
-            python = os.path.join(CACHE, "venv", "bin", "python")
-            if not os.path.exists(python):
-                get(folder)     # which makes it
+            python = os.path.join(CACHE, "venv", "bin", "python")   # which get.py has made
             done = run(python, os.path.join(os.path.dirname(os.path.abspath(__file__)), "gguf_fixtures.py"),
                        os.path.join(os.path.dirname(GET), "convert.py"), FIXTURES, folder)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -99,4 +98,6 @@ class Pretrained(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    with tempfile.TemporaryDirectory() as made:
+        in_float16, in_float32 = get(made), get(made, "--float32")
+        unittest.main(argv=sys.argv[:1])
