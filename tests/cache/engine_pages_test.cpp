@@ -132,7 +132,9 @@ class engine_run {
  public:
   template <class Policy>
   engine_run(const Policy& policy, const tape& says, const engine_layout& lies, const zoomr::executor& on = {})
-      : says_(says), engine_(model, policy, lent(limits_for(says.size()), on), lies), seq_(engine_.open()) {}
+      : says_(says),
+        engine_(model, policy, with_voters(policy, lent(limits_for(says.size()), on), model), lies),
+        seq_(engine_.open()) {}
 
   bool attends_by_itself = false;
   bool stores_by_itself = false;

@@ -92,16 +92,17 @@ class chooser {
     tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
     scores_.resize(segments * heads);
     asked_.resize(heads * static_cast<std::size_t>(sizes.model.head_dim));
-    levels_.resize(segments), details_.resize(segments);
-    if (with.score.reads_keys) ones_.assign(segments, 1);
+    levels_.resize(segments);
+    if (with.score.reads_keys) ones_.assign(segments, 1), details_.resize(segments);
     if (const byte_count bytes = with.select.work_bytes(sizes.most_segments); bytes > 0) {
       work_ = buffer<std::byte>(bytes);
     }
   }
 
   static byte_count bytes(const layout& sizes, const any_policy& with) {
-    const byte_count fixed = sizeof(level) + sizeof(votes_t) + sizeof(token_range) +
-                             (with.score.reads_keys ? 3 : 2) * static_cast<byte_count>(sizeof(index_t));
+    const auto each = [](std::size_t bytes) { return static_cast<byte_count>(bytes); };
+    const byte_count fixed = each(sizeof(level) + sizeof(votes_t) + 2 * sizeof(index_t)) +
+                             (with.score.reads_keys ? each(sizeof(index_t) + sizeof(token_range)) : 0);
     const byte_count for_heads = row_heads(sizes, with) * static_cast<byte_count>(sizeof(float));
     return sizes.most_segments * (fixed + for_heads) + for_heads * sizes.model.head_dim +
            with.select.work_bytes(sizes.most_segments);
@@ -127,7 +128,7 @@ class chooser {
       const token_range details = between_zones(s.begin, s.split, zone, ascending);
       const index_t left = details.size();
       room_used_ += between_zones(s.split, s.end, zone, ascending).size();
-      details_[static_cast<std::size_t>(id)] = details;
+      if (!details_.empty()) details_[static_cast<std::size_t>(id)] = details;
       tokens()[id] = left;
       votes()[id] = left > 0 ? 0 : not_eligible;
     }
@@ -163,7 +164,7 @@ class chooser {
 
   /// The votes so far: what is not eligible can be seen here.  [segments]
   view<const votes_t> votes_so_far() const { return {votes_.data(), {segments_}}; }
-  /// The slots of each segment's details between the zones; of what is not eligible none.  [segments]
+  /// If keys are read: the slots of each segment's details between the zones; of what is not eligible none.  [segments]
   view<const token_range> details() const { return {details_.data(), {segments_}}; }
 
   /// Makes `row` of `into` from the votes. It begins with each segment at the level of its summary, or dropped if the
@@ -244,7 +245,7 @@ class chooser {
   std::vector<float> scores_;         // [heads of a row, segments]
   std::vector<float> asked_;          // [heads of a row, head_dim]
   std::vector<level> levels_;         // [segments]  the row that is being made
-  std::vector<token_range> details_;  // [segments]  slots between the zones
+  std::vector<token_range> details_;  // [segments]  slots between the zones, if keys are read
   std::vector<index_t> ones_;         // [segments]  if keys are read: a segment counts as a whole
   buffer<std::byte> work_;            // of the selector
 };
