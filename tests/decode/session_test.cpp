@@ -199,8 +199,9 @@ TEST_CASE("a real checkpoint continues as published, under every policy that kee
   const std::vector<token_id> ids = expected["tokens"];
   zoomr::presets::each([&](const auto& preset) {
     CAPTURE(preset.name);
-    // Voters have no budget: they may choose all.
-    with_policy({preset.name, 512, {"top_p.share=1", "top_p.segments=512"}}, [&](const auto& policy) {
+    // Voters choose a few segments for the tokens behind them, whatever the budget.
+    if constexpr (zoomr::share_aggregator<decltype(preset.policy.aggregate)>) return;
+    with_policy({preset.name, 512, {}}, [&](const auto& policy) {
       session run(net, policy, 1, static_cast<index_t>(ids.size()), classes);
       run.prompt(0, std::span(ids).first(1));
       std::vector<token_id> made = {ids.front()};
