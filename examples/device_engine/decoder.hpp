@@ -85,8 +85,11 @@ std::unique_ptr<engine> load(const std::filesystem::path& directory, const model
 template <class Policy>
 constexpr const char* unsupported() {
   if constexpr (Policy::selects) {
-    if constexpr (zoomr::key_scorer<decltype(Policy::score)>)
-      return "the policy scores by keys, which the host's cache alone does";
+    constexpr bool votes = zoomr::share_aggregator<decltype(Policy::aggregate)>;
+    if constexpr (zoomr::key_scorer<decltype(Policy::score)> && !votes)
+      return "the policy scores by keys without heads that vote, which the host's cache alone does";
+    if constexpr (votes && zoomr::tiered_placement<decltype(Policy::placement)>)
+      return "heads that vote read all keys at each choice: not with --tiers";
     if constexpr (!zoomr::limited_selector<decltype(Policy::select)>)
       return "the policy's selector does not say its limits, so a device cannot follow it";
   }

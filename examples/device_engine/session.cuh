@@ -115,13 +115,19 @@ class device_session : public decoder {
 
   static zoomr::config limits(const device_model& net, index_t tokens, std::span<const zoomr::token_class> classes,
                               const details_room& room) {
-    return {.max_sequences = 1,
-            .max_tokens = tokens,
-            .max_segments = room.segments > 0 ? room.segments : tokens,
-            .max_batched_tokens = net.chunk(),
-            .max_draft_tokens = 1,
-            .tiers = room.tiers,
-            .classes = classes};
+    zoomr::config limits{.max_sequences = 1,
+                         .max_tokens = tokens,
+                         .max_segments = room.segments > 0 ? room.segments : tokens,
+                         .max_batched_tokens = net.chunk(),
+                         .max_draft_tokens = 1,
+                         .tiers = room.tiers,
+                         .classes = classes};
+    if constexpr (zoomr::share_aggregator<decltype(Policy::aggregate)>) {
+      const model_config& c = net.config();
+      if (c.voters.empty()) fail("this policy asks heads that vote: name their weights, --voters FILE");
+      limits.voters = {c.voters.data(), {static_cast<index_t>(c.layers), static_cast<index_t>(c.heads)}};
+    }
+    return limits;
   }
 
   // One step: a first pass, a second one if the selection has just changed, then commit; and the logits of its last

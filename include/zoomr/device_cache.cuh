@@ -108,6 +108,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     core_ = allocated(0, [&] {
       auto core = std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
       copy_logits(*core, on);
+      if constexpr (detail::hears_voters<Policy>) copy_voters(*core, on);
       return core;
     });
     core_->arrays.arena.plan = plan;

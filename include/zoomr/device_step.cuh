@@ -64,6 +64,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// Before the second pass, after `needs_second_pass` has said that there is one.
   void restart(stream on) {
     upload(on);
+    enqueue().choices().begin(on);
     core_->step.layers.start();
   }
 
@@ -200,7 +201,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     const detail::device_counts listed = core_->on_host(2).counts();
     const launches_type last{*core_, 2, listed.tokens};
     for (index_t i = 0; i < base::items(); ++i) {
-      if (accepted[i] > 0) commit_queries(*core_, last.arrays(), at(i), on);
+      if (accepted[i] > 0) last.commit_queries(at(i), on);
     }
     if (last.evict_tokens(on) || listed.tokens > 0 || listed.closings > 0) last.after_prompt(on);
     abandon();
@@ -265,8 +266,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {
     if (item.prompt || item.chooses) return item.chooses || core_->observes(item);
-    const detail::device_sizes& sizes = core_->sizes;
-    return sizes.records > 0 || sizes.noted > 0 || sizes.drifts || pass_ == 1 || core_->step.layers.any_seen();
+    const detail::cache_sizes& sizes = core_->sizes;
+    return sizes.remembers_queries() || sizes.drifts || pass_ == 1 || core_->step.layers.any_seen();
   }
   auto queries_needed() const {
     return [this](const detail::planned_item& item) { return must_be_seen(item); };

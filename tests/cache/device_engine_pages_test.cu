@@ -77,6 +77,7 @@ TEST_CASE("in an engine's pages, of any layout, each token gets the bits that it
   check_layouts(small::sentence_kv, 4);
   check_layouts(small::h2o, 5);
   check_layouts(small::infllm, 6);
+  check_layouts(small::sentence_voters, 7);
 }
 
 TEST_CASE("an engine stores and attends by itself: the slots are those that the cache would have used") {

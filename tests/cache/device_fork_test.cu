@@ -93,6 +93,8 @@ TEST_CASE("forks of policies that choose: the index, and choices that stay activ
   check_forks(small::drifting, 5);
   check_forks(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 6);
   check_forks(with_index<zoomr::float8>(small::quest), 15);
+  check_forks(small::zoomr_voters, 16);
+  check_forks(small::sentence_voters, 17);
 }
 
 TEST_CASE("forks of policies that evict: pages to which tokens move, sums and remembered queries") {

@@ -184,6 +184,18 @@ TEST_CASE("policies that choose at every token, with tokens evicted in one group
   both all({0, 1, 1, 0}, *pages, *sentences);
   for (const std::uint64_t seed : {4u, 5u, 6u}) all.play(markup::sentences, seed);
 }
+TEST_CASE("heads that vote choose for their group, with weights of its own, also beside one that has a second pass") {
+  const zoomr::config limits = limits_for(most, 3);
+  const auto voters = group(small::zoomr_voters, 2, with_voters(small::zoomr_voters, limits, shape{2, heads, 2, 8}));
+  const std::vector<float> two_heads{0.0f, 1.5f, 0.0f, 0.25f};
+  zoomr::config other = limits;
+  other.voters = {two_heads.data(), {1, heads}};
+  const auto few = group<1, 16>(small::sentence_voters, 1, other);
+  const auto asks = group<1>(small::zoomr_second_pass, 1);
+  both all({0, 1, 2, 0}, *voters, *few, *asks);
+  for (const std::uint64_t seed : {10u, 11u, 12u}) all.play(markup::pairs, seed);
+  CHECK(all.second_passes > 5);
+}
 TEST_CASE("a second pass goes through all groups") {
   const auto asks = group(small::zoomr_second_pass, 2);
   const auto sliding = group<1>(small::window, 1);
@@ -191,6 +203,15 @@ TEST_CASE("a second pass goes through all groups") {
   const auto chosen_once = group(once, 1);  // has no new choice where the others have
   both all({1, 0, 2, 3, 0, 2}, *asks, *sliding, *stays, *chosen_once);
   for (const std::uint64_t seed : {7u, 8u, 9u}) all.play(markup::pairs, seed);
+  CHECK(all.second_passes > 5);
+}
+
+TEST_CASE("a choice for all layers of a group asks again in a second pass that another group wants") {
+  const auto asks = group(small::zoomr_second_pass, 2);
+  const auto votes = group<1>(small::zoomr_one_pass, 2);
+  const auto drifts = group<2, 16>(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 1);
+  both all({0, 1, 2, 1, 0}, *asks, *votes, *drifts);
+  for (const std::uint64_t seed : {13u, 14u}) all.play(markup::pairs, seed);
   CHECK(all.second_passes > 5);
 }
 

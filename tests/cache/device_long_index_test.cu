@@ -49,6 +49,7 @@ TEST_CASE("blocks share a row of scoring, and the last one chooses what the host
   check_long(each_kv_head, markup::sentences, 4, 3);
   check_long(heads_apart, markup::sentences, 5, 3);
   check_long(small::drifting, markup::sentences, 6, 2);
+  check_long(small::sentence_voters, markup::sentences, 8, 3);
 }
 
 TEST_CASE("whichever block comes last") {

@@ -2,6 +2,7 @@
 // Mistakes in a step of a device cache that the host can tell, each in a sentence.
 #include <cache/device_driving.hpp>
 #include <cache/small_policies.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 
@@ -153,6 +154,26 @@ TEST_CASE("a device cache refuses sequences that were closed, ids without a clas
   given.cache.rollback(seq, 33);
   const std::vector<token_id> rest(8, plain_id);
   CHECK(given.cache.begin(seq, rest, true).tokens() == 8);
+}
+
+TEST_CASE("heads that vote are refused what a device does not do for them") {
+  zoomr::config limits = with_voters(small::zoomr_voters, limits_for(60), of_device);
+  limits.tiers.device = 1 << 20;
+  const auto refused = [&](const auto& policy) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    return mistake_of([&] { zoomr::device_cache<policy_type, float, 8, 2>::bytes(of_device, policy, limits); });
+  };
+  CHECK(refused(small::zoomr_voters) == "");
+  CHECK(refused(with_placement(small::zoomr_voters, zoomr::tiered<>{})) ==
+        "zoomr: device_cache: heads that vote read the keys of all segments at each choice, so the placement must not "
+        "be tiered");
+  const auto sentence = "zoomr: device_cache: where heads vote, no query source that sums and no refresh on drift";
+  CHECK(refused(zoomr::compose(small::zoomr_voters.segment, zoomr::key_mass{}, zoomr::head_posterior{},
+                               zoomr::top_p{.share = 0.9f}, zoomr::every_token{}, zoomr::running_mean{})) == sentence);
+  CHECK(refused(zoomr::compose(small::zoomr_voters.segment, zoomr::key_mass{}, zoomr::head_posterior{},
+                               zoomr::top_p{.share = 0.9f}, zoomr::on_drift{})) == sentence);
+  limits.voters = {};
+  CHECK(refused(small::zoomr_voters).find("so voters must have the weights of all heads") != std::string::npos);
 }
 
 }  // namespace zoomr_test

@@ -49,7 +49,10 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
         device.cache.close(device.at(0).seq);
         state_digest moved = digest_of(host.cache, host.at(0).seq), stayed = digest_of(alone.cache, alone.at(0).seq);
         moved.of[state_digest::pages] = stayed.of[state_digest::pages] = 0;  // it has others
-        if (limits.rollback_tokens < 24) {                                   // less of it is remembered
+        if (zoomr::share_aggregator<decltype(policy.aggregate)>) {           // a device has queries of voters alone
+          moved.of[state_digest::remembered] = stayed.of[state_digest::remembered] = 0;
+        }
+        if (limits.rollback_tokens < 24) {  // less of it is remembered
           for (const auto part : {state_digest::tokens, state_digest::query_sums, state_digest::log}) {
             moved.of[part] = stayed.of[part] = 0;
           }
@@ -99,6 +102,8 @@ TEST_CASE("sequences of policies that choose move, with choices that stay active
   check_moves(small::drifting, 7);
   check_moves(with(small::drifting, [](auto& p) { p.zone.dense_layers = 1; }), 8);
   check_moves(small::infllm, 9);
+  check_moves(small::zoomr_voters, 10);
+  check_moves(small::sentence_voters, 11);
 }
 
 TEST_CASE("summaries whose numbers a device keeps in another order move") {

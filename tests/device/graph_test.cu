@@ -12,6 +12,7 @@
 #include "support/device_memory.hpp"
 #include "support/inputs.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/voters.hpp"
 
 namespace {
 
@@ -132,7 +133,7 @@ std::vector<std::vector<float>> played(const Policy& policy, bool replayed, cons
     limits.tiers.path = path, limits.tiers.file = layers * pages * page;
     limits.tiers.host = (pages + layers * 5 + pinned_spares) * page;
   }
-  cached<Policy> with(policy, limits);
+  cached<Policy> with(policy, zoomr_test::with_voters(policy, limits, {layers, heads, kv_heads, dim}));
   const auto text = zoomr_test::text_of(zoomr_test::markup::pairs, length + 2, prompt_length, 3);
   zoomr_test::stream_graph graphs[2];
   std::vector<std::vector<float>> all;
@@ -183,6 +184,9 @@ TEST_CASE("a replayed graph gives what stepping gives") {
   mass.segment.longest = 40, mass.segment.prompt_piece = 13, mass.zone.recent = 5;
   check(mass);
   check(presets::sentence_box_with(40));
+  auto voters = presets::zoomr_voters;
+  voters.segment.longest = 40, voters.segment.prompt_piece = 13, voters.zone.recent = 5;
+  check(voters);
   check(presets::full);
   check(with_placement(presets::full, tiered<>{}));  // a side stream forks and joins in the graph
   check(with_placement(mass, tiered<>{}));

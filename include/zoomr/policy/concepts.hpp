@@ -157,7 +157,7 @@ concept several_sums_scorer = component<T> && std::same_as<typename T::role, rol
 /// A scorer that reads a segment's keys instead of a summary, and says so: `static constexpr bool reads_keys = true`.
 /// logits [keys] are those of one query head with the keys between the zones, at least one: natural, with the model's
 /// scale, cap and bias; they may be overwritten. The score is a natural logit of the segment as a whole. Its `summary`
-/// is `summary::none`. Host only.
+/// is `summary::none`. On a device only with a `share_aggregator` (policy/score/key_mass.cuh).
 template <class T, class Value = const T>
 concept key_scorer = component<T> && std::same_as<typename T::role, role::scorer> && T::reads_keys &&
     std::same_as<typename T::summary, summary::none> && requires(Value t, view<float> logits) {
@@ -205,7 +205,7 @@ concept score_aggregator = requires(Value t, view<const float, 2> scores, view<c
 };
 
 /// An aggregator that hears several queries: the last `queries` ones, the asking token's included, each from the heads
-/// that have a weight in `config.voters`. Comes once for a sequence, with a `key_scorer`. Host only.
+/// that have a weight in `config.voters`. Comes once for a sequence, with a `key_scorer`.
 ///
 /// shares [voters, segments]: for each such head, in ascending order, the natural logarithm of the largest share of its
 /// softmax over the eligible segments that one of these queries gave the segment; NaN if none did. They may be

@@ -9,6 +9,7 @@
 #include <zoomr/cache/device/layer_kernel.cuh>
 #include <zoomr/cache/device/pass.cuh>
 #include <zoomr/cache/device/summaries.cuh>
+#include <zoomr/cache/device/voting/voter_launches.cuh>
 
 #include <algorithm>  // std::min
 
@@ -24,13 +25,18 @@ struct choice_launches : device_pass<Policy, T> {
 
   using pass::pass;
 
+  voter_launches<Policy, T, HeadDim> voters() const { return {core, t, deciding, in_prompt, fixed}; }
+
   /// One choice serves all layers.
   static constexpr bool for_all(const Policy& policy) { return policy.aggregate.per == scope::sequence; }
+
+  /// A second pass reads what the first has chosen, unless only another group of layers has asked for it.
+  bool chooses_in_pass() const { return t != 1 || asks_again(core.host_policy); }
 
   /// Summarises the segments that the table lists. A graph covers three for each token.
   /// @cost  1 launch, or none
   void summarize(stream on) const {
-    if constexpr (Policy::selects) {
+    if constexpr (reads_summaries<Policy>) {
       const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts().closings;
       if (closings == 0) return;
       launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, on,
@@ -59,15 +65,17 @@ struct choice_launches : device_pass<Policy, T> {
   /// @cost  1 launch, or none
   void begin(stream on) const {
     if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) {
-      if (deciding == 0 || !for_all(core.policy)) return;
+      if (deciding == 0 || !for_all(core.policy) || !chooses_in_pass()) return;
       launch({grid(deciding), dim3(choose_threads)}, on, begin_kernel<Policy, T>, core.policy, arrays());
     }
   }
   /// Behind the last layer, where one choice serves all layers.
   /// @cost  1 launch, or none
   void end(stream on) const {
-    if constexpr (Policy::selects) {
-      if (deciding == 0 || !for_all(core.policy)) return;
+    if constexpr (hears_voters<Policy>) {
+      if (deciding > 0 && chooses_in_pass()) voters().choose(on);
+    } else if constexpr (Policy::selects) {
+      if (deciding == 0 || !for_all(core.policy) || !chooses_in_pass()) return;
       launch({grid(deciding), dim3(choose_threads)}, on, choose_for_all_kernel<Policy, T>, core.policy, arrays());
     }
   }
@@ -77,7 +85,9 @@ struct choice_launches : device_pass<Policy, T> {
   /// @cost  up to 2 launches: remember where there are prompts, and both where choices depend on drift
   template <class Number>
   void see_queries(index_t layer, view<const Number, 3> queries, stream on) const {
-    if constexpr (Policy::selects) {
+    if constexpr (hears_voters<Policy>) {
+      if (in_prompt > 0) voters().remember(layer, queries, on);
+    } else if constexpr (Policy::selects) {
       if (in_prompt > 0 || (core.sizes.drifts && core.sizes.records > 0)) {
         launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<T, Number>, arrays(), layer,
                queries);
@@ -104,16 +114,18 @@ struct choice_launches : device_pass<Policy, T> {
   void choose_first(stream on) const {
     if constexpr (Policy::selects) {
       if (deciding == 0) return;
-      const shape& model = core.sizes.model;
-      const std::int64_t layer_queries = core.sizes.query_numbers();
       begin(on);
-      for (index_t layer = 0; layer < model.layers; ++layer) {
-        if (!scores(layer)) continue;
-        const view<const float, 3> queries(core.arrays.asking + layer * layer_queries,
-                                           {core.sizes.sequences, model.heads, model.head_dim},
-                                           {model.layers * layer_queries, model.head_dim, 1});
-        see_queries(layer, queries, on);
-        choose(layer_inputs<float>{layer, queries}, false, on);
+      if constexpr (reads_summaries<Policy>) {
+        const shape& model = core.sizes.model;
+        const std::int64_t layer_queries = core.sizes.query_numbers();
+        for (index_t layer = 0; layer < model.layers; ++layer) {
+          if (!scores(layer)) continue;
+          const view<const float, 3> queries(core.arrays.asking + layer * layer_queries,
+                                             {core.sizes.sequences, model.heads, model.head_dim},
+                                             {model.layers * layer_queries, model.head_dim, 1});
+          see_queries(layer, queries, on);
+          choose(layer_inputs<float>{layer, queries}, false, on);
+        }
       }
       end(on);
     }
@@ -122,8 +134,8 @@ struct choice_launches : device_pass<Policy, T> {
  private:
   // A choice for all layers is made by all.
   bool scores(index_t layer) const {
-    if constexpr (!Policy::selects) return false;
-    return t != 1 && deciding > 0 && (layer >= core.policy.zone.dense_layers || for_all(core.policy));
+    if constexpr (!reads_summaries<Policy>) return false;
+    return chooses_in_pass() && deciding > 0 && (layer >= core.policy.zone.dense_layers || for_all(core.policy));
   }
 };
 

@@ -25,7 +25,10 @@ namespace detail {
 /// What a policy's choices need on a device, at compile time.
 template <class Policy>
 constexpr bool check_choices() {
-  static_assert(!key_scorer<decltype(Policy::score)>, "device_cache: scorers that read keys are for the host's cache");
+  static_assert(
+      !Policy::selects || !key_scorer<decltype(Policy::score)> || hears_voters<Policy>,
+      "device_cache: a scorer that reads keys needs an aggregator that hears voters, like head_posterior; with "
+      "others it is for the host's cache");
   static_assert(!Policy::selects || device_summarizer<decltype(Policy::summarize)>,
                 "device_cache: a summarizer must work dimension by dimension (open, fold, close), or have an overload "
                 "of `make_summary` for the device (policy/summarize/by_dimension.cuh)");
@@ -34,8 +37,18 @@ constexpr bool check_choices() {
   return true;
 }
 /// nullptr, or the sentence that says why they cannot be made for keys of so many dimensions.
+/// @param tiered  pages lie over tiers
 template <class Policy>
-const char* choices_problem(const Policy& policy, index_t head_dim) {
+const char* choices_problem(const Policy& policy, index_t head_dim, bool tiered) {
+  if constexpr (hears_voters<Policy>) {
+    if (tiered) {
+      return "device_cache: heads that vote read the keys of all segments at each choice, so the placement must not be "
+             "tiered";
+    }
+    if (decltype(Policy::query)::sums || policy.refresh.drift() >= -1.0f) {
+      return "device_cache: where heads vote, no query source that sums and no refresh on drift";
+    }
+  }
   if constexpr (Policy::selects) {
     if (!fits_scratch<decltype(Policy::summarize)>(policy.segment.longest, head_dim)) {
       return "device_cache: the policy's summarizer takes shorter segments, or keys of fewer dimensions";
@@ -241,7 +254,7 @@ template <class Policy, class T>
 __device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored, bool attends, block_threads& block,
                                    choice_scratch& scratch) {
   index_t reads = row.token.reads;
-  if constexpr (Policy::selects) {
+  if constexpr (reads_summaries<Policy>) {
     const Policy& policy = row.policy;
     if (policy.aggregate.per == scope::sequence) {
       if constexpr (decltype(Policy::aggregate)::counts) {

@@ -115,10 +115,11 @@ struct common_arrays {
       references = from.take<float>(of.drifts ? bounded_product({of.places, layer_queries}) : 0);
       products = from.take<drift_products>(of.drifts ? rows_of_tokens : 0);
       drifted = from.take<index_t>(of.drifts ? rows_of_tokens : 0);
-      asking = from.take<float>(of.persists ? of.sequences * layer_queries : 0);
+      asking = from.take<float>(of.persists && of.summary_numbers > 0 ? of.sequences * layer_queries : 0);
       levels = from.take<level>(bounded_product({of.places, of.place_rows, of.segments}));
       rows = from.take<selection_row>(std::int64_t{of.places} * of.place_rows);
-      scores = from.take<float>(bounded_product({of.decode_tokens, model.heads, of.segments}));
+      const index_t scored_segments = of.summary_numbers > 0 ? of.segments : 0;  // keys are scored elsewhere
+      scores = from.take<float>(bounded_product({of.decode_tokens, model.heads, scored_segments}));
       votes = from.take<votes_t>(bounded_product({rows_of_tokens, of.segments}));
       left = from.take<index_t>(bounded_product({rows_of_tokens, of.segments}));
     }

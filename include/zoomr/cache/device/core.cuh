@@ -9,11 +9,13 @@
 
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/cache/device/page_tables.cuh>
+#include <zoomr/cache/device/planned_tokens.cuh>
 #include <zoomr/cache/device/sequence.cuh>
 #include <zoomr/cache/device/tiers/file_tier.cuh>
 #include <zoomr/cache/device/uploads.cuh>
 #include <zoomr/cache/state/sequences.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
+#include <zoomr/cache/state/voter_table.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 
 #include <memory>    // std::unique_ptr
@@ -31,8 +33,9 @@ struct device_core {
   any_policy_of<Policy> host_policy;
   const Policy& policy = host_policy.of;  // the same, for kernels
   config limits;
-  device_sizes sizes;
+  cache_sizes sizes;
   device_arrays<Policy, T> arrays;
+  voter_table voters;  // empty, unless the policy hears some
   page_stock stock;
   std::vector<device_sequence> states;  // [sequences]
   step_plan<device_item> step;          // in progress
@@ -55,6 +58,7 @@ struct device_core {
       : host_policy(with),
         limits(given),
         sizes(sized(model, host_policy, given, splits)),
+        voters(model, sizes.voting.heard > 0 ? given.voters : view<const float, 2>{}, 0),
         stock(sizes.in_engine ? 0 : sizes.pages),
         step(model, given, host_policy.segment),
         listed{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())},
@@ -71,15 +75,17 @@ struct device_core {
     }
     if (sizes.in_engine) copy_engine_layers(*this, on);
     arrays.clear_counters(on);
+    if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, on);
     states.reserve(static_cast<std::size_t>(given.max_sequences));
     for (index_t s = 0; s < given.max_sequences; ++s) {
       states.emplace_back(host_policy.segment, given.max_tokens, sizes.sequence_pages, sizes.segments);
       states.back().choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
+      states.back().heard = sizes.voting.heard;
     }
   }
 
   /// Device memory that such a cache needs.
-  static byte_count bytes_of(const device_sizes& of) {
+  static byte_count bytes_of(const cache_sizes& of) {
     carver count;
     device_arrays<Policy, T> none;
     device_table none_either[std::size_t{tables}];
@@ -88,12 +94,12 @@ struct device_core {
   }
 
   /// @throws precondition_error if a tier is too small
-  static device_sizes sized(const shape& model, const any_policy& with, const config& given, index_t splits) {
+  static cache_sizes sized(const shape& model, const any_policy& with, const config& given, index_t splits) {
     using placement = decltype(Policy::placement);
     constexpr pages_in lie = tiered_placement<placement>         ? pages_in::tiers
                              : pool_of<placement, T>::owns_pages ? pages_in::pool
                                                                  : pages_in::engine;
-    device_sizes made(model, with, given, splits, lie);
+    cache_sizes made(model, with, given, splits, lie);
     if (made.tiered) {
       made.host_blocks = blocks_before_file<T>(made, given, prefetches(with, model));
       const byte_count others = bytes_of(made) + device_arena<T>::tables * carver::alignment;
@@ -136,7 +142,8 @@ struct device_core {
 
   /// @throws error(rollback_depth) if what the sequence was at position `to` is not known any more
   void expect_known(const device_sequence& of, index_t to) const {
-    expect_rollback(host_policy, of, to, limits, sizes.records > 0, !sizes.persists || of.reaches(to));
+    expect_rollback(host_policy, of, to, limits, sizes.records > 0 || sizes.voting.heard > 0,
+                    !sizes.persists || of.reaches(to));
   }
   /// Forgets the tokens from position `to` on. Nothing is enqueued: what the device has of them is not read any more,
   /// and is overwritten when others take their places.
@@ -177,35 +184,12 @@ struct device_core {
     return kept_of_prompt(item) > 0 || (item.prompt && sizes.carried > 0 && !policy.zone.prompt);
   }
 
-  /// One token of an item. The first pass says where a choice goes that stays active; the second reads it there.
-  device_token token_of(const device_item& item, const planned_token& known, index_t position, bool second_pass) {
-    const device_sequence& of = state(item.seq);
-    const index_t prompt_end = of.in_prompt() ? position + 1 : of.prompt_end;
-    const bool last = position == item.last();
-    device_token made;
-    made.sequence = item.seq;
-    made.position = position;
-    made.slot = of.slot_end(position);
-    made.held = held(of);
-    made.segments = of.segment_count();
-    made.sums = position + 1 - (std::max)(known.asks_from, prompt_end);
-    made.reads = of.choices.empty() ? -1 : of.choices.back().place;
-    made.zone = zones_of_query(policy.zone, limits.logits.window, position, prompt_end, item.open_begin);
-    made.prompt = item.prompt;
-    made.noted = item.prompt && item.chooses && last;
-    made.dense = item.prompt || position < limits.min_sparse_context || known.action == refresh_action::everything;
-    if (second_pass && item.chooses) made.reads = item.place;
-    if (!second_pass && !item.prompt && item.chooses && last) made.chooses = item.place;
-    made.if_drifted = known.action == refresh_action::choose_if_drifted;
-    return made;
-  }
-
   /// Adds a token to table `t`.
   /// @param row  of the queries
   void list_token(index_t t, const device_item& item, index_t position, index_t row, bool second_pass) {
     auto& tokens = listed[t].tokens;
     const planned_token& known = step.token(item, position);
-    device_token made = token_of(item, known, position, second_pass);
+    device_token made = token_for(*this, item, known, position, second_pass);
     made.row = row;
     const bool for_itself = sizes.selects && !sizes.persists && known.action == refresh_action::choose;
     if (for_itself && !made.dense) made.chooses = static_cast<index_t>(tokens.size());
@@ -252,8 +236,10 @@ struct device_core {
     of.known_pages = item.pages;
     commit_tokens(host_policy.segment, of, step.first_tokens(item, accepted), item.prompt_ends,
                   limits.rollback_depth());
-    const index_t remembered = item.observed ? sizes.remembered : 0;
-    if (item.prompt) of.queries_from = (std::max)(of.queries_from, of.tokens() - remembered);
+    const index_t remembered = item.observed || !item.prompt ? sizes.remembered : 0;
+    if (item.prompt || hears_voters<Policy>) {
+      of.queries_from = (std::max)(of.queries_from, of.tokens() - remembered);
+    }
     free_pages(host_policy, limits, of, sizes.in_engine ? nullptr : &stock);
     item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, item.prompt);
     if (item.prompt || item.due.kept > 0) {
@@ -262,29 +248,12 @@ struct device_core {
     }
     if (!item.chooses || accepted < item.tokens) return;
     of.activate({item.last(), item.place}, sizes.ring);
-    if (item.prompt) list_first_choice(item);
+    if (item.prompt) listed[2].tokens.push_back(first_choice(*this, item));
   }
 
  private:
-  // The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries lie by
-  // sequence (common_arrays::asking), so that this is its row.
-  void list_first_choice(const device_item& item) {
-    device_sequence& of = state(item.seq);
-    const index_t position = of.tokens() - 1;
-    const index_t open_begin = host_policy.segment.open_begin(of.segmenting.data());
-    device_token asks;
-    asks.sequence = asks.row = item.seq;
-    asks.position = position, asks.slot = of.slot_end(position);
-    asks.held = held(of);
-    asks.segments = of.segment_count();
-    asks.chooses = item.place;
-    asks.zone = zones_of_query(policy.zone, limits.logits.window, position, of.prompt_end, open_begin);
-    asks.prompt = true;
-    listed[2].tokens.push_back(asks);
-  }
-
   // The tables come first in memory; the arrays name that of the first pass until a pass names its own.
-  static void carve(device_arrays<Policy, T>& made, carver& from, const device_sizes& of,
+  static void carve(device_arrays<Policy, T>& made, carver& from, const cache_sizes& of,
                     device_table (&each)[std::size_t{tables}]) {
     for (device_table& table : each) table = carve_table(from, of);
     made.carve(from, of);

@@ -175,6 +175,11 @@ void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, strea
                              ? nullptr
                              : kept.carried + of.sums.half * sizes.sequences * layers * heads * sizes.carried;
   all.add(carried, layers * heads, sizes.carried, of.sums.slots, from, to);
+  if constexpr (hears_voters<Policy>) {
+    const voter_arrays& voting = a.voting;
+    all.add(voting.queries, voting.sizes.records, voting.query_numbers(), voting.query_numbers(), from, to);
+    voting.forget_masses(to, 1, on);
+  }
   if (all.count > 0) {
     launch({dim3(256, static_cast<unsigned>(all.count)), dim3(copy_threads)}, on, copy_arrays_kernel<T>, all);
   }

@@ -98,7 +98,7 @@ struct device_launches : device_pass<Policy, T> {
     if (deciding > 0) choices().choose(layer_inputs<Number>{layer, queries}, true, on);
     launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on, list_slots_kernel<T>, arrays(),
            slots, counts);
-    if (layer == core.sizes.model.layers - 1 && t == 0) choices().end(on);
+    if (layer == core.sizes.model.layers - 1) choices().end(on);
   }
 
   /// Chooses and attends for the tokens after their prompts, and attends for those before. Where one choice serves all
@@ -118,7 +118,7 @@ struct device_launches : device_pass<Policy, T> {
       const prompt_rows<T, tiered> rows{{}, tiles * model.kv_heads, first};
       gather<together>(layer, queries, out, lse, rows, 1, on);
     }
-    if (layer == model.layers - 1 && t == 0) choices().end(on);
+    if (layer == model.layers - 1) choices().end(on);
   }
 
   /// Heads of a row where tokens read together: room for those of a query tile.
@@ -178,6 +178,16 @@ struct device_launches : device_pass<Policy, T> {
     task.partial = of.partial;
     task.arrived = of.arrived;
     gather_attend<T, HeadDim, Heads, Values>(task, splits, on, early);
+  }
+
+  /// Makes what is remembered of an item's queries part of its sequence, whose tokens are committed.
+  /// @cost  of a prompt 1 launch, or none
+  void commit_queries(const device_item& item, stream queue) const {
+    if constexpr (hears_voters<Policy>) {
+      commit_voters(core, item, queue);
+    } else {
+      detail::commit_queries(core, arrays(), item, queue);
+    }
   }
 
   /// Evicts the tokens that the commits of this step have made due; it reads no table.

@@ -9,6 +9,7 @@
 
 #include <zoomr/cache/device/choices.cuh>
 #include <zoomr/cache/device/kernels.cuh>
+#include <zoomr/cache/device/voting/voter_kernels.cuh>
 
 namespace zoomr {
 inline namespace v0 {
@@ -106,7 +107,7 @@ __device__ inline index_t blocks_of_row(index_t segments, index_t most) {
 /// fewer heads ask.
 template <class Policy, index_t Group>
 constexpr int blocks_of_sm() {
-  if constexpr (Policy::selects) {
+  if constexpr (reads_summaries<Policy>) {
     return (decltype(Policy::score)::summary::rows > 1 ? 2 : 3) - (Group < 4 ? 1 : 0);
   } else {
     return 4;
@@ -126,7 +127,7 @@ template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
     layer_kernel(Policy policy, device_arrays<Policy, T> a, layer_inputs<Number> in, bool scores, bool attends) {
   constexpr index_t heads = asking_at_once<HeadDim>(scored_heads<Group>);
-  using queries_in_block = shared_array<float, Policy::selects ? heads * HeadDim : 1>;
+  using queries_in_block = shared_array<float, reads_summaries<Policy> ? heads * HeadDim : 1>;
   static_assert(fits_a_block<choice_scratch, queries_in_block>, "layer_kernel: fewer heads must ask at once");
   __shared__ choice_scratch scratch;
   __shared__ queries_in_block asked;
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
   if (is_first && in.keys.data() != nullptr) store_rows(a, token, kv_head, in);
 
   index_t blocks = 1;  // that share the row
-  if constexpr (Policy::selects) {
+  if constexpr (reads_summaries<Policy>) {
     using summary = typename device_arrays<Policy, T>::number;
     asking_row<Number, summary> row;
     if (scores) row = rows_to_score<T, Number, summary>{a, a.summaries, in.layer, in.queries, 0, a.scales}.at(i);
@@ -175,6 +176,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
   } else if (!is_first) {
     return;
   }
+  if constexpr (hears_voters<Policy>) note_voters(a.voting, token, in.layer, kv_head, in.queries);
 
   // a row of the selection is that of all KV heads, or of one, or of some of its heads
   const index_t layer_rows = a.sizes.layer_rows;

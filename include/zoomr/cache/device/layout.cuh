@@ -8,6 +8,9 @@
 #pragma once
 
 #include <zoomr/cache/device/common_arrays.cuh>
+#include <zoomr/cache/device/voting/voter_arrays.cuh>
+
+#include <type_traits>  // std::conditional_t
 
 namespace zoomr {
 inline namespace v0 {
@@ -15,7 +18,7 @@ namespace detail {
 
 /// Everything that a device cache keeps on the device.
 template <class Policy, class T>
-struct device_arrays : common_arrays<T> {
+struct device_arrays : common_arrays<T>, std::conditional_t<hears_voters<Policy>, some_voters, no_voters> {
   using number = summary_number<decltype(Policy::summarize)>;  // of summaries
 
   // [sequences][KV lanes][segments][head_dim, in the order of summary_place][rows]  of summarize_kernel, for scoring
@@ -23,8 +26,9 @@ struct device_arrays : common_arrays<T> {
   float* scales = nullptr;  // [sequences][KV lanes][segments]  of summaries that have them
 
   /// Takes everything but the table from a block.
-  void carve(carver& from, const device_sizes& of) {
+  void carve(carver& from, const cache_sizes& of) {
     common_arrays<T>::carve(from, of);
+    if constexpr (hears_voters<Policy>) this->voting.carve(from, of);
     summaries =
         from.take<number>(bounded_product({of.sequences, of.model.kv_lanes(), of.segments, of.summary_numbers}));
     scales = from.take<float>(bounded_product({of.sequences, of.model.kv_lanes(), scales_of(of, of.segments)}));

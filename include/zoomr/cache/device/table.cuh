@@ -29,7 +29,7 @@ struct device_token {
   index_t slot = 0;      // where its key goes
   index_t row = 0;       // of the queries
   index_t segments = 0;  // closed before this step
-  index_t sums = 1;      // queries in the running sum, this one included
+  index_t sums = 1;      // queries in the running sum, this one included; or those that are heard, where heads vote
   index_t reads = -1;    // place of the choice that it attends under; -1: there is none yet
   index_t chooses = -1;  // place of the choice that it makes; -1: it makes none
   held_slots held;       // of its sequence

@@ -23,5 +23,12 @@ struct aggregation {
   view<votes_t> votes;          // [segments]  not_eligible: left alone
 };
 
+/// The same for an aggregator that hears several queries (share_aggregator): `aggregate` comes once for a sequence.
+struct share_aggregation {
+  view<float, 2> shares;      // [voters, segments]  ln of the largest share; may be overwritten by a segment's thread
+  view<const float> weights;  // [voters]
+  view<votes_t> votes;        // [segments]  not_eligible: left alone
+};
+
 }  // namespace v0
 }  // namespace zoomr

@@ -27,13 +27,13 @@ struct head_posterior {
 
   index_t queries = 16;
 
+  /// What a share counts as, in ln.
+  ZOOMR_HD float counted(float share) const { return is_nan(share) || share > -87.0f ? share : -87.0f; }
   void add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes) const {
     const view<float> sums = shares[0];
     for (index_t head = 0; head < shares.extent(0); ++head) {
       for (index_t id = 0; id < sums.size(); ++id) {
-        const float share = shares(head, id);
-        const float counted = is_nan(share) || share > -87.0f ? share : -87.0f;
-        sums[id] = fused(weights[head], counted, head > 0 ? sums[id] : 0.0f);
+        sums[id] = fused(weights[head], counted(shares(head, id)), head > 0 ? sums[id] : 0.0f);
       }
     }
     const softmax posterior(votes.size(), [&](index_t id) -> softmax_logit {

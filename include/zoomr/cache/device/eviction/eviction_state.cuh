@@ -110,12 +110,13 @@ struct eviction_arrays {
     model = of.model;
     most_kept = of.kept;
     tokens = of.kept > 0 ? of.tokens : 0;
-    noted_tokens = of.noted, prompt_tokens = of.remembered, carried_tokens = of.carried, sequences = of.sequences;
+    noted_tokens = of.noted, carried_tokens = of.carried, sequences = of.sequences;
+    prompt_tokens = of.kept > 0 ? of.remembered : 0;  // of heads that vote others keep them
     const std::int64_t heads = model.heads;
     kept = from.template take<index_t>(bounded_product({sequences, model.kv_lanes(), most_kept}));
     noted = from.template take<float>(bounded_product({sequences, noted_tokens, model.layers, heads, model.head_dim}));
     prompted = from.template take<float>(bounded_product({sequences, prompt_tokens, query_numbers()}));
-    chunk = from.template take<float>(bounded_product({of.pending_queries, query_numbers()}));
+    chunk = from.template take<float>(bounded_product({of.kept > 0 ? of.pending_queries : 0, query_numbers()}));
     carried = from.template take<float>(bounded_product({2, sequences, model.layers, heads, carried_tokens}));
     sums = from.template take<observed_sum>(tokens > 0 ? heads * observed_at_once : 0);
     received = from.template take<float>(heads * tokens);

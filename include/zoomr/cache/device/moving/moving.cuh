@@ -6,6 +6,7 @@
 
 #include <zoomr/cache/device/forking.cuh>
 #include <zoomr/cache/device/moving/moving_choices.cuh>
+#include <zoomr/cache/device/moving/moving_voters.cuh>
 #include <zoomr/cache/host/commit.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/policy/score/scores.cuh>
@@ -61,6 +62,7 @@ class moving_sequence : moving_choices<Policy, T> {
                   "a sequence moves only between caches whose keys and values have the same scales");
     ZOOMR_EXPECTS(same(host.limits.logits, device.limits.logits, host.sizes.model.head_dim),
                   "a sequence moves only between caches of the same config.logits");
+    expect_same_voters(host.voters, device.voters);
     ZOOMR_EXPECTS((host.sizes.kept > 0) == (device.sizes.kept > 0) && host.sizes.noted == device.sizes.noted,
                   "a sequence moves only between caches that evict alike: config.max_tokens of one lets nothing go");
   }
@@ -79,6 +81,8 @@ class moving_sequence : moving_choices<Policy, T> {
     eviction(id, from, parts, to,
              [&](auto* of_device, auto* of_host, std::int64_t count) { this->enqueue(of_host, of_device, count); });
     sums(id, parts, to, [&](float* of_device, float* of_host) { this->enqueue(of_host, of_device, record_); });
+    voters_to_host(device_, id, parts.prompted, to,
+                   [&](float* there, float* here, std::int64_t count) { this->enqueue(here, there, count); });
     base::choices_to_host(from, parts, to);
     wait();
     if (!makes_summaries_late(to)) host_.summaries.make(host_.pool, to, 0);
@@ -115,6 +119,8 @@ class moving_sequence : moving_choices<Policy, T> {
     eviction(id, to, parts, from,
              [&](auto* of_device, auto* of_host, std::int64_t count) { this->enqueue(of_device, of_host, count); });
     sums(id, parts, from, [&](float* of_device, float* of_host) { this->enqueue(of_device, of_host, record_); });
+    voters_to_device(device_, id, parts.prompted, from, on_,
+                     [&](float* there, float* here, std::int64_t count) { this->enqueue(there, here, count); });
     base::choices_to_device(from, parts, to, id);
     wait();
   }
@@ -148,7 +154,9 @@ class moving_sequence : moving_choices<Policy, T> {
 
   // The tokens of one state in another, which may remember less.
   static void become(token_state& to, const token_state& from, const config& limits, index_t remembered) {
+    const index_t heard = to.heard;  // by the cache's own limits
     to.become(from);
+    to.heard = heard;
     to.rollback_floor = (std::max)(to.rollback_floor, to.tokens() - limits.rollback_depth());
     to.queries_from = (std::max)(to.queries_from, to.known_queries().last - remembered);
   }

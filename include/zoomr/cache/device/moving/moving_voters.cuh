@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Queries of the heads that vote, on their way between a host's cache and a device's (moving.cuh). The host has
+// those of all heads, the device those of voters alone. What they have found is measured again.
+#pragma once
+
+#include <zoomr/cache/device/core.cuh>
+#include <zoomr/cache/host/sequence_state.hpp>
+
+#include <algorithm>  // std::fill_n, std::max
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// @throws precondition_error if other heads vote, or with other weights
+inline void expect_same_voters(const voter_table& host, const voter_table& device) {
+  bool same = host.kv_lanes().size() == device.kv_lanes().size() && host.weights().size() == device.weights().size();
+  for (index_t v = 0; same && v < host.weights().size(); ++v) same = host.weights()[v] == device.weights()[v];
+  for (index_t i = 0; same && i < host.kv_lanes().size(); ++i) {
+    const voter_table::kv_lane &here = host.kv_lanes()[i], &there = device.kv_lanes()[i];
+    same = here.layer == there.layer && here.kv_head == there.kv_head && here.heads == there.heads;
+  }
+  ZOOMR_EXPECTS(same, "a sequence moves only between caches of the same config.voters");
+}
+
+/// visit(on the device, on the host, numbers) for each voter's query at the positions that both remember.
+template <class Policy, class T, class Visit>
+void each_voter_query(const device_core<Policy, T>& device, index_t id, token_range positions, sequence_state& host,
+                      Visit visit) {
+  const voter_arrays& voting = device.arrays.voting;
+  const index_t first = (std::max)(positions.first, positions.last - device.sizes.remembered);
+  for (index_t position = first; position < positions.last; ++position) {
+    const view<float, 2> there = voting.queries_at(id, position);
+    for (const voter_table::kv_lane& one : device.voters.kv_lanes()) {
+      const view<float, 2> here = host.last_queries.at(position, 0, one.layer);
+      for (std::size_t v = 0; v < one.heads.size(); ++v) {
+        visit(there[one.first + static_cast<index_t>(v)].data(), here[one.heads[v]].data(),
+              std::int64_t{voting.model.head_dim});
+      }
+    }
+  }
+}
+
+/// Nothing is known on the host of the queries of heads that have no vote.
+template <class Policy, class T, class Visit>
+void voters_to_host(const device_core<Policy, T>& device, index_t id, token_range positions, sequence_state& host,
+                    Visit visit) {
+  if constexpr (hears_voters<Policy>) {
+    const std::int64_t record = query_memory::elements(device.sizes.model, 1);
+    for (index_t position = positions.first; position < positions.last; ++position) {
+      std::fill_n(host.last_queries.at(position, 0, 0).data(), record, 0.0f);
+    }
+    each_voter_query(device, id, positions, host, visit);
+  }
+}
+template <class Policy, class T, class Visit>
+void voters_to_device(const device_core<Policy, T>& device, index_t id, token_range positions, sequence_state& host,
+                      stream queue, Visit visit) {
+  if constexpr (hears_voters<Policy>) {
+    each_voter_query(device, id, positions, host, visit);
+    device.arrays.voting.forget_masses(id, 1, queue);
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The tokens of a step's tables, as the host plans them. A core is a device_core.
+#pragma once
+
+#include <zoomr/cache/device/sequence.cuh>
+#include <zoomr/cache/device/table.cuh>
+#include <zoomr/cache/state/plan.hpp>
+
+#include <algorithm>  // std::max
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Last queries that a choice of the token at `position` hears; 0: no heads vote.
+inline index_t heard_queries(const device_sequence& sequence, index_t position) {
+  if (sequence.heard == 0) return 0;
+  return position + 1 - (std::max)({position + 1 - sequence.heard, sequence.queries_from, 0});
+}
+
+/// In a second pass, which another group of layers has asked for, a choice for all layers is made once more: as on the
+/// host the queries of the second pass ask, and the token itself reads what was active before.
+inline bool asks_again(const any_policy& policy) {
+  return policy.selects && policy.aggregate.per == scope::sequence && !policy.refresh.second_pass;
+}
+
+/// One token of an item. The first pass says where a choice goes that stays active; the second reads it there.
+template <class Core>
+device_token token_for(Core& core, const device_item& item, const planned_token& known, index_t position,
+                       bool second_pass) {
+  const device_sequence& sequence = core.state(item.seq);
+  const index_t prompt_end = sequence.in_prompt() ? position + 1 : sequence.prompt_end;
+  const bool last = position == item.last();
+  device_token token;
+  token.sequence = item.seq;
+  token.position = position;
+  token.slot = sequence.slot_end(position);
+  token.held = Core::held(sequence);
+  token.segments = sequence.segment_count();
+  token.sums = position + 1 - (std::max)(known.asks_from, prompt_end);
+  if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
+  token.reads = sequence.choices.empty() ? -1 : sequence.choices.back().place;
+  token.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, prompt_end, item.open_begin);
+  token.prompt = item.prompt;
+  token.noted = item.prompt && item.chooses && last;
+  token.dense = item.prompt || position < core.limits.min_sparse_context || known.action == refresh_action::everything;
+  const bool chosen = second_pass && !asks_again(core.host_policy);
+  if (chosen && item.chooses) token.reads = item.place;
+  if (!chosen && !item.prompt && item.chooses && last) token.chooses = item.place;
+  token.if_drifted = known.action == refresh_action::choose_if_drifted;
+  return token;
+}
+
+/// The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries lie by
+/// sequence (common_arrays::asking), so that this is its row.
+template <class Core>
+device_token first_choice(Core& core, const device_item& item) {
+  device_sequence& sequence = core.state(item.seq);
+  const index_t position = sequence.tokens() - 1;
+  const index_t open_begin = core.host_policy.segment.open_begin(sequence.segmenting.data());
+  device_token asks;
+  asks.sequence = asks.row = item.seq;
+  asks.position = position, asks.slot = sequence.slot_end(position);
+  asks.held = Core::held(sequence);
+  asks.segments = sequence.segment_count();
+  if (sequence.heard > 0) asks.sums = heard_queries(sequence, position);
+  asks.chooses = item.place;
+  asks.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, sequence.prompt_end, open_begin);
+  asks.prompt = true;
+  return asks;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

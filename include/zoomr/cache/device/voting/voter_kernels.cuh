@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Queries of the heads that vote are remembered, and asked what they find in each segment: device twin of
+// cache/host/key_scores.hpp (`shares_of_voters`).
+//
+//   mass(query, voter, segment)  = scorer(logits of the voter's query with the segment's keys between the zones)
+//   share(query, voter, segment) = mass - ln of the sum of exp(mass) over the segments that the query knows
+// Of the last queries the largest share counts. A query knows the segments whose details it has seen. All sums are of
+// integers, so that blocks and threads may share the work in any way.
+#pragma once
+
+#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/core/block.cuh>
+#include <zoomr/math/dot.cuh>
+#include <zoomr/policy/lane_logits.hpp>
+#include <zoomr/policy/score/key_mass.cuh>
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+inline constexpr index_t voter_threads = 256;
+
+/// Remembers the queries of a token after the prompt, of the voters of one KV head of a layer. All threads of a block
+/// call it.
+/// @param queries  [tokens, heads, head_dim]
+template <class Number>
+__device__ void note_voters(const voter_arrays& voting, const device_token& token, index_t layer, index_t kv_head,
+                            view<const Number, 3> queries) {
+  if (layer == 0 && kv_head == 0 && threadIdx.x == 0) voting.known_at(token.sequence, token.position) = {};
+  const view<float, 2> to = voting.queries_at(token.sequence, token.position);
+  for (index_t at = voting.layer_begin[layer]; at < voting.layer_begin[layer + 1]; ++at) {
+    const voter_kv_lane kv_lane = voting.kv_lanes[at];
+    if (kv_lane.kv_head != kv_head) continue;
+    const index_t numbers = kv_lane.count * voting.model.head_dim;
+    for (auto i = static_cast<index_t>(threadIdx.x); i < numbers; i += static_cast<index_t>(blockDim.x)) {
+      const index_t voter = kv_lane.first + i / voting.model.head_dim, d = i % voting.model.head_dim;
+      to(voter, d) = to_float(queries(token.row, voting.heads[voter], d));
+    }
+  }
+}
+
+/// Remembers until commit the last queries of a chunk of a prompt, of a layer's voters; a query in each block: query i
+/// of the grid goes from row first_row + i of `queries` [tokens, heads, head_dim] to entry first + i of `chunk`.
+template <class Number>
+__global__ void remember_voters_kernel(voter_arrays voting, index_t layer, view<const Number, 3> queries,
+                                       index_t first_row, index_t first) {
+  const auto query = static_cast<index_t>(blockIdx.x);
+  const view<float, 2> to = voting.pending_at(first + query);
+  for (index_t at = voting.layer_begin[layer]; at < voting.layer_begin[layer + 1]; ++at) {
+    const voter_kv_lane kv_lane = voting.kv_lanes[at];
+    const index_t numbers = kv_lane.count * voting.model.head_dim;
+    for (auto i = static_cast<index_t>(threadIdx.x); i < numbers; i += static_cast<index_t>(blockDim.x)) {
+      const index_t voter = kv_lane.first + i / voting.model.head_dim, d = i % voting.model.head_dim;
+      to(voter, d) = to_float(queries(first_row + query, voting.heads[voter], d));
+    }
+  }
+}
+
+/// Makes them part of a sequence: a query in each block, from entry first + i of `chunk` to position + i.
+template <class T>
+__global__ void commit_voters_kernel(voter_arrays voting, index_t sequence, index_t first, index_t position) {
+  const auto query = static_cast<index_t>(blockIdx.x);
+  const float* const from = voting.pending_at(first + query).data();
+  float* const to = voting.queries_at(sequence, position + query).data();
+  for (std::int64_t i = threadIdx.x; i < voting.query_numbers(); i += blockDim.x) to[i] = from[i];
+  if (threadIdx.x == 0) voting.known_at(sequence, position + query) = {};
+}
+
+/// What a model does to the products of queries with keys, as a kernel is told.
+struct key_logits {
+  float scale = 1.0f;             // of products with keys as they are stored
+  float soft_cap = 0.0f;          // 0: none
+  const float* slopes = nullptr;  // [heads]  of a bias by distance; nullptr: none
+
+  ZOOMR_HD lane_logits rule(index_t head) const {
+    lane_logits rule{soft_cap, {}, {}};
+    if (slopes != nullptr) rule.slopes = {slopes + head, {1}};
+    return rule;
+  }
+};
+
+/// Keys whose logits a warp keeps while it scores a segment; those of the others it makes twice.
+inline constexpr index_t kept_logits = 256;
+using logits_of_warps = shared_array<float, voter_threads / warp_lanes * kept_logits>;
+
+/// The logits of a segment's keys for one query, 32 at a time: a lane holds one of the 32 partial sums of all of them,
+/// and then the logit of one key. All lanes of a warp call its members.
+template <index_t HeadDim, class T>
+class segment_logits {
+ public:
+  __device__ segment_logits(const scattered_layer<const T>& layer, view<const index_t> pages, index_t kv_head,
+                            token_range slots, logits_of_warps& kept)
+      : layer_(layer),
+        pages_(pages),
+        kv_head_(kv_head),
+        slots_(slots),
+        kept_(kept),
+        lane_(static_cast<index_t>(threadIdx.x) % warp_lanes),
+        first_kept_(static_cast<index_t>(threadIdx.x) / warp_lanes * kept_logits) {}
+
+  /// @param query  [head_dim]
+  __device__ void ask(view<const float> query, const lane_logits& rule, float scale, index_t position) {
+    rule_ = rule, scale_ = scale, position_ = position;
+#pragma unroll
+    for (index_t c = 0; c < cells; ++c) query_[c] = has(c) ? query[c * warp_lanes + lane_] : 0.0f;
+  }
+
+  __device__ float make(index_t first) {
+    const float logit = logit_at(first);
+    if (first < kept_logits) kept_[first_kept_ + first + lane_] = logit;
+    return logit;
+  }
+  __device__ float again(index_t first) {
+    return first < kept_logits ? kept_[first_kept_ + first + lane_] : logit_at(first);
+  }
+
+ private:
+  static constexpr index_t cells = (HeadDim + warp_lanes - 1) / warp_lanes;
+
+  __device__ bool has(index_t c) const { return HeadDim % warp_lanes == 0 || c * warp_lanes + lane_ < HeadDim; }
+
+  // Behind the last key the last one comes again.
+  __device__ float logit_at(index_t first) const {
+    const index_t mine = slots_.first + first + lane_ < slots_.last ? slots_.first + first + lane_ : slots_.last - 1;
+    const std::int64_t own_key = layer_.offset(pool_slot(pages_, mine, layer_.page_bits), kv_head_);
+    float partial[std::size_t{partial_sums}];
+#pragma unroll
+    for (index_t t = 0; t < partial_sums; ++t) {
+      const T* const key = layer_.keys + __shfl_sync(all_lanes, own_key, t);
+      partial[t] = 0.0f;
+#pragma unroll
+      for (index_t c = 0; c < cells; ++c) {
+        if (has(c)) partial[t] = fused(query_[c], to_float(key[c * warp_lanes + lane_]), partial[t]);
+      }
+    }
+    return rule_(fused(scale_, warp_sums(partial), -0.0f), 0, mine, position_);
+  }
+
+  const scattered_layer<const T>& layer_;
+  view<const index_t> pages_;
+  index_t kv_head_;
+  token_range slots_;
+  logits_of_warps& kept_;
+  index_t lane_;
+  index_t first_kept_;
+  lane_logits rule_;
+  float scale_ = 1.0f;
+  index_t position_ = 0;
+  float query_[std::size_t{cells}];
+};
+
+/// Measures the masses that a choice needs and does not know: of one KV lane's voters, for the queries that are heard;
+/// a warp for each segment.
+///
+/// Grid: tokens of the table and KV lanes of voters; blocks that share the segments of one. It comes behind the kernels
+/// that have remembered the queries, and stored the keys. A segment that reaches into a zone is measured for each
+/// choice.
+/// @cost  reads the keys of each segment once for the newest query of a voter, and for each query that does not know it
+template <index_t HeadDim, class Scorer, class T>
+__global__ void __launch_bounds__(voter_threads)
+    score_by_keys_kernel(Scorer scorer, common_arrays<T> a, voter_arrays voting, key_logits logits) {
+  __shared__ logits_of_warps kept;
+  const auto t = static_cast<index_t>(blockIdx.x) / voting.sizes.kv_lanes;
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  const device_token& token = a.table.tokens[t];
+  const voter_kv_lane asks = voting.kv_lanes[static_cast<index_t>(blockIdx.x) % voting.sizes.kv_lanes];
+  const view<const segment> segments = a.segments_of(token.sequence, token.segments);
+  const scattered_layer<const T> layer = a.layer(asks.layer).read_only();
+  constexpr index_t warps = voter_threads / warp_lanes;
+  const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
+  const auto warp = static_cast<index_t>(blockIdx.y) * warps + static_cast<index_t>(threadIdx.x) / warp_lanes;
+  for (index_t id = warp; id < token.segments; id += static_cast<index_t>(gridDim.y) * warps) {
+    const segment one = segments[id];
+    const slot_map slots;
+    const token_range details = between_zones(one.begin, one.split, token.zone, slots);
+    const bool whole = details.size() == one.split - one.begin;
+    segment_logits<HeadDim, T> keys(layer, a.pages_of(token.sequence), asks.kv_head, details, kept);
+    for (index_t first = 0; first < token.sums; first += warp_lanes) {
+      const index_t position = token.position - first - lane;  // of the query that this lane looks after
+      const bool heard = first + lane < token.sums;
+      const bool seen = heard && details.size() > 0 && one.split <= position + 1;
+      bool known = false;
+      if (heard) {
+        const known_masses there = voting.known_at(token.sequence, position);
+        known = there.after == position + 1 && id < there.segments;
+      }
+      for (index_t voter = asks.first; voter < asks.first + asks.count; ++voter) {
+        bool wanted = seen;
+        if (heard) {
+          float& mass = voting.masses_at(token.sequence, position)(voter, id);
+          if (!seen && !known) mass = not_a_number;
+          wanted = seen && !(known && whole && !is_nan(mass));
+        }
+        for (unsigned left = __ballot_sync(all_lanes, wanted ? 1 : 0); left != 0; left &= left - 1) {
+          const index_t asking = token.position - first - (__ffs(static_cast<int>(left)) - 1);
+          keys.ask(voting.queries_at(token.sequence, asking)[voter], logits.rule(voting.heads[voter]), logits.scale,
+                   asking);
+          const float mass = score_keys(scorer, details.size(), keys);
+          if (lane == 0) voting.masses_at(token.sequence, asking)(voter, id) = mass;
+        }
+      }
+    }
+  }
+}
+
+/// Makes shares of the masses: a block for each token of the table and voter, a thread for some segments.
+///
+/// What was measured of a part of a segment is forgotten: the next choice may see another part. It comes behind
+/// score_by_keys_kernel, and behind begin_kernel, which has counted what each segment has left.
+/// @cost  three passes over the masses of all queries that are heard, two of them with a block-wide reduction
+template <class T>
+__global__ void __launch_bounds__(voter_threads) share_kernel(common_arrays<T> a, voter_arrays voting) {
+  __shared__ block_scratch scratch;
+  const auto t = static_cast<index_t>(blockIdx.x);
+  const auto voter = static_cast<index_t>(blockIdx.y);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  const device_token& token = a.table.tokens[t];
+  block_threads block(scratch);
+  const view<const segment> segments = a.segments_of(token.sequence, token.segments);
+  const view<const index_t> left{a.left + a.token_row(t, 0) * a.sizes.segments, {token.segments}};
+  const view<float> shares = voting.shares_at(token.sequence, token.segments)[voter];
+  for (index_t id = block.thread(); id < shares.size(); id += block.size()) shares[id] = not_a_number;
+  for (index_t query = 0; query < token.sums; ++query) {
+    const index_t position = token.position - query;
+    const view<float> masses = voting.masses_at(token.sequence, position)[voter];
+    const auto each = [&](auto visit) {
+      for (index_t id = block.thread(); id < shares.size(); id += block.size()) {
+        if (left[id] > 0 && segments[id].split <= position + 1) visit(id, masses[id]);
+      }
+    };
+    float own = -infinity;
+    each([&](index_t, float mass) { own = mass > own ? mass : own; });
+    const float largest = unsorted(block.largest(order_key(own)));
+    float all = largest;
+    if (largest > -infinity && largest < infinity) {
+      votes_t units = 0;
+      each([&](index_t, float mass) { units += is_nan(mass) ? 0 : units_of(exponential(mass - largest)); });
+      all = largest + logarithm(sum_of_units(block.sum(units)));
+    }
+    each([&](index_t id, float mass) {
+      const float share = mass == all ? 0.0f : mass - all;  // of an infinity too
+      if (is_nan(shares[id]) || share > shares[id]) shares[id] = share;
+      if (left[id] < segments[id].split - segments[id].begin) masses[id] = not_a_number;
+    });
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What a step enqueues for heads that vote, on the caller's stream: in each layer `remember` the queries of prompts
+// (those of other tokens layer_kernel notes), behind the last layer `choose`; in `commit`, `commit_voters`, and where a
+// prompt has ended `choose` again.
+#pragma once
+
+#include <zoomr/cache/device/choices.cuh>
+#include <zoomr/cache/device/pass.cuh>
+#include <zoomr/cache/device/voting/voter_kernels.cuh>
+#include <zoomr/policy/aggregate/head_posterior.cuh>
+
+#include <algorithm>  // std::clamp, std::min
+#include <vector>     // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Tells the device who votes.
+template <class Core>
+void copy_voters(Core& core, stream queue) {
+  std::vector<voter_kv_lane> kv_lanes;
+  std::vector<index_t> heads, layer_begin(1);
+  for (const voter_table::kv_lane& one : core.voters.kv_lanes()) {
+    while (static_cast<index_t>(layer_begin.size()) <= one.layer) {
+      layer_begin.push_back(static_cast<index_t>(kv_lanes.size()));
+    }
+    kv_lanes.push_back({one.layer, one.kv_head, one.first, static_cast<index_t>(one.heads.size())});
+    heads.insert(heads.end(), one.heads.begin(), one.heads.end());
+  }
+  layer_begin.resize(static_cast<std::size_t>(core.sizes.model.layers) + 1, static_cast<index_t>(kv_lanes.size()));
+  const view<const float> weights = core.voters.weights();
+  const voter_arrays& voting = core.arrays.voting;
+  core.constants.copy(voting.kv_lanes, kv_lanes, queue);
+  core.constants.copy(voting.layer_begin, layer_begin, queue);
+  core.constants.copy(voting.heads, heads, queue);
+  core.constants.copy(voting.weights, std::vector<float>(weights.begin(), weights.end()), queue);
+}
+
+/// Makes the choices for all layers from what voters say of the last queries; a block for each token. It comes behind
+/// share_kernel; what it chooses is read from the next token on.
+template <class Policy, class T>
+__global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy policy, device_arrays<Policy, T> a) {
+  __shared__ block_scratch scratch;
+  __shared__ best_scratch<choose_threads> walk_scratch;
+  const auto t = static_cast<index_t>(blockIdx.x);
+  if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
+  const device_token& token = a.table.tokens[t];
+  const voter_arrays& voting = a.voting;
+  block_threads block(scratch);
+  const layer_row<Policy, T> row{a, policy, token, t, 0, 0};
+  const view<float, 2> shares = voting.shares_at(token.sequence, token.segments);
+  const view<const float> weights{voting.weights, {voting.sizes.voters}};
+  if (token.segments > 0) aggregate(policy.aggregate, share_aggregation{shares, weights, row.votes()}, block);
+  const row_to_choose choice = row.to_choose();
+  choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
+  for (index_t query = block.thread(); query < token.sums; query += block.size()) {
+    const index_t position = token.position - query;
+    voting.known_at(token.sequence, position) = {position + 1, token.segments};
+  }
+}
+
+/// The launches of one pass for a policy that hears voters. With `fixed` none of their arguments or grids depends on
+/// the step.
+template <class Policy, class T, index_t HeadDim>
+struct voter_launches : device_pass<Policy, T> {
+  using pass = device_pass<Policy, T>;
+  using pass::arrays, pass::core, pass::deciding, pass::grid;
+
+  using pass::pass;
+
+  /// Remembers a layer's queries [tokens, heads, head_dim] of prompts, until commit.
+  /// @cost  1 launch for each prompt, in layers where heads vote
+  template <class Number>
+  void remember(index_t layer, view<const Number, 3> queries, stream queue) const {
+    bool any = false;
+    for (const voter_table::kv_lane& one : core.voters.kv_lanes()) any = any || one.layer == layer;
+    for (const device_item& item : core.step.items) {
+      const index_t count = (std::min)(item.tokens, core.sizes.remembered);
+      if (!any || !item.prompt || count == 0) continue;
+      launch({grid(count), dim3(voter_threads)}, queue, remember_voters_kernel<Number>, core.arrays.voting, layer,
+             queries, item.packed + item.tokens - count, item.remembered);
+    }
+  }
+
+  /// Behind the last layer, or the end of a prompt: makes the choices that are due.
+  /// @pre   begin_kernel came before
+  /// @cost  3 launches
+  void choose(stream queue) const {
+    const logit_rule& rule = core.limits.logits;
+    const device_arrays<Policy, T> a = arrays();
+    const voter_sizes& sizes = core.sizes.voting;
+    const key_logits logits{core.limits.logit_scale(0, 0, HeadDim), rule.soft_cap, a.slopes};
+    const index_t rows = deciding * sizes.kv_lanes;
+    const index_t blocks = std::clamp<index_t>(most_blocks / rows, 1, core.sizes.segments / 64 + 1);
+    launch({grid(rows, blocks), dim3(voter_threads)}, queue, score_by_keys_kernel<HeadDim, decltype(Policy::score), T>,
+           core.policy.score, a, a.voting, logits);
+    launch({grid(deciding, sizes.voters), dim3(voter_threads)}, queue, share_kernel<T>, a, a.voting);
+    launch({grid(deciding), dim3(choose_threads)}, queue, choose_by_voters_kernel<Policy, T>, core.policy, a);
+  }
+
+  /// Blocks that score at the most: some for each multiprocessor.
+  static constexpr index_t most_blocks = 2048;
+};
+
+/// Makes what is remembered of a chunk part of a sequence whose tokens are committed.
+/// @cost  1 launch
+template <class Policy, class T>
+void commit_voters(const device_core<Policy, T>& core, const device_item& item, stream queue) {
+  const index_t count = (std::min)(item.tokens, core.sizes.remembered);
+  if (!item.prompt || !item.observed || count == 0) return;
+  launch({dim3(static_cast<unsigned>(count)), dim3(voter_threads)}, queue, commit_voters_kernel<T>, core.arrays.voting,
+         item.seq, item.remembered, item.first + item.tokens - count);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr

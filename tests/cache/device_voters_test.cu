@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heads that vote on the device: the same choices as the host's, whatever becomes of a sequence. Forks, moves, groups,
+// graphs, an engine's pages and long indexes are in the tests of these.
+#include <cache/device_against_host.hpp>
+#include <cache/model_logits.hpp>
+#include <cache/small_policies.hpp>
+
+#include <doctest/doctest.h>
+
+namespace zoomr_test {
+namespace {
+
+/// Voters that are asked at every few tokens alone, so that there are drafts.
+inline constexpr auto seldom = zoomr::compose(
+    zoomr::sentences{.longest = 9}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 4},
+    zoomr::top_p{.share = 0.9f, .segments = 3}, zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 6});
+
+template <class Policy>
+auto hearing(const Policy& policy, index_t queries) {
+  return with(policy, [&](auto& p) { p.aggregate.queries = queries; });
+}
+
+/// Keys and queries of a text of another storage type, in another shape.
+/// @tparam Number  of what an engine brings
+template <class T, index_t HeadDim, index_t Group, class Number = float, class Policy>
+void check_stored(const Policy& policy, kind look, std::uint64_t seed, float key_scale = 1.0f, double rounding = 0.0) {
+  CAPTURE(seed);
+  constexpr shape other{2, 2 * Group, 2, HeadDim};
+  const tape says = make_tape(other, look, markup::sentences, tokens, 30, seed);
+  zoomr::config limits = limits_for(tokens);
+  limits.key_scale.all = key_scale;
+  limits.value_scale.all = sizeof(T) == 1 ? 1.0f / 64 : 1.0f;
+  player<Policy, T> host(other, policy, limits);
+  player<Policy, T, device_as_host<Policy, T, HeadDim, Group, Number>> device(other, policy, limits);
+  host.open(says), device.open(says);
+  play_wildly(host, policy, seed);
+  play_wildly(device, policy, seed);
+  compare(host.at(0).log, device.at(0).log, HeadDim, rounding);
+}
+
+}  // namespace
+
+TEST_CASE("zoomr_voters and sentence_voters: chunks, dropped steps and rollbacks, as for a graph too") {
+  constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties, kind::with_infinities};
+  constexpr markup texts[] = {markup::pairs, markup::stray, markup::sentences, markup::summaries_alone};
+  for (std::uint64_t seed = 1; seed < 5; ++seed) {
+    check(small::zoomr_voters, looks[seed % 4], texts[seed % 4], seed, seed == 3);
+    check(small::sentence_voters, looks[seed % 4], texts[(seed + 1) % 4], seed, seed == 3);
+  }
+}
+
+TEST_CASE("drafts end where a choice is due, and rejected tokens are not heard") {
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    check(seldom, kind::peaked, markup::sentences, seed, seed == 2, 0, {}, seed == 3 ? 20 : short_draft);
+  }
+}
+
+TEST_CASE("any number of queries is heard, more than a warp has lanes too") {
+  for (const index_t queries : {1, 2, 40, 200}) {
+    CAPTURE(queries);
+    check(hearing(small::sentence_voters, queries), kind::peaked, markup::sentences, 5);
+    check(hearing(small::zoomr_voters, queries), kind::uniform, markup::pairs, 6, true);
+  }
+}
+
+TEST_CASE("logits of voters are those of the model") {
+  for (const model_rule& one : all_model_rules(model)) {
+    CAPTURE(one.name);
+    check(small::sentence_voters, kind::uniform, markup::sentences, 4, false, 0, one.rule());
+    check(small::zoomr_voters, kind::with_infinities, markup::pairs, 7, false, 0, one.rule());
+  }
+  zoomr::logit_rule rule;
+  rule.window = 33;  // what a segment has left shrinks in front
+  check(hearing(small::zoomr_voters, 16), kind::peaked, markup::pairs, 8, false, 0, rule);
+}
+
+TEST_CASE("sequences of a batch choose side by side") {
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
+    check_together(small::zoomr_voters, seed, 1);
+    check_together(seldom, seed);
+  }
+}
+
+TEST_CASE("keys of any storage type, and widths that no warp divides") {
+  using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::int8;
+  // of these keys and queries 16 bits hold everything
+  const double halved = tolerance::rounded_weights(7, tokens) + tolerance::rounded(7);
+  check_stored<bfloat16, 64, 4, bfloat16>(small::zoomr_voters, kind::ties, 3, 1.0f, halved);
+  check_stored<float16, 96, 2, float16>(small::sentence_voters, kind::ties, 4, 1.0f, halved);
+  check_stored<int8, 128, 1>(small::zoomr_voters, kind::peaked, 5, 1.0f / 32);
+  check_stored<float8, 48, 2>(small::sentence_voters, kind::uniform, 6, 1.0f / 64);
+  check_stored<float, 40, 8>(small::sentence_voters, kind::with_infinities, 7);
+}
+
+TEST_CASE("segments of more keys than a warp keeps logits of") {
+  const auto pages = with(small::sentence_voters, [](auto& p) { p.segment.longest = 301; });
+  constexpr index_t all = 1000, prompt = 990;
+  const tape says = make_tape(model, kind::peaked, markup::no_delimiter, all, prompt, 3);
+  player<std::remove_const_t<decltype(pages)>> host(model, pages, limits_for(all));
+  device_player<std::remove_const_t<decltype(pages)>> device(model, pages, limits_for(all));
+  host.open(says), device.open(says);
+  host.play_plainly(), device.play_plainly();
+  REQUIRE(host.cache.segments(host.at(0).seq)[0].split > 256);
+  compare(host.at(0).log, device.at(0).log);
+}
+
+}  // namespace zoomr_test
