@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every aggregator on the device gives the votes of its host twin, bit for bit.
 #include <zoomr/policy/aggregate/head_mass.cuh>
+#include <zoomr/policy/aggregate/head_posterior.cuh>
 #include <zoomr/policy/aggregate/head_votes.cuh>
 #include <zoomr/policy/aggregate/pooled_mass.cuh>
 #include <zoomr/policy/aggregate/pooled_score.cuh>
@@ -70,6 +71,29 @@ bool right(Aggregator rule, index_t heads, index_t segments, index_t threads, st
   return votes.values() == in.votes;
 }
 
+__global__ void hear_kernel(head_posterior rule, share_aggregation in) {
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  aggregate(rule, in, block);
+}
+
+// Shares of voters, as logs: some are not known, some are certain or out of reach.
+bool heard_right(index_t voters, index_t segments, index_t threads, std::uint64_t seed) {
+  dice random(seed);
+  inputs in = made(voters, segments, random);
+  std::vector<float> weights;
+  for (index_t voter = 0; voter < voters; ++voter) weights.push_back(static_cast<float>(random.between(1, 40)) / 16.0f);
+  for (votes_t& votes : in.votes) votes = votes == not_eligible ? not_eligible : 0;
+  device_array<float> shares(in.scores), weights_there(weights);
+  device_array<votes_t> votes(in.votes);
+  const share_aggregation heard{
+      {shares.data(), {voters, segments}}, view<const float>(weights_there.view()), votes.view()};
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream{}, hear_kernel, head_posterior{}, heard);
+  head_posterior{}.add_shares({in.scores.data(), {voters, segments}}, view<const float>(weights),
+                              view<votes_t>(in.votes));
+  return votes.values() == in.votes;
+}
+
 template <class Aggregator>
 void check_sizes(Aggregator rule) {
   std::uint64_t seed = 1;
@@ -105,6 +129,15 @@ TEST_CASE("pooled mass") {
 TEST_CASE("pooled scores") {
   check_sizes(pooled_score{});
   check_sizes(pooled_score{.over_group = pool::max});
+}
+
+TEST_CASE("a posterior of what heads that vote have heard") {
+  std::uint64_t seed = 1;
+  for (const zoomr::index_t segments : {1, 2, 33, 257, 1031}) {
+    for (const zoomr::index_t voters : {1, 3, 20}) {
+      for (const zoomr::index_t threads : {32, 256}) CHECK(heard_right(voters, segments, threads, ++seed));
+    }
+  }
 }
 
 TEST_CASE("in any order of threads, and no barrier can be left out") {

@@ -2,6 +2,7 @@
 #include <zoomr/policy/query/last_query.hpp>
 #include <zoomr/policy/query/running_mean.hpp>
 #include <zoomr/policy/score/box_bound.hpp>
+#include <zoomr/policy/score/key_mass.cuh>
 #include <zoomr/policy/score/mean_dot.hpp>
 #include <zoomr/policy/score/scores.cuh>
 
@@ -173,6 +174,22 @@ void check(QuerySource query_source, Scorer scorer, index_t heads, index_t segme
   CHECK(right<Group, HeadDim, Summary>(query_source, scorer, heads, segments, blocks));
 }
 
+/// Logits that are there already.
+struct listed_logits {
+  view<const float> all;
+  __device__ float make(index_t first) const {
+    const index_t i = first + static_cast<index_t>(threadIdx.x) % warp_lanes;
+    return all[i < all.size() ? i : all.size() - 1];
+  }
+  __device__ float again(index_t first) const { return make(first); }
+};
+
+__global__ void key_mass_kernel(view<const float> logits, float* score) {
+  listed_logits listed{logits};
+  const float mass = score_keys(key_mass{}, logits.size(), listed);
+  if (threadIdx.x == 7) *score = mass;  // all lanes have it
+}
+
 }  // namespace
 
 TEST_CASE("scores have the bits of the contract's order, for each number of heads, dimensions and segments") {
@@ -231,4 +248,28 @@ TEST_CASE("in any order of threads, and no barrier can be left out") {
   const auto body = [] { return right<4, 96>(running_mean{}, box_bound{}, 4, 33, 2); };
   zoomr_test::in_all_orders([&](const std::string&) { CHECK(body()); });
   CHECK(zoomr_test::barriers_not_missed(body) == std::vector<std::string>{});
+}
+
+TEST_CASE("a warp makes the mass of a segment's keys with the host's bits, of infinities and NaN too") {
+  dice random(5);
+  for (const zoomr::index_t keys : {1, 2, 31, 32, 33, 64, 300, 1025}) {
+    for (int turn = 0; turn < 12; ++turn) {
+      std::vector<float> logits;
+      for (zoomr::index_t i = 0; i < keys; ++i) logits.push_back(static_cast<float>(random.between(-900, 900)) / 30.0f);
+      float& odd = logits[static_cast<std::size_t>(random.between(0, keys - 1))];
+      if (turn == 1) odd = not_a_number;
+      if (turn == 2) odd = infinity;
+      if (turn == 3) odd = -infinity;
+      if (turn == 4) odd = 3e38f;
+      if (turn == 5) logits.assign(logits.size(), -infinity);
+      if (turn == 6) logits.assign(logits.size(), -0.0f);
+      if (turn == 7) logits.assign(logits.size(), not_a_number);
+      device_array<float> there(logits), score(1, 77.0f);
+      launch({dim3(1), dim3(32)}, zoomr::stream{}, key_mass_kernel, view<const float>(there.view()), score.data());
+      const float expected = key_mass{}.score(view<float>(logits)), got = score.values()[0];
+      CAPTURE(keys);
+      CAPTURE(turn);
+      CHECK((is_nan(expected) ? is_nan(got) : std::memcmp(&got, &expected, sizeof got) == 0));
+    }
+  }
 }
