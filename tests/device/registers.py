@@ -41,7 +41,7 @@ def parts_that_differ(found):
 def plain(name):
     """A kernel's name as a reader would write it."""
     name = re.sub(r"zoomr::v0::|detail::|zoomr_test::", "", name)
-    name = re.sub(r"policy<\w+, (\w+), .*?(head_votes|head_mass|pooled_score|pooled_mass), (\w+), (\w+), "
+    name = re.sub(r"policy<\w+, (\w+), .*?(head_votes|head_mass|head_posterior|pooled_score|pooled_mass), (\w+), (\w+), "
                   r".*?placement>", parts_that_differ, name)
     name = re.sub(r"^void ", "", name)
     name = re.sub(r"\((int|unsigned int|long)\)", "", name)

@@ -26,7 +26,7 @@ struct sum_of_votes {
 /// @cost  every logit is asked for twice; two reductions of a warp
 template <class Logits>
 __device__ float score_keys(const key_mass&, index_t keys, Logits& logits) {
-  constexpr votes_t odd = (std::numeric_limits<votes_t>::max)();  // of NaN
+  constexpr votes_t odd = votes_t{1} << 32;  // of NaN: beyond all keys
   const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
   votes_t own = order_key(-infinity);
   for (index_t first = 0; first < keys; first += warp_lanes) {
