@@ -7,6 +7,7 @@
 #include <zoomr/cache/statistics.hpp>
 #include <zoomr/paging/tiered_pool.hpp>
 #include <zoomr/policy/concepts.hpp>
+#include <zoomr/policy/placement/placement.hpp>
 #include <zoomr/policy/take_best.hpp>
 
 #include <filesystem>  // std::filesystem::path

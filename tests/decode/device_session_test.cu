@@ -36,15 +36,22 @@ struct scene {
   std::vector<zoomr::token_class> classes;
   std::vector<token_id> prompt, given;
 
-  explicit scene(const std::filesystem::path& directory)
-      : config(read_config(directory)), weights(read_weights(directory, config)), host(load_model(directory)) {}
+  /// @param voters  the weight of each head in choices that heads vote for
+  explicit scene(const std::filesystem::path& directory, float voters = 0.0f)
+      : config(voting(read_config(directory), voters)),
+        weights(read_weights(directory, config)),
+        host(config, read_weights(directory, config)) {}
+  static model_config voting(model_config config, float weight) {
+    if (weight > 0.0f) config.voters.assign(config.layers * config.heads, weight);
+    return config;
+  }
   index_t most() const { return static_cast<index_t>(prompt.size() + given.size() + written); }
 };
 
 /// A program, which is the prompt, and the first two thoughts of its trace: what comes next looks something up in them.
-scene trace() {
+scene trace(float voters = 0.0f) {
   const std::filesystem::path trained = std::filesystem::path(DECODE_LEDGER) / "checkpoints" / "indexed";
-  scene made(trained);
+  scene made(trained, voters);
   const tokenizer words(trained, made.config.vocab);
   made.classes = classify(words, made.config.vocab, {";"});
   const ledger::task constants = ledger::read_task(trained);
@@ -139,6 +146,18 @@ TEST_CASE("zoomr_mass: one choice for all layers, and the token is passed again"
 
 TEST_CASE("sentence_box: sentences, at each token, for each KV head") {
   CHECK(compare<64, 2>(trace(), zoomr::presets::sentence_box_with(96), 79).attended_mean <= 96);
+}
+
+TEST_CASE("zoomr_voters: heads that vote, weighed by the model's config; without weights there is no session") {
+  CHECK(device::unsupported<std::remove_const_t<decltype(zoomr::presets::zoomr_voters)>>() == nullptr);
+  auto policy = near_sighted(zoomr::presets::zoomr_voters);
+  policy.select.segments = 1;
+  CHECK(compare<64, 2>(trace(0.5f), policy, 64).attended_mean < 150);
+  scene none = trace();
+  device::device_model net(none.config, none.weights, none.most(), 64);
+  using session_type = device::device_session<decltype(policy), 64, 2>;
+  CHECK_THROWS_WITH_AS(session_type(net, policy, none.most(), none.classes),
+                       "this policy asks heads that vote: name their weights, --voters FILE", input_error);
 }
 
 TEST_CASE("snapkv, sentence_kv: what the end of the prompt does not look at is evicted") {

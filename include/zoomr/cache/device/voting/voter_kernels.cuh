@@ -126,6 +126,7 @@ class segment_logits {
     float partial[std::size_t{partial_sums}];
 #pragma unroll
     for (index_t t = 0; t < partial_sums; ++t) {
+      if (t % 8 == 0) __syncwarp(all_lanes);  // or the loads of all 32 keys would wait in registers
       const T* const key = layer_.keys + __shfl_sync(all_lanes, own_key, t);
       partial[t] = 0.0f;
 #pragma unroll
@@ -157,7 +158,7 @@ class segment_logits {
 /// choice.
 /// @cost  reads the keys of each segment once for the newest query of a voter, and for each query that does not know it
 template <index_t HeadDim, class Scorer, class T>
-__global__ void __launch_bounds__(voter_threads)
+__global__ void __launch_bounds__(voter_threads, 2)
     score_by_keys_kernel(Scorer scorer, common_arrays<T> a, voter_arrays voting, key_logits logits) {
   __shared__ logits_of_warps kept;
   const auto t = static_cast<index_t>(blockIdx.x) / voting.sizes.kv_lanes;
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(voter_threads)
 /// score_by_keys_kernel, and behind begin_kernel, which has counted what each segment has left.
 /// @cost  three passes over the masses of all queries that are heard, two of them with a block-wide reduction
 template <class T>
-__global__ void __launch_bounds__(voter_threads) share_kernel(common_arrays<T> a, voter_arrays voting) {
+__global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T> a, voter_arrays voting) {
   __shared__ block_scratch scratch;
   const auto t = static_cast<index_t>(blockIdx.x);
   const auto voter = static_cast<index_t>(blockIdx.y);
