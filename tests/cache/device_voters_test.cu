@@ -56,6 +56,27 @@ TEST_CASE("drafts end where a choice is due, and rejected tokens are not heard")
   }
 }
 
+TEST_CASE("queries that a rollback needs are not those whose places rejected tokens take") {
+  const auto policy = hearing(seldom, 8);
+  zoomr::config limits = limits_for(tokens);
+  limits.rollback_tokens = 3;
+  const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, 30, 4);
+  const auto play = [&](auto& plays) {
+    plays.open(says);
+    plays.play_plainly(0, 30);
+    for (index_t turn = 1; plays.tokens() + 6 < tokens; ++turn) {
+      part draft = plays.next(0, 6);
+      for (std::size_t i = 1; i < draft.ids.size(); ++i) draft.ids[i] = 29;  // what the text does not say
+      plays.play({draft});
+      if (turn % 5 == 0) plays.rollback(0, plays.tokens() - 3);
+    }
+  };
+  player<std::remove_const_t<decltype(policy)>> host(model, policy, limits);
+  device_player<std::remove_const_t<decltype(policy)>> device(model, policy, limits);
+  play(host), play(device);
+  compare(host.at(0).log, device.at(0).log);
+}
+
 TEST_CASE("any number of queries is heard, more than a warp has lanes too") {
   for (const index_t queries : {1, 40}) {
     CAPTURE(queries);
