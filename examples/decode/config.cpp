@@ -245,7 +245,7 @@ model_config read_config(const std::filesystem::path& directory) {
 
 void expect_layers_alike(const model_config& c, const std::string& who) {
   if (c.family == "gemma3")
-    fail(who, ": layers of Gemma 3 differ, which only zoomr-decode serves, on the host and without tiers");
+    fail(who, ": layers of Gemma 3 differ, and need a cache for each kind, on the host and without tiers");
 }
 
 }  // namespace decode

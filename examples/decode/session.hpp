@@ -125,6 +125,11 @@ class session {
     expect_layers_alike(net_.config(), "one cache for all layers");
     return std::get<cache_type>(cache_);
   }
+  /// Calls visit(cache): `cache()`, or the grouped one of a model whose layers differ.
+  template <class Visit>
+  void with_cache(Visit visit) {
+    std::visit(visit, cache_);
+  }
   zoomr::sequence at(index_t s) const { return sequences_[static_cast<std::size_t>(s)]; }
 
   /// What a sequence has cost in all layers together, whatever caches they have.
@@ -137,6 +142,20 @@ class session {
   /// Tokens, mean over the tokens after the prompt, heads and all layers.
   double attended_mean(index_t s = 0) const {
     return stats(s).attended_mean(shape_of(net_.config(), net_.config().layers));
+  }
+
+  /// Of the layers that the policy is for, alone.
+  double policy_attended_mean(index_t s = 0) const {
+    if (std::holds_alternative<cache_type>(cache_)) return attended_mean(s);
+    const auto& groups = std::get<grouped_type>(cache_);
+    return groups.group(0).stats(groups.in_group(at(s), 0)).attended_mean(groups.group(0).model());
+  }
+  /// Records of the layers that the policy is for, which count among these.
+  void trace(zoomr::attention_trace* attended, zoomr::choice_trace* chosen) {
+    if (auto* const alike = std::get_if<cache_type>(&cache_))
+      return alike->trace(attended), alike->trace_choices(chosen);
+    auto& groups = std::get<grouped_type>(cache_);
+    groups.trace(0, attended), groups.trace_choices(0, chosen);
   }
 
  private:

@@ -297,7 +297,7 @@ TEST_CASE("a device refuses a model whose layers differ, in windows and scales")
   const model_config c = read_config(directory);
   const model_weights weights = read_weights(directory, c);
   CHECK_THROWS_WITH_AS(device::device_model(c, weights, 16, 16),
-                       "a device: layers of Gemma 3 differ, which only zoomr-decode serves, on the host and without "
+                       "a device: layers of Gemma 3 differ, and need a cache for each kind, on the host and without "
                        "tiers",
                        input_error);
 }

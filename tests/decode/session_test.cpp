@@ -151,7 +151,7 @@ TEST_CASE("layers with a sliding window are a group beside those of the policy, 
   CHECK(run.attended_mean() == doctest::Approx((6 * (21 + 22) / 2.0 + 3) / 7));
   CHECK(run.bytes().details >= 6 * 22 * 2 * 24 * 4);  // keys and values of 24 float32
   CHECK(complaint([&] { run.cache(); }) ==
-        "one cache for all layers: layers of Gemma 3 differ, which only zoomr-decode serves, on the host and without "
+        "one cache for all layers: layers of Gemma 3 differ, and need a cache for each kind, on the host and without "
         "tiers");
   const auto moved = with_placement(zoomr::presets::full, zoomr::tiered<>{});
   CHECK(says(complaint([&] { session(net, moved, 1, 32, classes, 1, false, {.device = 1 << 20}); }), "tiers: layers"));

@@ -12,13 +12,26 @@
 namespace decode::perplexity {
 namespace {
 
-// Probabilities of the first `visible` logits; 0 for those after them.
-void softmax(std::span<float> row, std::size_t visible) {
-  float largest = row[0], sum = 0.0f;
-  for (std::size_t i = 0; i < visible; ++i) largest = std::max(largest, row[i]);
-  for (std::size_t i = 0; i < visible; ++i) sum += row[i] = zoomr::exponential(row[i] - largest);
-  for (std::size_t i = 0; i < visible; ++i) row[i] /= sum;
-  std::fill(row.begin() + static_cast<std::ptrdiff_t>(visible), row.end(), 0.0f);
+// Probabilities of the logits [begin, end); 0 for all others.
+void softmax(std::span<float> row, std::size_t begin, std::size_t end) {
+  float largest = row[begin], sum = 0.0f;
+  for (std::size_t i = begin; i < end; ++i) largest = std::max(largest, row[i]);
+  for (std::size_t i = begin; i < end; ++i) sum += row[i] = zoomr::exponential(row[i] - largest);
+  for (std::size_t i = begin; i < end; ++i) row[i] /= sum;
+  std::fill(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(begin), 0.0f);
+  std::fill(row.begin() + static_cast<std::ptrdiff_t>(end), row.end(), 0.0f);
+}
+
+std::vector<index_t> numbers_below(std::size_t count) {
+  std::vector<index_t> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<std::size_t> windows_of(const model_config& c) {
+  std::vector<std::size_t> windows;
+  for (std::size_t layer = 0; layer < c.layers; ++layer) windows.push_back(c.has_window(layer) ? c.window : 0);
+  return windows;
 }
 
 }  // namespace
@@ -35,7 +48,8 @@ struct prefill::own_step {
   void attend(index_t layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
     if (last) write(queries, to.of(layer).queries);
     zoomr::detail::for_each_piece(to.threads_, to.shape_.heads, [&](index_t head, index_t thread) {
-      to.attend_head(to.of(layer), head, first, queries, out, to.weights_[static_cast<std::size_t>(thread)]);
+      const std::size_t window = to.windows_[static_cast<std::size_t>(layer)];
+      to.attend_head(to.of(layer), window, head, first, queries, out, to.weights_[static_cast<std::size_t>(thread)]);
     });
   }
   static void write(zoomr::view<const float, 3> from, std::vector<float>& memory) {
@@ -56,7 +70,11 @@ void prefill::each_chunk(Visit visit) const {
 }
 
 prefill::prefill(model& net, std::span<const token_id> ids, const std::function<void(std::size_t)>& passed)
-    : shape_(shape_of(net)),
+    : shape_(shape_of(net.config(), net.config().layers)),
+      all_(numbers_below(net.config().layers)),
+      windows_(windows_of(net.config())),
+      scale_(net.config().attention_scale > 0 ? static_cast<float>(net.config().attention_scale)
+                                              : 1.0f / std::sqrt(static_cast<float>(shape_.head_dim))),
       ids_(ids.begin(), ids.end()),
       layers_(net.config().layers),
       logits_(net.config().vocab),
@@ -74,34 +92,45 @@ prefill::prefill(model& net, std::span<const token_id> ids, const std::function<
   weights_ = {};
 }
 
-void prefill::replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const {
+template <class Cache>
+void prefill::replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers) const {
   each_chunk([&](std::size_t first, std::size_t count, bool last) {
     auto step = cache.begin(seq, std::span(ids_).subspan(first, count), last);
-    for (index_t l = 0; l < shape_.layers; ++l) {
-      const layer_memory& of = layers_[static_cast<std::size_t>(l)];
-      step.append(l, rows(of.keys, first, count), rows(of.values, first, count));
-      if (last) step.observe(l, {of.queries.data(), {static_cast<index_t>(count), shape_.heads, shape_.head_dim}});
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      const auto own = static_cast<index_t>(l);
+      const layer_memory& memory = layers_[static_cast<std::size_t>(layers[l])];
+      step.append(own, rows(memory.keys, first, count), rows(memory.values, first, count));
+      if (last) step.observe(own, queries(memory, count));
     }
     step.commit();
   });
 }
+template void prefill::replay(zoomr::any_kv_cache<>&, zoomr::sequence, std::span<const index_t>) const;
+template void prefill::replay(zoomr::grouped_kv_cache<>&, zoomr::sequence, std::span<const index_t>) const;
 
-void prefill::attend_head(const layer_memory& memory, index_t head, std::size_t first,
+void prefill::attend_head(const layer_memory& memory, std::size_t window, index_t head, std::size_t first,
                           zoomr::view<const float, 3> queries, zoomr::view<float, 3> out, std::vector<float>& weights) {
-  const int tokens = queries.extent(0), dims = shape_.head_dim, seen = static_cast<int>(first) + tokens;
+  // [begin, end) are the keys that some token of the chunk sees
+  const auto sees_from = [&](std::size_t token) { return window > 0 && token >= window ? token + 1 - window : 0; };
+  const std::size_t begin = sees_from(first), end = first + static_cast<std::size_t>(queries.extent(0));
+  const int tokens = queries.extent(0), dims = shape_.head_dim, seen = static_cast<int>(end - begin);
   const int query_row = shape_.heads * dims, key_row = shape_.kv_heads * dims;
-  const std::ptrdiff_t of_query = head * dims, of_key = head / shape_.group() * dims;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(dims));
+  const std::ptrdiff_t of_query = head * dims;
+  const std::ptrdiff_t of_key = static_cast<std::ptrdiff_t>(begin) * key_row + head / shape_.group() * dims;
   weights.resize(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(seen));  // [tokens, seen]
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, tokens, seen, dims, scale, queries.data() + of_query, query_row,
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, tokens, seen, dims, scale_, queries.data() + of_query, query_row,
               memory.keys.data() + of_key, key_row, 0.0f, weights.data(), seen);
   for (int t = 0; t < tokens; ++t) {
-    const std::span row(&weights[static_cast<std::size_t>(t) * static_cast<std::size_t>(seen)],
-                        static_cast<std::size_t>(seen));
-    softmax(row, first + static_cast<std::size_t>(t) + 1);
+    const std::size_t token = first + static_cast<std::size_t>(t);
+    const std::span row(&weights[static_cast<std::size_t>(t) * (end - begin)], end - begin);
+    softmax(row, sees_from(token) - begin, token + 1 - begin);
   }
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, tokens, dims, seen, 1.0f, weights.data(), seen,
               memory.values.data() + of_key, key_row, 0.0f, out.data() + of_query, query_row);
+}
+
+zoomr::view<const float, 3> prefill::queries(const layer_memory& memory, std::size_t count) const {
+  return {memory.queries.data(), {static_cast<index_t>(count), shape_.heads, shape_.head_dim}};
 }
 
 zoomr::view<const float, 3> prefill::rows(const std::vector<float>& all, std::size_t first, std::size_t count) const {

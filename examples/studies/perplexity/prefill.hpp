@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prompt passed densely once, and given to the cache of each policy from memory: keys and values of all its tokens,
 // and the queries of the last ones, which retention observes. This is what an engine with its own prefill kernel does.
+// Layers with a sliding window attend to what is in it.
 //
 // P = tokens of the prompt, V = vocab, G = kv_heads, N = heads, D = head_dim
 #pragma once
 
+#include <zoomr/grouped_kv_cache.hpp>
 #include <zoomr/kv_cache.hpp>
 
 #include <cstddef>     // std::size_t
@@ -30,7 +32,12 @@ class prefill {
   std::span<const float> logits() const { return logits_; }
 
   /// Gives the prompt to an empty sequence, as if it had been passed there.
-  void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const;
+  /// @param cache  of all layers
+  void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const { replay(cache, seq, all_); }
+  void replay(zoomr::grouped_kv_cache<>& cache, zoomr::sequence seq) const { replay(cache, seq, all_); }
+  /// To a cache of some of the model's layers.
+  template <class Cache>
+  void replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers) const;
 
  private:
   struct layer_memory {
@@ -40,21 +47,28 @@ class prefill {
 
   struct own_step;
 
-  // Causal attention of one query head over all tokens so far, as two matrix products.
+  // Causal attention of one query head over all tokens that its layer lets it see, as two matrix products.
   // queries, out [tokens, N, D]; the first token of the chunk has the position `first`
-  void attend_head(const layer_memory& memory, index_t head, std::size_t first, zoomr::view<const float, 3> queries,
-                   zoomr::view<float, 3> out, std::vector<float>& weights);
+  // window: tokens that a query sees; 0: all before it
+  void attend_head(const layer_memory& memory, std::size_t window, index_t head, std::size_t first,
+                   zoomr::view<const float, 3> queries, zoomr::view<float, 3> out, std::vector<float>& weights);
 
   layer_memory& of(index_t layer) { return layers_[static_cast<std::size_t>(layer)]; }
 
   // [count, G, D]  from token `first` on
   zoomr::view<const float, 3> rows(const std::vector<float>& all, std::size_t first, std::size_t count) const;
 
+  // [count, N, D]  of the last chunk
+  zoomr::view<const float, 3> queries(const layer_memory& memory, std::size_t count) const;
+
   template <class Visit>
   void each_chunk(Visit visit) const;
 
   zoomr::shape shape_;
-  std::vector<token_id> ids_;  // [P]
+  std::vector<index_t> all_;          // [layers]  their numbers
+  std::vector<std::size_t> windows_;  // [layers]  0: none
+  float scale_;                       // of query times key
+  std::vector<token_id> ids_;         // [P]
   std::vector<layer_memory> layers_;
   std::vector<float> logits_;  // [V]
   zoomr::executor threads_;

@@ -17,7 +17,7 @@ double bits_of(std::span<const float> logits, token_id token) {
 
 score score_tokens(session<zoomr::placement>& run, const prefill& prompt, std::span<const token_id> scored,
                    const std::function<void(std::size_t)>& passed) {
-  prompt.replay(run.cache(), run.at(0));
+  run.with_cache([&](auto& cache) { prompt.replay(cache, run.at(0)); });
   score out;
   const auto begin = std::chrono::steady_clock::now();
   out.bits = bits_of(prompt.logits(), scored.front());
@@ -27,10 +27,9 @@ score score_tokens(session<zoomr::placement>& run, const prefill& prompt, std::s
     passed(t + 2);
   }
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const zoomr::statistics& stats = run.cache().stats(run.at(0));
-  out.attended_mean = stats.attended_mean(run.cache().model());
-  out.bytes = run.cache().bytes(run.at(0));
-  out.device_peak = stats.device_peak;
+  out.attended_mean = run.attended_mean();
+  out.bytes = run.bytes();
+  out.device_peak = run.stats().device_peak;
   return out;
 }
 
