@@ -1,104 +1,230 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems of retrieval, and weights that are learnt of them.
+// Retrieval: what is refused, controls, weights that are learnt, and intervals.
 #include <doctest/doctest.h>
 
-#include <algorithm>  // std::count
-#include <fstream>    // std::ofstream
+#include <zoomr/kv_cache.hpp>
+
+#include <algorithm>  // std::count, std::max, std::partial_sort
+#include <cmath>      // std::exp
 #include <random>     // std::mt19937
+#include <set>
 #include <string>
 #include <vector>
 
-#include <unistd.h>  // getpid
-
-#include "input_error.hpp"
+#include "retrieval/controls.hpp"
 #include "retrieval/learn.hpp"
-#include "retrieval/scene.hpp"
-#include "support.hpp"
+#include "retrieval/outcome.hpp"
+#include "retrieval_scenes.hpp"
 
 namespace decode::retrieval {
 namespace {
 
-/// Five hundred plain sentences, and some that are not plain.
-fs::path prose() {
-  static const fs::path made = [] {
-    const fs::path path = fs::temp_directory_path() / ("zoomr_prose_" + std::to_string(::getpid()) + ".txt");
-    std::ofstream out(path);
-    for (int i = 0; i < 500; ++i) {
-      out << "The prince of the house number " << i << " looked at the garden\nand went to bed. ";
-      out << "\"Why?\" said she. Short one. ";
-    }
-    return path;
-  }();
-  return made;
+std::string complaint_about(const scene_options& asked) {
+  return complaint([&] {
+    const scene lab(asked);
+    lab.make(lab.groups.front(), 0);
+  });
+}
+bool refused(const scene_options& asked, const std::string& part) {
+  const std::string why = complaint_about(asked);
+  INFO(why);
+  return says(why, part);
 }
 
-const fs::path directory = fs::path(DECODE_BYTES) / "checkpoint";
+/// One layer of two query heads and one KV head of 8 numbers, with random keys, queries and values.
+struct lane {
+  static constexpr index_t heads = 2, dims = 8;
+  index_t tokens;
+  std::vector<float> keys, queries;  // [tokens, dims], [tokens, heads, dims]
 
-scene_options asked_for() {
-  scene_options made;
-  made.directory = directory.string(), made.texts = {prose().string()};
-  made.tasks = {"needle", "keys"}, made.tokens = {2000}, made.problems = 3;
-  return made;
-}
-
-bool refused(const scene_options& given, const std::string& part) {
-  try {
-    scene made(given);
-    made.make(made.groups.front(), 0);
-  } catch (const input_error& why) {
-    INFO(why.what());
-    return std::string(why.what()).find(part) != std::string::npos;
+  explicit lane(index_t count) : tokens(count) {
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (index_t i = 0; i < count * dims; ++i) keys.push_back(normal(random));
+    for (index_t i = 0; i < count * heads * dims; ++i) queries.push_back(2 * normal(random));
   }
-  return false;
-}
+
+  /// Passes a prompt and then token by token under a policy; what was attended.
+  template <class Policy>
+  zoomr::attention_trace attended(const Policy& policy, index_t prompt) const {
+    zoomr::config limits;
+    limits.max_tokens = limits.max_segments = tokens;
+    zoomr::any_kv_cache<> cache = zoomr::kv_cache(zoomr::shape{1, heads, 1, dims}, policy, limits);
+    const zoomr::sequence seq = cache.open();
+    zoomr::attention_trace trace;
+    cache.trace(&trace);
+    const std::vector<token_id> ids(static_cast<std::size_t>(tokens));
+    std::vector<float> out(queries.size());
+    for (index_t first = 0; first < tokens;) {
+      const index_t count = first == 0 ? prompt : 1;
+      auto step = cache.begin(seq, std::span(ids).first(static_cast<std::size_t>(count)), first == 0);
+      const zoomr::view<const float, 3> key{&keys[static_cast<std::size_t>(first * dims)], {count, 1, dims}};
+      const auto at = static_cast<std::size_t>(first * heads * dims);
+      step.append(0, key, key);
+      step.attend(0, zoomr::view<const float, 3>{&queries[at], {count, heads, dims}},
+                  zoomr::view<float, 3>{&out[at], {count, heads, dims}});
+      step.commit();
+      first += count;
+    }
+    return trace;
+  }
+
+  /// Of the tokens [begin, end), the `count` with the largest probability that a head gives.
+  std::set<index_t> largest(index_t position, index_t begin, index_t end, index_t count) const {
+    std::vector<std::pair<double, index_t>> all;
+    for (index_t t = begin; t < end; ++t) all.emplace_back(0.0, t);
+    for (index_t head = 0; head < heads; ++head) {
+      std::vector<double> weights;
+      double sum = 0;
+      for (index_t t = begin; t < end; ++t) {
+        double product = 0;
+        for (index_t d = 0; d < dims; ++d) {
+          product += double{keys[static_cast<std::size_t>(t * dims + d)]} *
+                     double{queries[static_cast<std::size_t>((position * heads + head) * dims + d)]};
+        }
+        weights.push_back(std::exp(product / std::sqrt(double{dims})));
+        sum += weights.back();
+      }
+      for (std::size_t i = 0; i < all.size(); ++i) all[i].first = std::max(all[i].first, weights[i] / sum);
+    }
+    std::partial_sort(all.begin(), all.begin() + count, all.end(), std::greater<>());
+    std::set<index_t> taken;
+    for (index_t i = 0; i < count; ++i) taken.insert(all[static_cast<std::size_t>(i)].second);
+    return taken;
+  }
+};
 
 }  // namespace
 
-TEST_CASE("a problem says its answer once, in the segment that is needed, and is as long as it was asked to be") {
-  const scene_options given = asked_for();
-  scene on(given);
-  for (const group& of : on.groups) {
-    for (index_t number = 0; number < given.problems; ++number) {
-      const problem made = on.make(of, number);
-      CAPTURE(of.name());
-      const std::string text = on.words.decode(made.prompt);
-      CHECK(text.find(made.answer) != std::string::npos);
-      CHECK(text.find(made.answer) == text.rfind(made.answer));
-      CHECK(made.prompt.size() > 1500);
-      CHECK(made.prompt.size() < 2400);  // of bytes the words around it are more
-      std::size_t needles = 0;
-      for (std::size_t at = text.find("One of the special"); at != std::string::npos;
-           at = text.find("One of the special", at + 1)) {
-        ++needles;
-      }
-      CHECK(needles == (of.of == task::keys ? 4 : 1));
-      CHECK(text.find("Why?") == std::string::npos);  // not plain
-      const std::string before = on.words.decode(std::span(made.prompt).first(static_cast<std::size_t>(made.evidence)));
-      CHECK(before.size() > text.find(made.answer) - 40);
-      CHECK(before.size() < text.find(made.answer) + 8);
-      CHECK(on.needed_segment(made) >= 0);
-      CHECK(on.make(of, number).prompt == made.prompt);
-      CHECK(on.make(of, number + 1).prompt != made.prompt);
-    }
+TEST_CASE("what cannot be asked for is refused with a sentence") {
+  scene_options asked = asked_for();
+  asked.tasks = {"riddles"};
+  CHECK(refused(asked,
+                "there is no task \"riddles\"; known are needle, keys, notes, values, queries, tracking, words, "
+                "paraphrase, chain"));
+  for (const std::string task : {"notes", "paraphrase", "chain"}) {
+    asked = asked_for(), asked.tasks = {task};
+    CHECK(refused(asked, task + ": name four tokens that mark them"));
+    asked = notes_asked_for(task), asked.notes = {33};
+    CHECK(refused(asked, task + ": there are cities for 32 notes, but 33 are asked for"));
+    asked.notes = {2};
+    CHECK(refused(asked, "at least 3 notes are needed, but 2 are asked for"));
+    asked.notes = {}, asked.tokens = {700};
+    CHECK(refused(asked, "700 tokens hold fewer than three of them"));
+    asked.tokens = {15000};
+    CHECK(refused(asked, "15000 tokens hold more notes than there are cities"));
   }
+  asked = asked_for(), asked.marks = {"<a>", "<b>"};
+  CHECK(refused(asked, "four tokens are needed"));
+  asked = asked_for(), asked.marks = {"<a>", "<b>", "<c>", "<d>"};
+  CHECK(refused(asked, "is no token of this model"));
+  for (const std::string task : {"needle", "values", "queries", "tracking"}) {
+    asked = asked_for(), asked.tasks = {task}, asked.tokens = {100};
+    CHECK(refused(asked, "leaves no room"));
+    asked.tokens = {600};
+    CHECK(refused(asked, "holds too few sentences"));
+  }
+  asked = asked_for(), asked.tasks = {"words"}, asked.tokens = {900};
+  CHECK(refused(asked, "words: 900 tokens hold common words fewer than 8 times"));
+  asked = asked_for(), asked.tokens = {20000};
+  CHECK(refused(asked, "longer than this model's context"));
+  asked = asked_for(), asked.texts = {(bytes_checkpoint / "config.json").string()};
+  CHECK(refused(asked, "plain sentences"));
 }
 
-TEST_CASE("what cannot be asked for is refused with a sentence") {
-  scene_options given = asked_for();
-  given.tasks = {"riddles"};
-  CHECK(refused(given, "no task"));
-  given = asked_for(), given.tasks = {"notes"};
-  CHECK(refused(given, "four tokens that mark them"));
-  given = asked_for(), given.marks = {"<a>", "<b>"};
-  CHECK(refused(given, "four tokens are needed"));
-  given = asked_for(), given.marks = {"<a>", "<b>", "<c>", "<d>"};
-  CHECK(refused(given, "is no token of this model"));
-  given = asked_for(), given.tokens = {100};
-  CHECK(refused(given, "leaves no room"));
-  given = asked_for(), given.tokens = {20000};
-  CHECK(refused(given, "longer than this model's context"));
-  given = asked_for(), given.texts = {(directory / "config.json").string()};
-  CHECK(refused(given, "plain sentences"));
+TEST_CASE("a problem of notes that is longer than the context is refused when it is made") {
+  const scratch folder;
+  const fs::path small = folder / "small";
+  fs::copy(marked_checkpoint(), small);
+  json config = read_json(small / "config.json");
+  config["max_position_embeddings"] = 4000;
+  write_file(small / "config.json", config.dump());
+  scene_options asked = notes_asked_for("notes");
+  asked.directory = small.string(), asked.notes = {32};
+  CHECK(refused(asked, "notes x32: problems of "));
+  asked.notes = {3};
+  CHECK(complaint_about(asked) == "no complaint");
+}
+
+TEST_CASE("exact reads the tokens with the largest attention of each KV head, and random eviction any") {
+  const lane of(200);
+  const index_t prompt = 150, budget = 100;
+  std::vector<std::set<index_t>> kept;
+  detail::with_exact(budget, [&](const auto& policy) {
+    REQUIRE(policy.problem() == nullptr);
+    const zoomr::attention_trace trace = of.attended(policy, prompt);
+    REQUIRE(trace.size() == static_cast<std::size_t>((of.tokens - prompt) * of.heads));
+    const index_t sinks = policy.zone.sinks, recent = policy.zone.recent;
+    for (const zoomr::attended_record& one : trace) {
+      const index_t back = one.position + 1 - recent;
+      std::set<index_t> expected = of.largest(one.position, sinks, back, budget - sinks - recent);
+      for (index_t t = 0; t < sinks; ++t) expected.insert(t);
+      for (index_t t = back; t <= one.position; ++t) expected.insert(t);
+      CHECK(std::set<index_t>(one.positions.begin(), one.positions.end()) == expected);
+    }
+  });
+  detail::with_random_eviction(budget, [&](const auto& policy) {
+    REQUIRE(policy.problem() == nullptr);
+    const zoomr::attention_trace trace = of.attended(policy, prompt);
+    for (const zoomr::attended_record& one : trace) {
+      const std::set<index_t> seen(one.positions.begin(), one.positions.end());
+      CHECK(static_cast<index_t>(seen.size()) == budget + one.position + 1 - prompt);
+      for (index_t t = 0; t < policy.zone.sinks; ++t) CHECK(seen.contains(t));
+      for (index_t t = prompt - policy.evict.last; t <= one.position; ++t) CHECK(seen.contains(t));
+      kept.emplace_back(seen.lower_bound(4), seen.lower_bound(prompt - 64));
+    }
+  });
+  for (const std::set<index_t>& one : kept) CHECK(one == kept.front());  // evicted once
+  CHECK(*kept.front().rbegin() - *kept.front().begin() > 50);            // from all of the prompt
+  CHECK(kept.front() != of.largest(prompt - 1, 4, prompt - 64, static_cast<index_t>(kept.front().size())));
+}
+
+TEST_CASE("controls take budgets where they have one, and no options") {
+  const auto why = [](const std::string& name, index_t budget, std::vector<std::string> settings) {
+    return complaint([&] { expect_named({name, budget, std::move(settings)}, name + "..."); });
+  };
+  for (const char* const name : {"oracle", "random", "exact", "random_eviction"}) {
+    CHECK(why(name, 0, {}) == "no complaint");
+    CHECK(says(why(name, 0, {"zones.sinks=1"}), "has no options"));
+  }
+  CHECK(says(why("oracle", 10, {}), "oracle has no budget"));
+  CHECK(says(why("exact", 2, {}), "must be at least 3"));
+  CHECK(why("exact", 3, {}) == "no complaint");
+  CHECK(says(why("nothing", 0, {}), "there is no policy"));
+}
+
+TEST_CASE("intervals are Wilson's, and a file of results holds what was written to it") {
+  const auto between = [](double right, double problems, double low, double high) {
+    const interval found = wilson(right / problems, problems);
+    CHECK(found.low == doctest::Approx(low).epsilon(0.005));
+    CHECK(found.high == doctest::Approx(high).epsilon(0.005));
+  };
+  between(4, 16, 0.102, 0.495);
+  between(0, 16, 0.0, 0.194);
+  between(16, 16, 0.806, 1.0);
+  between(9, 11, 0.523, 0.949);
+  CHECK(wilson(0, 3).low == 0);  // to the last bit
+  CHECK(wilson(1, 3).high == 1);
+  outcome result{.answers = 0.75,
+                 .asked = 9,
+                 .hit = 6,
+                 .queries = 90,
+                 .active = 30,
+                 .attended = 12.5,
+                 .agreeability = 0.5,
+                 .device_peak = 4096,
+                 .prompt = 700,
+                 .text = "so"};
+  const json line = to_json(result);
+  const outcome again = outcome_from(field(line, "here: "));
+  CHECK(to_json(again) == line);
+  tally sums;
+  sums.add(again);
+  result.answers = 1, sums.add(result);
+  CHECK(sums.right() == 0.5);
+  CHECK(sums.answers() == 0.875);
+  CHECK(sums.found() == doctest::Approx(2.0 / 3));
+  CHECK(sums.active() == doctest::Approx(1.0 / 3));
 }
 
 TEST_CASE("of many heads those that look at what is needed get the weight, and are judged by it") {

@@ -89,7 +89,9 @@ void add_scene(CLI::App* command, retrieval::scene_options& given) {
   command->add_option("--text", given.texts, "files of English prose, whose sentences distract")
       ->required()
       ->delimiter(',');
-  command->add_option("--tasks,--task", given.tasks, "needle, keys (four, of which one is asked for), notes")
+  command
+      ->add_option("--tasks,--task", given.tasks,
+                   "needle, keys, values, queries, tracking, words, notes, paraphrase, chain")
       ->delimiter(',')
       ->capture_default_str();
   command
@@ -101,7 +103,10 @@ void add_scene(CLI::App* command, retrieval::scene_options& given) {
       ->delimiter(',')
       ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
-  command->add_option("--problems", given.problems, "of each task and length")
+  command->add_option("--notes", given.notes, "of a problem of notes, paraphrase or chain, in place of --tokens")
+      ->delimiter(',')
+      ->transform(number_in(1, zoomr::unlimited));
+  command->add_option("--problems", given.problems, "of each task and size")
       ->transform(number_in(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
@@ -126,15 +131,16 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
   add_scene(command, given.of);
   command
       ->add_option("--policies,--policy", given.policies,
-                   "name[@budget][+component.field=value]..., also the controls oracle and random")
+                   "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget] and "
+                   "random_eviction[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--voters", given.of.voters,
                       "weights of the heads that vote; default: voters.json beside the model");
-  command->add_option("--write", given.written, "tokens of an answer")
-      ->transform(number_in(1, 64))
-      ->capture_default_str();
+  command->add_option("--write", given.written, "tokens of an answer; default: as many as the task needs")
+      ->transform(number_in(1, 64));
   command->add_option("--csv", given.csv, "also writes the table to a file");
+  command->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return command;
 }
 

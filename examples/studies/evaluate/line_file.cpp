@@ -30,7 +30,7 @@ line_file::~line_file() {
 void line_file::add(const json& line) {
   if (file_ < 0) return;
   const off_t before = ::lseek(file_, 0, SEEK_END);
-  const int error = write_all(file_, line.dump() + '\n');
+  const int error = write_all(file_, line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n');
   if (error == 0) return;
   const int cut = before >= 0 ? ::ftruncate(file_, before) : -1;
   static_cast<void>(cut);  // if that fails too, the next run removes what is there of the line

@@ -23,7 +23,7 @@ class line_file {
   line_file& operator=(const line_file&) = delete;
   ~line_file();
 
-  /// Writes a line at once, or nothing of it.
+  /// Writes a line at once, or nothing of it. Bytes of a text that are no UTF-8 are replaced.
   /// @throws input_error  the disk is full
   void add(const json& line);
 

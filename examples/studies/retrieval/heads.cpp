@@ -55,29 +55,39 @@ struct share_recorder {
   friend constexpr bool operator==(const share_recorder&, const share_recorder&) = default;
 };
 
-/// One dense pass, with every head a voter.
+/// One dense pass, with every head a voter that has no sliding window.
 /// @return  nothing if what is needed lies where every policy reads
 std::vector<example> observe(scene& on, const group& of, const problem& asked, index_t queries,
                              const std::string& label) {
   const perplexity::prefill prompt(
       on.net, asked.prompt,
       [&, bar = std::make_shared<progress>(label, asked.prompt.size())](std::size_t passed) { bar->at(passed); });
-  const std::vector<float> all(on.config.layers * on.config.heads, 1.0f);
+  const auto layers = static_cast<index_t>(on.layers.size()), heads = static_cast<index_t>(on.config.heads);
+  const std::vector<float> all(static_cast<std::size_t>(layers * heads), 1.0f);
   recorded made;
-  with_segmenter(asked.of, [&](auto segmenter) {
+  with_segmenter(asked.kind, [&](auto segmenter) {
     const auto policy = zoomr::compose(segmenter, zoomr::key_mass{}, share_recorder{queries, &made},
                                        zoomr::top_k{.segments = 1}, zoomr::zones{.sinks = 4, .recent = 64});
     zoomr::config limits;
     limits.max_tokens = static_cast<index_t>(asked.prompt.size());
     limits.max_batched_tokens = static_cast<index_t>(perplexity::prefill::chunk);
-    limits.voters = {all.data(), {static_cast<index_t>(on.config.layers), static_cast<index_t>(on.config.heads)}};
+    limits.logits.scale = static_cast<float>(on.config.attention_scale);
+    limits.voters = {all.data(), {layers, heads}};
     limits.classes = on.classes, limits.threads = on.net.threads();
-    zoomr::any_kv_cache<> cache = zoomr::kv_cache(shape_of(on.net), policy, limits);
-    prompt.replay(cache, cache.open());
+    zoomr::any_kv_cache<> cache = zoomr::kv_cache(shape_of(on.config, on.layers.size()), policy, limits);
+    prompt.replay(cache, cache.open(), on.layers);
   });
-  const auto at = std::find(made.segments.begin(), made.segments.end(), on.needed_segment(asked));
+  const index_t needed = needed_next(asked, on.needed_segments(asked), "").front();
+  const auto at = std::find(made.segments.begin(), made.segments.end(), needed);
   if (at == made.segments.end()) return {};
   return {{of.name(), static_cast<std::size_t>(at - made.segments.begin()), made.segments.size(), made.log_share}};
+}
+
+void expect_one_needed(const scene& on) {
+  for (const group& one : on.groups) {
+    if (in_order(one.kind)) continue;
+    fail("heads: of ", name_of(one.kind), " no single segment is needed next, so that weights cannot be learnt of it");
+  }
 }
 
 nlohmann::json to_json(const example& of, index_t number) {
@@ -116,10 +126,11 @@ void write(const std::string& path, const scene& on, const heads_options& given,
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (weights[i] == 0) continue;
     document["weights"].push_back(
-        {i / on.config.heads, i % on.config.heads, std::round(double{weights[i]} * 1000) / 1000});
+        {on.layers[i / on.config.heads], i % on.config.heads, std::round(double{weights[i]} * 1000) / 1000});
   }
   document["learnt"] = {{"tasks", given.of.tasks}, {"tokens", given.of.tokens}, {"problems", examples},
                         {"seed", given.of.seed},   {"queries", given.queries},  {"penalty", given.penalty}};
+  if (!given.of.notes.empty()) document["learnt"]["notes"] = given.of.notes;
   output_file file(path);
   file.stream() << document.dump(1) << '\n';
   file.finish();
@@ -129,7 +140,8 @@ void write(const std::string& path, const scene& on, const heads_options& given,
 
 void run(const heads_options& given) {
   scene on(given.of);
-  const std::size_t heads = on.config.layers * on.config.heads;
+  expect_one_needed(on);
+  const std::size_t heads = on.layers.size() * on.config.heads;
   std::map<std::pair<std::string, index_t>, std::vector<example>> done;  // of each problem; empty: it asks nothing
   line_file lines(given.of.resume, [&](const json& line, const std::string& where) {
     const field of(line, where + ": ");
@@ -182,7 +194,8 @@ void run(const heads_options& given) {
   table voters({"layer", "head", "weight"});
   for (std::size_t i = 0; i < heads; ++i) {
     if (weights[i] == 0) continue;
-    voters.add({std::to_string(i / on.config.heads), std::to_string(i % on.config.heads), fixed(weights[i], 3)});
+    voters.add(
+        {std::to_string(on.layers[i / on.config.heads]), std::to_string(i % on.config.heads), fixed(weights[i], 3)});
   }
   std::cout << '\n';
   voters.print(std::cout);

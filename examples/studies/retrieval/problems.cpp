@@ -1,50 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "problems.hpp"
 
-#include <algorithm>  // std::find, std::min, std::replace, std::shuffle, std::sort
+#include <algorithm>  // std::min, std::replace
 #include <array>      // std::array
-#include <numeric>    // std::iota
 
 #include "../../decode/input_error.hpp"
 
 namespace decode::retrieval {
 namespace {
 
-constexpr std::array task_names = {"needle", "keys", "notes"};
-constexpr std::array cities = {"Oslo",   "Lima",   "Kyoto",  "Cairo",  "Paris",  "Delhi",  "Quito",  "Bern",
-                               "Dublin", "Havana", "Lisbon", "Athens", "Riga",   "Tunis",  "Sofia",  "Malta",
-                               "Boston", "Denver", "Austin", "Hanoi",  "Perth",  "Milan",  "Turin",  "Seoul",
-                               "Dakar",  "Accra",  "Baku",   "Minsk",  "Vienna", "Prague", "Madrid", "Rome"};
-constexpr std::array buildings = {"museum",   "harbor", "library", "station", "bakery", "school",  "garden", "theater",
-                                  "hospital", "market", "bank",    "hotel",   "tower",  "factory", "temple", "stadium"};
-constexpr index_t around = 120;  // tokens of what is said before and behind the sentences, at most
-
-// In [0, end), the same on every machine.
-std::size_t below(std::size_t end, std::mt19937_64& random) { return static_cast<std::size_t>(random() % end); }
-
-std::vector<std::size_t> some_of(std::size_t all, std::size_t count, std::mt19937_64& random) {
-  std::vector<std::size_t> ids(all);
-  std::iota(ids.begin(), ids.end(), std::size_t{0});
-  for (std::size_t i = 0; i < count; ++i) std::swap(ids[i], ids[i + below(all - i, random)]);
-  ids.resize(count);
-  return ids;
-}
-
-std::string digits(std::size_t count, std::mt19937_64& random) {
-  std::string made(1, static_cast<char>('1' + below(9, random)));
-  while (made.size() < count) made += static_cast<char>('0' + below(10, random));
-  return made;
-}
+struct task_fact {
+  const char* name;
+  index_t answer_tokens;
+};
+constexpr std::array<task_fact, 9> tasks = {{{"needle", 10},
+                                             {"keys", 10},
+                                             {"notes", 10},
+                                             {"values", 56},
+                                             {"queries", 56},
+                                             {"tracking", 60},
+                                             {"words", 64},
+                                             {"paraphrase", 10},
+                                             {"chain", 32}}};
 
 }  // namespace
 
 task task_named(std::string_view name) {
-  for (std::size_t i = 0; i < task_names.size(); ++i) {
-    if (name == task_names[i]) return static_cast<task>(i);
+  std::string known;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (name == tasks[i].name) return static_cast<task>(i);
+    (known += i == 0 ? "" : ", ") += tasks[i].name;
   }
-  fail("there is no task ", shown(name), "; known are needle, keys, notes");
+  fail("there is no task ", shown(name), "; known are ", known);
 }
-const char* name_of(task of) { return task_names[static_cast<std::size_t>(of)]; }
+const char* name_of(task kind) { return tasks[static_cast<std::size_t>(kind)].name; }
+index_t answer_tokens(task kind) { return tasks[static_cast<std::size_t>(kind)].answer_tokens; }
 
 problem_maker::problem_maker(const tokenizer& words, const std::vector<std::string>& texts,
                              const std::vector<std::string>& as)
@@ -96,105 +86,46 @@ index_t problem_maker::tokens_of(std::string_view text) const {
   return static_cast<index_t>(words_.encode(text, {.add_special = false}).size());
 }
 
-problem problem_maker::make(task of, index_t tokens, std::uint64_t seed) const {
-  if (tokens < 2 * around)
-    fail("a problem of ", tokens, " tokens leaves no room for sentences; ", 2 * around, " would");
+problem problem_maker::make(task kind, problem_size size, std::uint64_t seed) const {
+  constexpr index_t least = 2 * detail::around;
+  if (size.notes == 0 && size.tokens < least)
+    fail("a problem of ", size.tokens, " tokens leaves no room for sentences; ", least, " would");
   dice random(seed);
-  problem made =
-      of == task::notes ? make_notes(tokens, random) : make_needles(tokens, of == task::keys ? 4 : 1, random);
-  made.of = of, made.tokens = tokens;
-  return made;
-}
-
-problem problem_maker::make_needles(index_t tokens, std::size_t count, dice& random) const {
-  std::vector<std::string> body, numbers;
-  const auto names = some_of(cities.size(), count, random);
-  index_t length = around;
-  for (std::size_t at = below(sentences_.size(), random);; at = (at + 1) % sentences_.size()) {
-    length += tokens_of(" " + sentences_[at]);
-    if (length > tokens) break;
-    body.push_back(sentences_[at]);
-  }
-  std::vector<std::string> needles;
-  for (const std::size_t name : names) {
-    numbers.push_back(digits(7, random));
-    needles.push_back(std::string("One of the special magic numbers for ") + cities[name] + " is: " + numbers.back() +
-                      ".");
-  }
-  constexpr std::size_t margin = 4;  // sentences at the end, which every policy's window may hold
-  if (body.size() < 2 * margin + count) fail("a problem of ", tokens, " tokens holds too few sentences; ask for more");
-  std::vector<std::size_t> places = some_of(body.size() - margin, count, random);  // before which sentence
-  std::sort(places.begin(), places.end());
-  const std::size_t asked = below(count, random);
-  std::string text;
-  std::size_t evidence = 0, next = 0;
-  for (std::size_t s = 0; s < body.size(); ++s) {
-    for (; next < count && places[next] == s; ++next) {
-      if (next == asked) evidence = text.size() + needles[next].size() - 12;
-      text += needles[next] + ' ';
+  const auto text = [&]() -> draft {
+    switch (kind) {
+      case task::keys:
+        return make_needles(size.tokens, 4, random);
+      case task::values:
+        return make_values(size.tokens, random);
+      case task::queries:
+        return make_queries(size.tokens, random);
+      case task::tracking:
+        return make_tracking(size.tokens, random);
+      case task::words:
+        return make_words(size.tokens, random);
+      case task::notes:
+      case task::paraphrase:
+      case task::chain:
+        return make_notes(kind, size, random);
+      default:
+        return make_needles(size.tokens, 1, random);
     }
-    text += body[s] + ' ';
-  }
-  text.pop_back();
-  const std::string of =
-      std::string("special magic number for ") + cities[names[asked]] + " mentioned in the provided text";
-  problem made = finish(
-      "A special magic number is hidden within the following text. Make sure to memorize it. I will quiz you about the "
-      "number afterwards.\n",
-      text, evidence, "\nWhat is the " + of + "?", "The " + of + " is");
-  made.answer = numbers[asked];
-  return made;
+  };
+  problem asked = finish(text());
+  asked.kind = kind;
+  return asked;
 }
 
-problem problem_maker::make_notes(index_t tokens, dice& random) const {
-  if (marks_.thought_begin.empty()) fail("notes: name four tokens that mark them, --marks A,B,C,D");
-  const auto names = some_of(cities.size(), cities.size(), random);
-  std::vector<std::string> places, codes;
-  std::vector<std::size_t> evidence;
-  std::string text;
-  index_t length = around;
-  for (const std::size_t name : names) {
-    const std::string place = std::string("the ") + buildings[below(buildings.size(), random)] + " in " + cities[name];
-    const std::string code = digits(5, random);
-    std::vector<std::string> said;
-    for (int i = 0; i < 4; ++i) said.push_back(sentences_[below(sentences_.size(), random)]);
-    said.insert(said.begin() + 1 + static_cast<std::ptrdiff_t>(below(2, random)),
-                "The secret code of " + place + " is " + code + ".");
-    std::string note = marks_.thought_begin + "Note on " + place + ".";
-    std::size_t at = 0;
-    for (const std::string& sentence : said) {
-      note += ' ' + sentence;
-      if (sentence.find(code) != std::string::npos) at = note.size() - 3;
-    }
-    note += marks_.thought_end + marks_.summary_begin + "About " + place + "." + marks_.summary_end + '\n';
-    length += tokens_of(note);
-    if (length > tokens) break;
-    evidence.push_back(text.size() + at);
-    places.push_back(place), codes.push_back(code);
-    text += note;
+problem problem_maker::finish(const draft& text) const {
+  const std::string before = turn_ + text.head;
+  problem asked;
+  asked.prompt = words_.encode(before + text.body + text.question + reply_ + text.reply);
+  asked.answers = text.answers;
+  if (!text.goes_on.empty()) asked.goes_on = words_.encode(text.goes_on, {.add_special = false});
+  for (const std::size_t at : text.evidence) {
+    asked.evidence.push_back(static_cast<index_t>(words_.encode(before + text.body.substr(0, at)).size()) - 1);
   }
-  if (places.size() < 3) fail("notes: ", tokens, " tokens hold fewer than three of them");
-  if (places.size() == cities.size()) fail("notes: ", tokens, " tokens hold more notes than there are cities");
-  const std::size_t asked = below(places.size() - 1, random);  // the last lies in the window
-  problem made = finish("Read the notes.\n", text, evidence[asked], "What is the secret code of " + places[asked] + "?",
-                        "The secret code of " + places[asked] + " is");
-  made.answer = codes[asked];
-  return made;
-}
-
-problem problem_maker::finish(std::string_view head, std::string_view body, std::size_t evidence,
-                              std::string_view question, std::string_view answer_begins) const {
-  std::string text = turn_;
-  text += head;
-  const std::size_t before = text.size();
-  text += body;
-  text += question;
-  text += reply_;
-  text += answer_begins;
-  problem made;
-  made.prompt = words_.encode(text);
-  made.evidence = static_cast<index_t>(words_.encode(std::string_view(text).substr(0, before + evidence)).size()) - 1;
-  return made;
+  return asked;
 }
 
 }  // namespace decode::retrieval

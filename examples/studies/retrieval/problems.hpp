@@ -1,38 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems of which one sentence, or one note, of a long prompt says the answer.
+// Problems whose answers stand in single sentences, or notes, of a long prompt. Those after RULER (arXiv:2404.06654)
+// hide them among a novel's sentences.
 //
-//   needle  a novel's sentences; among them a number for one city, which is asked for (RULER, arXiv:2404.06654)
-//   keys    the same with four cities, of which one is asked for
-//   notes   notes of some sentences on buildings in cities, each with a code and a summary that does not say it
+//   needle      a number for one city, which is asked for
+//   keys        the same with four cities, of which one is asked for
+//   values      four numbers for one city, all asked for
+//   queries     a number for each of eight cities, of which two to four are asked for
+//   tracking    a variable has a value, and four others have that of the one before; all five are asked for
+//   words       a numbered list of words, of which ten appear more often; no novel, and no sentence says the answer
+//
+// Notes are some of a novel's sentences on a building in a city, with a code and a summary that does not say it:
+//
+//   notes       the code of one note is asked for
+//   paraphrase  the same, in words that the note does not have: its city is "the capital of" a country
+//   chain       the asked note says that its code is that of another building, whose note says the code
 #pragma once
 
 #include <zoomr/core/types.hpp>
 
 #include <cstdint>      // std::uint64_t
 #include <filesystem>   // std::filesystem::path
-#include <random>       // std::mt19937_64
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
 #include "../../decode/tokenizer.hpp"
+#include "draws.hpp"
 
 namespace decode::retrieval {
 
 using zoomr::index_t;
 
-enum class task { needle, keys, notes };
+enum class task { needle, keys, notes, values, queries, tracking, words, paraphrase, chain };
 
 /// @throws input_error  there is no such task
 task task_named(std::string_view name);
-const char* name_of(task of);
+const char* name_of(task kind);
+
+/// Is the prompt made of notes, with marks?
+constexpr bool has_notes(task kind) { return kind == task::notes || kind == task::paraphrase || kind == task::chain; }
+
+/// Are the answers written in one order, so that it is known which is next?
+constexpr bool in_order(task kind) { return kind != task::values && kind != task::tracking && kind != task::words; }
+
+/// Tokens in which a model has room for the answers.
+index_t answer_tokens(task kind);
+
+/// How large a problem is: about so many tokens, or exactly so many notes.
+struct problem_size {
+  index_t tokens = 0;
+  index_t notes = 0;  // 0: tokens count
+
+  index_t number() const { return notes > 0 ? notes : tokens; }
+};
 
 struct problem {
-  task of = task::needle;
-  index_t tokens = 0;            // about as many were asked for
-  std::vector<token_id> prompt;  // it ends in the middle of the sentence that says the answer
-  index_t evidence = 0;          // position of a token of what must be found
-  std::string answer;            // digits
+  task kind = task::needle;
+  std::vector<token_id> prompt;      // it ends in the middle of the sentence that says the answer
+  std::vector<std::string> answers;  // texts that must be written, in this order where the task has one
+  std::vector<token_id> goes_on;     // is written for the model as soon as it has written the first answer
+  std::vector<index_t> evidence;     // [answers] position of a token of what says it; empty: the whole prompt does
 };
 
 /// Tokens of the vocabulary, otherwise unused, that mark thoughts and their summaries; as tokenizer.json writes them.
@@ -43,32 +70,56 @@ struct marks {
 class problem_maker {
  public:
   /// @param texts  novels, in English: their plain sentences are what distracts
-  /// @param as     four texts, if `notes` are to be made; otherwise none
+  /// @param as     four texts, if there are to be notes; otherwise none
   /// @throws input_error  a text without enough plain sentences, a mark that is no token
   problem_maker(const tokenizer& words, const std::vector<std::string>& texts, const std::vector<std::string>& as);
 
   /// @param seed  the same gives the same problem
-  /// @throws input_error  `notes` without marks, or more notes than there are cities
-  problem make(task of, index_t tokens, std::uint64_t seed) const;
+  /// @throws input_error  notes without marks, more of them than there are cities, too few tokens
+  problem make(task kind, problem_size size, std::uint64_t seed) const;
 
   /// What the classes of tokens say of marks, on top of those of sentences.
   void mark(std::vector<zoomr::token_class>& classes) const;
 
  private:
-  using dice = std::mt19937_64;
+  /// A problem before it is cut into tokens.
+  struct draft {
+    std::string head, body, question, reply;  // reply: how the answer begins
+    std::vector<std::string> answers;
+    std::vector<std::size_t> evidence;  // bytes of `body` within what says each answer
+    std::string goes_on = {};
+  };
+  struct note;
 
   void add_sentences(const std::filesystem::path& file);
   index_t tokens_of(std::string_view text) const;
-  problem make_needles(index_t tokens, std::size_t count, dice& random) const;
-  problem make_notes(index_t tokens, dice& random) const;
-  // Puts the parts together. @param evidence  byte of `body` within what must be found
-  problem finish(std::string_view head, std::string_view body, std::size_t evidence, std::string_view question,
-                 std::string_view answer_begins) const;
+
+  // needles.cpp
+  draft make_needles(index_t tokens, std::size_t count, dice& random) const;
+  draft make_values(index_t tokens, dice& random) const;
+  draft make_queries(index_t tokens, dice& random) const;
+  draft make_tracking(index_t tokens, dice& random) const;
+  std::vector<std::string> passage(index_t tokens, dice& random) const;
+
+  // words.cpp
+  draft make_words(index_t tokens, dice& random) const;
+  std::vector<std::string> long_words() const;
+
+  // notes.cpp
+  draft make_notes(task kind, problem_size size, dice& random) const;
+  std::vector<note> draw_notes(task kind, problem_size size, dice& random) const;
+  std::string written(const note& one, std::size_t& evidence) const;
+
+  problem finish(const draft& text) const;
 
   const tokenizer& words_;
   marks marks_;
   std::vector<std::string> sentences_;
   std::string turn_, reply_;  // what goes before the user's text, and between it and the model's
 };
+
+namespace detail {
+inline constexpr index_t around = 120;  // tokens of what is said before and behind the sentences, at most
+}
 
 }  // namespace decode::retrieval

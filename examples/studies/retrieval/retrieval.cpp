@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "retrieval.hpp"
 
-#include <algorithm>  // std::find, std::max
-#include <cmath>      // std::sqrt
+#include <algorithm>  // std::any_of, std::find
 #include <iostream>   // std::cout
 #include <map>        // std::map
-#include <memory>     // std::make_shared
+#include <memory>     // std::unique_ptr
 #include <tuple>      // std::tuple
 
 #include <nlohmann/json.hpp>
@@ -18,163 +17,181 @@
 #include "../../decode/table.hpp"
 #include "../evaluate/line_file.hpp"
 #include "../evaluate/policy_spec.hpp"
-#include "../ledger/controls.hpp"
 #include "../perplexity/prefill.hpp"
+#include "controls.hpp"
+#include "outcome.hpp"
 
 namespace decode::retrieval {
 namespace {
 
-/// One policy on one problem.
-struct outcome {
-  bool right = false;
-  int asked = 0;  // choices after the prompt, where one row serves all layers
-  int hit = 0;    // of them, those that took what is needed
-  double attended = 0;
-  double agreeability = 0;
-  std::int64_t device_peak = 0;
+/// A problem, and where its answers stand.
+struct exam {
+  const problem& asked;
+  const std::vector<index_t>& needed;  // [answers]
+  index_t tokens = 0;                  // of an answer
+
+  std::vector<index_t> next(std::string_view written) const { return needed_next(asked, needed, written); }
+
+  double written_share(std::string_view text) const {
+    double found = 0;
+    for (const std::string& one : asked.answers) found += text.find(one) != std::string_view::npos ? 1 : 0;
+    return found / static_cast<double>(asked.answers.size());
+  }
 };
 
-nlohmann::json to_json(const outcome& of) {
-  return {{"right", of.right},       {"asked", of.asked},         {"hit", of.hit},
-          {"attended", of.attended}, {"agreed", of.agreeability}, {"peak", of.device_peak}};
-}
-outcome outcome_from(const field& line) {
-  outcome made;
-  made.right = line.at("right").boolean();
-  made.asked = static_cast<int>(line.at("asked").count(0, 1 << 30));
-  made.hit = static_cast<int>(line.at("hit").count(0, 1 << 30));
-  made.attended = line.at("attended").number(0, 1e12);
-  made.agreeability = line.at("agreed").number(0, 1);
-  made.device_peak = static_cast<std::int64_t>(line.at("peak").number(0, 1e18));
-  return made;
+/// Counts what the queries of one pass attended to, and forgets it: all of a text would take much memory.
+void count_active(zoomr::attention_trace& attended, outcome& to) {
+  for (const zoomr::attended_record& one : attended) {
+    ++to.queries;
+    to.active += static_cast<index_t>(one.positions.size()) < one.position + 1 ? 1 : 0;
+  }
+  attended.clear();
 }
 
+/// Counts the choices of one pass.
+void count_hits(zoomr::choice_trace& chosen, const std::vector<index_t>& next, outcome& to) {
+  for (const zoomr::choice_record& one : chosen) {
+    const auto taken = [&](index_t id) { return std::ranges::find(one.chosen, id) != one.chosen.end(); };
+    ++to.asked;
+    to.hit += std::ranges::any_of(next, taken) ? 1 : 0;
+  }
+  chosen.clear();
+}
+
+/// @param next  kept up to date: the segments that are needed by the tokens behind the one that passes
 template <class Policy>
-outcome answer(scene& on, const Policy& policy, const perplexity::prefill& prompt, const problem& asked, index_t needed,
-               index_t written) {
-  session run(on.net, policy, 1, static_cast<index_t>(prompt.tokens()) + written, on.classes);
-  zoomr::choice_trace choices;
-  prompt.replay(run.cache(), run.at(0));
-  run.cache().trace_choices(&choices);
+outcome answer(scene& on, const Policy& policy, const perplexity::prefill& prompt, const exam& paper,
+               std::vector<index_t>& next) {
+  const bool one_row = policy.aggregate.per == zoomr::scope::sequence;
+  session run(on.net, policy, 1, static_cast<index_t>(prompt.tokens()) + paper.tokens, on.classes);
+  next = paper.next("");
+  run.with_cache([&](auto& cache) { prompt.replay(cache, run.at(0)); });
+  zoomr::attention_trace attended;
+  zoomr::choice_trace chosen;
+  run.trace(&attended, &chosen);
+  outcome result;
   std::vector<token_id> text = {greedy(prompt.logits())};
-  while (static_cast<index_t>(text.size()) < written) {
+  std::vector<token_id> ahead;  // what is written for the model, last token first
+  bool goes_on = false;
+  while (static_cast<index_t>(text.size()) < paper.tokens) {
+    const std::string written = on.words.decode(text);
+    if (!goes_on && written.find(paper.asked.answers.front()) != std::string::npos) {
+      goes_on = true;
+      ahead.assign(paper.asked.goes_on.rbegin(), paper.asked.goes_on.rend());
+    }
+    next = paper.next(written);
     run.advance({&text.back(), 1});
-    text.push_back(greedy(run.logits(0)));
+    text.push_back(ahead.empty() ? greedy(run.logits(0)) : ahead.back());
+    if (!ahead.empty()) ahead.pop_back();
+    count_active(attended, result);
+    if (one_row && !paper.needed.empty()) count_hits(chosen, next, result);
   }
-  outcome made;
-  made.right = on.words.decode(text).find(asked.answer) != std::string::npos;
-  for (const zoomr::choice_record& of : choices) {
-    if (policy.aggregate.per != zoomr::scope::sequence) continue;
-    ++made.asked;
-    made.hit += std::find(of.chosen.begin(), of.chosen.end(), needed) != of.chosen.end() ? 1 : 0;
-  }
-  const zoomr::statistics stats = run.stats();
-  made.attended = run.attended_mean(), made.agreeability = stats.agreeability(), made.device_peak = stats.device_peak;
-  return made;
+  result.text = on.words.decode(text);
+  result.answers = paper.written_share(result.text);
+  result.attended = run.policy_attended_mean();
+  result.agreeability = run.stats().agreeability(), result.device_peak = run.stats().device_peak;
+  result.prompt = static_cast<std::int64_t>(paper.asked.prompt.size());
+  return result;
 }
 
-/// What is asked for by name, or a control: what is needed is always read, or as many segments at random.
-template <class Visit>
-void with_named(const policy_choice& choice, const problem& asked, index_t needed, Visit visit) {
-  const auto control = [&](auto selector) {
-    with_segmenter(asked.of, [&](auto segmenter) {
-      constexpr bool whole = std::same_as<decltype(segmenter), zoomr::thoughts>;
-      visit(zoomr::compose(segmenter, zoomr::key_mean{}, zoomr::head_mass{}, selector, zoomr::every_token{},
-                           zoomr::zones{.sinks = 4, .recent = 64, .open = whole ? zoomr::unlimited : 0},
-                           zoomr::placement{.details_on_host = true}));
-    });
-  };
-  if (choice.name == "oracle") {
-    const ledger::needs needs{std::vector<index_t>(asked.prompt.size() + 4096, needed)};
-    return control(ledger::oracle{&needs});
+/// What is done, and what it came to.
+class results {
+ public:
+  explicit results(const std::string& path)
+      : lines_(path, [&](const json& line, const std::string& where) {
+          const field one(line, where + ": ");
+          done_[{one.at("group").text(), static_cast<index_t>(one.at("number").count(0, 1 << 30)),
+                 one.at("policy").text()}] = outcome_from(one);
+        }) {}
+
+  const outcome* find(const std::string& kind, index_t number, const std::string& policy) const {
+    const auto at = done_.find({kind, number, policy});
+    return at == done_.end() ? nullptr : &at->second;
   }
-  if (choice.name == "random") return control(ledger::random_segments{.segments = 2});
-  with_policy(choice, visit);
-}
-
-// Wilson's interval of a share, its half.
-double half_width(double share, double count) {
-  const double z = 1.96;
-  return z / (1 + z * z / count) * std::sqrt(share * (1 - share) / count + z * z / (4 * count * count));
-}
-
-struct sums {
-  int problems = 0, right = 0, asked = 0, hit = 0;
-  double attended = 0, agreeability = 0, peak = 0, tokens = 0;
-
-  void add(const outcome& of, std::size_t prompt) {
-    ++problems, right += of.right ? 1 : 0, asked += of.asked, hit += of.hit;
-    attended += of.attended, agreeability += of.agreeability, peak += static_cast<double>(of.device_peak);
-    tokens += static_cast<double>(prompt);
+  void add(const std::string& kind, index_t number, const std::string& policy, const outcome& result) {
+    json line = to_json(result);
+    line["group"] = kind, line["number"] = number, line["policy"] = policy;
+    lines_.add(line);
+    done_[{kind, number, policy}] = result;
   }
+
+ private:
+  std::map<std::tuple<std::string, index_t, std::string>, outcome> done_;
+  line_file lines_;
 };
+
+struct row {
+  std::string policy, kind;
+  tally sums;
+};
+
+/// All policies on one problem, as far as they are not done.
+void examine(scene& on, const options& given, const std::vector<policy_choice>& choices, const group& kind,
+             index_t number, results& done) {
+  const problem asked = on.make(kind, number);
+  const std::vector<index_t> needed = on.needed_segments(asked);
+  const exam paper{asked, needed, given.written > 0 ? given.written : answer_tokens(kind.kind)};
+  std::unique_ptr<perplexity::prefill> prompt;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (done.find(kind.name(), number, given.policies[i]) != nullptr) continue;
+    if (!prompt) {
+      progress bar(kind.name() + ", problem " + std::to_string(number), asked.prompt.size());
+      prompt = std::make_unique<perplexity::prefill>(on.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); });
+    }
+    outcome result;
+    std::vector<index_t> next;
+    with_named(choices[i], kind.kind, next,
+               [&](const auto& policy) { result = answer(on, policy, *prompt, paper, next); });
+    done.add(kind.name(), number, given.policies[i], result);
+  }
+}
+
+void write_csv(const std::string& path, const std::vector<row>& rows) {
+  output_file file(path);
+  file.stream() << tally::csv_titles();
+  for (const row& one : rows) file.stream() << one.sums.csv(one.policy, one.kind);
+  file.finish();
+}
+
+void print_json(const options& given, const std::vector<row>& rows) {
+  nlohmann::ordered_json document = {{"seed", given.of.seed}, {"rows", nlohmann::ordered_json::array()}};
+  for (const row& one : rows)
+    document["rows"].push_back(nlohmann::ordered_json(one.sums.document(one.policy, one.kind)));
+  std::cout << document.dump(1) << '\n';
+}
+
+void print_table(const std::vector<row>& rows) {
+  table figures(tally::titles());
+  for (const row& one : rows) figures.add(one.sums.cells(one.policy, one.kind));
+  figures.print(std::cout);
+}
 
 }  // namespace
 
 void run(const options& given) {
-  scene on(given.of);
   std::vector<policy_choice> choices;
   for (const std::string& spec : given.policies) {
     choices.push_back(read_policy(spec));
-    const bool control = spec == "oracle" || spec == "random";
-    if (!control)
-      with_policy(choices.back(), [&](const auto& policy) { expect_options(policy, spec, choices.back(), {}); });
+    expect_named(choices.back(), spec);
   }
-  using task_key = std::tuple<std::string, index_t, std::string>;
-  std::map<task_key, outcome> done;
-  line_file lines(given.of.resume, [&](const json& line, const std::string& where) {
-    const field of(line, where + ": ");
-    done[{of.at("group").text(), static_cast<index_t>(of.at("number").count(0, 1 << 30)), of.at("policy").text()}] =
-        outcome_from(of);
-  });
-  std::map<std::pair<std::string, std::string>, sums> all;  // by group and policy
-  for (const group& of : on.groups) {
+  scene on(given.of);
+  for (const group& kind : on.groups) {
+    if (kind.kind == task::words && std::ranges::find(given.policies, "oracle") != given.policies.end())
+      fail("words: the whole list is needed, so that there is no oracle; leave it out of --policies");
+  }
+  results done(given.of.resume);
+  std::vector<row> rows;
+  for (const group& kind : on.groups) {
+    const std::size_t first = rows.size();
+    for (const std::string& policy : given.policies) rows.push_back({policy, kind.name(), {}});
     for (index_t number = 0; number < given.of.problems; ++number) {
-      const problem asked = on.make(of, number);
-      const index_t needed = on.needed_segment(asked);
-      std::shared_ptr<perplexity::prefill> prompt;
-      for (std::size_t i = 0; i < choices.size(); ++i) {
-        const std::string& spec = given.policies[i];
-        const task_key key{of.name(), number, spec};
-        if (!done.contains(key)) {
-          if (!prompt) {
-            progress bar(of.name() + ", problem " + std::to_string(number), asked.prompt.size());
-            prompt = std::make_shared<perplexity::prefill>(on.net, asked.prompt,
-                                                           [&](std::size_t passed) { bar.at(passed); });
-          }
-          with_named(choices[i], asked, needed, [&](const auto& policy) {
-            done[key] = answer(on, policy, *prompt, asked, needed, given.written);
-          });
-          nlohmann::json line = to_json(done[key]);
-          line["group"] = of.name(), line["number"] = number, line["policy"] = spec;
-          lines.add(line);
-        }
-        all[{of.name(), spec}].add(done[key], asked.prompt.size());
-      }
+      examine(on, given, choices, kind, number, done);
+      for (std::size_t i = first; i < rows.size(); ++i)
+        rows[i].sums.add(*done.find(kind.name(), number, rows[i].policy));
     }
   }
-  table figures({"policy", "problem", "problems", "right %", "+-", "found %", "agreed", "attended", "of", "peak KiB"});
-  for (const group& of : on.groups) {
-    for (const std::string& spec : given.policies) {
-      const sums& made = all[{of.name(), spec}];
-      const double count = std::max(1, made.problems), share = made.right / count;
-      figures.add({spec, of.name(), std::to_string(made.problems), fixed(100 * share, 1),
-                   fixed(100 * half_width(share, count), 1),
-                   made.asked > 0 ? fixed(100.0 * made.hit / made.asked, 1) : "-", fixed(made.agreeability / count, 2),
-                   fixed(made.attended / count, 0), fixed(made.tokens / count, 0), fixed(made.peak / count / 1024, 0)});
-    }
-  }
-  figures.print(std::cout);
-  if (given.csv.empty()) return;
-  output_file file(given.csv);
-  file.stream() << "policy,group,problems,right,hit,choices,attended,prompt_tokens,device_peak\n";
-  for (const auto& [key, made] : all) {
-    const double count = std::max(1, made.problems);
-    file.stream() << key.second << ',' << key.first << ',' << made.problems << ',' << made.right << ',' << made.hit
-                  << ',' << made.asked << ',' << made.attended / count << ',' << made.tokens / count << ','
-                  << made.peak / count << '\n';
-  }
-  file.finish();
+  if (!given.csv.empty()) write_csv(given.csv, rows);
+  given.json ? print_json(given, rows) : print_table(rows);
 }
 
 }  // namespace decode::retrieval

@@ -10,8 +10,9 @@ namespace decode::retrieval {
 struct options {
   scene_options of;
   std::vector<std::string> policies = {"full", "oracle", "random", "window@512", "sentence_voters"};
-  index_t written = 10;  // tokens of an answer
+  index_t written = 0;  // tokens of an answer; 0: as many as the task needs
   std::string csv;
+  bool json = false;
 };
 
 /// @throws input_error

@@ -9,9 +9,27 @@ namespace {
 
 model_config read_with_voters(const scene_options& given) {
   model_config made = read_config(given.directory);
-  expect_layers_alike(made, "zoomr-eval");
   made.voters = given.voters.empty() ? find_voters(given.directory, made) : read_voters(given.voters, made);
   return made;
+}
+
+std::vector<group> groups_of(const scene_options& asked) {
+  std::vector<group> groups;
+  for (const std::string& name : asked.tasks) {
+    const task kind = task_named(name);
+    if (has_notes(kind) && !asked.notes.empty()) {
+      for (const index_t notes : asked.notes) groups.push_back({kind, {.tokens = 0, .notes = notes}});
+    } else {
+      for (const index_t tokens : asked.tokens) groups.push_back({kind, {.tokens = tokens, .notes = 0}});
+    }
+  }
+  return groups;
+}
+
+void expect_context(index_t tokens, const group& kind, std::size_t context) {
+  if (static_cast<std::size_t>(tokens) + 64 <= context) return;
+  fail(kind.name(), ": problems of ", tokens, " tokens and an answer are longer than this model's context of ",
+       context);
 }
 
 }  // namespace
@@ -23,42 +41,55 @@ scene::scene(const scene_options& from)
       net(config, read_weights(from.directory, config), pool),
       words(from.directory, config.vocab),
       problems(words, from.texts, from.marks),
-      classes(classify(words, config.vocab, {})) {
+      classes(classify(words, config.vocab, {})),
+      groups(groups_of(from)) {
   problems.mark(classes);
-  for (const std::string& name : from.tasks) {
-    for (const index_t tokens : from.tokens) {
-      if (static_cast<std::size_t>(tokens) + 64 > config.context) {
-        fail("problems of ", tokens, " tokens and an answer are longer than this model's context of ", config.context);
-      }
-      groups.push_back({task_named(name), tokens});
-    }
+  for (std::size_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.has_window(layer)) layers.push_back(static_cast<index_t>(layer));
   }
+  for (const group& one : groups) expect_context(one.size.tokens, one, config.context);
 }
 
 problem scene::make(const group& of, index_t number) const {
-  const auto kind = static_cast<std::uint64_t>(of.of);
+  const auto kind = static_cast<std::uint64_t>(of.kind);
   const std::uint64_t seed =
-      ((given.seed * 1000003 + kind) * 1000003 + static_cast<std::uint64_t>(of.tokens)) * 1000003 +
+      ((given.seed * 1000003 + kind) * 1000003 + static_cast<std::uint64_t>(of.size.number())) * 1000003 +
       static_cast<std::uint64_t>(number);
-  return problems.make(of.of, of.tokens, seed);
+  problem asked = problems.make(of.kind, of.size, seed);
+  if (of.size.notes > 0) expect_context(static_cast<index_t>(asked.prompt.size()), of, config.context);
+  return asked;
 }
 
-index_t scene::needed_segment(const problem& of) const {
-  index_t found = -1, count = 0;
-  with_segmenter(of.of, [&](auto segmenter) {
+std::vector<index_t> scene::needed_segments(const problem& asked) const {
+  std::vector<index_t> found(asked.evidence.size(), -1);
+  with_segmenter(asked.kind, [&](auto segmenter) {
     typename decltype(segmenter)::state state{};
-    const auto last = static_cast<index_t>(of.prompt.size()) - 1;
+    const auto last = static_cast<index_t>(asked.prompt.size()) - 1;
+    index_t count = 0;
     for (index_t position = 0; position <= last; ++position) {
       zoomr::closings closed;
-      segmenter.feed(state, classes[static_cast<std::size_t>(of.prompt[static_cast<std::size_t>(position)])], position,
-                     closed);
+      const auto token = static_cast<std::size_t>(asked.prompt[static_cast<std::size_t>(position)]);
+      segmenter.feed(state, classes[token], position, closed);
       if (position == last) segmenter.end_of_prompt(state, position, closed);
       for (index_t c = 0; c < closed.count; ++c, ++count) {
-        if (closed.at[c].begin <= of.evidence && of.evidence < closed.at[c].split) found = count;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          const index_t at = asked.evidence[i];
+          if (closed.at[c].begin <= at && at < closed.at[c].split) found[i] = count;
+        }
       }
     }
   });
   return found;
+}
+
+std::vector<index_t> needed_next(const problem& asked, const std::vector<index_t>& needed, std::string_view written) {
+  std::vector<index_t> next;
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    if (written.find(asked.answers[i]) == std::string_view::npos) next.push_back(needed[i]);
+  }
+  if (needed.empty()) return next;
+  if (in_order(asked.kind)) return {next.empty() ? needed.back() : next.front()};
+  return next.empty() ? needed : next;
 }
 
 }  // namespace decode::retrieval

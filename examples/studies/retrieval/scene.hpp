@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model, its tokenizer and its problems, and the segment that a problem needs.
+// A model, its tokenizer and its problems, and the segments that a problem needs.
 #pragma once
 
 #include <zoomr/policy/segment/sentences.hpp>
 #include <zoomr/policy/segment/thoughts.hpp>
 
-#include <cstdint>  // std::uint64_t
-#include <string>   // std::string
-#include <vector>   // std::vector
+#include <cstdint>      // std::uint64_t
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
 
 #include <zoomr/core/thread_pool.hpp>
 
@@ -25,7 +26,8 @@ struct scene_options {
   std::vector<std::string> tasks = {"needle", "keys"};  // see problems.hpp
   std::vector<std::string> marks;                       // four tokens, for notes
   std::vector<index_t> tokens = {1024, 2048};           // of a problem
-  index_t problems = 12;                                // of each task and length
+  std::vector<index_t> notes;                           // of a problem, for tasks that have some; empty: by tokens
+  index_t problems = 12;                                // of each task and size
   std::uint64_t seed = 1;
   std::string voters;  // file of weights; empty: voters.json beside the model, if it is there
   std::string resume;  // file of what is done: it is not done again
@@ -33,9 +35,13 @@ struct scene_options {
 
 /// One kind of problem.
 struct group {
-  task of = task::needle;
-  index_t tokens = 0;
-  std::string name() const { return std::string(name_of(of)) + ' ' + std::to_string(tokens); }
+  task kind = task::needle;
+  problem_size size;
+
+  /// "keys 2000", "notes x12"
+  std::string name() const {
+    return std::string(name_of(kind)) + (size.notes > 0 ? " x" : " ") + std::to_string(size.number());
+  }
 };
 
 struct scene {
@@ -47,19 +53,26 @@ struct scene {
   problem_maker problems;
   std::vector<zoomr::token_class> classes;  // [V]
   std::vector<group> groups;
+  std::vector<index_t> layers;  // of the model, that a policy is for: those without a sliding window
 
   /// @throws input_error
   explicit scene(const scene_options& from);
 
+  /// @throws input_error  it is longer than the model's context
   problem make(const group& of, index_t number) const;
-  /// The number of the segment that the evidence lies in; -1 if it lies in none that is closed.
-  index_t needed_segment(const problem& of) const;
+  /// [answers]  the number of the segment that says each; -1 if none that is closed does.
+  std::vector<index_t> needed_segments(const problem& asked) const;
 };
+
+/// Which segments say what is written next: that of the first answer that does not stand in the text so far. Where
+/// answers have no order, those of all such answers. When all are written, that of the last one, or those of all.
+/// @param needed  [answers]  scene::needed_segments
+std::vector<index_t> needed_next(const problem& asked, const std::vector<index_t>& needed, std::string_view written);
 
 /// Calls visit(segmenter) with what a task's prompts are cut by.
 template <class Visit>
-void with_segmenter(task of, Visit visit) {
-  if (of == task::notes) return visit(zoomr::thoughts{});
+void with_segmenter(task kind, Visit visit) {
+  if (has_notes(kind)) return visit(zoomr::thoughts{});
   visit(zoomr::sentences{});
 }
 

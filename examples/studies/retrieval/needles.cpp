@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sentences that are hidden among those of a novel: needle, keys, values, queries, tracking.
+#include "problems.hpp"
+
+#include <algorithm>  // std::sort
+#include <utility>    // std::move
+
+#include "../../decode/input_error.hpp"
+#include "places.hpp"
+
+namespace decode::retrieval {
+namespace {
+
+constexpr std::size_t margin = 4;  // sentences at the end, which every policy's window may hold
+
+std::string number_sentence(const std::string& city, const std::string& number) {
+  return "One of the special magic numbers for " + city + " is: " + number + ".";
+}
+
+/// A passage with sentences hidden in it.
+struct haystack {
+  std::string text;
+  std::vector<std::size_t> inside;  // a byte of each hidden sentence
+};
+
+/// @param hidden  in this order; sentence i has its answer around the byte `from_end` before its end
+haystack hide(const std::vector<std::string>& body, const std::vector<std::string>& hidden, std::size_t from_end,
+              dice& random) {
+  std::vector<std::size_t> places = some_of(body.size() - margin, hidden.size(), random);  // before which sentence
+  std::sort(places.begin(), places.end());
+  haystack hay;
+  std::size_t next = 0;
+  for (std::size_t s = 0; s < body.size(); ++s) {
+    for (; next < hidden.size() && places[next] == s; ++next) {
+      hay.inside.push_back(hay.text.size() + hidden[next].size() - from_end);
+      hay.text += hidden[next] + ' ';
+    }
+    hay.text += body[s] + ' ';
+  }
+  hay.text.pop_back();
+  return hay;
+}
+
+void expect_room(const std::vector<std::string>& body, std::size_t hidden, index_t tokens) {
+  if (body.size() < 2 * margin + hidden) fail("a problem of ", tokens, " tokens holds too few sentences; ask for more");
+}
+
+constexpr std::size_t in_number = 12;  // bytes from the end of such a sentence
+
+constexpr const char* one_hidden =
+    "A special magic number is hidden within the following text. Make sure to memorize it. I will quiz you about the "
+    "number afterwards.\n";
+constexpr const char* some_hidden =
+    "Some special magic numbers are hidden within the following text. Make sure to memorize it. I will quiz you about "
+    "the numbers afterwards.\n";
+
+}  // namespace
+
+// Sentences that follow each other, as many as fit.
+std::vector<std::string> problem_maker::passage(index_t tokens, dice& random) const {
+  std::vector<std::string> body;
+  index_t length = detail::around;
+  for (std::size_t at = below(sentences_.size(), random);; at = (at + 1) % sentences_.size()) {
+    length += tokens_of(" " + sentences_[at]);
+    if (length > tokens) return body;
+    body.push_back(sentences_[at]);
+  }
+}
+
+problem_maker::draft problem_maker::make_needles(index_t tokens, std::size_t count, dice& random) const {
+  const auto names = some_of(cities.size(), count, random);
+  const std::vector<std::string> body = passage(tokens, random);
+  std::vector<std::string> needles, numbers;
+  for (const std::size_t name : names) {
+    numbers.push_back(digits(7, random));
+    needles.push_back(number_sentence(cities[name], numbers.back()));
+  }
+  expect_room(body, count, tokens);
+  haystack hay = hide(body, needles, in_number, random);
+  const std::size_t asked = below(count, random);
+  const std::string what =
+      std::string("special magic number for ") + cities[names[asked]] + " mentioned in the provided text";
+  return {one_hidden,       std::move(hay.text), "\nWhat is the " + what + "?", "The " + what + " is",
+          {numbers[asked]}, {hay.inside[asked]}};
+}
+
+problem_maker::draft problem_maker::make_values(index_t tokens, dice& random) const {
+  constexpr std::size_t count = 4;
+  const std::string city = cities[below(cities.size(), random)];
+  const std::vector<std::string> body = passage(tokens, random);
+  std::vector<std::string> needles, numbers;
+  for (std::size_t i = 0; i < count; ++i) {
+    numbers.push_back(digits(7, random));
+    needles.push_back(number_sentence(city, numbers.back()));
+  }
+  expect_room(body, count, tokens);
+  haystack hay = hide(body, needles, in_number, random);
+  const std::string what = "special magic numbers for " + city + " mentioned in the provided text";
+  return {some_hidden, std::move(hay.text), "\nWhat are all the " + what + "?", "The " + what + " are",
+          numbers,     hay.inside};
+}
+
+problem_maker::draft problem_maker::make_queries(index_t tokens, dice& random) const {
+  constexpr std::size_t count = 8;
+  const auto names = some_of(cities.size(), count, random);
+  const std::vector<std::string> body = passage(tokens, random);
+  std::vector<std::string> needles, numbers;
+  for (const std::size_t name : names) {
+    numbers.push_back(digits(7, random));
+    needles.push_back(number_sentence(cities[name], numbers.back()));
+  }
+  expect_room(body, count, tokens);
+  haystack hay = hide(body, needles, in_number, random);
+  const auto asked = some_of(count, 2 + below(3, random), random);
+  draft text{some_hidden, std::move(hay.text), "", "", {}, {}};
+  std::string list;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const bool last = i + 1 == asked.size();
+    list += i == 0 ? "" : asked.size() == 2 ? " and " : last ? ", and " : ", ";
+    list += cities[names[asked[i]]];
+    text.answers.push_back(numbers[asked[i]]), text.evidence.push_back(hay.inside[asked[i]]);
+  }
+  const std::string what = "special magic numbers for " + list + " mentioned in the provided text";
+  text.question = "\nWhat are all the " + what + "?", text.reply = "The " + what + " are";
+  return text;
+}
+
+// RULER's variable tracking: one chain of four hops.
+problem_maker::draft problem_maker::make_tracking(index_t tokens, dice& random) const {
+  constexpr std::size_t hops = 4;
+  const std::string value = digits(5, random);
+  const std::vector<std::string> body = passage(tokens, random);
+  std::vector<std::string> names, statements;
+  while (names.size() <= hops) {
+    std::string name;
+    while (name.size() < 5) name += static_cast<char>('A' + below(26, random));
+    statements.push_back("VAR " + name + " = " + (names.empty() ? value : "VAR " + names.back()) + ".");
+    names.push_back(name);
+  }
+  expect_room(body, names.size(), tokens);
+  haystack hay = hide(body, statements, 3, random);
+  return {"Memorize and track the chain of variable assignment hidden in the following text.\n",
+          std::move(hay.text),
+          "\nFind all variables that are assigned the value " + value + " in the text above.",
+          "According to the chain of variable assignment in the text above, 5 variables are assigned the value " +
+              value + ", they are:",
+          names,
+          hay.inside};
+}
+
+}  // namespace decode::retrieval

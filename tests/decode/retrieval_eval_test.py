@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zoomr-eval heads and retrieval: what they learn, measure, print and refuse, and how they go on.
+
+    python3 retrieval_eval_test.py PROGRAM STUDIES FIXTURES
+"""
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, STUDIES, FIXTURES = sys.argv[1:4]
+BYTES = os.path.join(STUDIES, "bytes", "checkpoint")
+MARKS = "<m1>,<m2>,<m3>,<m4>"
+
+
+def coined(number):
+    return "zz" + "".join(chr(ord("a") + number // 16**place % 16) for place in range(4))
+
+
+def marked(folder):
+    """The byte-level checkpoint, with marks in place of four bytes that no text here has."""
+    shutil.copytree(BYTES, folder)
+    path = os.path.join(folder, "tokenizer.json")
+    with open(path) as f:
+        tokenizer = json.load(f)
+    vocab = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {text: id for text, id in vocab.items() if id not in (1, 2, 3, 4)}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer["added_tokens"] += [{"id": i, "content": f"<m{i}>", "special": True, **flags} for i in range(1, 5)]
+    with open(path, "w") as f:
+        json.dump(tokenizer, f)
+
+
+def windowed(folder):
+    """A small Gemma 3 with random weights, one layer of seven without a window, that reads bytes."""
+    os.makedirs(folder)
+    shutil.copy(os.path.join(BYTES, "tokenizer.json"), folder)
+    source, vocab = os.path.join(FIXTURES, "gemma3"), 257
+    with open(os.path.join(source, "config.json")) as f:
+        config = json.load(f)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump({**config, "vocab_size": vocab, "max_position_embeddings": 4096}, f)
+    with open(os.path.join(source, "model.safetensors"), "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        data = f.read()
+    parts, at = [], 0
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        part = data[begin:end]
+        if name == "model.embed_tokens.weight":
+            rows, width = entry["shape"]
+            part = (part * (vocab // rows + 1))[:vocab * len(part) // rows]
+            entry["shape"] = [vocab, width]
+        entry["data_offsets"] = [at, at + len(part)]
+        at += len(part)
+        parts.append(part)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + b"".join(parts))
+
+
+class Retrieval(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder, self.prose = folder.name, os.path.join(folder.name, "prose.txt")
+        with open(self.prose, "w") as f:
+            for i in range(500):
+                f.write(f"The prince of the {coined(i)} number {i} looked at the garden and went to bed. ")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def asked(self, what, *arguments, model=BYTES, tokens=1200, problems=3):
+        return subprocess.run([PROGRAM, what, "--model", model, "--text", self.prose, "--tokens", str(tokens),
+                               "--problems", str(problems), *map(str, arguments)],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600)
+
+    def rows(self, *arguments, **options):
+        done = self.asked("retrieval", "--json", *arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {(r["policy"], r["group"]): r for r in json.loads(done.stdout)["rows"]}
+
+    def test_weights_are_learnt_written_and_used_and_what_is_done_is_not_done_again(self):
+        voters, done = self.path("voters.json"), self.path("done")
+        first = self.asked("heads", "--out", voters, "--resume", done)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("keys 1200", first.stdout)
+        with open(voters) as f:
+            table = json.load(f)
+        self.assertEqual((table["layers"], table["heads"]), (4, 4))
+        self.assertTrue(table["weights"])
+        for layer, head, weight in table["weights"]:
+            self.assertTrue(0 <= layer < 4 and 0 <= head < 4 and weight > 0)
+        with open(done) as f:
+            lines = f.readlines()
+        self.assertEqual(len(lines), 6)
+        again = self.asked("heads", "--resume", done)
+        with open(done) as f:
+            self.assertEqual(f.readlines(), lines)
+        self.assertEqual(again.stdout.split()[:20], first.stdout.split()[:20])
+
+        results = self.path("results.csv")
+        policies = "full,oracle,random,sentence_voters,window@128,exact@128,random_eviction@128"
+        options = ("--voters", voters, "--policies", policies, "--resume", self.path("r"))
+        found = self.asked("retrieval", "--csv", results, *options)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        with open(results, newline="") as f:
+            rows = {(r["policy"], r["group"]): r for r in csv.DictReader(f)}
+        self.assertEqual(len(rows), 14)
+        oracle, voted = rows["oracle", "keys 1200"], rows["sentence_voters", "keys 1200"]
+        self.assertEqual(oracle["hit"], oracle["choices"])  # it always reads what is needed
+        self.assertGreater(int(oracle["choices"]), 0)
+        self.assertEqual(voted["choices"], oracle["choices"])
+        self.assertLess(float(voted["attended"]), 0.5 * float(rows["full", "keys 1200"]["attended"]))
+        for policy, most in (("window@128", 128), ("exact@128", 128), ("random_eviction@128", 128 + 10)):
+            self.assertLessEqual(float(rows[policy, "keys 1200"]["attended"]), most)
+            self.assertEqual(rows[policy, "keys 1200"]["active"], "1")
+        self.assertEqual(rows["full", "keys 1200"]["active"], "0")
+        for row in rows.values():
+            self.assertLessEqual(float(row["right_low"]), int(row["right"]) / 3)
+            self.assertLessEqual(int(row["right"]) / 3, float(row["right_high"]))
+        again = self.asked("retrieval", *options)
+        self.assertEqual(again.stdout, found.stdout)
+
+    def test_each_task_runs_and_the_oracle_reads_what_is_needed_next(self):
+        model = self.path("marked")
+        marked(model)
+        tasks = ("needle", "keys", "values", "queries", "tracking", "notes", "paraphrase", "chain")
+        groups = [task + (" x4" if task in ("notes", "paraphrase", "chain") else " 1600") for task in tasks]
+        rows = self.rows("--marks", MARKS, "--tasks", ",".join(tasks), "--notes", 4, "--policies", "full,oracle,random",
+                         model=model, tokens=1600, problems=1)
+        self.assertEqual({group for _, group in rows}, set(groups))
+        written = {"values": 56, "queries": 56, "tracking": 60, "chain": 32}
+        for task, group in zip(tasks, groups):
+            with self.subTest(task=task):
+                oracle, random, full = rows["oracle", group], rows["random", group], rows["full", group]
+                self.assertEqual(oracle["found"], 1)
+                self.assertEqual(oracle["choices"], written.get(task, 10) - 1)
+                self.assertLess(random["found"], 1)
+                self.assertNotIn("found", full)
+                self.assertLess(oracle["attended_tokens_mean"], 0.8 * full["attended_tokens_mean"])
+                self.assertEqual((oracle["active"], full["active"]), (1, 0))
+        words = self.rows("--tasks", "words", "--policies", "full,window@128", tokens=3000, problems=1)
+        self.assertEqual(words["full", "words 3000"]["active"], 0)
+        self.assertEqual(words["window@128", "words 3000"]["active"], 1)
+
+    def test_policies_and_voters_are_for_the_layers_without_a_window(self):
+        model, voters = self.path("windowed"), self.path("voters.json")
+        windowed(model)
+        learnt = self.asked("heads", "--out", voters, "--penalty", 0, model=model)
+        self.assertEqual(learnt.returncode, 0, learnt.stderr)
+        with open(voters) as f:
+            table = json.load(f)
+        self.assertEqual((table["layers"], table["heads"]), (7, 2))
+        self.assertTrue(table["weights"])
+        self.assertEqual({layer for layer, _, _ in table["weights"]}, {5})
+        rows = self.rows("--tasks", "keys", "--voters", voters, "--policies", "full,oracle,sentence_voters,window@100",
+                         model=model)
+        full = rows["full", "keys 1200"]
+        self.assertAlmostEqual(full["attended_tokens_mean"], full["prompt_tokens_mean"] + 5)
+        self.assertEqual(full["active"], 0)
+        self.assertEqual(rows["oracle", "keys 1200"]["found"], 1)
+        self.assertEqual(rows["window@100", "keys 1200"]["attended_tokens_mean"], 100)
+        self.assertEqual(rows["window@100", "keys 1200"]["active"], 1)
+        self.assertEqual(rows["sentence_voters", "keys 1200"]["choices"], 3 * 9)
+
+    def test_what_cannot_be_is_refused_with_a_sentence(self):
+        other = self.path("other.json")
+        with open(other, "w") as f:
+            json.dump({"layers": 30, "heads": 9, "weights": [[7, 7, 2.4]]}, f)
+        for arguments, part in ((("retrieval", "--voters", other), "but the model has 4 of 4"),
+                                (("retrieval", "--policies", "sentence_voters"), "name their weights, --voters FILE"),
+                                (("retrieval", "--policies", "nothing"), "there is no policy"),
+                                (("retrieval", "--policies", "oracle@100"), "oracle has no budget"),
+                                (("retrieval", "--policies", "exact@2"), "must be at least 3"),
+                                (("retrieval", "--policies", "random+zones.sinks=1"), "random has no options"),
+                                (("retrieval", "--policies", "oracle", "--tasks", "words"), "there is no oracle"),
+                                (("heads", "--tasks", "riddles"), "there is no task"),
+                                (("heads", "--tasks", "values"), "no single segment is needed next"),
+                                (("heads", "--tasks", "notes"), "four tokens that mark them")):
+            with self.subTest(arguments=arguments):
+                done = self.asked(*arguments)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(part, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
