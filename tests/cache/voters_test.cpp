@@ -11,7 +11,7 @@
 namespace zoomr_test {
 namespace {
 
-constexpr shape model{2, 4, 2, 8};
+constexpr shape model{2, 4, 2, 8}, smollm2{30, 9, 3, 64};
 using sentences_type = std::remove_const_t<decltype(small::sentence_voters)>;
 using player_type = player<sentences_type>;
 
@@ -159,6 +159,79 @@ TEST_CASE("a span that is erased takes its queries with it, and the rest goes on
   CHECK(difference(from(never.at(0).log, 116), from(plays.at(0).log, 116)) == "");
 }
 
+TEST_CASE("a sequence that was saved with other voters, or without any, is heard from its load on") {
+  const tape says = text();
+  constexpr index_t until = 90;
+  const auto saved_with = [&](const auto& policy, const zoomr::config& limits) {
+    player<std::remove_cvref_t<decltype(policy)>> plays(model, policy, limits);
+    plays.open(says);
+    plays.play_plainly(0, until);
+    return saved(plays.cache, plays.at(0).seq);
+  };
+  std::vector<float> others = voter_weights(model);
+  std::reverse(others.begin(), others.end());
+  zoomr::config of_others = limits_for(says.size());
+  of_others.voters = {others.data(), {model.layers, model.heads}};
+  zoomr::kv_cache cache(model, small::sentence_voters, of_others);
+  driver<zoomr::any_kv_cache<>> before(cache);
+  before.open(says);
+  before.play_plainly(0, until);
+
+  player_type plain(model, small::sentence_voters, limits_for(says.size()));
+  plain.open(says);
+  plain.play_plainly();
+  const saved_bytes files[] = {saved(cache, before.at(0).seq), saved_with(small::full, limits_for(says.size()))};
+  for (const saved_bytes& file : files) {
+    player_type loaded(model, small::sentence_voters, limits_for(says.size()));
+    loaded.voices.push_back({loaded.cache.load(memory_source(file)), &says, {}});
+    loaded.play_plainly();
+    CHECK(difference(from(plain.at(0).log, until + 3), from(loaded.at(0).log, until + 3)) == "");  // 3 are heard
+    CHECK(difference(from(plain.at(0).log, until), from(loaded.at(0).log, until)) != "");
+  }
+}
+
+TEST_CASE(
+    "with the shape of SmolLM2-135M and eleven voters a device holds less than a quarter of what it does in full") {
+  constexpr index_t prompt = 1368, tokens = 1376;
+  const std::pair<index_t, index_t> voting[] = {{0, 6},  {2, 4},  {7, 7},  {15, 6}, {17, 8}, {18, 6},
+                                                {18, 7}, {19, 7}, {23, 4}, {26, 7}, {27, 8}};
+  std::vector<float> weights(30 * 9, 0.0f);
+  for (const auto& [layer, head] : voting) weights[static_cast<std::size_t>(layer * 9 + head)] = 1.0f;
+  zoomr::config limits{.max_tokens = tokens, .max_batched_tokens = prompt, .rollback_tokens = 32};
+  limits.classes = classes;
+  limits.voters = {weights.data(), {30, 9}};
+  const std::vector<token_id> ids = text_of(markup::sentences, tokens, prompt, 5);
+  const auto peak = [&](const auto& policy) {
+    zoomr::kv_cache cache(smollm2, policy, limits);
+    const zoomr::sequence seq = cache.open();
+    const std::vector<float> rows(std::size_t{prompt} * 9 * 64, 0.5f);
+    std::vector<float> out(9 * 64);
+    for (index_t first = 0; first < tokens;) {
+      const index_t count = first < prompt ? prompt : 1;
+      auto step = cache.begin(seq, view<const token_id>(ids).slice(first, first + count), first + count == prompt);
+      for (index_t layer = 0; layer < smollm2.layers; ++layer) {
+        const view<const float, 3> keys(rows.data(), {count, 3, 64}), queries(rows.data(), {count, 9, 64});
+        step.append(layer, keys, keys);
+        if (first < prompt) {
+          step.observe(layer, queries);
+        } else {
+          step.attend(layer, queries, {out.data(), {count, 9, 64}});
+        }
+      }
+      step.commit();
+      first += count;
+    }
+    return cache.stats(seq).device_peak;
+  };
+  const zoomr::byte_count all = peak(zoomr::presets::full), some = peak(zoomr::presets::sentence_voters);
+  CAPTURE(all);
+  CAPTURE(some);
+  CHECK(all > tokens * 90 * 2 * 64 * 4);
+  CHECK(some < all / 4);
+  CHECK(some > tokens * 10 * 64 * 4);  // the voters' keys alone
+  MESSAGE("device bytes: " << some << " of " << all);
+}
+
 TEST_CASE("what voters cannot do is refused with a sentence, and their memory is counted") {
   const auto refusal = [](const auto& policy, const zoomr::config& limits) {
     return sentence_of([&] { zoomr::kv_cache cache(model, policy, limits); });
@@ -188,8 +261,10 @@ TEST_CASE("what voters cannot do is refused with a sentence, and their memory is
   const zoomr::memory_use few = zoomr::kv_cache<sentences_type>::bytes(model, policy, limits);
   weights[5] = 1.0f;
   const zoomr::memory_use more = zoomr::kv_cache<sentences_type>::bytes(model, policy, limits);
-  CHECK(more.metadata - few.metadata == 3 * 100 * 4);  // one more voter: queries, segments, floats
-  CHECK(more.workspace - few.workspace == 100 * 4);
+  // One more voter: what 3 queries find in 100 segments, and a query of 8 floats for each token that is remembered, of
+  // a sequence, of a chunk and of a draft.
+  CHECK(more.metadata - few.metadata == 3 * 100 * 4 + (3 + 24) * 8 * 4);
+  CHECK(more.workspace - few.workspace == 100 * 4 + (3 + 24) * 8 * 4 + 8 * 8 * 4);
   CHECK(more.details == few.details);
 }
 

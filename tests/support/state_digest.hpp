@@ -199,7 +199,7 @@ class digesting {
     for (index_t position = first; position < state_.tokens(); ++position) add_record(of, position, part, parts);
   }
   void add_record(zoomr::detail::query_memory& of, index_t position, index_t part, index_t parts) {
-    const zoomr::shape& of_model = core_.sizes.model;
+    const zoomr::shape of_model = &of == &state_.last_queries ? core_.sizes.asked_heads() : core_.sizes.model;
     for (; part < parts; ++part) {
       add_all(of.at(position, part, 0).data(), std::int64_t{of_model.layers} * of_model.heads * of_model.head_dim);
     }

@@ -24,6 +24,19 @@ inline void copy_queries(view<const float, 2> from, view<float, 2> to) {
   for (index_t head = 0; head < from.extent(0); ++head) std::copy_n(from[head].data(), from.extent(1), to[head].data());
 }
 
+/// Keeps one token's queries in one layer for later choices or evictions: those of all heads, or of the voters alone.
+/// @param queries  [heads, head_dim]
+/// @param into     memory of `layout::asked_heads`
+template <class Pool>
+void keep_queries(const cache_core<Pool>& core, index_t layer, view<const float, 2> queries, query_memory& into,
+                  index_t record) {
+  if (core.sizes.heard == 0) return copy_queries(queries, into.at(record, 0, layer));
+  const view<float, 2> kept = into.at(record, 0, 0);
+  core.voters.each_in(layer, [&](index_t voter, index_t head) {
+    std::copy_n(queries[head].data(), queries.extent(1), kept[voter].data());
+  });
+}
+
 /// One token of a step whose queries are known, in all layers or in those so far. It holds references only, and is made
 /// for each token and layer.
 template <class Pool>
@@ -115,7 +128,7 @@ class asking_token {
 
   /// Keeps the queries for a choice that is made after the last layer, where choices stay active.
   void note(index_t layer, view<const float, 2> queries) {
-    if (!core_.policy.persists()) return;
+    if (layout::asking_parts(core_.policy) == 0) return;
     copy_queries(queries, core_.asking.at(item_.seq, 0, layer));
   }
 
@@ -148,9 +161,9 @@ class asking_token {
   // The heads that vote hear the last queries, this token's included.
   void hear(chooser& with, const executor& on) {
     const token_range heard{(std::max)({position_ + 1 - core_.sizes.heard, state_.queries_from, 0}), position_ + 1};
-    const auto queries = [&](index_t position, index_t layer) -> view<const float, 2> {
-      if (item_.prompt || position < item_.first) return state_.last_queries.at(position, 0, layer);
-      return core_.noting.at(item_.draft + position - item_.first, 0, layer);
+    const auto queries = [&](index_t position) -> view<const float, 2> {
+      if (item_.prompt || position < item_.first) return state_.last_queries.at(position, 0, 0);
+      return core_.noting.at(item_.draft + position - item_.first, 0, 0);
     };
     with.add_shares(shares_of_voters(core_, state_, heard, with.details(), on, queries), core_.voters.weights());
   }

@@ -59,7 +59,7 @@ class choosing {
     std::fill(counts.begin(), counts.end(), head_counts{});
     queries_ = queries;
     token_.remember(layer_, queries, second_);
-    if (core_.sizes.notes_queries()) copy_queries(queries, core_.noting.at(token_.draft(), 0, layer_));
+    if (core_.sizes.notes_queries()) keep_queries(core_, layer_, queries, core_.noting, token_.draft());
     if (per_ == scope::layer) choose_row(0, core_.choosers.front(), on, counts[0]);
   }
   /// Finds the ranges of all heads once, where they read the same.

@@ -3,17 +3,11 @@
 // that all sequences share. Attending, choosing, eviction and commit are functions over it.
 //
 // All arrays are allocated by the constructor, and `bytes` counts them beforehand: whoever adds one here adds it to
-// `bytes_beside_pages` too. There is one step at a time, so that working memory is never shared by two. What must
+// `core_sizing` too. There is one step at a time, so that working memory is never shared by two. What must
 // outlive a layer is kept for each token of the step or for each sequence; the rest is written anew by each call.
 #pragma once
 
-#include <zoomr/cache/host/chooser.hpp>
-#include <zoomr/cache/host/eviction_room.hpp>
-#include <zoomr/cache/host/half_queries.hpp>
-#include <zoomr/cache/host/summarizing.hpp>
-#include <zoomr/cache/host/thread_memory.hpp>
-#include <zoomr/cache/state/engine_tables.hpp>
-#include <zoomr/cache/state/step_items.hpp>
+#include <zoomr/cache/host/core_sizing.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/trace.hpp>
 
@@ -32,6 +26,7 @@ template <class Pool>
 struct cache_core {
   using kv_lane_type = typename Pool::kv_lane_type;
   using number = typename Pool::number;
+  using sizing = core_sizing<Pool>;
 
   std::unique_ptr<const any_policy> owned;
   const any_policy& policy;
@@ -63,15 +58,15 @@ struct cache_core {
       : owned(std::move(with)),
         policy(*owned),
         limits(given),
-        sizes(sized(model, policy, given)),
-        pool(make_pool(sizes, policy, given)),
-        counts(counts_size(model, given)),
+        sizes(sizing::sized(model, policy, given)),
+        pool(sizing::make_pool(sizes, policy, given)),
+        counts(sizing::counts_size(model, given)),
         summaries(sizes, policy, given),
         room(sizes, given),
         step(model, given, policy.segment),
         drafts(model, sizes.query_parts, layout::draft_records(given)),
-        noting(model, sizes.notes_queries() ? 1 : 0, layout::draft_records(given)),
-        remembering(model, 1, sizes.pending_queries(given)),
+        noting(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(given)),
+        remembering(sizes.asked_heads(), 1, sizes.pending_queries(given)),
         asking(model, layout::asking_parts(policy), given.max_sequences),
         voters(model, given.voters, sizes.voters > 0 ? sizes.most_segments : 0),
         heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
@@ -79,13 +74,13 @@ struct cache_core {
         failures(static_cast<std::size_t>(given.max_sequences)) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
-    const index_t threads = most_threads(given);
+    const index_t threads = sizing::most_threads(given);
     const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
     choosers.reserve(choosing);
     while (choosers.size() < choosing) choosers.emplace_back(sizes, policy, given.logits.of_scores(model.head_dim));
     of_thread.reserve(static_cast<std::size_t>(threads));
     while (of_thread.size() < static_cast<std::size_t>(threads)) {
-      of_thread.emplace_back(sizes, policy, observed_tokens(sizes, given));
+      of_thread.emplace_back(sizes, policy, sizing::observed_tokens(sizes, given));
     }
     states.reserve(static_cast<std::size_t>(given.max_sequences));
     pending.reserve(static_cast<std::size_t>(given.max_sequences));
@@ -96,18 +91,6 @@ struct cache_core {
     }
   }
 
-  /// Capacity of each tier; what the constructor will allocate.
-  /// @throws  precondition_error for 2^60 bytes or more, or tiers that are too small
-  static memory_use bytes(const shape& model, const any_policy& with, const config& given) {
-    const layout sizes = sized(model, with, given);
-    memory_use use = bytes_beside_pages(sizes, with, given);
-    if constexpr (!Pool::owns_pages) {
-      ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
-      return use;
-    } else {
-      return with_pages(sizes, given, use);
-    }
-  }
   /// Does part of an item's work, unless it has failed before. An error(storage) fails this item alone: its sentence is
   /// kept for `step::failure`, and the other items of the step go on. Any other exception leaves the step.
   /// @return  false if it has failed
@@ -224,74 +207,6 @@ struct cache_core {
     use.summaries = sizes.summary_bytes(state.segment_count());
     use.metadata = state.metadata_bytes(sizes);
     return use;
-  }
-
- private:
-  // Everything but details: what the arrays above hold, one term for each.
-  static memory_use bytes_beside_pages(const layout& sizes, const any_policy& with, const config& given) {
-    const shape& model = sizes.model;
-    const index_t pages = sizes.pool_pages();
-    memory_use use;
-    use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
-    use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
-                   page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, given) +
-                   (Pool::owns_pages ? sizes.table_pages * static_cast<byte_count>(sizeof(index_t)) : 0);
-    const index_t threads = most_threads(given);
-    use.workspace =
-        chooser::most_at_once(with, threads) * chooser::bytes(sizes, with) +
-        bounded_product({threads, thread_memory<number>::bytes(sizes, with, observed_tokens(sizes, given))}) +
-        static_cast<byte_count>(counts_size(model, given) * sizeof(head_counts)) +
-        segment_summarizer::bytes(sizes, with, given) + step_plan<planned_item>::bytes(model, given) +
-        query_memory::bytes(model, sizes.query_parts + (sizes.notes_queries() ? 1 : 0), layout::draft_records(given)) +
-        bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) +
-        query_memory::bytes(model, 1, sizes.pending_queries(given)) +
-        query_memory::bytes(model, layout::asking_parts(with), given.max_sequences) +
-        bounded_product({given.max_batched_tokens, model.heads, sizeof(attention_state)}) +
-        detail::half_queries::bytes(model, given) +
-        bounded_product({layout::asking_parts(with), given.max_sequences, sizes.selection_rows,
-                         sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
-    return use;
-  }
-  // A tiered pool gives its pages what the other arrays leave of the device's bytes.
-  static Pool make_pool(const layout& sizes, const any_policy& with, const config& given) {
-    if constexpr (Pool::owns_pages) {
-      return Pool::make(sizes.blocks, sizes.pool_pages(), given.tiers, bytes_beside_pages(sizes, with, given).total());
-    } else {
-      return Pool(sizes.model, given.engine);
-    }
-  }
-  static layout sized(const shape& model, const any_policy& with, const config& given) {
-    ZOOMR_EXPECTS(
-        !Pool::may_fail || !with.selects || !with.score.reads_keys,
-        "a policy that scores by keys reads them at each choice: not over tiers, where they may not be there");
-    if constexpr (Pool::owns_pages) {
-      return layout(model, with, given, Pool::may_fail);
-    } else {
-      const char* const problem = given.engine.problem(model, sizeof(number));
-      ZOOMR_EXPECTS(problem == nullptr, problem);
-      return layout::without_pages(model, with, given);
-    }
-  }
-  static memory_use with_pages(const layout& sizes, const config& given, memory_use use) {
-    const index_t pages = sizes.pool_pages();
-    const byte_count others = use.total();
-    use.details = bounded_product({pages, Pool::page_bytes(sizes.model)});
-    ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
-    const pool_bytes made = Pool::bytes(sizes.blocks, pages, given.tiers, others);
-    use.details = made.device;
-    use.host = made.host;
-    use.file = made.file;
-    return use;
-  }
-  // Slots that `observed` must have room for; 0 where no KV lane ever evicts.
-  static index_t observed_tokens(const layout& sizes, const config& given) {
-    return sizes.kept > 0 ? given.max_tokens : 0;
-  }
-  // Over tiers the pool serves one thread.
-  static index_t most_threads(const config& given) { return Pool::may_fail ? 1 : given.threads.threads(); }
-  static std::size_t counts_size(const shape& model, const config& given) {
-    return static_cast<std::size_t>((std::min)(given.max_draft_tokens, given.max_batched_tokens)) *
-           static_cast<std::size_t>(model.heads);
   }
 };
 

@@ -35,10 +35,10 @@ class key_scores {
     count_ = 0;
     for (index_t head = heads.first; head < heads.last; ++head) ask_one(head, query(head));
   }
-  template <class Query>
-  void ask(view<const index_t> heads, Query query) {
+  /// @param queries  [heads, head_dim]  in the order of `heads`
+  void ask(view<const index_t> heads, view<const float, 2> queries) {
     count_ = 0;
-    for (const index_t head : heads) ask_one(head, query(head));
+    for (index_t i = 0; i < heads.size(); ++i) ask_one(heads[i], queries[i]);
   }
 
   /// Calls take(number of the head, segment, score) for each head that asks and each segment that is wanted.
@@ -108,7 +108,7 @@ class key_scores {
 };
 
 /// The heads that vote say what each of the last queries finds in the segments.
-/// @tparam Queries  queries(position, layer) is [heads, head_dim], of the positions [first, last)
+/// @tparam Queries  queries(position) is [voters, head_dim], of the positions [first, last)
 /// @param heard     positions of the queries, the asking token's last
 /// @param details   [segments]  slots between the zones of the asking token; none of what is not eligible
 /// @return  [voters, segments]  ln of the largest share; NaN where no query knows the segment. In memory of the cache
@@ -135,7 +135,7 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
     key_memory& with = core.of_thread[static_cast<std::size_t>(thread)].keys;
     for (index_t v = of.first; v < of.first + count; ++v) std::fill(shares[v].begin(), shares[v].end(), not_a_number);
     for (index_t position = heard.first; position < heard.last; ++position) {
-      scores.ask(view<const index_t>(of.heads), [&](index_t head) { return queries(position, of.layer)[head]; });
+      scores.ask(view<const index_t>(of.heads), queries(position).slice(of.first, of.first + count));
       const view<const float> known = state.masses.at(position, of.first);
       scores.score(
           position, details, [&](index_t id) { return seen(position, id) && (is_nan(known[id]) || !whole(id)); },

@@ -77,7 +77,7 @@ template <class Pool>
 void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t layer, view<const float, 3> queries) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   for (index_t i = 0; i < count; ++i) {
-    copy_queries(queries[item.tokens - count + i], core.remembering.at(item.remembered + i, 0, layer));
+    keep_queries(core, layer, queries[item.tokens - count + i], core.remembering, item.remembered + i);
   }
 }
 

@@ -44,7 +44,7 @@ struct sequence_state : token_state {
   attention_sums received;
   query_memory noted;         // of the tokens before tokens are evicted again
   query_memory last_queries;  // of the prompt's last tokens, in case they are observed at its end, or at another one;
-                              // or of the last tokens at any time, where a choice hears them
+                              // or the voters' of the last tokens at any time, where a choice hears them
   key_masses masses;          // what these found in the segments: none of it is needed, all of it saves work
   selection active_selection;
   selection_log log;
@@ -58,7 +58,7 @@ struct sequence_state : token_state {
         kept(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),
         received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
         noted(sizes.model, sizes.noted > 0 ? 1 : 0, (std::max)(1, sizes.noted)),
-        last_queries(sizes.model, 1, sizes.remembered),
+        last_queries(sizes.asked_heads(), 1, sizes.remembered),
         masses(sizes.heard, sizes.voters, sizes.most_segments),
         active_selection(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),

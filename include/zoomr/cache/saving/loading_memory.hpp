@@ -85,14 +85,39 @@ class memory_loader {
     in_.end();
   }
 
-  // Without them `queries_from` says that none is known: the end of the prompt is refused if it needs them.
+  // Without them `queries_from` says that none is known: the end of the prompt is refused if it needs them. Those of
+  // other voters than this cache's are of no use.
   void prompted() {
     const index_t last = parts_.prompted.last;
-    const index_t first = first_of("prmt", 0, last);
-    const bool used = same_ && sizes_.remembered > 0;
-    const index_t wanted = used ? (std::max)(first, last - sizes_.remembered) : last;
-    state_.queries_from = sizes_.remembered > 0 ? wanted : 0;
-    get_records(state_.last_queries, first, last, wanted);
+    const std::int64_t each = query_memory::elements(sizes_.asked_heads(), 1);
+    const byte_count bytes = in_.begin("prmt", 0);
+    const auto first = in_.get<index_t>();
+    const auto voters = in_.get<index_t>();
+    in_.expect(first >= 0 && first <= tokens_ && voters >= 0 && voters <= sizes_.model.layers * sizes_.model.heads,
+               "its positions or its voters cannot be");
+    const bool same_voters = asked_same(voters);
+    state_.queries_from = sizes_.remembered > 0 ? last : 0;
+    if (!same_ || !same_voters) return skip_section();
+    in_.expect(first <= last && bytes == 4 * (2 + voters + each * (last - first)),
+               "it has another length than its contents");
+    const index_t wanted = sizes_.remembered > 0 ? (std::max)(first, last - sizes_.remembered) : last;
+    if (sizes_.remembered > 0) state_.queries_from = wanted;
+    in_.skip(each * 4 * (wanted - first));
+    for (index_t p = wanted; p < last; ++p) in_.get(state_.last_queries.at(p, 0, 0).data(), each);
+    in_.end();
+  }
+  // Reads whose queries they are: none named are all heads.
+  bool asked_same(index_t voters) {
+    const index_t heads = sizes_.model.heads;
+    bool same = voters == (sizes_.heard > 0 ? sizes_.voters : 0);
+    index_t before = -1;
+    for (index_t i = 0; i < voters; ++i) {
+      const auto found = in_.get<index_t>();
+      in_.expect(found > before && found < sizes_.model.layers * heads, "its voters cannot be");
+      same = same && core_.voters.number_of(found / heads, found % heads) == i;
+      before = found;
+    }
+    return same;
   }
 
   void noted() {

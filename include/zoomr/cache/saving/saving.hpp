@@ -40,7 +40,7 @@ class sequence_saver {
   void save() {
     model(), policy(), counts(), classes(), kept(), pages();
     sums();
-    queries("prmt", state_.last_queries, parts_.prompted);
+    prompted();
     queries("note", state_.noted, parts_.noted);
     records();
     selections();
@@ -145,6 +145,19 @@ class sequence_saver {
     out_.end();
   }
 
+  // Whose queries they are comes before them: of all heads, or of the voters named.
+  void prompted() {
+    const index_t voters = sizes_.heard > 0 ? sizes_.voters : 0;
+    const std::int64_t each = query_memory::elements(sizes_.asked_heads(), 1);
+    const token_range positions = parts_.prompted;
+    out_.begin("prmt", 0, std::int64_t{4} * (2 + voters + each * positions.size()));
+    out_.put(positions.first), out_.put(voters);
+    for (index_t layer = 0; voters > 0 && layer < sizes_.model.layers; ++layer) {
+      core_.voters.each_in(layer, [&](index_t, index_t head) { out_.put(layer * sizes_.model.heads + head); });
+    }
+    for (index_t p = positions.first; p < positions.last; ++p) out_.put(state_.last_queries.at(p, 0, 0).data(), each);
+    out_.end();
+  }
   void queries(section_kind kind, query_memory& of, token_range positions) {
     const std::int64_t each = query_memory::elements(sizes_.model, 1);
     out_.begin(kind, 0, 4 + each * 4 * positions.size());

@@ -84,6 +84,9 @@ struct layout {
 
   /// Queries of each token after the prompt are kept until it is committed.
   bool notes_queries() const { return noted > 0 || heard > 0; }
+  /// Whose queries are remembered of a token: of all heads in all layers, or where a choice hears several queries those
+  /// of the voters alone, side by side as in one layer.
+  shape asked_heads() const { return heard > 0 ? shape{1, voters, voters, model.head_dim} : model; }
   /// Something is remembered of the queries of the last tokens, for choices.
   bool has_records() const { return query_parts > 0 || heard > 0; }
 
@@ -126,7 +129,10 @@ struct layout {
         std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * sizes.max_draft_tokens));
   }
   /// Arrays [layers, heads, head_dim] that are kept of the token that makes a choice which stays active: its queries.
-  static index_t asking_parts(const any_policy& policy) { return policy.persists() ? 1 : 0; }
+  /// Where voters are asked theirs are remembered anyway.
+  static index_t asking_parts(const any_policy& policy) {
+    return policy.persists() && (policy.aggregate.queries == 0 || policy.drifts()) ? 1 : 0;
+  }
   /// Queries of the prompts' chunks in one step that are remembered until it is committed.
   index_t pending_queries(const config& sizes) const {
     return static_cast<index_t>(
@@ -137,7 +143,7 @@ struct layout {
   byte_count observing_bytes(bool in_prompt) const {
     const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
     return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
-           query_memory::bytes(model, 1, in_prompt || heard > 0 ? remembered : 0);
+           query_memory::bytes(asked_heads(), 1, in_prompt || heard > 0 ? remembered : 0);
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane

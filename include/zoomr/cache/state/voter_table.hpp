@@ -44,6 +44,21 @@ class voter_table {
 
   view<const kv_lane> kv_lanes() const { return kv_lanes_; }
   view<const float> weights() const { return weights_; }  // [voters]
+  /// The number of a voter, or -1 if the head is none.
+  index_t number_of(index_t layer, index_t head) const {
+    index_t number = -1;
+    each_in(layer, [&](index_t voter, index_t its_head) { number = its_head == head ? voter : number; });
+    return number;
+  }
+  /// visit(number of the voter, its head) for those of one layer.
+  template <class Visit>
+  void each_in(index_t layer, Visit visit) const {
+    for (const kv_lane& lane : kv_lanes_) {
+      for (std::size_t i = 0; lane.layer == layer && i < lane.heads.size(); ++i) {
+        visit(lane.first + static_cast<index_t>(i), lane.heads[i]);
+      }
+    }
+  }
   /// Room for what they say of one choice.  [voters, segments]
   view<float, 2> shares(index_t segments) {
     return {shares_.data(), {static_cast<index_t>(weights_.size()), segments}, {segments_, 1}};

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. What the arrays of a host cache take (cache/host/core.hpp), before any of them is allocated.
+#pragma once
+
+#include <zoomr/cache/host/chooser.hpp>
+#include <zoomr/cache/host/eviction_room.hpp>
+#include <zoomr/cache/host/half_queries.hpp>
+#include <zoomr/cache/host/summarizing.hpp>
+#include <zoomr/cache/host/thread_memory.hpp>
+#include <zoomr/cache/state/engine_tables.hpp>
+#include <zoomr/cache/state/step_items.hpp>
+
+#include <algorithm>  // std::min
+
+namespace zoomr {
+inline namespace v0 {
+namespace detail {
+
+/// Sizes of a cache over a pool; each is a function of the model, the policy and the config.
+template <class Pool>
+struct core_sizing {
+  using number = typename Pool::number;
+
+  /// Capacity of each tier; what the constructor will allocate.
+  /// @throws  precondition_error for 2^60 bytes or more, or tiers that are too small
+  static memory_use bytes(const shape& model, const any_policy& with, const config& given) {
+    const layout sizes = sized(model, with, given);
+    memory_use use = bytes_beside_pages(sizes, with, given);
+    if constexpr (!Pool::owns_pages) {
+      ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
+      return use;
+    } else {
+      return with_pages(sizes, given, use);
+    }
+  }
+
+  // Everything but details: what the arrays of `cache_core` hold, one term for each.
+  static memory_use bytes_beside_pages(const layout& sizes, const any_policy& with, const config& given) {
+    const shape& model = sizes.model;
+    const index_t pages = sizes.pool_pages();
+    memory_use use;
+    use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
+    use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
+                   page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, given) +
+                   (Pool::owns_pages ? sizes.table_pages * static_cast<byte_count>(sizeof(index_t)) : 0);
+    const index_t threads = most_threads(given);
+    use.workspace =
+        chooser::most_at_once(with, threads) * chooser::bytes(sizes, with) +
+        bounded_product({threads, thread_memory<number>::bytes(sizes, with, observed_tokens(sizes, given))}) +
+        static_cast<byte_count>(counts_size(model, given) * sizeof(head_counts)) +
+        segment_summarizer::bytes(sizes, with, given) + step_plan<planned_item>::bytes(model, given) +
+        query_memory::bytes(model, sizes.query_parts, layout::draft_records(given)) +
+        query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(given)) +
+        bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) +
+        query_memory::bytes(sizes.asked_heads(), 1, sizes.pending_queries(given)) +
+        query_memory::bytes(model, layout::asking_parts(with), given.max_sequences) +
+        bounded_product({given.max_batched_tokens, model.heads, sizeof(attention_state)}) +
+        detail::half_queries::bytes(model, given) +
+        bounded_product({with.persists() ? 1 : 0, given.max_sequences, sizes.selection_rows,
+                         sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
+    return use;
+  }
+  // A tiered pool gives its pages what the other arrays leave of the device's bytes.
+  static Pool make_pool(const layout& sizes, const any_policy& with, const config& given) {
+    if constexpr (Pool::owns_pages) {
+      return Pool::make(sizes.blocks, sizes.pool_pages(), given.tiers, bytes_beside_pages(sizes, with, given).total());
+    } else {
+      return Pool(sizes.model, given.engine);
+    }
+  }
+  static layout sized(const shape& model, const any_policy& with, const config& given) {
+    ZOOMR_EXPECTS(
+        !Pool::may_fail || !with.selects || !with.score.reads_keys,
+        "a policy that scores by keys reads them at each choice: not over tiers, where they may not be there");
+    if constexpr (Pool::owns_pages) {
+      return layout(model, with, given, Pool::may_fail);
+    } else {
+      const char* const problem = given.engine.problem(model, sizeof(number));
+      ZOOMR_EXPECTS(problem == nullptr, problem);
+      return layout::without_pages(model, with, given);
+    }
+  }
+  static memory_use with_pages(const layout& sizes, const config& given, memory_use use) {
+    const index_t pages = sizes.pool_pages();
+    const byte_count others = use.total();
+    use.details = bounded_product({pages, Pool::page_bytes(sizes.model)});
+    ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
+    const pool_bytes made = Pool::bytes(sizes.blocks, pages, given.tiers, others);
+    use.details = made.device;
+    use.host = made.host;
+    use.file = made.file;
+    return use;
+  }
+  // Slots that `observed` must have room for; 0 where no KV lane ever evicts.
+  static index_t observed_tokens(const layout& sizes, const config& given) {
+    return sizes.kept > 0 ? given.max_tokens : 0;
+  }
+  // Over tiers the pool serves one thread.
+  static index_t most_threads(const config& given) { return Pool::may_fail ? 1 : given.threads.threads(); }
+  static std::size_t counts_size(const shape& model, const config& given) {
+    return static_cast<std::size_t>((std::min)(given.max_draft_tokens, given.max_batched_tokens)) *
+           static_cast<std::size_t>(model.heads);
+  }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
