@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Queries of the heads that vote, on their way between a host's cache and a device's (moving.cuh). The host has
-// those of all heads, the device those of voters alone. What they have found is measured again.
+// L6. Queries of the heads that vote, on their way between a host's cache and a device's (moving.cuh), which keep them
+// alike. What they have found is measured again.
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
 #include <zoomr/cache/host/sequence_state.hpp>
 
-#include <algorithm>  // std::fill_n, std::max
+#include <algorithm>  // std::max
 
 namespace zoomr {
 inline namespace v0 {
@@ -23,35 +23,21 @@ inline void expect_same_voters(const voter_table& host, const voter_table& devic
   ZOOMR_EXPECTS(same, "a sequence moves only between caches of the same config.voters");
 }
 
-/// visit(on the device, on the host, numbers) for each voter's query at the positions that both remember.
+/// visit(on the device, on the host, numbers) for the voters' queries at each position that both remember.
 template <class Policy, class T, class Visit>
 void each_voter_query(const device_core<Policy, T>& device, index_t id, token_range positions, sequence_state& host,
                       Visit visit) {
   const voter_arrays& voting = device.arrays.voting;
   const index_t first = (std::max)(positions.first, positions.last - device.sizes.remembered);
   for (index_t position = first; position < positions.last; ++position) {
-    const view<float, 2> there = voting.queries_at(id, position);
-    for (const voter_table::kv_lane& one : device.voters.kv_lanes()) {
-      const view<float, 2> here = host.last_queries.at(position, 0, one.layer);
-      for (std::size_t v = 0; v < one.heads.size(); ++v) {
-        visit(there[one.first + static_cast<index_t>(v)].data(), here[one.heads[v]].data(),
-              std::int64_t{voting.model.head_dim});
-      }
-    }
+    visit(voting.queries_at(id, position).data(), host.last_queries.at(position, 0, 0).data(), voting.query_numbers());
   }
 }
 
-/// Nothing is known on the host of the queries of heads that have no vote.
 template <class Policy, class T, class Visit>
 void voters_to_host(const device_core<Policy, T>& device, index_t id, token_range positions, sequence_state& host,
                     Visit visit) {
-  if constexpr (hears_voters<Policy>) {
-    const std::int64_t record = query_memory::elements(device.sizes.model, 1);
-    for (index_t position = positions.first; position < positions.last; ++position) {
-      std::fill_n(host.last_queries.at(position, 0, 0).data(), record, 0.0f);
-    }
-    each_voter_query(device, id, positions, host, visit);
-  }
+  if constexpr (hears_voters<Policy>) each_voter_query(device, id, positions, host, visit);
 }
 template <class Policy, class T, class Visit>
 void voters_to_device(const device_core<Policy, T>& device, index_t id, token_range positions, sequence_state& host,
