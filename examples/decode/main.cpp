@@ -47,8 +47,7 @@ void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
   model_config config = read_config(given.directory);
-  config.voters =
-      given.voters_file.empty() ? find_voters(given.directory, config) : read_voters(given.voters_file, config);
+  config.voters = find_voters(given.directory, config, given.voters_file);
   if (given.on_device()) expect_layers_alike(config, "--device cuda");
   if (given.tiers.given()) expect_layers_alike(config, "--tiers");
   if (!given.pages_file.empty()) expect_layers_alike(config, "--trace-pages");

@@ -30,7 +30,8 @@ std::vector<float> read_voters(const std::filesystem::path& file, const model_co
   return weights;
 }
 
-std::vector<float> find_voters(const std::filesystem::path& directory, const model_config& c) {
+std::vector<float> find_voters(const std::filesystem::path& directory, const model_config& c, const std::string& file) {
+  if (!file.empty()) return read_voters(file, c);
   const auto path = directory / "voters.json";
   return is_there(path) ? read_voters(path, c) : std::vector<float>{};
 }

@@ -17,7 +17,8 @@ namespace decode {
 ///         positive and finite
 std::vector<float> read_voters(const std::filesystem::path& file, const model_config& c);
 
-/// Those of the voters.json in a checkpoint's directory; empty if there is none.
-std::vector<float> find_voters(const std::filesystem::path& directory, const model_config& c);
+/// Those of `file`; if none is named, of the voters.json in a checkpoint's directory; empty if there is none either.
+std::vector<float> find_voters(const std::filesystem::path& directory, const model_config& c,
+                               const std::string& file = {});
 
 }  // namespace decode

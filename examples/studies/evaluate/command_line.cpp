@@ -49,6 +49,10 @@ CLI::App* add_ledger(CLI::App& app, ledger::study_options& given) {
   return study;
 }
 
+void add_voters(CLI::App* command, std::string& file) {
+  command->add_option("--voters", file, "weights of the heads that vote; default: voters.json beside the model");
+}
+
 CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
   CLI::App* command = app.add_subcommand("perplexity", "perplexity of long text against attended tokens");
   const auto natural = number_in(1, zoomr::unlimited);
@@ -74,6 +78,7 @@ CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
   command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
   command->add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
       ->delimiter(' ');
+  add_voters(command, given.voters);
   command->add_option("--seed", given.seed, "of the places of the passages")
       ->transform(seed_number())
       ->capture_default_str();
@@ -135,8 +140,7 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
                    "random_eviction[@budget]")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--voters", given.of.voters,
-                      "weights of the heads that vote; default: voters.json beside the model");
+  add_voters(command, given.of.voters);
   command->add_option("--write", given.written, "tokens of an answer; default: as many as the task needs")
       ->transform(number_in(1, 64));
   command->add_option("--csv", given.csv, "also writes the table to a file");

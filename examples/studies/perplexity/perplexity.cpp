@@ -12,6 +12,8 @@
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"
 #include "../../decode/token_classes.hpp"
+#include "../../decode/voters.hpp"
+#include "../../decode/weights.hpp"
 #include "../evaluate/policy_spec.hpp"
 #include "passages.hpp"
 #include "summary.hpp"
@@ -86,10 +88,17 @@ double probe(model& net, const std::vector<long_text>& texts) {
   return bits;
 }
 
+model_config read_with_voters(const options& from) {
+  model_config config = read_config(from.directory);
+  config.voters = find_voters(from.directory, config, from.voters);
+  return config;
+}
+
 /// Everything that the measurements share.
 struct bench {
   const options& given;
   zoomr::thread_pool pool;
+  model_config config;
   model net;
   tokenizer words;
   std::vector<zoomr::token_class> classes;  // [V]
@@ -99,8 +108,9 @@ struct bench {
   explicit bench(const options& from)
       : given(from),
         pool(usual_threads()),
-        net(load_model(from.directory, pool)),
-        words(from.directory, net.config().vocab),
+        config(read_with_voters(from)),
+        net(config, read_weights(from.directory, config), pool),
+        words(from.directory, config.vocab),
         classes(classify(words, net.config().vocab, from.delimiters)) {
     for (const std::string& path : from.texts) texts.push_back(read_long_text(path, words));
   }

@@ -21,6 +21,7 @@ struct options {
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::uint64_t seed = 1;
+  std::string voters;  // file of weights; empty: voters.json beside the model, if it is there
   std::string resume_file;
   std::string csv_file;
   bool json = false;

@@ -9,7 +9,7 @@ namespace {
 
 model_config read_with_voters(const scene_options& given) {
   model_config made = read_config(given.directory);
-  made.voters = given.voters.empty() ? find_voters(given.directory, made) : read_voters(given.voters, made);
+  made.voters = find_voters(given.directory, made, given.voters);
   return made;
 }
 
