@@ -49,11 +49,9 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
         device.cache.close(device.at(0).seq);
         state_digest moved = digest_of(host.cache, host.at(0).seq), stayed = digest_of(alone.cache, alone.at(0).seq);
         moved.of[state_digest::pages] = stayed.of[state_digest::pages] = 0;  // it has others
-        if (zoomr::share_aggregator<decltype(policy.aggregate)>) {           // a device has queries of voters alone
-          moved.of[state_digest::remembered] = stayed.of[state_digest::remembered] = 0;
-        }
-        if (limits.rollback_tokens < 24) {  // less of it is remembered
-          for (const auto part : {state_digest::tokens, state_digest::query_sums, state_digest::log}) {
+        if (limits.rollback_tokens < 24) {                                   // less of it is remembered
+          for (const auto part :
+               {state_digest::tokens, state_digest::remembered, state_digest::query_sums, state_digest::log}) {
             moved.of[part] = stayed.of[part] = 0;
           }
         }
