@@ -123,9 +123,12 @@ inline constexpr auto by_keys =
 
 }  // namespace small
 
-/// Its choices read keys: on the host, not over tiers.
+/// Its choices read keys: on the host.
 template <class Policy>
 inline constexpr bool reads_keys = ::zoomr::key_scorer<decltype(Policy::score)>;
+/// Of all KV heads, not of voters alone: not over tiers.
+template <class Policy>
+inline constexpr bool reads_all_keys = reads_keys<Policy> && !::zoomr::share_aggregator<decltype(Policy::aggregate)>;
 
 /// Calls `test(name, policy)` for each preset.
 template <class Test>

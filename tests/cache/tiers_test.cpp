@@ -25,7 +25,8 @@ template <class Policy>
 zoomr::config tiers_of(const Policy& policy, const zoomr::config& limits, index_t device, index_t host,
                        std::string& path) {
   if (host > 0) path = file_path();
-  return tiered_limits(model, policy, limits, device, host, host > 0 ? path.c_str() : nullptr);
+  return tiered_limits(model, policy, with_voters(policy, limits, model), device, host,
+                       host > 0 ? path.c_str() : nullptr);
 }
 
 /// The prompt in chunks, then single tokens, drafts, dropped steps and rollbacks.
@@ -136,6 +137,7 @@ void check_each_failing(const Policy& policy, bool file) {
 
 TEST_CASE("a transfer that fails is a failure of its item: the step is made again, and nothing else is different") {
   for (const bool file : {false, true}) check_each_failing(small::zoomr_mass, file);
+  for (const bool file : {false, true}) check_each_failing(small::sentence_voters, file);
   check_each_failing(small::quest, true);
 }
 
@@ -221,7 +223,7 @@ TEST_CASE("what is appended is not fetched again, even if a layer has more KV he
 
 TEST_CASE("every policy has the bits of a resident cache, at the least capacity, over host memory and over a file") {
   for_each_policy([](const char* name, const auto& policy) {
-    if constexpr (!reads_keys<std::remove_cvref_t<decltype(policy)>>) {
+    if constexpr (!reads_all_keys<std::remove_cvref_t<decltype(policy)>>) {
       check<at_once>(name, policy, 6, 0);
       check<at_once>(name, policy, 6, 6, 2);
       check<at_once>(name, policy, 13, 0, 3);
@@ -234,6 +236,9 @@ TEST_CASE("at every capacity, with a thread that moves the bytes") {
   for (index_t device = 6; device <= 16; ++device) check<beside>("zoomr_mass", small::zoomr_mass, device, 0);
   for (index_t device = 6; device <= 16; ++device) check<beside>("quest", small::quest, device, 22 - device, 2);
   check<beside>("sentence_kv", small::sentence_kv, 7, 6, 3);
+  for (index_t device = 6; device <= 16; device += 2) {
+    check<beside>("zoomr_voters", small::zoomr_voters, device, 22 - device, 2);
+  }
 }
 
 TEST_CASE("of pages whose tokens were evicted nothing is fetched when others take them") {

@@ -4,7 +4,6 @@
 #include <cache/players.hpp>
 #include <cache/saved_bytes.hpp>
 #include <support/voters.hpp>
-#include <zoomr/policy/placement/tiered.hpp>
 
 #include <string>  // std::string
 
@@ -252,9 +251,6 @@ TEST_CASE("what voters cannot do is refused with a sentence, and their memory is
   auto twice = zoomr::compose(policy.segment, policy.score, policy.aggregate, policy.select,
                               zoomr::boundaries{.second_pass = true}, policy.zone);
   CHECK(refusal(twice, limits).find("no second pass") != std::string::npos);
-  const auto moved = zoomr::with_placement(policy, zoomr::tiered<>{});
-  limits.tiers.device = 1 << 20;
-  CHECK(refusal(moved, limits).find("not over tiers") != std::string::npos);
 
   limits = limits_for(100);
   limits.voters = {weights.data(), {2, 4}};

@@ -83,13 +83,16 @@ class Output(unittest.TestCase):
             self.assertIn(setting, options)
 
     def test_tiers_change_nothing_but_where_details_lie(self):
-        for policy in ("zoomr_mass", "quest"):
-            plain = json.loads(self.generate("--policy", policy, "--json").stdout)["runs"][0]
-            refused = run("--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 12, "--policy", policy, "--tiers",
-                          "device=1").stderr
-            least = int(re.search("at least ([0-9]+)", refused)[1])
-            with tempfile.TemporaryDirectory() as folder:
-                done = self.generate("--policy", policy, "--json", "--tiers",
+        for policy in ("zoomr_mass", "quest", "sentence_voters"):
+            with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile("w", suffix=".json") as voters:
+                json.dump({"layers": 2, "heads": 4, "weights": [[0, 1, 0.5], [1, 2, 1.5]]}, voters)
+                voters.flush()
+                options = ("--policy", policy, "--voters", voters.name)
+                plain = json.loads(self.generate(*options, "--json").stdout)["runs"][0]
+                refused = run("--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 12, *options, "--tiers",
+                              "device=1").stderr
+                least = int(re.search("at least ([0-9]+)", refused)[1])
+                done = self.generate(*options, "--json", "--tiers",
                                      f"device={least},host=1MiB,file={folder}/details:1GiB")
                 self.assertEqual(os.listdir(folder), [])
             tiered = json.loads(done.stdout)["runs"][0]

@@ -36,10 +36,13 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
             stored, stored.shape(), policy, zoomr_test::with_voters(policy, limits, stored.shape()), lies);
       };
     }
-    if constexpr (!zoomr_test::reads_keys<Policy>) {
+    if constexpr (!zoomr_test::reads_all_keys<Policy>) {
       const auto tiered = zoomr::with_placement(policy, zoomr::tiered<Order, Engine>{});
       made.tiered = [tiered](const zoomr::config& limits, const widths& stored, const tier_sizes& sizes) {
-        return make_subject<T>(tiered, with_tiers<T>(tiered, limits, sizes, stored.shape()), stored);
+        return make_subject<T>(
+            tiered,
+            with_tiers<T>(tiered, zoomr_test::with_voters(tiered, limits, stored.shape()), sizes, stored.shape()),
+            stored);
       };
     }
     made.grouped = [policy](const zoomr::config& limits, const widths& stored) {

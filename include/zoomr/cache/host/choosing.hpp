@@ -131,7 +131,8 @@ class choosing {
 
   /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of
   /// its own, before the queries are there.
-  void prefetch() {
+  /// @param keep  what is on the device of it is touched first, so that others make room
+  void prefetch(bool keep = false) {
     const bool open = core_.policy.selects && !second_ && per_ != scope::sequence &&
                       (!core_.policy.persists() || (item_.chooses && position_ == item_.last()));
     if (open && !dense_) return;  // it is chosen when the queries are there
@@ -140,8 +141,11 @@ class choosing {
     for (index_t head = 0; head < core_.sizes.model.heads; head += together) {
       const token_range heads{head / group, (head + together - 1) / group + 1};
       const range_list list = resolved(heads.first, head, view<token_range>(core_.of_thread.front().ranges));
-      for (const token_range& r : list.ranges())
-        core_.pool.prefetch(layer_, heads, view<const index_t>(state().pages), r);
+      const view<const index_t> pages(state().pages);
+      for (const token_range& r : list.ranges()) {
+        if (keep) core_.pool.touch(layer_, heads, pages, r);
+      }
+      for (const token_range& r : list.ranges()) core_.pool.prefetch(layer_, heads, pages, r);
     }
   }
 
@@ -256,6 +260,13 @@ class kv_head_ranges {
   std::size_t joined_ = 0;
 };
 
+/// The item's choice for all layers is made when it is committed, without a second pass: what the next token reads is
+/// known then, and not before.
+template <class Pool>
+bool chooses_at_commit(const cache_core<Pool>& core, const planned_item& item) {
+  return item.chooses && core.policy.aggregate.per == scope::sequence && !core.policy.refresh.second_pass;
+}
+
 /// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
 /// token will read in the first. Nothing, where no page can be missing.
 ///
@@ -264,8 +275,18 @@ class kv_head_ranges {
 template <class Pool>
 void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
   if (!core.policy.placement.prefetch || item.prompt || item.failed) return;
+  if (layer == core.sizes.model.layers && chooses_at_commit(core, item)) return;
   choosing<Pool> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
   core.may_fail(item, [&] { next.prefetch(); });
+}
+
+/// The same for the first layer once the item is committed with its choice. What fails here fails again when it is
+/// read.
+template <class Pool>
+void prefetch_chosen(cache_core<Pool>& core, planned_item& item) {
+  if (!core.policy.placement.prefetch || !chooses_at_commit(core, item)) return;
+  item.open_begin = core.policy.segment.open_begin(core.state_of(item).segmenting.data());
+  handled<error>([&] { choosing<Pool>(core, item, item.last(), 0, false).prefetch(true); }, [](const error&) {});
 }
 
 }  // namespace detail

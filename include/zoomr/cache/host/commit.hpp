@@ -17,10 +17,10 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// KV lanes of which each choice reads all keys.
+/// KV lanes of which each choice reads all keys in their pages: over tiers none, since those are beside them.
 template <class Pool>
 index_t lanes_with_keys(const cache_core<Pool>& core) {
-  if (!core.policy.selects || !core.policy.score.reads_keys) return 0;
+  if (!core.policy.selects || !core.policy.score.reads_keys || core.sizes.key_lanes > 0) return 0;
   return core.sizes.heard > 0 ? core.voters.kv_lanes().size() : core.sizes.model.kv_lanes();
 }
 
@@ -116,6 +116,7 @@ void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted)
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
     state.log.push(item.last(), state.active_selection, level::summary);
   }
+  if (chooses) prefetch_chosen(core, item);
   free_pages(core.policy, core.limits, state, Pool::owns_pages ? &core.pool : nullptr);
   core.room.finish(core.pool);
   (item.prompt ? state.stats.prompt_tokens : state.stats.tokens) += accepted;

@@ -10,6 +10,8 @@
 #include <zoomr/cache/host/core_sizing.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/trace.hpp>
+#include <zoomr/paging/resident_keys.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 
 #include <memory>   // std::unique_ptr
 #include <string>   // std::string
@@ -33,6 +35,7 @@ struct cache_core {
   config limits;
   layout sizes;
   Pool pool;
+  resident_keys<number> keys;                    // of `layout::key_lanes`
   std::vector<sequence_state> states;            // [max_sequences]
   std::vector<chooser> choosers;                 // [threads], or one
   std::vector<thread_memory<number>> of_thread;  // [threads]
@@ -60,6 +63,7 @@ struct cache_core {
         limits(given),
         sizes(sizing::sized(model, policy, given)),
         pool(sizing::make_pool(sizes, policy, given)),
+        keys(sizes.key_lanes, model.head_dim, sizes.key_lanes > 0 ? sizes.pool_pages() : 0),
         counts(sizing::counts_size(model, given)),
         summaries(sizes, policy, given),
         room(sizes, given),
@@ -123,6 +127,14 @@ struct cache_core {
   /// may throw error(storage), and a pointer is valid only until four other blocks have been asked for.
   kv_lane_type kv_lane(const sequence_state& state, index_t layer, index_t kv_head) {
     return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
+  }
+
+  /// Keeps a key that was written to a page at hand too, if it is a voter's.
+  /// @param pages  the page table in which `slot` lies
+  /// @param key    as it is stored there
+  void keep_key(index_t layer, index_t kv_head, view<const index_t> pages, index_t slot, const number* key) {
+    const index_t lane = sizes.key_lanes > 0 ? voters.place_of(layer, kv_head) : -1;
+    if (lane >= 0) copy_row(key, slot, keys.kv_lane(lane, pages).key(slot), slot, sizes.model.head_dim);
   }
 
   /// What the model does to the logits of some heads of one KV head, of tokens from `position` on.
@@ -204,7 +216,8 @@ struct cache_core {
   memory_use bytes_in_use(const sequence_state& state) const {
     memory_use use;
     use.details = state.held_pages() * pool.bytes_of_page();
-    use.summaries = sizes.summary_bytes(state.segment_count());
+    use.summaries = sizes.summary_bytes(state.segment_count()) +
+                    state.held_pages() * resident_keys<number>::page_bytes(sizes.key_lanes, sizes.model.head_dim);
     use.metadata = state.metadata_bytes(sizes);
     return use;
   }

@@ -9,6 +9,7 @@
 #include <zoomr/cache/host/thread_memory.hpp>
 #include <zoomr/cache/state/engine_tables.hpp>
 #include <zoomr/cache/state/step_items.hpp>
+#include <zoomr/paging/resident_keys.hpp>
 
 #include <algorithm>  // std::min
 
@@ -39,7 +40,8 @@ struct core_sizing {
     const shape& model = sizes.model;
     const index_t pages = sizes.pool_pages();
     memory_use use;
-    use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)});
+    use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)}) +
+                    resident_keys<number>::bytes(sizes.key_lanes, model.head_dim, pages);
     use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
                    page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, given) +
                    (Pool::owns_pages ? sizes.table_pages * static_cast<byte_count>(sizeof(index_t)) : 0);
@@ -69,9 +71,9 @@ struct core_sizing {
     }
   }
   static layout sized(const shape& model, const any_policy& with, const config& given) {
-    ZOOMR_EXPECTS(
-        !Pool::may_fail || !with.selects || !with.score.reads_keys,
-        "a policy that scores by keys reads them at each choice: not over tiers, where they may not be there");
+    ZOOMR_EXPECTS(!Pool::may_fail || !with.selects || !with.score.reads_keys || with.aggregate.queries > 0,
+                  "a policy that scores by the keys of all KV heads reads them at each choice: not over tiers, where "
+                  "only the keys of heads that vote are kept at hand");
     if constexpr (Pool::owns_pages) {
       return layout(model, with, given, Pool::may_fail);
     } else {

@@ -151,13 +151,12 @@ class moving_up {
       const auto* const key = from.key(before);
       auto* const goal = to.writable_key(slot - first);
       copy_value(from, key, before, to, goal, slot - first);
-      if constexpr (!std::is_same_v<Turn, unturned>) {
-        if (moves) {
-          turn_row(layer, kv_head, key, before, goal, slot);
-          continue;
-        }
+      if (!std::is_same_v<Turn, unturned> && moves) {
+        turn_row(layer, kv_head, key, before, goal, slot);
+      } else {
+        copy_row(key, before, goal, slot, dims);
       }
-      copy_row(key, before, goal, slot, dims);
+      core_.keep_key(layer, kv_head, to.pages, slot - first, goal);
     }
   }
   template <class T>
@@ -166,7 +165,7 @@ class moving_up {
     const view<float> row(turned, {core_.sizes.model.head_dim});
     const float scale = core_.limits.key_scale.of(layer, kv_head);
     read_row(key, before, scale, row);
-    turn_(layer, row);
+    if constexpr (!std::is_same_v<Turn, unturned>) turn_(layer, row);
     store_row(view<const float>(row), scale, goal, slot);
   }
 

@@ -44,7 +44,6 @@ class key_scores {
   /// Calls take(number of the head, segment, score) for each head that asks and each segment that is wanted.
   /// @param position  of the queries
   /// @param details   [segments]  slots; of what is wanted at least one
-  /// @throws error(storage) if pages do not come
   /// @cost  reads the keys of what is wanted once for each four heads, and those of up to 64 slots between
   template <class Wanted, class Take>
   void score(index_t position, view<const token_range> details, Wanted wanted, Take take) {
@@ -80,7 +79,7 @@ class key_scores {
   void make_logits(index_t position, token_range slots, view<float, 2> logits) {
     const shape& model = core_.sizes.model;
     const view<const float, 2> asked = with_.asked(count_, model.head_dim);
-    const auto kv_lane = core_.kv_lane(state_, layer_, kv_head_);
+    const auto kv_lane = keys();
     for (index_t slot = slots.first; slot < slots.last; slot += page_tokens) {
       const index_t count = (std::min)(page_tokens, slots.last - slot);
       const view<float, 2> of_page(&logits(0, slot - slots.first), {count_, count}, {logits.stride(0), 1});
@@ -91,6 +90,14 @@ class key_scores {
     const float scale = core_.limits.logit_scale(layer_, kv_head_, model.head_dim);
     for (index_t h = 0; h < count_; ++h) {
       scale_row(fastest_cpu_path(), by, with_.heads(count_)[h], scale, logits[h], slots.first);
+    }
+  }
+  // Where they are at hand: in pages, or over tiers beside them.
+  auto keys() {
+    if constexpr (Pool::may_fail) {
+      return core_.keys.kv_lane(core_.voters.place_of(layer_, kv_head_), view<const index_t>(state_.pages));
+    } else {
+      return core_.kv_lane(state_, layer_, kv_head_);
     }
   }
   void ask_one(index_t head, view<const float> query) {

@@ -30,7 +30,11 @@ void copy_shared_pages(cache_core<Pool>& core) {
     for (std::size_t i = 0; i < items; ++i) {
       shared.each(i, i, [&](sequence_state& state, index_t at) {
         handled<error>(
-            [&] { core.pool.copy_page(state.pages[static_cast<std::size_t>(at)], core.pool.next(copied++)); },
+            [&] {
+              const index_t from = state.pages[static_cast<std::size_t>(at)], to = core.pool.next(copied++);
+              core.pool.copy_page(from, to);
+              core.keys.copy_page(from, to);
+            },
             [&](const error& why) {
               raise(why.code(), "begin: item " + std::to_string(i) +
                                     ": a page that it shares with another sequence cannot be copied: " +

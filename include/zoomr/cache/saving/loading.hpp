@@ -158,6 +158,10 @@ class sequence_loader {
                        [&](auto row, index_t width, std::int64_t stride, bool together) {
                          get_rows(row, width, stride, rows, together);
                        });
+        for (index_t t = 0; sizes_.key_lanes > 0 && t < rows; ++t) {
+          const index_t slot = page * page_tokens + t;
+          core_.keep_key(lane / m.kv_heads, lane % m.kv_heads, to.pages, slot, to.key(slot));
+        }
       }
       in_.end();
       if constexpr (Pool::may_fail) {

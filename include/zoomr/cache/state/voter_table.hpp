@@ -42,8 +42,29 @@ class voter_table {
     return voters;
   }
 
+  /// KV lanes that any of them reads.
+  static index_t count_kv_lanes(const shape& model, view<const float, 2> weights) {
+    index_t lanes = 0;
+    for (index_t layer = 0; layer < weights.extent(0); ++layer) {
+      index_t before = -1;
+      for (index_t head = 0; head < weights.extent(1); ++head) {
+        if (!(weights(layer, head) > 0.0f) || head / model.group() == before) continue;
+        before = head / model.group();
+        ++lanes;
+      }
+    }
+    return lanes;
+  }
+
   view<const kv_lane> kv_lanes() const { return kv_lanes_; }
   view<const float> weights() const { return weights_; }  // [voters]
+  /// The place of a KV lane in `kv_lanes`, or -1 if no voter reads it.
+  index_t place_of(index_t layer, index_t kv_head) const {
+    for (std::size_t at = 0; at < kv_lanes_.size(); ++at) {
+      if (kv_lanes_[at].layer == layer && kv_lanes_[at].kv_head == kv_head) return static_cast<index_t>(at);
+    }
+    return -1;
+  }
   /// The number of a voter, or -1 if the head is none.
   index_t number_of(index_t layer, index_t head) const {
     index_t number = -1;
