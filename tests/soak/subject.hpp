@@ -256,6 +256,7 @@ zoomr::config with_tiers(const Policy& policy, zoomr::config limits, const tier_
 struct sort {
   std::string name;                // of the preset
   std::string type;                // of what is stored
+  zoomr::byte_count at_hand = 0;   // over tiers, of each page: keys of voters that stay on the device
   bool frees_unreachable = false;  // pages that no query can reach: no deep rollback
   bool evicts = false;             // tokens: no rollback behind that
   bool accumulates = false;        // attention from the first token on
