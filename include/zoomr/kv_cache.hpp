@@ -46,7 +46,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   using placement_type = Placement;
 
   /// What the cache holds at most, by tier.
-  memory_use capacity() const { return core_type::sizing::bytes(core_->sizes.model, core_->policy, core_->limits); }
+  memory_use capacity() const { return core_type::sizing::bytes(core_->sizes, core_->policy, core_->limits); }
 
   /// Begins a step for several sequences, each at most once. Decides from the ids alone how many tokens are
   /// taken and how many passes are needed.

@@ -9,6 +9,7 @@
 #include <support/allocations.hpp>
 #include <support/inputs.hpp>
 #include <support/temporary_folder.hpp>
+#include <support/voters.hpp>
 
 #include <algorithm>   // std::clamp, std::min
 #include <cmath>       // std::ceil, std::floor
@@ -103,12 +104,13 @@ template <class Policy, class Placement>
 void check_tiers(const char* name, const Policy& policy, Placement placement) {
   static temporary_folder folder;
   const auto moved = with_placement(policy, placement);
+  const zoomr::config limits = with_voters(moved, small_limits(), model);
   const auto made = [&] {
     const std::string path = folder.path();
     using policy_type = std::remove_const_t<decltype(moved)>;
-    check_construction<policy_type>(name, moved, tiered_limits(model, moved, small_limits(), 7, 6, path.c_str()));
+    check_construction<policy_type>(name, moved, tiered_limits(model, moved, limits, 7, 6, path.c_str()));
     CHECK_FALSE(std::filesystem::exists(path));
-    check_construction<policy_type>(name, moved, tiered_limits(model, moved, small_limits(), 7, 6, nullptr));
+    check_construction<policy_type>(name, moved, tiered_limits(model, moved, limits, 7, 6, nullptr));
   };
   made();
 }
@@ -273,6 +275,7 @@ TEST_CASE(
 TEST_CASE("the same of a tiered placement, over host memory and over a file") {
   check_tiers("quest", small::quest, zoomr::tiered<>{});
   check_tiers("sentence_kv", small::sentence_kv, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
+  check_tiers("sentence_voters", small::sentence_voters, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
 }
 
 TEST_CASE("memory that cannot be had, though it may be asked for") {

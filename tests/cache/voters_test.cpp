@@ -262,6 +262,23 @@ TEST_CASE("what voters cannot do is refused with a sentence, and their memory is
   CHECK(more.metadata - few.metadata == 3 * 100 * 4 + (3 + 24) * 8 * 4);
   CHECK(more.workspace - few.workspace == 100 * 4 + (3 + 24) * 8 * 4 + 8 * 8 * 4);
   CHECK(more.details == few.details);
+
+  // The table of weights is copied: what becomes of it afterwards does not matter.
+  const zoomr::kv_cache cache(model, policy, limits);
+  std::fill(weights.begin(), weights.end(), 1.0f);
+  CHECK(cache.capacity() == more);
+
+  // In use is what the segments take that there are, however many there may be.
+  const tape says = text();
+  const auto in_use = [&](index_t segments) {
+    zoomr::config roomy = limits_for(says.size());
+    roomy.max_segments = segments;
+    player_type plays(model, small::sentence_voters, roomy);
+    plays.open(says);
+    plays.play_plainly(0, 100);
+    return plays.cache.bytes(plays.at(0).seq);
+  };
+  CHECK(in_use(says.size()) == in_use(says.size() / 2));
 }
 
 }  // namespace zoomr_test

@@ -77,6 +77,7 @@ struct cache_core {
         halves(model, given),
         failures(static_cast<std::size_t>(given.max_sequences)) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
+    limits.voters = {};  // the caller's table may go; `voters` has what is needed of it
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
     const index_t threads = sizing::most_threads(given);
     const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));

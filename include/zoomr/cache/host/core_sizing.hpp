@@ -25,7 +25,10 @@ struct core_sizing {
   /// Capacity of each tier; what the constructor will allocate.
   /// @throws  precondition_error for 2^60 bytes or more, or tiers that are too small
   static memory_use bytes(const shape& model, const any_policy& with, const config& given) {
-    const layout sizes = sized(model, with, given);
+    return bytes(sized(model, with, given), with, given);
+  }
+  /// The same of sizes that are known. Tables of the config need not be there any more.
+  static memory_use bytes(const layout& sizes, const any_policy& with, const config& given) {
     memory_use use = bytes_beside_pages(sizes, with, given);
     if constexpr (!Pool::owns_pages) {
       ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");

@@ -86,7 +86,7 @@ struct sequence_state : token_state {
     return static_cast<byte_count>(classes.size() * sizeof(token_class) + pages.size() * sizeof(index_t) +
                                    segments.size() * table) +
            std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
-           sizes.observing_bytes(in_prompt()) + key_masses::bytes(sizes.heard, sizes.voters, sizes.most_segments) +
+           sizes.observing_bytes(in_prompt()) + key_masses::bytes(sizes.heard, sizes.voters, segment_count()) +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
            log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
