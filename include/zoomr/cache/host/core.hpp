@@ -63,7 +63,7 @@ struct cache_core {
         limits(given),
         sizes(sizing::sized(model, policy, given)),
         pool(sizing::make_pool(sizes, policy, given)),
-        keys(sizes.key_lanes, model.head_dim, sizes.key_lanes > 0 ? sizes.pool_pages() : 0),
+        keys(sizes.key_lanes, model.head_dim, sizes.pool_pages()),
         counts(sizing::counts_size(model, given)),
         summaries(sizes, policy, given),
         room(sizes, given),
@@ -215,10 +215,11 @@ struct cache_core {
 
   /// Bytes of one sequence at its present length; working memory is nobody's.
   memory_use bytes_in_use(const sequence_state& state) const {
+    const byte_count pages = state.held_pages();
     memory_use use;
-    use.details = state.held_pages() * pool.bytes_of_page();
+    use.details = pages * pool.bytes_of_page();
     use.summaries = sizes.summary_bytes(state.segment_count()) +
-                    state.held_pages() * resident_keys<number>::page_bytes(sizes.key_lanes, sizes.model.head_dim);
+                    pages * resident_keys<number>::page_bytes(sizes.key_lanes, sizes.model.head_dim);
     use.metadata = state.metadata_bytes(sizes);
     return use;
   }
