@@ -46,8 +46,7 @@ std::string prompt_text(const options& given, const tokenizer& words, const mode
 void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
-  model_config config = read_config(given.directory);
-  config.voters = find_voters(given.directory, config, given.voters_file);
+  const model_config config = read_config_with_voters(given.directory, given.voters_file);
   if (given.on_device()) expect_layers_alike(config, "--device cuda");
   if (given.tiers.given()) expect_layers_alike(config, "--tiers");
   if (!given.pages_file.empty()) expect_layers_alike(config, "--trace-pages");

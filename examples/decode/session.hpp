@@ -19,6 +19,7 @@
 
 #include "input_error.hpp"
 #include "model.hpp"
+#include "voters.hpp"
 
 namespace decode {
 
@@ -176,7 +177,7 @@ class session {
     limits.logits.scale = static_cast<float>(c.attention_scale);
     std::vector<float> voters;  // of the layers without a window
     if constexpr (zoomr::share_aggregator<decltype(Policy::aggregate)>) {
-      if (c.voters.empty()) fail("this policy asks heads that vote: name their weights, --voters FILE");
+      expect_voters(c);
       for (std::size_t layer = 0; layer < c.layers; ++layer) {
         const auto of_layer = std::span(c.voters).subspan(layer * c.heads, c.heads);
         if (!c.has_window(layer)) voters.insert(voters.end(), of_layer.begin(), of_layer.end());

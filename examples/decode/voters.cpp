@@ -30,10 +30,19 @@ std::vector<float> read_voters(const std::filesystem::path& file, const model_co
   return weights;
 }
 
-std::vector<float> find_voters(const std::filesystem::path& directory, const model_config& c, const std::string& file) {
-  if (!file.empty()) return read_voters(file, c);
-  const auto path = directory / "voters.json";
-  return is_there(path) ? read_voters(path, c) : std::vector<float>{};
+model_config read_config_with_voters(const std::filesystem::path& directory, const std::string& file) {
+  model_config c = read_config(directory);
+  const auto beside = directory / "voters.json";
+  if (!file.empty()) {
+    c.voters = read_voters(file, c);
+  } else if (is_there(beside)) {
+    c.voters = read_voters(beside, c);
+  }
+  return c;
+}
+
+void expect_voters(const model_config& c) {
+  if (c.voters.empty()) fail("this policy asks heads that vote: name their weights, --voters FILE");
 }
 
 }  // namespace decode

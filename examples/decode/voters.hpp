@@ -17,8 +17,11 @@ namespace decode {
 ///         positive and finite
 std::vector<float> read_voters(const std::filesystem::path& file, const model_config& c);
 
-/// Those of `file`; if none is named, of the voters.json in a checkpoint's directory; empty if there is none either.
-std::vector<float> find_voters(const std::filesystem::path& directory, const model_config& c,
-                               const std::string& file = {});
+/// The config of a checkpoint, with the weights of `file`; if none is named, of the voters.json in its directory; with
+/// none if there is none either.
+model_config read_config_with_voters(const std::filesystem::path& directory, const std::string& file);
+
+/// @throws input_error  no head has a weight
+void expect_voters(const model_config& c);
 
 }  // namespace decode

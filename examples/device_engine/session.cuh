@@ -7,6 +7,7 @@
 
 #include <algorithm>  // std::copy, std::max, std::min
 
+#include "../decode/voters.hpp"
 #include "decoder.hpp"
 #include "model.cuh"
 
@@ -124,7 +125,7 @@ class device_session : public decoder {
                          .classes = classes};
     if constexpr (zoomr::share_aggregator<decltype(Policy::aggregate)>) {
       const model_config& c = net.config();
-      if (c.voters.empty()) fail("this policy asks heads that vote: name their weights, --voters FILE");
+      expect_voters(c);
       limits.voters = {c.voters.data(), {static_cast<index_t>(c.layers), static_cast<index_t>(c.heads)}};
     }
     return limits;

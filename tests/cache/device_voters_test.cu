@@ -39,6 +39,15 @@ void check_stored(const Policy& policy, kind look, std::uint64_t seed, float key
   compare(host.at(0).log, device.at(0).log, HeadDim, rounding);
 }
 
+/// Plays the same on both: play(player).
+template <class Policy, class Play>
+void check_plays(const Policy& policy, const zoomr::config& limits, Play play) {
+  player<Policy> host(model, policy, limits);
+  device_player<Policy> device(model, policy, limits);
+  play(host), play(device);
+  compare(host.at(0).log, device.at(0).log);
+}
+
 }  // namespace
 
 TEST_CASE("zoomr_voters and sentence_voters: chunks, dropped steps and rollbacks, as for a graph too") {
@@ -71,10 +80,7 @@ TEST_CASE("queries that a rollback needs are not those whose places rejected tok
       if (turn % 5 == 0) plays.rollback(0, plays.tokens() - 3);
     }
   };
-  player<std::remove_const_t<decltype(policy)>> host(model, policy, limits);
-  device_player<std::remove_const_t<decltype(policy)>> device(model, policy, limits);
-  play(host), play(device);
-  compare(host.at(0).log, device.at(0).log);
+  check_plays(policy, limits, play);
 }
 
 TEST_CASE("any number of queries is heard, more than a warp has lanes too") {
@@ -125,10 +131,7 @@ TEST_CASE("a prompt that a rollback opens again is heard as on the host") {
     plays.at(0).says = &shorter;
     plays.play_plainly();
   };
-  player<std::remove_const_t<decltype(policy)>> host(model, policy, limits_for(tokens));
-  device_player<std::remove_const_t<decltype(policy)>> device(model, policy, limits_for(tokens));
-  play(host), play(device);
-  compare(host.at(0).log, device.at(0).log);
+  check_plays(policy, limits_for(tokens), play);
 }
 
 TEST_CASE("of a prompt's chunk that was neither attended nor observed nothing is heard") {
@@ -152,10 +155,7 @@ TEST_CASE("of a prompt's chunk that was neither attended nor observed nothing is
       step.commit(view<const index_t>(&all, {1}));
       plays.play_plainly();
     };
-    player<std::remove_const_t<decltype(policy)>> host(model, policy, limits_for(tokens));
-    device_player<std::remove_const_t<decltype(policy)>> device(model, policy, limits_for(tokens));
-    play(host), play(device);
-    compare(host.at(0).log, device.at(0).log);
+    check_plays(policy, limits_for(tokens), play);
   }
 }
 

@@ -88,12 +88,6 @@ double probe(model& net, const std::vector<long_text>& texts) {
   return bits;
 }
 
-model_config read_with_voters(const options& from) {
-  model_config config = read_config(from.directory);
-  config.voters = find_voters(from.directory, config, from.voters);
-  return config;
-}
-
 /// Everything that the measurements share.
 struct bench {
   const options& given;
@@ -105,10 +99,10 @@ struct bench {
   std::vector<long_text> texts;
   std::vector<task> tasks;
 
-  explicit bench(const options& from)
+  bench(const options& from, const model_config& read)
       : given(from),
         pool(usual_threads()),
-        config(read_with_voters(from)),
+        config(read),
         net(config, read_weights(from.directory, config), pool),
         words(from.directory, config.vocab),
         classes(classify(words, net.config().vocab, from.delimiters)) {
@@ -202,10 +196,10 @@ void print_json(const options& given, const journal& done, const std::vector<gro
 }  // namespace
 
 void run(const options& given) {
-  const model_config config = read_config(given.directory);
+  const model_config config = read_config_with_voters(given.directory, given.voters);
   const auto tasks = tasks_of(given, config.layers);
   check_sizes(given, config);
-  bench on(given);
+  bench on(given, config);
   on.tasks = tasks;
   const auto passages = cut(on.texts, {given.contexts, given.scored, given.passages, given.seed});
   journal done(given.resume_file, on.about());

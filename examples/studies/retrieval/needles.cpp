@@ -45,6 +45,12 @@ void expect_room(const std::vector<std::string>& body, std::size_t hidden, index
   if (body.size() < 2 * margin + hidden) fail("a problem of ", tokens, " tokens holds too few sentences; ask for more");
 }
 
+std::vector<std::string> some_cities(std::size_t count, dice& random) {
+  std::vector<std::string> names;
+  for (const std::size_t city : some_of(cities.size(), count, random)) names.emplace_back(cities[city]);
+  return names;
+}
+
 constexpr std::size_t in_number = 12;  // bytes from the end of such a sentence
 
 constexpr const char* one_hidden =
@@ -67,58 +73,56 @@ std::vector<std::string> problem_maker::passage(index_t tokens, dice& random) co
   }
 }
 
-problem_maker::draft problem_maker::make_needles(index_t tokens, std::size_t count, dice& random) const {
-  const auto names = some_of(cities.size(), count, random);
+// A number for each of these cities, among such sentences.
+problem_maker::numbers problem_maker::hide_numbers(const std::vector<std::string>& for_cities, index_t tokens,
+                                                   dice& random) const {
   const std::vector<std::string> body = passage(tokens, random);
-  std::vector<std::string> needles, numbers;
-  for (const std::size_t name : names) {
-    numbers.push_back(digits(7, random));
-    needles.push_back(number_sentence(cities[name], numbers.back()));
+  numbers hidden;
+  std::vector<std::string> needles;
+  for (const std::string& city : for_cities) {
+    hidden.values.push_back(digits(7, random));
+    needles.push_back(number_sentence(city, hidden.values.back()));
   }
-  expect_room(body, count, tokens);
+  expect_room(body, needles.size(), tokens);
   haystack hay = hide(body, needles, in_number, random);
+  hidden.text = std::move(hay.text), hidden.inside = std::move(hay.inside);
+  return hidden;
+}
+
+problem_maker::draft problem_maker::make_needles(index_t tokens, std::size_t count, dice& random) const {
+  const std::vector<std::string> names = some_cities(count, random);
+  numbers hidden = hide_numbers(names, tokens, random);
   const std::size_t asked = below(count, random);
-  const std::string what =
-      std::string("special magic number for ") + cities[names[asked]] + " mentioned in the provided text";
-  return {one_hidden,       std::move(hay.text), "\nWhat is the " + what + "?", "The " + what + " is",
-          {numbers[asked]}, {hay.inside[asked]}};
+  const std::string what = "special magic number for " + names[asked] + " mentioned in the provided text";
+  return {one_hidden,
+          std::move(hidden.text),
+          "\nWhat is the " + what + "?",
+          "The " + what + " is",
+          {hidden.values[asked]},
+          {hidden.inside[asked]}};
 }
 
 problem_maker::draft problem_maker::make_values(index_t tokens, dice& random) const {
   constexpr std::size_t count = 4;
   const std::string city = cities[below(cities.size(), random)];
-  const std::vector<std::string> body = passage(tokens, random);
-  std::vector<std::string> needles, numbers;
-  for (std::size_t i = 0; i < count; ++i) {
-    numbers.push_back(digits(7, random));
-    needles.push_back(number_sentence(city, numbers.back()));
-  }
-  expect_room(body, count, tokens);
-  haystack hay = hide(body, needles, in_number, random);
+  numbers hidden = hide_numbers(std::vector<std::string>(count, city), tokens, random);
   const std::string what = "special magic numbers for " + city + " mentioned in the provided text";
-  return {some_hidden, std::move(hay.text), "\nWhat are all the " + what + "?", "The " + what + " are",
-          numbers,     hay.inside};
+  return {some_hidden,   std::move(hidden.text), "\nWhat are all the " + what + "?", "The " + what + " are",
+          hidden.values, hidden.inside};
 }
 
 problem_maker::draft problem_maker::make_queries(index_t tokens, dice& random) const {
   constexpr std::size_t count = 8;
-  const auto names = some_of(cities.size(), count, random);
-  const std::vector<std::string> body = passage(tokens, random);
-  std::vector<std::string> needles, numbers;
-  for (const std::size_t name : names) {
-    numbers.push_back(digits(7, random));
-    needles.push_back(number_sentence(cities[name], numbers.back()));
-  }
-  expect_room(body, count, tokens);
-  haystack hay = hide(body, needles, in_number, random);
+  const std::vector<std::string> names = some_cities(count, random);
+  numbers hidden = hide_numbers(names, tokens, random);
   const auto asked = some_of(count, 2 + below(3, random), random);
-  draft text{some_hidden, std::move(hay.text), "", "", {}, {}};
+  draft text{some_hidden, std::move(hidden.text), "", "", {}, {}};
   std::string list;
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const bool last = i + 1 == asked.size();
     list += i == 0 ? "" : asked.size() == 2 ? " and " : last ? ", and " : ", ";
-    list += cities[names[asked[i]]];
-    text.answers.push_back(numbers[asked[i]]), text.evidence.push_back(hay.inside[asked[i]]);
+    list += names[asked[i]];
+    text.answers.push_back(hidden.values[asked[i]]), text.evidence.push_back(hidden.inside[asked[i]]);
   }
   const std::string what = "special magic numbers for " + list + " mentioned in the provided text";
   text.question = "\nWhat are all the " + what + "?", text.reply = "The " + what + " are";

@@ -90,6 +90,12 @@ class problem_maker {
     std::string goes_on = {};
   };
   struct note;
+  /// Numbers that are hidden in a text.
+  struct numbers {
+    std::string text;
+    std::vector<std::string> values;
+    std::vector<std::size_t> inside;  // a byte of each
+  };
 
   void add_sentences(const std::filesystem::path& file);
   index_t tokens_of(std::string_view text) const;
@@ -99,6 +105,7 @@ class problem_maker {
   draft make_values(index_t tokens, dice& random) const;
   draft make_queries(index_t tokens, dice& random) const;
   draft make_tracking(index_t tokens, dice& random) const;
+  numbers hide_numbers(const std::vector<std::string>& for_cities, index_t tokens, dice& random) const;
   std::vector<std::string> passage(index_t tokens, dice& random) const;
 
   // words.cpp

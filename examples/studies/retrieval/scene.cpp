@@ -7,12 +7,6 @@
 namespace decode::retrieval {
 namespace {
 
-model_config read_with_voters(const scene_options& given) {
-  model_config made = read_config(given.directory);
-  made.voters = find_voters(given.directory, made, given.voters);
-  return made;
-}
-
 std::vector<group> groups_of(const scene_options& asked) {
   std::vector<group> groups;
   for (const std::string& name : asked.tasks) {
@@ -37,7 +31,7 @@ void expect_context(index_t tokens, const group& kind, std::size_t context) {
 scene::scene(const scene_options& from)
     : given(from),
       pool(usual_threads()),
-      config(read_with_voters(from)),
+      config(read_config_with_voters(from.directory, from.voters)),
       net(config, read_weights(from.directory, config), pool),
       words(from.directory, config.vocab),
       problems(words, from.texts, from.marks),

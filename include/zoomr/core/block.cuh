@@ -48,26 +48,26 @@ class block_threads {
   /// The sum, the largest or the smallest of the values of all threads, to all threads.
   template <class T>
   __device__ T sum(T value) {
-    return fold(value, add{}, T{0});
+    return fold(value, detail::add{}, T{0});
   }
   template <class T>
   __device__ T largest(T value) {
-    return fold(value, larger{}, lowest<T>);
+    return fold(value, detail::larger{}, lowest<T>);
   }
   template <class T>
   __device__ T smallest(T value) {
-    return fold(value, smaller{}, highest<T>);
+    return fold(value, detail::smaller{}, highest<T>);
   }
 
   /// The sum over the threads before this one, and over all.
   template <class T>
   __device__ scanned<T> sum_before(T value) {
-    return scan(value, add{}, T{0});
+    return scan(value, detail::add{}, T{0});
   }
   /// The largest value of the threads before this one (the lowest of its type if there are none), and of all.
   template <class T>
   __device__ scanned<T> max_before(T value) {
-    return scan(value, larger{}, lowest<T>);
+    return scan(value, detail::larger{}, lowest<T>);
   }
 
  private:
@@ -75,25 +75,6 @@ class block_threads {
   static constexpr T lowest = std::numeric_limits<T>::lowest();
   template <class T>
   static constexpr T highest = (std::numeric_limits<T>::max)();
-
-  struct add {
-    template <class T>
-    __device__ T operator()(T a, T b) const {
-      return a + b;
-    }
-  };
-  struct larger {
-    template <class T>
-    __device__ T operator()(T a, T b) const {
-      return a > b ? a : b;
-    }
-  };
-  struct smaller {
-    template <class T>
-    __device__ T operator()(T a, T b) const {
-      return a < b ? a : b;
-    }
-  };
 
   // Warps join their values, and every warp the results of all warps: so that no second barrier is needed to give the
   // result out. `none` changes nothing that it is joined with.

@@ -12,6 +12,29 @@
 
 namespace zoomr {
 inline namespace v0 {
+namespace detail {
+
+// What `warp_reduce` and `block_threads` join values by.
+struct add {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct larger {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a > b ? a : b;
+  }
+};
+struct smaller {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a < b ? a : b;
+  }
+};
+
+}  // namespace detail
 
 /// The values of all 32 lanes, joined, to all of them. All lanes call it. It is no barrier for memory.
 /// @param join  associative and commutative

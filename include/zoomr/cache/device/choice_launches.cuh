@@ -31,7 +31,7 @@ struct choice_launches : device_pass<Policy, T> {
   static constexpr bool for_all(const Policy& policy) { return policy.aggregate.per == scope::sequence; }
 
   /// A second pass reads what the first has chosen, unless only another group of layers has asked for it.
-  bool chooses_in_pass() const { return t != 1 || asks_again(core.host_policy); }
+  bool chooses_in_pass() const { return t != 1 || chooses_for_next_tokens(core.host_policy); }
 
   /// Summarises the segments that the table lists. A graph covers three for each token.
   /// @cost  1 launch, or none

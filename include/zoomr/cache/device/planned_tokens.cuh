@@ -18,13 +18,10 @@ inline index_t heard_queries(const device_sequence& sequence, index_t position) 
   return position + 1 - (std::max)({position + 1 - sequence.heard, sequence.queries_from, 0});
 }
 
-/// In a second pass, which another group of layers has asked for, a choice for all layers is made once more: as on the
-/// host the queries of the second pass ask, and the token itself reads what was active before.
-inline bool asks_again(const any_policy& policy) {
-  return policy.selects && policy.aggregate.per == scope::sequence && !policy.refresh.second_pass;
-}
-
 /// One token of an item. The first pass says where a choice goes that stays active; the second reads it there.
+///
+/// In a second pass that another group of layers has asked for, a choice for the tokens after it is made once more: as
+/// on the host the queries of the second pass ask, and the token itself reads what was active before.
 template <class Core>
 device_token token_for(Core& core, const device_item& item, const planned_token& known, index_t position,
                        bool second_pass) {
@@ -44,7 +41,7 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   token.prompt = item.prompt;
   token.noted = item.prompt && item.chooses && last;
   token.dense = item.prompt || position < core.limits.min_sparse_context || known.action == refresh_action::everything;
-  const bool chosen = second_pass && !asks_again(core.host_policy);
+  const bool chosen = second_pass && !chooses_for_next_tokens(core.host_policy);
   if (chosen && item.chooses) token.reads = item.place;
   if (!chosen && !item.prompt && item.chooses && last) token.chooses = item.place;
   token.if_drifted = known.action == refresh_action::choose_if_drifted;

@@ -260,11 +260,10 @@ class kv_head_ranges {
   std::size_t joined_ = 0;
 };
 
-/// The item's choice for all layers is made when it is committed, without a second pass: what the next token reads is
-/// known then, and not before.
+/// The item's choice is made when it is committed: what the next token reads is known then, and not before.
 template <class Pool>
 bool chooses_at_commit(const cache_core<Pool>& core, const planned_item& item) {
-  return item.chooses && core.policy.aggregate.per == scope::sequence && !core.policy.refresh.second_pass;
+  return item.chooses && chooses_for_next_tokens(core.policy);
 }
 
 /// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next

@@ -109,7 +109,7 @@ class memory_loader {
   // Reads whose queries they are: none named are all heads.
   bool asked_same(index_t voters) {
     const index_t heads = sizes_.model.heads;
-    bool same = voters == (sizes_.heard > 0 ? sizes_.voters : 0);
+    bool same = voters == sizes_.voters;
     index_t before = -1;
     for (index_t i = 0; i < voters; ++i) {
       const auto found = in_.get<index_t>();

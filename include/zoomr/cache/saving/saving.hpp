@@ -147,7 +147,7 @@ class sequence_saver {
 
   // Whose queries they are comes before them: of all heads, or of the voters named.
   void prompted() {
-    const index_t voters = sizes_.heard > 0 ? sizes_.voters : 0;
+    const index_t voters = sizes_.voters;
     const std::int64_t each = query_memory::elements(sizes_.asked_heads(), 1);
     const token_range positions = parts_.prompted;
     out_.begin("prmt", 0, std::int64_t{4} * (2 + voters + each * positions.size()));

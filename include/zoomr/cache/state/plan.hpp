@@ -15,6 +15,11 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// A choice for all layers that no second pass reads: it is made behind the last layer, for the tokens after it.
+inline bool chooses_for_next_tokens(const any_policy& policy) {
+  return policy.selects && policy.aggregate.per == scope::sequence && !policy.refresh.second_pass;
+}
+
 /// What is known of one token of a step. All but the last is the same in both passes.
 struct planned_token {
   token_class classes = token_class::plain;

@@ -27,32 +27,24 @@ class voter_table {
   /// @param weights   [layers, heads] of the model, or empty
   /// @param segments  that a choice may know
   voter_table(const shape& model, view<const float, 2> weights, index_t segments) : segments_(segments) {
-    for (index_t layer = 0; layer < weights.extent(0); ++layer) {
-      for (index_t head = 0; head < weights.extent(1); ++head) {
-        if (weights(layer, head) > 0.0f) add(layer, head / model.group(), head, weights(layer, head));
-      }
-    }
+    each_weighted(weights,
+                  [&](index_t layer, index_t head) { add(layer, head / model.group(), head, weights(layer, head)); });
     shares_ = buffer<float>(static_cast<std::int64_t>(weights_.size()) * segments);
   }
   static index_t count(view<const float, 2> weights) {
     index_t voters = 0;
-    for (index_t layer = 0; layer < weights.extent(0); ++layer) {
-      for (const float weight : weights[layer]) voters += weight > 0.0f ? 1 : 0;
-    }
+    each_weighted(weights, [&](index_t, index_t) { ++voters; });
     return voters;
   }
 
   /// KV lanes that any of them reads.
   static index_t count_kv_lanes(const shape& model, view<const float, 2> weights) {
-    index_t lanes = 0;
-    for (index_t layer = 0; layer < weights.extent(0); ++layer) {
-      index_t before = -1;
-      for (index_t head = 0; head < weights.extent(1); ++head) {
-        if (!(weights(layer, head) > 0.0f) || head / model.group() == before) continue;
-        before = head / model.group();
-        ++lanes;
-      }
-    }
+    index_t lanes = 0, before = -1;
+    each_weighted(weights, [&](index_t layer, index_t head) {
+      const index_t lane = layer * model.kv_heads + head / model.group();
+      lanes += lane != before ? 1 : 0;
+      before = lane;
+    });
     return lanes;
   }
 
@@ -86,6 +78,15 @@ class voter_table {
   }
 
  private:
+  // visit(layer, head) for each head that has a weight, ascending.
+  template <class Visit>
+  static void each_weighted(view<const float, 2> weights, Visit visit) {
+    for (index_t layer = 0; layer < weights.extent(0); ++layer) {
+      for (index_t head = 0; head < weights.extent(1); ++head) {
+        if (weights(layer, head) > 0.0f) visit(layer, head);
+      }
+    }
+  }
   void add(index_t layer, index_t kv_head, index_t head, float weight) {
     if (kv_lanes_.empty() || kv_lanes_.back().layer != layer || kv_lanes_.back().kv_head != kv_head) {
       kv_lanes_.push_back({layer, kv_head, static_cast<index_t>(weights_.size()), {}});

@@ -9,16 +9,6 @@
 
 namespace zoomr {
 inline namespace v0 {
-namespace detail {
-
-struct larger_votes {
-  __device__ votes_t operator()(votes_t a, votes_t b) const { return a > b ? a : b; }
-};
-struct sum_of_votes {
-  __device__ votes_t operator()(votes_t a, votes_t b) const { return a + b; }
-};
-
-}  // namespace detail
 
 /// The score of `keys` keys. All lanes of a warp call it, and all get it.
 /// @param logits  logits.make(first), then logits.again(first): that of key first + lane, where there is one. All lanes
@@ -34,7 +24,7 @@ __device__ float score_keys(const key_mass&, index_t keys, Logits& logits) {
     const votes_t key = is_nan(logit) ? odd : order_key(logit);
     if (first + lane < keys && key > own) own = key;
   }
-  const votes_t highest = warp_reduce(own, detail::larger_votes{});
+  const votes_t highest = warp_reduce(own, detail::larger{});
   if (highest == odd) return not_a_number;
   const float largest = unsorted(highest);
   if (!(largest > -infinity && largest < infinity)) return largest;
@@ -43,7 +33,7 @@ __device__ float score_keys(const key_mass&, index_t keys, Logits& logits) {
     const float logit = logits.again(first);
     if (first + lane < keys) units += units_of(exponential(logit - largest));
   }
-  return largest + logarithm(sum_of_units(warp_reduce(units, detail::sum_of_votes{})));
+  return largest + logarithm(sum_of_units(warp_reduce(units, detail::add{})));
 }
 
 }  // namespace v0

@@ -36,7 +36,7 @@ struct voter_sizes {
   voter_sizes(const layout& host, const config& limits)
       : voters(host.voters), heard(host.heard), pending(host.heard > 0 ? host.pending_queries(limits) : 0) {
     if (heard == 0) return;
-    kv_lanes = voter_table(host.model, limits.voters, 0).kv_lanes().size();
+    kv_lanes = voter_table::count_kv_lanes(host.model, limits.voters);
     records = static_cast<index_t>(
         std::min<std::int64_t>(std::int64_t{host.remembered} + limits.max_draft_tokens, limits.max_tokens));
   }

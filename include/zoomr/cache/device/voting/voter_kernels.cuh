@@ -20,6 +20,19 @@ namespace detail {
 
 inline constexpr index_t voter_threads = 256;
 
+/// Copies the queries in one row of `queries`, of the voters of one KV lane. All threads of a block call it.
+/// @param queries  [tokens, heads, head_dim]  of the layer
+/// @param to       [voters, head_dim]  out
+template <class Number>
+__device__ void copy_voter_queries(const voter_arrays& voting, voter_kv_lane kv_lane, view<const Number, 3> queries,
+                                   index_t row, view<float, 2> to) {
+  const index_t numbers = kv_lane.count * voting.model.head_dim;
+  for (auto i = static_cast<index_t>(threadIdx.x); i < numbers; i += static_cast<index_t>(blockDim.x)) {
+    const index_t voter = kv_lane.first + i / voting.model.head_dim, d = i % voting.model.head_dim;
+    to(voter, d) = to_float(queries(row, voting.heads[voter], d));
+  }
+}
+
 /// Remembers the queries of a token after the prompt, of the voters of one KV head of a layer. All threads of a block
 /// call it.
 /// @param queries  [tokens, heads, head_dim]
@@ -30,12 +43,7 @@ __device__ void note_voters(const voter_arrays& voting, const device_token& toke
   const view<float, 2> to = voting.queries_at(token.sequence, token.position);
   for (index_t at = voting.layer_begin[layer]; at < voting.layer_begin[layer + 1]; ++at) {
     const voter_kv_lane kv_lane = voting.kv_lanes[at];
-    if (kv_lane.kv_head != kv_head) continue;
-    const index_t numbers = kv_lane.count * voting.model.head_dim;
-    for (auto i = static_cast<index_t>(threadIdx.x); i < numbers; i += static_cast<index_t>(blockDim.x)) {
-      const index_t voter = kv_lane.first + i / voting.model.head_dim, d = i % voting.model.head_dim;
-      to(voter, d) = to_float(queries(token.row, voting.heads[voter], d));
-    }
+    if (kv_lane.kv_head == kv_head) copy_voter_queries(voting, kv_lane, queries, token.row, to);
   }
 }
 
@@ -47,12 +55,7 @@ __global__ void remember_voters_kernel(voter_arrays voting, index_t layer, view<
   const auto query = static_cast<index_t>(blockIdx.x);
   const view<float, 2> to = voting.pending_at(first + query);
   for (index_t at = voting.layer_begin[layer]; at < voting.layer_begin[layer + 1]; ++at) {
-    const voter_kv_lane kv_lane = voting.kv_lanes[at];
-    const index_t numbers = kv_lane.count * voting.model.head_dim;
-    for (auto i = static_cast<index_t>(threadIdx.x); i < numbers; i += static_cast<index_t>(blockDim.x)) {
-      const index_t voter = kv_lane.first + i / voting.model.head_dim, d = i % voting.model.head_dim;
-      to(voter, d) = to_float(queries(first_row + query, voting.heads[voter], d));
-    }
+    copy_voter_queries(voting, voting.kv_lanes[at], queries, first_row + query, to);
   }
 }
 
