@@ -106,6 +106,9 @@ class Retrieval(unittest.TestCase):
         with open(done) as f:
             self.assertEqual(f.readlines(), lines)
         self.assertEqual(again.stdout.split()[:20], first.stdout.split()[:20])
+        other = self.asked("heads", "--resume", done, "--seed", 2)  # would mix what is not alike
+        self.assertEqual(other.returncode, 2)
+        self.assertIn('measured with "checkpoint, prose.txt, seed 1, queries 16", but', other.stderr)
 
         results = self.path("results.csv")
         policies = "full,oracle,random,sentence_voters,window@128,exact@128,random_eviction@128"
@@ -129,6 +132,11 @@ class Retrieval(unittest.TestCase):
             self.assertLessEqual(int(row["right"]) / 3, float(row["right_high"]))
         again = self.asked("retrieval", *options)
         self.assertEqual(again.stdout, found.stdout)
+        with open(voters, "w") as f:
+            json.dump({"layers": 4, "heads": 4, "weights": [[1, 2, 1.5]]}, f)
+        other = self.asked("retrieval", *options)
+        self.assertEqual(other.returncode, 2)
+        self.assertIn('1 voters of weight 1.500" is asked for', other.stderr)
 
     def test_each_task_runs_and_the_oracle_reads_what_is_needed_next(self):
         model = self.path("marked")
@@ -151,6 +159,26 @@ class Retrieval(unittest.TestCase):
         words = self.rows("--tasks", "words", "--policies", "full,window@128", tokens=3000, problems=1)
         self.assertEqual(words["full", "words 3000"]["active"], 0)
         self.assertEqual(words["window@128", "words 3000"]["active"], 1)
+
+    def test_weights_are_learnt_at_each_moment_of_an_answer(self):
+        model, done = self.path("marked"), self.path("done")
+        marked(model)
+        learnt = self.asked("heads", "--marks", MARKS, "--tasks", "keys,values,chain", "--notes", 5, "--resume", done,
+                            model=model, tokens=1600, problems=2)
+        self.assertEqual(learnt.returncode, 0, learnt.stderr)
+        with open(done) as f:
+            for line in map(json.loads, f):
+                needed = [len(example["targets"]) for example in line["examples"]]
+                with self.subTest(group=line["group"], number=line["number"]):
+                    # At the prompt's end, before each further answer, and in the middle of each.
+                    expected = {"keys 1600": [1, 1], "values 1600": [4, 4, 3, 3, 2, 2, 1, 1], "chain x5": [1] * 4}
+                    self.assertEqual(needed, expected[line["group"]])
+                    targets = [example["targets"] for example in line["examples"]]
+                    if line["group"] == "chain x5":
+                        self.assertEqual((targets[0], targets[2]), (targets[1], targets[3]))
+                        self.assertNotEqual(targets[0], targets[2])
+                    for example in line["examples"]:
+                        self.assertEqual(len(example["shares"]), 16 * example["segments"])
 
     def test_policies_and_voters_are_for_the_layers_without_a_window(self):
         model, voters = self.path("windowed"), self.path("voters.json")
@@ -184,7 +212,8 @@ class Retrieval(unittest.TestCase):
                                 (("retrieval", "--policies", "random+zones.sinks=1"), "random has no options"),
                                 (("retrieval", "--policies", "oracle", "--tasks", "words"), "there is no oracle"),
                                 (("heads", "--tasks", "riddles"), "there is no task"),
-                                (("heads", "--tasks", "values"), "no single segment is needed next"),
+                                (("heads", "--tasks", "words"), "the whole prompt is needed"),
+                                (("heads", "--problems", 1), "4 are needed"),
                                 (("heads", "--tasks", "notes"), "four tokens that mark them")):
             with self.subTest(arguments=arguments):
                 done = self.asked(*arguments)

@@ -36,8 +36,9 @@ class prefill {
   void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const { replay(cache, seq, all_); }
   void replay(zoomr::grouped_kv_cache<>& cache, zoomr::sequence seq) const { replay(cache, seq, all_); }
   /// To a cache of some of the model's layers.
+  /// @param left_out  tokens at the end that are not given; fewer than the last chunk has
   template <class Cache>
-  void replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers) const;
+  void replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers, std::size_t left_out = 0) const;
 
  private:
   struct layer_memory {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "heads.hpp"
 
-#include <algorithm>  // std::max
+#include <algorithm>  // std::max, std::ranges::find
 #include <cmath>      // std::round
 #include <iostream>   // std::cout
 #include <map>        // std::map
+#include <utility>    // std::move
 
 #include <nlohmann/json.hpp>
 
@@ -16,7 +17,6 @@
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"
-#include "../evaluate/line_file.hpp"
 #include "../perplexity/prefill.hpp"
 #include "learn.hpp"
 
@@ -55,72 +55,115 @@ struct share_recorder {
   friend constexpr bool operator==(const share_recorder&, const share_recorder&) = default;
 };
 
-/// One dense pass, with every head a voter that has no sliding window.
-/// @return  nothing if what is needed lies where every policy reads
-std::vector<example> observe(scene& on, const group& of, const problem& asked, index_t queries,
-                             const std::string& label) {
-  const perplexity::prefill prompt(
-      on.net, asked.prompt,
-      [&, bar = std::make_shared<progress>(label, asked.prompt.size())](std::size_t passed) { bar->at(passed); });
-  const auto layers = static_cast<index_t>(on.layers.size()), heads = static_cast<index_t>(on.config.heads);
-  const std::vector<float> all(static_cast<std::size_t>(layers * heads), 1.0f);
-  recorded made;
-  with_segmenter(asked.kind, [&](auto segmenter) {
-    const auto policy = zoomr::compose(segmenter, zoomr::key_mass{}, share_recorder{queries, &made},
-                                       zoomr::top_k{.segments = 1}, zoomr::zones{.sinks = 4, .recent = 64});
-    zoomr::config limits;
-    limits.max_tokens = static_cast<index_t>(asked.prompt.size());
-    limits.max_batched_tokens = static_cast<index_t>(perplexity::prefill::chunk);
-    limits.logits.scale = static_cast<float>(on.config.attention_scale);
-    limits.voters = {all.data(), {layers, heads}};
-    limits.classes = on.classes, limits.threads = on.net.threads();
-    zoomr::any_kv_cache<> cache = zoomr::kv_cache(shape_of(on.config, on.layers.size()), policy, limits);
-    prompt.replay(cache, cache.open(), on.layers);
-  });
-  const index_t needed = needed_next(asked, on.needed_segments(asked), "").front();
-  const auto at = std::find(made.segments.begin(), made.segments.end(), needed);
-  if (at == made.segments.end()) return {};
-  return {{of.name(), static_cast<std::size_t>(at - made.segments.begin()), made.segments.size(), made.log_share}};
+/// When something is needed: at the prompt's end, before each further answer, and in the middle of each.
+struct moment {
+  std::size_t written = 0;      // tokens of the answers before it
+  std::vector<index_t> needed;  // segments
+};
+
+/// The answers as a model should write them, up to the middle of the last.
+struct solution {
+  std::vector<token_id> text;
+  std::vector<moment> moments;
+};
+
+solution solve(const scene& on, const problem& asked) {
+  const std::vector<index_t> needed = on.needed_segments(asked);
+  solution made;
+  std::string written;
+  for (const std::string& answer : asked.answers) {
+    if (!written.empty()) {
+      const std::vector<token_id> between =
+          asked.goes_on.empty() ? on.words.encode(",", {.add_special = false}) : asked.goes_on;
+      made.text.insert(made.text.end(), between.begin(), between.end());
+    }
+    const std::vector<index_t> next = needed_next(asked, needed, written);
+    const std::vector<token_id> tokens = on.words.encode(" " + answer, {.add_special = false});
+    const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(tokens.size() / 2);
+    made.moments.push_back({made.text.size(), next});
+    made.text.insert(made.text.end(), tokens.begin(), middle);
+    if (middle != tokens.begin()) made.moments.push_back({made.text.size(), next});
+    if (&answer != &asked.answers.back()) made.text.insert(made.text.end(), middle, tokens.end());
+    written += ' ' + answer;
+  }
+  return made;
 }
 
-void expect_one_needed(const scene& on) {
+/// One dense pass, with every head a voter that has no sliding window.
+/// @return  nothing if what is needed lies where every policy reads
+std::vector<example> observe(scene& on, const group& kind, index_t number, index_t queries) {
+  const problem asked = on.make(kind, number);
+  const solution answers = solve(on, asked);
+  std::vector<token_id> text = asked.prompt;
+  text.insert(text.end(), answers.text.begin(), answers.text.end());
+  progress bar(kind.name() + ", problem " + std::to_string(number), text.size());
+  const perplexity::prefill passed(on.net, text, [&](std::size_t tokens) { bar.at(tokens); });
+  const auto layers = static_cast<index_t>(on.layers.size()), heads = static_cast<index_t>(on.config.heads);
+  const std::vector<float> all(static_cast<std::size_t>(layers * heads), 1.0f);
+  std::vector<example> found;
+  for (const moment& now : answers.moments) {
+    recorded shares;
+    with_segmenter(asked.kind, [&](auto segmenter) {
+      const auto policy = zoomr::compose(segmenter, zoomr::key_mass{}, share_recorder{queries, &shares},
+                                         zoomr::top_k{.segments = 1}, zoomr::zones{.sinks = 4, .recent = 64});
+      zoomr::config limits;
+      limits.max_tokens = static_cast<index_t>(text.size());
+      limits.max_batched_tokens = static_cast<index_t>(perplexity::prefill::chunk);
+      limits.logits.scale = static_cast<float>(on.config.attention_scale);
+      limits.voters = {all.data(), {layers, heads}};
+      limits.classes = on.classes, limits.threads = on.net.threads();
+      zoomr::any_kv_cache<> cache = zoomr::kv_cache(shape_of(on.config, on.layers.size()), policy, limits);
+      passed.replay(cache, cache.open(), on.layers, answers.text.size() - now.written);
+    });
+    example one{kind.name(), number, 1, {}, shares.segments.size(), shares.log_share};
+    for (const index_t needed : now.needed) {
+      const auto at = std::ranges::find(shares.segments, needed);
+      if (at != shares.segments.end()) one.targets.push_back(static_cast<std::size_t>(at - shares.segments.begin()));
+    }
+    if (!one.targets.empty()) found.push_back(std::move(one));
+  }
+  return found;
+}
+
+void expect_needed(const scene& on) {
   for (const group& one : on.groups) {
-    if (in_order(one.kind)) continue;
-    fail("heads: of ", name_of(one.kind), " no single segment is needed next, so that weights cannot be learnt of it");
+    if (one.kind == task::words) fail("heads: of words the whole prompt is needed: weights cannot be learnt of it");
   }
 }
 
-nlohmann::json to_json(const example& of, index_t number) {
-  nlohmann::json shares = nlohmann::json::array();  // in hundredths
-  for (const float share : of.log_share) shares.push_back(static_cast<int>(std::round(share * 100)));
-  return {{"group", of.of}, {"number", number}, {"target", of.target}, {"segments", of.segments}, {"shares", shares}};
+nlohmann::json to_json(const std::vector<example>& examples) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const example& one : examples) {
+    nlohmann::json shares = nlohmann::json::array();  // in hundredths
+    for (const float share : one.log_share) shares.push_back(static_cast<int>(std::round(share * 100)));
+    all.push_back({{"targets", one.targets}, {"segments", one.segments}, {"shares", shares}});
+  }
+  return all;
 }
 
 example example_from(const field& line, std::size_t heads) {
-  example made;
-  made.of = line.at("group").text();
-  made.segments = line.at("segments").count(1, 1 << 20);
-  made.target = line.at("target").count(0, made.segments - 1);
+  example one;
+  one.segments = line.at("segments").count(1, 1 << 20);
+  for (const field& target : line.at("targets").elements()) one.targets.push_back(target.count(0, one.segments - 1));
+  if (one.targets.empty()) fail(line.where(), "nothing is needed");
   for (const field& share : line.at("shares").elements()) {
-    made.log_share.push_back(static_cast<float>(share.number(-8700, 0)) / 100);
+    one.log_share.push_back(static_cast<float>(share.number(-8700, 0)) / 100);
   }
-  if (made.log_share.size() != heads * made.segments) fail(line.where(), "of a model with another number of heads");
-  return made;
+  if (one.log_share.size() != heads * one.segments) fail(line.where(), "of a model with another number of heads");
+  return one;
 }
 
-std::vector<const example*> pointers(const std::vector<example>& all, const std::string& of, int part) {
-  std::vector<const example*> made;
-  int number = 0;
+/// Of the problems with an even number (0), an odd one (1) or all (-1), and of one group if it is named.
+std::vector<const example*> some(const std::vector<example>& all, int half, const std::string& group = "") {
+  std::vector<const example*> chosen;
   for (const example& one : all) {
-    if (!of.empty() && one.of != of) continue;
-    if (part < 0 || number % 2 == part) made.push_back(&one);
-    ++number;
+    if ((group.empty() || one.group == group) && (half < 0 || one.number % 2 == half)) chosen.push_back(&one);
   }
-  return made;
+  return chosen;
 }
 
 void write(const std::string& path, const scene& on, const heads_options& given, const std::vector<float>& weights,
-           std::size_t examples) {
+           index_t problems) {
   nlohmann::ordered_json document = {{"layers", on.config.layers}, {"heads", on.config.heads}};
   document["weights"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -128,7 +171,7 @@ void write(const std::string& path, const scene& on, const heads_options& given,
     document["weights"].push_back(
         {on.layers[i / on.config.heads], i % on.config.heads, std::round(double{weights[i]} * 1000) / 1000});
   }
-  document["learnt"] = {{"tasks", given.of.tasks}, {"tokens", given.of.tokens}, {"problems", examples},
+  document["learnt"] = {{"tasks", given.of.tasks}, {"tokens", given.of.tokens}, {"problems", problems},
                         {"seed", given.of.seed},   {"queries", given.queries},  {"penalty", given.penalty}};
   if (!given.of.notes.empty()) document["learnt"]["notes"] = given.of.notes;
   output_file file(path);
@@ -140,57 +183,59 @@ void write(const std::string& path, const scene& on, const heads_options& given,
 
 void run(const heads_options& given) {
   scene on(given.of);
-  expect_one_needed(on);
+  expect_needed(on);
   const std::size_t heads = on.layers.size() * on.config.heads;
   std::map<std::pair<std::string, index_t>, std::vector<example>> done;  // of each problem; empty: it asks nothing
-  line_file lines(given.of.resume, [&](const json& line, const std::string& where) {
-    const field of(line, where + ": ");
-    const auto number = static_cast<index_t>(of.at("number").count(0, 1 << 30));
-    std::vector<example>& made = done[{of.at("group").text(), number}];
-    if (of.find("shares")) made.push_back(example_from(of, heads));
+  const std::string label = on.label() + ", queries " + std::to_string(given.queries);
+  line_file lines = on.resume(label, [&](const field& line) {
+    const auto number = static_cast<index_t>(line.at("number").count(0, 1 << 30));
+    std::vector<example>& known = done[{line.at("group").text(), number}];
+    for (const field& one : line.at("examples").elements()) known.push_back(example_from(one, heads));
   });
   std::vector<example> all;
-  index_t left_out = 0;
-  for (const group& of : on.groups) {
+  index_t problems = 0, left_out = 0;
+  for (const group& kind : on.groups) {
     for (index_t number = 0; number < given.of.problems; ++number) {
-      const auto known = done.find({of.name(), number});
-      std::vector<example> made;
+      const auto known = done.find({kind.name(), number});
+      std::vector<example> examples;
       if (known != done.end()) {
-        made = known->second;
+        examples = known->second;
       } else {
-        made = observe(on, of, on.make(of, number), given.queries, of.name() + ", problem " + std::to_string(number));
-        lines.add(made.empty() ? nlohmann::json{{"group", of.name()}, {"number", number}} : to_json(made[0], number));
+        examples = observe(on, kind, number, given.queries);
+        lines.add({{"measured", label}, {"group", kind.name()}, {"number", number}, {"examples", to_json(examples)}});
       }
-      if (made.empty()) ++left_out;
-      all.insert(all.end(), made.begin(), made.end());
+      examples.empty() ? ++left_out : ++problems;
+      for (example& one : examples) {
+        one.group = kind.name(), one.number = number, one.weight = 1.0 / static_cast<double>(examples.size());
+        all.push_back(std::move(one));
+      }
     }
   }
-  if (all.size() < 4) fail("of all problems ", all.size(), " can be learnt from, but 4 are needed");
+  if (problems < 4) fail("of all problems ", problems, " can be learnt from, but 4 are needed");
 
   // Each half is judged by what was learnt on the other.
   const learning how{.penalty = given.penalty};
   std::vector<float> halves[2];
-  for (int half = 0; half < 2; ++half) halves[half] = learn(pointers(all, "", 1 - half), heads, how);
+  for (int half = 0; half < 2; ++half) {
+    const std::vector<const example*> others = some(all, 1 - half);
+    if (others.empty()) fail("ask for two problems of each task and size: each half is judged by the other's weights");
+    halves[half] = learn(others, heads, how);
+  }
   table figures({"problems not learnt on", "problems", "first %", "in set %", "set"});
-  for (const group& of : on.groups) {
+  for (const group& kind : on.groups) {
     found sum;
     for (int half = 0; half < 2; ++half) {
-      std::vector<const example*> others;
-      for (const example* one : pointers(all, "", half)) {
-        if (one->of == of.name()) others.push_back(one);
-      }
-      const found made = judge(others, halves[half]);
-      sum.taken += made.taken * made.problems;
-      sum.problems += made.problems, sum.first += made.first, sum.in_set += made.in_set;
+      const found part = judge(some(all, half, kind.name()), halves[half]);
+      sum.examples += part.examples, sum.first += part.first, sum.in_set += part.in_set, sum.taken += part.taken;
     }
-    const double count = std::max(1, sum.problems);
-    figures.add({of.name(), std::to_string(sum.problems), fixed(100 * sum.first / count, 1),
+    const double count = std::max(sum.examples, 1e-9);
+    figures.add({kind.name(), fixed(sum.examples, 0), fixed(100 * sum.first / count, 1),
                  fixed(100 * sum.in_set / count, 1), fixed(sum.taken / count, 2)});
   }
   figures.print(std::cout);
   if (left_out > 0) std::cout << left_out << " problems were left out: what they ask for lies in a zone\n";
 
-  const std::vector<float> weights = learn(pointers(all, "", -1), heads, how);
+  const std::vector<float> weights = learn(some(all, -1), heads, how);
   table voters({"layer", "head", "weight"});
   for (std::size_t i = 0; i < heads; ++i) {
     if (weights[i] == 0) continue;
@@ -199,7 +244,7 @@ void run(const heads_options& given) {
   }
   std::cout << '\n';
   voters.print(std::cout);
-  if (!given.out.empty()) write(given.out, on, given, weights, all.size());
+  if (!given.out.empty()) write(given.out, on, given, weights, problems);
 }
 
 }  // namespace decode::retrieval

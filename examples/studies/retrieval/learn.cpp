@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "learn.hpp"
 
-#include <algorithm>  // std::fill, std::max, std::max_element, std::sort
+#include <algorithm>  // std::fill, std::max, std::max_element, std::ranges::find, std::stable_sort
 #include <cmath>      // std::exp
 #include <numeric>    // std::iota
 
@@ -26,6 +26,8 @@ void posterior(const example& of, const std::vector<double>& weights, std::vecto
 
 std::vector<float> learn(const std::vector<const example*>& examples, std::size_t heads, const learning& how) {
   std::vector<double> weights(heads, 0.02), gradient(heads), made;
+  double sum_of_weights = 0;
+  for (const example* one : examples) sum_of_weights += one->weight;
   for (int round = 0; round < how.rounds; ++round) {
     std::fill(gradient.begin(), gradient.end(), 0.0);
     for (const example* of : examples) {
@@ -34,11 +36,13 @@ std::vector<float> learn(const std::vector<const example*>& examples, std::size_
         const float* const share = &of->log_share[head * of->segments];
         double expected = 0;
         for (std::size_t id = 0; id < of->segments; ++id) expected += made[id] * double{share[id]};
-        gradient[head] += double{share[of->target]} - expected;
+        double needed = 0;
+        for (const std::size_t target : of->targets) needed += double{share[target]};
+        gradient[head] += of->weight * (needed / static_cast<double>(of->targets.size()) - expected);
       }
     }
     for (std::size_t head = 0; head < heads; ++head) {
-      const double step = gradient[head] / static_cast<double>(examples.size()) - how.penalty;
+      const double step = gradient[head] / sum_of_weights - how.penalty;
       weights[head] = std::max(0.0, weights[head] + how.rate * step);
     }
   }
@@ -55,19 +59,18 @@ found judge(const std::vector<const example*>& examples, const std::vector<float
     std::vector<std::size_t> order(of->segments);
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return probability[a] > probability[b]; });
-    double covered = 0;
-    bool in_set = false;
+    double covered = 0, in_set = 0;
     std::size_t taken = 0;
+    const auto needed = [&](std::size_t id) { return std::ranges::find(of->targets, id) != of->targets.end(); };
     for (; taken < std::min<std::size_t>(4, order.size()) && (taken == 0 || covered < 0.9); ++taken) {
       covered += probability[order[taken]];
-      in_set = in_set || order[taken] == of->target;
+      in_set += needed(order[taken]) ? 1 : 0;
     }
-    ++made.problems;
-    made.first += order.front() == of->target ? 1 : 0;
-    made.in_set += in_set ? 1 : 0;
-    made.taken += static_cast<double>(taken);
+    made.examples += of->weight;
+    made.first += needed(order.front()) ? of->weight : 0;
+    made.in_set += of->weight * in_set / static_cast<double>(of->targets.size());
+    made.taken += of->weight * static_cast<double>(taken);
   }
-  if (made.problems > 0) made.taken /= made.problems;
   return made;
 }
 

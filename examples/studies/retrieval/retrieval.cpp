@@ -15,7 +15,6 @@
 #include "../../decode/sampler.hpp"
 #include "../../decode/session.hpp"
 #include "../../decode/table.hpp"
-#include "../evaluate/line_file.hpp"
 #include "../evaluate/policy_spec.hpp"
 #include "../perplexity/prefill.hpp"
 #include "controls.hpp"
@@ -97,12 +96,11 @@ outcome answer(scene& on, const Policy& policy, const perplexity::prefill& promp
 /// What is done, and what it came to.
 class results {
  public:
-  explicit results(const std::string& path)
-      : lines_(path, [&](const json& line, const std::string& where) {
-          const field one(line, where + ": ");
-          done_[{one.at("group").text(), static_cast<index_t>(one.at("number").count(0, 1 << 30)),
-                 one.at("policy").text()}] = outcome_from(one);
-        }) {}
+  explicit results(const scene& on)
+      : label_(with_voters(on)), lines_(on.resume(label_, [&](const field& line) {
+          done_[{line.at("group").text(), static_cast<index_t>(line.at("number").count(0, 1 << 30)),
+                 line.at("policy").text()}] = outcome_from(line);
+        })) {}
 
   const outcome* find(const std::string& kind, index_t number, const std::string& policy) const {
     const auto at = done_.find({kind, number, policy});
@@ -110,12 +108,21 @@ class results {
   }
   void add(const std::string& kind, index_t number, const std::string& policy, const outcome& result) {
     json line = to_json(result);
+    line["measured"] = label_;
     line["group"] = kind, line["number"] = number, line["policy"] = policy;
     lines_.add(line);
     done_[{kind, number, policy}] = result;
   }
 
  private:
+  static std::string with_voters(const scene& on) {
+    index_t count = 0;
+    double sum = 0;
+    for (const float weight : on.config.voters) count += weight != 0 ? 1 : 0, sum += double{weight};
+    return on.label() + (count == 0 ? "" : ", " + std::to_string(count) + " voters of weight " + fixed(sum, 3));
+  }
+
+  std::string label_;
   std::map<std::tuple<std::string, index_t, std::string>, outcome> done_;
   line_file lines_;
 };
@@ -179,7 +186,7 @@ void run(const options& given) {
     if (kind.kind == task::words && std::ranges::find(given.policies, "oracle") != given.policies.end())
       fail("words: the whole list is needed, so that there is no oracle; leave it out of --policies");
   }
-  results done(given.of.resume);
+  results done(on);
   std::vector<row> rows;
   for (const group& kind : on.groups) {
     const std::size_t first = rows.size();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scene.hpp"
 
+#include <filesystem>  // std::filesystem::path
+
 #include "../../decode/input_error.hpp"
 #include "../../decode/weights.hpp"
 
@@ -52,6 +54,25 @@ problem scene::make(const group& of, index_t number) const {
   problem asked = problems.make(of.kind, of.size, seed);
   if (of.size.notes > 0) expect_context(static_cast<index_t>(asked.prompt.size()), of, config.context);
   return asked;
+}
+
+std::string scene::label() const {
+  const auto file_name = [](std::filesystem::path path) {
+    if (path.filename().empty()) path = path.parent_path();  // DIR/
+    return path.filename().string();
+  };
+  std::string text = file_name(std::filesystem::absolute(given.directory));
+  for (const std::string& one : given.texts) text += ", " + file_name(one);
+  return text + ", seed " + std::to_string(given.seed);
+}
+
+line_file scene::resume(const std::string& label, const std::function<void(const field& line)>& visit) const {
+  return line_file(given.resume, [&](const json& line, const std::string& where) {
+    const field one(line, where + ": ");
+    const std::string& measured = one.at("measured").text();
+    if (measured != label) fail(where, ": measured with \"", measured, "\", but \"", label, "\" is asked for");
+    visit(one);
+  });
 }
 
 std::vector<index_t> scene::needed_segments(const problem& asked) const {

@@ -6,6 +6,7 @@
 #include <zoomr/policy/segment/thoughts.hpp>
 
 #include <cstdint>      // std::uint64_t
+#include <functional>   // std::function
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
@@ -15,6 +16,7 @@
 #include "../../decode/model.hpp"
 #include "../../decode/token_classes.hpp"
 #include "../../decode/voters.hpp"
+#include "../evaluate/line_file.hpp"
 #include "problems.hpp"
 
 namespace decode::retrieval {
@@ -60,6 +62,12 @@ struct scene {
 
   /// @throws input_error  it is longer than the model's context
   problem make(const group& of, index_t number) const;
+  /// What results depend on, but for the kind of problem and the policy: "smollm2, war-and-peace.txt, seed 77".
+  std::string label() const;
+  /// The file of what is done: visit is called with each line.
+  /// @param label  of each line; another one is an input_error
+  line_file resume(const std::string& label, const std::function<void(const field& line)>& visit) const;
+
   /// [answers]  the number of the segment that says each; -1 if none that is closed does.
   std::vector<index_t> needed_segments(const problem& asked) const;
 };
