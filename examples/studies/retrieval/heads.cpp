@@ -57,8 +57,8 @@ struct share_recorder {
 
 /// When something is needed: at the prompt's end, before each further answer, and in the middle of each.
 struct moment {
-  std::size_t written = 0;      // tokens of the answers before it
-  std::vector<index_t> needed;  // segments
+  std::size_t written = 0;  // tokens of the answers before it
+  index_t needed = 0;       // segment
 };
 
 /// The answers as a model should write them, up to the middle of the last.
@@ -77,7 +77,7 @@ solution solve(const scene& on, const problem& asked) {
           asked.goes_on.empty() ? on.words.encode(",", {.add_special = false}) : asked.goes_on;
       made.text.insert(made.text.end(), between.begin(), between.end());
     }
-    const std::vector<index_t> next = needed_next(asked, needed, written);
+    const index_t next = needed_next(asked, needed, written).front();
     const std::vector<token_id> tokens = on.words.encode(" " + answer, {.add_special = false});
     const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(tokens.size() / 2);
     made.moments.push_back({made.text.size(), next});
@@ -115,19 +115,18 @@ std::vector<example> observe(scene& on, const group& kind, index_t number, index
       zoomr::any_kv_cache<> cache = zoomr::kv_cache(shape_of(on.config, on.layers.size()), policy, limits);
       passed.replay(cache, cache.open(), on.layers, answers.text.size() - now.written);
     });
-    example one{kind.name(), number, 1, {}, shares.segments.size(), shares.log_share};
-    for (const index_t needed : now.needed) {
-      const auto at = std::ranges::find(shares.segments, needed);
-      if (at != shares.segments.end()) one.targets.push_back(static_cast<std::size_t>(at - shares.segments.begin()));
-    }
-    if (!one.targets.empty()) found.push_back(std::move(one));
+    const auto at = std::ranges::find(shares.segments, now.needed);
+    if (at == shares.segments.end()) continue;
+    found.push_back({kind.name(), number, 1, static_cast<std::size_t>(at - shares.segments.begin()),
+                     shares.segments.size(), std::move(shares.log_share)});
   }
   return found;
 }
 
-void expect_needed(const scene& on) {
+void expect_one_needed(const scene& on) {
   for (const group& one : on.groups) {
-    if (one.kind == task::words) fail("heads: of words the whole prompt is needed: weights cannot be learnt of it");
+    if (in_order(one.kind)) continue;
+    fail("heads: of ", name_of(one.kind), " no single segment is needed next, so that weights cannot be learnt of it");
   }
 }
 
@@ -136,7 +135,7 @@ nlohmann::json to_json(const std::vector<example>& examples) {
   for (const example& one : examples) {
     nlohmann::json shares = nlohmann::json::array();  // in hundredths
     for (const float share : one.log_share) shares.push_back(static_cast<int>(std::round(share * 100)));
-    all.push_back({{"targets", one.targets}, {"segments", one.segments}, {"shares", shares}});
+    all.push_back({{"target", one.target}, {"segments", one.segments}, {"shares", shares}});
   }
   return all;
 }
@@ -144,8 +143,7 @@ nlohmann::json to_json(const std::vector<example>& examples) {
 example example_from(const field& line, std::size_t heads) {
   example one;
   one.segments = line.at("segments").count(1, 1 << 20);
-  for (const field& target : line.at("targets").elements()) one.targets.push_back(target.count(0, one.segments - 1));
-  if (one.targets.empty()) fail(line.where(), "nothing is needed");
+  one.target = line.at("target").count(0, one.segments - 1);
   for (const field& share : line.at("shares").elements()) {
     one.log_share.push_back(static_cast<float>(share.number(-8700, 0)) / 100);
   }
@@ -162,8 +160,9 @@ std::vector<const example*> some(const std::vector<example>& all, int half, cons
   return chosen;
 }
 
+/// @param judged  what the table says of problems that were not learnt on
 void write(const std::string& path, const scene& on, const heads_options& given, const std::vector<float>& weights,
-           index_t problems) {
+           index_t problems, const std::vector<found>& judged) {
   nlohmann::ordered_json document = {{"layers", on.config.layers}, {"heads", on.config.heads}};
   document["weights"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -174,6 +173,17 @@ void write(const std::string& path, const scene& on, const heads_options& given,
   document["learnt"] = {{"tasks", given.of.tasks}, {"tokens", given.of.tokens}, {"problems", problems},
                         {"seed", given.of.seed},   {"queries", given.queries},  {"penalty", given.penalty}};
   if (!given.of.notes.empty()) document["learnt"]["notes"] = given.of.notes;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < judged.size(); ++i) {
+    const auto share = [&](double sum) { return std::round(1000 * sum / judged[i].examples) / 1000; };
+    if (judged[i].examples == 0) continue;
+    rows.push_back({{"group", on.groups[i].name()},
+                    {"problems", std::round(judged[i].examples)},
+                    {"first", share(judged[i].first)},
+                    {"in_set", share(judged[i].in_set)},
+                    {"set", share(judged[i].taken)}});
+  }
+  document["not_learnt_on"] = rows;
   output_file file(path);
   file.stream() << document.dump(1) << '\n';
   file.finish();
@@ -183,7 +193,7 @@ void write(const std::string& path, const scene& on, const heads_options& given,
 
 void run(const heads_options& given) {
   scene on(given.of);
-  expect_needed(on);
+  expect_one_needed(on);
   const std::size_t heads = on.layers.size() * on.config.heads;
   std::map<std::pair<std::string, index_t>, std::vector<example>> done;  // of each problem; empty: it asks nothing
   const std::string label = on.label() + ", queries " + std::to_string(given.queries);
@@ -221,6 +231,7 @@ void run(const heads_options& given) {
     if (others.empty()) fail("ask for two problems of each task and size: each half is judged by the other's weights");
     halves[half] = learn(others, heads, how);
   }
+  std::vector<found> judged;
   table figures({"problems not learnt on", "problems", "first %", "in set %", "set"});
   for (const group& kind : on.groups) {
     found sum;
@@ -228,6 +239,7 @@ void run(const heads_options& given) {
       const found part = judge(some(all, half, kind.name()), halves[half]);
       sum.examples += part.examples, sum.first += part.first, sum.in_set += part.in_set, sum.taken += part.taken;
     }
+    judged.push_back(sum);
     const double count = std::max(sum.examples, 1e-9);
     figures.add({kind.name(), fixed(sum.examples, 0), fixed(100 * sum.first / count, 1),
                  fixed(100 * sum.in_set / count, 1), fixed(sum.taken / count, 2)});
@@ -244,7 +256,7 @@ void run(const heads_options& given) {
   }
   std::cout << '\n';
   voters.print(std::cout);
-  if (!given.out.empty()) write(given.out, on, given, weights, problems);
+  if (!given.out.empty()) write(given.out, on, given, weights, problems, judged);
 }
 
 }  // namespace decode::retrieval

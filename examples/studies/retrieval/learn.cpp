@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "learn.hpp"
 
-#include <algorithm>  // std::fill, std::max, std::max_element, std::ranges::find, std::stable_sort
+#include <algorithm>  // std::fill, std::max, std::max_element, std::min, std::stable_sort
 #include <cmath>      // std::exp
 #include <numeric>    // std::iota
 
@@ -36,9 +36,7 @@ std::vector<float> learn(const std::vector<const example*>& examples, std::size_
         const float* const share = &of->log_share[head * of->segments];
         double expected = 0;
         for (std::size_t id = 0; id < of->segments; ++id) expected += made[id] * double{share[id]};
-        double needed = 0;
-        for (const std::size_t target : of->targets) needed += double{share[target]};
-        gradient[head] += of->weight * (needed / static_cast<double>(of->targets.size()) - expected);
+        gradient[head] += of->weight * (double{share[of->target]} - expected);
       }
     }
     for (std::size_t head = 0; head < heads; ++head) {
@@ -59,16 +57,16 @@ found judge(const std::vector<const example*>& examples, const std::vector<float
     std::vector<std::size_t> order(of->segments);
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return probability[a] > probability[b]; });
-    double covered = 0, in_set = 0;
+    double covered = 0;
+    bool in_set = false;
     std::size_t taken = 0;
-    const auto needed = [&](std::size_t id) { return std::ranges::find(of->targets, id) != of->targets.end(); };
     for (; taken < std::min<std::size_t>(4, order.size()) && (taken == 0 || covered < 0.9); ++taken) {
       covered += probability[order[taken]];
-      in_set += needed(order[taken]) ? 1 : 0;
+      in_set = in_set || order[taken] == of->target;
     }
     made.examples += of->weight;
-    made.first += needed(order.front()) ? of->weight : 0;
-    made.in_set += of->weight * in_set / static_cast<double>(of->targets.size());
+    made.first += order.front() == of->target ? of->weight : 0;
+    made.in_set += in_set ? of->weight : 0;
     made.taken += of->weight * static_cast<double>(taken);
   }
   return made;

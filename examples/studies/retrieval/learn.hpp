@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of heads by multinomial logistic regression: of several segments one is needed, or any of a few, and each
-// head has a share of each.
+// Weights of heads by multinomial logistic regression: of several segments one is needed, and each head has a share of
+// each.
 //
-//   log likelihood = sum over examples of weight * mean over targets of ln softmax(sum over heads of w * share)[target]
+//   log likelihood = sum over examples of weight * ln softmax(sum over heads of w * share)[target]
 //                    / sum of the examples' weights - penalty * sum of w,   w >= 0
-// Several targets so make the posterior spread over all of them.
 #pragma once
 
 #include <zoomr/core/types.hpp>
@@ -19,16 +18,16 @@ using zoomr::index_t;
 
 /// What the heads have made of one moment of a problem.
 struct example {
-  std::string group;                 // task and tokens, for the table
-  index_t number = 0;                // of the problem
-  double weight = 1;                 // of all examples of one problem together 1
-  std::vector<std::size_t> targets;  // segments that are needed; one at least
-  std::size_t segments = 0;          // that could be chosen
-  std::vector<float> log_share;      // [heads, segments]  at least -87
+  std::string group;             // task and tokens, for the table
+  index_t number = 0;            // of the problem
+  double weight = 1;             // of all examples of one problem together 1
+  std::size_t target = 0;        // the segment that is needed
+  std::size_t segments = 0;      // that could be chosen
+  std::vector<float> log_share;  // [heads, segments]  at least -87
 };
 
 struct learning {
-  double penalty = 0.02;  // the larger, the fewer heads
+  double penalty = 0.04;  // the larger, the fewer heads
   double rate = 0.05;
   int rounds = 1500;
 };
@@ -41,7 +40,7 @@ std::vector<float> learn(const std::vector<const example*>& examples, std::size_
 /// How good weights are.
 struct found {
   double examples = 0;  // by weight, as all that follows
-  double first = 0;     // a segment that is needed is first
+  double first = 0;     // the segment that is needed is first
   double in_set =
       0;  // of what is needed, what is in the smallest set with nine tenths of the posterior, of at most four
   double taken = 0;  // segments of that set

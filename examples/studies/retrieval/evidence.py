@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs every study behind docs/results/pretrained.md, joins them in pretrained.json, fills in the tables, draws the figure.
+
+    python3 evidence.py --build BUILD --model DIR --learn MIDDLEMARCH.txt [--weights all,notes]    learns weights
+    python3 evidence.py --build BUILD --model DIR --text WAR_AND_PEACE.txt [--only notes_12,keys]   measures with them
+    python3 evidence.py --draw                                                        only tables and figure
+
+BUILD is a Release build of the project; DIR is what ../pretrained/get.py smollm2 makes. Finished parts are kept in
+BUILD/pretrained: it can be stopped at any time. Weights of one kind of problem alone stay there; those of all are
+DIR/voters.json, and are measured with.
+"""
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "../../.."))
+RESULTS = os.path.join(ROOT, "docs/results")
+MARKS = "<repo_name>,<reponame>,<file_sep>,<filename>"
+
+# Which problems weights are learnt on: tasks, tokens.
+WEIGHTS = {
+    "all": ("notes,chain,keys,needle", "700,1500,2500"),
+    "notes": ("notes", "700,1500,2500"),
+    "sentences": ("keys,needle", "700,1500,2500"),
+    "short": ("notes,chain,keys,needle", "700"),
+}
+LEARNT_SEED, LEARNT_PROBLEMS = 11, 14
+
+CONTROLS = ["full", "oracle", "random"]
+# name: (tasks, size, problems, policies, weights)
+STUDIES = {
+    "notes_12": ("notes", "--notes 12", 200, [*CONTROLS, "zoomr_one_pass+zones.prompt=false", "zoomr_voters"], "all"),
+    "notes_24": ("notes", "--notes 24", 120, [*CONTROLS, "zoomr_voters"], "all"),
+    "chain": ("chain", "--notes 12", 120,
+              ["full", "oracle", "zoomr_voters", "zoomr_voters+head_posterior.queries=8"], "all"),
+    "keys": ("keys", "--tokens 1024", 200,
+             [*CONTROLS, "quest@256", "sentence_box@256", "sentence_voters"], "all"),
+    "keys_others": ("keys", "--tokens 1024", 40,
+                    ["window@512", "sentence_kv@256", "exact@256", "random_eviction@256", "sentence_voters"], "all"),
+    "needle": ("needle", "--tokens 1024", 120, ["full", "oracle", "sentence_voters"], "all"),
+    "values": ("values", "--tokens 1024", 60,
+               ["full", "oracle", "sentence_voters", "sentence_voters+top_p.share=0.99999+top_p.segments=6"], "all"),
+    "longer": ("keys,needle", "--tokens 2048", 50, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
+    "long": ("keys,needle", "--tokens 4096", 24, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
+    "longest": ("keys,needle", "--tokens 8000", 10, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
+    **{f"{kind}_from_{weights}": (kind, size, 40, [policy], weights) for weights in ("notes", "sentences", "short")
+       for kind, size, policy in (("notes", "--notes 12", "zoomr_voters"), ("keys", "--tokens 1024", "sentence_voters"))},
+}
+SEED = 77
+
+
+def kept(options, name):
+    folder = os.path.join(options.build, "pretrained")
+    os.makedirs(folder, exist_ok=True)
+    return os.path.join(folder, name)
+
+
+def run(options, *arguments):
+    environment = dict(os.environ, OPENBLAS_NUM_THREADS="1")
+    return subprocess.run([os.path.join(options.build, "bin/zoomr-eval"), *arguments], env=environment, check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
+
+
+def voters(options, weights):
+    return os.path.join(options.model, "voters.json") if weights == "all" else kept(options, f"voters.{weights}.json")
+
+
+def learn(options, weights):
+    tasks, tokens = WEIGHTS[weights]
+    print(f"weights of {weights}", flush=True)
+    return run(options, "heads", "--model", options.model, "--text", options.learn, "--seed", str(LEARNT_SEED), "--tasks",
+               tasks, "--tokens", tokens, "--marks", MARKS, "--problems", str(LEARNT_PROBLEMS), "--resume",
+               kept(options, "heads.jsonl"), "--out", voters(options, weights))
+
+
+def measure(options, name):
+    tasks, size, problems, policies, weights = STUDIES[name]
+    print(f"{name}: {problems} problems of {tasks}, {size}", flush=True)
+    return json.loads(run(options, "retrieval", "--model", options.model, "--text", options.text, "--seed", str(SEED),
+                          "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems", str(problems), "--policies",
+                          ",".join(policies), "--voters", voters(options, weights), "--json", "--resume",
+                          kept(options, f"{name}.jsonl")))["rows"]
+
+
+def measured_now():
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return {"commit": commit.stdout.strip(), "date": datetime.date.today().isoformat()}
+
+
+def load():
+    path = os.path.join(RESULTS, "pretrained.json")
+    if not os.path.exists(path):
+        return {"weights": {}, "studies": {}}
+    with open(path) as f:
+        return json.load(f)
+
+
+def write_whole(path, text):
+    """A full disk leaves the file as it was."""
+    beside = f"{path}.{os.getpid()}.part"
+    try:
+        with open(beside, "w") as f:
+            f.write(text)
+        os.replace(beside, path)
+    finally:
+        if os.path.exists(beside):
+            os.unlink(beside)
+
+
+def save(document):
+    write_whole(os.path.join(RESULTS, "pretrained.json"), json.dumps(document, indent=1) + "\n")
+
+
+def percent(share, interval=None):
+    digits = 0 if share in (0, 1) else 1
+    shown = f"{100 * share:.{digits}f} %"
+    return shown if interval is None else f"{shown} ({100 * interval[0]:.0f} – {100 * interval[1]:.0f})"
+
+
+NAMES = {"oracle": "what is needed, always read (`oracle`)", "random": "two segments at random",
+         "zoomr_one_pass+zones.prompt=false": "`zoomr_one_pass`, the prompt segmented too"}
+
+
+def row_of(row, best):
+    name = NAMES.get(row["policy"], f"`{row['policy']}`")
+    cells = [name, percent(row["right"], row["right_interval"]), percent(row["answers"]),
+             percent(row["found"]) if "found" in row else "–", f"{row['attended_tokens_mean']:,.0f}",
+             f"{row['device_bytes_peak_mean'] / 2**20:.1f} MiB"]
+    return [f"**{cell}**" for cell in cells] if best else cells
+
+
+def markdown(titles, rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in [titles, ["---"] * len(titles), *rows])
+
+
+def study_table(study):
+    rows = study["rows"]
+    lines = []
+    for group in dict.fromkeys(row["group"] for row in rows):
+        of_group = [row for row in rows if row["group"] == group]
+        lines.append(f"{of_group[0]['problems']} problems of {of_group[0]['prompt_tokens_mean']:,.0f} tokens (`{group}`); "
+                     f"commit {study['commit']}, {study['date']}.\n")
+        lines.append(markdown(["policy", "right (95 %)", "answers", "found", "attended", "device"],
+                              [row_of(row, "voters" in row["policy"]) for row in of_group]))
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def weights_table(weights):
+    rows = [[row["group"], f"{row['problems']:.0f}", percent(row["first"]), percent(row["in_set"]), f"{row['set']:.1f}"]
+            for row in weights["not_learnt_on"]]
+    return markdown(["problems, not learnt on", "number", "first", "in the set", "segments of the set"], rows)
+
+
+def transfer_table(studies):
+    rows = []
+    for name, (_, _, _, _, weights) in STUDIES.items():
+        if "_from_" in name and name in studies:
+            rows += [[weights, row["group"], percent(row["right"], row["right_interval"]), percent(row["found"])]
+                     for row in studies[name]["rows"]]
+    return markdown(["weights from", "problems", "right (95 %)", "found"], rows)
+
+
+def fill(document):
+    """Writes each table of pretrained.md between its two comments."""
+    tables = {name: study_table(study) for name, study in document["studies"].items() if "_from_" not in name}
+    tables["weights"] = weights_table(document["weights"]["all"]) if "all" in document["weights"] else ""
+    tables["transfer"] = transfer_table(document["studies"])
+    with open(os.path.join(RESULTS, "pretrained.md")) as f:
+        page = f.read()
+    for name, text in tables.items():
+        begin, end = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
+        if begin in page:
+            before, rest = page.split(begin)
+            page = before + begin + text + "\n" + end + rest.split(end, 1)[1]
+    write_whole(os.path.join(RESULTS, "pretrained.md"), page)
+
+
+# Okabe and Ito's: told apart by everybody, and in print.
+COLOURS = {"full": "black", "oracle": "#7F7F7F", "quest@256": "#E69F00", "sentence_voters": "#0072B2"}
+
+
+def draw(document):
+    """Right answers against the prompt's length: pretrained.svg and pretrained.png."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    plt.rcParams["svg.hashsalt"] = "zoomr"
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
+    rows = [row for study in document["studies"].values() for row in study["rows"]]
+    for axes, task, title in zip(panels, ("keys", "needle"), ("one of four keys", "one needle")):
+        for number, (policy, colour) in enumerate(COLOURS.items()):
+            points = sorted((row["prompt_tokens_mean"], 100 * row["right"], [100 * x for x in row["right_interval"]])
+                            for row in rows if row["policy"] == policy and row["group"].split()[0] == task)
+            if not points:
+                continue
+            x, y, interval = zip(*points)
+            error = [[v - low for v, (low, _) in zip(y, interval)], [high - v for v, (_, high) in zip(y, interval)]]
+            axes.errorbar([v * (1 + 0.012 * number) for v in x], y, error, marker="soD^"[number], markersize=4, capsize=2,
+                          color=colour, label=policy, linewidth=2.5 if "voters" in policy else 1.2)
+        axes.set(xscale="log", ylim=(-3, 103), title=title, xlabel="tokens of the prompt")
+        axes.set_xticks([1000, 2000, 4000, 8000], ["1,000", "2,000", "4,000", "8,000"])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("right, % (95 %)")
+    if panels[0].has_data():
+        panels[0].legend(fontsize=8)
+    figure.suptitle("SmolLM2-135M: reading less answers more")
+    figure.tight_layout()
+    figure.savefig(os.path.join(RESULTS, "pretrained.svg"), metadata={"Date": None})
+    figure.savefig(os.path.join(RESULTS, "pretrained.png"), dpi=110)
+
+
+def names(text, known):
+    chosen = text.split(",")
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        sys.exit(f"evidence.py: there is no {unknown[0]}; there are {', '.join(known)}")
+    return chosen
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", help="directory of a Release build")
+    parser.add_argument("--model", help="directory of the checkpoint")
+    parser.add_argument("--learn", help="novel that weights are learnt on")
+    parser.add_argument("--weights", default=",".join(WEIGHTS), help="which, separated by commas; default: all")
+    parser.add_argument("--text", help="another novel: what is measured")
+    parser.add_argument("--only", default=",".join(STUDIES), help="studies, separated by commas; default: all")
+    parser.add_argument("--draw", action="store_true", help="run nothing")
+    given = parser.parse_args()
+    if not given.draw and not (given.build and given.model and (given.learn or given.text)):
+        parser.error("name --build, --model, and --learn or --text; or give --draw")
+    if given.learn:
+        for chosen in names(given.weights, WEIGHTS):
+            learn(given, chosen)
+            with open(voters(given, chosen)) as file:
+                table = json.load(file)
+            everything = load()
+            everything["weights"][chosen] = {**measured_now(), **table}
+            save(everything)
+    if given.text:
+        for chosen in names(given.only, STUDIES):
+            result = measure(given, chosen)
+            everything = load()
+            everything["studies"][chosen] = {**measured_now(), "rows": result}
+            save(everything)
+    everything = load()
+    draw(everything)
+    fill(everything)
