@@ -4,8 +4,12 @@
 device header (.cuh) may include those of its own folder, and no host header (.hpp) includes a device header. A part
 (.inl) is of the header of its name, includes nothing, and need not stand in ORDER.
 
-layers.py INCLUDE_DIR       prints each fault of the headers below INCLUDE_DIR/zoomr; exit status 1 if there are any
-layers.py --self-test DIR   plants faults in a copy of them and checks that each is found
+The layers L0 to L7 are the sections of ORDER. The caption of a header, its second line, begins with its layer. The
+table of layers in docs/design.md has a row for each, with the folders of its headers.
+
+layers.py INCLUDE_DIR       prints each fault of the headers below INCLUDE_DIR/zoomr, and of the table; exit status 1 if
+                            there are any
+layers.py --self-test DIR   plants faults in copies of both and checks that each is found
 """
 import pathlib
 import re
@@ -14,23 +18,31 @@ import sys
 import tempfile
 
 # One entry for each header, lowest first; an entry of several folders holds siblings that never include each other.
+# `L3:` begins a layer.
 ORDER = """
+L0:
 core/platform.hpp core/version.hpp
+L1:
 core/types.hpp core/cpu_path.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/error.hpp core/thread_pool.hpp core/view.hpp core/shape.hpp core/buffer.hpp
 core/carver.hpp
 core/device.cuh core/streams.cuh core/vectors.cuh core/warp.cuh core/block.cuh
+L2:
 math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/best_floats.cuh math/row_top_k.cuh
+L3:
 paging/paged_kv_lane.hpp paging/resident_keys.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tier_slots.hpp paging/tier_statistics.hpp
 paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/read_ring.hpp
 paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp paging/pinned_blocks.hpp
 paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered_pool.hpp
 policy/segment.hpp policy/slot_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/component.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp
+L4:
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
+attention/run_logits.hpp attention/page_run.hpp attention/
+L5:
 policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/policy_text.hpp policy/any_scorer_of.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
-attention/run_logits.hpp attention/page_run.hpp attention/
+L6:
 cache/logit_rule.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp cache/key_rotation.hpp cache/byte_stream.hpp cache/saving/sections.hpp cache/saving/section_writer.hpp cache/saving/section_reader.hpp
 cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.hpp cache/state/voter_table.hpp cache/state/layout.hpp
 cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp
@@ -47,10 +59,19 @@ cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tier
 cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/tiers/file_tier.cuh cache/device/page_tables.cuh cache/device/planned_tokens.cuh cache/device/core.cuh
 cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
 cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/moving_choices.cuh cache/device/moving/moving_voters.cuh cache/device/moving/moving.cuh device_transfer.cuh
+L7:
 calibrate.hpp zoomr.hpp zoomr.cuh
 """.split()
+LAYERS = {}  # entry of ORDER: its layer
+for entry in ORDER:
+    if entry.endswith(":"):
+        layer = entry[:-1]
+    else:
+        LAYERS[entry] = layer
+ORDER = list(LAYERS)
 LONGEST = 300
 SPDX = "// SPDX-License-Identifier: Apache-2.0"
+DESIGN = pathlib.Path(__file__).parents[2] / "docs" / "design.md"
 
 
 def place(header):
@@ -85,6 +106,9 @@ def faults(include_dir):
             yield f"{header}: has no place in the layers; give it one in ORDER"
         if not lines or lines[0] != SPDX:
             yield f"{header}: the first line must be {SPDX}"
+        caption = f"// {LAYERS[ORDER[here]]}. " if here is not None else "// L"
+        if len(lines) < 2 or not lines[1].startswith(caption):
+            yield f"{header}: its second line must begin with {caption}"
         if "#pragma once" not in lines:
             yield f"{header}: #pragma once is missing"
         if len(lines) > LONGEST:
@@ -112,6 +136,30 @@ def faults(include_dir):
                     yield f"{header}: {'sibling' if there == here else 'upward'} include of <{included}>"
 
 
+def folder(header):
+    """What the table of layers calls the folder of a header; the components' folders are one."""
+    parts = header.split("/")[:-1]
+    if not parts:
+        return "root"
+    return "policy/*/" if parts[0] == "policy" and len(parts) > 1 else f"{parts[0]}/"
+
+
+def table_faults(include_dir, design):
+    """Where the table of layers, in the text `design`, does not say which folders have headers of a layer."""
+    root = pathlib.Path(include_dir) / "zoomr"
+    folders = {layer: set() for layer in LAYERS.values()}
+    for path in root.rglob("*"):
+        header = path.relative_to(root).as_posix()
+        if path.suffix in (".hpp", ".cuh") and place(header) is not None:
+            folders[LAYERS[ORDER[place(header)]]].add(folder(header))
+    rows = dict(re.findall(r"^\| (L\d) \|([^|]*)\|", design, re.MULTILINE))
+    for layer in sorted(folders.keys() | rows.keys()):
+        said = {name.strip("` ") for name in rows.get(layer, "").split(",")} - {""}
+        there = folders.get(layer, set())
+        if said != there:
+            yield f"docs/design.md: {layer} is in {', '.join(sorted(there))}, not {', '.join(sorted(said))}"
+
+
 PLANTED = [  # header, what is added at its end (or, with None, taken away), and what must be said of it
     ("core/types.hpp", "#include <zoomr/math/dot.hpp>", "core/types.hpp: upward include of <zoomr/math/dot.hpp>"),
     ("core/view.hpp", "# include <zoomr/core/shape.hpp>", "core/view.hpp: upward include of <zoomr/core/shape.hpp>"),
@@ -124,6 +172,8 @@ PLANTED = [  # header, what is added at its end (or, with None, taken away), and
     ("policy/zones.hpp", '#include "concepts.hpp"', 'policy/zones.hpp: "concepts.hpp" must be included as'),
     ("policy/segment.hpp", "#include <zoomr/segments.hpp>", "policy/segment.hpp: <zoomr/segments.hpp> does not exist"),
     ("math/newcomer.hpp", SPDX + "\n#pragma once", "math/newcomer.hpp: has no place in the layers"),
+    ("presets/newcomer.hpp", SPDX + "\n// L4. A preset.\n#pragma once", "presets/newcomer.hpp: its second line must begin with // L5."),
+    ("presets/newcomer.hpp", SPDX + "\n#pragma once", "presets/newcomer.hpp: its second line must begin with // L5."),
     ("math/order.hpp", "// TODO", "math/order.hpp: unfinished work"),
     ("attention/gather.hpp", "#include <zoomr/attention/gather.cuh>", "attention/gather.hpp: host code includes device code"),
     ("policy/score/scores.cuh", "#include <zoomr/policy/select/select_none.hpp>", "policy/score/scores.cuh: sibling include"),
@@ -134,9 +184,20 @@ PLANTED = [  # header, what is added at its end (or, with None, taken away), and
 ]
 
 
+PLANTED_IN_TABLE = [  # a pattern in docs/design.md, what stands in its place, and what must be said
+    (r"\| L2 \|[^|]*", "| L2 | `core/` ", "docs/design.md: L2 is in math/, not core/"),
+    (r"\| L5 \|.*\n", "", "docs/design.md: L5 is in"),
+    (r"\| L7 \|", "| L8 |", "docs/design.md: L8 is in"),
+]
+
+
 def self_test(include_dir):
     clean = set(faults(include_dir))
     missed = []
+    design = DESIGN.read_text(encoding="utf-8")
+    for pattern, instead, said in PLANTED_IN_TABLE:
+        if not any(fault.startswith(said) for fault in table_faults(include_dir, re.sub(pattern, instead, design))):
+            missed.append(f"planted in the table of layers, but not found: {said}")
     for header, added, said in PLANTED:
         with tempfile.TemporaryDirectory() as copy:
             shutil.copytree(include_dir, copy, dirs_exist_ok=True)
@@ -149,6 +210,9 @@ def self_test(include_dir):
 
 
 if __name__ == "__main__":
-    found = self_test(sys.argv[2]) if sys.argv[1] == "--self-test" else list(faults(sys.argv[1]))
+    if sys.argv[1] == "--self-test":
+        found = self_test(sys.argv[2])
+    else:
+        found = [*faults(sys.argv[1]), *table_faults(sys.argv[1], DESIGN.read_text(encoding="utf-8"))]
     print("\n".join(found))
     sys.exit(1 if found else 0)
