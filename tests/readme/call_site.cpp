@@ -4,34 +4,28 @@
 #include <zoomr/zoomr.hpp>
 using namespace zoomr;
 
-// Sentences, found by their mean keys. The best are attended whole, in order of score, until 1,024 tokens are read; the
-// last one taken is cut to fit. The first 32 tokens, the last 32 and the open sentence are always read, and count.
+// Sentences, found by their mean keys; the best are attended whole, until 1,024 tokens are read.
 constexpr auto mine = compose(sentences{.longest = 256}, key_mean{}, mean_dot{}, fill_budget{.tokens = 1024},
                               every_token{}, zones{.sinks = 32, .recent = 32, .open = 992});
 
-// classes[id] says which token ids end sentences, and outlives the cache. All memory is allocated here.
-auto make_cache(const shape& model, class_table classes) {  // {layers, heads, kv_heads, head_dim}
+auto make_cache(const shape& model, class_table classes) {  // classes[id] says which token ids end sentences
   return kv_cache{model, mine, config{.max_tokens = 32768, .classes = classes}};
 }
 
-// Passes a chunk of the prompt, a token, or a draft, and returns how many tokens became part of the sequence. A step
-// takes a draft up to the first token that closes a segment, makes a choice that stays active, or has tokens evicted,
-// and at most config.max_draft_tokens (step.taken). What it leaves, or what is not accepted, is passed again.
+// Passes a chunk of the prompt, a token, or a draft, and returns how many tokens became part of the sequence.
 template <class Cache, class Engine>
 int pass(Cache& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends = false) {
   auto step = cache.begin(seq, ids, prompt_ends);
   int accepted = 0;
-  do {  // twice, the second time for the last token alone, if the policy has a second pass
+  do {  // once, or twice if the policy has a second pass
     for (int layer = 0; layer < cache.model().layers; ++layer) {
-      // queries, out [tokens, heads, head_dim], keys, values [tokens, kv_heads, head_dim]; positions from
-      // step.position(0)
+      // queries, out [tokens, heads, head_dim]; keys, values [tokens, kv_heads, head_dim]
       auto [queries, keys, values, out] = engine.project(layer, step.tokens());
       step.append(layer, keys, values);  // pending until commit
       step.attend(layer, queries, out);  // to what the policy chooses
       engine.feed_forward(layer, step.tokens());
     }
-    // item 0 is the only one; of a draft the engine accepts the tokens that verify, else all
-    if (accepted == 0) accepted = engine.accept(step.taken(0));
+    if (accepted == 0) accepted = engine.accept(step.taken(0));  // of a draft, what verifies
   } while (step.needs_second_pass(accepted));
   step.commit(accepted);
   return accepted;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The README's program for a device, with an engine around it. check.py compares what lies between the marks.
+// The program of docs/device.md, with an engine around it. check.py compares what lies between the marks.
 // [readme]
 #include <zoomr/zoomr.cuh>
 using namespace zoomr;
@@ -54,7 +54,7 @@ struct toy_engine_on_device {
 
 }  // namespace
 
-TEST_CASE("the README's pass on a device attends") {
+TEST_CASE("the pass on a device that docs/device.md shows attends") {
   const shape model{2, 4, 1, 64};
   config limits;
   limits.max_tokens = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The README's way to choose a policy at run time, for each preset: it gives what the preset's own cache gives.
+// How docs/engine.md chooses a policy at run time, for each preset: it gives what the preset's own cache gives.
 // [readme]
 #include <cstdio>
 #include <optional>
