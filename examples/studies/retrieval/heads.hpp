@@ -9,7 +9,7 @@ namespace decode::retrieval {
 struct heads_options {
   scene_options of;
   index_t queries = 16;   // of the prompt's end that are heard: head_posterior.queries
-  double penalty = 0.04;  // the larger, the fewer heads get a weight
+  double penalty = 0.02;  // the larger, the fewer heads get a weight
   std::string out;        // file to write; empty: none is written
 };
 

@@ -27,7 +27,7 @@ struct example {
 };
 
 struct learning {
-  double penalty = 0.04;  // the larger, the fewer heads
+  double penalty = 0.02;  // the larger, the fewer heads
   double rate = 0.05;
   int rounds = 1500;
 };
