@@ -80,7 +80,7 @@ struct every_second_best {
     for (index_t taken = 0; taken < segments; ++taken) {
       order.next();
       const index_t id = order.next();
-      if (id < 0 || order.of(id) < input.least) return;
+      if (id < 0 || order.votes(id) < input.least) return;
       row.take(id);
     }
   }
@@ -109,7 +109,7 @@ struct noted_second_best {
   void choose(best_first& order, const selection_input& input, selection_row& row) const {
     auto* const ids = reinterpret_cast<index_t*>(input.work);
     index_t count = 0;
-    for (index_t id = order.next(); id >= 0 && order.of(id) >= input.least; id = order.next()) ids[count++] = id;
+    for (index_t id = order.next(); id >= 0 && order.votes(id) >= input.least; id = order.next()) ids[count++] = id;
     for (index_t rank = 1; rank < count && rank < 2 * segments; rank += 2) row.take(ids[rank]);
   }
   friend constexpr bool operator==(const noted_second_best&, const noted_second_best&) = default;

@@ -108,7 +108,7 @@ TEST_CASE("a ranking uses only the working memory that it needs") {
   std::vector<index_t> memory(6, 77);
   best_first best(4, by_votes{votes}, view<index_t>(memory));
   CHECK(best.next() == 1);
-  CHECK(best.of(1) == 9);
+  CHECK(best.votes(1) == 9);
   CHECK(best.next() == 3);
   CHECK(best.next() == 0);
   CHECK(best.next() == -1);

@@ -26,8 +26,8 @@ inline namespace v0 {
 /// @throws error(capacity) where there is no memory for what it allocates, by whatever means
 template <class Make>
 auto allocated(byte_count wanted, Make make) {
-  using made = decltype(make());
-  const auto refused = [&](const std::exception&) -> made {
+  using result = decltype(make());
+  const auto refused = [&](const std::exception&) -> result {
     detail::raise(errc::capacity,
                   "cannot allocate " + (wanted > 0 ? std::to_string(wanted) + " bytes of " : "") + "host memory");
   };

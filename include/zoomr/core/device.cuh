@@ -74,9 +74,9 @@ inline float load_shared_by_blocks(const float* from) { return *from; }
 /// Enqueues a kernel on a queue of the shim, which runs it in the host's thread when its turn comes: with the
 /// threads of a block as fibers, one block after the other.
 template <class... Parameters, class... Arguments>
-void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {
+void launch(launch_shape shape, stream queue, void (*kernel)(Parameters...), Arguments... arguments) {
   simt::must_be_possible(shape.grid, shape.block);
-  simt::enqueue(on, [=] { simt::run(shape.grid, shape.block, [&] { kernel(arguments...); }); });
+  simt::enqueue(queue, [=] { simt::run(shape.grid, shape.block, [&] { kernel(arguments...); }); });
 }
 
 #else
@@ -211,12 +211,12 @@ bool waits_itself(void (*kernel)(Parameters...)) {
 /// the thread has left for cudaGetLastError is neither taken for a fault of this launch, nor cleared.
 /// @throws error(device) if the kernel cannot be started
 template <class... Parameters, class... Arguments>
-void launch(launch_shape shape, stream on, void (*kernel)(Parameters...), Arguments... arguments) {
+void launch(launch_shape shape, stream queue, void (*kernel)(Parameters...), Arguments... arguments) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid, config.blockDim = shape.block, config.stream = on;
+  config.gridDim = shape.grid, config.blockDim = shape.block, config.stream = queue;
   if (shape.early && detail::waits_itself(kernel)) config.attrs = &early, config.numAttrs = 1;
   expect_success(cudaLaunchKernelEx(&config, kernel, arguments...), "a kernel could not be started");
 }

@@ -147,7 +147,7 @@ class pending_undo {
   template <class Undo>
   pending_undo(Undo& undo, bool of_errors_alone)
       : undo_(&undo),
-        call_([](void* of) { (*static_cast<Undo*>(of))(); }),
+        call_([](void* target) { (*static_cast<Undo*>(target))(); }),
         of_errors_alone_(of_errors_alone),
         outer_(std::exchange(innermost(), this)) {}
   pending_undo(const pending_undo&) = delete;

@@ -17,7 +17,7 @@ class task_ref {
  public:
   template <class Task>
   explicit task_ref(Task& task)
-      : task_(&task), call_([](void* of, index_t piece) { (*static_cast<Task*>(of))(piece); }) {}
+      : task_(&task), call_([](void* work, index_t piece) { (*static_cast<Task*>(work))(piece); }) {}
 
   /// Does one piece. It does not throw.
   void operator()(index_t piece) const { call_(task_, piece); }
@@ -50,7 +50,7 @@ class executor {
   template <piece_runner Run>
   executor(Run& run, index_t threads, std::int64_t worth = usually_worth)
       : run_(&run),
-        call_([](void* of, index_t pieces, const task_ref& task) { (*static_cast<Run*>(of))(pieces, task); }),
+        call_([](void* runner, index_t pieces, const task_ref& task) { (*static_cast<Run*>(runner))(pieces, task); }),
         threads_(threads),
         worth_(worth) {}
   /// As many as it says to have: a thread_pool.
@@ -79,10 +79,10 @@ class executor {
 namespace detail {
 
 /// body(i, thread) for each i of 0 ... count - 1. Whoever is free takes the next, so that slow ones hold up nobody.
-/// @param body  `thread` < on.threads() says whose working memory; no two at the same time have the same
+/// @param body  `thread` < workers.threads() says whose working memory; no two at the same time have the same
 template <class Body>
-void for_each_piece(const executor& on, index_t count, Body body) {
-  const index_t threads = (std::min)(on.threads(), count);
+void for_each_piece(const executor& workers, index_t count, Body body) {
+  const index_t threads = (std::min)(workers.threads(), count);
   if (threads <= 1) {
     for (index_t i = 0; i < count; ++i) body(i, index_t{0});
     return;
@@ -91,7 +91,7 @@ void for_each_piece(const executor& on, index_t count, Body body) {
   auto work = [&](index_t thread) {
     for (index_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i, thread);
   };
-  on.run(threads, task_ref(work));
+  workers.run(threads, task_ref(work));
 }
 
 }  // namespace detail

@@ -98,17 +98,17 @@ struct small_float {
   }
 
   /// The bits nearest to the float that has these (no sign, no NaN), as if there were exponents without end.
-  ZOOMR_HD static constexpr std::uint32_t nearest(std::uint32_t of) {
-    const auto exponent = static_cast<int>(of >> 23);
-    if (exponent >= 127 + Least) return shifted(of - rebias, cut);
+  ZOOMR_HD static constexpr std::uint32_t nearest(std::uint32_t bits) {
+    const auto exponent = static_cast<int>(bits >> 23);
+    if (exponent >= 127 + Least) return shifted(bits - rebias, cut);
     const int below = 127 + Least - exponent;  // a subnormal loses a bit for each power of two
-    return below > Mantissa + 1 ? 0 : shifted((of & 0x7fffffu) | 0x800000u, cut + below);
+    return below > Mantissa + 1 ? 0 : shifted((bits & 0x7fffffu) | 0x800000u, cut + below);
   }
 
  private:
-  // x / 2^by, to the nearest integer, ties to even. A carry into the exponent is right: the next number has it.
-  ZOOMR_HD static constexpr std::uint32_t shifted(std::uint32_t x, int by) {
-    return (x + (1u << (by - 1)) - 1 + ((x >> by) & 1u)) >> by;
+  // x / 2^places, to the nearest integer, ties to even. A carry into the exponent is right: the next number has it.
+  ZOOMR_HD static constexpr std::uint32_t shifted(std::uint32_t x, int places) {
+    return (x + (1u << (places - 1)) - 1 + ((x >> places) & 1u)) >> places;
   }
 };
 

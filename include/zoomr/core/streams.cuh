@@ -23,26 +23,26 @@ using simt::own_stream;
 using simt::stream_event;
 using simt::stream_timer;
 
-inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
-  simt::copy(to, from, static_cast<std::size_t>(bytes), on);
+inline void copy_to_device(void* to, const void* from, byte_count bytes, stream queue) {
+  simt::copy(to, from, static_cast<std::size_t>(bytes), queue);
 }
-inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream on) {
-  simt::enqueue(on, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
+inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream queue) {
+  simt::enqueue(queue, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
 }
 inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
-                      index_t rows, stream on) {
-  simt::enqueue(on, [=] {
+                      index_t rows, stream queue) {
+  simt::enqueue(queue, [=] {
     for (index_t r = 0; r < rows; ++r) {
       std::memcpy(static_cast<std::byte*>(to) + r * to_stride, static_cast<const std::byte*>(from) + r * from_stride,
                   static_cast<std::size_t>(bytes));
     }
   });
 }
-inline void zero_on_device(void* memory, byte_count bytes, stream on) {
-  simt::enqueue(on, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
+inline void zero_on_device(void* memory, byte_count bytes, stream queue) {
+  simt::enqueue(queue, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
-inline void enqueue_call(void (*call)(void*), void* with, stream on) {
-  simt::enqueue(on, [=] { call(with); });
+inline void enqueue_call(void (*call)(void*), void* argument, stream queue) {
+  simt::enqueue(queue, [=] { call(argument); });
 }
 
 /// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
@@ -68,43 +68,44 @@ class pinned_memory {
 
 /// Enqueues a copy from pinned memory, which must stay as it is until the copy is made.
 /// @throws error(device) if it cannot be started
-inline void copy_to_device(void* to, const void* from, byte_count bytes, stream on) {
-  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, on),
+inline void copy_to_device(void* to, const void* from, byte_count bytes, stream queue) {
+  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, queue),
                  "a copy to the device could not be started");
 }
 /// Enqueues a copy between any two memories, of the host or the device. Until it is made both must stay.
 /// @throws error(device) if it cannot be started
-inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream on) {
-  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, on),
+inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream queue) {
+  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, queue),
                  "a copy could not be started");
 }
 /// The same of some rows of so many bytes, the beginnings of which lie as many bytes apart as the strides say.
 /// @throws error(device) if it cannot be started
 inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
-                      index_t rows, stream on) {
+                      index_t rows, stream queue) {
   expect_success(
       cudaMemcpy2DAsync(to, static_cast<std::size_t>(to_stride), from, static_cast<std::size_t>(from_stride),
-                        static_cast<std::size_t>(bytes), static_cast<std::size_t>(rows), cudaMemcpyDefault, on),
+                        static_cast<std::size_t>(bytes), static_cast<std::size_t>(rows), cudaMemcpyDefault, queue),
       "a copy could not be started");
 }
 /// Enqueues the writing of zeros.
 /// @throws error(device) if it cannot be started
-inline void zero_on_device(void* memory, byte_count bytes, stream on) {
-  expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), on), "device memory could not be cleared");
+inline void zero_on_device(void* memory, byte_count bytes, stream queue) {
+  expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), queue),
+                 "device memory could not be cleared");
 }
 /// Enqueues call(with), a function of the host in a thread of CUDA's: it comes behind what the stream was given before,
 /// and what is given later waits for it. A graph holds both arguments, and calls it in each launch.
 /// @param call  throws nothing, and calls nothing of CUDA
 /// @throws error(device) if it cannot be enqueued
-inline void enqueue_call(void (*call)(void*), void* with, stream on) {
-  expect_success(cudaLaunchHostFunc(on, call, with), "a function of the host could not be enqueued");
+inline void enqueue_call(void (*call)(void*), void* argument, stream queue) {
+  expect_success(cudaLaunchHostFunc(queue, call, argument), "a function of the host could not be enqueued");
 }
 
 /// True between the beginning and the end of a capture of the stream: what is enqueued then goes to a graph, and what
 /// must not be replayed is refused or left out.
-inline bool is_captured(stream on) {
+inline bool is_captured(stream queue) {
   cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
-  expect_success(cudaStreamIsCapturing(on, &now), "a stream does not say whether it is captured");
+  expect_success(cudaStreamIsCapturing(queue, &now), "a stream does not say whether it is captured");
   return now != cudaStreamCaptureStatusNone;
 }
 
@@ -149,7 +150,7 @@ class stream_event {
   ~stream_event() { cudaEventDestroy(event_); }
 
   /// The point behind everything that the stream was given until now.
-  void record(stream on) { expect_success(cudaEventRecord(event_, on), "an event could not be recorded"); }
+  void record(stream queue) { expect_success(cudaEventRecord(event_, queue), "an event could not be recorded"); }
   /// What `later` is given from now on waits for what `earlier` was given until now.
   void order(stream earlier, stream later) {
     record(earlier);
@@ -195,15 +196,15 @@ class stream_timer {
  public:
   stream_timer() {
     expect_success(cudaEventCreate(&from_), "cannot create an event");
-    const cudaError_t made = cudaEventCreate(&to_);
-    if (made != cudaSuccess) cudaEventDestroy(from_);
-    expect_success(made, "cannot create an event");
+    const cudaError_t status = cudaEventCreate(&to_);
+    if (status != cudaSuccess) cudaEventDestroy(from_);
+    expect_success(status, "cannot create an event");
   }
   stream_timer(const stream_timer&) = delete;
   stream_timer& operator=(const stream_timer&) = delete;
   ~stream_timer() { cudaEventDestroy(from_), cudaEventDestroy(to_); }
-  void start(stream on) { expect_success(cudaEventRecord(from_, on), "an event could not be recorded"); }
-  void stop(stream on) { expect_success(cudaEventRecord(to_, on), "an event could not be recorded"); }
+  void start(stream queue) { expect_success(cudaEventRecord(from_, queue), "an event could not be recorded"); }
+  void stop(stream queue) { expect_success(cudaEventRecord(to_, queue), "an event could not be recorded"); }
   /// Waits for the second point.
   double seconds() {
     float ms = 0;

@@ -64,15 +64,15 @@ class thread_pool {
 #endif
   }
 
-  /// Waits until `of` is something else than `old`, and returns that; or returns earlier with what it is.
+  /// Waits until `value` is something else than `old`, and returns that; or returns earlier with what it is.
   template <class T>
-  static T awaited(const std::atomic<T>& of, T old) {
+  static T awaited(const std::atomic<T>& value, T old) {
     for (int i = 0; i < looks; ++i, pause()) {
-      const T now = of.load(std::memory_order_acquire);
+      const T now = value.load(std::memory_order_acquire);
       if (now != old) return now;
     }
-    of.wait(old, std::memory_order_acquire);
-    return of.load(std::memory_order_acquire);
+    value.wait(old, std::memory_order_acquire);
+    return value.load(std::memory_order_acquire);
   }
 
   void work() {

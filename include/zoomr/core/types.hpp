@@ -26,12 +26,12 @@ inline constexpr byte_count too_many_bytes = byte_count{1} << 60;
 /// The product of some numbers, none negative; `too_many_bytes` if it is no less. Seven such products add up without
 /// wrapping, whatever the numbers are: sizes are found, and refused, before anything is allocated.
 constexpr std::int64_t bounded_product(std::initializer_list<std::int64_t> factors) {
-  std::int64_t made = 1;
+  std::int64_t product = 1;
   for (const std::int64_t factor : factors) {
     if (factor == 0) return 0;
-    made = made > too_many_bytes / factor ? too_many_bytes : made * factor;
+    product = product > too_many_bytes / factor ? too_many_bytes : product * factor;
   }
-  return made < too_many_bytes ? made : too_many_bytes;
+  return product < too_many_bytes ? product : too_many_bytes;
 }
 
 /// "No limit" for every field that limits a number of tokens or segments.

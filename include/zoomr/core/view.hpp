@@ -140,9 +140,9 @@ std::string shape_text(const extents<Rank>& shape) {
   return text + "]";
 }
 template <class T, int Rank>
-std::string shape_text(const view<T, Rank>& of) {
+std::string shape_text(const view<T, Rank>& array) {
   extents<Rank> shape{};
-  for (int d = 0; d < Rank; ++d) shape.at[d] = of.extent(d);
+  for (int d = 0; d < Rank; ++d) shape.at[d] = array.extent(d);
   return shape_text(shape);
 }
 
@@ -150,9 +150,9 @@ std::string shape_text(const view<T, Rank>& of) {
 /// @param what  the call and what was given: "append: keys are"
 /// @throws precondition_error for other extents, or if the last dimension has gaps
 template <class T, int Rank>
-void expect_extents(const char* what, const view<T, Rank>& given, const extents<Rank>& wanted) {
-  if (given.has_shape(wanted)) return;
-  const std::string shape = shape_text(given);
+void expect_extents(const char* what, const view<T, Rank>& array, const extents<Rank>& wanted) {
+  if (array.has_shape(wanted)) return;
+  const std::string shape = shape_text(array);
   const bool gaps = shape == shape_text(wanted);
   detail::raise_precondition(std::string(what) + " " + shape + ", wanted " + shape_text(wanted) +
                              (gaps ? " with a last dimension that has no gaps" : ""));

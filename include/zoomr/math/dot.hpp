@@ -17,9 +17,9 @@ inline constexpr index_t partial_sums = 32;
 ZOOMR_HD inline float halving_sum(float* partial) {
 #if ZOOMR_VECTORS  // the same additions; compilers take the loops below apart into single ones
   using lanes8 = float __attribute__((vector_size(32)));  // no wider than what was just stored, which a load waits for
-  lanes8 of[4];
-  __builtin_memcpy(of, partial, sizeof of);
-  const lanes8 b = (of[0] + of[2]) + (of[1] + of[3]);
+  lanes8 eights[4];
+  __builtin_memcpy(eights, partial, sizeof eights);
+  const lanes8 b = (eights[0] + eights[2]) + (eights[1] + eights[3]);
   const auto c = __builtin_shufflevector(b, b, 0, 1, 2, 3) + __builtin_shufflevector(b, b, 4, 5, 6, 7);
   return (c[0] + c[2]) + (c[1] + c[3]);
 #else

@@ -98,8 +98,8 @@ ZOOMR_HD inline float hyperbolic_tangent(float x) {
     return fused(x * z, p, x);
   }
   const float e = exponential(-2.0f * size);
-  const float made = quotient(1.0f - e, 1.0f + e);
-  return x < 0.0f ? -made : made;
+  const float tangent = quotient(1.0f - e, 1.0f + e);
+  return x < 0.0f ? -tangent : tangent;
 }
 
 }  // namespace v0

@@ -78,7 +78,9 @@ struct layer_logits {
   const float* slopes = nullptr;  // [heads]  on the device, natural, of a bias by distance; nullptr: none
 
   ZOOMR_HD float of_query() const { return cap == 0.0f ? scale * log2_of_e : scale / cap; }
-  ZOOMR_HD float operator()(float of) const { return cap == 0.0f ? of : hyperbolic_tangent(of) * (cap * log2_of_e); }
+  ZOOMR_HD float operator()(float product) const {
+    return cap == 0.0f ? product : hyperbolic_tangent(product) * (cap * log2_of_e);
+  }
   /// The learned sink of a query head of the model, in units of ln 2; -inf: none.
   ZOOMR_HD float sink(index_t head) const { return sinks == nullptr ? -infinity : sinks[head] * log2_of_e; }
 };

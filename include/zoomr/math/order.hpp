@@ -68,7 +68,7 @@ class ranking {
     return ids_[--left_];
   }
 
-  votes_t of(index_t id) const { return key_(id); }
+  votes_t votes(index_t id) const { return key_(id); }
 
  private:
   auto order() const {  // "a comes after b": the heap's top is the best

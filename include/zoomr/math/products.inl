@@ -102,7 +102,7 @@ template <index_t Queries, index_t Rows, class T>
     for (index_t i = 0; i < products; ++i) sum[part][i] = of_part[i];
 #endif
   }
-  summed of[std::size_t{products}];
+  summed half_sums[std::size_t{products}];
 #pragma GCC unroll 16
   for (index_t i = 0; i < products; ++i) {
     if constexpr (parts == 8) {
@@ -110,15 +110,15 @@ template <index_t Queries, index_t Rows, class T>
       for (index_t part = 0; part < 4; ++part) sum[part][i] += sum[part + 4][i];
     }
     if constexpr (parts == 2) {
-      of[i] = halved(sum[0][i] + sum[1][i]);
+      half_sums[i] = halved(sum[0][i] + sum[1][i]);
     } else {
-      of[i] = halved((sum[0][i] + sum[2][i]) + (sum[1][i] + sum[3][i]));
+      half_sums[i] = halved((sum[0][i] + sum[2][i]) + (sum[1][i] + sum[3][i]));
     }
   }
 #pragma GCC unroll 4
   for (index_t i = 0; i < products; i += sums_at_once) {
-    const summed made = halving_sums(of + i);
-    __builtin_memcpy(out + i, &made, sizeof made);
+    const summed sums = halving_sums(half_sums + i);
+    __builtin_memcpy(out + i, &sums, sizeof sums);
   }
 }
 
@@ -150,17 +150,17 @@ void products_of(view<const float, 2> queries, const T* rows, std::int64_t strid
   const index_t count = out.extent(1);
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries.data() + q * queries.stride(0);
-  float made[std::size_t{row_products_size<Queries>(together)}];
+  float block[std::size_t{row_products_size<Queries>(together)}];
   const row_places all(stride, together), last(stride, (count - 1) % together + 1);
   const auto placed = [&](index_t r) -> placed_rows<T> {
     return {rows + r * stride, count - r < together ? last.at : all.at};
   };
   for (index_t r = 0; r < count; r += together) {
     const index_t here = count - r < together ? count - r : together;
-    row_products<Queries>(query, placed(r), here, placed(r + ahead < count ? r + ahead : r), dims, made);
+    row_products<Queries>(query, placed(r), here, placed(r + ahead < count ? r + ahead : r), dims, block);
     for (index_t q = 0; q < Queries; ++q) {
       float* const row = out.data() + q * out.stride(0) + r;
-      for (index_t i = 0; i < here; ++i) row[i] = made[i * Queries + q];
+      for (index_t i = 0; i < here; ++i) row[i] = block[i * Queries + q];
     }
   }
 }

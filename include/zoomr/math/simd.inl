@@ -26,9 +26,9 @@ inline constexpr short all_lanes = -1;
 
 template <class Vector, class T>
 [[gnu::always_inline]] inline Vector from_memory(const T* at) {
-  Vector made;
-  __builtin_memcpy(&made, at, sizeof made);
-  return made;
+  Vector vector;
+  __builtin_memcpy(&vector, at, sizeof vector);
+  return vector;
 }
 [[gnu::always_inline]] inline void to_memory(floats from, float* at) { __builtin_memcpy(at, &from, sizeof from); }
 
@@ -81,12 +81,12 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   using narrow = std::uint16_t __attribute__((vector_size(2 * ZOOMR_SIMD)));
   return __builtin_convertvector(from_memory<narrow>(at), words);
 #elif ZOOMR_SIMD == 16
-  using given = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
+  using shorts = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
   return reinterpret_cast<words>(
-      __builtin_ia32_pmovzxwd512_mask(from_memory<given>(at), ints{}, static_cast<unsigned short>(-1)));
+      __builtin_ia32_pmovzxwd512_mask(from_memory<shorts>(at), ints{}, static_cast<unsigned short>(-1)));
 #else
-  using given = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
-  return reinterpret_cast<words>(__builtin_ia32_pmovzxwd256(from_memory<given>(at)));
+  using shorts = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
+  return reinterpret_cast<words>(__builtin_ia32_pmovzxwd256(from_memory<shorts>(at)));
 #endif
 }
 #endif
@@ -95,16 +95,16 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   using narrow = std::int8_t __attribute__((vector_size(ZOOMR_SIMD)));
   return __builtin_convertvector(from_memory<narrow>(at), ints);
 #elif ZOOMR_SIMD == 16
-  using given = char __attribute__((vector_size(16)));
-  return __builtin_ia32_pmovsxbd512_mask(from_memory<given>(at), ints{}, static_cast<unsigned short>(-1));
+  using chars = char __attribute__((vector_size(16)));
+  return __builtin_ia32_pmovsxbd512_mask(from_memory<chars>(at), ints{}, static_cast<unsigned short>(-1));
 #elif ZOOMR_SIMD == 8
-  using given = char __attribute__((vector_size(16)));
-  given eight{};
+  using chars = char __attribute__((vector_size(16)));
+  chars eight{};
   __builtin_memcpy(&eight, at, 8);
   return __builtin_ia32_pmovsxbd256(eight);
 #else
-  const auto made = four_bytes(at);
-  return reinterpret_cast<ints>(__builtin_shufflevector(made, made, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3)) >>
+  const auto four = four_bytes(at);
+  return reinterpret_cast<ints>(__builtin_shufflevector(four, four, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3)) >>
          24;
 #endif
 }
@@ -115,9 +115,9 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
 #if ZOOMR_SIMD > 4
   return reinterpret_cast<floats>(widened(&at->bits) << 16);
 #else
-  using given = std::uint16_t __attribute__((vector_size(8)));
+  using shorts = std::uint16_t __attribute__((vector_size(8)));
   return reinterpret_cast<floats>(
-      __builtin_shufflevector(given{}, from_memory<given>(&at->bits), 0, 4, 1, 5, 2, 6, 3, 7));
+      __builtin_shufflevector(shorts{}, from_memory<shorts>(&at->bits), 0, 4, 1, 5, 2, 6, 3, 7));
 #endif
 }
 [[gnu::always_inline]] inline floats load(const float16* at) {
@@ -136,21 +136,21 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
 #if ZOOMR_SIMD == 4
   // Sign, exponent and mantissa in the places of a float16's: a number 256 times too small. 480 stands for NaN.
   using shorts = std::int16_t __attribute__((vector_size(8)));
-  const eight_bytes given = four_bytes(&at->bits);
-  const auto upper = reinterpret_cast<shorts>(__builtin_shufflevector(eight_bytes{}, given, 0, 8, 1, 9, 2, 10, 3, 11));
-  const floats made = widened(reinterpret_cast<halves>((upper >> 1) & ~0x4000)) * 256.0f;
-  const ints special = (reinterpret_cast<ints>(made) & 0x7fffffff) == bits_as<std::int32_t>(480.0f);
+  const eight_bytes eight = four_bytes(&at->bits);
+  const auto upper = reinterpret_cast<shorts>(__builtin_shufflevector(eight_bytes{}, eight, 0, 8, 1, 9, 2, 10, 3, 11));
+  const floats wide = widened(reinterpret_cast<halves>((upper >> 1) & ~0x4000)) * 256.0f;
+  const ints special = (reinterpret_cast<ints>(wide) & 0x7fffffff) == bits_as<std::int32_t>(480.0f);
   constexpr std::int32_t to_nan = bits_as<std::int32_t>(480.0f) ^ bits_as<std::int32_t>(not_a_number);
-  return reinterpret_cast<floats>(reinterpret_cast<ints>(made) ^ (special & to_nan));
+  return reinterpret_cast<floats>(reinterpret_cast<ints>(wide) ^ (special & to_nan));
 #else
   const auto bits = reinterpret_cast<words>(widened(reinterpret_cast<const std::int8_t*>(&at->bits)));
   constexpr std::uint32_t grid = std::uint32_t{127 - 6 + 20} << 23;  // its last bit is worth a subnormal's
   const words size = bits & 0x7fu;
   const auto subnormal = reinterpret_cast<floats>(size + grid) - filled(bits_as<float>(grid));
-  words made = (size << 20) + small_float8::rebias;
-  made = size < 8u ? reinterpret_cast<words>(subnormal) : made;
-  made = size == 0x7fu ? words{} + bits_as<std::uint32_t>(not_a_number) : made;
-  return reinterpret_cast<floats>(made | ((bits & 0x80u) << 24));
+  words result = (size << 20) + small_float8::rebias;
+  result = size < 8u ? reinterpret_cast<words>(subnormal) : result;
+  result = size == 0x7fu ? words{} + bits_as<std::uint32_t>(not_a_number) : result;
+  return reinterpret_cast<floats>(result | ((bits & 0x80u) << 24));
 #endif
 }
 
@@ -163,24 +163,24 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   using parts = std::uint16_t __attribute__((vector_size(4 * ZOOMR_SIMD)));
   const words bits = reinterpret_cast<words>(from);
   const words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const auto made = reinterpret_cast<parts>(nans(from) != 0 ? (bits >> 16) | 0x40u : rounded);
+  const auto both = reinterpret_cast<parts>(nans(from) != 0 ? (bits >> 16) | 0x40u : rounded);
 #if ZOOMR_SIMD == 16
-  const auto low = __builtin_shufflevector(made, made, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const auto low = __builtin_shufflevector(both, both, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
 #else
-  const auto low = __builtin_shufflevector(made, made, 0, 2, 4, 6, 8, 10, 12, 14);
+  const auto low = __builtin_shufflevector(both, both, 0, 2, 4, 6, 8, 10, 12, 14);
 #endif
   __builtin_memcpy(static_cast<void*>(at), &low, 2 * ZOOMR_SIMD);
 }
 [[gnu::always_inline]] inline void store(floats from, float16* at) {
-  const floats given = nans(from) != 0 ? filled(bits_as<float>(0x7fffffff)) : from;  // it becomes 0x7fff
+  const floats number = nans(from) != 0 ? filled(bits_as<float>(0x7fffffff)) : from;  // it becomes 0x7fff
 #if ZOOMR_SIMD == 16
-  const auto low = __builtin_ia32_vcvtps2ph512_mask(given, 0, halves{}, static_cast<unsigned short>(all_lanes));
+  const auto low = __builtin_ia32_vcvtps2ph512_mask(number, 0, halves{}, static_cast<unsigned short>(all_lanes));
 #elif ZOOMR_SIMD == 8
-  const auto low = __builtin_ia32_vcvtps2ph256(given, 0);
+  const auto low = __builtin_ia32_vcvtps2ph256(number, 0);
 #elif defined(__clang__)
-  const auto low = __builtin_convertvector(given, halves);
+  const auto low = __builtin_convertvector(number, halves);
 #else
-  const auto low = __builtin_aarch64_float_truncate_lo_v4hf(given);
+  const auto low = __builtin_aarch64_float_truncate_lo_v4hf(number);
 #endif
   __builtin_memcpy(static_cast<void*>(at), &low, sizeof low);
 }
@@ -189,11 +189,11 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   const floats number = nans(from) != 0 ? floats{} : from;
   const floats above = number > 127.0f ? filled(127.0f) : number;
   const floats bounded = above < -127.0f ? filled(-127.0f) : above;
-  const auto made = reinterpret_cast<bytes>(reinterpret_cast<ints>(bounded + 12582912.0f));  // 1.5 * 2^23
+  const auto whole = reinterpret_cast<bytes>(reinterpret_cast<ints>(bounded + 12582912.0f));  // 1.5 * 2^23
 #if ZOOMR_SIMD == 16
-  const auto low = __builtin_shufflevector(made, made, 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+  const auto low = __builtin_shufflevector(whole, whole, 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
 #else
-  const auto low = __builtin_shufflevector(made, made, 0, 4, 8, 12, 16, 20, 24, 28);
+  const auto low = __builtin_shufflevector(whole, whole, 0, 4, 8, 12, 16, 20, 24, 28);
 #endif
   __builtin_memcpy(static_cast<void*>(at), &low, ZOOMR_SIMD);
 }

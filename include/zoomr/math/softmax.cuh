@@ -18,11 +18,11 @@ __device__ softmax<Logit> block_softmax(index_t n, Logit logit, block_threads& b
     const softmax_logit x = logit(i);
     if (x.takes_part && x.value > own) own = x.value;
   }
-  softmax<Logit> made(unsorted(block.largest(order_key(own))), logit);
+  softmax<Logit> result(unsorted(block.largest(order_key(own))), logit);
   votes_t units = 0;
-  for (index_t i = block.thread(); i < n; i += block.size()) units += made.units(i);
-  made.sum_up(block.sum(units));
-  return made;
+  for (index_t i = block.thread(); i < n; i += block.size()) units += result.units(i);
+  result.sum_up(block.sum(units));
+  return result;
 }
 
 }  // namespace v0

@@ -22,21 +22,22 @@ concept limited_selector = selector<T> && requires(const T t, index_t room_used)
 inline void take_best(best_first& order, const take_limits& limits, const selection_input& input, selection_row& row) {
   const bool shares = limits.share > 0.0f;
   votes_t all = 0;
-  for (index_t id = 0; shares && id < input.tokens.size(); ++id) all += order.of(id) == not_eligible ? 0 : order.of(id);
+  for (index_t id = 0; shares && id < input.tokens.size(); ++id)
+    all += order.votes(id) == not_eligible ? 0 : order.votes(id);
   const votes_t wanted = limits.wanted(all);
   votes_t covered = 0;
   index_t room = limits.room;
   for (index_t taken = 0; taken < limits.segments && room > 0; ++taken) {
     if (shares && taken > 0 && covered >= wanted) return;
     const index_t id = order.next();
-    if (id < 0 || order.of(id) < input.least) return;
+    if (id < 0 || order.votes(id) < input.least) return;
     if (input.tokens[id] > room) {
       if (limits.cut) row.take_part(id, room);
       return;
     }
     row.take(id);
     room -= input.tokens[id];
-    if (shares) covered += order.of(id);
+    if (shares) covered += order.votes(id);
   }
 }
 
