@@ -280,7 +280,7 @@ class kv_cache : public any_kv_cache<T, decltype(detail::placement_of<Policy>())
     return base::bytes_of(model, made, limits);
   }
 
-  const Policy& policy() const { return static_cast<const policy_type&>(this->core_->policy).of; }
+  const Policy& policy() const { return static_cast<const policy_type&>(this->core_->policy).value; }
 };
 
 template <class Policy>

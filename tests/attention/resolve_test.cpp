@@ -39,7 +39,7 @@ bool attended(const scene& of, index_t position) {
   for (index_t id = 0; id < static_cast<index_t>(of.segments.size()); ++id) {
     const segment& s = of.segments[unit::size(id)];
     if (position < s.begin || position >= s.end) continue;
-    const level at = of.row.of(id);
+    const level at = of.row.level_at(id);
     if (position >= s.split) return at == level::summary || (at == level::details && of.own_summary);
     if (at != level::details) return false;
     if (id != of.row.cut_segment) return true;

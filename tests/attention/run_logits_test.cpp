@@ -131,11 +131,11 @@ TEST_CASE("logits of a row have the same bits on every path, whatever they are")
     const std::vector<float> slopes{random.uniform(0.0f, 1.0f)};
     constexpr float caps[] = {0.0f, 1e-30f, 0.1f, 30.0f, 1e30f};
     model_logits by{{caps[round % 5], {}, {}}, 1, random.below(1000)};
-    if (random.below(2) == 0) by.of.slopes = view<const float>(slopes);
-    if (random.below(2) == 0 && !kept.empty()) by.of.slots = {view<const index_t>(kept), kept.back() + 3};
+    if (random.below(2) == 0) by.lane.slopes = view<const float>(slopes);
+    if (random.below(2) == 0 && !kept.empty()) by.lane.slots = {view<const index_t>(kept), kept.back() + 3};
     std::vector<float> right = given;
     for (index_t t = 0; t < count; ++t) {
-      right[unit::size(t)] = by.of(given[unit::size(t)], 0, first + t, by.first_position);
+      right[unit::size(t)] = by.lane(given[unit::size(t)], 0, first + t, by.first_position);
     }
     for (const cpu_path path : all_paths()) {
       std::vector<float> made = given;

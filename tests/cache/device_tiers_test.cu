@@ -157,7 +157,7 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     arrays.table.tokens = tokens_there.data(), arrays.table.counts = listed_there.data();
     arrays.page_table = page_table_there.data();
     auto& arena = arrays.arena;
-    arena.slots = slots, arena.used = used.data(), arena.asked = asked.data(), arena.came_for = came_for.data();
+    arena.slots = slots, arena.used = used.data(), arena.stamps = asked.data(), arena.came_for = came_for.data();
     arena.slot_of = slot_of_there.data(), arena.places = places.data(), arena.wishes = wishes.data();
     arena.counts = counts_there.data();
     zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream{}, zoomr::detail::expect_pages_kernel<policy_type, float>,
@@ -211,7 +211,7 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
     arrays.arena.slots = slots;
     arrays.arena.used = used_there.data(), arrays.arena.came_for = came_for.data();
     arrays.arena.block_in = block_in_there.data(), arrays.arena.slot_of = slot_of_there.data();
-    arrays.arena.given = given.data(), arrays.arena.places = places.data();
+    arrays.arena.grants = given.data(), arrays.arena.places = places.data();
     arrays.arena.wishes = wishes_there.data(), arrays.arena.counts = counts_there.data();
     const index_t blocks = random.between(1, 9);  // of which some have no slot
     device_array<index_t> of_class(blocks * zoomr::arena_classes, -1);

@@ -315,7 +315,7 @@ TEST_CASE("what was chosen is chosen still") {
   const auto levels = [&](index_t row) {
     const auto& chosen = plays.cache.selected(seq, row);
     std::vector<zoomr::level> made;
-    for (index_t id = 0; id < plays.cache.segments(seq).size(); ++id) made.push_back(chosen.of(id));
+    for (index_t id = 0; id < plays.cache.segments(seq).size(); ++id) made.push_back(chosen.level_at(id));
     return made;
   };
   std::vector<std::vector<zoomr::level>> before;

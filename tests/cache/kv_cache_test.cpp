@@ -543,7 +543,7 @@ TEST_CASE("choices are traced best first: the first runner-up is what a larger c
       index_t taken = 0;
       for (const zoomr::level at : in_force.levels) taken += at == zoomr::level::details ? 1 : 0;
       CHECK(taken == static_cast<index_t>(last->chosen.size()));
-      for (const index_t id : last->chosen) CHECK(in_force.of(id) == zoomr::level::details);
+      for (const index_t id : last->chosen) CHECK(in_force.level_at(id) == zoomr::level::details);
     }
     return trace;
   };

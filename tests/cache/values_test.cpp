@@ -38,10 +38,10 @@ TEST_CASE("the hits and the hidden time of tiers") {
   CHECK(of.hidden() == 1.0);
   of.hits = 3, of.misses = 1;
   CHECK(of.hit_rate() == 0.75);
-  CHECK(of.with({.moving_ns = 200, .waited_ns = 50}).hidden() == 0.75);
-  CHECK(of.with({.moving_ns = 200, .waited_ns = 200}).hidden() == 0.0);
-  CHECK(of.with({.moving_ns = 200, .waited_ns = 500}).hidden() == 0.0);  // two waited for the same transfer
-  CHECK(of.with({.moving_ns = 200, .waited_ns = 50}).hits == 3);
+  CHECK(of.timed({.moving_ns = 200, .waited_ns = 50}).hidden() == 0.75);
+  CHECK(of.timed({.moving_ns = 200, .waited_ns = 200}).hidden() == 0.0);
+  CHECK(of.timed({.moving_ns = 200, .waited_ns = 500}).hidden() == 0.0);  // two waited for the same transfer
+  CHECK(of.timed({.moving_ns = 200, .waited_ns = 50}).hits == 3);
 }
 
 TEST_CASE("each capacity that cannot be is refused with its sentence") {

@@ -398,12 +398,12 @@ class replay {
                     const std::vector<index_t>& eligible) {
     double all = 0, agreed = 0;
     for (index_t id = 0; id < static_cast<index_t>(made.levels.size()); ++id) {
-      counts_.chosen += made.of(id) == level::details ? 1 : 0;
-      counts_.zooms += made.of(id) == level::details && before.of(id) != level::details ? 1 : 0;
+      counts_.chosen += made.level_at(id) == level::details ? 1 : 0;
+      counts_.zooms += made.level_at(id) == level::details && before.level_at(id) != level::details ? 1 : 0;
     }
     for (const index_t id : eligible) {
       all += votes[static_cast<std::size_t>(id)].value;
-      if (made.of(id) == level::details) agreed += votes[static_cast<std::size_t>(id)].value;
+      if (made.level_at(id) == level::details) agreed += votes[static_cast<std::size_t>(id)].value;
     }
     ++counts_.refreshes;
     if (pools() || all <= 0) return;
@@ -531,7 +531,7 @@ class replay {
       if (dense || t < now.front || t >= now.back) {
         made.push_back(t);
       } else if (id < now.known) {
-        const level has = selects ? by.of(id) : level::summary;
+        const level has = selects ? by.level_at(id) : level::summary;
         const bool detail = t < segments_[static_cast<std::size_t>(id)].split;
         const bool within_cut = id != by.cut_segment || of_details < by.cut_tokens;
         if (detail ? has == level::details && within_cut

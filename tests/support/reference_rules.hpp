@@ -16,7 +16,7 @@ struct choice {
   index_t cut_tokens = 0;
   std::vector<double> asked;  // all queries that share the row, one after the other
 
-  level of(index_t id) const {
+  level level_at(index_t id) const {
     return id < static_cast<index_t>(levels.size()) ? levels[index_of(id)] : level::summary;
   }
   static std::size_t index_of(index_t id) { return static_cast<std::size_t>(id); }

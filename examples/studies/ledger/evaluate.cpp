@@ -102,7 +102,7 @@ void evaluation::add_fetch(std::size_t b, const fetch& f, bool right) {
   for (index_t row = 0; row < run_.cache().selection_rows(); ++row) {
     const auto& selected = run_.cache().selected(seq, row);
     const index_t id = out_.first_thought + static_cast<index_t>(f.to.source);
-    found = found || (id < selected.levels.size() && selected.of(id) == zoomr::level::details);
+    found = found || (id < selected.levels.size() && selected.level_at(id) == zoomr::level::details);
   }
   of.found.add(found);
   const zoomr::statistics& now = run_.cache().stats(seq);
@@ -122,7 +122,7 @@ void evaluation::note_zooms(std::size_t position) {
   for (index_t row = 0; row < run_.cache().selection_rows(); ++row) {
     const auto& selected = run_.cache().selected(run_.at(0), row);
     for (index_t id = 0; id < selected.levels.size(); ++id) {
-      if (selected.of(id) == zoomr::level::details) segments.push_back(id);
+      if (selected.level_at(id) == zoomr::level::details) segments.push_back(id);
     }
   }
   std::ranges::sort(segments);

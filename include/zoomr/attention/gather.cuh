@@ -152,10 +152,10 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
       }
     }
     /// @param product  as `begin` of the warp has scaled it
-    __device__ float operator()(float product, index_t token, const of_head& by) const {
+    __device__ float operator()(float product, index_t token, const of_head& bias) const {
       const float logit = block.task.logits(product);
       if constexpr (biased) {
-        return fused(by.slope, static_cast<float>(block.shared.positions[known(tile, token)] - by.asking), logit);
+        return fused(bias.slope, static_cast<float>(block.shared.positions[known(tile, token)] - bias.asking), logit);
       } else {
         return logit;
       }
@@ -166,8 +166,8 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
   __device__ void add(Warp& warp, index_t tile) {
     const tile_logits logits{*this, tile};
     if constexpr (shares) {
-      const auto attended = [&](index_t token, unsigned by) {
-        return (shared.attending[known(tile, token)] & by) != 0;
+      const auto attended = [&](index_t token, unsigned mask) {
+        return (shared.attending[known(tile, token)] & mask) != 0;
       };
       warp.add_tile(shared.stages, shared.products, keys_of(tile), values_of(tile), tokens_of(tile), logits, attended);
     } else {
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(
 /// @cost   the key and the value of each token of a row read once for each head block; one launch
 template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>, class Number, class Rows,
           class Logits, class Layer>
-void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream on,
+void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream queue,
                    bool early = false) {
   using layout = typename warp_that_gathers<T, Number, HeadDim, Group, Values>::layout;
   using block_task = gather_task<T, Number, Rows, Logits, Layer>;
@@ -281,7 +281,8 @@ void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, inde
                 "gather_attend: several splits need `partial` and `arrived`");
   if (task.rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(task.rows.count), static_cast<unsigned>(splits), layout::head_blocks);
-  launch({grid, dim3(layout::threads), early}, on, gather_attend_kernel<T, HeadDim, Group, block_task, Values>, task);
+  launch({grid, dim3(layout::threads), early}, queue, gather_attend_kernel<T, HeadDim, Group, block_task, Values>,
+         task);
 }
 
 /// Bytes of `partial` and `arrived` together, for so many rows: with one split there are no partial states. Enough for

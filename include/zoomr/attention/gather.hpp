@@ -25,7 +25,7 @@ struct lane_queries {
   const Lane* kv_lane = nullptr;
   view<const run_query> queries;  // [any number]
   float scale = 1.0f;             // of the logits
-  const Hook* by = nullptr;       // what they go through
+  const Hook* hook = nullptr;     // what they go through
   index_t first_query = 0;        // the number of the first query, for the hook
 };
 
@@ -64,7 +64,7 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
   using number = std::remove_cv_t<typename Lane::number>;
   struct asked_run {
     page_run<number> run;
-    const lane_queries<Lane, Hook>* asks = nullptr;
+    const lane_queries<Lane, Hook>* lane = nullptr;
     index_t slot = 0;  // of the first token; only a hook is told
   };
   constexpr index_t ahead = 2;                  // runs between the one that is read and the one that is asked for
@@ -77,9 +77,9 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
   run_places of_others[std::size_t{ahead + 1}];  // of the last runs that are not whole pages
   index_t found = 0, others = 0;
   const auto attend = [&](const asked_run& now, const asked_run& next) {
-    const lane_queries<Lane, Hook>& asks = *now.asks;
-    attend_run(path, now.run, next.run, asks.queries, widths, asks.scale,
-               hooked<Hook>{*asks.by, now.slot, asks.first_query});
+    const lane_queries<Lane, Hook>& lane = *now.lane;
+    attend_run(path, now.run, next.run, lane.queries, widths, lane.scale,
+               hooked<Hook>{*lane.hook, now.slot, lane.first_query});
   };
   const auto at = [&](index_t run) -> asked_run& { return last_ones[run % (ahead + 1)]; };
   for (const token_range& r : ranges) {
@@ -88,19 +88,19 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
       const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
       const run_places* places = &of_page;
       if (!whole || last - first < page_tokens) {
-        run_places& made = of_others[others++ % (ahead + 1)];
-        made = whole ? run_places(any_lane.rows, last - first) : run_places(any_lane, {first, last});
-        places = &made;
+        run_places& own_places = of_others[others++ % (ahead + 1)];
+        own_places = whole ? run_places(any_lane.rows, last - first) : run_places(any_lane, {first, last});
+        places = &own_places;
       }
-      for (const lane_queries<Lane, Hook>& asks : lanes) {
-        const number* const keys = asks.kv_lane->key(first);
+      for (const lane_queries<Lane, Hook>& lane : lanes) {
+        const number* const keys = lane.kv_lane->key(first);
         const page_run<number> run{keys,
-                                   asks.kv_lane->value_of(keys, first),
+                                   lane.kv_lane->value_of(keys, first),
                                    last - first,
                                    places->keys.at,
                                    follow ? places->keys.at : places->values.at,
                                    first % page_tokens};
-        at(found) = {run, &asks, first};
+        at(found) = {run, &lane, first};
         if (found >= ahead) attend(at(found - ahead), at(found));
         ++found;
       }
@@ -120,14 +120,14 @@ class lanes_together {
 
   /// @param ask  ask(i): the run_query with the number i of 0 ... queries - 1
   template <class Ask>
-  void add(const Lane& kv_lane, float scale, const Hook& by, index_t queries, Ask ask) {
+  void add(const Lane& kv_lane, float scale, const Hook& hook, index_t queries, Ask ask) {
     if (lanes_ == most_lanes || asking_ + queries > most_asking) attend();
     for (index_t first = 0; first < queries; first += most_asking) {
       if (first > 0) attend();
       const index_t last = (std::min)(queries, first + most_asking);
-      kv_lane_[lanes_] = kv_lane, by_[lanes_] = by;
+      kv_lane_[lanes_] = kv_lane, hook_[lanes_] = hook;
       const view<const run_query> asking(asks_ + asking_, {last - first});
-      of_lane_[lanes_] = {&kv_lane_[lanes_], asking, scale, &by_[lanes_], first};
+      of_lane_[lanes_] = {&kv_lane_[lanes_], asking, scale, &hook_[lanes_], first};
       for (index_t i = first; i < last; ++i) asks_[asking_++] = ask(i);
       ++lanes_;
     }
@@ -145,7 +145,7 @@ class lanes_together {
   token_range bounds_;
   run_query asks_[std::size_t{most_asking}];
   Lane kv_lane_[std::size_t{most_lanes}];
-  Hook by_[std::size_t{most_lanes}];
+  Hook hook_[std::size_t{most_lanes}];
   lane_queries<Lane, Hook> of_lane_[std::size_t{most_lanes}];
   index_t asking_ = 0, lanes_ = 0;
 };
@@ -162,7 +162,8 @@ class lanes_together {
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has as many floats as a value; not yet finished. Logits in them are natural.
 /// @param path     which instructions
-/// @param by       what logits go through before their softmax: `model_logits`, or by(run_logits) of the caller's own,
+/// @param hook     what logits go through before their softmax: `model_logits`, or hook(run_logits) of the caller's
+/// own,
 ///                 whose queries are numbered as in `queries`; it changes each logit by itself. On a path of vectors it
 ///                 is compiled for that path: a product that is added to something is a fma there, as `fused` is on all
 /// @pre   has_cpu_path(path); `out` of a new state is zeros; each slot is added to a state at most once, since
@@ -171,13 +172,13 @@ class lanes_together {
 /// @cost  reads key and value of each token once; 2 flops for each of their numbers and query head
 template <class Lane, class Hook = plain_logits>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,
-                   view<attention_state> states, cpu_path path = fastest_cpu_path(), const Hook& by = {}) {
+                   view<attention_state> states, cpu_path path = fastest_cpu_path(), const Hook& hook = {}) {
   constexpr index_t most = 16;  // query heads at a time
-  detail::run_query asks[std::size_t{most}];
+  detail::run_query asking[std::size_t{most}];
   for (index_t head = 0; head < states.size(); head += most) {
     const index_t count = (std::min)(most, states.size() - head);
-    for (index_t i = 0; i < count; ++i) asks[i] = {queries[head + i].data(), &states[head + i]};
-    const detail::lane_queries<Lane, Hook> one{&kv_lane, {asks, {count}}, scale, &by, head};
+    for (index_t i = 0; i < count; ++i) asking[i] = {queries[head + i].data(), &states[head + i]};
+    const detail::lane_queries<Lane, Hook> one{&kv_lane, {asking, {count}}, scale, &hook, head};
     detail::gather_within(ranges, {0, unlimited}, view<const detail::lane_queries<Lane, Hook>>(&one, {1}), path);
   }
 }

@@ -36,8 +36,8 @@ struct gather_task {
 
 /// Logits of the task may have a bias by distance.
 template <class Task>
-concept has_slopes = requires(const Task& of) {
-  of.logits.slopes;
+concept has_slopes = requires(const Task& task) {
+  task.logits.slopes;
 };
 
 /// The stretch of a row that one block reads.
@@ -73,7 +73,7 @@ struct gather_output {
   static constexpr index_t width = Values::width;
   static constexpr bool shares = query_tile<decltype(Row::tokens)>;
   /// Where a token lies in its sequence is asked for, and known.
-  static constexpr bool biased = has_slopes<Task> && requires(const Row& of) { of.tokens.sequence_slot(index_t{}); };
+  static constexpr bool biased = has_slopes<Task> && requires(const Row& row) { row.tokens.sequence_slot(index_t{}); };
 
   /// Pieces of 16 bytes of two tiles, and of the states that are left in their place.
   static constexpr index_t stage_pieces = 2 * (layout::stage + layout::value_stage);

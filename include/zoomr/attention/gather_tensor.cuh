@@ -36,7 +36,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
   float out[std::size_t{own_dims / 8}][4] = {};  // [tile][rows r, r + 8][columns 2c, 2c + 1], as in `mma_16x8x16`
   float max[2] = {-infinity, -infinity};         // of rows r and r + 8
   float sum[2] = {};                             // of this lane's tokens
-  unsigned by[2];  // the bits of rows r and r + 8, where several query tokens read together
+  unsigned token_bits[2];  // the bits of rows r and r + 8, where several query tokens read together
 
   __device__ static index_t head_part() { return 0; }
   __device__ static index_t token_part() { return warp() / layout::dim_parts; }
@@ -57,7 +57,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
   /// @param first  this warp's first head of the row
   /// @param each   heads of a query token
   __device__ void remember_tokens(index_t first, index_t each) {
-    for (index_t r = 0; r < 2; ++r) by[r] = 1u << (first + row() + 8 * r) / each;
+    for (index_t r = 0; r < 2; ++r) token_bits[r] = 1u << (first + row() + 8 * r) / each;
   }
 
   /// Word `i` of a piece as operands, two numbers in each.
@@ -141,7 +141,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
       for (index_t i = 0; i < 4; ++i) {
         float& one = logit[i / 2][2 * r + i % 2];
         const index_t of_tile = token(i / 2, 2 * quarter() + i % 2);
-        one = of_tile < tokens && attended(of_tile, by[r]) ? logits(one, of_tile, head) : -infinity;
+        one = of_tile < tokens && attended(of_tile, token_bits[r]) ? logits(one, of_tile, head) : -infinity;
         highest = quick_max(highest, one);
       }
       highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 1));
@@ -189,13 +189,15 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
       }
 #pragma unroll
       for (index_t at = 0; at < words; ++at) {
-        unsigned of[4][std::size_t{pairs}];
+        unsigned token_words[4][std::size_t{pairs}];
 #pragma unroll
-        for (index_t t = 0; t < 4; ++t) operands(value[t], first_word + at, of[t]);
+        for (index_t t = 0; t < 4; ++t) operands(value[t], first_word + at, token_words[t]);
 #pragma unroll
         for (index_t i = 0; i < pairs; ++i) {  // two dimensions of four tokens: of a pair, the tokens must be adjacent
-          const unsigned even[2] = {lower_halves(of[0][i], of[1][i]), lower_halves(of[2][i], of[3][i])};
-          const unsigned odd[2] = {upper_halves(of[0][i], of[1][i]), upper_halves(of[2][i], of[3][i])};
+          const unsigned even[2] = {lower_halves(token_words[0][i], token_words[1][i]),
+                                    lower_halves(token_words[2][i], token_words[3][i])};
+          const unsigned odd[2] = {upper_halves(token_words[0][i], token_words[1][i]),
+                                   upper_halves(token_words[2][i], token_words[3][i])};
           mma_16x8x16<multiplied>(out[tile + 2 * (at * pairs + i)], weights, even);
           mma_16x8x16<multiplied>(out[tile + 2 * (at * pairs + i) + 1], weights, odd);
         }

@@ -83,7 +83,7 @@ struct gather_warp {
   float out[std::size_t{heads}][std::size_t{value_dims}] = {};
   float max[std::size_t{heads}];
   float sum[std::size_t{heads}] = {};
-  unsigned by[std::size_t{heads}];  // the bits of the heads' query tokens, where several read together
+  unsigned token_bits[std::size_t{heads}];  // the bits of the heads' query tokens, where several read together
 
   __device__ static index_t warp() { return static_cast<index_t>(threadIdx.x) / warp_lanes; }
   __device__ static index_t lane() { return static_cast<index_t>(threadIdx.x) % layout::lanes; }
@@ -113,7 +113,7 @@ struct gather_warp {
   /// @param each   heads of a query token
   __device__ void remember_tokens(index_t first, index_t each) {
 #pragma unroll
-    for (index_t h = 0; h < heads; ++h) by[h] = 1u << (first + h) / each;
+    for (index_t h = 0; h < heads; ++h) token_bits[h] = 1u << (first + h) / each;
   }
 
   /// This lane's numbers of a key or a value: the first `Dims`, of a row that begins at `first` of the stages.
@@ -185,7 +185,7 @@ struct gather_warp {
         if (present) read<dims>(stages, keys + token(first + r) * layout::pieces, numbers);
         multiply(numbers, weight[r]);
         for (index_t h = 0; h < heads; ++h) {
-          const bool counts = present && attended(token(first + r), by[h]);
+          const bool counts = present && attended(token(first + r), token_bits[h]);
           const auto head = logits.head(head_part() * heads + h);
           weight[r][h] = counts ? logits(weight[r][h], token(first + r), head) : -infinity;
         }
@@ -197,7 +197,7 @@ struct gather_warp {
         read<value_dims>(stages, values + token(first + r) * layout::value_row, numbers);
 #pragma unroll
         for (index_t h = 0; h < heads; ++h) {
-          if (!attended(token(first + r), by[h])) continue;  // not even if it is infinite
+          if (!attended(token(first + r), token_bits[h])) continue;  // not even if it is infinite
 #pragma unroll
           for (index_t i = 0; i < value_dims; ++i) out[h][i] = fused(weight[r][h], numbers[i], out[h][i]);
         }

@@ -85,26 +85,26 @@ struct run_query {
 namespace portable {
 
 template <class Run, class Hook>
-void attend_run(const Run& run, view<const run_query> queries, kv_widths widths, float scale, hooked<Hook> by) {
+void attend_run(const Run& run, view<const run_query> queries, kv_widths widths, float scale, hooked<Hook> call) {
   float logits[page_tokens];
   for (index_t q = 0; q < queries.size(); ++q) {
-    const run_query& asks = queries[q];
+    const run_query& query = queries[q];
     float largest = -infinity;
     for (index_t t = 0; t < run.tokens; ++t) {
-      float product = run.product(asks.query, t, widths.key);
+      float product = run.product(query.query, t, widths.key);
       if (run.has_scales()) product *= run.key_scale(t, widths);
       logits[t] = scale * product;
       if (!has_hook<Hook> && logits[t] > largest) largest = logits[t];
     }
     if constexpr (has_hook<Hook>) {
-      by.hook(run_logits{logits, run.tokens, 1, by.first_slot, by.first_query + q});
+      call.hook(run_logits{logits, run.tokens, 1, call.first_slot, call.first_query + q});
       for (index_t t = 0; t < run.tokens; ++t) largest = logits[t] > largest ? logits[t] : largest;
     }
-    asks.state->raise(largest, widths.value);
-    asks.state->weigh(logits, run.tokens);
+    query.state->raise(largest, widths.value);
+    query.state->weigh(logits, run.tokens);
     for (index_t t = 0; run.has_scales() && t < run.tokens; ++t) logits[t] *= run.value_scale(t, widths);
-    asks.state->add_values(logits, run.values, run.tokens, widths.value,
-                           [&](index_t t) { return run.value_place(t, widths.value); });
+    query.state->add_values(logits, run.values, run.tokens, widths.value,
+                            [&](index_t t) { return run.value_place(t, widths.value); });
   }
 }
 
@@ -129,32 +129,32 @@ inline bool in_vectors(kv_widths widths) { return widths.key % simd_dims == 0 &&
 /// @param ahead    what will be read next: its lines are asked for meanwhile; `run` itself if nothing is
 /// @param queries  any number; four of them share what is read and widened
 /// @param scale    of the logits
-/// @param by       the hook that they go through, and what it is told of the run
+/// @param call     the hook that they go through, and what it is told of the run
 template <class Run, class Hook = plain_logits>
 void attend_run(cpu_path path, const Run& run, [[maybe_unused]] const Run& ahead, view<const run_query> queries,
-                kv_widths widths, float scale, hooked<Hook> by = hooked<Hook>(plain_logits{}, 0)) {
+                kv_widths widths, float scale, hooked<Hook> call = hooked<Hook>(plain_logits{}, 0)) {
   if (in_vectors(widths)) {
 #if ZOOMR_AVX
 #if ZOOMR_BFLOAT16_PRODUCTS
     if constexpr (std::is_same_v<Run, page_run<bfloat16>>) {
       if (path == cpu_path::avx512_bf16) {
-        return avx512_bf16::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, by);
+        return avx512_bf16::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, call);
       }
     }
 #endif
     if (without_pairs(path) == cpu_path::avx512) {
-      return avx512::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, by);
+      return avx512::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, call);
     }
     if (path == cpu_path::avx2) {
-      return avx2::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, by);
+      return avx2::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, call);
     }
 #elif ZOOMR_NEON
     if (path == cpu_path::neon) {
-      return neon::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, by);
+      return neon::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, call);
     }
 #endif
   }
-  on_path(path, [&] { portable::attend_run(run, queries, widths, scale, by); });
+  on_path(path, [&] { portable::attend_run(run, queries, widths, scale, call); });
 }
 
 /// Attention over bfloat16 is made of products of pairs.
@@ -167,10 +167,10 @@ inline bool multiplies_pairs(cpu_path path, kv_widths widths) {
 template <class Hook = plain_logits>
 void attend_run([[maybe_unused]] cpu_path path, [[maybe_unused]] const paired_tile& tile,
                 [[maybe_unused]] view<const run_query> queries, [[maybe_unused]] kv_widths widths,
-                [[maybe_unused]] float scale, [[maybe_unused]] hooked<Hook> by = hooked<Hook>(plain_logits{}, 0)) {
+                [[maybe_unused]] float scale, [[maybe_unused]] hooked<Hook> call = hooked<Hook>(plain_logits{}, 0)) {
   ZOOMR_ASSERT(multiplies_pairs(path, widths), "this path multiplies no pairs");
 #if ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS
-  avx512_bf16::attend_run(tile, tile, queries.data(), queries.size(), widths, scale, by);
+  avx512_bf16::attend_run(tile, tile, queries.data(), queries.size(), widths, scale, call);
 #endif
 }
 

@@ -20,16 +20,16 @@ namespace ZOOMR_PATH {
   return widened(&first->bits) | upper;
 }
 /// The same for twice as many dimensions.
-[[gnu::always_inline]] inline void load_pairs(const bfloat16* first, const bfloat16* second, words* made) {
+[[gnu::always_inline]] inline void load_pairs(const bfloat16* first, const bfloat16* second, words* out) {
   using shorts = std::uint16_t __attribute__((vector_size(64)));
   const shorts a = from_memory<shorts>(first);
   const shorts b = second == nullptr ? shorts{} : from_memory<shorts>(second);
-  made[0] =
+  out[0] =
       reinterpret_cast<words>(__builtin_shufflevector(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8,
                                                       40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47));
-  made[1] = reinterpret_cast<words>(__builtin_shufflevector(a, b, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22,
-                                                            54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61,
-                                                            30, 62, 31, 63));
+  out[1] = reinterpret_cast<words>(__builtin_shufflevector(a, b, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54,
+                                                           23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30,
+                                                           62, 31, 63));
 }
 /// Lane i: v[i] and v[i + By], rounded to bfloat16.
 template <index_t By>
@@ -50,22 +50,22 @@ inline constexpr bool in_pairs = ZOOMR_PAIRS != 0 &&
 template <class Run>
 using factors = std::conditional_t<in_pairs<Run>, words, floats>;
 
-[[gnu::always_inline]] inline void spread(float weight, floats& made) { made = kept(filled(weight)); }
-[[gnu::always_inline]] inline void spread(float weights, words& made) {
-  made = words{} + bits_as<std::uint32_t>(weights);
+[[gnu::always_inline]] inline void spread(float weight, floats& out) { out = kept(filled(weight)); }
+[[gnu::always_inline]] inline void spread(float weights, words& out) {
+  out = words{} + bits_as<std::uint32_t>(weights);
 }
 
 /// Values of token t, from dimension d on.
 /// @param ahead  values that will be read next: they are asked for
 template <index_t Vectors, class Run>
 [[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t width, index_t d,
-                                               floats* made) {
+                                               floats* out) {
   using T = typename Run::number;
   const T* const row = run.values + run.value_place(t, width) + d;
   const T* const next = ahead.values + ahead.value_place(t, width) + d;
 #pragma GCC unroll 8
   for (index_t v = 0; v < Vectors; ++v) {
-    made[v] = kept(load(row + v * simd));
+    out[v] = kept(load(row + v * simd));
     if (v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + v * simd);
   }
 }
@@ -74,7 +74,7 @@ template <index_t Vectors, class Run>
 // Those of tokens t and t + 1.
 template <index_t Vectors>
 [[gnu::always_inline]] inline void load_values(const page_run<bfloat16>& run, const page_run<bfloat16>& ahead,
-                                               index_t t, index_t, index_t d, words* made) {
+                                               index_t t, index_t, index_t d, words* out) {
   const bfloat16* const first = run.values + run.value_places[t] + d;
   const bfloat16* const second = t + 1 < run.tokens ? run.values + run.value_places[t + 1] + d : nullptr;
   const bfloat16* const next = ahead.values + ahead.value_places[t] + d;
@@ -82,21 +82,21 @@ template <index_t Vectors>
   constexpr index_t even = Vectors / 2 * 2;
 #pragma GCC unroll 4
   for (index_t v = 0; v < even; v += 2) {
-    load_pairs(first + v * simd, second == nullptr ? nullptr : second + v * simd, made + v);
+    load_pairs(first + v * simd, second == nullptr ? nullptr : second + v * simd, out + v);
     prefetch(next + v * simd);
     prefetch(next_but_one + v * simd);
   }
   if constexpr (even < Vectors) {
-    made[even] = load_pairs(first + even * simd, second == nullptr ? nullptr : second + even * simd);
+    out[even] = load_pairs(first + even * simd, second == nullptr ? nullptr : second + even * simd);
   }
 }
 template <index_t Vectors>
 [[gnu::always_inline]] inline void load_values(const paired_tile& tile, const paired_tile&, index_t t, index_t width,
-                                               index_t d, words* made) {
+                                               index_t d, words* out) {
 #pragma GCC unroll 8
   for (index_t v = 0; v < Vectors; ++v) {
-    made[v] = from_memory<words>(tile.values + std::int64_t{t / 2} * width + d + v * simd);
-    if (t + 1 == tile.tokens) made[v] &= 0xffffu;  // a query that does not see the next token
+    out[v] = from_memory<words>(tile.values + std::int64_t{t / 2} * width + d + v * simd);
+    if (t + 1 == tile.tokens) out[v] &= 0xffffu;  // a query that does not see the next token
   }
 }
 #endif
@@ -179,9 +179,9 @@ template <index_t Queries>
 /// The same for logits that go through a hook. It does not depend on the run, and is compiled once for all.
 template <index_t Queries, class Hook>
 [[gnu::noinline]] void weigh_changed(float* logits, index_t tokens, index_t value_width, float scale,
-                                     const run_query* queries, const hooked<Hook>& by) {
+                                     const run_query* queries, const hooked<Hook>& call) {
   for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(load(logits + i) * scale, logits + i);
-  change<Queries>(by.hook, run_logits{logits, tokens, Queries, by.first_slot, by.first_query});
+  change<Queries>(call.hook, run_logits{logits, tokens, Queries, call.first_slot, call.first_query});
   weigh<Queries>(logits, tokens, value_width, 1.0f, queries);
 }
 
@@ -203,16 +203,16 @@ template <index_t Queries>
 }
 
 template <index_t Queries>
-[[gnu::always_inline]] inline void multiply(float* numbers, float by) {
+[[gnu::always_inline]] inline void multiply(float* numbers, float factor) {
 #pragma GCC unroll 4
-  for (index_t q = 0; q < Queries; ++q) numbers[q] *= by;
+  for (index_t q = 0; q < Queries; ++q) numbers[q] *= factor;
 }
 
 /// From queries to weights.
 /// @param weights  [weights_of<Queries>]  out, aligned to a vector
 template <index_t Queries, class Run, class Hook>
 [[gnu::flatten]] void weigh_block(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths,
-                                  float scale, hooked<Hook> by, float* weights) {
+                                  float scale, hooked<Hook> call, float* weights) {
   using T = typename Run::number;
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
@@ -228,7 +228,7 @@ template <index_t Queries, class Run, class Hook>
     for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.key_scale(t, widths));
   }
   if constexpr (has_hook<Hook>) {
-    weigh_changed<Queries>(weights, run.tokens, widths.value, scale, queries, by);
+    weigh_changed<Queries>(weights, run.tokens, widths.value, scale, queries, call);
   } else {
     weigh<Queries>(weights, run.tokens, widths.value, scale, queries);
   }
@@ -264,9 +264,9 @@ template <index_t Queries, class Run>
 
 template <index_t Queries, class Run, class Hook>
 void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths, float scale,
-                  hooked<Hook> by) {
+                  hooked<Hook> call) {
   alignas(floats) float weights[std::size_t{weights_of<Queries>}];
-  weigh_block<Queries>(run, ahead, queries, widths, scale, by, weights);
+  weigh_block<Queries>(run, ahead, queries, widths, scale, call, weights);
   add_block<Queries>(run, ahead, queries, widths.value, weights);
 }
 
@@ -274,20 +274,21 @@ void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv
 // the values, so that either stay in the first cache.
 template <class Run, class Hook>
 void attend_run(const Run& run, const Run& ahead, const run_query* queries, index_t count, kv_widths widths,
-                float scale, hooked<Hook> by) {
+                float scale, hooked<Hook> call) {
   index_t q = 0;
   for (; q + 16 <= count; q += 16) {
     alignas(floats) float weights[4][std::size_t{weights_of<4>}];
     for (index_t i = 0; i < 4; ++i) {
-      weigh_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, widths, scale, by.from(q + 4 * i), weights[i]);
+      weigh_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, widths, scale, call.from(q + 4 * i),
+                     weights[i]);
     }
     for (index_t i = 0; i < 4; ++i) {
       add_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, widths.value, weights[i]);
     }
   }
-  for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, by.from(q));
-  if (q + 2 <= count) attend_block<2>(run, q == 0 ? ahead : run, queries + q, widths, scale, by.from(q)), q += 2;
-  if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, widths, scale, by.from(q));
+  for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
+  if (q + 2 <= count) attend_block<2>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q)), q += 2;
+  if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
 }
 
 }  // namespace ZOOMR_PATH

@@ -163,9 +163,9 @@ __global__ void __launch_bounds__(resolve_threads) resolve_kernel(Rows rows) {
 /// @param rows  a kernel argument; `rows.at(i)` gives, on the device, the i-th `row_to_resolve`
 /// @throws error(device) if the kernel cannot be started
 template <class Rows>
-void launch_resolve(const Rows& rows, index_t count, stream on) {
+void launch_resolve(const Rows& rows, index_t count, stream queue) {
   if (count == 0) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(resolve_threads)}, on, &resolve_kernel<Rows>, rows);
+  launch({dim3(static_cast<unsigned>(count)), dim3(resolve_threads)}, queue, &resolve_kernel<Rows>, rows);
 }
 
 }  // namespace v0

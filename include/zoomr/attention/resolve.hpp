@@ -52,7 +52,7 @@ struct attended_parts {
 ZOOMR_HD constexpr attended_parts parts_attended(const segment& s, index_t id, const selection_row& row,
                                                  zone_bounds zone, bool own_summary, const slot_map& slots) {
   attended_parts parts;
-  const level at = row.of(id);
+  const level at = row.level_at(id);
   if (at == level::dropped || s.end <= zone.front || s.begin >= zone.back) return parts;
   if (at == level::details) {
     parts.details = between_zones(s.begin, s.split, zone, slots);

@@ -30,7 +30,7 @@ struct plain_logits {};
 /// `first_position`, then those of the same heads at the next position, and so on.
 /// @cost  for each logit an exponential and two divisions under a soft cap, a fma under a bias
 struct model_logits {
-  lane_logits of;  // its slopes are of these heads
+  lane_logits lane;  // its slopes are of these heads
   index_t heads = 1;
   index_t first_position = 0;
 
@@ -40,7 +40,7 @@ struct model_logits {
     for (index_t t = 0; t < run.tokens; ++t) {
       for (index_t q = 0; q < run.queries; ++q) {
         const index_t query = run.first_query + q;
-        run.at(t, q) = of(run.at(t, q), head(query), run.first_slot + t, position(query));
+        run.at(t, q) = lane(run.at(t, q), head(query), run.first_slot + t, position(query));
       }
     }
   }
@@ -82,29 +82,29 @@ namespace detail {
 /// Changes the logits of one query over adjacent tokens, as its model does.
 /// @param logits  [tokens]  natural, scaled
 /// @param first   slot of the first token
-inline void change_row(cpu_path path, const model_logits& by, view<float> logits, index_t first) {
-  if (by.of.plain()) return;
+inline void change_row(cpu_path path, const model_logits& hook, view<float> logits, index_t first) {
+  if (hook.lane.plain()) return;
   const run_logits run{logits.data(), logits.size(), 1, first, 0};
 #if ZOOMR_AVX
-  if (without_pairs(path) == cpu_path::avx512) return avx512::change<1>(by, run);
-  if (path == cpu_path::avx2) return avx2::change<1>(by, run);
+  if (without_pairs(path) == cpu_path::avx512) return avx512::change<1>(hook, run);
+  if (path == cpu_path::avx2) return avx2::change<1>(hook, run);
 #elif ZOOMR_NEON
-  if (path == cpu_path::neon) return neon::change<1>(by, run);
+  if (path == cpu_path::neon) return neon::change<1>(hook, run);
 #endif
-  on_path(path, [&] { by(run); });
+  on_path(path, [&] { hook(run); });
 }
 
 /// Makes logits of the products of one query head with adjacent keys: times `scale`, then what its model does.
-/// @param by        for the heads of a KV head, of which this is number `head`
+/// @param hook      for the heads of a KV head, of which this is number `head`
 /// @param products  [tokens]
 /// @param first     slot of the first token
-inline void scale_row(cpu_path path, const model_logits& by, index_t head, float scale, view<float> products,
+inline void scale_row(cpu_path path, const model_logits& hook, index_t head, float scale, view<float> products,
                       index_t first) {
   on_path(path, [&] {
     for (float& product : products) product = fused(scale, product, -0.0f);
   });
-  model_logits of_head = by;
-  if (by.of.slopes.size() > 0) of_head.of.slopes = by.of.slopes.slice(head, head + 1);
+  model_logits of_head = hook;
+  if (hook.lane.slopes.size() > 0) of_head.lane.slopes = hook.lane.slopes.slice(head, head + 1);
   of_head.heads = 1;
   change_row(path, of_head, products, first);
 }

@@ -19,15 +19,15 @@ struct bias_of_run {
   index_t positions[std::size_t{simd}], tokens[std::size_t{simd}];
   float slopes[std::size_t{simd}];
 
-  [[gnu::always_inline]] bias_of_run(const model_logits& by, const run_logits& run)
-      : slots(by.of.slots), first_slot(run.first_slot), first(slots.position_of(run.first_slot)) {
+  [[gnu::always_inline]] bias_of_run(const model_logits& hook, const run_logits& run)
+      : slots(hook.lane.slots), first_slot(run.first_slot), first(slots.position_of(run.first_slot)) {
     together = slots.position_of(run.first_slot + run.tokens - 1) - first == run.tokens - 1;
-    index_t head = by.head(run.first_query), position = by.position(run.first_query);
+    index_t head = hook.head(run.first_query), position = hook.position(run.first_query);
     for (index_t q = 0; q < Queries; ++q) {
       for (index_t lane = q; lane < simd; lane += Queries) {
-        positions[lane] = position, slopes[lane] = by.of.slopes[head], tokens[lane] = lane / Queries;
+        positions[lane] = position, slopes[lane] = hook.lane.slopes[head], tokens[lane] = lane / Queries;
       }
-      if (++head == by.heads) head = 0, ++position;
+      if (++head == hook.heads) head = 0, ++position;
     }
   }
   /// A vector of logits, of which the first is that of token `t` of the run.
@@ -47,21 +47,21 @@ struct bias_of_run {
 
 /// @pre run.queries == Queries
 template <index_t Queries>
-[[gnu::flatten]] void change(const model_logits& by, const run_logits& run) {
-  if (by.of.plain()) return;
-  const float cap = by.of.soft_cap;
+[[gnu::flatten]] void change(const model_logits& hook, const run_logits& run) {
+  if (hook.lane.plain()) return;
+  const float cap = hook.lane.soft_cap;
   const index_t all = run.tokens * Queries;
   index_t i = 0;
-  if (by.of.slopes.size() == 0) {
+  if (hook.lane.slopes.size() == 0) {
     for (; i + simd <= all; i += simd) to_memory(soft_capped(load(run.logits + i), cap), run.logits + i);
   } else {
-    const bias_of_run<Queries> bias(by, run);
+    const bias_of_run<Queries> bias(hook, run);
     for (; i + simd <= all; i += simd) {
       const floats logits = load(run.logits + i);
       to_memory(bias(i / Queries, cap == 0.0f ? logits : soft_capped(logits, cap)), run.logits + i);
     }
   }
-  if (i < all) by({run.logits + i, (all - i) / Queries, Queries, run.first_slot + i / Queries, run.first_query});
+  if (i < all) hook({run.logits + i, (all - i) / Queries, Queries, run.first_slot + i / Queries, run.first_query});
 }
 
 template <index_t Queries, class Hook>

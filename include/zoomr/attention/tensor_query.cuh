@@ -49,8 +49,8 @@ struct tensor_query {
         const index_t head = row() + i % 2 * 8;
         query[step][i] = 0;
         if (head >= present || !has(step / steps)) continue;
-        const Number* of = of_head(head) + d + i / 2 * 2;
-        query[step][i] = of[0].bits | static_cast<unsigned>(of[1].bits) << 16;
+        const Number* pair = of_head(head) + d + i / 2 * 2;
+        query[step][i] = pair[0].bits | static_cast<unsigned>(pair[1].bits) << 16;
       }
     }
     if constexpr (!std::is_same_v<multiplied, Number>) {

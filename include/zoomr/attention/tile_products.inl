@@ -51,23 +51,23 @@ template <index_t Queries, index_t First, index_t Apart>
 /// out[t * Queries + q], for the tokens of a vector; four queries fill 32 registers.
 template <index_t Queries>
 [[gnu::noinline]] void tile_products(const float* const* queries, const float* keys, index_t dims, float* out) {
-  of_queries<Queries> made;
+  of_queries<Queries> sums;
   if constexpr (Queries == 4 && simd == 8) {
     const auto first = tile_sums<2, 0, 1>(queries, keys, dims), last = tile_sums<2, 0, 1>(queries + 2, keys, dims);
-    made = {first.at[0], first.at[1], last.at[0], last.at[1]};
+    sums = {first.at[0], first.at[1], last.at[0], last.at[1]};
   } else {
-    made = tile_sums<Queries, 0, 1>(queries, keys, dims);
+    sums = tile_sums<Queries, 0, 1>(queries, keys, dims);
   }
   if constexpr (Queries == 1) {
-    to_memory(made.at[0], out);
+    to_memory(sums.at[0], out);
   } else if constexpr (Queries == 2) {
-    to_memory(interleaved<0>(made.at[0], made.at[1]), out);
-    to_memory(interleaved<1>(made.at[0], made.at[1]), out + simd);
+    to_memory(interleaved<0>(sums.at[0], sums.at[1]), out);
+    to_memory(interleaved<1>(sums.at[0], sums.at[1]), out + simd);
   } else {
 #pragma GCC unroll 2
     for (index_t half = 0; half < 2; ++half) {
-      const floats a = half == 0 ? interleaved<0>(made.at[0], made.at[1]) : interleaved<1>(made.at[0], made.at[1]);
-      const floats b = half == 0 ? interleaved<0>(made.at[2], made.at[3]) : interleaved<1>(made.at[2], made.at[3]);
+      const floats a = half == 0 ? interleaved<0>(sums.at[0], sums.at[1]) : interleaved<1>(sums.at[0], sums.at[1]);
+      const floats b = half == 0 ? interleaved<0>(sums.at[2], sums.at[3]) : interleaved<1>(sums.at[2], sums.at[3]);
       to_memory(interleaved_pairs<0>(a, b), out + 2 * half * simd);
       to_memory(interleaved_pairs<1>(a, b), out + (2 * half + 1) * simd);
     }

@@ -185,13 +185,13 @@ class block_file {
 #endif
     const std::string name = is_folder ? path + "/zoomr-tier" : path + ".zoomr-tier";
     for (int tries = 0; tries < 10000; ++tries) {  // if others are at it, one of all succeeds each time
-      const int made = open_patiently(name, O_CREAT | O_EXCL);
-      if (made < 0 && errno != EEXIST) return -1;
+      const int descriptor = open_patiently(name, O_CREAT | O_EXCL);
+      if (descriptor < 0 && errno != EEXIST) return -1;
       const bool gone = ::unlink(name.c_str()) == 0 || errno == ENOENT;
-      if (gone && made < 0) continue;
-      if (gone) return made;
+      if (gone && descriptor < 0) continue;
+      if (gone) return descriptor;
       const int why = errno;
-      if (made >= 0) ::close(made);
+      if (descriptor >= 0) ::close(descriptor);
       errno = why;
       return -1;
     }

@@ -42,15 +42,15 @@ struct arena_counts {
 /// The same as the host counts it. Every miss that is not read in place has come before the layer could be attended:
 /// it is a stall too.
 inline arena_statistics statistics_of(const arena_counts& counts, byte_count block_bytes) {
-  arena_statistics made;
-  made.hits = static_cast<std::int64_t>(counts.hits);
-  made.misses = static_cast<std::int64_t>(counts.misses);
-  made.in_place = static_cast<std::int64_t>(counts.in_place);
-  made.prefetched = static_cast<std::int64_t>(counts.prefetched);
-  made.prefetched_hits = static_cast<std::int64_t>(counts.prefetched_hits);
-  made.stalls = made.misses - made.in_place;
-  made.device_in = (made.stalls + made.prefetched) * block_bytes;
-  return made;
+  arena_statistics result;
+  result.hits = static_cast<std::int64_t>(counts.hits);
+  result.misses = static_cast<std::int64_t>(counts.misses);
+  result.in_place = static_cast<std::int64_t>(counts.in_place);
+  result.prefetched = static_cast<std::int64_t>(counts.prefetched);
+  result.prefetched_hits = static_cast<std::int64_t>(counts.prefetched_hits);
+  result.stalls = result.misses - result.in_place;
+  result.device_in = (result.stalls + result.prefetched) * block_bytes;
+  return result;
 }
 
 /// Slots are given by class. As many blocks as this count them: one for each 64 slots or so.
@@ -92,9 +92,9 @@ struct device_arena {
   index_t* host_pages = nullptr;  // [layers][pages]  where pinned memory has a page, if it was asked for; nullptr: all
                                   // pages lie there, by number
   unsigned* came_for = nullptr;   // [slots]  pass for which the block was prefetched
-  index_t* given = nullptr;       // [slots]  those that this pass's wishes get
+  index_t* grants = nullptr;      // [slots]  those that this pass's wishes get
   // an entry is one part of a page of a sequence: [page_parts][sequences][sequence_pages]
-  unsigned* asked = nullptr;           // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
+  unsigned* stamps = nullptr;          // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
   index_t* places = nullptr;           // [entries]  what this pass reads (common_arrays::place_of)
   arena_wish* wishes = nullptr;        // [entries]
   index_t* of_class = nullptr;         // [place_blocks][arena_classes]  slots that a block has counted
@@ -120,8 +120,8 @@ struct device_arena {
     block_in = from.take<index_t>(slots);
     used = from.take<unsigned>(slots);
     came_for = from.take<unsigned>(slots);
-    given = from.take<index_t>(slots);
-    asked = from.take<unsigned>(entries_);
+    grants = from.take<index_t>(slots);
+    stamps = from.take<unsigned>(entries_);
     places = from.take<index_t>(entries_);
     wishes = from.take<arena_wish>(entries_);
     of_class = from.take<index_t>(place_blocks(slots) * arena_classes);
@@ -130,15 +130,15 @@ struct device_arena {
     if (filed) host_pages = from.take<index_t>(std::int64_t{layers} * pages);
   }
   /// Enqueues what makes it empty; the copies themselves need no initial value.
-  void clear(stream on) const {
+  void clear(stream queue) const {
     const auto zero = [&](auto* table, std::int64_t count) {
-      zero_on_device(table, count * static_cast<byte_count>(sizeof *table), on);
+      zero_on_device(table, count * static_cast<byte_count>(sizeof *table), queue);
     };
     zero(slot_of, blocks_);
     zero(block_in, slots);
     zero(used, slots);
     zero(came_for, slots);
-    zero(asked, entries_);
+    zero(stamps, entries_);
     zero(counts, 1);
   }
 

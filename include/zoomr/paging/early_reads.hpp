@@ -24,19 +24,19 @@ class early_reads {
   static constexpr ticket window = 64;  // transfers that are looked at: as a rule, each read has a copy behind it
 
   /// Begins the next transfer, if it is a read, and if that does not come at once those behind it that can be begun.
-  /// @param made     transfers that are made, all before the others
+  /// @param done     transfers that are made, all before the others
   /// @param started  transfers that were started, made < started
   /// @param waiting  waiting(of) is a transfer, made < of <= started; it stays there until it is made
   template <class Waiting>
-  void begin(ticket made, ticket started, const failed_tickets& failed, Waiting waiting) {
-    const ticket next = made + 1;
+  void begin(ticket done, ticket started, const failed_tickets& failed, Waiting waiting) {
+    const ticket next = done + 1;
     const transfer first = waiting(next);
     if (first.from != nullptr || !first.file->begins_reads()) return;
     if (!begun(next)) {
       seen_ = (std::max)(seen_, next);
       begun_[next % window] = goes(first, failed);
     }
-    if (begun(next) && first.file->comes_late(first.to)) begin_behind(made, started, failed, waiting);
+    if (begun(next) && first.file->comes_late(first.to)) begin_behind(done, started, failed, waiting);
   }
 
   /// Makes the next transfer, unless what it comes after has failed.
@@ -51,11 +51,11 @@ class early_reads {
   }
 
   /// Whether a transfer, of those that are not made, was begun.
-  bool begun(ticket of) const { return of <= seen_ && begun_[of % window]; }
+  bool begun(ticket number) const { return number <= seen_ && begun_[number % window]; }
 
  private:
   struct held_read {
-    ticket of;
+    ticket number;
     ticket before;  // the last one that must be made before it
   };
 
@@ -67,36 +67,36 @@ class early_reads {
   // Forgets the reads whose turn has come, looks at the transfers of the window that are new, and begins each read that
   // nothing before it stands in the way of any more.
   template <class Waiting>
-  void begin_behind(ticket made, ticket started, const failed_tickets& failed, Waiting waiting) {
+  void begin_behind(ticket done, ticket started, const failed_tickets& failed, Waiting waiting) {
     index_t left = 0;
     for (index_t i = 0; i < held_count_; ++i) {
-      if (held_[i].of > made + 1) held_[left++] = held_[i];
+      if (held_[i].number > done + 1) held_[left++] = held_[i];
     }
     held_count_ = left;
-    for (const ticket last = (std::min)(started, made + window); seen_ < last;) {
+    for (const ticket last = (std::min)(started, done + window); seen_ < last;) {
       const ticket next = ++seen_;
       begun_[next % window] = false;
       const transfer& one = waiting(next);
       if (one.from != nullptr || !one.file->begins_reads()) continue;
-      held_[held_count_++] = {next, last_before(next, made, waiting)};
+      held_[held_count_++] = {next, last_before(next, done, waiting)};
     }
     left = 0;
     for (index_t i = 0; i < held_count_; ++i) {
       const held_read each = held_[i];
-      const bool begins = each.before <= made && goes(waiting(each.of), failed);
-      begun_[each.of % window] = begins;
+      const bool begins = each.before <= done && goes(waiting(each.number), failed);
+      begun_[each.number % window] = begins;
       if (!begins) held_[left++] = each;
     }
     held_count_ = left;
   }
 
-  // The last transfer that must be made before the read `of` may begin: `made`, or one that waits. What `of` comes
-  // after must be made too, since it may fail.
+  // The last transfer that must be made before the read `number` may begin: `done`, or one that waits. What `number`
+  // comes after must be made too, since it may fail.
   template <class Waiting>
-  static ticket last_before(ticket of, ticket made, Waiting waiting) {
-    const transfer& read = waiting(of);
-    ticket last = of - 1;
-    while (last > made && last != read.after && !in_the_way(waiting(last), read)) --last;
+  static ticket last_before(ticket number, ticket done, Waiting waiting) {
+    const transfer& read = waiting(number);
+    ticket last = number - 1;
+    while (last > done && last != read.after && !in_the_way(waiting(last), read)) --last;
     return last;
   }
   // True if it would be seen that `read` comes before `earlier`: one writes what the other reads or writes.

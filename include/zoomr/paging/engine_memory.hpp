@@ -38,15 +38,19 @@ struct engine_memory {
   static constexpr engine_memory nhd(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
                                      const shape& model) {
     const std::int64_t heads = model.kv_heads;
-    const auto of = [&](std::int64_t width) -> kv_strides { return {in_page * heads * width, width, heads * width}; };
-    return dense(keys, values, pages, in_page, of(model.head_dim), of(model.value_width()));
+    const auto strides = [&](std::int64_t width) -> kv_strides {
+      return {in_page * heads * width, width, heads * width};
+    };
+    return dense(keys, values, pages, in_page, strides(model.head_dim), strides(model.value_width()));
   }
   /// [pages, kv_heads, in_page, head_dim], and values [pages, kv_heads, in_page, value_width]
   static constexpr engine_memory hnd(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
                                      const shape& model) {
     const std::int64_t heads = model.kv_heads;
-    const auto of = [&](std::int64_t width) -> kv_strides { return {in_page * heads * width, in_page * width, width}; };
-    return dense(keys, values, pages, in_page, of(model.head_dim), of(model.value_width()));
+    const auto strides = [&](std::int64_t width) -> kv_strides {
+      return {in_page * heads * width, in_page * width, width};
+    };
+    return dense(keys, values, pages, in_page, strides(model.head_dim), strides(model.value_width()));
   }
 
   constexpr kv_strides strides_of_keys() const { return {page_stride, head_stride, token_stride}; }

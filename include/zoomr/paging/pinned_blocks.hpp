@@ -73,10 +73,10 @@ class pinned_blocks {
       for (index_t layer = 0; layer < layers_; ++layer) {
         const index_t at = *next++ = bring(layer, one.page, pass_, !one.fresh);
         if (at == spare()) continue;
-        slot& of = slots_[index_of(at)];
-        of.dirty = of.dirty || one.written;
-        if (!of.held) held_.push_back(at);
-        of.held = true;
+        slot& entry = slots_[index_of(at)];
+        entry.dirty = entry.dirty || one.written;
+        if (!entry.held) held_.push_back(at);
+        entry.held = true;
       }
     }
     await({places, {static_cast<index_t>(next - places)}});
@@ -156,8 +156,8 @@ class pinned_blocks {
         coming_.push_back(at);
       }
     }
-    slot& of = slots_[index_of(at)];
-    of.pass = (std::max)(of.pass, pass);
+    slot& entry = slots_[index_of(at)];
+    entry.pass = (std::max)(entry.pass, pass);
     order_.touch(at);
     if (pass > pass_) order_.expect(at);
     return at;
@@ -181,17 +181,17 @@ class pinned_blocks {
   index_t claim() {
     if (free_.empty()) {
       const index_t victim = order_.victim([&](index_t at) {
-        const slot& of = slots_[index_of(at)];
-        return !of.held && of.pass < pass_;
+        const slot& entry = slots_[index_of(at)];
+        return !entry.held && entry.pass < pass_;
       });
       ZOOMR_ASSERT(victim >= 0, "pinned memory has room for fewer blocks than a layer needs");
-      slot& of = slots_[index_of(victim)];
-      if (of.dirty) {
-        if (const block_fault fault = file_.try_write(of.block, memory_ + victim * numbers_)) {
+      slot& entry = slots_[index_of(victim)];
+      if (entry.dirty) {
+        if (const block_fault fault = file_.try_write(entry.block, memory_ + victim * numbers_)) {
           note(fault);
           return -1;
         }
-        in_file_[index_of(of.block)] = true;
+        in_file_[index_of(entry.block)] = true;
         blocks_out_.fetch_add(1, std::memory_order_relaxed);
       }
       empty(victim);
@@ -202,12 +202,12 @@ class pinned_blocks {
   }
 
   void empty(index_t at) {
-    slot& of = slots_[index_of(at)];
-    slot_of_[index_of(of.block)] = -1;
-    if (of.held) held_.erase(std::find(held_.begin(), held_.end(), at));
+    slot& entry = slots_[index_of(at)];
+    slot_of_[index_of(entry.block)] = -1;
+    if (entry.held) held_.erase(std::find(held_.begin(), held_.end(), at));
     order_.forget(at);
     free_.push_back(at);
-    of = {};
+    entry = {};
   }
 
   void note(const block_fault& fault) {

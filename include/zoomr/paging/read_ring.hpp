@@ -49,10 +49,10 @@ class read_ring {
   bool begin(int file, void* to, byte_count bytes, byte_count at) {
     if (under_way_ >= most_) return false;
     read* const free = find(nullptr);
-    io_uring_sqe* const asked = io_uring_get_sqe(&ring_);
-    io_uring_prep_read(asked, file, to, static_cast<unsigned>((std::min)(bytes, most_bytes)),
+    io_uring_sqe* const request = io_uring_get_sqe(&ring_);
+    io_uring_prep_read(request, file, to, static_cast<unsigned>((std::min)(bytes, most_bytes)),
                        static_cast<std::uint64_t>(at));
-    asked->user_data = static_cast<std::uint64_t>(free - reads_);
+    request->user_data = static_cast<std::uint64_t>(free - reads_);
     if (io_uring_submit(&ring_) != 1) {
       most_ = 0;  // a kernel that has refused once is not asked again
       return false;
@@ -67,8 +67,8 @@ class read_ring {
 
   /// Whether a read that was begun did not come at once, but from a disk.
   bool comes_late(const void* to) {
-    const read* const asked = find(to);
-    return asked != reads_ + places && asked->late;
+    const read* const found = find(to);
+    return found != reads_ + places && found->late;
   }
 
   /// Waits for a read, if one was begun, and frees its place.
@@ -101,9 +101,9 @@ class read_ring {
   }
   // Notes what the kernel says of a read that is done, whichever it is.
   void take(io_uring_cqe* one) {
-    read& of = reads_[one->user_data];
-    of.came = one->res;
-    of.done = true;
+    read& entry = reads_[one->user_data];
+    entry.came = one->res;
+    entry.done = true;
     io_uring_cqe_seen(&ring_, one);
   }
 

@@ -61,7 +61,7 @@ class use_order {
   }
 
  private:
-  static index_t& at(std::vector<index_t>& of, index_t slot) { return of[static_cast<std::size_t>(slot)]; }
+  static index_t& at(std::vector<index_t>& table, index_t slot) { return table[static_cast<std::size_t>(slot)]; }
 
   // A ring, oldest first; the last place is its end.
   std::vector<index_t> next_;

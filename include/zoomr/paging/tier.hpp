@@ -53,11 +53,11 @@ struct tier {
   /// Makes a slot with a block an empty one; its contents are lost.
   /// @pre  no transfer from or into it is waited for
   void empty(index_t at) {
-    tier_slot& of = slots[static_cast<std::size_t>(at)];
-    slot_of[static_cast<std::size_t>(of.block)] = -1;
+    tier_slot& slot = slots[static_cast<std::size_t>(at)];
+    slot_of[static_cast<std::size_t>(slot.block)] = -1;
     order.forget(at);
     free.push_back(at);
-    of = {};
+    slot = {};
   }
 };
 

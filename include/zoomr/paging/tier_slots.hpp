@@ -44,7 +44,7 @@ struct tier_slots {
 /// @return  blocks of device and host, never more than there are, and the bytes of all tables
 /// @throws precondition_error if a tier is too small, with the bytes that would do; or if a file has no path
 template <class Pool>
-tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_bytes& given, byte_count others) {
+tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_bytes& limits, byte_count others) {
   const byte_count block = shape.template bytes<typename Pool::number>();
   using tier_type = typename Pool::tier_type;
   const byte_count slot = tier_type::slot_table_bytes;
@@ -57,23 +57,23 @@ tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_by
   };
   ZOOMR_EXPECTS(blocks <= unlimited, "config: the pool has more than 2^31 blocks");
   const byte_count least = std::min<byte_count>(Pool::least_slots, blocks);
-  expect(given.device, others + least * block, "device", "summaries, tables and ", six);
-  tier_slots made;
-  made.device = static_cast<index_t>((std::min)(blocks, (given.device - others) / block));
-  const byte_count sum = given.file > 0 ? sizeof(std::uint64_t) : 0;  // of a block in the file
-  made.tables = blocks * (2 * tier_type::block_table_bytes + 1 + sum) + made.device * slot;
-  if (given.file == 0) {
-    const byte_count all = made.tables + blocks * (block + slot);
-    if (given.host != 0) expect(given.host, all, "host", "all pages of the pool, and tables");
-    made.host = static_cast<index_t>(blocks);
+  expect(limits.device, others + least * block, "device", "summaries, tables and ", six);
+  tier_slots slots;
+  slots.device = static_cast<index_t>((std::min)(blocks, (limits.device - others) / block));
+  const byte_count sum = limits.file > 0 ? sizeof(std::uint64_t) : 0;  // of a block in the file
+  slots.tables = blocks * (2 * tier_type::block_table_bytes + 1 + sum) + slots.device * slot;
+  if (limits.file == 0) {
+    const byte_count all = slots.tables + blocks * (block + slot);
+    if (limits.host != 0) expect(limits.host, all, "host", "all pages of the pool, and tables");
+    slots.host = static_cast<index_t>(blocks);
   } else {
-    ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
-    expect(given.file, blocks * block, "file", "all pages of the pool");
-    expect(given.host, made.tables + least * (block + slot), "host", six, ", and tables");
-    made.host = static_cast<index_t>((std::min)(blocks, (given.host - made.tables) / (block + slot)));
+    ZOOMR_EXPECTS(limits.path != nullptr && limits.path[0] != '\0', "config: tiers.file needs tiers.path");
+    expect(limits.file, blocks * block, "file", "all pages of the pool");
+    expect(limits.host, slots.tables + least * (block + slot), "host", six, ", and tables");
+    slots.host = static_cast<index_t>((std::min)(blocks, (limits.host - slots.tables) / (block + slot)));
   }
-  made.tables += made.host * slot;
-  return made;
+  slots.tables += slots.host * slot;
+  return slots;
 }
 
 }  // namespace v0

@@ -35,10 +35,10 @@ struct tier_statistics {
     return all == 0 ? 1.0 : static_cast<double>(hits) / static_cast<double>(all);
   }
   /// The same counts with these times.
-  tier_statistics with(transfer_times taken) const {
-    tier_statistics made = *this;
-    made.times = taken;
-    return made;
+  tier_statistics timed(transfer_times taken) const {
+    tier_statistics result = *this;
+    result.times = taken;
+    return result;
   }
   /// The part of the time of all transfers in which nobody waited; 1 without any, 0 where the caller makes all itself.
   double hidden() const {

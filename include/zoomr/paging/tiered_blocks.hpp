@@ -87,8 +87,8 @@ class tiered_blocks {
   void write_back(index_t block) {
     const index_t at = tiers_[0].slot_of[index_of(block)];
     if (at < 0) return;
-    const tier_slot& of = tiers_[0].slots[index_of(at)];
-    if (of.dirty && of.leaving == 0) start_write(0, at);
+    const tier_slot& slot = tiers_[0].slots[index_of(at)];
+    if (slot.dirty && slot.leaving == 0) start_write(0, at);
   }
   /// Nobody needs what the block holds any more: it leaves all tiers unwritten, and what is under way is waited for.
   void forget(index_t block) {
@@ -96,14 +96,14 @@ class tiered_blocks {
     for (index_t t = 0; t < 2; ++t) {
       const index_t at = tiers_[index_of(t)].slot_of[index_of(block)];
       if (at < 0) continue;
-      tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
-      if (t == 0 && of.arriving != 0) --coming_;
-      settle(of);
+      tier_slot& slot = tiers_[index_of(t)].slots[index_of(at)];
+      if (t == 0 && slot.arriving != 0) --coming_;
+      settle(slot);
       empty(tiers_[index_of(t)], at);
     }
   }
 
-  tier_statistics stats() const { return counts_.with(engine_.times()); }
+  tier_statistics stats() const { return counts_.timed(engine_.times()); }
 
  private:
   static std::size_t index_of(index_t i) { return static_cast<std::size_t>(i); }
@@ -112,11 +112,11 @@ class tiered_blocks {
   T* reach_block(index_t block) {
     const bool here = tiers_[0].slot_of[index_of(block)] >= 0;
     const index_t at = bring(0, block);
-    tier_slot& of = tiers_[0].slots[index_of(at)];
-    ++(here && of.arriving == 0 ? counts_.hits : counts_.misses);
-    if (of.arriving != 0) {
-      counts_.stalls += engine_.done(of.arriving) ? 0 : 1;
-      if (const ticket came = of.arriving; !arrived(0, at)) fail("brought to the device", came);
+    tier_slot& slot = tiers_[0].slots[index_of(at)];
+    ++(here && slot.arriving == 0 ? counts_.hits : counts_.misses);
+    if (slot.arriving != 0) {
+      counts_.stalls += engine_.done(slot.arriving) ? 0 : 1;
+      if (const ticket came = slot.arriving; !arrived(0, at)) fail("brought to the device", came);
     }
     recent_[turn_] = at;
     turn_ = (turn_ + 1) % guarded;
@@ -128,11 +128,11 @@ class tiered_blocks {
   // Waits for what comes into a slot. If that has failed, neither this slot nor the one below holds the block.
   bool arrived(index_t t, index_t at) {
     tier_type& here = tiers_[index_of(t)];
-    tier_slot& of = here.slots[index_of(at)];
-    const bool good = engine_.wait(std::exchange(of.arriving, 0));
+    tier_slot& slot = here.slots[index_of(at)];
+    const bool good = engine_.wait(std::exchange(slot.arriving, 0));
     if (t == 0) --coming_;
     if (good) return true;
-    const index_t block = of.block;
+    const index_t block = slot.block;
     empty(here, at);
     const index_t below = t > 0 ? -1 : tiers_[1].slot_of[index_of(block)];
     if (below >= 0 && tiers_[1].slots[index_of(below)].arriving != 0) arrived(1, below);
@@ -181,8 +181,8 @@ class tiered_blocks {
         return t > 0 || std::find(recent_, recent_ + guarded, at) == recent_ + guarded;
       };
       const auto goes_at_once = [&](index_t at) {  // a page of the device that is being filled stays if it can
-        const tier_slot& of = here.slots[index_of(at)];
-        return may_go(at) && (of.leaving == 0 ? t > 0 || !of.dirty : engine_.done(of.leaving));
+        const tier_slot& slot = here.slots[index_of(at)];
+        return may_go(at) && (slot.leaving == 0 ? t > 0 || !slot.dirty : engine_.done(slot.leaving));
       };
       index_t victim = here.order.victim(goes_at_once);
       if (victim < 0) victim = here.order.victim(may_go);
@@ -197,14 +197,14 @@ class tiered_blocks {
   // Empties a slot; what has changed is written to the tier below first.
   // Where that fails the block keeps its slot, and the call that wanted it fails.
   void release(index_t t, index_t at) {
-    tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
-    if (of.arriving != 0 && !arrived(t, at)) return;
-    if (of.leaving != 0) finish_write(t, of);
-    if (of.dirty) {
+    tier_slot& slot = tiers_[index_of(t)].slots[index_of(at)];
+    if (slot.arriving != 0 && !arrived(t, at)) return;
+    if (slot.leaving != 0) finish_write(t, slot);
+    if (slot.dirty) {
       start_write(t, at);
-      const ticket left = of.leaving;
-      finish_write(t, of);
-      if (of.dirty) fail("written to the tier below", left);
+      const ticket left = slot.leaving;
+      finish_write(t, slot);
+      if (slot.dirty) fail("written to the tier below", left);
     }
     empty(tiers_[index_of(t)], at);
   }
@@ -218,13 +218,13 @@ class tiered_blocks {
   // Starts writing a changed block to the tier below, which is given a slot for it. It stays dirty until the write is
   // waited for.
   void start_write(index_t t, index_t at) {
-    tier_slot& of = tiers_[index_of(t)].slots[index_of(at)];
+    tier_slot& slot = tiers_[index_of(t)].slots[index_of(at)];
     transfer one{.from = tiers_[index_of(t)].numbers(at), .bytes = bytes_};
     if (t == 0) {
-      index_t below = tiers_[1].slot_of[index_of(of.block)];
+      index_t below = tiers_[1].slot_of[index_of(slot.block)];
       if (below < 0) {  // nothing is fetched into it
         below = claim(1);
-        tiers_[1].enter(below, of.block);
+        tiers_[1].enter(below, slot.block);
       }
       tiers_[1].order.touch(below);
       tier_slot& target = tiers_[1].slots[index_of(below)];
@@ -232,34 +232,34 @@ class tiered_blocks {
       one.to = tiers_[1].numbers(below);
       target.dirty = file_ != nullptr;
       counts_.device_out += one.bytes;
-      of.leaving = target.arriving = engine_.start(one);
+      slot.leaving = target.arriving = engine_.start(one);
     } else {
       one.file = file_.get();
-      one.block = of.block;
+      one.block = slot.block;
       counts_.file_out += one.bytes;
-      of.leaving = engine_.start(one);
+      slot.leaving = engine_.start(one);
     }
   }
 
   // Waits for a write. If it has failed, the block below is worth nothing, and this one is still to be written.
-  void finish_write(index_t t, tier_slot& of) {
-    const bool good = engine_.wait(std::exchange(of.leaving, 0));
-    if (good) of.dirty = false;
-    const index_t below = t > 0 ? -1 : tiers_[1].slot_of[index_of(of.block)];
+  void finish_write(index_t t, tier_slot& slot) {
+    const bool good = engine_.wait(std::exchange(slot.leaving, 0));
+    if (good) slot.dirty = false;
+    const index_t below = t > 0 ? -1 : tiers_[1].slot_of[index_of(slot.block)];
     if (below < 0) return;
     tiers_[1].slots[index_of(below)].arriving = 0;
     if (!good) empty(tiers_[1], below);
   }
 
   // Waits for everything that goes on in a slot, whatever comes of it.
-  void settle(tier_slot& of) {
-    if (of.arriving != 0) engine_.wait(std::exchange(of.arriving, 0));
-    if (of.leaving != 0) engine_.wait(std::exchange(of.leaving, 0));
+  void settle(tier_slot& slot) {
+    if (slot.arriving != 0) engine_.wait(std::exchange(slot.arriving, 0));
+    if (slot.leaving != 0) engine_.wait(std::exchange(slot.leaving, 0));
   }
 
-  [[noreturn]] void fail(const char* what, ticket of) {
+  [[noreturn]] void fail(const char* what, ticket number) {
     detail::raise(errc::storage,
-                  std::string("a page of details cannot be ") + what + ": " + engine_.why(of).sentence());
+                  std::string("a page of details cannot be ") + what + ": " + engine_.why(number).sentence());
   }
 
   index_t layers_;

@@ -38,32 +38,32 @@ inline block_fault move_one(const transfer& one) {
 class failed_tickets {
  public:
   failed_tickets() { failed_.reserve(1024); }
-  void add(ticket of, const block_fault& why = {}) {  // later ones have higher numbers
+  void add(ticket number, const block_fault& why = {}) {  // later ones have higher numbers
     if (failed_.size() == failed_.capacity()) {
-      until_ = {of, why};
+      until_ = {number, why};
       failed_.clear();
     } else {
-      failed_.push_back({of, why});
+      failed_.push_back({number, why});
     }
   }
   /// Of a ticket that is done; 0 has not failed.
-  bool has(ticket of) const { return of != 0 && (of <= until_.of || find(of) != failed_.end()); }
+  bool has(ticket number) const { return number != 0 && (number <= until_.number || find(number) != failed_.end()); }
   /// Of one that has failed.
-  block_fault why(ticket of) const {
-    if (of <= until_.of) return until_.why;
-    const auto at = find(of);
+  block_fault why(ticket number) const {
+    if (number <= until_.number) return until_.why;
+    const auto at = find(number);
     return at == failed_.end() ? block_fault{} : at->why;
   }
 
  private:
   struct failure {
-    ticket of = 0;
+    ticket number = 0;
     block_fault why;
   };
-  std::vector<failure>::const_iterator find(ticket of) const {
-    const auto at = std::lower_bound(failed_.begin(), failed_.end(), of,
-                                     [](const failure& each, ticket wanted) { return each.of < wanted; });
-    return at != failed_.end() && at->of == of ? at : failed_.end();
+  std::vector<failure>::const_iterator find(ticket number) const {
+    const auto at = std::lower_bound(failed_.begin(), failed_.end(), number,
+                                     [](const failure& each, ticket wanted) { return each.number < wanted; });
+    return at != failed_.end() && at->number == number ? at : failed_.end();
   }
 
   std::vector<failure> failed_;

@@ -19,11 +19,11 @@ inline namespace v0 {
 /// Makes transfers one after the other. Failures are remembered. A ticket may be waited for again and again, in any
 /// order; after `wait`, or once `done`, the caller sees the bytes, unless it has failed.
 template <class T>
-concept transfer_engine = requires(T& engine, const transfer& one, ticket of) {
+concept transfer_engine = requires(T& engine, const transfer& one, ticket number) {
   { engine.start(one) } -> std::same_as<ticket>;
-  { engine.done(of) } -> std::same_as<bool>;        // whether it was made or has failed
-  { engine.wait(of) } -> std::same_as<bool>;        // until it is done; false if it has failed
-  { engine.why(of) } -> std::same_as<block_fault>;  // of one that has failed
+  { engine.done(number) } -> std::same_as<bool>;        // whether it was made or has failed
+  { engine.wait(number) } -> std::same_as<bool>;        // until it is done; false if it has failed
+  { engine.why(number) } -> std::same_as<block_fault>;  // of one that has failed
   { engine.times() } -> std::same_as<transfer_times>;
 };
 
@@ -51,8 +51,8 @@ class sync_transfers {
     return last_;
   }
   bool done(ticket) const { return true; }
-  bool wait(ticket of) { return !failed_.has(of); }
-  block_fault why(ticket of) const { return failed_.why(of); }
+  bool wait(ticket number) { return !failed_.has(number); }
+  block_fault why(ticket number) const { return failed_.why(number); }
   transfer_times times() const { return {ns_, ns_}; }
 
  private:
@@ -87,16 +87,16 @@ class async_transfers {
     started_.notify_one();
     return before + 1;
   }
-  bool done(ticket of) const { return made_.load(std::memory_order_acquire) >= of; }
-  bool wait(ticket of) {
-    make_until(of);
+  bool done(ticket number) const { return made_.load(std::memory_order_acquire) >= number; }
+  bool wait(ticket number) {
+    make_until(number);
     if (!any_failed_) return true;
     const std::lock_guard lock(making_);
-    return !failed_.has(of);
+    return !failed_.has(number);
   }
-  block_fault why(ticket of) {
+  block_fault why(ticket number) {
     const std::lock_guard lock(making_);
-    return failed_.why(of);
+    return failed_.why(number);
   }
   transfer_times times() const { return {moving_ns_.load(std::memory_order_relaxed), waited_ns_}; }
 
@@ -114,11 +114,11 @@ class async_transfers {
         });
   }
 
-  // The caller makes transfers, or waits for the one that the thread is making, until `of` is done.
-  void make_until(ticket of) {
-    if (done(of)) return;
+  // The caller makes transfers, or waits for the one that the thread is making, until `number` is done.
+  void make_until(ticket number) {
+    if (done(number)) return;
     const stopwatch watch;
-    while (!done(of)) make_one();
+    while (!done(number)) make_one();
     waited_ns_ += watch.ns();
   }
 
@@ -148,7 +148,7 @@ class async_transfers {
     const transfer& one = waiting_[next % most_waiting];
     const stopwatch watch;
     early_.begin(next, started, failed_,
-                 [this](ticket of) -> const transfer& { return waiting_[(of - 1) % most_waiting]; });
+                 [this](ticket number) -> const transfer& { return waiting_[(number - 1) % most_waiting]; });
     if (!early_.make(next + 1, one, failed_)) any_failed_ = true;
     moving_ns_.store(moving_ns_.load(std::memory_order_relaxed) + watch.ns(), std::memory_order_relaxed);
     made_.store(next + 1, std::memory_order_release);

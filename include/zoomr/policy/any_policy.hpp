@@ -99,9 +99,9 @@ class any_query_source {
   bool sums = false;
 
   /// Makes the query that asks, of one head.
-  /// @param query, query_sum, asked  [head_dim]; query_sum is not read unless it `sums`
-  /// @param count                    queries in the sum
-  virtual void ask(view<const float> query, const float* query_sum, index_t count, float* asked) const = 0;
+  /// @param query, query_sum, out  [head_dim]; query_sum is not read unless it `sums`
+  /// @param count                  queries in the sum
+  virtual void ask(view<const float> query, const float* query_sum, index_t count, float* out) const = 0;
 
  protected:
   ~any_query_source() = default;
@@ -113,11 +113,11 @@ class any_scorer {
   bool reads_keys = false;
 
   /// Scores the segments for the heads of one KV head. Scores of what is not eligible mean nothing.
-  /// @param asked      [heads, head_dim]
+  /// @param queries    [heads, head_dim]
   /// @param summaries  [segments] of [head_dim, rows] numbers and their scale, as `any_summarizer::store` writes them
   /// @param votes      [segments]
   /// @param scores     [heads, segments]  out, products before any scale
-  virtual void score(view<const float, 2> asked, const std::byte* summaries, view<const votes_t> votes,
+  virtual void score(view<const float, 2> queries, const std::byte* summaries, view<const votes_t> votes,
                      view<float, 2> scores) const = 0;
   /// If `reads_keys`: the score of one segment for one head.
   /// @param logits  [keys]  natural; they may be overwritten

@@ -20,73 +20,73 @@ namespace detail {
 template <class Segmenter>
 class any_segmenter_of final : public any_segmenter {
  public:
-  explicit any_segmenter_of(const Segmenter& of) : of_(of) {
+  explicit any_segmenter_of(const Segmenter& segmenter) : segmenter_(segmenter) {
     splits = !std::same_as<Segmenter, unsegmented>;
-    longest = of.longest;
+    longest = segmenter.longest;
     state_bytes = sizeof(state_type);
   }
   void open(std::byte* state) const override { write({}, state); }
   void feed(std::byte* state, token_class of_token, index_t position, closings& closed) const override {
     state_type fed = read(state);
-    of_.feed(fed, of_token, position, closed);
+    segmenter_.feed(fed, of_token, position, closed);
     write(fed, state);
   }
   void end_of_prompt(std::byte* state, index_t position, closings& closed) const override {
     state_type fed = read(state);
-    of_.end_of_prompt(fed, position, closed);
+    segmenter_.end_of_prompt(fed, position, closed);
     write(fed, state);
   }
-  index_t open_begin(const std::byte* state) const override { return of_.open_begin(read(state)); }
+  index_t open_begin(const std::byte* state) const override { return segmenter_.open_begin(read(state)); }
 
  private:
   using state_type = typename Segmenter::state;
 
   static state_type read(const std::byte* state) {
-    state_type made;
-    std::memcpy(&made, state, sizeof made);
-    return made;
+    state_type value;
+    std::memcpy(&value, state, sizeof value);
+    return value;
   }
-  static void write(const state_type& made, std::byte* state) { std::memcpy(state, &made, sizeof made); }
+  static void write(const state_type& value, std::byte* state) { std::memcpy(state, &value, sizeof value); }
 
-  Segmenter of_;
+  Segmenter segmenter_;
 };
 
 template <class Evictor>
 class any_evictor_of final : public any_evictor {
  public:
-  explicit any_evictor_of(const Evictor& of) : of_(of) {
+  explicit any_evictor_of(const Evictor& evictor) : evictor_(evictor) {
     observes = Evictor::observes;
     if constexpr (Evictor::observes) {
       accumulates = Evictor::accumulates, reads_keys = Evictor::reads_keys;
       while_decoding = Evictor::while_decoding;
       updates_importance = importance_updater<Evictor>;
-      if constexpr (Evictor::while_decoding) every = of.every;
+      if constexpr (Evictor::while_decoding) every = evictor.every;
     }
   }
-  index_t kept(index_t tokens) const override { return of_.kept(tokens); }
+  index_t kept(index_t tokens) const override { return evictor_.kept(tokens); }
   index_t observed(index_t tokens) const override {
-    if constexpr (Evictor::observes) return of_.observed(tokens);
+    if constexpr (Evictor::observes) return evictor_.observed(tokens);
     return 0;
   }
   index_t safe(index_t tokens) const override {
-    if constexpr (Evictor::observes) return of_.safe(tokens);
+    if constexpr (Evictor::observes) return evictor_.safe(tokens);
     return tokens;
   }
   void rate(const kv_lane_attention& seen, view<float> importance) const override {
-    if constexpr (Evictor::observes) on_fastest_path([&] { of_.rate(seen, importance); });
+    if constexpr (Evictor::observes) on_fastest_path([&] { evictor_.rate(seen, importance); });
   }
   void update_importance(const observed_query& observed, view<float> received) const override {
-    if constexpr (importance_updater<Evictor>) on_fastest_path([&] { of_.update_importance(observed, received); });
+    if constexpr (importance_updater<Evictor>) on_fastest_path([&] { evictor_.update_importance(observed, received); });
   }
 
  private:
-  Evictor of_;
+  Evictor evictor_;
 };
 
 template <class Summarizer>
 class any_summarizer_of final : public any_summarizer {
  public:
-  explicit any_summarizer_of(const Summarizer& of) : of_(of) {
+  explicit any_summarizer_of(const Summarizer& summarizer) : summarizer_(summarizer) {
     rows = summary::rows;
     number_bytes = sizeof(number);
     scale_bytes = scales_summaries<number> ? sizeof(float) : 0;
@@ -94,21 +94,21 @@ class any_summarizer_of final : public any_summarizer {
   }
   void open(view<float, 2> cells) const override {
     if constexpr (dimension_summarizer<Summarizer>) {
-      for (index_t d = 0; d < cells.extent(0); ++d) put(of_.open(), cells.data() + d * summary::rows);
+      for (index_t d = 0; d < cells.extent(0); ++d) put(summarizer_.open(), cells.data() + d * summary::rows);
     }
   }
   void fold(view<float, 2> cells, const float* key) const override {
     if constexpr (dimension_summarizer<Summarizer>) {
-      on_fastest_path([&] { each(cells, [&](cells_type& cell, index_t d) { of_.fold(cell, key[d]); }); });
+      on_fastest_path([&] { each(cells, [&](cells_type& cell, index_t d) { summarizer_.fold(cell, key[d]); }); });
     }
   }
   void close(view<float, 2> cells, index_t count) const override {
     if constexpr (dimension_summarizer<Summarizer>) {
-      each(cells, [&](cells_type& cell, index_t) { of_.close(cell, count); });
+      each(cells, [&](cells_type& cell, index_t) { summarizer_.close(cell, count); });
     }
   }
   void make(view<const float, 2> keys, view<index_t> order, view<float> work, view<float, 2> cells) const override {
-    if constexpr (block_summarizer<Summarizer>) on_fastest_path([&] { of_.make(keys, order, work, cells); });
+    if constexpr (block_summarizer<Summarizer>) on_fastest_path([&] { summarizer_.make(keys, order, work, cells); });
   }
   void store(view<const float, 2> cells, std::byte* out) const override {
     float scale = 1.0f;
@@ -136,9 +136,9 @@ class any_summarizer_of final : public any_summarizer {
   static void put(const cells_type& cell, float* out) { std::copy_n(cell.row, summary::rows, out); }
   // change(cell, dimension)
   template <class Change>
-  static void each(view<float, 2> of, Change change) {
-    for (index_t d = 0; d < of.extent(0); ++d) {
-      float* const row = of.data() + d * summary::rows;
+  static void each(view<float, 2> cells, Change change) {
+    for (index_t d = 0; d < cells.extent(0); ++d) {
+      float* const row = cells.data() + d * summary::rows;
       cells_type cell;
       std::copy_n(row, summary::rows, cell.row);
       change(cell, d);
@@ -146,94 +146,95 @@ class any_summarizer_of final : public any_summarizer {
     }
   }
 
-  Summarizer of_;
+  Summarizer summarizer_;
 };
 
 template <class QuerySource>
 class any_query_source_of final : public any_query_source {
  public:
-  explicit any_query_source_of(const QuerySource& of) : of_(of) { sums = QuerySource::sums; }
-  void ask(view<const float> query, const float* query_sum, index_t count, float* asked) const override {
+  explicit any_query_source_of(const QuerySource& source) : source_(source) { sums = QuerySource::sums; }
+  void ask(view<const float> query, const float* query_sum, index_t count, float* out) const override {
     const float* const of_token = query.data();
     on_fastest_path([&] {
       for (index_t d = 0; d < query.size(); ++d) {
-        asked[d] = QuerySource::sums ? of_.query(of_token[d], query_sum[d], count) : of_.query(of_token[d], 0.0f, 1);
+        out[d] =
+            QuerySource::sums ? source_.query(of_token[d], query_sum[d], count) : source_.query(of_token[d], 0.0f, 1);
       }
     });
   }
 
  private:
-  QuerySource of_;
+  QuerySource source_;
 };
 
 template <class Aggregator>
 class any_aggregator_of final : public any_aggregator {
  public:
-  explicit any_aggregator_of(const Aggregator& of) : of_(of) {
-    per = of.per;
+  explicit any_aggregator_of(const Aggregator& aggregator) : aggregator_(aggregator) {
+    per = aggregator.per;
     least = Aggregator::least, counts = Aggregator::counts;
-    if constexpr (share_aggregator<Aggregator>) queries = of.queries;
+    if constexpr (share_aggregator<Aggregator>) queries = aggregator.queries;
   }
   void add([[maybe_unused]] view<const float, 2> scores, [[maybe_unused]] view<const index_t> tokens,
            [[maybe_unused]] const score_logits& logits, [[maybe_unused]] view<votes_t> votes,
            [[maybe_unused]] view<index_t> order) const override {
     if constexpr (score_aggregator<Aggregator>) {
-      on_fastest_path([&] { of_.add(scores, tokens, logits, votes, order); });
+      on_fastest_path([&] { aggregator_.add(scores, tokens, logits, votes, order); });
     }
   }
   void add_shares([[maybe_unused]] view<float, 2> shares, [[maybe_unused]] view<const float> weights,
                   [[maybe_unused]] view<votes_t> votes) const override {
     if constexpr (share_aggregator<Aggregator>) {
-      on_fastest_path([&] { of_.add_shares(shares, weights, votes); });
+      on_fastest_path([&] { aggregator_.add_shares(shares, weights, votes); });
     }
   }
 
  private:
-  Aggregator of_;
+  Aggregator aggregator_;
 };
 
 template <class Selector>
 class any_selector_of final : public any_selector {
  public:
-  explicit any_selector_of(const Selector& of) : of_(of) {
-    if constexpr (requires { of.most_segments(); }) most_segments = of.most_segments();
+  explicit any_selector_of(const Selector& selector) : selector_(selector) {
+    if constexpr (requires { selector.most_segments(); }) most_segments = selector.most_segments();
   }
-  byte_count work_bytes(index_t segments) const override { return work_bytes_of(of_, segments); }
+  byte_count work_bytes(index_t segments) const override { return work_bytes_of(selector_, segments); }
   void choose(best_first& best, const selection_input& input, selection_row& row) const override {
-    of_.choose(best, input, row);
+    selector_.choose(best, input, row);
   }
 
  private:
-  Selector of_;
+  Selector selector_;
 };
 
 template <class Refresh>
 class any_refresh_of final : public any_refresh {
  public:
-  explicit any_refresh_of(const Refresh& of) : of_(of) {
-    second_pass = of.second_pass, each_token = Refresh::each_token, drift = of.drift();
+  explicit any_refresh_of(const Refresh& refresh) : refresh_(refresh) {
+    second_pass = refresh.second_pass, each_token = Refresh::each_token, drift = refresh.drift();
     only_after_prefill = std::same_as<Refresh, after_prefill>;
   }
-  refresh_action due(const token_event& event) const override { return of_.due(event); }
+  refresh_action due(const token_event& event) const override { return refresh_.due(event); }
 
  private:
-  Refresh of_;
+  Refresh refresh_;
 };
 
 template <class Zones>
 class any_zones_of final : public any_zones {
  public:
-  explicit any_zones_of(const Zones& of) : of_(of) {
-    sinks = of.sinks, prompt = of.prompt, summaries = of.summaries;
-    own_summary = of.own_summary, dense_layers = of.dense_layers;
+  explicit any_zones_of(const Zones& zones) : zones_(zones) {
+    sinks = zones.sinks, prompt = zones.prompt, summaries = zones.summaries;
+    own_summary = zones.own_summary, dense_layers = zones.dense_layers;
   }
-  index_t front(index_t position, index_t prompt_end) const override { return of_.front(position, prompt_end); }
+  index_t front(index_t position, index_t prompt_end) const override { return zones_.front(position, prompt_end); }
   index_t back(index_t position, index_t prompt_end, index_t open_begin) const override {
-    return of_.back(position, prompt_end, open_begin);
+    return zones_.back(position, prompt_end, open_begin);
   }
 
  private:
-  Zones of_;
+  Zones zones_;
 };
 
 /// The parts of any_policy_of that it refers to.
@@ -249,40 +250,41 @@ struct any_components {
   any_refresh_of<decltype(Policy::refresh)> refresh_;
   any_zones_of<decltype(Policy::zone)> zone_;
 
-  explicit any_components(const Policy& of)
-      : segment_(of.segment),
-        evict_(of.evict),
-        summarize_(of.summarize),
-        query_(of.query),
-        score_(of.score),
-        aggregate_(of.aggregate),
-        select_(of.select),
-        refresh_(of.refresh),
-        zone_(of.zone) {}
+  explicit any_components(const Policy& policy)
+      : segment_(policy.segment),
+        evict_(policy.evict),
+        summarize_(policy.summarize),
+        query_(policy.query),
+        score_(policy.score),
+        aggregate_(policy.aggregate),
+        select_(policy.select),
+        refresh_(policy.refresh),
+        zone_(policy.zone) {}
 };
 
 /// A policy behind its interface.
 template <class Policy>
 class any_policy_of final : private any_components<Policy>, public any_policy {
-  using made = any_components<Policy>;
+  using components = any_components<Policy>;
 
  public:
-  explicit any_policy_of(const Policy& given)
-      : made(given),
-        any_policy(made::segment_, made::evict_, made::summarize_, made::query_, made::score_, made::aggregate_,
-                   made::select_, made::refresh_, made::zone_,
-                   {given.placement.prefetch, given.placement.details_on_host, given.placement.frees_unreachable}),
-        of(given) {
+  explicit any_policy_of(const Policy& policy)
+      : components(policy),
+        any_policy(components::segment_, components::evict_, components::summarize_, components::query_,
+                   components::score_, components::aggregate_, components::select_, components::refresh_,
+                   components::zone_,
+                   {policy.placement.prefetch, policy.placement.details_on_host, policy.placement.frees_unreachable}),
+        value(policy) {
     selects = Policy::selects;
-    problem = given.problem();
-    Policy::each_component(given, [&](const auto& part) {
+    problem = policy.problem();
+    Policy::each_component(policy, [&](const auto& part) {
       reads_classes = reads_classes || class_reader<std::remove_cvref_t<decltype(part)>>;
     });
   }
 
-  void write_text(text_taker& out) const override { write_policy(of, out); }
+  void write_text(text_taker& out) const override { write_policy(value, out); }
 
-  const Policy of;
+  const Policy value;
 };
 
 }  // namespace detail

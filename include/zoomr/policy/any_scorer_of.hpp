@@ -17,38 +17,38 @@ namespace detail {
 template <class Scorer, class Summarizer>
 class any_scorer_of final : public any_scorer {
  public:
-  explicit any_scorer_of(const Scorer& of) : of_(of) { reads_keys = key_scorer<Scorer>; }
+  explicit any_scorer_of(const Scorer& scorer) : scorer_(scorer) { reads_keys = key_scorer<Scorer>; }
   float score_keys([[maybe_unused]] view<float> logits) const override {
     if constexpr (key_scorer<Scorer>) {
-      float made = 0.0f;
-      on_fastest_path([&] { made = of_.score(logits); });
-      return made;
+      float result = 0.0f;
+      on_fastest_path([&] { result = scorer_.score(logits); });
+      return result;
     }
     return not_a_number;
   }
-  void score(view<const float, 2> asked, const std::byte* summaries, view<const votes_t> votes,
+  void score(view<const float, 2> queries, const std::byte* summaries, view<const votes_t> votes,
              view<float, 2> scores) const override {
     if constexpr (key_scorer<Scorer>) return;
     const auto* const all = reinterpret_cast<const number*>(summaries);
-    const index_t dims = asked.extent(1);
+    const index_t dims = queries.extent(1);
     const index_t apart = dims * rows + (scaled ? static_cast<index_t>(sizeof(float) / sizeof(number)) : 0);
     if constexpr (rows == 1 && product_scorer<Scorer>) {
-      products(fastest_cpu_path(), asked, all, apart, scores);
+      products(fastest_cpu_path(), queries, all, apart, scores);
       if constexpr (scaled) {
         const number* summary = all;
         for (index_t id = 0; id < votes.size(); ++id, summary += apart) {
           const float scale = scale_of(summary, dims);
-          for (index_t head = 0; head < asked.extent(0); ++head) {
+          for (index_t head = 0; head < queries.extent(0); ++head) {
             scores(head, id) = fused(scores(head, id), scale, -0.0f);
           }
         }
       }
     } else if constexpr (rows > 0) {
       on_fastest_path([&] {
-        for (index_t head = 0; head < asked.extent(0); ++head) {
+        for (index_t head = 0; head < queries.extent(0); ++head) {
           const number* summary = all;
           for (index_t id = 0; id < votes.size(); ++id, summary += apart) {
-            if (votes[id] != not_eligible) scores(head, id) = score_of(asked[head].data(), summary, dims);
+            if (votes[id] != not_eligible) scores(head, id) = score_of(queries[head].data(), summary, dims);
           }
         }
       });
@@ -67,8 +67,8 @@ class any_scorer_of final : public any_scorer {
     return scale;
   }
 
-  // asked: [dims]; summary: [dims, rows]. Pointers, since the stride of a view is not known to be 1.
-  float score_of(const float* asked, const number* summary, index_t dims) const {
+  // query: [dims]; summary: [dims, rows]. Pointers, since the stride of a view is not known to be 1.
+  float score_of(const float* query, const number* summary, index_t dims) const {
     [[maybe_unused]] float scale = 1.0f;
     if constexpr (scaled) scale = scale_of(summary, dims);
     const auto term = [&](auto acc, index_t d) {
@@ -77,18 +77,18 @@ class any_scorer_of final : public any_scorer {
         c.row[r] = to_float(summary[d * rows + r]);
         if constexpr (scales_numbers) c.row[r] = fused(c.row[r], scale, -0.0f);
       }
-      return of_.term(acc, asked[d], c);
+      return scorer_.term(acc, query[d], c);
     };
     float score;
     if constexpr (several_sums_scorer<Scorer>) {
-      score = of_.finish(several_sums_over_dims<score_sums<Scorer::sums>>(dims, term));
+      score = scorer_.finish(several_sums_over_dims<score_sums<Scorer::sums>>(dims, term));
     } else {
       score = sum_over_dims(dims, term);
     }
     return scaled && !scales_numbers ? fused(score, scale, -0.0f) : score;
   }
 
-  Scorer of_;
+  Scorer scorer_;
 };
 
 }  // namespace detail

@@ -111,9 +111,9 @@ using policy_of = std::remove_cvref_t<decltype(Policy)>;
 namespace detail {
 
 template <class T>
-inline constexpr bool is_policy = requires(const T& of) {
-  of.placement;
-  of.problem();
+inline constexpr bool is_policy = requires(const T& value) {
+  value.placement;
+  value.problem();
 };
 
 /// The placement of a cache's policy.
@@ -147,10 +147,11 @@ void each_option(Policy& policy, Visit visit) {
 template <component Placement, class Segmenter, class Evictor, class Summarizer, class QuerySource, class Scorer,
           class Aggregator, class Selector, class Refresh, class Zones, class Old>
 constexpr auto with_placement(
-    const policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer, Aggregator, Selector, Refresh, Zones, Old>& of,
+    const policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer, Aggregator, Selector, Refresh, Zones, Old>& old,
     Placement placement) {
   return policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer, Aggregator, Selector, Refresh, Zones, Placement>{
-      of.segment, of.evict, of.summarize, of.query, of.score, of.aggregate, of.select, of.refresh, of.zone, placement};
+      old.segment,   old.evict,  old.summarize, old.query, old.score,
+      old.aggregate, old.select, old.refresh,   old.zone,  placement};
 }
 
 /// Puts a policy together from components in any order; what is not named has a default.

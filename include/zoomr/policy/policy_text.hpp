@@ -25,8 +25,8 @@ namespace detail {
 template <class Number>
 void write_number(Number number, text_taker& out) {
   char digits[64];
-  const std::to_chars_result made = std::to_chars(digits, digits + sizeof digits, number);
-  out.take(std::string_view(digits, static_cast<std::size_t>(made.ptr - digits)));
+  const std::to_chars_result written = std::to_chars(digits, digits + sizeof digits, number);
+  out.take(std::string_view(digits, static_cast<std::size_t>(written.ptr - digits)));
 }
 
 /// The value of a field: an enumerator is its number; of a type that is no number, the bytes if they say it all.
@@ -80,8 +80,8 @@ void write_component(const Component& part, text_taker& out) {
 
 /// All components of a policy but its placement.
 template <class Policy>
-void write_policy(const Policy& of, text_taker& out) {
-  Policy::each_component(of, [&](const auto& part) {
+void write_policy(const Policy& policy, text_taker& out) {
+  Policy::each_component(policy, [&](const auto& part) {
     using type = std::remove_cvref_t<decltype(part)>;
     if constexpr (!std::same_as<typename type::role, role::placement>) write_component(part, out);
   });

@@ -51,7 +51,7 @@ struct selection_row {
   index_t cut_tokens = 0;
 
   /// The level of any segment, those closed since the choice included.
-  ZOOMR_HD constexpr level of(index_t id) const { return id < levels.size() ? levels[id] : level::summary; }
+  ZOOMR_HD constexpr level level_at(index_t id) const { return id < levels.size() ? levels[id] : level::summary; }
 
   /// A selector takes the whole segment.
   ZOOMR_HD constexpr void take(index_t id) { levels[id] = level::details; }

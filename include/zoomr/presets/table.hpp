@@ -38,8 +38,8 @@ struct preset {
   /// The same of `changed`, whose other fields were set before: pages, for example, of another size.
   constexpr Policy with_budget(const Policy& changed, index_t tokens) const { return Budget{}(changed, tokens); }
   /// The smallest budget that can work, of such a policy.
-  constexpr index_t least_budget(const Policy& of) const {
-    if constexpr (requires { Budget::least(of); }) return Budget::least(of);
+  constexpr index_t least_budget(const Policy& variant) const {
+    if constexpr (requires { Budget::least(variant); }) return Budget::least(variant);
     return 1;
   }
 };

@@ -21,10 +21,10 @@ TEST_CASE("closings hold what one token closes, in order") {
 TEST_CASE("segments closed after a choice have their summary attended") {
   std::vector<level> levels{level::dropped, level::details};
   const selection_row row{levels};
-  CHECK(row.of(0) == level::dropped);
-  CHECK(row.of(1) == level::details);
-  CHECK(row.of(2) == level::summary);
-  CHECK(selection_row{}.of(0) == level::summary);
+  CHECK(row.level_at(0) == level::dropped);
+  CHECK(row.level_at(1) == level::details);
+  CHECK(row.level_at(2) == level::summary);
+  CHECK(selection_row{}.level_at(0) == level::summary);
 }
 
 TEST_CASE("a selector takes a segment whole, or the first tokens of its details") {
@@ -33,9 +33,9 @@ TEST_CASE("a selector takes a segment whole, or the first tokens of its details"
   row.take(1);
   CHECK(row.cut_segment == -1);
   row.take_part(2, 5);
-  CHECK(row.of(0) == level::summary);
-  CHECK(row.of(1) == level::details);
-  CHECK(row.of(2) == level::details);
+  CHECK(row.level_at(0) == level::summary);
+  CHECK(row.level_at(1) == level::details);
+  CHECK(row.level_at(2) == level::details);
   CHECK(row.cut_segment == 2);
   CHECK(row.cut_tokens == 5);
 }

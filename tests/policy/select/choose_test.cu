@@ -183,7 +183,7 @@ class table {
                       .least_attended = q.least_attended,
                       .tokens = {tokens_.data() + at, {count}},
                       .levels = {levels_.data() + at, {count}},
-                      .made = made_.data() + rows.size()});
+                      .selection = made_.data() + rows.size()});
       starts_.push_back(static_cast<index_t>(at));
       at += count, kept_at += kept_count;
     }

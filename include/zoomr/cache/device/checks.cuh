@@ -55,7 +55,7 @@ struct device_checks {
     if (problem == nullptr && (model.value_width() != Values::width || model.values_in_keys != Values::in_keys)) {
       problem = "device_cache: the model's values must be as wide, and lie, as the template says";
     }
-    if (problem == nullptr) problem = choices_problem(policy.of, HeadDim, tiered);
+    if (problem == nullptr) problem = choices_problem(policy.value, HeadDim, tiered);
     if (problem == nullptr && tiered) {
       problem = device_sizes::tiers_problem(model, policy, limits);
       const bool in_host = limits.tiers.file == 0 && limits.tiers.host != 0;

@@ -171,7 +171,7 @@ struct layer_row {
     made.least_attended = least_attended<aggregator_type>(policy.zone.summaries);
     made.tokens = left();
     made.levels = a.levels_of(at, token.segments);
-    made.made = a.rows + at;
+    made.selection = a.rows + at;
     return made;
   }
 

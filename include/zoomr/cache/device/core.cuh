@@ -31,7 +31,7 @@ namespace detail {
 template <class Policy, class T>
 struct device_core {
   any_policy_of<Policy> host_policy;
-  const Policy& policy = host_policy.of;  // the same, for kernels
+  const Policy& policy = host_policy.value;  // the same, for kernels
   config limits;
   cache_sizes sizes;
   device_arrays<Policy, T> arrays;

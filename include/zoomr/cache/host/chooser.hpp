@@ -216,7 +216,7 @@ class chooser {
   void record(choice_record of, const selection_row& made) {
     best_first best(segments_, by_votes{votes()}, order());
     for (index_t id = best.next(); id >= 0; id = best.next()) {
-      (made.of(id) == level::details ? of.chosen : of.runners_up).push_back(id);
+      (made.level_at(id) == level::details ? of.chosen : of.runners_up).push_back(id);
     }
     trace->push_back(std::move(of));
   }
@@ -224,9 +224,9 @@ class chooser {
   choice_counts count(const selection_row& row, const selection_row& before) {
     choice_counts made;
     for (index_t id = 0; id < segments_; ++id) {
-      const bool taken = row.of(id) == level::details;
+      const bool taken = row.level_at(id) == level::details;
       if (taken) ++made.chosen;
-      if (taken && before.of(id) != level::details) ++made.zooms;
+      if (taken && before.level_at(id) != level::details) ++made.zooms;
       if (!policy_.aggregate.counts || votes()[id] == not_eligible) continue;
       made.votes += votes()[id];
       if (taken) made.agreed += votes()[id];

@@ -144,8 +144,8 @@ struct cache_core {
     const logit_rule& rule = limits.logits;
     model_logits made{{rule.soft_cap, {}, {}}, of.size(), position};
     if (rule.alibi_slopes.size() == 0) return made;
-    made.of.slopes = rule.alibi_slopes.slice(of.first, of.last);
-    made.of.slots = state.slots_of(layer * sizes.model.kv_heads + of.first / sizes.model.group());
+    made.lane.slopes = rule.alibi_slopes.slice(of.first, of.last);
+    made.lane.slots = state.slots_of(layer * sizes.model.kv_heads + of.first / sizes.model.group());
     return made;
   }
 

@@ -41,7 +41,7 @@ void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index
   const auto add = [&](index_t before, index_t closed_at) {  // -1: it was not there
     for (index_t r = 0; r < made.rows() && closed_at <= position; ++r) {
       const selection_row& chosen = state.active_selection.row(r);
-      selection_row& row = made.add(r, before >= 0 ? chosen.of(before) : level::summary);
+      selection_row& row = made.add(r, before >= 0 ? chosen.level_at(before) : level::summary);
       if (before >= 0 && before == chosen.cut_segment) row.cut_segment = count, row.cut_tokens = chosen.cut_tokens;
     }
     ++count;

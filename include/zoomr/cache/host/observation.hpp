@@ -85,7 +85,7 @@ class observation {
     }
     for (index_t g = 0; g < queries.extent(0); ++g) {
       const view<float> of_head(&weights(g, 0), {context});
-      if (by.of.plain()) {
+      if (by.lane.plain()) {
         add_shares(of_head, scale, sums(g, context));
       } else {
         scale_row(fastest_cpu_path(), by, g, scale, of_head, 0);

@@ -57,7 +57,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
     observed.pinned = state.pinned(core.policy.zone);
     observed.earlier = before;
     observed.scale = core.limits.logits.scale;
-    observed.logits = core.logits_of(state, layer, heads, 0).of;
+    observed.logits = core.logits_of(state, layer, heads, 0).lane;
     for (index_t t = asking.first; t < asking.last; ++t) {
       observed.group = group_of(t);
       observed.query = observed.group[g];

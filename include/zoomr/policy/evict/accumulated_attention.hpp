@@ -29,11 +29,11 @@ struct accumulated_attention {
   index_t recent = 32;         // last tokens that are kept in any case
   index_t every = 16;          // tokens from one time to the next
 
-  // All in tokens of a KV lane: how many of `of` stay, how many of the last queries count, how many of the last are
+  // All in tokens of a KV lane: how many of `total` stay, how many of the last queries count, how many of the last are
   // safe.
-  ZOOMR_HD constexpr index_t kept(index_t of) const { return tokens < of ? tokens : of; }
-  ZOOMR_HD constexpr index_t observed(index_t of) const { return of; }
-  ZOOMR_HD constexpr index_t safe(index_t of) const { return recent < of ? recent : of; }
+  ZOOMR_HD constexpr index_t kept(index_t total) const { return tokens < total ? tokens : total; }
+  ZOOMR_HD constexpr index_t observed(index_t total) const { return total; }
+  ZOOMR_HD constexpr index_t safe(index_t total) const { return recent < total ? recent : total; }
   /// Importance: attention probability, summed over queries and the heads of the group.
   void rate(const kv_lane_attention& seen, view<float> importance) const {
     for (index_t t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, 1, true);

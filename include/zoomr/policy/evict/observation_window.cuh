@@ -10,10 +10,10 @@ inline namespace v0 {
 
 /// Thread t rates the tokens t, t + threads, ...
 /// @cost  reads what `pooling` tokens have received for each token and query head
-__device__ inline void rate(const observation_window& by, const kv_lane_attention& seen, view<float> importance,
+__device__ inline void rate(const observation_window& evictor, const kv_lane_attention& seen, view<float> importance,
                             block_threads& block) {
   for (index_t t = block.thread(); t < seen.scored; t += block.size()) {
-    importance[t] = seen.pooled(t, by.pooling, by.mean_of_group);
+    importance[t] = seen.pooled(t, evictor.pooling, evictor.mean_of_group);
   }
 }
 

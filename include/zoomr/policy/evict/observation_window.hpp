@@ -31,8 +31,8 @@ struct observation_window {
   ZOOMR_HD constexpr index_t kept(index_t prompt_tokens) const {
     return tokens < prompt_tokens ? tokens : prompt_tokens;
   }
-  ZOOMR_HD constexpr index_t observed(index_t of) const { return queries < of ? queries : of; }
-  ZOOMR_HD constexpr index_t safe(index_t of) const { return observed(of); }
+  ZOOMR_HD constexpr index_t observed(index_t total) const { return queries < total ? queries : total; }
+  ZOOMR_HD constexpr index_t safe(index_t total) const { return observed(total); }
   /// Importance: attention probability, summed over the observed queries; windows end at the last scored token.
   void rate(const kv_lane_attention& seen, view<float> importance) const {
     for (index_t t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, pooling, mean_of_group);

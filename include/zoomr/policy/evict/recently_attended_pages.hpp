@@ -33,9 +33,9 @@ struct recently_attended_pages {
   index_t every = 16;          // tokens of a page
   float share = 0.5f;          // of the pages whose stamps a query renews
 
-  ZOOMR_HD constexpr index_t kept(index_t of) const { return tokens < of ? tokens : of; }
-  ZOOMR_HD constexpr index_t observed(index_t of) const { return of; }
-  ZOOMR_HD constexpr index_t safe(index_t of) const { return every < of ? every : of; }
+  ZOOMR_HD constexpr index_t kept(index_t total) const { return tokens < total ? tokens : total; }
+  ZOOMR_HD constexpr index_t observed(index_t total) const { return total; }
+  ZOOMR_HD constexpr index_t safe(index_t total) const { return every < total ? every : total; }
 
   /// Pages of so many whose stamps a query renews: `share`, rounded up.
   ZOOMR_HD constexpr index_t renewed(index_t pages) const {

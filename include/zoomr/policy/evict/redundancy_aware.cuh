@@ -47,7 +47,7 @@ __device__ void each_cosine(view<const float, 2> keys, index_t row, block_thread
 
 /// A warp finds the logits of 32 tokens at a time; thread t adds to what the tokens t, t + threads, ... have received.
 /// @cost  as on the host; 2 barriers
-__device__ inline void update_importance(const redundancy_aware& by, const observed_query& observed,
+__device__ inline void update_importance(const redundancy_aware& evictor, const observed_query& observed,
                                          view<float> received, block_threads& block) {
   if (observed.head > 0) return;
   const index_t lane = block.thread() % warp_lanes;
@@ -57,17 +57,17 @@ __device__ inline void update_importance(const redundancy_aware& by, const obser
     for (index_t head = 0; head < observed.group.extent(0); ++head) {
       float partial[std::size_t{partial_sums}] = {};
       for (index_t d = lane; d < observed.keys.extent(1); d += partial_sums) {
-        const float asked = observed.group(head, d);
+        const float query = observed.group(head, d);
 #pragma unroll
         for (index_t t = 0; t < warp_lanes; ++t) {
           const float key = first + t < observed.earlier ? observed.keys(first + t, d) : 0.0f;
-          partial[t] = fused(asked, key, partial[t]);
+          partial[t] = fused(query, key, partial[t]);
         }
       }
       const float product = warp_sums(partial);
-      all = by.joined(head, all, by.product_of(product, observed, head, lane_token));
+      all = evictor.joined(head, all, evictor.product_of(product, observed, head, lane_token));
     }
-    if (first + lane < observed.earlier) observed.work[first + lane] = by.logit_of(all, observed);
+    if (first + lane < observed.earlier) observed.work[first + lane] = evictor.logit_of(all, observed);
   }
   // each thread reads the logits that it has written itself
   const auto shares = block_softmax(
@@ -78,7 +78,7 @@ __device__ inline void update_importance(const redundancy_aware& by, const obser
 
 /// Thread t adds up the cosines of the tokens t, t + threads, ..., row by row as the host does.
 /// @cost  twice tokens * tokens dot products; 1 barrier for each token
-__device__ inline void rate(const redundancy_aware& by, const kv_lane_attention& seen, view<float> importance,
+__device__ inline void rate(const redundancy_aware& evictor, const kv_lane_attention& seen, view<float> importance,
                             block_threads& block) {
   const index_t n = seen.tokens();
   make_unit_keys(seen.keys, block);
@@ -86,7 +86,7 @@ __device__ inline void rate(const redundancy_aware& by, const kv_lane_attention&
   __syncthreads();
   for (index_t row = 0; row < n; ++row) {
     index_t own = 0;  // where none repeats it
-    each_cosine(seen.keys, row, block, [&](index_t t, float cosine) { own = cosine > by.similar ? t : own; });
+    each_cosine(seen.keys, row, block, [&](index_t t, float cosine) { own = cosine > evictor.similar ? t : own; });
     const index_t spared = block.largest(own);  // of the keys that repeat this one the last
     each_cosine(seen.keys, row, block, [&](index_t t, float cosine) {
       if (t != spared && !is_nan(cosine)) importance[t] += cosine;
@@ -95,7 +95,7 @@ __device__ inline void rate(const redundancy_aware& by, const kv_lane_attention&
   const auto redundancy = block_softmax(
       n, [&](index_t t) { return quotient(importance[t], static_cast<float>(n)); }, block);
   for (index_t t = block.thread(); t < seen.scored; t += block.size()) {
-    importance[t] = by.rated(seen, t, redundancy.share(t));
+    importance[t] = evictor.rated(seen, t, redundancy.share(t));
   }
 }
 

@@ -37,9 +37,9 @@ struct redundancy_aware {
   float attention = 0.07f;     // lambda, the weight of importance; 0.1 in the paper
   float similar = 0.5f;        // cosine above which a key repeats another
 
-  ZOOMR_HD constexpr index_t kept(index_t of) const { return tokens < of ? tokens : of; }
-  ZOOMR_HD constexpr index_t observed(index_t of) const { return queries < of ? queries : of; }
-  ZOOMR_HD constexpr index_t safe(index_t of) const { return observed(of); }
+  ZOOMR_HD constexpr index_t kept(index_t total) const { return tokens < total ? tokens : total; }
+  ZOOMR_HD constexpr index_t observed(index_t total) const { return queries < total ? queries : total; }
+  ZOOMR_HD constexpr index_t safe(index_t total) const { return observed(total); }
 
   /// Adds to what the tokens have received through the group's first head [tokens] the shares of the whole group.
   void update_importance(const observed_query& observed, view<float> received) const {

@@ -62,12 +62,12 @@ struct scoring_warp {
 
   const Scorer& scorer;
   const asking_row<Number, Summary>& row;
-  shared_array<float, Heads * HeadDim>& asked;  // [heads][head_dim]
+  shared_array<float, Heads * HeadDim>& asking_queries;  // [heads][head_dim]
   float queries[std::size_t{in_registers ? Heads * own : 1}];
 
-  __device__ scoring_warp(const Scorer& of, const asking_row<Number, Summary>& for_row,
-                          shared_array<float, Heads * HeadDim>& by)
-      : scorer(of), row(for_row), asked(by) {
+  __device__ scoring_warp(const Scorer& for_scorer, const asking_row<Number, Summary>& for_row,
+                          shared_array<float, Heads * HeadDim>& for_queries)
+      : scorer(for_scorer), row(for_row), asking_queries(for_queries) {
     if constexpr (in_registers) {
 #pragma unroll
       for (index_t i = 0; i < Heads * own; ++i) queries[i] = asking(i / own, i % own);
@@ -76,7 +76,7 @@ struct scoring_warp {
 
   /// The lane's j-th number of a head's query.
   __device__ float asking(index_t head, index_t j) const {
-    return head < row.queries.extent(0) && has(j) ? asked[head * HeadDim + lane() + j * partial_sums] : 0.0f;
+    return head < row.queries.extent(0) && has(j) ? asking_queries[head * HeadDim + lane() + j * partial_sums] : 0.0f;
   }
   __device__ static index_t lane() { return static_cast<index_t>(threadIdx.x) % warp_lanes; }
   __device__ static bool has(index_t j) { return even || lane() + j * partial_sums < HeadDim; }
@@ -86,39 +86,41 @@ struct scoring_warp {
     float at[std::size_t{own * rows}];
   };
   __device__ own_numbers load(index_t segment) const {
-    own_numbers made;
+    own_numbers numbers;
     const Summary* summary = row.summaries + std::int64_t{segment} * (HeadDim * rows);
     constexpr index_t bytes = own * rows * static_cast<index_t>(sizeof(Summary));
     if constexpr (even && bytes % 16 == 0) {
-      load_words<uint4>(summary, made, [](const uint4& four, index_t i) {
+      load_words<uint4>(summary, numbers, [](const uint4& four, index_t i) {
         return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
       });
     } else if constexpr (even && bytes % 8 == 0) {
-      load_words<uint2>(summary, made, [](const uint2& two, index_t i) { return i == 0 ? two.x : two.y; });
+      load_words<uint2>(summary, numbers, [](const uint2& two, index_t i) { return i == 0 ? two.x : two.y; });
     } else if constexpr (even && bytes % 4 == 0) {
-      load_words<unsigned>(summary, made, [](unsigned one, index_t) { return one; });
+      load_words<unsigned>(summary, numbers, [](unsigned one, index_t) { return one; });
     } else if constexpr (even && bytes % 2 == 0 && sizeof(Summary) == 1) {
       const auto* from = reinterpret_cast<const std::uint16_t*>(summary) + lane() * (bytes / 2);
 #pragma unroll
       for (index_t p = 0; p < bytes / 2; ++p) {
         float four[4];  // the upper two are of no number
         stored_word<Summary>::unpack(from[p], four);
-        made.at[2 * p] = four[0], made.at[2 * p + 1] = four[1];
+        numbers.at[2 * p] = four[0], numbers.at[2 * p + 1] = four[1];
       }
     } else {
 #pragma unroll
       for (index_t j = 0; j < own; ++j) {
         const index_t place = summary_place(HeadDim, lane() + j * partial_sums);
 #pragma unroll
-        for (index_t r = 0; r < rows; ++r) made.at[j * rows + r] = has(j) ? to_float(summary[place * rows + r]) : 0.0f;
+        for (index_t r = 0; r < rows; ++r) {
+          numbers.at[j * rows + r] = has(j) ? to_float(summary[place * rows + r]) : 0.0f;
+        }
       }
     }
     if constexpr (scales_numbers) {
       const float scale = row.scales[segment];
 #pragma unroll
-      for (index_t i = 0; i < own * rows; ++i) made.at[i] = fused(made.at[i], scale, -0.0f);
+      for (index_t i = 0; i < own * rows; ++i) numbers.at[i] = fused(numbers.at[i], scale, -0.0f);
     }
-    return made;
+    return numbers;
   }
   template <class Piece, class WordOf>
   __device__ static void load_words(const Summary* summary, own_numbers& to, WordOf word_of) {
@@ -181,12 +183,14 @@ struct scoring_warp {
     const bool present = head < row.queries.extent(0);
     index_t first = number * together;
     for (; first + together <= row.segments; first += warps * together) {
-      const float of = score<true>(first);
-      if (present) row.scores(head, first + segment) = of_numbers(of, first + segment);
+      const float own_score = score<true>(first);
+      if (present) row.scores(head, first + segment) = of_numbers(own_score, first + segment);
     }
     if (first >= row.segments) return;
-    const float of = score<false>(first);
-    if (present && first + segment < row.segments) row.scores(head, first + segment) = of_numbers(of, first + segment);
+    const float own_score = score<false>(first);
+    if (present && first + segment < row.segments) {
+      row.scores(head, first + segment) = of_numbers(own_score, first + segment);
+    }
   }
 
  private:
@@ -214,7 +218,7 @@ struct scoring_warp {
 /// shared memory; then its warps take the segments in turn. Summaries were written by earlier kernels of the stream.
 template <index_t Heads, index_t HeadDim, class QuerySource, class Scorer, class Rows>
 __global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_source, Scorer scorer, Rows rows) {
-  __shared__ shared_array<float, Heads * HeadDim> asked;
+  __shared__ shared_array<float, Heads * HeadDim> queries;
   const auto row = rows.at(static_cast<index_t>(blockIdx.x));
   if (row.segments == 0) return;
   const index_t heads = row.queries.extent(0);
@@ -222,10 +226,10 @@ __global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_
     const float own = to_float(row.queries(i / HeadDim, i % HeadDim));
     float sum = 0.0f;
     if constexpr (QuerySource::sums) sum = row.sums.data() == nullptr ? own : row.sums(i / HeadDim, i % HeadDim);
-    asked[i] = query_source.query(own, sum, row.count);
+    queries[i] = query_source.query(own, sum, row.count);
   }
   __syncthreads();
-  const scoring_warp<Heads, HeadDim, Scorer, typename Rows::number, typename Rows::summary> warp{scorer, row, asked};
+  const scoring_warp<Heads, HeadDim, Scorer, typename Rows::number, typename Rows::summary> warp{scorer, row, queries};
   warp.score_all(static_cast<index_t>(blockIdx.y * score_threads + threadIdx.x) / warp_lanes,
                  static_cast<index_t>(gridDim.y) * score_threads / warp_lanes);
 }
@@ -242,13 +246,13 @@ __global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_
 /// @cost   reads each summary once; a fma for each dimension, row of the summary and head; one launch
 template <index_t Group, index_t HeadDim, class QuerySource, class Scorer, class Rows>
 void score_segments(const QuerySource& query_source, const Scorer& scorer, const Rows& rows, index_t blocks,
-                    stream on) {
+                    stream queue) {
   static_assert(Group >= 1 && Group <= 32, "score_segments: a KV head serves at most 32 query heads");
   static_assert(HeadDim * Group <= score_most_numbers, "score_segments: heads of a row times HeadDim are at most 4096");
   ZOOMR_EXPECTS(blocks >= 1 && blocks < 65536, "score_segments: each row needs a block, and has at most 65,535");
   if (rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(rows.count), static_cast<unsigned>(blocks));
-  launch({grid, dim3(score_threads)}, on, score_kernel<scored_heads<Group>, HeadDim, QuerySource, Scorer, Rows>,
+  launch({grid, dim3(score_threads)}, queue, score_kernel<scored_heads<Group>, HeadDim, QuerySource, Scorer, Rows>,
          query_source, scorer, rows);
 }
 

@@ -16,7 +16,7 @@ namespace zoomr {
 inline namespace v0 {
 
 /// One row of a selection that is to be made, of what, and where it goes. All memory is the cache's, on the device; the
-/// levels stay where they are written, and `made` only names them.
+/// levels stay where they are written, and `selection` only names them.
 struct row_to_choose {
   bool due = false;                       // false: there is nothing to do
   view<const segment> segments;           // [segments]
@@ -27,7 +27,7 @@ struct row_to_choose {
   votes_t least_attended = not_eligible;  // below it the summary of an eligible segment is not attended either
   view<index_t> tokens;                   // [segments]  working memory
   view<level> levels;                     // [segments]  out
-  selection_row* made = nullptr;          // out: `levels` and the cut
+  selection_row* selection = nullptr;     // out: `levels` and the cut
 };
 
 /// The least votes with which the summary of an eligible segment is attended.
@@ -91,7 +91,7 @@ __device__ index_t attended_anyway(block_threads& block, const Selector& select,
 template <index_t Threads, limited_selector Selector>
 __device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch, const Selector& select,
                            const row_to_choose& row, index_t anyway) {
-  if (block.thread() == 0) *row.made = {row.levels};
+  if (block.thread() == 0) *row.selection = {row.levels};
   const segments_to_choose items{row.votes, row.tokens};
   best_walk<Threads, segments_to_choose> walk(block, scratch, items, select.limits(anyway), row.least);
   walk.each([&](index_t id, index_t part) {
@@ -99,8 +99,8 @@ __device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch,
     const bool unwanted = row.votes[id] != not_eligible && row.votes[id] < row.least_attended;
     row.levels[id] = part > 0 ? level::details : unwanted ? level::dropped : level::summary;
     if (part == 0 || part == unlimited) return;
-    row.made->cut_segment = id;
-    row.made->cut_tokens = part;
+    row.selection->cut_segment = id;
+    row.selection->cut_tokens = part;
   });
 }
 
@@ -123,9 +123,10 @@ __global__ void __launch_bounds__(choose_threads) choose_kernel(Selector select,
 /// @throws error(device) if the kernel cannot be started
 /// @cost   as `best_walk` and `count_left`; up to 65,536 segments
 template <limited_selector Selector, class Rows>
-void launch_choose(const Selector& select, const Rows& rows, index_t count, stream on) {
+void launch_choose(const Selector& select, const Rows& rows, index_t count, stream queue) {
   if (count == 0) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(choose_threads)}, on, &choose_kernel<Selector, Rows>, select, rows);
+  launch({dim3(static_cast<unsigned>(count)), dim3(choose_threads)}, queue, &choose_kernel<Selector, Rows>, select,
+         rows);
 }
 
 }  // namespace v0

@@ -50,15 +50,15 @@ template <class Number, class Summarizer, class Cue, class Keep>
 __device__ float make_scaled_summary(const Summarizer& summarize, const Cue& cue, index_t head_dim,
                                      block_threads& block, summary_scratch<Summarizer>& own_scratch, Keep keep) {
   constexpr index_t rows = Summarizer::summary::rows;
-  __shared__ numbers_until_scaled<typename Summarizer::summary, Number> made;
+  __shared__ numbers_until_scaled<typename Summarizer::summary, Number> numbers;
   std::uint32_t largest = 0;
   make_summary(summarize, cue, head_dim, block, own_scratch, [&](index_t d, index_t r, float value) {
-    made[d * rows + r] = value;
+    numbers[d * rows + r] = value;
     const std::uint32_t magnitude = summary_magnitude(value);
     if (magnitude > largest) largest = magnitude;
   });
   const float scale = summary_scale<Number>(block.largest(largest));
-  for (index_t i = block.thread(); i < head_dim * rows; i += block.size()) keep(i / rows, i % rows, made[i], scale);
+  for (index_t i = block.thread(); i < head_dim * rows; i += block.size()) keep(i / rows, i % rows, numbers[i], scale);
   __syncthreads();  // the next summary's numbers come to the same place
   return scale;
 }

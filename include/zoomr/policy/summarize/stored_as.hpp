@@ -9,8 +9,8 @@ namespace zoomr {
 inline namespace v0 {
 
 /// What another summarizer makes, kept as `Number`; made by `stored_as`.
-template <class Number, summarizer Made>
-struct stored_summaries : Made {
+template <class Number, summarizer Inner>
+struct stored_summaries : Inner {
   static_assert(std::same_as<Number, bfloat16> || std::same_as<Number, float16> || scales_summaries<Number>,
                 "stored_as: summaries are kept as float, which is the default, as bfloat16, float16, float8 or int8");
   using number = Number;
@@ -25,9 +25,9 @@ struct stored_summaries : Made {
 /// one. A float16 beyond 65504 is infinite. With float8 a number may be shifted by 2^-17 of its summary's largest, if
 /// that is more than 2^-4 of its own. Of 8 bits a summary with an infinity ranks last, as one with NaN does.
 /// @code  compose(sentences{}, stored_as<bfloat16>(key_mean{}), mean_dot{}, ...)  @endcode
-template <class Number, summarizer Made>
-constexpr stored_summaries<Number, Made> stored_as(Made made) {
-  return {made};
+template <class Number, summarizer Inner>
+constexpr stored_summaries<Number, Inner> stored_as(Inner inner) {
+  return {inner};
 }
 
 static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2 && sizeof(float8) == 1 && sizeof(int8) == 1);

@@ -25,12 +25,12 @@ struct typical_keys {
   index_t keys = 4;
 
   /// `order` and `products` are working memory; the mean of all keys lies in `out` until that of the chosen ones does.
-  void make(view<const float, 2> of, view<index_t> order, view<float> products, view<float, 2> out) const {
-    const index_t count = of.extent(0);
-    const index_t dims = of.extent(1);
+  void make(view<const float, 2> cue_keys, view<index_t> order, view<float> products, view<float, 2> out) const {
+    const index_t count = cue_keys.extent(0);
+    const index_t dims = cue_keys.extent(1);
     for (index_t t = 0; t < count; ++t) order[t] = t;
-    mean(of, order, out);
-    for (index_t t = 0; t < count; ++t) products[t] = dot(of[t].data(), out.data(), dims);
+    mean(cue_keys, order, out);
+    for (index_t t = 0; t < count; ++t) products[t] = dot(cue_keys[t].data(), out.data(), dims);
     ranking best(
         count, [&](index_t t) { return order_key(products[t]); }, order);
     const index_t taken = keys < count ? keys : count;
@@ -41,17 +41,17 @@ struct typical_keys {
     }
     const view<index_t> chosen = order.slice(count - taken, count);
     std::sort(chosen.begin(), chosen.end());
-    mean(of, chosen, out);
+    mean(cue_keys, chosen, out);
   }
   constexpr const char* problem() const { return keys < 1 ? "typical_keys: keys must be at least 1" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) { visit("keys", self.keys); }
   friend constexpr bool operator==(const typical_keys&, const typical_keys&) = default;
 
  private:
-  static void mean(view<const float, 2> of, view<const index_t> tokens, view<float, 2> out) {
-    for (index_t d = 0; d < of.extent(1); ++d) {
+  static void mean(view<const float, 2> cue_keys, view<const index_t> tokens, view<float, 2> out) {
+    for (index_t d = 0; d < cue_keys.extent(1); ++d) {
       float sum = 0.0f;
-      for (const index_t t : tokens) sum += of(t, d);
+      for (const index_t t : tokens) sum += cue_keys(t, d);
       out(d, 0) = sum / static_cast<float>(tokens.size());
     }
   }

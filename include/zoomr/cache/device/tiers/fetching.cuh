@@ -43,7 +43,7 @@ __device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, pa
   const unsigned pass = arena.counts->pass + 1;
   const unsigned stamp = 2 * pass + (ahead ? 1 : 0);
   const index_t entry = (of.part * a.sizes.sequences + of.sequence) * a.sizes.sequence_pages + at;
-  if (atomicExch(&arena.asked[entry], stamp) == stamp) return;
+  if (atomicExch(&arena.stamps[entry], stamp) == stamp) return;
   const index_t page = a.pages_of(of.sequence)[at];
   ZOOMR_ASSERT(page >= 0 && page < a.sizes.pages, "a page is asked for that the sequence does not have");
   const index_t slot = a.in_arena(layer, page, of.part);
@@ -131,7 +131,7 @@ __global__ void fetch_pages_kernel(common_arrays<T> a, index_t layer) {
   const index_t parts = a.sizes.page_parts;
   for (auto i = static_cast<index_t>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index_t>(gridDim.x)) {
     const index_t block = a.arena.wishes[i].block;
-    copy_to_arena(a, a.page(layer, block / parts), block % parts, a.arena.given[i]);
+    copy_to_arena(a, a.page(layer, block / parts), block % parts, a.arena.grants[i]);
   }
 }
 

@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(place_threads) give_slots_kernel(common_arrays
   index_t i = plan.given_before + block.sum_before(going).before;
   each_going([&](index_t slot) {
     const arena_wish wish = arena.wishes[i];
-    arena.given[i++] = slot;
+    arena.grants[i++] = slot;
     // Forks that share a page may have fetched it twice: then the block is still where the other one is.
     const index_t before = arena.block_in[slot] - 1;
     if (before >= 0 && arena.slot_of[before] == slot + 1) arena.slot_of[before] = 0;
