@@ -210,10 +210,10 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
           const auto kv_lane = core_->kv_lane(state, layer, head);
           const index_t slot = state.slot_end(position);
           T* const key = kv_lane.writable_key(slot);
-          detail::store_row(keys[packed][head], core_->limits.key_scale.of(layer, head), key, slot);
+          detail::store_row(keys[packed][head], core_->limits.key_scale.at(layer, head), key, slot);
           core_->keep_key(layer, head, kv_lane.pages, slot, key);
           if (model.values_in_keys) return;
-          detail::store_row(values[packed][head], core_->limits.value_scale.of(layer, head),
+          detail::store_row(values[packed][head], core_->limits.value_scale.at(layer, head),
                             kv_lane.value_of(key, slot), slot);
         });
       });

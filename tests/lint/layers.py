@@ -69,7 +69,7 @@ for entry in ORDER:
     else:
         LAYERS[entry] = layer
 ORDER = list(LAYERS)
-LONGEST = 300
+LONGEST = 400
 SPDX = "// SPDX-License-Identifier: Apache-2.0"
 DESIGN = pathlib.Path(__file__).parents[2] / "docs" / "design.md"
 

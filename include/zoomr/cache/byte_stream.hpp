@@ -83,13 +83,13 @@ class stream_file {
 /// Where a file is written that replaces the one at `path` in the end.
 struct replaced_file {
   explicit replaced_file(const std::string& path) : name(path), part(path + ".part") {
-    struct stat of;
-    if (::stat(path.c_str(), &of) != 0) return;
-    if (!S_ISREG(of.st_mode)) {
+    struct stat file;
+    if (::stat(path.c_str(), &file) != 0) return;
+    if (!S_ISREG(file.st_mode)) {
       part.clear();
       return;
     }
-    mode = of.st_mode & 07777;
+    mode = file.st_mode & 07777;
     char* const target = ::realpath(path.c_str(), nullptr);  // a link stays one
     if (target != nullptr) name = target, part = name + ".part";
     std::free(target);
@@ -198,8 +198,8 @@ class file_source final : public byte_source, private detail::stream_file {
   explicit file_source(const std::string& path) : stream_file(path, O_RDONLY, "opened") {}
 
   byte_count read(void* to, byte_count bytes) override {
-    byte_count given = 0;
-    while (given < bytes) {
+    byte_count taken = 0;
+    while (taken < bytes) {
       if (first_ == last_) {
         const auto came =
             patiently([&] { return ::read(file_, memory_.data(), static_cast<std::size_t>(memory_.bytes())); });
@@ -207,11 +207,11 @@ class file_source final : public byte_source, private detail::stream_file {
         if (came == 0) break;
         first_ = 0, last_ = came;
       }
-      const byte_count part = (std::min)(bytes - given, last_ - first_);
-      std::memcpy(static_cast<char*>(to) + given, memory_.data() + first_, static_cast<std::size_t>(part));
-      given += part, first_ += part;
+      const byte_count part = (std::min)(bytes - taken, last_ - first_);
+      std::memcpy(static_cast<char*>(to) + taken, memory_.data() + first_, static_cast<std::size_t>(part));
+      taken += part, first_ += part;
     }
-    return given;
+    return taken;
   }
 };
 

@@ -20,7 +20,7 @@ inline namespace v0 {
 /// std::array or std::span, or a view. A table that would be gone before the cache is there does not compile.
 struct class_table : view<const token_class> {
   constexpr class_table() = default;
-  constexpr class_table(view<const token_class> of) : view(of) {}  // NOLINT: implicit, as a view is made
+  constexpr class_table(view<const token_class> classes) : view(classes) {}  // NOLINT: implicit, as a view is made
   template <contiguous_container<const token_class> Table>
   requires(!std::derived_from<std::remove_cvref_t<Table>, view<const token_class>>) constexpr class_table(Table&& table)
       : view(table) {  // NOLINT: implicit
@@ -39,7 +39,7 @@ struct storage_scale {
   constexpr storage_scale(float one = 1.0f) : all(one) {}               // NOLINT: implicit, as a number is a scale
   constexpr storage_scale(view<const float, 2> table) : each(table) {}  // NOLINT: implicit
 
-  constexpr float of(index_t layer, index_t kv_head) const { return each.data() ? each(layer, kv_head) : all; }
+  constexpr float at(index_t layer, index_t kv_head) const { return each.data() ? each(layer, kv_head) : all; }
 
   constexpr bool positive_and_finite() const {
     bool all_are = all > 0.0f && all < infinity;
@@ -95,8 +95,8 @@ struct config {
 
   /// What a query's product with stored keys is multiplied by to become a logit.
   float logit_scale(index_t layer, index_t kv_head, index_t head_dim) const {
-    if (logits.scale > 0.0f) return key_scale.of(layer, kv_head) * logits.scale;
-    return key_scale.of(layer, kv_head) / std::sqrt(static_cast<float>(head_dim));
+    if (logits.scale > 0.0f) return key_scale.at(layer, kv_head) * logits.scale;
+    return key_scale.at(layer, kv_head) / std::sqrt(static_cast<float>(head_dim));
   }
 
   /// nullptr, or the sentence that says what is wrong.

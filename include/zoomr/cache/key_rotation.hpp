@@ -15,20 +15,21 @@ inline namespace v0 {
 /// Which dimensions of a key are turned together: i and i + pairs, or 2 i and 2 i + 1.
 enum class rotary_pairs : std::uint8_t { halves, adjacent };
 
-/// Turns a key to a position `by` further: pair i by the angle by * frequencies[i]. The other dimensions stay.
+/// Turns a key to a position `distance` further: pair i by the angle distance * frequencies[i]. The other dimensions stay.
 /// A model whose layers differ in this is served by a callable of the engine's own.
 class key_rotation {
  public:
   /// @param frequencies  [pairs]  radians for each position, as base^(-2 i / rotary dimensions)
-  /// @param by           negative: to the front
+  /// @param distance     negative: to the front
   /// @param first        the first dimension that is turned: behind the latent, with MLA
-  key_rotation(view<const float> frequencies, index_t by, rotary_pairs which = rotary_pairs::halves, index_t first = 0)
+  key_rotation(view<const float> frequencies, index_t distance, rotary_pairs which = rotary_pairs::halves,
+               index_t first = 0)
       : pairs_(frequencies.size()), first_(first), which_(which) {
     ZOOMR_EXPECTS(pairs_ >= 1 && pairs_ <= most_pairs, "key_rotation: wanted 1 to " + std::to_string(most_pairs) +
                                                            " frequencies, given " + std::to_string(pairs_));
     ZOOMR_EXPECTS(first >= 0, "key_rotation: the first dimension that is turned is negative");
     for (index_t i = 0; i < pairs_; ++i) {
-      const double angle = static_cast<double>(by) * static_cast<double>(frequencies[i]);
+      const double angle = static_cast<double>(distance) * static_cast<double>(frequencies[i]);
       cos_[i] = static_cast<float>(std::cos(angle));
       sin_[i] = static_cast<float>(std::sin(angle));
     }

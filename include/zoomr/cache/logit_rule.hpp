@@ -41,10 +41,10 @@ struct logit_rule {
   }
   /// From scores of summaries to natural logits.
   score_logits of_scores(index_t head_dim) const {
-    score_logits made(head_dim);
-    made.scale = scale_of(head_dim);
-    made.soft_cap = soft_cap;
-    return made;
+    score_logits result(head_dim);
+    result.scale = scale_of(head_dim);
+    result.soft_cap = soft_cap;
+    return result;
   }
 
   /// nullptr, or the sentence that says what is wrong.

@@ -48,32 +48,33 @@ class asking_token {
   sequence_state& state() const { return state_; }
   planned_token& planned() const { return core_.step.token(item_, position_); }
 
-  /// Makes row `of` of `into`. The queries come from `core.asking` or, in the layer being attended, from `queries`.
+  /// Makes row `row` of `into`. The queries come from `core.asking` or, in the layer being attended, from `queries`.
   ///
   /// What is scored are the committed segments. A prompt's choice comes after its tokens are committed, so that those
   /// which its end has closed count, and the open segment is the one after it.
   /// @param queries  [heads, head_dim]  rotated, of the row's only layer; empty: those noted in all layers of the row
   /// @param into     the item's pending choice, or the active selection where a choice serves its own token only
-  /// @param with     working memory
-  /// @param on       may score the KV heads of the row
+  /// @param chooser  working memory
+  /// @param workers  may score the KV heads of the row
   /// @param thread   the number of the thread that calls, where others may call for other rows
   /// @return  what the statistics are to count
   /// @cost  reads the index of the row's KV lanes once for each query head
-  choice_counts choose(const choice_row& of, view<const float, 2> queries, selection& into, chooser& with,
-                       const executor& on, index_t thread = 0) {
+  choice_counts choose(const choice_row& row, view<const float, 2> queries, selection& into, chooser& chooser,
+                       const executor& workers, index_t thread = 0) {
     const index_t open_begin =
         item_.prompt ? core_.policy.segment.open_begin(state_.segmenting.data()) : item_.open_begin;
-    with.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(of.kv_lane));
+    chooser.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(row.kv_lane));
     if (core_.sizes.heard > 0) {
-      hear(with, on);
+      hear(chooser, workers);
     } else {
-      for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
-        score(who(of, layer, queries), with, on, thread);
+      for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
+        score(who(row, layer, queries), chooser, workers, thread);
       }
     }
-    const choice_counts made = with.finish(position_, item_.seq, into, of.row, state_.active_selection.row(of.row));
-    remember_asked(of, queries, with);
-    return made;
+    const choice_counts counts =
+        chooser.finish(position_, item_.seq, into, row.row, state_.active_selection.row(row.row));
+    remember_asked(row, queries, chooser);
+    return counts;
   }
 
   /// False if the queries that share this row still point where they did at the last choice. Each head's products are
@@ -84,20 +85,20 @@ class asking_token {
   /// @param queries  as of `choose`
   /// @pre   `remember` was called for the layers of the row, and the sequence has chosen before
   /// @cost  3 dot products of head_dim numbers for each query head of the row
-  bool drifted(const choice_row& of, view<const float, 2> queries, chooser& with) {
+  bool drifted(const choice_row& row, view<const float, 2> queries, chooser& chooser) {
     float along = 0.0f;
     float now = 0.0f;
     float then = 0.0f;
-    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
-      const asking_heads asks = who(of, layer, queries);
+    for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
+      const asking_heads asking = who(row, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
-      for (index_t head = of.first_head; head < of.last_head; ++head) {
-        const view<const float> asked = with.asked(asks, head);
+      for (index_t head = row.first_head; head < row.last_head; ++head) {
+        const view<const float> query = chooser.query(asking, head);
         const view<const float> before = reference[head];
         on_fastest_path([&] {
-          along += dot(asked.data(), before.data(), asked.size());
-          now += dot(asked.data(), asked.data(), asked.size());
-          then += dot(before.data(), before.data(), asked.size());
+          along += dot(query.data(), before.data(), query.size());
+          now += dot(query.data(), query.data(), query.size());
+          then += dot(before.data(), before.data(), query.size());
         });
       }
     }
@@ -140,32 +141,33 @@ class asking_token {
   index_t reference_part() const { return core_.policy.query.sums ? 1 : 0; }
 
   // Scores the segments for the heads of one layer, by summaries or by keys.
-  void score(const asking_heads& asks, chooser& with, const executor& on, index_t caller) {
-    with.add(
-        asks, on,
-        [&](index_t kv_head, token_range heads, view<const float, 2> asked, view<float, 2> scores, index_t thread) {
-          const view<const votes_t> votes = with.votes_so_far();
+  void score(const asking_heads& asking, chooser& chooser, const executor& workers, index_t caller) {
+    chooser.add(
+        asking, workers,
+        [&](index_t kv_head, token_range heads, view<const float, 2> queries, view<float, 2> scores, index_t thread) {
+          const view<const votes_t> votes = chooser.votes_so_far();
           if (!core_.policy.score.reads_keys) {
-            const index_t kv_lane = asks.layer * core_.sizes.model.kv_heads + kv_head;
-            core_.policy.score.score(asked, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
+            const index_t kv_lane = asking.layer * core_.sizes.model.kv_heads + kv_head;
+            core_.policy.score.score(queries, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
             return;
           }
-          key_scores<Pool> by_keys(core_, state_, asks.layer, kv_head, caller + thread);
-          by_keys.ask(heads, [&](index_t head) { return asked[head - heads.first]; });
+          key_scores<Pool> by_keys(core_, state_, asking.layer, kv_head, caller + thread);
+          by_keys.ask(heads, [&](index_t head) { return queries[head - heads.first]; });
           by_keys.score(
-              position_, with.details(), [&](index_t id) { return votes[id] != not_eligible; },
-              [&](index_t head, index_t id, float made) { scores(head, id) = made; });
+              position_, chooser.details(), [&](index_t id) { return votes[id] != not_eligible; },
+              [&](index_t head, index_t id, float score) { scores(head, id) = score; });
         });
   }
 
   // The heads that vote hear the last queries, this token's included.
-  void hear(chooser& with, const executor& on) {
+  void hear(chooser& chooser, const executor& workers) {
     const token_range heard{(std::max)({position_ + 1 - core_.sizes.heard, state_.queries_from, 0}), position_ + 1};
     const auto queries = [&](index_t position) -> view<const float, 2> {
       if (item_.prompt || position < item_.first) return state_.last_queries.at(position, 0, 0);
       return core_.noting.at(item_.draft + position - item_.first, 0, 0);
     };
-    with.add_shares(shares_of_voters(core_, state_, heard, with.details(), on, queries), core_.voters.weights());
+    chooser.add_shares(shares_of_voters(core_, state_, heard, chooser.details(), workers, queries),
+                       core_.voters.weights());
   }
 
   // Queries in the running sum: those of generated tokens of the segment that the token belongs to.
@@ -177,19 +179,19 @@ class asking_token {
   }
 
   // At the end of a prompt nothing has been summed: only generated tokens count, so that the token asks alone.
-  asking_heads who(const choice_row& of, index_t layer, view<const float, 2> queries) {
-    const view<const float, 2> asks = queries.data() != nullptr ? queries : core_.asking.at(item_.seq, 0, layer);
-    if (item_.prompt || reference_part() == 0) return {layer, of.first_head, of.last_head, asks, asks, 1};
-    return {layer, of.first_head, of.last_head, asks, record(layer, 0), count()};
+  asking_heads who(const choice_row& row, index_t layer, view<const float, 2> queries) {
+    const view<const float, 2> own = queries.data() != nullptr ? queries : core_.asking.at(item_.seq, 0, layer);
+    if (item_.prompt || reference_part() == 0) return {layer, row.first_head, row.last_head, own, own, 1};
+    return {layer, row.first_head, row.last_head, own, record(layer, 0), count()};
   }
 
-  void remember_asked(const choice_row& of, view<const float, 2> queries, chooser& with) {
+  void remember_asked(const choice_row& row, view<const float, 2> queries, chooser& chooser) {
     if (!core_.policy.drifts()) return;
-    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
-      const asking_heads asks = who(of, layer, queries);
+    for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
+      const asking_heads asking = who(row, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
-      for (index_t head = of.first_head; head < of.last_head; ++head) {
-        std::copy_n(with.asked(asks, head).data(), reference.extent(1), reference[head].data());
+      for (index_t head = row.first_head; head < row.last_head; ++head) {
+        std::copy_n(chooser.query(asking, head).data(), reference.extent(1), reference[head].data());
       }
     }
   }
@@ -211,15 +213,15 @@ void make_choice(cache_core<Pool>& core, planned_item& item) {
   const shape& model = core.sizes.model;
   asking_token<Pool> token(core, item, item.last());
   selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
-  chooser& with = core.choosers.front();
-  const executor& on = core.threads_for(core.state_of(item).tokens());
+  chooser& chooser = core.choosers.front();
+  const executor& workers = core.threads_for(core.state_of(item).tokens());
   for (index_t layer = 0; layer < model.layers; ++layer) {
     for (index_t head = 0; head < model.heads; ++head) {
-      const choice_row of = row_for(model, core.policy.aggregate.per, layer, head);
-      if (layer != of.first_layer || head != of.first_head) continue;
+      const choice_row row = row_for(model, core.policy.aggregate.per, layer, head);
+      if (layer != row.first_layer || head != row.first_head) continue;
       const bool if_drifted = !item.prompt && token.planned().action == refresh_action::choose_if_drifted;
-      if (if_drifted && !token.drifted(of, {}, with)) continue;
-      token.choose(of, {}, pending, with, on).add_to(core.state_of(item).stats);
+      if (if_drifted && !token.drifted(row, {}, chooser)) continue;
+      token.choose(row, {}, pending, chooser, workers).add_to(core.state_of(item).stats);
       item.chosen = true;
     }
   }

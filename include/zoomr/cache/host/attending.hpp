@@ -45,8 +45,8 @@ class attending {
     for (index_t t = tokens.first; t < tokens.last; ++t) {
       for (index_t head = heads.first; head < heads.last; ++head) {
         const view<float> out = out_[packed(t)][head];
-        attention_state& made = state_at(t, head) = attention_state{};
-        made.out = out.data();
+        attention_state& state = state_at(t, head) = attention_state{};
+        state.out = out.data();
         std::fill(out.begin(), out.end(), 0.0f);
       }
     }
@@ -54,13 +54,13 @@ class attending {
   // Adds the sink, normalises, and applies the scale of values.
   // @param head  query head
   // @return  ln of the sum of exp(logit), that of the sink included
-  float finish(attention_state& made, index_t head) const {
+  float finish(attention_state& state, index_t head) const {
     const index_t dims = core_.sizes.model.value_width();
     const view<const float, 2>& sinks = core_.limits.logits.sinks;
-    if (sinks.data() != nullptr) made.add_sink(sinks(layer_, head), dims);
-    const float log_sum = made.finish(dims);
-    const float scale = core_.limits.value_scale.of(layer_, head / core_.sizes.model.group());
-    for (index_t d = 0; d < dims; ++d) made.out[d] *= scale;
+    if (sinks.data() != nullptr) state.add_sink(sinks(layer_, head), dims);
+    const float log_sum = state.finish(dims);
+    const float scale = core_.limits.value_scale.at(layer_, head / core_.sizes.model.group());
+    for (index_t d = 0; d < dims; ++d) state.out[d] *= scale;
     return log_sum;
   }
 
@@ -85,10 +85,10 @@ class attending {
   void visit_prompt() {
     constexpr index_t together = 128;
     const index_t end = item_.first + item_.tokens;
-    const executor on = core_.threads_for(std::int64_t{item_.tokens} * end / 4);
-    const index_t apart = on.threads() == 1 ? item_.tokens : together;
+    const executor workers = core_.threads_for(std::int64_t{item_.tokens} * end / 4);
+    const index_t apart = workers.threads() == 1 ? item_.tokens : together;
     const index_t parts = (item_.tokens + apart - 1) / apart;
-    for_each_piece(on, core_.sizes.model.kv_heads * parts, [&](index_t piece, index_t thread) {
+    for_each_piece(workers, core_.sizes.model.kv_heads * parts, [&](index_t piece, index_t thread) {
       const index_t first = piece % parts * apart;
       const token_range tokens{first, (std::min)(first + apart, item_.tokens)};
       prompt_tile& tile = core_.of_thread[static_cast<std::size_t>(thread)].tile;
@@ -122,13 +122,13 @@ class attending {
     const auto kv_lane = core_.kv_lane(core_.state_of(item_), layer_, kv_head);
     tile.begin(kv_lane, first, (std::min)(first + at_once, item_.first + tokens.last));
     for (index_t t = (std::max)(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
-      const auto asks = [&](index_t token, index_t head_of_group) -> run_query {
+      const auto query = [&](index_t token, index_t head_of_group) -> run_query {
         const index_t head = kv_head * model.group() + head_of_group;
         return {queries_[item_.packed + t + token][head].data(), &state_at(t + token, head)};
       };
       const index_t count = (std::min)(tile.tokens(), tokens.last - t);
       core_.with_hook(core_.state_of(item_), layer_, heads, item_.first + t,
-                      [&](const auto& by) { tile.attend(kv_lane, item_.first + t, count, asks, scale, by); });
+                      [&](const auto& hook) { tile.attend(kv_lane, item_.first + t, count, query, scale, hook); });
     }
   }
 
@@ -139,19 +139,19 @@ class attending {
   // Tokens that read the same but for their last ones attend together, so that a draft reads its context once; others
   // one after the other, since what a token chooses may depend on the one before. In a second pass the last alone.
   void attend_chosen() {
-    const executor on = core_.threads_for(token(item_.tokens - 1).slots());
+    const executor workers = core_.threads_for(token(item_.tokens - 1).slots());
     const std::size_t recorded = core_.trace != nullptr ? core_.trace->size() : 0;
     for (index_t t = second_ ? item_.tokens - 1 : 0; t < item_.tokens;) {
       const token_range some{t, last_together(t)};
       choosing<Pool> now = token(t);
-      now.see(queries_[packed(t)], on, counts(t));
-      for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], on, counts(t));
+      now.see(queries_[packed(t)], workers, counts(t));
+      for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], workers, counts(t));
       if (some.size() == 1) now.resolve_for_all();
-      const index_t kv_heads = core_.sizes.model.kv_heads, together = kv_heads_together(now, on);
-      for_each_piece(on, (kv_heads + together - 1) / together, [&](index_t piece, index_t thread) {
-        const token_range of{piece * together, (std::min)((piece + 1) * together, kv_heads)};
-        const index_t attended = together > 1 ? attend_alike(now, some, of, thread) : 0;
-        for (index_t kv_head = of.first; kv_head < of.last; ++kv_head) {
+      const index_t kv_heads = core_.sizes.model.kv_heads, together = kv_heads_together(now, workers);
+      for_each_piece(workers, (kv_heads + together - 1) / together, [&](index_t piece, index_t thread) {
+        const token_range piece_heads{piece * together, (std::min)((piece + 1) * together, kv_heads)};
+        const index_t attended = together > 1 ? attend_alike(now, some, piece_heads, thread) : 0;
+        for (index_t kv_head = piece_heads.first; kv_head < piece_heads.last; ++kv_head) {
           attend_kv_head(now, some, kv_head, thread, attended);
         }
       });
@@ -188,9 +188,9 @@ class attending {
 
   // KV heads of a piece of work. Where all of them read the same slots, and the rows of one lie apart, a thread attends
   // its share of them page by page: the rows of the others lie in between, so that memory is read in order.
-  index_t kv_heads_together(const choosing<Pool>& now, const executor& on) const {
+  index_t kv_heads_together(const choosing<Pool>& now, const executor& workers) const {
     if (!now.same_for_all() || keys_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
-    return (core_.sizes.model.kv_heads + on.threads() - 1) / on.threads();
+    return (core_.sizes.model.kv_heads + workers.threads() - 1) / workers.threads();
   }
 
   // What some tokens and KV heads read alike, all that one token reads.
@@ -234,7 +234,7 @@ class attending {
     const index_t together = now.heads_together();  // query heads that share their ranges
     const index_t first_head = kv_head * model.group();
     for (index_t first = first_head; first < first_head + model.group(); first += together) {
-      const view<const token_range> ranges = found.of(first, counted[first]);
+      const view<const token_range> ranges = found.ranges(first, counted[first]);
       const token_range reads{kv_head, kv_head + 1}, heads{first, first + together};
       const auto left = [=](token_range r) { return token_range{(std::max)(r.first, attended), r.last}; };
       for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, left(r));
@@ -266,8 +266,9 @@ class attending {
     if (core_.limits.logits.plain()) {
       return gather(state, tokens, heads, ranges, bounds, [](token_range) { return plain_logits{}; });
     }
-    gather(state, tokens, heads, ranges, bounds,
-           [&](token_range of) { return core_.logits_of(state, layer_, of, item_.first + tokens.first); });
+    gather(state, tokens, heads, ranges, bounds, [&](token_range query_heads) {
+      return core_.logits_of(state, layer_, query_heads, item_.first + tokens.first);
+    });
   }
   template <class HookOf>
   void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
@@ -275,13 +276,14 @@ class attending {
     const index_t group = core_.sizes.model.group();
     lanes_together<typename Pool::kv_lane_type, decltype(hook_of(heads))> lanes(ranges, bounds);
     for (index_t kv_head = heads.first / group; kv_head * group < heads.last; ++kv_head) {
-      const token_range of{(std::max)(heads.first, kv_head * group), (std::min)(heads.last, (kv_head + 1) * group)};
-      lanes.add(core_.kv_lane(state, layer_, kv_head),
-                core_.limits.logit_scale(layer_, kv_head, core_.sizes.model.head_dim), hook_of(of),
-                tokens.size() * of.size(), [&](index_t i) -> run_query {
-                  const index_t t = tokens.first + i / of.size(), head = of.first + i % of.size();
-                  return {queries_[packed(t)][head].data(), &state_at(t, head)};
-                });
+      const token_range query_heads{(std::max)(heads.first, kv_head * group),
+                                    (std::min)(heads.last, (kv_head + 1) * group)};
+      lanes.add(
+          core_.kv_lane(state, layer_, kv_head), core_.limits.logit_scale(layer_, kv_head, core_.sizes.model.head_dim),
+          hook_of(query_heads), tokens.size() * query_heads.size(), [&](index_t i) -> run_query {
+            const index_t t = tokens.first + i / query_heads.size(), head = query_heads.first + i % query_heads.size();
+            return {queries_[packed(t)][head].data(), &state_at(t, head)};
+          });
     }
     lanes.attend();
   }

@@ -16,12 +16,12 @@ namespace detail {
 /// ln of the sum of exp(logit) of one query [head_dim] over some adjacent slots of a KV lane, as far as their pages are
 /// still held; tokens that were evicted count as if they had never been.
 /// @param scale  of the logits: key_scale / sqrt(head_dim), or as the model has it
-/// @param by     what the model does to them; a sink is no token, and not counted
+/// @param hook   what the model does to them; a sink is no token, and not counted
 /// @throws error(storage) if pages do not come
 /// @cost  reads the keys of all these slots
 template <class Lane>
 float log_sum_of_held(const Lane& kv_lane, token_range slots, const float* query, float scale,
-                      const model_logits& by = {}) {
+                      const model_logits& hook = {}) {
   attention_state all;  // of weights alone: values of no dimensions
   float logits[page_tokens];
   for (index_t first = slots.first, last = 0; first < slots.last; first = last) {
@@ -31,7 +31,7 @@ float log_sum_of_held(const Lane& kv_lane, token_range slots, const float* query
     const view<float, 2> of_page(logits, {1, count});
     key_products(kv_lane, view<const float, 2>(query, {1, kv_lane.rows.key_width}), first, of_page);
     for (index_t t = 0; t < count; ++t) logits[t] *= scale;
-    change_row(fastest_cpu_path(), by, of_page[0], first);
+    change_row(fastest_cpu_path(), hook, of_page[0], first);
     on_fastest_path([&] {
       float largest = -infinity;
       for (index_t t = 0; t < count; ++t) largest = (std::max)(largest, logits[t]);

@@ -81,35 +81,35 @@ struct choice_counts {
 };
 
 /// Working memory for choices, shared by all sequences, and the steps of a choice in their order:
-/// `begin`, then `add` for each layer that has a say, then `finish`. `asked` may be called in between: it has memory of
+/// `begin`, then `add` for each layer that has a say, then `finish`. `query` may be called in between: it has memory of
 /// its own. Rows that lie in one KV head may be chosen at the same time, each with a chooser of its own.
 class chooser {
  public:
-  chooser(const layout& sizes, const any_policy& with, const score_logits& logits)
-      : policy_(with), sizes_(sizes), logits_(logits) {
+  chooser(const layout& sizes, const any_policy& policy, const score_logits& logits)
+      : policy_(policy), sizes_(sizes), logits_(logits) {
     const auto segments = static_cast<std::size_t>(sizes.most_segments);
-    const auto heads = static_cast<std::size_t>(row_heads(sizes, with));
+    const auto heads = static_cast<std::size_t>(row_heads(sizes, policy));
     tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
     scores_.resize(segments * heads);
     asked_.resize(heads * static_cast<std::size_t>(sizes.model.head_dim));
     levels_.resize(segments);
-    if (with.score.reads_keys) ones_.assign(segments, 1), details_.resize(segments);
-    if (const byte_count bytes = with.select.work_bytes(sizes.most_segments); bytes > 0) {
+    if (policy.score.reads_keys) ones_.assign(segments, 1), details_.resize(segments);
+    if (const byte_count bytes = policy.select.work_bytes(sizes.most_segments); bytes > 0) {
       work_ = buffer<std::byte>(bytes);
     }
   }
 
-  static byte_count bytes(const layout& sizes, const any_policy& with) {
+  static byte_count bytes(const layout& sizes, const any_policy& policy) {
     const auto each = [](std::size_t bytes) { return static_cast<byte_count>(bytes); };
     const byte_count fixed = each(sizeof(level) + sizeof(votes_t) + 2 * sizeof(index_t)) +
-                             (with.score.reads_keys ? each(sizeof(index_t) + sizeof(token_range)) : 0);
-    const byte_count for_heads = row_heads(sizes, with) * static_cast<byte_count>(sizeof(float));
+                             (policy.score.reads_keys ? each(sizeof(index_t) + sizeof(token_range)) : 0);
+    const byte_count for_heads = row_heads(sizes, policy) * static_cast<byte_count>(sizeof(float));
     return sizes.most_segments * (fixed + for_heads) + for_heads * sizes.model.head_dim +
-           with.select.work_bytes(sizes.most_segments);
+           policy.select.work_bytes(sizes.most_segments);
   }
   /// How many may be in use at the same time: where rows lie in one KV head as many as there are threads.
-  static index_t most_at_once(const any_policy& with, index_t threads) {
-    return with.selects && within_kv_head(with) ? threads : 1;
+  static index_t most_at_once(const any_policy& policy, index_t threads) {
+    return policy.selects && within_kv_head(policy) ? threads : 1;
   }
 
   /// Counts what each segment has left between the zones; nothing left, no say.
@@ -139,17 +139,17 @@ class chooser {
   /// @cost  the summaries of each KV head are read once, segments * head_dim * rows numbers, or once for each four of
   /// its heads, or all keys; then what the aggregator costs
   template <class Score>
-  void add(const asking_heads& who, const executor& on, Score score) {
+  void add(const asking_heads& who, const executor& workers, Score score) {
     const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
     const index_t group = sizes_.model.group();
     const index_t first_kv_head = who.first / group;
-    for_each_piece(on, (who.last - 1) / group + 1 - first_kv_head, [&](index_t piece, index_t thread) {
+    for_each_piece(workers, (who.last - 1) / group + 1 - first_kv_head, [&](index_t piece, index_t thread) {
       const index_t kv_head = first_kv_head + piece;
       const index_t head = (std::max)(who.first, kv_head * group);
       const index_t last = (std::min)(who.last, (kv_head + 1) * group);
-      for (index_t h = head; h < last; ++h) asked(who, h);
-      const view<const float, 2> asks(asked_memory(head), {last - head, sizes_.model.head_dim});
-      score(kv_head, token_range{head, last}, asks, scores.slice(head - who.first, last - who.first), thread);
+      for (index_t h = head; h < last; ++h) query(who, h);
+      const view<const float, 2> queries(asked_memory(head), {last - head, sizes_.model.head_dim});
+      score(kv_head, token_range{head, last}, queries, scores.slice(head - who.first, last - who.first), thread);
     });
     if (policy_.score.reads_keys) {
       policy_.aggregate.add(scores, {ones_.data(), {segments_}}, score_logits{}, votes(), order());
@@ -174,17 +174,17 @@ class chooser {
   choice_counts finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before) {
     const votes_t least = policy_.aggregate.least;
     const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // where votes add up, any one will do
-    selection_row made{{levels_.data(), {segments_}}};
+    selection_row choice{{levels_.data(), {segments_}}};
     for (index_t id = 0; id < segments_; ++id) {
       const bool unwanted = votes()[id] != not_eligible && votes()[id] < least_of_candidates;
       const bool only_candidates = policy_.zone.summaries == summaries_attended::candidates;
-      made.levels[id] = only_candidates && unwanted ? level::dropped : level::summary;
+      choice.levels[id] = only_candidates && unwanted ? level::dropped : level::summary;
     }
     best_first best(segments_, by_votes{votes()}, order());
-    policy_.select.choose(best, selection_input{tokens(), room_used_, least, position, sequence, work_.data()}, made);
-    if (trace != nullptr) record({sequence, position, row, {}, {}}, made);
-    const choice_counts counted = count(made, before);
-    into.assign(row, made);
+    policy_.select.choose(best, selection_input{tokens(), room_used_, least, position, sequence, work_.data()}, choice);
+    if (trace != nullptr) record({sequence, position, row, {}, {}}, choice);
+    const choice_counts counted = count(choice, before);
+    into.assign(row, choice);
     return counted;
   }
 
@@ -192,17 +192,17 @@ class chooser {
 
   /// The query that asks for query head `head`; valid until it is asked for again, or for a head of the same place in
   /// its group.  [head_dim]
-  view<const float> asked(const asking_heads& who, index_t head) {
-    float* const made = asked_memory(head);
-    policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, made);
-    return {made, {sizes_.model.head_dim}};
+  view<const float> query(const asking_heads& who, index_t head) {
+    float* const out = asked_memory(head);
+    policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, out);
+    return {out, {sizes_.model.head_dim}};
   }
 
  private:
-  static bool within_kv_head(const any_policy& with) { return with.aggregate.per >= scope::kv_head; }
+  static bool within_kv_head(const any_policy& policy) { return policy.aggregate.per >= scope::kv_head; }
   // Query heads of one layer that may have a say in one row.
-  static index_t row_heads(const layout& sizes, const any_policy& with) {
-    return within_kv_head(with) ? sizes.model.group() : sizes.model.heads;
+  static index_t row_heads(const layout& sizes, const any_policy& policy) {
+    return within_kv_head(policy) ? sizes.model.group() : sizes.model.heads;
   }
 
   float* asked_memory(index_t head) {
@@ -213,25 +213,25 @@ class chooser {
   view<index_t> order() { return {order_.data(), {segments_}}; }
 
   // Ranks once more, since the selector has used up the first ranking; the memory of the order is free again.
-  void record(choice_record of, const selection_row& made) {
+  void record(choice_record entry, const selection_row& row) {
     best_first best(segments_, by_votes{votes()}, order());
     for (index_t id = best.next(); id >= 0; id = best.next()) {
-      (made.level_at(id) == level::details ? of.chosen : of.runners_up).push_back(id);
+      (row.level_at(id) == level::details ? entry.chosen : entry.runners_up).push_back(id);
     }
-    trace->push_back(std::move(of));
+    trace->push_back(std::move(entry));
   }
 
   choice_counts count(const selection_row& row, const selection_row& before) {
-    choice_counts made;
+    choice_counts counts;
     for (index_t id = 0; id < segments_; ++id) {
       const bool taken = row.level_at(id) == level::details;
-      if (taken) ++made.chosen;
-      if (taken && before.level_at(id) != level::details) ++made.zooms;
+      if (taken) ++counts.chosen;
+      if (taken && before.level_at(id) != level::details) ++counts.zooms;
       if (!policy_.aggregate.counts || votes()[id] == not_eligible) continue;
-      made.votes += votes()[id];
-      if (taken) made.agreed += votes()[id];
+      counts.votes += votes()[id];
+      if (taken) counts.agreed += votes()[id];
     }
-    return made;
+    return counts;
   }
 
   const any_policy& policy_;

@@ -53,14 +53,14 @@ class choosing {
 
   /// Sees the token's queries [heads, head_dim] before any of its ranges is asked for: they are remembered for query
   /// sums and drift, and for the next eviction. Makes the row of the whole layer, if it has one that is due, with the
-  /// help of `on`. The view must stay valid for the calls that follow.
+  /// help of `workers`. The view must stay valid for the calls that follow.
   /// @param counts  [heads]  of the token's query heads; they begin anew
-  void see(view<const float, 2> queries, const executor& on, view<head_counts> counts) {
+  void see(view<const float, 2> queries, const executor& workers, view<head_counts> counts) {
     std::fill(counts.begin(), counts.end(), head_counts{});
     queries_ = queries;
     token_.remember(layer_, queries, second_);
     if (core_.sizes.notes_queries()) keep_queries(core_, layer_, queries, core_.noting, token_.draft());
-    if (per_ == scope::layer) choose_row(0, core_.choosers.front(), on, counts[0]);
+    if (per_ == scope::layer) choose_row(0, core_.choosers.front(), workers, counts[0]);
   }
   /// Finds the ranges of all heads once, where they read the same.
   void resolve_for_all() {
@@ -72,23 +72,25 @@ class choosing {
   /// Makes the choice of the row that `head` reads if one is due, and `head` is the row's first. One that stays active
   /// is pending until commit: a row that is due but has not drifted takes over what was active, so that the pending one
   /// is whole. With one row for all layers nothing is chosen here: the votes are complete only after the last layer.
-  void choose_row(index_t head, chooser& with, const executor& on, head_counts& counts, index_t thread = 0) {
+  void choose_row(index_t head, chooser& chooser, const executor& workers, head_counts& counts, index_t thread = 0) {
     if (!core_.policy.selects || second_ || layer_ < core_.policy.zone.dense_layers) return;
-    const choice_row of = row_for(core_.sizes.model, per_, layer_, head);
-    if (per_ == scope::sequence || head != of.first_head) return;
+    const choice_row row = row_for(core_.sizes.model, per_, layer_, head);
+    if (per_ == scope::sequence || head != row.first_head) return;
     const refresh_action action = token_.planned().action;
     if (!core_.policy.persists()) {
       counts.chosen = action == refresh_action::choose && !dense_;
-      if (counts.chosen) counts.choice = token_.choose(of, queries_, state().active_selection, with, on, thread);
+      if (counts.chosen) {
+        counts.choice = token_.choose(row, queries_, state().active_selection, chooser, workers, thread);
+      }
       return;
     }
     if (!item_.chooses || position_ != item_.last()) return;
     selection& pending = core_.pending[static_cast<std::size_t>(item_.seq)];
-    counts.chosen = action == refresh_action::choose || token_.drifted(of, queries_, with);
+    counts.chosen = action == refresh_action::choose || token_.drifted(row, queries_, chooser);
     if (counts.chosen) {
-      counts.choice = token_.choose(of, queries_, pending, with, on, thread);
+      counts.choice = token_.choose(row, queries_, pending, chooser, workers, thread);
     } else {
-      pending.assign(of.row, state().active_selection.row(of.row));
+      pending.assign(row.row, state().active_selection.row(row.row));
     }
   }
 
@@ -161,13 +163,13 @@ class choosing {
   /// read count once for the device's bytes, and for each head in `statistics::attended`.
   /// @param counts  [heads]
   void add_counts(view<const head_counts> counts) {
-    for (const head_counts& of : counts) {
-      state().stats.attended += of.attended;
-      token_.planned().kv_lane_tokens += of.kv_lane_tokens;
-      if (of.chosen) of.choice.add_to(state().stats);
-      if (of.chosen && core_.policy.persists()) item_.chosen = true;
+    for (const head_counts& head : counts) {
+      state().stats.attended += head.attended;
+      token_.planned().kv_lane_tokens += head.kv_lane_tokens;
+      if (head.chosen) head.choice.add_to(state().stats);
+      if (head.chosen && core_.policy.persists()) item_.chosen = true;
       if (core_.limits.audit) {
-        state().stats.captured_sum += of.captured;
+        state().stats.captured_sum += head.captured;
         ++state().stats.captured_count;
       }
     }
@@ -177,11 +179,11 @@ class choosing {
   void record(index_t kv_head, index_t head, const range_list& list) {
     const slot_map slots = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
     for (index_t h = head; h < head + heads_together(); ++h) {
-      attended_record made{item_.seq, position_, layer_, h, second_, {}};
+      attended_record entry{item_.seq, position_, layer_, h, second_, {}};
       for (const token_range& r : list.ranges()) {
-        for (index_t slot = r.first; slot < r.last; ++slot) made.positions.push_back(slots.position_of(slot));
+        for (index_t slot = r.first; slot < r.last; ++slot) entry.positions.push_back(slots.position_of(slot));
       }
-      core_.trace->push_back(std::move(made));
+      core_.trace->push_back(std::move(entry));
     }
   }
 
@@ -208,7 +210,7 @@ class choosing {
   range_list for_all_;
 };
 
-/// The ranges of the query heads of one KV head, found by one thread: `of` for its query heads in ascending order,
+/// The ranges of the query heads of one KV head, found by one thread: `ranges` for its query heads in ascending order,
 /// `heads_together` at a time, then `different`.
 template <class Pool>
 class kv_head_ranges {
@@ -221,7 +223,7 @@ class kv_head_ranges {
   /// choice of their row first if it is due and `head` is the row's first.
   /// @return  ascending and disjoint; the token's own slot is the last
   /// @cost    O(segments) to resolve, once for all heads where they read the same slots
-  view<const token_range> of(index_t head, head_counts& counts) {
+  view<const token_range> ranges(index_t head, head_counts& counts) {
     cache_core<Pool>& core = token_.core();
     const scope per = core.policy.aggregate.per;
     if (per >= scope::kv_head) {

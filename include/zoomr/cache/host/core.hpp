@@ -57,41 +57,41 @@ struct cache_core {
 
   /// @pre     expect_possible(model, *with, given) has let them pass
   /// @throws  error(capacity) or std::bad_alloc without memory; error(storage) without the file of a tiered pool
-  cache_core(const shape& model, std::unique_ptr<const any_policy> with, const config& given)
-      : owned(std::move(with)),
+  cache_core(const shape& model, std::unique_ptr<const any_policy> pointer, const config& settings)
+      : owned(std::move(pointer)),
         policy(*owned),
-        limits(given),
-        sizes(sizing::sized(model, policy, given)),
-        pool(sizing::make_pool(sizes, policy, given)),
+        limits(settings),
+        sizes(sizing::sized(model, policy, settings)),
+        pool(sizing::make_pool(sizes, policy, settings)),
         keys(sizes.key_lanes, model.head_dim, sizes.pool_pages()),
-        counts(sizing::counts_size(model, given)),
-        summaries(sizes, policy, given),
-        room(sizes, given),
-        step(model, given, policy.segment),
-        drafts(model, sizes.query_parts, layout::draft_records(given)),
-        noting(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(given)),
-        remembering(sizes.asked_heads(), 1, sizes.pending_queries(given)),
-        asking(model, layout::asking_parts(policy), given.max_sequences),
-        voters(model, given.voters, sizes.voters > 0 ? sizes.most_segments : 0),
-        heads(static_cast<std::size_t>(given.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
-        halves(model, given),
-        failures(static_cast<std::size_t>(given.max_sequences)) {
+        counts(sizing::counts_size(model, settings)),
+        summaries(sizes, policy, settings),
+        room(sizes, settings),
+        step(model, settings, policy.segment),
+        drafts(model, sizes.query_parts, layout::draft_records(settings)),
+        noting(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
+        remembering(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
+        asking(model, layout::asking_parts(policy), settings.max_sequences),
+        voters(model, settings.voters, sizes.voters > 0 ? sizes.most_segments : 0),
+        heads(static_cast<std::size_t>(settings.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
+        halves(model, settings),
+        failures(static_cast<std::size_t>(settings.max_sequences)) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     limits.voters = {};  // the caller's table may go; `voters` has what is needed of it
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
-    const index_t threads = sizing::most_threads(given);
+    const index_t threads = sizing::most_threads(settings);
     const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
     choosers.reserve(choosing);
-    while (choosers.size() < choosing) choosers.emplace_back(sizes, policy, given.logits.of_scores(model.head_dim));
+    while (choosers.size() < choosing) choosers.emplace_back(sizes, policy, settings.logits.of_scores(model.head_dim));
     of_thread.reserve(static_cast<std::size_t>(threads));
     while (of_thread.size() < static_cast<std::size_t>(threads)) {
-      of_thread.emplace_back(sizes, policy, sizing::observed_tokens(sizes, given));
+      of_thread.emplace_back(sizes, policy, sizing::observed_tokens(sizes, settings));
     }
-    states.reserve(static_cast<std::size_t>(given.max_sequences));
-    pending.reserve(static_cast<std::size_t>(given.max_sequences));
+    states.reserve(static_cast<std::size_t>(settings.max_sequences));
+    pending.reserve(static_cast<std::size_t>(settings.max_sequences));
     room.take_spare(sizes, pool);
-    for (index_t s = 0; s < given.max_sequences; ++s) {
-      states.emplace_back(sizes, policy.segment, given);
+    for (index_t s = 0; s < settings.max_sequences; ++s) {
+      states.emplace_back(sizes, policy.segment, settings);
       pending.emplace_back(policy.persists() ? sizes.selection_rows : 0, sizes.most_segments);
     }
   }
@@ -139,22 +139,23 @@ struct cache_core {
   }
 
   /// What the model does to the logits of some heads of one KV head, of tokens from `position` on.
-  /// @param of     query heads of the layer, of one KV head
-  model_logits logits_of(const sequence_state& state, index_t layer, token_range of, index_t position) const {
+  /// @param query_heads  of the layer, of one KV head
+  model_logits logits_of(const sequence_state& state, index_t layer, token_range query_heads, index_t position) const {
     const logit_rule& rule = limits.logits;
-    model_logits made{{rule.soft_cap, {}, {}}, of.size(), position};
-    if (rule.alibi_slopes.size() == 0) return made;
-    made.lane.slopes = rule.alibi_slopes.slice(of.first, of.last);
-    made.lane.slots = state.slots_of(layer * sizes.model.kv_heads + of.first / sizes.model.group());
-    return made;
+    model_logits hook{{rule.soft_cap, {}, {}}, query_heads.size(), position};
+    if (rule.alibi_slopes.size() == 0) return hook;
+    hook.lane.slopes = rule.alibi_slopes.slice(query_heads.first, query_heads.last);
+    hook.lane.slots = state.slots_of(layer * sizes.model.kv_heads + query_heads.first / sizes.model.group());
+    return hook;
   }
 
   /// Calls `work` with the hook of such logits: `plain_logits` where nothing is done to them, so that kernels without a
   /// hook serve models that need none.
   template <class Work>
-  void with_hook(const sequence_state& state, index_t layer, token_range of, index_t position, Work work) const {
+  void with_hook(const sequence_state& state, index_t layer, token_range query_heads, index_t position,
+                 Work work) const {
     if (limits.logits.plain()) return work(plain_logits{});
-    work(logits_of(state, layer, of, position));
+    work(logits_of(state, layer, query_heads, position));
   }
 
   /// The zones of a query at `position`, in positions. While the prompt is still coming it counts as ending with this

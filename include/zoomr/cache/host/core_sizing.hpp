@@ -24,86 +24,87 @@ struct core_sizing {
 
   /// Capacity of each tier; what the constructor will allocate.
   /// @throws  precondition_error for 2^60 bytes or more, or tiers that are too small
-  static memory_use bytes(const shape& model, const any_policy& with, const config& given) {
-    return bytes(sized(model, with, given), with, given);
+  static memory_use bytes(const shape& model, const any_policy& policy, const config& limits) {
+    return bytes(sized(model, policy, limits), policy, limits);
   }
   /// The same of sizes that are known. Tables of the config need not be there any more.
-  static memory_use bytes(const layout& sizes, const any_policy& with, const config& given) {
-    memory_use use = bytes_beside_pages(sizes, with, given);
+  static memory_use bytes(const layout& sizes, const any_policy& policy, const config& limits) {
+    memory_use use = bytes_beside_pages(sizes, policy, limits);
     if constexpr (!Pool::owns_pages) {
       ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
       return use;
     } else {
-      return with_pages(sizes, given, use);
+      return with_pages(sizes, limits, use);
     }
   }
 
   // Everything but details: what the arrays of `cache_core` hold, one term for each.
-  static memory_use bytes_beside_pages(const layout& sizes, const any_policy& with, const config& given) {
+  static memory_use bytes_beside_pages(const layout& sizes, const any_policy& policy, const config& limits) {
     const shape& model = sizes.model;
     const index_t pages = sizes.pool_pages();
     memory_use use;
-    use.summaries = bounded_product({given.max_sequences, sizes.summary_bytes(sizes.most_segments)}) +
+    use.summaries = bounded_product({limits.max_sequences, sizes.summary_bytes(sizes.most_segments)}) +
                     resident_keys<number>::bytes(sizes.key_lanes, model.head_dim, pages);
-    use.metadata = bounded_product({given.max_sequences, sequence_state::metadata_capacity(sizes, given)}) +
-                   page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, given) +
+    use.metadata = bounded_product({limits.max_sequences, sequence_state::metadata_capacity(sizes, limits)}) +
+                   page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, limits) +
                    (Pool::owns_pages ? sizes.table_pages * static_cast<byte_count>(sizeof(index_t)) : 0);
-    const index_t threads = most_threads(given);
+    const index_t threads = most_threads(limits);
     use.workspace =
-        chooser::most_at_once(with, threads) * chooser::bytes(sizes, with) +
-        bounded_product({threads, thread_memory<number>::bytes(sizes, with, observed_tokens(sizes, given))}) +
-        static_cast<byte_count>(counts_size(model, given) * sizeof(head_counts)) +
-        segment_summarizer::bytes(sizes, with, given) + step_plan<planned_item>::bytes(model, given) +
-        query_memory::bytes(model, sizes.query_parts, layout::draft_records(given)) +
-        query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(given)) +
+        chooser::most_at_once(policy, threads) * chooser::bytes(sizes, policy) +
+        bounded_product({threads, thread_memory<number>::bytes(sizes, policy, observed_tokens(sizes, limits))}) +
+        static_cast<byte_count>(counts_size(model, limits) * sizeof(head_counts)) +
+        segment_summarizer::bytes(sizes, policy, limits) + step_plan<planned_item>::bytes(model, limits) +
+        query_memory::bytes(model, sizes.query_parts, layout::draft_records(limits)) +
+        query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(limits)) +
         bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) +
-        query_memory::bytes(sizes.asked_heads(), 1, sizes.pending_queries(given)) +
-        query_memory::bytes(model, layout::asking_parts(with), given.max_sequences) +
-        bounded_product({given.max_batched_tokens, model.heads, sizeof(attention_state)}) +
-        detail::half_queries::bytes(model, given) +
-        bounded_product({with.persists() ? 1 : 0, given.max_sequences, sizes.selection_rows,
+        query_memory::bytes(sizes.asked_heads(), 1, sizes.pending_queries(limits)) +
+        query_memory::bytes(model, layout::asking_parts(policy), limits.max_sequences) +
+        bounded_product({limits.max_batched_tokens, model.heads, sizeof(attention_state)}) +
+        detail::half_queries::bytes(model, limits) +
+        bounded_product({policy.persists() ? 1 : 0, limits.max_sequences, sizes.selection_rows,
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;
   }
   // A tiered pool gives its pages what the other arrays leave of the device's bytes.
-  static Pool make_pool(const layout& sizes, const any_policy& with, const config& given) {
+  static Pool make_pool(const layout& sizes, const any_policy& policy, const config& limits) {
     if constexpr (Pool::owns_pages) {
-      return Pool::make(sizes.blocks, sizes.pool_pages(), given.tiers, bytes_beside_pages(sizes, with, given).total());
+      return Pool::make(sizes.blocks, sizes.pool_pages(), limits.tiers,
+                        bytes_beside_pages(sizes, policy, limits).total());
     } else {
-      return Pool(sizes.model, given.engine);
+      return Pool(sizes.model, limits.engine);
     }
   }
-  static layout sized(const shape& model, const any_policy& with, const config& given) {
-    ZOOMR_EXPECTS(!Pool::may_fail || !with.selects || !with.score.reads_keys || with.aggregate.queries > 0,
+  static layout sized(const shape& model, const any_policy& policy, const config& limits) {
+    ZOOMR_EXPECTS(!Pool::may_fail || !policy.selects || !policy.score.reads_keys || policy.aggregate.queries > 0,
                   "a policy that scores by the keys of all KV heads reads them at each choice: not over tiers, where "
                   "only the keys of heads that vote are kept at hand");
     if constexpr (Pool::owns_pages) {
-      return layout(model, with, given, Pool::may_fail);
+      return layout(model, policy, limits, Pool::may_fail);
     } else {
-      const char* const problem = given.engine.problem(model, sizeof(number));
+      const char* const problem = limits.engine.problem(model, sizeof(number));
       ZOOMR_EXPECTS(problem == nullptr, problem);
-      return layout::without_pages(model, with, given);
+      return layout::without_pages(model, policy, limits);
     }
   }
-  static memory_use with_pages(const layout& sizes, const config& given, memory_use use) {
+  static memory_use with_pages(const layout& sizes, const config& limits, memory_use use) {
     const index_t pages = sizes.pool_pages();
     const byte_count others = use.total();
     use.details = bounded_product({pages, Pool::page_bytes(sizes.model)});
     ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
-    const pool_bytes made = Pool::bytes(sizes.blocks, pages, given.tiers, others);
-    use.details = made.device;
-    use.host = made.host;
-    use.file = made.file;
+    const pool_bytes pool = Pool::bytes(sizes.blocks, pages, limits.tiers, others);
+    use.details = pool.device;
+    use.host = pool.host;
+    use.file = pool.file;
     return use;
   }
   // Slots that `observed` must have room for; 0 where no KV lane ever evicts.
-  static index_t observed_tokens(const layout& sizes, const config& given) {
-    return sizes.kept > 0 ? given.max_tokens : 0;
+  static index_t observed_tokens(const layout& sizes, const config& limits) {
+    return sizes.kept > 0 ? limits.max_tokens : 0;
   }
   // Over tiers the pool serves one thread.
-  static index_t most_threads(const config& given) { return Pool::may_fail ? 1 : given.threads.threads(); }
-  static std::size_t counts_size(const shape& model, const config& given) {
-    return static_cast<std::size_t>((std::min)(given.max_draft_tokens, given.max_batched_tokens)) *
+  static index_t most_threads(const config& limits) { return Pool::may_fail ? 1 : limits.threads.threads(); }
+  static std::size_t counts_size(const shape& model, const config& limits) {
+    return static_cast<std::size_t>((std::min)(limits.max_draft_tokens, limits.max_batched_tokens)) *
            static_cast<std::size_t>(model.heads);
   }
 };

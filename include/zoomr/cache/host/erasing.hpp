@@ -35,13 +35,13 @@ void expect_turns(const Turn& turn, const shape& model) {
 template <class Pool>
 void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index_t position) {
   const sequence_state& state = core.states[static_cast<std::size_t>(seq)];
-  selection& made = core.pending[static_cast<std::size_t>(seq)];
-  for (index_t r = 0; r < made.rows(); ++r) made.renew(r, 0);
+  selection& choice = core.pending[static_cast<std::size_t>(seq)];
+  for (index_t r = 0; r < choice.rows(); ++r) choice.renew(r, 0);
   index_t count = 0;
   const auto add = [&](index_t before, index_t closed_at) {  // -1: it was not there
-    for (index_t r = 0; r < made.rows() && closed_at <= position; ++r) {
+    for (index_t r = 0; r < choice.rows() && closed_at <= position; ++r) {
       const selection_row& chosen = state.active_selection.row(r);
-      selection_row& row = made.add(r, before >= 0 ? chosen.level_at(before) : level::summary);
+      selection_row& row = choice.add(r, before >= 0 ? chosen.level_at(before) : level::summary);
       if (before >= 0 && before == chosen.cut_segment) row.cut_segment = count, row.cut_tokens = chosen.cut_tokens;
     }
     ++count;
@@ -163,7 +163,7 @@ class moving_up {
   void turn_row(index_t layer, index_t kv_head, const T* key, index_t before, T* goal, index_t slot) {
     float turned[shape::most_head_dim];
     const view<float> row(turned, {core_.sizes.model.head_dim});
-    const float scale = core_.limits.key_scale.of(layer, kv_head);
+    const float scale = core_.limits.key_scale.at(layer, kv_head);
     read_row(key, before, scale, row);
     if constexpr (!std::is_same_v<Turn, unturned>) turn_(layer, row);
     store_row(view<const float>(row), scale, goal, slot);

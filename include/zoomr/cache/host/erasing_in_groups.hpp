@@ -31,7 +31,7 @@ class erasing_in_groups {
     turns_.resize(static_cast<std::size_t>(groups));
     parts_.reserve(turns_.size());
     if constexpr (turns) {
-      for (turn_type& of : turns_) of.turn = &turn;
+      for (turn_type& group_turn : turns_) group_turn.turn = &turn;
     }
   }
   /// The next layer of the model is one of group `g`. All layers come before `prepare`.

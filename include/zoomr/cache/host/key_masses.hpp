@@ -34,13 +34,13 @@ class key_masses {
 
   /// Makes room for the first `segments` segments in the record of a position, which may be another's.
   void open(index_t position, index_t segments) {
-    record& of = record_of(position);
-    if (of.position != position) of = {position, 0};
-    for (index_t voter = 0; voter < voters_ && of.segments < segments; ++voter) {
+    record& entry = record_of(position);
+    if (entry.position != position) entry = {position, 0};
+    for (index_t voter = 0; voter < voters_ && entry.segments < segments; ++voter) {
       const view<float> all = at(position, voter);
-      std::fill(all.data() + of.segments, all.data() + segments, not_a_number);
+      std::fill(all.data() + entry.segments, all.data() + segments, not_a_number);
     }
-    of.segments = of.segments < segments ? segments : of.segments;
+    entry.segments = entry.segments < segments ? segments : entry.segments;
   }
   /// The scores that one voter's query at that position gave.  [most segments]
   /// @pre  `open` came before
@@ -51,8 +51,8 @@ class key_masses {
 
   /// Of the tokens from `position` on: another may come in their place.
   void forget_from(index_t position) {
-    for (record& of : records_) {
-      if (of.position >= position) of = {};
+    for (record& entry : records_) {
+      if (entry.position >= position) entry = {};
     }
   }
   void forget() { forget_from(-1); }
@@ -79,7 +79,7 @@ class key_memory {
   key_memory(const shape& model, index_t slots, index_t segments)
       : slots_(slots),
         heads_(model.group()),
-        asked_(std::int64_t{model.group()} * model.head_dim),
+        queries_(std::int64_t{model.group()} * model.head_dim),
         logits_(std::int64_t{model.group()} * slots),
         masses_(segments) {}
   static byte_count bytes(const shape& model, index_t slots, index_t segments) {
@@ -95,14 +95,14 @@ class key_memory {
 
   index_t most_slots() const { return slots_; }
   view<index_t> heads(index_t count) { return {heads_.data(), {count}}; }
-  view<float, 2> asked(index_t heads, index_t dims) { return {asked_.data(), {heads, dims}}; }
+  view<float, 2> queries(index_t heads, index_t dims) { return {queries_.data(), {heads, dims}}; }
   view<float, 2> logits(index_t heads, index_t slots) { return {logits_.data(), {heads, slots}, {slots_, 1}}; }
   view<float> masses(index_t segments) { return {masses_.data(), {segments}}; }
 
  private:
   index_t slots_ = 0;
   buffer<index_t> heads_;  // [group]
-  buffer<float> asked_;    // [group, head_dim]
+  buffer<float> queries_;  // [group, head_dim]
   buffer<float> logits_;   // [group, slots]
   buffer<float> masses_;   // [segments]
 };

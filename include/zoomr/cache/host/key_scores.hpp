@@ -78,18 +78,18 @@ class key_scores {
   // @param logits  [heads, slots]  out
   void make_logits(index_t position, token_range slots, view<float, 2> logits) {
     const shape& model = core_.sizes.model;
-    const view<const float, 2> asked = with_.asked(count_, model.head_dim);
+    const view<const float, 2> queries = with_.queries(count_, model.head_dim);
     const auto kv_lane = keys();
     for (index_t slot = slots.first; slot < slots.last; slot += page_tokens) {
       const index_t count = (std::min)(page_tokens, slots.last - slot);
       const view<float, 2> of_page(&logits(0, slot - slots.first), {count_, count}, {logits.stride(0), 1});
-      key_products(kv_lane, asked, slot, of_page);
+      key_products(kv_lane, queries, slot, of_page);
     }
     const token_range group{kv_head_ * model.group(), (kv_head_ + 1) * model.group()};
-    const model_logits by = core_.logits_of(state_, layer_, group, position);
+    const model_logits hook = core_.logits_of(state_, layer_, group, position);
     const float scale = core_.limits.logit_scale(layer_, kv_head_, model.head_dim);
     for (index_t h = 0; h < count_; ++h) {
-      scale_row(fastest_cpu_path(), by, with_.heads(count_)[h], scale, logits[h], slots.first);
+      scale_row(fastest_cpu_path(), hook, with_.heads(count_)[h], scale, logits[h], slots.first);
     }
   }
   // Where they are at hand: in pages, or over tiers beside them.
@@ -103,7 +103,7 @@ class key_scores {
   void ask_one(index_t head, view<const float> query) {
     const index_t number = count_++;
     with_.heads(count_)[number] = head - kv_head_ * core_.sizes.model.group();
-    std::copy_n(query.data(), query.size(), with_.asked(count_, query.size())[number].data());
+    std::copy_n(query.data(), query.size(), with_.queries(count_, query.size())[number].data());
   }
 
   cache_core<Pool>& core_;
@@ -123,7 +123,7 @@ class key_scores {
 /// and after a fork, an erased span or a load those of all; an exponential for each query, voter and segment
 template <class Pool, class Queries>
 view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, token_range heard,
-                                view<const token_range> details, const executor& on, Queries queries) {
+                                view<const token_range> details, const executor& workers, Queries queries) {
   const index_t segments = details.size();
   voter_table& voters = core.voters;
   const view<float, 2> shares = voters.shares(segments);
@@ -135,21 +135,23 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
     return details[id].size() == s.split - s.begin;
   };
   for (index_t position = heard.first; position < heard.last; ++position) state.masses.open(position, segments);
-  for_each_piece(on, voters.kv_lanes().size(), [&](index_t piece, index_t thread) {
-    const voter_table::kv_lane& of = voters.kv_lanes()[piece];
-    const auto count = static_cast<index_t>(of.heads.size());
-    key_scores<Pool> scores(core, state, of.layer, of.kv_head, thread);
-    key_memory& with = core.of_thread[static_cast<std::size_t>(thread)].keys;
-    for (index_t v = of.first; v < of.first + count; ++v) std::fill(shares[v].begin(), shares[v].end(), not_a_number);
+  for_each_piece(workers, voters.kv_lanes().size(), [&](index_t piece, index_t thread) {
+    const voter_table::kv_lane& lane = voters.kv_lanes()[piece];
+    const auto count = static_cast<index_t>(lane.heads.size());
+    key_scores<Pool> scores(core, state, lane.layer, lane.kv_head, thread);
+    key_memory& memory = core.of_thread[static_cast<std::size_t>(thread)].keys;
+    for (index_t v = lane.first; v < lane.first + count; ++v) {
+      std::fill(shares[v].begin(), shares[v].end(), not_a_number);
+    }
     for (index_t position = heard.first; position < heard.last; ++position) {
-      scores.ask(view<const index_t>(of.heads), queries(position).slice(of.first, of.first + count));
-      const view<const float> known = state.masses.at(position, of.first);
+      scores.ask(view<const index_t>(lane.heads), queries(position).slice(lane.first, lane.first + count));
+      const view<const float> known = state.masses.at(position, lane.first);
       scores.score(
           position, details, [&](index_t id) { return seen(position, id) && (is_nan(known[id]) || !whole(id)); },
-          [&](index_t h, index_t id, float score) { state.masses.at(position, of.first + h)[id] = score; });
-      for (index_t v = of.first; v < of.first + count; ++v) {
+          [&](index_t h, index_t id, float score) { state.masses.at(position, lane.first + h)[id] = score; });
+      for (index_t v = lane.first; v < lane.first + count; ++v) {
         const view<float> masses = state.masses.at(position, v);
-        const view<float> some = with.masses(segments);
+        const view<float> some = memory.masses(segments);
         index_t taking_part = 0;
         for (index_t id = 0; id < segments; ++id) {
           if (seen(position, id) && !is_nan(masses[id])) some[taking_part++] = masses[id];

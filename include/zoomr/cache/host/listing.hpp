@@ -34,7 +34,7 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
       kv_head_ranges<Pool> found(token, kv_head, 0);
       const index_t first = kv_head * model.group();
       for (index_t head = first; head < first + model.group(); head += token.heads_together()) {
-        const view<const token_range> ranges = found.of(head, counts[head]);
+        const view<const token_range> ranges = found.ranges(head, counts[head]);
         visit(slots_read{number, packed, kv_head, {head, head + token.heads_together()}, ranges});
       }
       counts[first].kv_lane_tokens = found.different();

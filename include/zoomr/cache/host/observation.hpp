@@ -71,12 +71,12 @@ class observation {
   /// NaN if a logit is, or if the largest is infinite. Weights are summed as integers, so that a device gets the same.
   /// @param queries  [group, head_dim]  rotated
   /// @param scale    of the logits
-  /// @param by       what the model does to them, for the group's heads at the token's position
+  /// @param hook     what the model does to them, for the group's heads at the token's position
   /// @pre   context <= 2^22
   /// @cost  reads the keys of the context once for each four queries; an exponential and 2 * head_dim flops for each
   template <class Lane>
   void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale,
-           const model_logits& by = {}) {
+           const model_logits& hook = {}) {
     const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
     for (index_t first = 0; first < context; first += page_tokens) {
       const index_t tokens = (std::min)(page_tokens, context - first);
@@ -85,10 +85,10 @@ class observation {
     }
     for (index_t g = 0; g < queries.extent(0); ++g) {
       const view<float> of_head(&weights(g, 0), {context});
-      if (by.lane.plain()) {
+      if (hook.lane.plain()) {
         add_shares(of_head, scale, sums(g, context));
       } else {
-        scale_row(fastest_cpu_path(), by, g, scale, of_head, 0);
+        scale_row(fastest_cpu_path(), hook, g, scale, of_head, 0);
         add_shares(of_head, 1.0f, sums(g, context));
       }
     }
@@ -156,7 +156,7 @@ class observation {
     });
   }
 
-  float& at(std::vector<float>& of, index_t t) { return of[static_cast<std::size_t>(t)]; }
+  float& at(std::vector<float>& table, index_t t) { return table[static_cast<std::size_t>(t)]; }
 
   index_t tokens_ = 0;
   index_t head_dim_ = 0;

@@ -31,15 +31,15 @@ class prompt_tile {
         group_(model.group()),
         widened_(static_cast<std::size_t>(widened_size(model))),
         packed_(static_cast<std::size_t>(packed_size(model))),
-        asks_(static_cast<std::size_t>(most_asking(model))),
-        outs_(asks_.size()) {}
+        queries_(static_cast<std::size_t>(most_asking(model))),
+        outs_(queries_.size()) {}
   static byte_count bytes(const shape& model) {
     return bounded_product({widened_size(model) + packed_size(model), sizeof(float)}) +
            bounded_product({most_asking(model), sizeof(run_query) + sizeof(float*)});
   }
 
   /// Tokens whose queries attend together.
-  index_t tokens() const { return static_cast<index_t>(asks_.size()) / group_; }
+  index_t tokens() const { return static_cast<index_t>(queries_.size()) / group_; }
 
   /// The first slot of the first page that a token at `position` sees, and with it all that come after.
   index_t first_seen(index_t position) const {
@@ -64,19 +64,19 @@ class prompt_tile {
   /// Some adjacent tokens attend the pages, the first at slot `at` up to its own slot, each further one up to one more;
   /// under a window each from the first slot on that it sees.
   /// @param kv_lane  as in `begin`
-  /// @param asks     asks(token, head of the group): its run_query
-  /// @param by       the hook that logits go through; query 0 is that of the first token's first head
+  /// @param queries  queries(token, head of the group): its run_query
+  /// @param hook     the hook that logits go through; query 0 is that of the first token's first head
   /// @throws error(storage) if a page does not come that a window cuts
-  template <class Lane, class Asks, class Hook = plain_logits>
-  void attend(const Lane& kv_lane, index_t at, index_t tokens, Asks asks, float scale, const Hook& by = {}) {
+  template <class Lane, class Queries, class Hook = plain_logits>
+  void attend(const Lane& kv_lane, index_t at, index_t tokens, Queries queries, float scale, const Hook& hook = {}) {
     const index_t count = tokens * group_;
-    for (index_t i = 0; i < count; ++i) pack(i, asks(i / group_, i % group_));
+    for (index_t i = 0; i < count; ++i) pack(i, queries(i / group_, i % group_));
     for (index_t page = 0; page < pages_; ++page) {
       page_tile tile = tiles_[page];
       const index_t first = first_ + page * page_tokens;
       const index_t seen = at + 1 - first;  // of the page, by the first token
       if (seen >= tile.tokens && zone_bounds::first_seen(window_, at + tokens - 1) <= first) {
-        attend(tile, 0, count, scale, hooked<Hook>{by, first, 0});
+        attend(tile, 0, count, scale, hooked<Hook>{hook, first, 0});
         continue;
       }
       for (index_t t = (std::max)(0, 1 - seen); t < tokens; ++t) {
@@ -84,9 +84,9 @@ class prompt_tile {
         const token_range slots{zone_bounds::first_seen(window_, at + t), first + tile.tokens};
         if (slots.size() <= 0) continue;
         if (slots.first <= first) {
-          attend(tile, t * group_, group_, scale, hooked<Hook>{by, first, t * group_});
+          attend(tile, t * group_, group_, scale, hooked<Hook>{hook, first, t * group_});
         } else {
-          attend_part(kv_lane, slots, t * group_, scale, by);
+          attend_part(kv_lane, slots, t * group_, scale, hook);
         }
       }
     }
@@ -152,7 +152,7 @@ class prompt_tile {
   template <class Lane>
   void pair(const Lane& kv_lane, index_t slot, index_t tokens, float* pairs) const {
     for (index_t t = 0; t < tokens; t += 2) {
-      const auto value = [&](index_t of) { return kv_lane.value_of(kv_lane.key(slot + of), slot + of); };
+      const auto value = [&](index_t offset) { return kv_lane.value_of(kv_lane.key(slot + offset), slot + offset); };
       const bfloat16* const values = value(t);
       const bfloat16* const next = t + 1 < tokens ? value(t + 1) : nullptr;
       for (index_t d = 0; d < widths_.value; ++d) {
@@ -165,20 +165,20 @@ class prompt_tile {
   // The queries of one token attend a page from somewhere in it on, as they would after the prompt: tiles begin where
   // pages do.
   template <class Lane, class Hook>
-  void attend_part(const Lane& kv_lane, token_range slots, index_t first, float scale, const Hook& by) {
-    const view<const run_query> asks(asks_.data() + first, {group_});
-    const lane_queries<Lane, Hook> one{&kv_lane, asks, scale, &by, first};
+  void attend_part(const Lane& kv_lane, token_range slots, index_t first, float scale, const Hook& hook) {
+    const view<const run_query> queries(queries_.data() + first, {group_});
+    const lane_queries<Lane, Hook> one{&kv_lane, queries, scale, &hook, first};
     gather_within(view<const token_range>(&slots, {1}), {0, unlimited},
                   view<const lane_queries<Lane, Hook>>(&one, {1}));
   }
 
   template <class Hook>
-  void attend(const page_tile& tile, index_t first, index_t count, float scale, hooked<Hook> by) {
-    const view<const run_query> asks(asks_.data() + first, {count});
+  void attend(const page_tile& tile, index_t first, index_t count, float scale, hooked<Hook> hook) {
+    const view<const run_query> queries(queries_.data() + first, {count});
     if (in_pairs_) {
-      attend_run(fastest_cpu_path(), paired_tile{tile}, asks, widths_, scale, by);
+      attend_run(fastest_cpu_path(), paired_tile{tile}, queries, widths_, scale, hook);
     } else {
-      attend_run(fastest_cpu_path(), tile, tile, asks, widths_, scale, by);
+      attend_run(fastest_cpu_path(), tile, tile, queries, widths_, scale, hook);
     }
   }
 
@@ -190,10 +190,10 @@ class prompt_tile {
     std::copy_n(from.state->out, widths_.value, out(i));
     outs_[static_cast<std::size_t>(i)] = from.state->out;
     from.state->out = out(i);
-    asks_[static_cast<std::size_t>(i)] = {query(i), from.state};
+    queries_[static_cast<std::size_t>(i)] = {query(i), from.state};
   }
   void unpack(index_t i) {
-    attention_state& state = *asks_[static_cast<std::size_t>(i)].state;
+    attention_state& state = *queries_[static_cast<std::size_t>(i)].state;
     state.out = outs_[static_cast<std::size_t>(i)];
     std::copy_n(out(i), widths_.value, state.out);
   }
@@ -206,10 +206,10 @@ class prompt_tile {
   bool in_pairs_ = false;  // values, of the pages
   page_tile tiles_[std::size_t{most_pages}];
   std::array<float, std::size_t{2 * most_pages * page_tokens}> scales_{};  // [most_pages]: of keys, of values
-  std::vector<float> widened_;   // [most_pages]: keys [key width][page_tokens], values [page_tokens][value width]
-  std::vector<float> packed_;    // [most_asking][query | out]
-  std::vector<run_query> asks_;  // [most_asking]
-  std::vector<float*> outs_;     // [most_asking]  where the outputs really lie
+  std::vector<float> widened_;      // [most_pages]: keys [key width][page_tokens], values [page_tokens][value width]
+  std::vector<float> packed_;       // [most_asking][query | out]
+  std::vector<run_query> queries_;  // [most_asking]
+  std::vector<float*> outs_;        // [most_asking]  where the outputs really lie
 };
 
 }  // namespace detail

@@ -16,21 +16,21 @@ namespace detail {
 /// The sums of one query head's attention that an evictor which accumulates has carried over.  [slots in use]
 /// @param head    query head of the layer
 /// @param tokens  how many slots are in use
-inline view<float> carried(const layout& sizes, buffer<float>& of, index_t layer, index_t head, index_t tokens) {
-  return {of.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
+inline view<float> carried(const layout& sizes, buffer<float>& memory, index_t layer, index_t head, index_t tokens) {
+  return {memory.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
 }
 
 /// Lets the queries of the tokens in `asking` update one KV lane, on top of the sums that are carried. The result
-/// lies in `with`, and in `into` if sums are carried.
+/// lies in `memory`, and in `into` if sums are carried.
 /// @param asking   positions, the last exclusive; their keys are in their slots already
 /// @param into     pending sums; not touched unless sums are carried
-/// @param with     working memory
+/// @param memory   working memory
 /// @param queries  queries(position) is [heads, head_dim]
 /// @throws error(storage) if pages do not come
 /// @cost  reads the KV lane's keys once for each token of `asking` and four query heads of the group
 template <class Pool, class Queries>
 void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, token_range asking,
-                     buffer<float>& into, observation& with, Queries queries) {
+                     buffer<float>& into, observation& memory, Queries queries) {
   const shape& model = core.sizes.model;
   const auto kv_lane = core.kv_lane(state, layer, kv_head);
   const index_t before = state.slot_end(asking.first);
@@ -38,9 +38,9 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   const auto group_of = [&](index_t t) {
     return view<const float, 2>(queries(t)).slice(kv_head * model.group(), (kv_head + 1) * model.group());
   };
-  with.copy_keys(kv_lane, held, core.limits.key_scale.of(layer, kv_head));
+  memory.copy_keys(kv_lane, held, core.limits.key_scale.at(layer, kv_head));
   for (index_t g = 0; g < model.group(); ++g) {
-    const view<float> sums = with.sums(g, held);
+    const view<float> sums = memory.sums(g, held);
     std::fill(sums.begin(), sums.end(), 0.0f);
     if (core.sizes.carried == 0) continue;
     const index_t head = kv_head * model.group() + g;
@@ -49,7 +49,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   const float scale = core.limits.logit_scale(layer, kv_head, model.head_dim);
   const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
   for (index_t t = asking.first; t < asking.last && !core.policy.evict.updates_importance; ++t) {
-    with.add(kv_lane, group_of(t), state.slot_end(t + 1), scale, core.logits_of(state, layer, heads, t));
+    memory.add(kv_lane, group_of(t), state.slot_end(t + 1), scale, core.logits_of(state, layer, heads, t));
   }
   for (index_t g = 0; core.policy.evict.updates_importance && g < model.group(); ++g) {
     observed_query observed;
@@ -62,12 +62,12 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
       observed.group = group_of(t);
       observed.query = observed.group[g];
       observed.position = t;
-      with.update_importance(core.policy.evict, observed, state.slot_end(t + 1), with.sums(g, held));
+      memory.update_importance(core.policy.evict, observed, state.slot_end(t + 1), memory.sums(g, held));
     }
   }
   for (index_t g = 0; core.sizes.carried > 0 && g < model.group(); ++g) {
     const index_t head = kv_head * model.group() + g;
-    std::copy_n(with.sums(g, held).data(), held, carried(core.sizes, into, layer, head, held).data());
+    std::copy_n(memory.sums(g, held).data(), held, carried(core.sizes, into, layer, head, held).data());
   }
 }
 
@@ -113,16 +113,16 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
   if (core.policy.zone.prompt || (!accumulates && kept >= end)) return;  // nothing of a pinned prompt can go
   const index_t first = accumulates ? item.first : end - core.policy.evict.observed(end);
   const bool evicts = item.prompt_ends && kept < end;
-  const executor on = core.threads_for(std::int64_t{end - first} * end);
-  for_each_piece(on, model.kv_heads, [&](index_t kv_head, index_t thread) {
-    observation& with = core.of_thread[static_cast<std::size_t>(thread)].observed;
-    observe_queries(core, state, layer, kv_head, {first, end}, state.received.pending, with, [&](index_t t) {
+  const executor workers = core.threads_for(std::int64_t{end - first} * end);
+  for_each_piece(workers, model.kv_heads, [&](index_t kv_head, index_t thread) {
+    observation& memory = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    observe_queries(core, state, layer, kv_head, {first, end}, state.received.pending, memory, [&](index_t t) {
       if (t >= item.first) return queries[t - item.first];
       return view<const float, 2>(state.last_queries.at(t, 0, layer));
     });
     if (!evicts) return;
-    with.choose(core.policy.evict, with.all_sums(model.group(), end), end - first, core.policy.zone.sinks,
-                state.kept_positions(layer * model.kv_heads + kv_head, kept));
+    memory.choose(core.policy.evict, memory.all_sums(model.group(), end), end - first, core.policy.zone.sinks,
+                  state.kept_positions(layer * model.kv_heads + kv_head, kept));
   });
   if (evicts) state.kept_each.pending = kept;
 }

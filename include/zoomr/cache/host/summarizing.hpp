@@ -20,19 +20,19 @@ namespace detail {
 /// then numbers of `any_summarizer::number_bytes` at [segment] of the KV lane's index.
 class segment_summarizer {
  public:
-  segment_summarizer(const layout& sizes, const any_policy& policy, const config& given)
+  segment_summarizer(const layout& sizes, const any_policy& policy, const config& limits)
       : sizes_(sizes),
         summarize_(policy.summarize),
-        given_(given),
-        keys_(static_cast<std::size_t>(keys_at_once(sizes, policy, given)) *
+        limits_(limits),
+        keys_(static_cast<std::size_t>(keys_at_once(sizes, policy, limits)) *
               static_cast<std::size_t>(sizes.model.head_dim)),
-        work_(static_cast<std::size_t>(longest(sizes, policy, given))),
+        work_(static_cast<std::size_t>(longest(sizes, policy, limits))),
         order_(work_.size()),
-        made_(static_cast<std::size_t>(sizes.segment_summary())) {}
+        cells_(static_cast<std::size_t>(sizes.segment_summary())) {}
 
-  static byte_count bytes(const layout& sizes, const any_policy& policy, const config& given) {
-    const byte_count numbers = bounded_product({keys_at_once(sizes, policy, given), sizes.model.head_dim}) +
-                               byte_count{2} * longest(sizes, policy, given) + sizes.segment_summary();
+  static byte_count bytes(const layout& sizes, const any_policy& policy, const config& limits) {
+    const byte_count numbers = bounded_product({keys_at_once(sizes, policy, limits), sizes.model.head_dim}) +
+                               byte_count{2} * longest(sizes, policy, limits) + sizes.segment_summary();
     return bounded_product({numbers, sizeof(float)});
   }
 
@@ -49,55 +49,55 @@ class segment_summarizer {
       const slot_map slots = state.slots_of(l);
       for (index_t id = first; id < state.segment_count(); ++id) {
         const segment& s = state.segments[static_cast<std::size_t>(id)];
-        make_one(kv_lane, given_.key_scale.of(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads),
+        make_one(kv_lane, limits_.key_scale.at(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads),
                  {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)});
-        const view<float, 2> made(made_.data(), {sizes_.model.head_dim, sizes_.summary_rows});
-        summarize_.store(made, state.summaries_of(sizes_, l) + sizes_.kv_lane_summary_bytes(id));
+        const view<float, 2> cells(cells_.data(), {sizes_.model.head_dim, sizes_.summary_rows});
+        summarize_.store(cells, state.summaries_of(sizes_, l) + sizes_.kv_lane_summary_bytes(id));
       }
     }
   }
 
  private:
   // Only a summarizer that sees all keys at once needs working memory for more than one.
-  static index_t longest(const layout& sizes, const any_policy& policy, const config& given) {
-    return sizes.summary_rows > 0 && policy.summarize.at_once ? (std::min)(policy.segment.longest, given.max_tokens)
+  static index_t longest(const layout& sizes, const any_policy& policy, const config& limits) {
+    return sizes.summary_rows > 0 && policy.summarize.at_once ? (std::min)(policy.segment.longest, limits.max_tokens)
                                                               : 0;
   }
-  static index_t keys_at_once(const layout& sizes, const any_policy& policy, const config& given) {
-    return sizes.summary_rows > 0 ? (std::max)(1, longest(sizes, policy, given)) : 0;
+  static index_t keys_at_once(const layout& sizes, const any_policy& policy, const config& limits) {
+    return sizes.summary_rows > 0 ? (std::max)(1, longest(sizes, policy, limits)) : 0;
   }
 
-  // Into `made_`.
+  // Into `cells_`.
   // @param scale  of the lane's keys
   // @param cue    slots, the last exclusive
   template <class Lane>
   void make_one(const Lane& kv_lane, float scale, token_range cue) {
     const index_t dims = sizes_.model.head_dim;
-    const view<float, 2> made(made_.data(), {dims, sizes_.summary_rows});
+    const view<float, 2> cells(cells_.data(), {dims, sizes_.summary_rows});
     const auto copy = [&](index_t slot, float* to) { read_row(kv_lane.key(slot), slot, scale, {to, {dims}}); };
     if (summarize_.at_once) {
       const view<float, 2> keys(keys_.data(), {cue.size(), dims});
       for (index_t t = 0; t < cue.size(); ++t) copy(cue.first + t, keys[t].data());
-      std::fill(made_.begin(), made_.end(), not_a_number);
+      std::fill(cells_.begin(), cells_.end(), not_a_number);
       if (cue.size() == 0) return;
-      summarize_.make(keys, view<index_t>(order_).slice(0, cue.size()), view<float>(work_).slice(0, cue.size()), made);
+      summarize_.make(keys, view<index_t>(order_).slice(0, cue.size()), view<float>(work_).slice(0, cue.size()), cells);
     } else {
-      summarize_.open(made);
+      summarize_.open(cells);
       for (index_t slot = cue.first; slot < cue.last; ++slot) {
         copy(slot, keys_.data());
-        summarize_.fold(made, keys_.data());
+        summarize_.fold(cells, keys_.data());
       }
-      summarize_.close(made, cue.size());
+      summarize_.close(cells, cue.size());
     }
   }
 
   layout sizes_;
   const any_summarizer& summarize_;
-  config given_;                // for its scales
+  config limits_;               // for its scales
   std::vector<float> keys_;     // [longest cue, head_dim], or one key
   std::vector<float> work_;     // [longest cue]
   std::vector<index_t> order_;  // [longest cue]
-  std::vector<float> made_;     // [head_dim, rows]
+  std::vector<float> cells_;    // [head_dim, rows]
 };
 
 }  // namespace detail

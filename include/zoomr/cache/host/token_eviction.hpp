@@ -35,12 +35,12 @@ void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t l
 }
 
 /// Moves the sums of the slots in `kept` to the front, for each query head of one KV lane.
-inline void move_sums(const layout& sizes, buffer<float>& of, index_t layer, index_t kv_head,
+inline void move_sums(const layout& sizes, buffer<float>& memory, index_t layer, index_t kv_head,
                       view<const index_t> kept) {
   if (sizes.carried == 0) return;
   const index_t group = sizes.model.group();
   for (index_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const view<float> sums = carried(sizes, of, layer, head, sizes.carried);
+    const view<float> sums = carried(sizes, memory, layer, head, sizes.carried);
     for (index_t slot = 0; slot < kept.size(); ++slot) sums[slot] = sums[kept[slot]];
   }
 }
@@ -81,14 +81,14 @@ void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
   if (state.kept_each.pending > 0) compacted(core, state, state.kept_each.pending);
 }
 
-/// One KV lane evicts what the queries just observed in `with` do not look at; `kept` slots are left.
+/// One KV lane evicts what the queries just observed in `memory` do not look at; `kept` slots are left.
 template <class Pool>
 void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
-                  observation& with) {
+                  observation& memory) {
   const shape& model = core.sizes.model;
-  const view<index_t> slots = with.kept(kept);
-  with.choose(core.policy.evict, with.all_sums(model.group(), state.slots()), core.sizes.noted,
-              (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
+  const view<index_t> slots = memory.kept(kept);
+  memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), core.sizes.noted,
+                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
   move_kv_lane(core, state, layer, kv_head, slots);
   move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
   const index_t kv_lane = layer * model.kv_heads + kv_head;
@@ -112,14 +112,14 @@ bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
   if (core.sizes.carried == 0 && kept >= held) return false;
   const token_range asking{state.tokens() - core.sizes.noted, state.tokens()};
   core.room.begin(state);
-  const executor on = core.threads_for(std::int64_t{core.sizes.noted} * held * model.layers);
-  for_each_piece(on, model.kv_lanes(), [&](index_t kv_lane, index_t thread) {
-    observation& with = core.of_thread[static_cast<std::size_t>(thread)].observed;
+  const executor workers = core.threads_for(std::int64_t{core.sizes.noted} * held * model.layers);
+  for_each_piece(workers, model.kv_lanes(), [&](index_t kv_lane, index_t thread) {
+    observation& memory = core.of_thread[static_cast<std::size_t>(thread)].observed;
     const index_t layer = kv_lane / model.kv_heads;
     const index_t kv_head = kv_lane % model.kv_heads;
-    observe_queries(core, state, layer, kv_head, asking, state.received.pending, with,
+    observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory,
                     [&](index_t t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
-    if (kept < held) evict_tokens(core, state, layer, kv_head, kept, with);
+    if (kept < held) evict_tokens(core, state, layer, kv_head, kept, memory);
   });
   if (core.sizes.carried > 0) core.room.swap_sums(state);
   state.observed_end = state.tokens();

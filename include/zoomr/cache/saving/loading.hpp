@@ -186,7 +186,7 @@ class sequence_loader {
   void get_numbers(number* first, std::int64_t count) {
     in_.get(first, count);
     if constexpr (std::is_base_of_v<int8, number>) {
-      const bool stored = std::none_of(first, first + count, [](const number& of) { return of.bits == -128; });
+      const bool stored = std::none_of(first, first + count, [](const number& value) { return value.bits == -128; });
       in_.expect(stored, "-128 is no number of int8");
     }
   }

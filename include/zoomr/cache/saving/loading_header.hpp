@@ -76,7 +76,7 @@ class header_loader {
     const bool same_keys = found == m && same_scales(core_.limits.key_scale);
     const bool same_values = same_keys && same_scales(core_.limits.value_scale);
     saved_rule rule;
-    if (same_values) saved_rule::each(rule, [&](auto& of) { in_.get(&of, 1); });
+    if (same_values) saved_rule::each(rule, [&](auto& field) { in_.get(&field, 1); });
     in_.skip(same_values ? 0 : in_.left());  // what it is decides how long it is
     in_.end();
     if (found != m) {
@@ -101,8 +101,8 @@ class header_loader {
                   " than this cache's");
     }
   }
-  static std::string text(const shape& of) {
-    return shape_text(extents<5>{{of.layers, of.heads, of.kv_heads, of.head_dim, of.value_width()}});
+  static std::string text(const shape& model) {
+    return shape_text(extents<5>{{model.layers, model.heads, model.kv_heads, model.head_dim, model.value_width()}});
   }
   bool same_scales(const storage_scale& wanted) {
     const index_t lanes = sizes_.model.kv_lanes();
@@ -112,7 +112,7 @@ class header_loader {
     float found = 0.0f;
     for (index_t i = 0; i < lanes; ++i) {
       if (i < count) found = in_.get<float>();
-      same = same && found == wanted.of(i / sizes_.model.kv_heads, i % sizes_.model.kv_heads);
+      same = same && found == wanted.at(i / sizes_.model.kv_heads, i % sizes_.model.kv_heads);
     }
     return same;
   }
@@ -131,7 +131,7 @@ class header_loader {
   void counts() {
     in_.begin("seqn", 0, saved_counts::bytes);
     saved_counts& c = counts_;
-    saved_counts::each(c, [&](auto& of) { in_.get(&of, 1); });
+    saved_counts::each(c, [&](auto& field) { in_.get(&field, 1); });
     in_.end();
     bool possible = within(c.tokens, 0, config::most_tokens) && within(c.rollback_floor, 0, config::most_tokens);
     possible = possible && (c.prompt_end == -1 || within(c.prompt_end, 1, c.tokens));
@@ -145,11 +145,11 @@ class header_loader {
     possible = possible && (c.kept == 0 ? c.compacted_end == 0
                                         : c.prompt_end > 0 && within(c.compacted_end, c.prompt_end, last_eviction) &&
                                               within(c.kept, 1, c.compacted_end));
-    saved_counts::each_counter(c.stats, [&](const auto& of) {
-      if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(of)>>) {
-        possible = possible && !(of < 0);  // where keys were not finite it is not, or no number
+    saved_counts::each_counter(c.stats, [&](const auto& counter) {
+      if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(counter)>>) {
+        possible = possible && !(counter < 0);  // where keys were not finite it is not, or no number
       } else {
-        possible = possible && of >= 0 && of < too_many_bytes;
+        possible = possible && counter >= 0 && counter < too_many_bytes;
       }
     });
     in_.expect(possible, "its numbers contradict each other");

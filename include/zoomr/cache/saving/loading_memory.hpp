@@ -74,12 +74,12 @@ class memory_loader {
     return first;
   }
   // Records of the positions [first, last), of which those from `wanted` on are kept.
-  void get_records(query_memory& of, index_t first, index_t last, index_t wanted) {
+  void get_records(query_memory& memory, index_t first, index_t last, index_t wanted) {
     for (index_t p = first; p < last; ++p) {
       if (p < wanted) {
         in_.skip(record_elements() * 4);
       } else {
-        in_.get(of.at(p, 0, 0).data(), record_elements());
+        in_.get(memory.at(p, 0, 0).data(), record_elements());
       }
     }
     in_.end();
@@ -181,16 +181,16 @@ class memory_loader {
   // One choice of the log, which becomes the active selection for now.
   void logged() {
     const index_t before = (std::max)(state_.log.last_position(), state_.prompt_end - 2);
-    const read_choice made = choice();
-    in_.expect(generated() && made.position > before && made.position < tokens_, "a choice's position cannot be");
-    in_.expect(made.words <= sizes_.log_entry_words, "a choice has more than its policy can take");
-    const bool closed =
-        made.segments == 0 || state_.segments[static_cast<std::size_t>(made.segments) - 1].closed_at <= made.position;
+    const read_choice entry = choice();
+    in_.expect(generated() && entry.position > before && entry.position < tokens_, "a choice's position cannot be");
+    in_.expect(entry.words <= sizes_.log_entry_words, "a choice has more than its policy can take");
+    const bool closed = entry.segments == 0 ||
+                        state_.segments[static_cast<std::size_t>(entry.segments) - 1].closed_at <= entry.position;
     in_.expect(closed, "a choice knows segments of later tokens");
-    state_.log.push(made.position, state_.active_selection, level::summary);
+    state_.log.push(entry.position, state_.active_selection, level::summary);
   }
   read_choice choice() {
-    read_choice made;
+    read_choice result;
     for (index_t r = 0; r < sizes_.selection_rows; ++r) {
       const auto segments = in_.get<index_t>(), cut_segment = in_.get<index_t>();
       const auto cut_tokens = in_.get<index_t>(), count = in_.get<index_t>();
@@ -210,13 +210,13 @@ class memory_loader {
         row.levels[id] = at;
         last = id;
       }
-      made.segments = (std::max)(made.segments, segments);
-      made.words += 4 + count;
+      result.segments = (std::max)(result.segments, segments);
+      result.words += 4 + count;
     }
-    made.words += 2;
-    made.position = in_.get<index_t>();
-    in_.expect(in_.get<index_t>() == made.words, "a choice has another length than its contents");
-    return made;
+    result.words += 2;
+    result.position = in_.get<index_t>();
+    in_.expect(in_.get<index_t>() == result.words, "a choice has another length than its contents");
+    return result;
   }
 
   cache_core<Pool>& core_;

@@ -73,23 +73,23 @@ inline index_t last_eviction_time(const any_policy& policy, const token_state& s
 inline remembered_parts remembered_of(const any_policy& policy, const layout& sizes, const token_state& state) {
   const index_t tokens = state.tokens();
   const any_evictor& evict = policy.evict;
-  remembered_parts made;
+  remembered_parts parts;
   const index_t last_time = last_eviction_time(policy, state);
-  if (sizes.carried > 0) made.summed = state.slot_end(last_time);
-  made.prompted = state.known_queries();
-  made.prompted.first = (std::max)(made.prompted.first, made.prompted.last - sizes.remembered);
-  made.noted = made.records = {tokens, tokens};
-  if (state.in_prompt()) return made;
+  if (sizes.carried > 0) parts.summed = state.slot_end(last_time);
+  parts.prompted = state.known_queries();
+  parts.prompted.first = (std::max)(parts.prompted.first, parts.prompted.last - sizes.remembered);
+  parts.noted = parts.records = {tokens, tokens};
+  if (state.in_prompt()) return parts;
   if (sizes.noted > 0) {  // the ring may hold fewer than will be observed, where the sequence is to end before
     const std::int64_t wanted = std::int64_t{last_time} + evict.every - evict.observed(evict.every);
     const std::int64_t first = (std::max)({wanted, std::int64_t{last_time}, std::int64_t{tokens} - sizes.noted});
-    made.noted.first = static_cast<index_t>(std::min<std::int64_t>(first, tokens));
+    parts.noted.first = static_cast<index_t>(std::min<std::int64_t>(first, tokens));
   }
   if (sizes.query_parts > 0) {
     const index_t reached = (std::min)(state.rollback_floor, tokens) - 1;
-    made.records.first = (std::max)({reached, tokens - sizes.records, state.prompt_end - 1});
+    parts.records.first = (std::max)({reached, tokens - sizes.records, state.prompt_end - 1});
   }
-  return made;
+  return parts;
 }
 
 /// The part of a record that holds the query of the last choice; `query_parts` if none does.
@@ -125,17 +125,17 @@ byte_count saved_row_bytes(const shape& model, index_t rows) {
 
 /// The rows of some tokens in one KV lane, of which the first is that of a page: keys, then values unless they lie in
 /// keys.
-/// @param key    key(slot) of `of`, to read or to write
+/// @param key    key(slot) of `kv_lane`, to read or to write
 /// @param visit  visit(row, width, stride, side_by_side): row(t) is where that of token t lies, `stride` what scale_of
 /// is
 ///               told, if rows have scales
 template <class Lane, class Key, class Visit>
-void each_saved_row(const shape& model, const Lane& of, index_t slot, Key key, Visit visit) {
-  const kv_rows& rows = of.rows;
-  visit([&](index_t t) { return key(slot + t); }, rows.key_width, rows.key_stride, keys_side_by_side(of));
+void each_saved_row(const shape& model, const Lane& kv_lane, index_t slot, Key key, Visit visit) {
+  const kv_rows& rows = kv_lane.rows;
+  visit([&](index_t t) { return key(slot + t); }, rows.key_width, rows.key_stride, keys_side_by_side(kv_lane));
   if (model.values_in_keys) return;
-  visit([&](index_t t) { return of.value_of(key(slot + t), slot + t); }, rows.value_width, rows.value_stride,
-        values_side_by_side(of));
+  visit([&](index_t t) { return kv_lane.value_of(key(slot + t), slot + t); }, rows.value_width, rows.value_stride,
+        values_side_by_side(kv_lane));
 }
 
 }  // namespace detail

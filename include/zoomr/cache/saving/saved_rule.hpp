@@ -23,13 +23,13 @@ struct saved_rule {
   static constexpr byte_count bytes = 3 * 4 + 2 * 8;
 
   saved_rule() = default;
-  saved_rule(const logit_rule& of, const shape& model)
-      : scale(of.scale_of(model.head_dim)), soft_cap(of.soft_cap + 0.0f), window(of.window) {
+  saved_rule(const logit_rule& rule, const shape& model)
+      : scale(rule.scale_of(model.head_dim)), soft_cap(rule.soft_cap + 0.0f), window(rule.window) {
     table_sum of_sinks(model.layers * model.heads, -infinity), of_slopes(model.heads, 0.0f);
-    for (index_t layer = 0; layer < of.sinks.extent(0); ++layer) {
-      for (const float sink : of.sinks[layer]) of_sinks.add(sink);
+    for (index_t layer = 0; layer < rule.sinks.extent(0); ++layer) {
+      for (const float sink : rule.sinks[layer]) of_sinks.add(sink);
     }
-    for (const float slope : of.alibi_slopes) of_slopes.add(slope);
+    for (const float slope : rule.alibi_slopes) of_slopes.add(slope);
     sinks = of_sinks.value(), alibi_slopes = of_slopes.value();
   }
 

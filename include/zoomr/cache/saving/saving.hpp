@@ -61,13 +61,17 @@ class sequence_saver {
     out_.put(name, 16);
     put_scales(of_keys), put_scales(of_values);
     const saved_rule rule(core_.limits.logits, m);
-    saved_rule::each(rule, [&](const auto& of) { out_.put(of); });
+    saved_rule::each(rule, [&](const auto& field) { out_.put(field); });
     out_.end();
   }
-  index_t scales(const storage_scale& of) const { return of.each.data() == nullptr ? 1 : sizes_.model.kv_lanes(); }
-  void put_scales(const storage_scale& of) {
-    out_.put(scales(of));
-    for (index_t i = 0; i < scales(of); ++i) out_.put(of.of(i / sizes_.model.kv_heads, i % sizes_.model.kv_heads));
+  index_t scales(const storage_scale& scale) const {
+    return scale.each.data() == nullptr ? 1 : sizes_.model.kv_lanes();
+  }
+  void put_scales(const storage_scale& scale) {
+    out_.put(scales(scale));
+    for (index_t i = 0; i < scales(scale); ++i) {
+      out_.put(scale.at(i / sizes_.model.kv_heads, i % sizes_.model.kv_heads));
+    }
   }
 
   void policy() {
@@ -80,15 +84,15 @@ class sequence_saver {
   }
 
   void counts() {
-    saved_counts made;
-    made.tokens = state_.tokens(), made.prompt_end = state_.prompt_end;
-    made.kept = state_.kept_each.committed, made.compacted_end = state_.compacted_end;
-    made.rollback_floor = state_.rollback_floor, made.observed_end = state_.observed_end;
-    made.freed_pages = state_.freed_pages, made.evictions_from = state_.evictions_from;
-    made.unclassified = made.tokens > 0 && (state_.unclassified || core_.limits.classes.size() == 0) ? 1 : 0;
-    made.stats = state_.stats;
+    saved_counts saved;
+    saved.tokens = state_.tokens(), saved.prompt_end = state_.prompt_end;
+    saved.kept = state_.kept_each.committed, saved.compacted_end = state_.compacted_end;
+    saved.rollback_floor = state_.rollback_floor, saved.observed_end = state_.observed_end;
+    saved.freed_pages = state_.freed_pages, saved.evictions_from = state_.evictions_from;
+    saved.unclassified = saved.tokens > 0 && (state_.unclassified || core_.limits.classes.size() == 0) ? 1 : 0;
+    saved.stats = state_.stats;
     out_.begin("seqn", 0, saved_counts::bytes);
-    saved_counts::each(made, [&](const auto& of) { out_.put(of); });
+    saved_counts::each(saved, [&](const auto& field) { out_.put(field); });
     out_.end();
   }
 
@@ -158,11 +162,11 @@ class sequence_saver {
     for (index_t p = positions.first; p < positions.last; ++p) out_.put(state_.last_queries.at(p, 0, 0).data(), each);
     out_.end();
   }
-  void queries(section_kind kind, query_memory& of, token_range positions) {
+  void queries(section_kind kind, query_memory& memory, token_range positions) {
     const std::int64_t each = query_memory::elements(sizes_.model, 1);
     out_.begin(kind, 0, 4 + each * 4 * positions.size());
     out_.put(positions.first);
-    for (index_t p = positions.first; p < positions.last; ++p) out_.put(of.at(p, 0, 0).data(), each);
+    for (index_t p = positions.first; p < positions.last; ++p) out_.put(memory.at(p, 0, 0).data(), each);
     out_.end();
   }
 

@@ -53,9 +53,9 @@ class section_reader {
   }
   template <class Number>
   Number get() {
-    Number made;
-    get(&made, 1);
-    return made;
+    Number number;
+    get(&number, 1);
+    return number;
   }
   template <class Number>
   void get(Number* to, std::int64_t count) {
@@ -122,9 +122,9 @@ class section_reader {
   Number fetch_number() {
     unsigned char one[sizeof(Number)];
     fetch(one, static_cast<byte_count>(sizeof(Number)));
-    Number made;
-    little_endian(one, &made, sizeof made, 1);
-    return made;
+    Number number;
+    little_endian(one, &number, sizeof number, 1);
+    return number;
   }
 
   byte_source& source_;

@@ -30,9 +30,9 @@ struct section_kind {
     for (int i = 3; i >= 0; --i) code = code << 8 | static_cast<unsigned char>(text[i]);
   }
   std::string name() const {
-    std::string made;
-    for (int i = 0; i < 4; ++i) made += static_cast<char>(code >> 8 * i & 0xffu);
-    return made;
+    std::string text;
+    for (int i = 0; i < 4; ++i) text += static_cast<char>(code >> 8 * i & 0xffu);
+    return text;
   }
 };
 

@@ -14,15 +14,15 @@ namespace detail {
 /// A block table must have `needed` pages, and all of these must be the engine's, but for those that a layer's window
 /// has passed.
 /// @param passed     tokens before this one are not read again
-/// @param table      empty: the sequence keeps the `given` pages that it has
+/// @param table      empty: the sequence keeps the `pages` pages that it has
 /// @param what       what() begins the sentence: "begin: the block table of item 0"
 /// @param too_short  too_short(sentence) says of a table with too few pages what the caller can do about it, and raises
 /// @throws  what `too_short` raises; precondition_error if there is no such page
 template <class What, class Short>
-void expect_block_table(const engine_memory& memory, index_t passed, view<const index_t> table, index_t given,
+void expect_block_table(const engine_memory& memory, index_t passed, view<const index_t> table, index_t pages,
                         index_t needed, What what, Short too_short) {
-  if (given < needed) {
-    too_short(what() + " has " + std::to_string(given) + " pages, its tokens need " + std::to_string(needed) + " of " +
+  if (pages < needed) {
+    too_short(what() + " has " + std::to_string(pages) + " pages, its tokens need " + std::to_string(needed) + " of " +
               std::to_string(memory.page_tokens) + " tokens");
   }
   for (index_t at = passed / memory.page_tokens; at < (std::min)(table.size(), needed); ++at) {

@@ -68,8 +68,8 @@ struct layout {
   layout() = default;
   /// @param pages_may_fail  pages of the pool may fail to come
   /// @pre    expect_possible(with, policy, sizes) has let them pass
-  layout(const shape& with, const any_policy& policy, const config& sizes, bool pages_may_fail = false)
-      : model(with),
+  layout(const shape& model_shape, const any_policy& policy, const config& sizes, bool pages_may_fail = false)
+      : model(model_shape),
         number_bytes(policy.summarize.number_bytes),
         scale_bytes(policy.summarize.scale_bytes),
         state_bytes(policy.segment.state_bytes),
@@ -100,10 +100,10 @@ struct layout {
   }
 
   /// The same for a cache whose pages an engine says.
-  static layout without_pages(const shape& with, const any_policy& policy, const config& sizes) {
-    layout made(with, policy, sizes);
-    made.table_pages = sizes.engine.pages_for(sizes.max_tokens);
-    return made;
+  static layout without_pages(const shape& model_shape, const any_policy& policy, const config& sizes) {
+    layout result(model_shape, policy, sizes);
+    result.table_pages = sizes.engine.pages_for(sizes.max_tokens);
+    return result;
   }
 
   /// Pages that a pool has beyond those of sequences: room for one sequence that evicts (cache/host/eviction_room.hpp).

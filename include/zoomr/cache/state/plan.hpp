@@ -63,13 +63,13 @@ inline void expect_counts(const char* call, index_t items, view<const index_t> a
 /// @throws precondition_error if it is another
 inline void expect_count(const char* call, index_t item, const planned_item& plan, index_t accepted) {
   if (accepted == 0 || accepted == plan.tokens || (!plan.prompt && accepted > 0 && accepted < plan.tokens)) return;
-  const std::string of =
+  const std::string sentence =
       std::string(call) + ": " + std::to_string(accepted) + " tokens of item " + std::to_string(item) + " are accepted";
   const std::string all = std::to_string(plan.tokens);
   const bool part = plan.prompt && accepted > 0 && accepted < plan.tokens;
   detail::raise_precondition(
-      of + (part ? ", but of a prompt all " + all + " or none can be; `prompt_ends` has not been set yet"
-                 : ", wanted 0 ... " + all));
+      sentence + (part ? ", but of a prompt all " + all + " or none can be; `prompt_ends` has not been set yet"
+                       : ", wanted 0 ... " + all));
 }
 
 /// Plans one item: how many of its tokens the step takes, and what each of them makes due.
@@ -79,58 +79,59 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
 /// @param last_choice  position of the last choice that stays active, or -1
 /// @param table        [tokens that the step has room for]  out
 /// @param segmenting   working memory for the segmenter's state
-/// @param made         out: what is planned of the item; where it lies among the others is the caller's
+/// @param planned      out: what is planned of the item; where it lies among the others is the caller's
 /// @throws precondition_error if more tokens are wanted than `table` has room for, even if fewer would be taken
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 /// @cost  feeds each token that is taken to the segmenter and to the refresh rule; no allocation
-inline void plan(planned_item& made, const any_policy& policy, const token_state& state, index_t last_choice,
+inline void plan(planned_item& planned, const any_policy& policy, const token_state& state, index_t last_choice,
                  const step_item& item, const config& limits, index_t most_segments, view<planned_token> table,
                  std::vector<std::byte>& segmenting) {
-  made.seq = item.seq.id;
-  made.first = state.tokens();
-  made.prompt = state.in_prompt();
-  made.prompt_ends = item.prompt_ends;
-  made.open_begin = policy.segment.open_begin(state.segmenting.data());
-  const index_t wanted = made.prompt ? item.ids.size() : (std::min)(item.ids.size(), limits.max_draft_tokens);
+  planned.seq = item.seq.id;
+  planned.first = state.tokens();
+  planned.prompt = state.in_prompt();
+  planned.prompt_ends = item.prompt_ends;
+  planned.open_begin = policy.segment.open_begin(state.segmenting.data());
+  const index_t wanted = planned.prompt ? item.ids.size() : (std::min)(item.ids.size(), limits.max_draft_tokens);
   ZOOMR_EXPECTS(wanted <= table.size(),
                 "begin: the step has " +
                     std::to_string(std::int64_t{limits.max_batched_tokens} - table.size() + wanted) +
                     " tokens or more, config.max_batched_tokens is " + std::to_string(limits.max_batched_tokens));
-  if (wanted > limits.max_tokens - made.first) {
+  if (wanted > limits.max_tokens - planned.first) {
     detail::raise(errc::capacity,
-                  "sequence " + std::to_string(made.seq) + " would have " +
-                      std::to_string(std::int64_t{made.first} + wanted) + " tokens, config.max_tokens is " +
+                  "sequence " + std::to_string(planned.seq) + " would have " +
+                      std::to_string(std::int64_t{planned.first} + wanted) + " tokens, config.max_tokens is " +
                       std::to_string(limits.max_tokens) +
-                      (made.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
+                      (planned.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
   }
   segmenting = state.segmenting;
   index_t segments = state.segment_count();
   last_choice = (std::max)(last_choice, state.prompt_end - 1);
-  while (made.tokens < wanted) {
-    const index_t position = made.first + made.tokens;
-    planned_token& token = table[made.tokens++] = {};
-    const token_id id = item.ids[made.tokens - 1];
+  while (planned.tokens < wanted) {
+    const index_t position = planned.first + planned.tokens;
+    planned_token& token = table[planned.tokens++] = {};
+    const token_id id = item.ids[planned.tokens - 1];
     token.classes = id < limits.classes.size() ? limits.classes[id] : token_class::plain;
     closings closed;
     policy.segment.feed(segmenting.data(), token.classes, position, closed);
     const bool ended_by_it = closed.count > 0 && closed.at[closed.count - 1].end == position + 1;
     token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(segmenting.data());
-    if (made.prompt && item.prompt_ends && made.tokens == wanted) {
+    if (planned.prompt && item.prompt_ends && planned.tokens == wanted) {
       policy.segment.end_of_prompt(segmenting.data(), position, closed);
-      made.chooses = policy.persists();
+      planned.chooses = policy.persists();
     }
     segments += closed.count;
     token.action = refresh_action::keep;
-    if (made.prompt) continue;
+    if (planned.prompt) continue;
     token.action =
         policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
     const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
-    made.chooses = chooses && policy.persists();
-    if (closed.count > 0 || made.chooses || evicts_after(policy, limits, state.evictions_from, position)) break;
+    planned.chooses = chooses && policy.persists();
+    if (closed.count > 0 || planned.chooses || evicts_after(policy, limits, state.evictions_from, position)) break;
   }
   if (segments > most_segments) {
-    detail::raise(errc::capacity, "sequence " + std::to_string(made.seq) + " would have " + std::to_string(segments) +
-                                      " segments, config.max_segments is " + std::to_string(most_segments));
+    detail::raise(errc::capacity, "sequence " + std::to_string(planned.seq) + " would have " +
+                                      std::to_string(segments) + " segments, config.max_segments is " +
+                                      std::to_string(most_segments));
   }
 }
 

@@ -55,13 +55,13 @@ class query_memory {
   /// @param known  positions that have records
   /// @cost  copies records before the erased ones, `records` at most; of those behind none
   void erase(token_range erased, token_range known) {
-    const index_t by = erased.size() % records_;
-    if (parts_ == 0 || by == 0) return;
+    const index_t shift = erased.size() % records_;
+    if (parts_ == 0 || shift == 0) return;
     const index_t first = (std::max)({known.first, known.last - records_, 0});
     for (index_t position = erased.first - 1; position >= first; --position) {
-      std::copy_n(memory_.data() + place(position), elements(shape_, parts_), memory_.data() + place(position + by));
+      std::copy_n(memory_.data() + place(position), elements(shape_, parts_), memory_.data() + place(position + shift));
     }
-    turned_ = (turned_ + by) % records_;
+    turned_ = (turned_ + shift) % records_;
   }
 
  private:

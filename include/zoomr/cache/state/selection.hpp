@@ -35,10 +35,10 @@ class selection {
   /// still are those of the row before.
   /// @pre  segments <= most_segments
   selection_row& renew(index_t r, index_t segments) {
-    selection_row& made = rows_[static_cast<std::size_t>(r)];
+    selection_row& row = rows_[static_cast<std::size_t>(r)];
     const auto offset = static_cast<std::int64_t>(r) * most_segments_;
-    made = {view<level>(levels_.data() + offset, {segments}), -1, 0};
-    return made;
+    row = {view<level>(levels_.data() + offset, {segments}), -1, 0};
+    return row;
   }
 
   /// One more segment in row `r`, at a level.
@@ -49,12 +49,12 @@ class selection {
     return row;
   }
 
-  /// Row `r` becomes a copy of `made`, whose levels may lie anywhere.
-  void assign(index_t r, const selection_row& made) {
-    selection_row& copy = renew(r, made.levels.size());
-    std::copy(made.levels.begin(), made.levels.end(), copy.levels.begin());
-    copy.cut_segment = made.cut_segment;
-    copy.cut_tokens = made.cut_tokens;
+  /// Row `r` becomes a copy of `source`, whose levels may lie anywhere.
+  void assign(index_t r, const selection_row& source) {
+    selection_row& copy = renew(r, source.levels.size());
+    std::copy(source.levels.begin(), source.levels.end(), copy.levels.begin());
+    copy.cut_segment = source.cut_segment;
+    copy.cut_tokens = source.cut_tokens;
   }
 
   /// All rows become those of another selection of the same size.
@@ -87,15 +87,15 @@ class selection_log {
   /// Position of the token that made the newest choice; -1 if none is logged.
   index_t last_position() const { return words_.empty() ? -1 : words_[words_.size() - entry_end]; }
 
-  /// Remembers `made`, chosen at `position`. Levels equal to `usual` take no space.
+  /// Remembers `choice`, chosen at `position`. Levels equal to `usual` take no space.
   /// @pre   position > last_position(), and the log has room for one entry
   /// @cost  O(rows * segments); now and then half of the log is moved
-  void push(index_t position, const selection& made, level usual) {
+  void push(index_t position, const selection& choice, level usual) {
     std::int64_t needed = entry_end;
-    for (index_t r = 0; r < made.rows(); ++r) needed += row_words(made.row(r), usual);
+    for (index_t r = 0; r < choice.rows(); ++r) needed += row_words(choice.row(r), usual);
     make_room(needed);
     const std::size_t entry = words_.size();
-    for (index_t r = 0; r < made.rows(); ++r) push_row(made.row(r), usual);
+    for (index_t r = 0; r < choice.rows(); ++r) push_row(choice.row(r), usual);
     words_.push_back(position);
     words_.push_back(static_cast<index_t>(words_.size() - entry + 1));
   }
@@ -104,21 +104,21 @@ class selection_log {
   /// before it is left.
   bool reaches(index_t position) const { return !dropped_ || find(position) > 0; }
 
-  /// Forgets choices made at or after `position`, and puts the last one left into `made`; if none is left, nothing is
+  /// Forgets choices made at or after `position`, and puts the last one left into `choice`; if none is left, nothing is
   /// chosen.
   /// @param usual  as it was given to `push`
-  void restore(index_t position, selection& made, level usual) {
+  void restore(index_t position, selection& choice, level usual) {
     words_.resize(find(position));
-    made.clear();
-    if (!words_.empty()) read(words_.size(), made, usual);
+    choice.clear();
+    if (!words_.empty()) read(words_.size(), choice, usual);
   }
 
-  /// visit(position) for each choice, the newest first, when it is in `made`.
+  /// visit(position) for each choice, the newest first, when it is in `choice`.
   /// @param usual  as it was given to `push`
   template <class Visit>
-  void each(selection& made, level usual, Visit visit) const {
+  void each(selection& choice, level usual, Visit visit) const {
     for (std::size_t end = words_.size(); end > 0; end -= static_cast<std::size_t>(words_[end - 1])) {
-      read(end, made, usual);
+      read(end, choice, usual);
       visit(words_[end - entry_end]);
     }
   }
@@ -159,10 +159,10 @@ class selection_log {
   }
 
   // The entry that ends there.
-  void read(std::size_t end, selection& made, level usual) const {
+  void read(std::size_t end, selection& choice, level usual) const {
     std::size_t word = end - static_cast<std::size_t>(words_[end - 1]);
-    for (index_t r = 0; r < made.rows(); ++r) {
-      selection_row& row = made.renew(r, words_[word]);
+    for (index_t r = 0; r < choice.rows(); ++r) {
+      selection_row& row = choice.renew(r, words_[word]);
       row.cut_segment = words_[word + 1];
       row.cut_tokens = words_[word + 2];
       std::fill(row.levels.begin(), row.levels.end(), usual);

@@ -68,14 +68,14 @@ sequence open_sequence(std::vector<State>& states) {
 /// @throws error(capacity) if all are open, and whatever `become` throws
 template <class Core, class Become>
 sequence open_sequence_as(Core& core, Become become) {
-  const sequence made = open_sequence(core.states);
-  auto& state = core.states[static_cast<std::size_t>(made.id)];
-  undone_if_failed([&] { become(state, made.id); },
+  const sequence handle = open_sequence(core.states);
+  auto& state = core.states[static_cast<std::size_t>(handle.id)];
+  undone_if_failed([&] { become(state, handle.id); },
                    [&] {
                      core.clear(state);
-                     state.generation = made.generation;  // nobody has seen the handle
+                     state.generation = handle.generation;  // nobody has seen the handle
                    });
-  return made;
+  return handle;
 }
 
 /// The state that a handle names.
@@ -86,11 +86,11 @@ State& expect_open(std::vector<State>& states, sequence seq) {
   ZOOMR_EXPECTS(
       seq.id >= 0 && seq.id < sequences,
       "sequence " + std::to_string(seq.id) + " is not open: config.max_sequences is " + std::to_string(sequences));
-  State& of = states[static_cast<std::size_t>(seq.id)];
-  const bool stale = seq.generation != of.generation;
-  ZOOMR_EXPECTS(of.open && !stale, "sequence " + std::to_string(seq.id) + " is not open" +
-                                       (stale ? ": it was closed, and another may have its id since" : ""));
-  return of;
+  State& state = states[static_cast<std::size_t>(seq.id)];
+  const bool stale = seq.generation != state.generation;
+  ZOOMR_EXPECTS(state.open && !stale, "sequence " + std::to_string(seq.id) + " is not open" +
+                                          (stale ? ": it was closed, and another may have its id since" : ""));
+  return state;
 }
 
 /// Checks item `i` of a step against the others and its sequence.
@@ -172,8 +172,8 @@ template <class Item, class State, class Copy>
 void take_pages(page_stock& stock, const std::vector<Item>& items, std::vector<State>& states, index_t copies,
                 Copy copy) {
   const auto missing = [&](const planned_item& item) {
-    const State& of = states[static_cast<std::size_t>(item.seq)];
-    return pages_for(of.slot_end(item.first + item.tokens)) - static_cast<index_t>(of.pages.size());
+    const State& state = states[static_cast<std::size_t>(item.seq)];
+    return pages_for(state.slot_end(item.first + item.tokens)) - static_cast<index_t>(state.pages.size());
   };
   std::int64_t needed = copies;
   for (const planned_item& item : items) needed += missing(item);

@@ -58,10 +58,10 @@ struct shared_writes {
   page_writes writes_of(const Item& item) const {
     const index_t slots = state_of(item).slots();
     const token_range moved = moved_by_eviction(item);
-    page_writes made;
-    if (slots % page_tokens != 0) made.open = slots / page_tokens;
-    if (moved.size() > 0) made.moved = {moved.first / page_tokens, pages_for(moved.last)};
-    return made;
+    page_writes writes;
+    if (slots % page_tokens != 0) writes.open = slots / page_tokens;
+    if (moved.size() > 0) writes.moved = {moved.first / page_tokens, pages_for(moved.last)};
+    return writes;
   }
 
   /// visit(state, at) for each entry of item `i`'s table whose page the step may write, and others name.

@@ -83,17 +83,17 @@ class step_layers {
   using bits = std::vector<std::uint64_t>;
 
   static std::size_t words(index_t layers) { return static_cast<std::size_t>(layers + 63) / 64; }
-  static bool has(const bits& of, index_t layer) {
-    return (of[static_cast<std::size_t>(layer) / 64] >> (layer % 64)) & 1u;
+  static bool has(const bits& marks, index_t layer) {
+    return (marks[static_cast<std::size_t>(layer) / 64] >> (layer % 64)) & 1u;
   }
-  void set(bits& of, index_t layer) {
-    of[static_cast<std::size_t>(layer) / 64] |= std::uint64_t{1} << (layer % 64);
+  void set(bits& marks, index_t layer) {
+    marks[static_cast<std::size_t>(layer) / 64] |= std::uint64_t{1} << (layer % 64);
     any_ = true;
   }
   // `layers_` if none is.
-  index_t first_missing(const bits& of) const {
+  index_t first_missing(const bits& marks) const {
     index_t first = 0;
-    for (const std::uint64_t word : of) {
+    for (const std::uint64_t word : marks) {
       const int ones = std::countr_one(word);
       first += ones;
       if (ones < 64) break;

@@ -163,10 +163,10 @@ struct token_state {
     const index_t ends = without(erased, prompt_end);
     for (const index_t last = tokens() - erased.size(); position < last; ++position) {
       const index_t before = position < erased.first ? position : position + erased.size();
-      closings made;
-      segmenter.feed(state.data(), classes[static_cast<std::size_t>(before)], position, made);
-      if (position + 1 == ends) segmenter.end_of_prompt(state.data(), position, made);
-      for (index_t c = 0; c < made.count; ++c) closed(made.at[c]);
+      closings endings;
+      segmenter.feed(state.data(), classes[static_cast<std::size_t>(before)], position, endings);
+      if (position + 1 == ends) segmenter.end_of_prompt(state.data(), position, endings);
+      for (index_t c = 0; c < endings.count; ++c) closed(endings.at[c]);
     }
   }
 
