@@ -35,7 +35,7 @@ template <class Policy, class T>
 class calibrated_cache {
  public:
   calibrated_cache(const shape& model, const Policy& policy, config limits, index_t min_sparse_context)
-      : model_(model), cache_(model, policy, with(limits, min_sparse_context)) {}
+      : model_(model), cache_(model, policy, calibration_config(limits, min_sparse_context)) {}
 
   /// Forgets what there was, and takes a prompt of `count` tokens of `text`, over and over.
   void prompt(index_t count, view<const token_id> text, std::vector<float>& numbers) {
@@ -55,7 +55,7 @@ class calibrated_cache {
   static constexpr index_t chunk = 256;
 
  private:
-  static config with(config limits, index_t min_sparse_context) {
+  static config calibration_config(config limits, index_t min_sparse_context) {
     limits.max_sequences = 1;
     limits.pool_tokens = 0;
     limits.max_batched_tokens = chunk;
@@ -134,25 +134,25 @@ crossover calibrate(const shape& model, const Policy& policy, const config& limi
     state = state * 1664525u + 1013904223u;
     number = static_cast<float>(static_cast<std::int32_t>(state) >> 8) / float{1 << 23};
   }
-  crossover made{limits.max_tokens + 1, {}};
+  crossover result{limits.max_tokens + 1, {}};
   bool clear = false;
   for (index_t size = 128; !clear && size <= limits.max_tokens - rounds * tokens;
        size = (size & (size - 1)) == 0 ? size / 2 * 3 : size / 3 * 4) {
     sparse.prompt(size, text, numbers), dense.prompt(size, text, numbers);
-    std::vector<double> with, without;
+    std::vector<double> sparse_times, dense_times;
     for (index_t round = 0; round < rounds; ++round) {
-      with.push_back(sparse.decode(tokens) / tokens);
-      without.push_back(dense.decode(tokens) / tokens);
+      sparse_times.push_back(sparse.decode(tokens) / tokens);
+      dense_times.push_back(dense.decode(tokens) / tokens);
     }
-    std::nth_element(with.begin(), with.begin() + rounds / 2, with.end());
-    std::nth_element(without.begin(), without.begin() + rounds / 2, without.end());
-    made.rows.push_back({size, with[rounds / 2], without[rounds / 2]});
-    clear = made.rows.back().sparse < 0.5 * made.rows.back().dense;
+    std::nth_element(sparse_times.begin(), sparse_times.begin() + rounds / 2, sparse_times.end());
+    std::nth_element(dense_times.begin(), dense_times.begin() + rounds / 2, dense_times.end());
+    result.rows.push_back({size, sparse_times[rounds / 2], dense_times[rounds / 2]});
+    clear = result.rows.back().sparse < 0.5 * result.rows.back().dense;
   }
-  for (auto row = made.rows.rbegin(); row != made.rows.rend() && row->sparse < 0.98 * row->dense; ++row) {
-    made.min_sparse_context = row->tokens;
+  for (auto row = result.rows.rbegin(); row != result.rows.rend() && row->sparse < 0.98 * row->dense; ++row) {
+    result.min_sparse_context = row->tokens;
   }
-  return made;
+  return result;
 }
 
 }  // namespace v0

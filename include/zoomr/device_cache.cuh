@@ -96,7 +96,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory for the
   /// host's tables. The device that is current is the cache's: every later call that plans or enqueues is refused while
   /// another one is
-  device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream on,
+  device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream queue,
                index_t splits = 0, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
     detail::expect_classes(policy_type(policy), limits);
@@ -106,9 +106,10 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
                   "device_cache: details are the pinned memory of a tiered placement, aligned to 256 bytes");
     ZOOMR_EXPECTS(plan.fetch_blocks >= 1, "device_cache: a transfer_plan has at least one block that fetches");
     core_ = allocated(0, [&] {
-      auto core = std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, on, details);
-      copy_logits(*core, on);
-      if constexpr (detail::hears_voters<Policy>) copy_voters(*core, on);
+      auto core =
+          std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, queue, details);
+      copy_logits(*core, queue);
+      if constexpr (detail::hears_voters<Policy>) copy_voters(*core, queue);
       return core;
     });
     core_->arrays.arena.plan = plan;
@@ -168,14 +169,14 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws precondition_error while a step is in progress; error(capacity) if config.max_sequences are open; nothing
   ///         has changed
   /// @cost   2 launches, which copy the index and what a rollback needs; no keys or values
-  sequence fork(sequence from, stream on) {
+  sequence fork(sequence from, stream queue) {
     core_->home.expect_current("fork");
     const detail::device_sequence& original = base::expect_unused(from);
-    const sequence made = base::open();
-    core_->state(made.id).become(original, core_->sizes.ring, made.id);
+    const sequence copy = base::open();
+    core_->state(copy.id).become(original, core_->sizes.ring, copy.id);
     if constexpr (!in_engine) detail::share_pages(original.pages, core_->stock);
-    copy_sequence(*core_, from.id, made.id, on);
-    return made;
+    copy_sequence(*core_, from.id, copy.id, queue);
+    return copy;
   }
 
   /// With the placement engine_pages: the sequence's slots lie in these pages from now on, as `step_item::pages` says
@@ -183,13 +184,13 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws precondition_error while a step is in progress, if the table is too short, or names a page that there is
   ///         not; nothing has changed
   /// @cost   1 launch for each 512 pages
-  void block_table(sequence seq, view<const index_t> pages, stream on) requires in_engine {
+  void block_table(sequence seq, view<const index_t> pages, stream queue) requires in_engine {
     core_->home.expect_current("block_table");
-    detail::device_sequence& of = base::expect_unused(seq);
-    detail::take_table(core_->limits.engine, of, pages, "block_table: it",
+    detail::device_sequence& state = base::expect_unused(seq);
+    detail::take_table(core_->limits.engine, state, pages, "block_table: it",
                        [](const std::string& why) { detail::raise_precondition(why); });
-    of.known_pages = static_cast<index_t>(of.pages.size());
-    set_pages(*core_, seq.id, of.pages, on);
+    state.known_pages = static_cast<index_t>(state.pages.size());
+    set_pages(*core_, seq.id, state.pages, queue);
   }
 
   /// Rows of a layer's selection: 1, or kv_heads or heads where each of these reads slots of its own.
@@ -201,19 +202,19 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @param to  pinned memory of the host, or CUDA may wait for the stream; what it is given is there behind the copy
   /// @pre   no step is between its layers
   /// @cost  a copy of 64 bytes; nothing waits
-  void read_tiers(arena_counts& to, stream on) const requires tiered {
-    copy_anywhere(&to, core_->arrays.arena.counts, sizeof to, on);
+  void read_tiers(arena_counts& to, stream queue) const requires tiered {
+    copy_anywhere(&to, core_->arrays.arena.counts, sizeof to, queue);
   }
   /// The same in the host's words, with bytes, as kv_cache::tiers gives it.
   /// @param read  what read_tiers has brought
   /// @cost  some sums on the host
   arena_statistics tiers(const arena_counts& read) const requires tiered {
-    arena_statistics made = statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
+    arena_statistics result = statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
     if (core_->file) {
-      made.file_in = core_->file->blocks.file_in();
-      made.file_out = core_->file->blocks.file_out();
+      result.file_in = core_->file->blocks.file_in();
+      result.file_out = core_->file->blocks.file_out();
     }
-    return made;
+    return result;
   }
   /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
@@ -251,9 +252,9 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   void plan_item(const step_item& item) {
     const auto& stepped = core_->state(item.seq.id);
     const detail::device_sizes& sizes = core_->sizes;
-    detail::device_item& made = core_->step.add(core_->host_policy, stepped, stepped.last_choice(), item, core_->limits,
-                                                sizes.segments, sizes.remembered);
-    if (sizes.persists) made.place = stepped.next_place(sizes.ring, item.seq.id);
+    detail::device_item& planned = core_->step.add(core_->host_policy, stepped, stepped.last_choice(), item,
+                                                   core_->limits, sizes.segments, sizes.remembered);
+    if (sizes.persists) planned.place = stepped.next_place(sizes.ring, item.seq.id);
   }
 };
 

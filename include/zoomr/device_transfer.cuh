@@ -23,12 +23,13 @@ inline namespace v0 {
 /// @cost   waits for the stream; 2 copies for each page and layer, and one for each row of a choice; all summaries are
 /// made anew
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
-sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to, stream on) {
+sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to,
+                 stream queue) {
   const detail::device_sequence& moved = detail::moving::unused(from, seq);
   auto& into = detail::moving::core(to);
   into.step.expect_idle();
   return detail::open_sequence_as(into, [&](detail::sequence_state& state, index_t) {
-    detail::moving_sequence<Policy, T>(into, detail::moving::core(from), on).to_host(moved, seq.id, state);
+    detail::moving_sequence<Policy, T>(into, detail::moving::core(from), queue).to_host(moved, seq.id, state);
   });
 }
 
@@ -39,12 +40,12 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence
 /// choice
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values>& to,
-                   stream on) {
+                   stream queue) {
   detail::sequence_state& moved = detail::moving::unused(from, seq);
   auto& into = detail::moving::core(to);
   into.step.expect_idle();
   return detail::open_sequence_as(into, [&](detail::device_sequence& state, index_t id) {
-    detail::moving_sequence<Policy, T>(detail::moving::core(from), into, on).to_device(moved, state, id);
+    detail::moving_sequence<Policy, T>(detail::moving::core(from), into, queue).to_device(moved, state, id);
   });
 }
 

@@ -52,8 +52,8 @@ class grouped_device_cache {
     }
     index_t sequences = unlimited;
     bool again = false, forgets = false;
-    each([&](auto& of, index_t g) {
-      const auto& in = *of.core_;
+    each([&](auto& cache, index_t g) {
+      const auto& in = *cache.core_;
       const index_t layers = counts[static_cast<std::size_t>(g)];
       ZOOMR_EXPECTS(layers == in.sizes.model.layers, "its shape has " + std::to_string(in.sizes.model.layers) +
                                                          " layers, the table of layers " + std::to_string(layers));
@@ -88,7 +88,7 @@ class grouped_device_cache {
 
   /// @throws error(capacity) if config.max_sequences of some group are open; nothing has changed
   sequence open() {
-    return made([](auto& in, sequence) { return in.open(); }, {});
+    return open_as([](auto& in, sequence) { return in.open(); }, {});
   }
   void close(sequence seq) {
     const index_t id = expect_open(seq);
@@ -105,9 +105,9 @@ class grouped_device_cache {
   }
   /// @throws error(capacity) as `open`
   /// @cost   2 launches for each group
-  sequence fork(sequence from, stream on) {
+  sequence fork(sequence from, stream queue) {
     expect_open(from);
-    return made([&](auto& in, sequence of) { return in.fork(of, on); }, from);
+    return open_as([&](auto& in, sequence original) { return in.fork(original, queue); }, from);
   }
 
   /// True if `begin` will find tables to write, in all groups; `wait` waits until then.
@@ -161,7 +161,7 @@ class grouped_device_cache {
   // A new sequence, in all groups or in none.
   // @param make   make(group, handle of `from` in it) -> its new sequence
   template <class Make>
-  sequence made(Make make, sequence from) {
+  sequence open_as(Make make, sequence from) {
     const sequence seq = detail::open_sequence(core_->sequences);
     index_t ready = 0;
     const auto all = [&] {
@@ -196,10 +196,10 @@ class grouped_device_cache {
   template <std::size_t G>
   auto begin_in(view<const step_item> items, bool fixed) {
     auto& in = *std::get<G>(groups_);
-    std::optional<typename std::remove_reference_t<decltype(in)>::step_type> made;
+    std::optional<typename std::remove_reference_t<decltype(in)>::step_type> step;
     constexpr auto g = static_cast<index_t>(G);
-    detail::naming_group(g, [&] { made.emplace(in.begin(listed(items, g), fixed)); });
-    return std::move(*made);
+    detail::naming_group(g, [&] { step.emplace(in.begin(listed(items, g), fixed)); });
+    return std::move(*step);
   }
 
   // A step points to it, also when the cache is moved.

@@ -44,14 +44,14 @@ class grouped_device_step {
 
   /// As of `device_step`, in each group.
   /// @cost  that of each group
-  void upload(stream on) {
-    each([&](auto& in) { in.upload(on); });
+  void upload(stream queue) {
+    each([&](auto& in) { in.upload(queue); });
   }
-  void start(stream on) {
-    each([&](auto& in) { in.start(on); });
+  void start(stream queue) {
+    each([&](auto& in) { in.start(queue); });
   }
-  void restart(stream on) {
-    each([&](auto& in) { in.restart(on); });
+  void restart(stream queue) {
+    each([&](auto& in) { in.restart(queue); });
   }
 
   /// In the layer's group: with the arguments that `device_step` takes behind the layer.
@@ -91,19 +91,19 @@ class grouped_device_step {
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
   /// Makes the first `accepted` tokens of each item part of its sequence, in all groups. The step is over.
-  void commit(view<const index_t> accepted, stream on) {
-    each([&](auto& in) { in.expect_commit(accepted, in.queries_needed()), in.expect_uploaded(accepted, on); });
-    each([&](auto& in) { in.commit(accepted, on); });
+  void commit(view<const index_t> accepted, stream queue) {
+    each([&](auto& in) { in.expect_commit(accepted, in.queries_needed()), in.expect_uploaded(accepted, queue); });
+    each([&](auto& in) { in.commit(accepted, queue); });
   }
-  void commit(index_t accepted, stream on) { commit(view<const index_t>(&accepted, {1}), on); }
+  void commit(index_t accepted, stream queue) { commit(view<const index_t>(&accepted, {1}), queue); }
 
  private:
   template <class...>
   friend class grouped_device_cache;
   using steps = std::tuple<typename Caches::step_type...>;
 
-  grouped_device_step(const std::vector<grouped_layer>& layers, steps&& made)
-      : layers_(&layers), steps_(std::move(made)) {}
+  grouped_device_step(const std::vector<grouped_layer>& layers, steps&& group_steps)
+      : layers_(&layers), steps_(std::move(group_steps)) {}
 
   const auto& any() const { return std::get<0>(steps_); }
   // work(step of a group), with failures that name the group.

@@ -41,32 +41,32 @@ class grouped_kv_cache {
   /// @param group_of  [layers of the model]  the group of each; within a group they are in ascending order
   /// @throws precondition_error if a group has other layers than the table says, or is in use
   grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of) : core_(std::make_unique<core>()) {
-    core& made = *core_;
-    made.groups = std::move(groups);
-    ZOOMR_EXPECTS(!made.groups.empty(), "groups: a cache needs at least one");
-    made.steps.layers.reserve(static_cast<std::size_t>(group_of.size()));
-    std::vector<index_t> counts(made.groups.size());
+    core& parts = *core_;
+    parts.groups = std::move(groups);
+    ZOOMR_EXPECTS(!parts.groups.empty(), "groups: a cache needs at least one");
+    parts.steps.layers.reserve(static_cast<std::size_t>(group_of.size()));
+    std::vector<index_t> counts(parts.groups.size());
     for (const index_t g : group_of) {
       ZOOMR_EXPECTS(g >= 0 && g < count(),
                     "groups: the table of layers names group " + std::to_string(g) + " of " + std::to_string(count()));
-      made.steps.layers.push_back({g, counts[static_cast<std::size_t>(g)]++});
+      parts.steps.layers.push_back({g, counts[static_cast<std::size_t>(g)]++});
     }
     index_t sequences = unlimited;
     for (index_t g = 0; g < count(); ++g) {
-      const auto& of = *at(g).core_;
+      const auto& group = *at(g).core_;
       const index_t layers = counts[static_cast<std::size_t>(g)];
-      ZOOMR_EXPECTS(layers == of.sizes.model.layers, "groups: the shape of group " + std::to_string(g) + " has " +
-                                                         std::to_string(of.sizes.model.layers) +
-                                                         " layers, the table of layers " + std::to_string(layers));
-      bool used = of.step.active;
-      for (const detail::sequence_state& state : of.states) used = used || state.open;
+      ZOOMR_EXPECTS(layers == group.sizes.model.layers, "groups: the shape of group " + std::to_string(g) + " has " +
+                                                            std::to_string(group.sizes.model.layers) +
+                                                            " layers, the table of layers " + std::to_string(layers));
+      bool used = group.step.active;
+      for (const detail::sequence_state& state : group.states) used = used || state.open;
       ZOOMR_EXPECTS(!used, "groups: sequences of group " + std::to_string(g) + " are open");
-      sequences = (std::min)(sequences, of.limits.max_sequences);
+      sequences = (std::min)(sequences, group.limits.max_sequences);
     }
     const auto places = static_cast<std::size_t>(sequences);
-    made.sequences.resize(places), made.handles.resize(places * made.groups.size());
-    made.items.reserve(places), made.least.resize(places);
-    made.steps.takes_part.resize(places), made.steps.of.reserve(made.groups.size());
+    parts.sequences.resize(places), parts.handles.resize(places * parts.groups.size());
+    parts.items.reserve(places), parts.least.resize(places);
+    parts.steps.takes_part.resize(places), parts.steps.group_steps.reserve(parts.groups.size());
   }
 
   /// Groups, layers of the model, and where a layer lies.
@@ -89,7 +89,7 @@ class grouped_kv_cache {
   /// A new, empty sequence.
   /// @throws error(capacity) if config.max_sequences of some group are open; nothing has changed
   sequence open() {
-    return made([](cache_type& in, index_t, sequence) { return in.open(); }, {});
+    return open_as([](cache_type& in, index_t, sequence) { return in.open(); }, {});
   }
   void close(sequence seq) {
     const index_t id = expect_open(seq);
@@ -105,7 +105,7 @@ class grouped_kv_cache {
   /// @throws error(capacity) as `open`
   sequence fork(sequence from) {
     expect_open(from);
-    return made([](cache_type& in, index_t, sequence of) { return in.fork(of); }, from);
+    return open_as([](cache_type& in, index_t, sequence original) { return in.fork(original); }, from);
   }
 
   /// As of `any_kv_cache`: from all groups, or where it fails from none. In an engine's pages a fork has had a step of
@@ -120,7 +120,7 @@ class grouped_kv_cache {
       return;
     }
     detail::erasing_in_groups<pool_of<Placement, T>, Turn> erases(turn, count());
-    for (const grouped_layer& of : core_->steps.layers) erases.add_layer(of.group);
+    for (const grouped_layer& layer : core_->steps.layers) erases.add_layer(layer.group);
     each([&](cache_type& in, index_t g) { erases.prepare(*in.core_, handle(id, g).id, positions); });
     detail::undone_if_error([&] { each([&](cache_type&, index_t g) { erases.write(g); }); }, [&] { erases.forget(); });
     erases.finish();
@@ -138,9 +138,11 @@ class grouped_kv_cache {
     each([&](cache_type& in, index_t g) { in.plan_alone(listed(items, g, tables), view<index_t>(core_->least)); });
     detail::undone_if_failed(
         [&] {
-          each([&](cache_type& in, index_t g) { core_->steps.of.push_back(in.begin(listed(items, g, tables))); });
+          each([&](cache_type& in, index_t g) {
+            core_->steps.group_steps.push_back(in.begin(listed(items, g, tables)));
+          });
         },
-        [&] { core_->steps.of.clear(); });
+        [&] { core_->steps.group_steps.clear(); });
     return step_type(core_->steps);
   }
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
@@ -155,7 +157,7 @@ class grouped_kv_cache {
     detail::sink_of_part part(to);
     detail::section_writer out(part, detail::groups_magic);
     out.begin("grps", 0, layers() * static_cast<byte_count>(sizeof(index_t)));
-    for (const grouped_layer& of : core_->steps.layers) out.put(of.group);
+    for (const grouped_layer& layer : core_->steps.layers) out.put(layer.group);
     out.end(), out.finish();
     each([&](cache_type& in, index_t g) { in.save(handle(id, g), part); });
     to.finish();
@@ -177,7 +179,7 @@ class grouped_kv_cache {
     const auto load_group = [&](cache_type& to, index_t g, sequence) {
       return to.load(from, tables.size() > 0 ? tables[g] : view<const index_t>{});
     };
-    return made(load_group, {}, [&](index_t id) { expect_same_text(id); });
+    return open_as(load_group, {}, [&](index_t id) { expect_same_text(id); });
   }
   sequence load(byte_source&& from, view<const view<const index_t>> tables = {}) { return load(from, tables); }
 
@@ -225,7 +227,9 @@ class grouped_kv_cache {
     ++core_->sequences[static_cast<std::size_t>(id)].generation;
   }
   index_t expect_open(sequence seq) const { return detail::expect_open(core_->sequences, seq), seq.id; }
-  void expect_idle() const { ZOOMR_EXPECTS(core_->steps.of.empty(), "a step is in progress: commit or drop it first"); }
+  void expect_idle() const {
+    ZOOMR_EXPECTS(core_->steps.group_steps.empty(), "a step is in progress: commit or drop it first");
+  }
   // work(group, its number) for each; failures name it.
   template <class Work>
   void each(Work work) {
@@ -236,7 +240,7 @@ class grouped_kv_cache {
   // @param make   make(group, its number, handle of `from` in it) -> its new sequence
   // @param check  check(id), when all are made
   template <class Make, class Check>
-  sequence made(Make make, sequence from, Check check) {
+  sequence open_as(Make make, sequence from, Check check) {
     const sequence seq = detail::open_sequence(core_->sequences);
     index_t ready = 0;
     const auto all = [&] {
@@ -253,15 +257,16 @@ class grouped_kv_cache {
     return seq;
   }
   template <class Make>
-  sequence made(Make make, sequence from) {
-    return made(make, from, [](index_t) {});
+  sequence open_as(Make make, sequence from) {
+    return open_as(make, from, [](index_t) {});
   }
   void expect_same_text(index_t id) const {
     const auto& first = at(0).expect_open(handle(id, 0));
     for (index_t g = 1; g < count(); ++g) {
-      const auto& of = at(g).expect_open(handle(id, g));
-      if (of.tokens() != first.tokens() || of.prompt_end != first.prompt_end)
+      const auto& state = at(g).expect_open(handle(id, g));
+      if (state.tokens() != first.tokens() || state.prompt_end != first.prompt_end) {
         detail::refuse_file("the groups of the file have different texts");
+      }
     }
   }
 

@@ -39,9 +39,9 @@ struct grouped_sequence {
 template <class Work, class Named>
 void naming_group(Work work, Named named) {
   const auto sentence = [&](const std::exception& why) {
-    std::string_view of = why.what();
-    if (of.substr(0, error::prefix.size()) == error::prefix) of.remove_prefix(error::prefix.size());
-    return named() + ": " + std::string(of);
+    std::string_view text = why.what();
+    if (text.substr(0, error::prefix.size()) == error::prefix) text.remove_prefix(error::prefix.size());
+    return named() + ": " + std::string(text);
   };
   handled<precondition_error>(
       [&] { handled<error>(work, [&](const error& why) { raise(why.code(), sentence(why)); }); },
@@ -55,9 +55,9 @@ void naming_group(index_t group, Work work) {
 /// What a grouped cache keeps of the step in progress.
 template <class T, class Placement>
 struct grouped_steps {
-  std::vector<grouped_layer> layers;      // [layers of the model]
-  std::vector<step<T, Placement>> of;     // [groups] while a step is in progress
-  std::vector<unsigned char> takes_part;  // [sequences] item i is in the second pass
+  std::vector<grouped_layer> layers;            // [layers of the model]
+  std::vector<step<T, Placement>> group_steps;  // [groups] while a step is in progress
+  std::vector<unsigned char> takes_part;        // [sequences] item i is in the second pass
 };
 
 }  // namespace detail
@@ -76,7 +76,7 @@ class grouped_step {
   grouped_step& operator=(const grouped_step&) = delete;
   grouped_step& operator=(grouped_step&&) = delete;
   ~grouped_step() {
-    if (steps_ != nullptr) steps_->of.clear();
+    if (steps_ != nullptr) steps_->group_steps.clear();
   }
 
   /// Packed tokens of this pass.
@@ -90,20 +90,20 @@ class grouped_step {
   /// 2 if some group may ask for a second pass.
   index_t passes() const {
     index_t most = any().passes();
-    for (const step_type& of : steps_->of) most = (std::max)(most, of.passes());
+    for (const step_type& group_step : steps_->group_steps) most = (std::max)(most, group_step.passes());
     return most;
   }
   /// Why an item has failed in some group, or nullptr. It is committed in none.
   const char* failure(index_t item) const {
     const char* why = any().failure(item);
-    for (const step_type& of : steps_->of) why = why == nullptr ? of.failure(item) : why;
+    for (const step_type& group_step : steps_->group_steps) why = why == nullptr ? group_step.failure(item) : why;
     return why;
   }
   /// The step of one group, for what differs between them: `slot`, `moved_slots`.
   const step_type& group(index_t g) const {
     any();
     ZOOMR_EXPECTS(g >= 0 && g < groups(), "the step has no group " + std::to_string(g));
-    return steps_->of[static_cast<std::size_t>(g)];
+    return steps_->group_steps[static_cast<std::size_t>(g)];
   }
 
   /// @param keys, values  of the layer's group, as of `step`
@@ -129,13 +129,13 @@ class grouped_step {
   }
   template <class Number, class Visit>
   void list_slots(index_t layer, view<Number, 3> queries, Visit visit) requires(!pool_of<Placement, T>::may_fail) {
-    const view<const Number, 3> asked = queries;
-    in_layer("list_slots", layer, [&](step_type& in, index_t own) { in.list_slots(own, asked, visit); });
+    const view<const Number, 3> const_queries = queries;
+    in_layer("list_slots", layer, [&](step_type& in, index_t own) { in.list_slots(own, const_queries, visit); });
   }
   template <class Number>
   void observe(index_t layer, view<Number, 3> queries) {
-    const view<const Number, 3> asked = queries;
-    in_layer("observe", layer, [&](step_type& in, index_t own) { in.observe(own, asked); });
+    const view<const Number, 3> const_queries = queries;
+    in_layer("observe", layer, [&](step_type& in, index_t own) { in.observe(own, const_queries); });
   }
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, through the layers of all
@@ -149,8 +149,8 @@ class grouped_step {
     std::vector<unsigned char>& takes_part = steps_->takes_part;
     for (index_t i = 0; i < items(); ++i) {
       takes_part[static_cast<std::size_t>(i)] = 0;
-      for (const step_type& of : steps_->of) {
-        if (of.chooses_again(i, accepted[i])) takes_part[static_cast<std::size_t>(i)] = 1;
+      for (const step_type& group_step : steps_->group_steps) {
+        if (group_step.chooses_again(i, accepted[i])) takes_part[static_cast<std::size_t>(i)] = 1;
       }
     }
     bool again = false;
@@ -170,7 +170,7 @@ class grouped_step {
     in_each([&](step_type& in) { in.expect_commit(accepted, in.queries_needed()); });
     detail::commit_items(
         accepted, [&](index_t i) { return failure(i); }, [&](index_t i) { return commit_item(i, accepted[i]); },
-        [&] { std::exchange(steps_, nullptr)->of.clear(); });
+        [&] { std::exchange(steps_, nullptr)->group_steps.clear(); });
   }
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
   /// All tokens.
@@ -185,17 +185,17 @@ class grouped_step {
 
   explicit grouped_step(detail::grouped_steps<T, Placement>& steps) : steps_(&steps) {}
 
-  index_t groups() const { return static_cast<index_t>(steps_->of.size()); }
+  index_t groups() const { return static_cast<index_t>(steps_->group_steps.size()); }
   // What is the same in all groups, the first one says.
   const step_type& any() const {
     ZOOMR_EXPECTS(steps_ != nullptr, "the step is over: begin another one");
-    return steps_->of.front();
+    return steps_->group_steps.front();
   }
 
   template <class Work>
   void in_each(Work work) {
     for (index_t g = 0; g < groups(); ++g) {
-      detail::naming_group(g, [&] { work(steps_->of[static_cast<std::size_t>(g)]); });
+      detail::naming_group(g, [&] { work(steps_->group_steps[static_cast<std::size_t>(g)]); });
     }
   }
   // work(step, layer) in the group that has this layer.
@@ -206,7 +206,7 @@ class grouped_step {
     ZOOMR_EXPECTS(layer >= 0 && layer < layers, std::string(call) + ": there is no layer " + std::to_string(layer) +
                                                     ", the model has " + std::to_string(layers));
     const grouped_layer at = steps_->layers[static_cast<std::size_t>(layer)];
-    detail::naming_group([&] { work(steps_->of[static_cast<std::size_t>(at.group)], at.layer); },
+    detail::naming_group([&] { work(steps_->group_steps[static_cast<std::size_t>(at.group)], at.layer); },
                          [&] {
                            return "layer " + std::to_string(layer) + ", which is layer " + std::to_string(at.layer) +
                                   " of group " + std::to_string(at.group);
@@ -218,10 +218,10 @@ class grouped_step {
     any();
     for (index_t i = 0; pool_of<Placement, T>::may_fail && i < items(); ++i) {
       const char* const why = failure(i);
-      for (step_type& of : steps_->of) {
-        if (why == nullptr || of.at(i).failed) continue;
-        of.core_->failures[static_cast<std::size_t>(of.at(i).seq)] = why;
-        of.at(i).failed = true;
+      for (step_type& group_step : steps_->group_steps) {
+        if (why == nullptr || group_step.at(i).failed) continue;
+        group_step.core_->failures[static_cast<std::size_t>(group_step.at(i).seq)] = why;
+        group_step.at(i).failed = true;
       }
     }
   }
@@ -229,13 +229,13 @@ class grouped_step {
   // In all groups or in none.
   bool commit_item(index_t item, index_t accepted) {
     if (!prepare(0, item, accepted)) return false;
-    for (step_type& of : steps_->of) finish_commit(*of.core_, of.at(item), accepted);
+    for (step_type& group_step : steps_->group_steps) finish_commit(*group_step.core_, group_step.at(item), accepted);
     return true;
   }
   // In group `g` and those behind it, or in none of them.
   bool prepare(index_t g, index_t item, index_t accepted) {
     if (g == groups()) return true;
-    step_type& in = steps_->of[static_cast<std::size_t>(g)];
+    step_type& in = steps_->group_steps[static_cast<std::size_t>(g)];
     if (!try_prepare_commit(*in.core_, in.at(item), accepted)) return false;
     bool done = false;
     const auto undo = [&] { undo_commit(*in.core_, in.at(item)); };

@@ -88,12 +88,12 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @cost   copies the index: the summaries of all segments, tables, remembered queries; no keys or values
   sequence fork(sequence from) {
     const detail::sequence_state& original = expect_unused(from);
-    const sequence made = base::open();
-    state(made.id).become(original, core_->sizes);
+    const sequence copy = base::open();
+    state(copy.id).become(original, core_->sizes);
     if constexpr (pool_type::owns_pages) {
       detail::share_pages(original.pages, core_->pool);
     }
-    return made;
+    return copy;
   }
 
   /// With the placement engine_pages: the sequence's slots lie in these pages from now on, as `step_item::pages` says
@@ -122,8 +122,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @cost   reads and writes the keys and values behind the span once, and makes the summaries there anew
   template <class Turn = detail::unturned>
   void erase(sequence seq, token_range positions, const Turn& turn = {}) {
-    const detail::sequence_state& of = expect_unused(seq);
-    if (!detail::needs_erasing(of, positions)) {
+    const detail::sequence_state& state = expect_unused(seq);
+    if (!detail::needs_erasing(state, positions)) {
       if (positions.size() > 0) base::rollback(seq, positions.first);
       return;
     }
@@ -174,15 +174,15 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   index_t slots(sequence seq) const { return expect_open(seq).slots(); }
   /// Which position is in which slot of one KV lane; valid until the sequence changes.
   slot_map slots_of(sequence seq, index_t layer, index_t kv_head) const {
-    const detail::sequence_state& of = expect_open(seq);
-    return of.slots_of(expect_kv_lane(layer, kv_head));
+    const detail::sequence_state& state = expect_open(seq);
+    return state.slots_of(expect_kv_lane(layer, kv_head));
   }
   /// Where the keys and values of one KV lane lie, as they are stored: by slot, of committed tokens and, in a step, of
   /// those appended. Valid until the sequence changes. `holds(slot)` is false where a page was freed.
   auto kv_lane(sequence seq, index_t layer, index_t kv_head) const requires(!pool_type::may_fail) {
-    const detail::sequence_state& of = expect_open(seq);
+    const detail::sequence_state& state = expect_open(seq);
     expect_kv_lane(layer, kv_head);
-    return core_->kv_lane(of, layer, kv_head).read_only();
+    return core_->kv_lane(state, layer, kv_head).read_only();
   }
 
   /// KV heads whose keys and values move together between tiers: all of a layer, or one where each reads tokens of its
@@ -238,9 +238,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   void plan_item(const step_item& item) {
     const auto& stepped = state(item.seq.id);
     const detail::layout& sizes = core_->sizes;
-    const detail::planned_item& made = core_->step.add(core_->policy, stepped, stepped.log.last_position(), item,
-                                                       core_->limits, sizes.most_segments, sizes.remembered);
-    if (made.chooses) core_->pending[static_cast<std::size_t>(made.seq)].clear();
+    const detail::planned_item& planned = core_->step.add(core_->policy, stepped, stepped.log.last_position(), item,
+                                                          core_->limits, sizes.most_segments, sizes.remembered);
+    if (planned.chooses) core_->pending[static_cast<std::size_t>(planned.seq)].clear();
   }
 
   template <class, class>
@@ -266,9 +266,9 @@ class kv_cache : public any_kv_cache<T, decltype(detail::placement_of<Policy>())
   kv_cache(const shape& model, const Policy& policy, const config& limits) {
     const memory_use use = bytes(model, policy, limits);
     this->core_ = allocated(use.total() + use.host, [&] {
-      auto made = std::make_unique<const policy_type>(policy);
-      detail::expect_classes(*made, limits);
-      return std::make_unique<core_type>(model, std::move(made), limits);
+      auto virtual_policy = std::make_unique<const policy_type>(policy);
+      detail::expect_classes(*virtual_policy, limits);
+      return std::make_unique<core_type>(model, std::move(virtual_policy), limits);
     });
   }
 
@@ -276,8 +276,8 @@ class kv_cache : public any_kv_cache<T, decltype(detail::placement_of<Policy>())
   /// What a cache of this kind will hold at most, by tier, before anything is allocated.
   /// @throws precondition_error as the constructor, also for 2^60 bytes or more
   static memory_use bytes(const shape& model, const Policy& policy, const config& limits) {
-    const policy_type made(policy);
-    return base::bytes_of(model, made, limits);
+    const policy_type virtual_policy(policy);
+    return base::bytes_of(model, virtual_policy, limits);
   }
 
   const Policy& policy() const { return static_cast<const policy_type&>(this->core_->policy).value; }

@@ -271,9 +271,9 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   void note_queries(index_t layer, view<const float, 3> queries) {
     for (detail::planned_item& item : core_->step.items) {
       if (!item.prompt || pass_ == 1) continue;
-      const view<const float, 3> asked = queries.slice(item.packed, item.packed + item.tokens);
-      remember_queries(*core_, item, layer, asked);
-      if (must_be_seen(item)) core_->may_fail(item, [&] { observe_prompt(*core_, item, layer, asked); });
+      const view<const float, 3> own_queries = queries.slice(item.packed, item.packed + item.tokens);
+      remember_queries(*core_, item, layer, own_queries);
+      if (must_be_seen(item)) core_->may_fail(item, [&] { observe_prompt(*core_, item, layer, own_queries); });
     }
   }
 

@@ -15,7 +15,8 @@ inline namespace v0 {
 /// Which dimensions of a key are turned together: i and i + pairs, or 2 i and 2 i + 1.
 enum class rotary_pairs : std::uint8_t { halves, adjacent };
 
-/// Turns a key to a position `distance` further: pair i by the angle distance * frequencies[i]. The other dimensions stay.
+/// Turns a key to a position `distance` further: pair i by the angle distance * frequencies[i]. The other dimensions
+/// stay.
 /// A model whose layers differ in this is served by a callable of the engine's own.
 class key_rotation {
  public:

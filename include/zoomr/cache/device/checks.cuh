@@ -21,9 +21,9 @@ struct device_checks {
   /// @throws precondition_error for a shape, policy or config that cannot work, or 2^60 bytes or more
   static byte_count bytes(const shape& model, const policy_type& policy, const config& limits, index_t splits) {
     expect(model, policy, limits, splits);
-    const byte_count made = core_type::bytes_of(core_type::sized(model, policy, limits, splits));
-    ZOOMR_EXPECTS(made < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
-    return made;
+    const byte_count total = core_type::bytes_of(core_type::sized(model, policy, limits, splits));
+    ZOOMR_EXPECTS(total < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
+    return total;
   }
 
   /// Pinned memory. With a file, what config.tiers.host has room for.

@@ -35,11 +35,11 @@ struct choice_launches : device_pass<Policy, T> {
 
   /// Summarises the segments that the table lists. A graph covers three for each token.
   /// @cost  1 launch, or none
-  void summarize(stream on) const {
+  void summarize(stream queue) const {
     if constexpr (reads_summaries<Policy>) {
       const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts().closings;
       if (closings == 0) return;
-      launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, on,
+      launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, queue,
              summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale.all);
     }
   }
@@ -47,36 +47,36 @@ struct choice_launches : device_pass<Policy, T> {
   /// Makes the summaries of those sequences that have lost tokens in this commit anew, from the keys that are left: of
   /// all their segments, since a segment's keys are in other slots now, and may be fewer.
   /// @cost  1 launch for each such sequence
-  void summarize_again(stream on) const {
+  void summarize_again(stream queue) const {
     if constexpr (Policy::selects && decltype(Policy::evict)::observes) {
       for (const device_item& item : core.step.items) {
-        const device_sequence& of = core.state(item.seq);
-        if (item.due.kept == 0 || of.segment_count() == 0) continue;
+        const device_sequence& state = core.state(item.seq);
+        if (item.due.kept == 0 || state.segment_count() == 0) continue;
         device_arrays<Policy, T> all = arrays();
-        all.resummarize = {item.seq, of.segment_count(), core.held(of)};
-        launch(
-            {grid(std::min<index_t>(of.segment_count(), 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)},
-            on, summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale.all);
+        all.resummarize = {item.seq, state.segment_count(), core.held(state)};
+        launch({grid(std::min<index_t>(state.segment_count(), 1024), core.sizes.model.kv_lanes()),
+                dim3(summarize_threads)},
+               queue, summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale.all);
       }
     }
   }
 
   /// Before layer 0, where one choice serves all layers and votes add up.
   /// @cost  1 launch, or none
-  void begin(stream on) const {
+  void begin(stream queue) const {
     if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) {
       if (deciding == 0 || !for_all(core.policy) || !chooses_in_pass()) return;
-      launch({grid(deciding), dim3(choose_threads)}, on, begin_kernel<Policy, T>, core.policy, arrays());
+      launch({grid(deciding), dim3(choose_threads)}, queue, begin_kernel<Policy, T>, core.policy, arrays());
     }
   }
   /// Behind the last layer, where one choice serves all layers.
   /// @cost  1 launch, or none
-  void end(stream on) const {
+  void end(stream queue) const {
     if constexpr (hears_voters<Policy>) {
-      if (deciding > 0 && chooses_in_pass()) voters().choose(on);
+      if (deciding > 0 && chooses_in_pass()) voters().choose(queue);
     } else if constexpr (Policy::selects) {
       if (deciding == 0 || !for_all(core.policy) || !chooses_in_pass()) return;
-      launch({grid(deciding), dim3(choose_threads)}, on, choose_for_all_kernel<Policy, T>, core.policy, arrays());
+      launch({grid(deciding), dim3(choose_threads)}, queue, choose_for_all_kernel<Policy, T>, core.policy, arrays());
     }
   }
 
@@ -84,16 +84,16 @@ struct choice_launches : device_pass<Policy, T> {
   /// choice.
   /// @cost  up to 2 launches: remember where there are prompts, and both where choices depend on drift
   template <class Number>
-  void see_queries(index_t layer, view<const Number, 3> queries, stream on) const {
+  void see_queries(index_t layer, view<const Number, 3> queries, stream queue) const {
     if constexpr (hears_voters<Policy>) {
-      if (in_prompt > 0) voters().remember(layer, queries, on);
+      if (in_prompt > 0) voters().remember(layer, queries, queue);
     } else if constexpr (Policy::selects) {
       if (in_prompt > 0 || (core.sizes.drifts && core.sizes.records > 0)) {
-        launch({grid(core.sizes.sequences), dim3(plain_threads)}, on, remember_kernel<T, Number>, arrays(), layer,
+        launch({grid(core.sizes.sequences), dim3(plain_threads)}, queue, remember_kernel<T, Number>, arrays(), layer,
                queries);
       }
       if (core.sizes.drifts && scores(layer)) {
-        launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, on, drift_kernel<Policy, T, Number>,
+        launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, queue, drift_kernel<Policy, T, Number>,
                core.policy, arrays(), layer, queries);
       }
     }
@@ -104,17 +104,17 @@ struct choice_launches : device_pass<Policy, T> {
   /// @pre   deciding > 0
   /// @cost  1 launch
   template <class Number>
-  void choose(const layer_inputs<Number>& in, bool attends, stream on) const {
-    launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, on);
+  void choose(const layer_inputs<Number>& in, bool attends, stream queue) const {
+    launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, queue);
   }
 
   /// Where a prompt has ended, makes the first choice, from the queries of its last token, which `asking` has of all
   /// layers. A token of table 2 has its sequence for a row, so that the array is seen as [sequences, heads, head_dim].
   /// @cost  for each layer up to 2 launches, and up to 2 more; none if no prompt has ended
-  void choose_first(stream on) const {
+  void choose_first(stream queue) const {
     if constexpr (Policy::selects) {
       if (deciding == 0) return;
-      begin(on);
+      begin(queue);
       if constexpr (reads_summaries<Policy>) {
         const shape& model = core.sizes.model;
         const std::int64_t layer_queries = core.sizes.query_numbers();
@@ -123,11 +123,11 @@ struct choice_launches : device_pass<Policy, T> {
           const view<const float, 3> queries(core.arrays.asking + layer * layer_queries,
                                              {core.sizes.sequences, model.heads, model.head_dim},
                                              {model.layers * layer_queries, model.head_dim, 1});
-          see_queries(layer, queries, on);
-          choose(layer_inputs<float>{layer, queries}, false, on);
+          see_queries(layer, queries, queue);
+          choose(layer_inputs<float>{layer, queries}, false, queue);
         }
       }
-      end(on);
+      end(queue);
     }
   }
 

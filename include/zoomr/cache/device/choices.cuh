@@ -161,18 +161,18 @@ struct layer_row {
   __device__ row_to_choose to_choose() const {
     using aggregator_type = decltype(policy.aggregate);
     const std::int64_t at = a.place_row(token.chooses, layer, row);
-    row_to_choose made;
-    made.due = true;
-    made.segments = segments();
-    made.zone = token.zone;
-    made.slots = slots();
-    made.votes = votes();
-    made.least = aggregator_type::least;
-    made.least_attended = least_attended<aggregator_type>(policy.zone.summaries);
-    made.tokens = left();
-    made.levels = a.levels_of(at, token.segments);
-    made.selection = a.rows + at;
-    return made;
+    row_to_choose result;
+    result.due = true;
+    result.segments = segments();
+    result.zone = token.zone;
+    result.slots = slots();
+    result.votes = votes();
+    result.least = aggregator_type::least;
+    result.least_attended = least_attended<aggregator_type>(policy.zone.summaries);
+    result.tokens = left();
+    result.levels = a.levels_of(at, token.segments);
+    result.selection = a.rows + at;
+    return result;
   }
 
   /// Copies what is active to where the token's choice goes: another place, since the one that is written next is never
@@ -188,23 +188,23 @@ struct layer_row {
   /// @param place  of the selection to read; -1: nothing has been chosen, and all summaries are attended
   __device__ row_to_resolve to_resolve(index_t place) const {
     const std::int64_t at = a.token_row(t, row);
-    row_to_resolve made;
-    made.due = true;
-    made.zone = token.zone;
-    made.own_summary = !Policy::selects || policy.zone.own_summary;
-    made.slots = slots();
-    made.ranges = {a.ranges + at * a.sizes.most_ranges(), {a.sizes.most_ranges()}};
-    made.before = {a.before + at * a.sizes.most_ranges(), {a.sizes.most_ranges()}};
-    made.size = a.read + at;
+    row_to_resolve result;
+    result.due = true;
+    result.zone = token.zone;
+    result.own_summary = !Policy::selects || policy.zone.own_summary;
+    result.slots = slots();
+    result.ranges = {a.ranges + at * a.sizes.most_ranges(), {a.sizes.most_ranges()}};
+    result.before = {a.before + at * a.sizes.most_ranges(), {a.sizes.most_ranges()}};
+    result.size = a.read + at;
     if (dense()) {
-      made.zone = token.zone.whole();
-      return made;
+      result.zone = token.zone.whole();
+      return result;
     }
-    made.segments = segments();
+    result.segments = segments();
     if constexpr (Policy::selects) {
-      if (place >= 0) made.row = a.rows[a.place_row(place, layer, row)];
+      if (place >= 0) result.row = a.rows[a.place_row(place, layer, row)];
     }
-    return made;
+    return result;
   }
 };
 
@@ -231,8 +231,8 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
   block_threads block(scratch);
   const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, 0};
   if (a.chooses_anew(t, 0)) {
-    const row_to_choose made = row.to_choose();
-    choose_row(block, walk_scratch, policy.select, made, attended_anyway(block, policy.select, made));
+    const row_to_choose choice = row.to_choose();
+    choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
   } else {
     row.keep_choice(block);
     keep_references(block, a, row.token);

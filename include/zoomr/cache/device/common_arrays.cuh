@@ -86,53 +86,53 @@ struct common_arrays {
   device_resummarize resummarize;
 
   /// Takes what is declared here, but for the table, from a block. What the policy does not need has no bytes.
-  void carve(carver& from, const device_sizes& of) {
-    sizes = of;
-    const shape& model = of.model;
-    if (of.tiered) {
-      arena.carve(from, of.arena_slots, of.host_blocks > 0, model.layers, of.pages, of.page_parts,
-                  std::int64_t{of.sequences} * of.sequence_pages, of.page_numbers());
-    } else if (of.in_engine) {
+  void carve(carver& from, const device_sizes& cache) {
+    sizes = cache;
+    const shape& model = cache.model;
+    if (cache.tiered) {
+      arena.carve(from, cache.arena_slots, cache.host_blocks > 0, model.layers, cache.pages, cache.page_parts,
+                  std::int64_t{cache.sequences} * cache.sequence_pages, cache.page_numbers());
+    } else if (cache.in_engine) {
       engine = from.take<T*>(2 * std::int64_t{model.layers});
     } else {
-      pool = from.take<T>(of.pool_numbers());
+      pool = from.take<T>(cache.pool_numbers());
     }
-    page_table = from.take<index_t>(std::int64_t{of.sequences} * of.sequence_pages);
-    segments = from.take<segment>(std::int64_t{of.sequences} * of.segments);
-    const std::int64_t rows_of_tokens = std::int64_t{of.decode_tokens} * of.layer_rows;
-    ranges = from.take<token_range>(bounded_product({rows_of_tokens, of.most_ranges()}));
-    before = from.take<index_t>(bounded_product({rows_of_tokens, of.most_ranges()}));
+    page_table = from.take<index_t>(std::int64_t{cache.sequences} * cache.sequence_pages);
+    segments = from.take<segment>(std::int64_t{cache.sequences} * cache.segments);
+    const std::int64_t rows_of_tokens = std::int64_t{cache.decode_tokens} * cache.layer_rows;
+    ranges = from.take<token_range>(bounded_product({rows_of_tokens, cache.most_ranges()}));
+    before = from.take<index_t>(bounded_product({rows_of_tokens, cache.most_ranges()}));
     read = from.take<attended_size>(rows_of_tokens);
-    scored = from.take<unsigned>(of.counters());
-    const std::int64_t shared_room = of.shared_range_room();
+    scored = from.take<unsigned>(cache.counters());
+    const std::int64_t shared_room = cache.shared_range_room();
     shared_ranges = from.take<token_range>(shared_room);
     shared_before = from.take<index_t>(shared_room);
     attending = from.take<unsigned>(shared_room);
-    shared_read = from.take<attended_size>(of.decode_tiles > 0 ? rows_of_tokens : 0);
-    if (of.selects) {
-      const std::int64_t layer_queries = model.layers * of.query_numbers();
-      sums = from.take<float>(bounded_product({of.sequences, of.records, layer_queries}));
-      references = from.take<float>(of.drifts ? bounded_product({of.places, layer_queries}) : 0);
-      products = from.take<drift_products>(of.drifts ? rows_of_tokens : 0);
-      drifted = from.take<index_t>(of.drifts ? rows_of_tokens : 0);
-      asking = from.take<float>(of.persists && of.summary_numbers > 0 ? of.sequences * layer_queries : 0);
-      levels = from.take<level>(bounded_product({of.places, of.place_rows, of.segments}));
-      rows = from.take<selection_row>(std::int64_t{of.places} * of.place_rows);
-      const index_t scored_segments = of.summary_numbers > 0 ? of.segments : 0;  // keys are scored elsewhere
-      scores = from.take<float>(bounded_product({of.decode_tokens, model.heads, scored_segments}));
-      votes = from.take<votes_t>(bounded_product({rows_of_tokens, of.segments}));
-      left = from.take<index_t>(bounded_product({rows_of_tokens, of.segments}));
+    shared_read = from.take<attended_size>(cache.decode_tiles > 0 ? rows_of_tokens : 0);
+    if (cache.selects) {
+      const std::int64_t layer_queries = model.layers * cache.query_numbers();
+      sums = from.take<float>(bounded_product({cache.sequences, cache.records, layer_queries}));
+      references = from.take<float>(cache.drifts ? bounded_product({cache.places, layer_queries}) : 0);
+      products = from.take<drift_products>(cache.drifts ? rows_of_tokens : 0);
+      drifted = from.take<index_t>(cache.drifts ? rows_of_tokens : 0);
+      asking = from.take<float>(cache.persists && cache.summary_numbers > 0 ? cache.sequences * layer_queries : 0);
+      levels = from.take<level>(bounded_product({cache.places, cache.place_rows, cache.segments}));
+      rows = from.take<selection_row>(std::int64_t{cache.places} * cache.place_rows);
+      const index_t scored_segments = cache.summary_numbers > 0 ? cache.segments : 0;  // keys are scored elsewhere
+      scores = from.take<float>(bounded_product({cache.decode_tokens, model.heads, scored_segments}));
+      votes = from.take<votes_t>(bounded_product({rows_of_tokens, cache.segments}));
+      left = from.take<index_t>(bounded_product({rows_of_tokens, cache.segments}));
     }
     partial = from.take<float>(
-        of.splits > 1 ? bounded_product({of.attending_heads(), of.splits, model.value_width() + 2}) : 0);
-    arrived = from.take<unsigned>(of.attending_heads());
-    if (of.has_sinks) sinks = from.take<float>(std::int64_t{model.layers} * model.heads);
-    if (of.has_slopes) slopes = from.take<float>(model.heads);
-    eviction.carve(from, of);
+        cache.splits > 1 ? bounded_product({cache.attending_heads(), cache.splits, model.value_width() + 2}) : 0);
+    arrived = from.take<unsigned>(cache.attending_heads());
+    if (cache.has_sinks) sinks = from.take<float>(std::int64_t{model.layers} * model.heads);
+    if (cache.has_slopes) slopes = from.take<float>(model.heads);
+    eviction.carve(from, cache);
   }
-  void clear_counters(stream on) const {
-    zero_on_device(arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), on);
-    zero_on_device(scored, sizes.counters() * static_cast<byte_count>(sizeof(unsigned)), on);
+  void clear_counters(stream queue) const {
+    zero_on_device(arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), queue);
+    zero_on_device(scored, sizes.counters() * static_cast<byte_count>(sizeof(unsigned)), queue);
   }
 
   // Where things lie.

@@ -51,66 +51,66 @@ struct device_core {
   constant_copies constants;                      // tables of the engine's, as they were given to the constructor
   home_device home;
 
-  /// Carves `memory`, and enqueues on `on` the clearing of what must be zero before the first step: `arrived`,
+  /// Carves `memory`, and enqueues on `queue` the clearing of what must be zero before the first step: `arrived`,
   /// `scored`, and the tables of an arena. Nothing else on the device is cleared.
-  device_core(const shape& model, const Policy& with, const config& given, index_t splits, void* memory, stream on,
-              void* details)
-      : host_policy(with),
-        limits(given),
-        sizes(sized(model, host_policy, given, splits)),
-        voters(model, sizes.voting.heard > 0 ? given.voters : view<const float, 2>{}, 0),
+  device_core(const shape& model, const Policy& policy_value, const config& settings, index_t splits, void* memory,
+              stream queue, void* details)
+      : host_policy(policy_value),
+        limits(settings),
+        sizes(sized(model, host_policy, settings, splits)),
+        voters(model, sizes.voting.heard > 0 ? settings.voters : view<const float, 2>{}, 0),
         stock(sizes.in_engine ? 0 : sizes.pages),
-        step(model, given, host_policy.segment),
+        step(model, settings, host_policy.segment),
         listed{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())},
         uploads(sizes) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     carver block(memory);
     carve(arrays, block, sizes, on_device);
     if (sizes.tiered) {
-      arrays.pool = static_cast<T*>(details), arrays.arena.clear(on);
+      arrays.pool = static_cast<T*>(details), arrays.arena.clear(queue);
       if (prefetches(host_policy, model)) beside.emplace();
       if (sizes.host_blocks > 0) {
-        file = std::make_unique<file_tier_of<Policy, T>>(sizes, arrays.pool, given.tiers.path);
+        file = std::make_unique<file_tier_of<Policy, T>>(sizes, arrays.pool, settings.tiers.path);
       }
     }
-    if (sizes.in_engine) copy_engine_layers(*this, on);
-    arrays.clear_counters(on);
-    if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, on);
-    states.reserve(static_cast<std::size_t>(given.max_sequences));
-    for (index_t s = 0; s < given.max_sequences; ++s) {
-      states.emplace_back(host_policy.segment, given.max_tokens, sizes.sequence_pages, sizes.segments);
+    if (sizes.in_engine) copy_engine_layers(*this, queue);
+    arrays.clear_counters(queue);
+    if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, queue);
+    states.reserve(static_cast<std::size_t>(settings.max_sequences));
+    for (index_t s = 0; s < settings.max_sequences; ++s) {
+      states.emplace_back(host_policy.segment, settings.max_tokens, sizes.sequence_pages, sizes.segments);
       states.back().choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
       states.back().heard = sizes.voting.heard;
     }
   }
 
   /// Device memory that such a cache needs.
-  static byte_count bytes_of(const cache_sizes& of) {
+  static byte_count bytes_of(const cache_sizes& cache) {
     carver count;
     device_arrays<Policy, T> none;
     device_table none_either[std::size_t{tables}];
-    carve(none, count, of, none_either);
+    carve(none, count, cache, none_either);
     return count.used();
   }
 
   /// @throws precondition_error if a tier is too small
-  static cache_sizes sized(const shape& model, const any_policy& with, const config& given, index_t splits) {
+  static cache_sizes sized(const shape& model, const any_policy& policy, const config& limits, index_t splits) {
     using placement = decltype(Policy::placement);
     constexpr pages_in lie = tiered_placement<placement>         ? pages_in::tiers
                              : pool_of<placement, T>::owns_pages ? pages_in::pool
                                                                  : pages_in::engine;
-    cache_sizes made(model, with, given, splits, lie);
-    if (made.tiered) {
-      made.host_blocks = blocks_before_file<T>(made, given, prefetches(with, model));
-      const byte_count others = bytes_of(made) + device_arena<T>::tables * carver::alignment;
-      made.size_arena(given.tiers, others, made.arena_page_bytes(sizeof(T), device_arena<T>::slot_bytes));
+    cache_sizes result(model, policy, limits, splits, lie);
+    if (result.tiered) {
+      result.host_blocks = blocks_before_file<T>(result, limits, prefetches(policy, model));
+      const byte_count others = bytes_of(result) + device_arena<T>::tables * carver::alignment;
+      result.size_arena(limits.tiers, others, result.arena_page_bytes(sizeof(T), device_arena<T>::slot_bytes));
     }
-    return made;
+    return result;
   }
 
   /// What a layer will read comes while the one before is attended.
-  static bool prefetches(const any_policy& with, const shape& model) {
-    return with.placement.prefetch && model.layers > 1;
+  static bool prefetches(const any_policy& policy, const shape& model) {
+    return policy.placement.prefetch && model.layers > 1;
   }
 
   /// Table `t` of the step in progress.
@@ -141,9 +141,9 @@ struct device_core {
   void clear(device_sequence& closing) { closing.forget_everything(host_policy.segment), trim(closing); }
 
   /// @throws error(rollback_depth) if what the sequence was at position `to` is not known any more
-  void expect_known(const device_sequence& of, index_t to) const {
-    expect_rollback(host_policy, of, to, limits, sizes.records > 0 || sizes.voting.heard > 0,
-                    !sizes.persists || of.reaches(to));
+  void expect_known(const device_sequence& sequence, index_t to) const {
+    expect_rollback(host_policy, sequence, to, limits, sizes.records > 0 || sizes.voting.heard > 0,
+                    !sizes.persists || sequence.reaches(to));
   }
   /// Forgets the tokens from position `to` on. Nothing is enqueued: what the device has of them is not read any more,
   /// and is overwritten when others take their places.
@@ -163,14 +163,16 @@ struct device_core {
   /// Lists for table `t` the segments that the device does not know yet. It does once the step is committed.
   void list_closings(index_t t, index_t id) {
     auto& closings = listed[t].closings;
-    const device_sequence& of = state(id);
-    for (index_t known = of.known_segments; known < of.segment_count(); ++known) {
+    const device_sequence& sequence = state(id);
+    for (index_t known = sequence.known_segments; known < sequence.segment_count(); ++known) {
       ZOOMR_ASSERT(closings.size() < closings.capacity(), "a table has too few entries for closed segments");
-      closings.push_back({id, known, of.segments[static_cast<std::size_t>(known)], held(of)});
+      closings.push_back({id, known, sequence.segments[static_cast<std::size_t>(known)], held(sequence)});
     }
   }
 
-  static held_slots held(const device_sequence& of) { return {of.kept_each.committed, of.compacted_end}; }
+  static held_slots held(const device_sequence& sequence) {
+    return {sequence.kept_each.committed, sequence.compacted_end};
+  }
 
   /// Tokens that each KV lane will keep of the prompt that an item ends; 0: all of it.
   index_t kept_of_prompt(const planned_item& item) const {
@@ -189,11 +191,11 @@ struct device_core {
   void list_token(index_t t, const device_item& item, index_t position, index_t row, bool second_pass) {
     auto& tokens = listed[t].tokens;
     const planned_token& known = step.token(item, position);
-    device_token made = token_for(*this, item, known, position, second_pass);
-    made.row = row;
+    device_token token = token_for(*this, item, known, position, second_pass);
+    token.row = row;
     const bool for_itself = sizes.selects && !sizes.persists && known.action == refresh_action::choose;
-    if (for_itself && !made.dense) made.chooses = static_cast<index_t>(tokens.size());
-    tokens.push_back(made);
+    if (for_itself && !token.dense) token.chooses = static_cast<index_t>(tokens.size());
+    tokens.push_back(token);
   }
   /// Says that the last `tokens` tokens of table `t` are of one sequence, and read together as far as that goes.
   void list_tiles(index_t t, index_t tokens) {
@@ -230,34 +232,34 @@ struct device_core {
   /// choice after it needs, is listed in the last table: a step after the prompt closes at most three segments, so that
   /// the next one's table has room for all.
   void commit_item(device_item& item, index_t accepted) {
-    device_sequence& of = state(item.seq);
+    device_sequence& sequence = state(item.seq);
     if (accepted == 0) return;
-    of.known_segments = of.segment_count();
-    of.known_pages = item.pages;
-    commit_tokens(host_policy.segment, of, step.first_tokens(item, accepted), item.prompt_ends,
+    sequence.known_segments = sequence.segment_count();
+    sequence.known_pages = item.pages;
+    commit_tokens(host_policy.segment, sequence, step.first_tokens(item, accepted), item.prompt_ends,
                   limits.rollback_depth());
     const index_t remembered = item.observed || !item.prompt ? sizes.remembered : 0;
     if (item.prompt || hears_voters<Policy>) {
-      of.queries_from = (std::max)(of.queries_from, of.tokens() - remembered);
+      sequence.queries_from = (std::max)(sequence.queries_from, sequence.tokens() - remembered);
     }
-    free_pages(host_policy, limits, of, sizes.in_engine ? nullptr : &stock);
-    item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, of, of.sums, item.prompt);
+    free_pages(host_policy, limits, sequence, sizes.in_engine ? nullptr : &stock);
+    item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, sequence, sequence.sums, item.prompt);
     if (item.prompt || item.due.kept > 0) {
       list_closings(2, item.seq);
-      of.known_segments = of.segment_count();
+      sequence.known_segments = sequence.segment_count();
     }
     if (!item.chooses || accepted < item.tokens) return;
-    of.activate({item.last(), item.place}, sizes.ring);
+    sequence.activate({item.last(), item.place}, sizes.ring);
     if (item.prompt) listed[2].tokens.push_back(first_choice(*this, item));
   }
 
  private:
   // The tables come first in memory; the arrays name that of the first pass until a pass names its own.
-  static void carve(device_arrays<Policy, T>& made, carver& from, const cache_sizes& of,
+  static void carve(device_arrays<Policy, T>& arrays, carver& from, const cache_sizes& cache,
                     device_table (&each)[std::size_t{tables}]) {
-    for (device_table& table : each) table = carve_table(from, of);
-    made.carve(from, of);
-    made.table = each[0];
+    for (device_table& table : each) table = carve_table(from, cache);
+    arrays.carve(from, cache);
+    arrays.table = each[0];
   }
 };
 

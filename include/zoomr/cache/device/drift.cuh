@@ -34,7 +34,7 @@ __global__ void drift_kernel(Policy policy, common_arrays<T> a, index_t layer, v
   const auto lane = static_cast<index_t>(threadIdx.x);
   view<const float, 2> sums;
   if (a.sizes.records > 0 && !token.prompt) sums = a.sums_of(token.sequence, token.position, layer);
-  const auto asked = [&](index_t head, index_t d) {
+  const auto query = [&](index_t head, index_t d) {
     const float own = to_float(queries(token.row, head, d));
     return policy.query.query(own, sums.data() == nullptr ? own : sums(head, d), token.sums);
   };
@@ -48,7 +48,7 @@ __global__ void drift_kernel(Policy policy, common_arrays<T> a, index_t layer, v
     for (index_t head = row * heads; head < (row + 1) * heads; ++head) {
       float partial[3] = {};
       for (index_t d = lane; d < model.head_dim; d += warp_lanes) {
-        const float q = asked(head, d);
+        const float q = query(head, d);
         partial[0] = fused(q, reference(head, d), partial[0]);
         partial[1] = fused(q, q, partial[1]);
         partial[2] = fused(reference(head, d), reference(head, d), partial[2]);
@@ -65,7 +65,7 @@ __global__ void drift_kernel(Policy policy, common_arrays<T> a, index_t layer, v
   for (index_t head = row * heads; head < (row + 1) * heads; ++head) {
     for (index_t d = lane; d < model.head_dim; d += warp_lanes) {
       const bool turned = drifted || a.sizes.drifts_as_one;
-      kept(head, d) = turned ? asked(head, d) : a.reference_of(token.reads, layer)(head, d);
+      kept(head, d) = turned ? query(head, d) : a.reference_of(token.reads, layer)(head, d);
     }
   }
 }

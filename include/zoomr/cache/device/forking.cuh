@@ -43,9 +43,9 @@ struct some_pages {
 
 /// Enters them. One block of `copy_threads`.
 template <class T>
-__global__ void set_pages_kernel(common_arrays<T> a, some_pages given) {
-  for (auto i = static_cast<index_t>(threadIdx.x); i < given.count; i += copy_threads) {
-    a.page_entry(given.sequence, given.first + i) = given.pages[i];
+__global__ void set_pages_kernel(common_arrays<T> a, some_pages part) {
+  for (auto i = static_cast<index_t>(threadIdx.x); i < part.count; i += copy_threads) {
+    a.page_entry(part.sequence, part.first + i) = part.pages[i];
   }
 }
 
@@ -119,10 +119,10 @@ struct choices_to_copy {
 
 /// Copies the levels and rows of choices, and the queries that have made them. Grid: choices, rows of a place.
 template <class T>
-__global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy of) {
-  const index_t in_ring = (of.first + static_cast<index_t>(blockIdx.x)) % a.sizes.ring;
-  const index_t from = of.from * a.sizes.ring + in_ring;
-  const index_t to = of.to * a.sizes.ring + in_ring;
+__global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy copy) {
+  const index_t in_ring = (copy.first + static_cast<index_t>(blockIdx.x)) % a.sizes.ring;
+  const index_t from = copy.from * a.sizes.ring + in_ring;
+  const index_t to = copy.to * a.sizes.ring + in_ring;
   const std::int64_t row = blockIdx.y;
   const selection_row& active = a.rows[std::int64_t{from} * a.sizes.place_rows + row];
   const std::int64_t at = std::int64_t{to} * a.sizes.place_rows + row;
@@ -139,13 +139,13 @@ __global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy of) {
 /// Tells the device of all pages of one sequence.
 /// @cost  a launch for each 512 of them
 template <class Policy, class T>
-void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const index_t> pages, stream on) {
-  some_pages given;
-  given.sequence = sequence;
-  for (; given.first < pages.size(); given.first += given.count) {
-    given.count = (std::min)(some_pages::most, pages.size() - given.first);
-    std::copy_n(pages.begin() + given.first, given.count, given.pages);
-    launch({dim3(1), dim3(copy_threads)}, on, set_pages_kernel<T>, core.arrays, given);
+void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const index_t> pages, stream queue) {
+  some_pages part;
+  part.sequence = sequence;
+  for (; part.first < pages.size(); part.first += part.count) {
+    part.count = (std::min)(some_pages::most, pages.size() - part.first);
+    std::copy_n(pages.begin() + part.first, part.count, part.pages);
+    launch({dim3(1), dim3(copy_threads)}, queue, set_pages_kernel<T>, core.arrays, part);
   }
 }
 
@@ -154,39 +154,40 @@ void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const 
 /// @pre   nothing is known of `to`
 /// @cost  1 launch, 2 where choices stay active: they copy the index, and what a rollback needs
 template <class Policy, class T>
-void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, stream on) {
+void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, stream queue) {
   const device_arrays<Policy, T>& a = core.arrays;
   const device_sizes& sizes = core.sizes;
-  const device_sequence& of = core.state(from);
+  const device_sequence& state = core.state(from);
   const std::int64_t layers = sizes.model.layers, kv_lanes = sizes.model.kv_lanes(), heads = sizes.model.heads;
   const std::int64_t queries = layers * sizes.query_numbers();
   arrays_to_copy all;
-  all.add(a.page_table, 1, sizes.sequence_pages, of.known_pages, from, to);
-  all.add(a.segments, 1, sizes.segments, of.known_segments, from, to);
+  all.add(a.page_table, 1, sizes.sequence_pages, state.known_pages, from, to);
+  all.add(a.segments, 1, sizes.segments, state.known_segments, from, to);
   all.add(a.summaries, kv_lanes, std::int64_t{sizes.segments} * sizes.summary_numbers,
-          std::int64_t{of.known_segments} * sizes.summary_numbers, from, to);
-  all.add(a.scales, kv_lanes, sizes.segments, a.scales_of(sizes, of.known_segments), from, to);
+          std::int64_t{state.known_segments} * sizes.summary_numbers, from, to);
+  all.add(a.scales, kv_lanes, sizes.segments, a.scales_of(sizes, state.known_segments), from, to);
   all.add(a.sums, sizes.records, queries, queries, from, to);
   const eviction_arrays& kept = a.eviction;
-  all.add(kept.kept, kv_lanes, kept.most_kept, of.kept_each.committed, from, to);
+  all.add(kept.kept, kv_lanes, kept.most_kept, state.kept_each.committed, from, to);
   all.add(kept.noted, kept.noted_tokens, queries, queries, from, to);
   all.add(kept.prompted, kept.prompt_tokens, queries, queries, from, to);
   float* const carried = kept.carried == nullptr
                              ? nullptr
-                             : kept.carried + of.sums.half * sizes.sequences * layers * heads * sizes.carried;
-  all.add(carried, layers * heads, sizes.carried, of.sums.slots, from, to);
+                             : kept.carried + state.sums.half * sizes.sequences * layers * heads * sizes.carried;
+  all.add(carried, layers * heads, sizes.carried, state.sums.slots, from, to);
   if constexpr (hears_voters<Policy>) {
     const voter_arrays& voting = a.voting;
     all.add(voting.queries, voting.sizes.records, voting.query_numbers(), voting.query_numbers(), from, to);
-    voting.forget_masses(to, 1, on);
+    voting.forget_masses(to, 1, queue);
   }
   if (all.count > 0) {
-    launch({dim3(256, static_cast<unsigned>(all.count)), dim3(copy_threads)}, on, copy_arrays_kernel<T>, all);
+    launch({dim3(256, static_cast<unsigned>(all.count)), dim3(copy_threads)}, queue, copy_arrays_kernel<T>, all);
   }
-  if (of.choices.empty()) return;
-  const choices_to_copy chosen{from, to, of.choices.front().place % sizes.ring};
-  launch({dim3(static_cast<unsigned>(of.choices.size()), static_cast<unsigned>(sizes.place_rows)), dim3(copy_threads)},
-         on, copy_choices_kernel<T>, core.arrays, chosen);
+  if (state.choices.empty()) return;
+  const choices_to_copy chosen{from, to, state.choices.front().place % sizes.ring};
+  launch(
+      {dim3(static_cast<unsigned>(state.choices.size()), static_cast<unsigned>(sizes.place_rows)), dim3(copy_threads)},
+      queue, copy_choices_kernel<T>, core.arrays, chosen);
 }
 
 }  // namespace detail

@@ -45,12 +45,12 @@ struct token_sums {
   index_t t;
   index_t first;  // of the table's tokens: of the same sequence, as all up to `t`
 
-  __device__ token_sums(const common_arrays<T>& of, const layer_inputs<Number>& with, index_t token)
-      : a(of), in(with), t(token), first(token) {
+  __device__ token_sums(const common_arrays<T>& arrays, const layer_inputs<Number>& inputs, index_t token)
+      : a(arrays), in(inputs), t(token), first(token) {
     const device_token* tokens = a.table.tokens;
     while (first > 0 && tokens[first - 1].sequence == tokens[t].sequence) --first;
   }
-  __device__ float of(index_t head, index_t d) const {
+  __device__ float at(index_t head, index_t d) const {
     float sum = 0.0f;
     for (index_t j = first; j <= t; ++j) {
       const device_token& token = a.table.tokens[j];
@@ -68,10 +68,10 @@ struct token_sums {
 /// Makes what some heads of one KV head ask. All threads of a block call it; they see all of it after its next barrier.
 /// @param first       of these heads, in the model; `heads` of them
 /// @param keeps_sums  the running sums are written for later tokens
-/// @param asked       [heads, head_dim]  out
+/// @param out         [heads, head_dim]
 template <class Policy, class T, class Number, index_t N>
 __device__ void ask(const Policy& policy, const common_arrays<T>& a, const layer_inputs<Number>& in, index_t t,
-                    index_t first, index_t heads, bool keeps_sums, shared_array<float, N>& asked) {
+                    index_t first, index_t heads, bool keeps_sums, shared_array<float, N>& out) {
   const device_token& token = a.table.tokens[t];
   const shape& model = a.sizes.model;
   const token_sums<T, Number> sums(a, in, t);
@@ -81,10 +81,10 @@ __device__ void ask(const Policy& policy, const common_arrays<T>& a, const layer
     const float own = to_float(in.queries(token.row, head, d));
     float sum = own;
     if constexpr (decltype(Policy::query)::sums) {
-      if (!token.prompt) sum = sums.of(head, d);
+      if (!token.prompt) sum = sums.at(head, d);
       if (keeps_sums) a.sums_of(token.sequence, token.position, in.layer)(head, d) = sum;
     }
-    asked[n] = policy.query.query(own, sum, token.sums);
+    out[n] = policy.query.query(own, sum, token.sums);
   }
 }
 
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
   using queries_in_block = shared_array<float, reads_summaries<Policy> ? heads * HeadDim : 1>;
   static_assert(fits_a_block<choice_scratch, queries_in_block>, "layer_kernel: fewer heads must ask at once");
   __shared__ choice_scratch scratch;
-  __shared__ queries_in_block asked;
+  __shared__ queries_in_block block_queries;
   __shared__ shared_array<index_t, 1> last;
   let_next_launch_begin();
   const index_t kv_heads = a.sizes.model.kv_heads;
@@ -151,11 +151,12 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
     if (block_of_row >= blocks) return;
     const bool keeps_sums = is_first && decltype(Policy::query)::sums && !token.prompt;
     const auto ask_and_score = [&](const asking_row<Number, summary>& some, index_t first, index_t count) {
-      if (row.segments > 0 || keeps_sums) ask(policy, a, in, t, first, count, keeps_sums, asked);
+      if (row.segments > 0 || keeps_sums) ask(policy, a, in, t, first, count, keeps_sums, block_queries);
       __syncthreads();
       if (row.segments > 0) {
         constexpr index_t warps = choose_threads / warp_lanes;
-        const scoring_warp<heads, HeadDim, decltype(Policy::score), Number, summary> warp{policy.score, some, asked};
+        const scoring_warp<heads, HeadDim, decltype(Policy::score), Number, summary> warp{policy.score, some,
+                                                                                          block_queries};
         warp.score_all(block_of_row * warps + static_cast<index_t>(threadIdx.x) / warp_lanes, blocks * warps);
       }
     };
@@ -202,12 +203,12 @@ inline constexpr index_t most_layer_blocks = 384;
 /// Launches it for so many tokens.
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 void launch_layer(const Policy& policy, const device_arrays<Policy, T>& a, const layer_inputs<Number>& in, bool scores,
-                  bool attends, index_t tokens, stream on) {
+                  bool attends, index_t tokens, stream queue) {
   const index_t rows = tokens * a.sizes.model.kv_heads;
   index_t blocks = scores ? a.sizes.score_blocks() : 1;  // of a row
   if (blocks * rows > most_layer_blocks) blocks = rows < most_layer_blocks ? most_layer_blocks / rows : 1;
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(blocks));
-  launch({grid, dim3(choose_threads)}, on, layer_kernel<HeadDim, Group, Policy, T, Number>, policy, a, in, scores,
+  launch({grid, dim3(choose_threads)}, queue, layer_kernel<HeadDim, Group, Policy, T, Number>, policy, a, in, scores,
          attends);
 }
 

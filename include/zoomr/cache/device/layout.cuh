@@ -26,16 +26,17 @@ struct device_arrays : common_arrays<T>, std::conditional_t<hears_voters<Policy>
   float* scales = nullptr;  // [sequences][KV lanes][segments]  of summaries that have them
 
   /// Takes everything but the table from a block.
-  void carve(carver& from, const cache_sizes& of) {
-    common_arrays<T>::carve(from, of);
-    if constexpr (hears_voters<Policy>) this->voting.carve(from, of);
-    summaries =
-        from.take<number>(bounded_product({of.sequences, of.model.kv_lanes(), of.segments, of.summary_numbers}));
-    scales = from.take<float>(bounded_product({of.sequences, of.model.kv_lanes(), scales_of(of, of.segments)}));
+  void carve(carver& from, const cache_sizes& cache) {
+    common_arrays<T>::carve(from, cache);
+    if constexpr (hears_voters<Policy>) this->voting.carve(from, cache);
+    summaries = from.take<number>(
+        bounded_product({cache.sequences, cache.model.kv_lanes(), cache.segments, cache.summary_numbers}));
+    scales =
+        from.take<float>(bounded_product({cache.sequences, cache.model.kv_lanes(), scales_of(cache, cache.segments)}));
   }
   /// Scales of so many segments of a KV lane: none, unless their summaries have them.
-  static index_t scales_of(const device_sizes& of, index_t segments) {
-    return scales_summaries<number> && of.summary_numbers > 0 ? segments : 0;
+  static index_t scales_of(const device_sizes& cache, index_t segments) {
+    return scales_summaries<number> && cache.summary_numbers > 0 ? segments : 0;
   }
   /// Where the tokens of a KV lane lie; a policy that gives none up pays nothing for it.
   ZOOMR_HD slot_map slots_of(index_t sequence, index_t kv_lane, held_slots held) const {

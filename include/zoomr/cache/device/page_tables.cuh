@@ -19,13 +19,13 @@ namespace detail {
 
 /// Tells the device where an engine's pages begin in each layer.
 template <class Core>
-void copy_engine_layers(Core& core, stream on) {
+void copy_engine_layers(Core& core, stream queue) {
   std::vector<decltype(core.layer(0).keys)> begins;  // [layers][keys | values]  page 0 of an engine's memory
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const auto pages = core.layer(layer);
     begins.push_back(pages.keys), begins.push_back(pages.values);
   }
-  core.constants.copy(core.arrays.engine, begins, on);
+  core.constants.copy(core.arrays.engine, begins, queue);
 }
 
 /// Takes the pages that the step in progress needs. What it will write and others share is copied: listed in the first
@@ -38,8 +38,8 @@ void take_pages_to_write(Core& core) {
                                                            core.stock,       items,       core.states};
   take_pages(core.stock, items, core.states, shared.count(), [&] {
     for (std::size_t i = 0; core.stock.any_shared() && i < items.size(); ++i) {
-      shared.each(i, 0, [&](device_sequence& of, index_t at) {
-        index_t& page = of.pages[static_cast<std::size_t>(at)];
+      shared.each(i, 0, [&](device_sequence& state, index_t at) {
+        index_t& page = state.pages[static_cast<std::size_t>(at)];
         const index_t copy = core.stock.take();
         core.listed[0].copies.push_back({items[i].seq, at, page, copy});
         core.stock.give_back(page);
@@ -55,19 +55,19 @@ template <class Core>
 void undo_copies(Core& core) {
   auto& copies = core.listed[0].copies;
   for (; !copies.empty(); copies.pop_back()) {
-    const device_page_copy& made = copies.back();
-    core.stock.share(made.from);
-    core.stock.give_back(made.to);
-    core.state(made.sequence).pages[static_cast<std::size_t>(made.at)] = made.from;
+    const device_page_copy& copy = copies.back();
+    core.stock.share(copy.from);
+    core.stock.give_back(copy.to);
+    core.state(copy.sequence).pages[static_cast<std::size_t>(copy.at)] = copy.from;
   }
 }
 
 /// Entries of a sequence's table that the device knows, if an engine says `pages`; empty: the table stays.
-inline index_t known_of_table(const device_sequence& of, view<const index_t> pages) {
-  if (pages.size() == 0) return of.known_pages;
-  const index_t most = (std::min)(of.known_pages, pages.size());
+inline index_t known_of_table(const device_sequence& state, view<const index_t> pages) {
+  if (pages.size() == 0) return state.known_pages;
+  const index_t most = (std::min)(state.known_pages, pages.size());
   index_t same = 0;
-  while (same < most && of.pages[static_cast<std::size_t>(same)] == pages[same]) ++same;
+  while (same < most && state.pages[static_cast<std::size_t>(same)] == pages[same]) ++same;
   return same;
 }
 
@@ -80,8 +80,8 @@ void take_engine_pages(Core& core, view<const step_item> items) {
   std::int64_t unknown = 0;
   for (index_t i = 0; i < items.size(); ++i) {
     const device_item& item = core.step.items[static_cast<std::size_t>(i)];
-    const device_sequence& of = core.state_of(item);
-    unknown += core.sizes.pages_of(of.slot_end(item.first + item.tokens)) - known_of_table(of, items[i].pages);
+    const device_sequence& state = core.state_of(item);
+    unknown += core.sizes.pages_of(state.slot_end(item.first + item.tokens)) - known_of_table(state, items[i].pages);
   }
   if (unknown > core.sizes.most_pages()) {
     raise(errc::capacity, "begin: the device does not know " + std::to_string(unknown) +
@@ -89,8 +89,8 @@ void take_engine_pages(Core& core, view<const step_item> items) {
                               std::to_string(core.sizes.most_pages()) + ": tell it of them with block_table before");
   }
   for (const step_item& item : items) {
-    device_sequence& of = core.state(item.seq.id);
-    of.known_pages = known_of_table(of, item.pages);
+    device_sequence& state = core.state(item.seq.id);
+    state.known_pages = known_of_table(state, item.pages);
   }
   take_tables(core, items);
 }
@@ -100,11 +100,11 @@ void take_engine_pages(Core& core, view<const step_item> items) {
 template <class Core>
 void list_pages(Core& core, device_item& item) {
   auto& pages = core.listed[0].pages;
-  const device_sequence& of = core.state_of(item);
-  item.pages = core.sizes.pages_of(of.slot_end(item.first + item.tokens));
-  for (index_t at = of.known_pages; at < item.pages; ++at) {
+  const device_sequence& state = core.state_of(item);
+  item.pages = core.sizes.pages_of(state.slot_end(item.first + item.tokens));
+  for (index_t at = state.known_pages; at < item.pages; ++at) {
     ZOOMR_ASSERT(pages.size() < pages.capacity(), "a table has too few entries for pages");
-    pages.push_back({item.seq, at, of.pages[static_cast<std::size_t>(at)]});
+    pages.push_back({item.seq, at, state.pages[static_cast<std::size_t>(at)]});
   }
 }
 

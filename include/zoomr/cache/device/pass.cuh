@@ -22,21 +22,21 @@ struct device_pass {
   index_t in_prompt;  // tokens before its end
   bool fixed;         // for a graph
 
-  device_pass(device_core<Policy, T>& of, index_t table, index_t tokens, index_t prompt_tokens = 0,
+  device_pass(device_core<Policy, T>& owner, index_t table, index_t tokens, index_t prompt_tokens = 0,
               bool for_graph = false)
-      : core(of), t(table), deciding(tokens), in_prompt(prompt_tokens), fixed(for_graph) {}
+      : core(owner), t(table), deciding(tokens), in_prompt(prompt_tokens), fixed(for_graph) {}
 
   static dim3 grid(index_t x, index_t y = 1) { return {static_cast<unsigned>(x), static_cast<unsigned>(y)}; }
 
   /// What its kernels are given, by value: the cache's arrays, with this pass's table on the device.
   device_arrays<Policy, T> arrays() const {
-    device_arrays<Policy, T> of = core.arrays;
-    of.table = core.on_device[t];
-    return of;
+    device_arrays<Policy, T> result = core.arrays;
+    result.table = core.on_device[t];
+    return result;
   }
 
   /// Packs its table, and enqueues the copy.
-  void upload(stream on) const { core.uploads.upload(t, core.on_host(t), core.on_device[t], on); }
+  void upload(stream queue) const { core.uploads.upload(t, core.on_host(t), core.on_device[t], queue); }
 };
 
 }  // namespace detail

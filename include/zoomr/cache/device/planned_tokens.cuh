@@ -55,16 +55,16 @@ device_token first_choice(Core& core, const device_item& item) {
   device_sequence& sequence = core.state(item.seq);
   const index_t position = sequence.tokens() - 1;
   const index_t open_begin = core.host_policy.segment.open_begin(sequence.segmenting.data());
-  device_token asks;
-  asks.sequence = asks.row = item.seq;
-  asks.position = position, asks.slot = sequence.slot_end(position);
-  asks.held = Core::held(sequence);
-  asks.segments = sequence.segment_count();
-  if (sequence.heard > 0) asks.sums = heard_queries(sequence, position);
-  asks.chooses = item.place;
-  asks.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, sequence.prompt_end, open_begin);
-  asks.prompt = true;
-  return asks;
+  device_token token;
+  token.sequence = token.row = item.seq;
+  token.position = position, token.slot = sequence.slot_end(position);
+  token.held = Core::held(sequence);
+  token.segments = sequence.segment_count();
+  if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
+  token.chooses = item.place;
+  token.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, sequence.prompt_end, open_begin);
+  token.prompt = true;
+  return token;
 }
 
 }  // namespace detail

@@ -75,8 +75,9 @@ struct device_sizes {
   /// @param with_splits   as `device_cache` was given
   /// @param lie           where; of a tiered placement `arena_slots` and `host_blocks` stay 0: others size them
   /// @pre   `expect_possible` has let them pass, and `problem` has no sentence for them
-  device_sizes(const shape& with, const any_policy& policy, const config& limits, index_t with_splits, pages_in lie)
-      : model(with), tiered(lie == pages_in::tiers), in_engine(lie == pages_in::engine) {
+  device_sizes(const shape& model_shape, const any_policy& policy, const config& limits, index_t with_splits,
+               pages_in lie)
+      : model(model_shape), tiered(lie == pages_in::tiers), in_engine(lie == pages_in::engine) {
     sequences = limits.max_sequences;
     max_batched_tokens = limits.max_batched_tokens;
     decode_tokens = static_cast<index_t>(std::min<std::int64_t>(
@@ -85,7 +86,8 @@ struct device_sizes {
       const index_t of_draft = (limits.max_draft_tokens + tile_tokens() - 1) / tile_tokens();
       decode_tiles = static_cast<index_t>(std::min<std::int64_t>(decode_tokens, std::int64_t{sequences} * of_draft));
     }
-    const layout host = in_engine ? layout::without_pages(with, policy, limits) : layout(with, policy, limits);
+    const layout host =
+        in_engine ? layout::without_pages(model_shape, policy, limits) : layout(model_shape, policy, limits);
     size_pages(limits, host);
     if (tiered) page_parts = model.kv_heads / host.blocks.heads;
     while (1 << part_bits < page_parts) ++part_bits;
@@ -158,11 +160,11 @@ struct device_sizes {
   /// @param others  bytes that everything else takes
   /// @param page    arena_page_bytes
   /// @throws precondition_error if no slot is left
-  void size_arena(const tier_bytes& given, byte_count others, byte_count page) {
-    ZOOMR_EXPECTS(given.device >= others + page, "config: tiers.device is " + std::to_string(given.device) +
-                                                     " bytes; it must be at least " + std::to_string(others + page) +
-                                                     ", for summaries, tables and a page of one layer");
-    arena_slots = slots_of_arena((given.device - others) / page);
+  void size_arena(const tier_bytes& limits, byte_count others, byte_count page) {
+    ZOOMR_EXPECTS(limits.device >= others + page, "config: tiers.device is " + std::to_string(limits.device) +
+                                                      " bytes; it must be at least " + std::to_string(others + page) +
+                                                      ", for summaries, tables and a page of one layer");
+    arena_slots = slots_of_arena((limits.device - others) / page);
   }
   /// Slots of an arena that has room for so many pages of one layer: no more than there are blocks, nor than 2^25.
   index_t slots_of_arena(std::int64_t room) const {

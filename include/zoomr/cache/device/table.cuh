@@ -128,18 +128,18 @@ struct table_lists {
     copies.reserve(static_cast<std::size_t>(most.copies));
   }
   /// Of a table whose lists have so many entries.
-  static byte_count bytes(const device_counts& of) {
+  static byte_count bytes(const device_counts& counts) {
     constexpr auto each = [](index_t count, std::size_t size) {
       return std::int64_t{count} * static_cast<byte_count>(size);
     };
-    return static_cast<byte_count>(sizeof(device_counts)) + each(of.tokens, sizeof(device_token)) +
-           each(of.tiles, sizeof(device_query_tile)) + each(of.closings, sizeof(device_closing)) +
-           each(of.pages, sizeof(device_page)) + each(of.copies, sizeof(device_page_copy));
+    return static_cast<byte_count>(sizeof(device_counts)) + each(counts.tokens, sizeof(device_token)) +
+           each(counts.tiles, sizeof(device_query_tile)) + each(counts.closings, sizeof(device_closing)) +
+           each(counts.pages, sizeof(device_page)) + each(counts.copies, sizeof(device_page_copy));
   }
 
   device_counts counts() const {
-    const auto of = [](const auto& list) { return static_cast<index_t>(list.size()); };
-    return {of(tokens), of(tiles), of(closings), of(pages), of(copies)};
+    const auto count = [](const auto& list) { return static_cast<index_t>(list.size()); };
+    return {count(tokens), count(tiles), count(closings), count(pages), count(copies)};
   }
   void clear() { tokens.clear(), tiles.clear(), closings.clear(), pages.clear(), copies.clear(); }
 

@@ -33,13 +33,13 @@ class constant_copies {
 
   /// @throws error(device) without as much pinned memory
   template <class Number>
-  void copy(Number* to, const std::vector<Number>& from, stream on) {
+  void copy(Number* to, const std::vector<Number>& from, stream queue) {
     if (from.empty()) return;
     const std::size_t bytes = from.size() * sizeof(Number);
     void* const pinned = memory_.emplace_back(static_cast<byte_count>(bytes)).data();
     std::memcpy(pinned, from.data(), bytes);
-    copy_to_device(to, pinned, static_cast<byte_count>(bytes), on);
-    copied_.record(on);
+    copy_to_device(to, pinned, static_cast<byte_count>(bytes), queue);
+    copied_.record(queue);
   }
 
  private:
@@ -49,16 +49,16 @@ class constant_copies {
 
 /// Tells the device of the sinks and slopes of the model's logits.
 template <class Core>
-void copy_logits(Core& core, stream on) {
+void copy_logits(Core& core, stream queue) {
   const logit_rule& rule = core.limits.logits;
   std::vector<float> sinks;  // [layers, heads]
   for (index_t layer = 0; layer < rule.sinks.extent(0); ++layer) {
     const view<const float> row = rule.sinks[layer];
     sinks.insert(sinks.end(), row.begin(), row.end());
   }
-  core.constants.copy(core.arrays.sinks, sinks, on);
+  core.constants.copy(core.arrays.sinks, sinks, queue);
   const std::vector<float> slopes(rule.alibi_slopes.begin(), rule.alibi_slopes.end());
-  core.constants.copy(core.arrays.slopes, slopes, on);
+  core.constants.copy(core.arrays.slopes, slopes, queue);
 }
 
 /// Pinned memory for the tables of a few steps, which is used in turn.
@@ -99,12 +99,12 @@ class table_ring {
   /// Packs table `t` of the step in progress, and enqueues its copy. Outside of a capture: a graph would copy from here
   /// again whenever it is launched, and nobody could tell when.
   /// @cost  a copy of what the lists hold, and an event
-  void upload(index_t t, const table_lists& table, const device_table& to, stream on) {
+  void upload(index_t t, const table_lists& table, const device_table& to, stream queue) {
     slot& from = now()[static_cast<std::size_t>(t)];
     table.pack(from.packed);
-    copy_to_device(reinterpret_cast<std::byte*>(to.counts), from.packed, table_lists::bytes(table.counts()), on);
+    copy_to_device(reinterpret_cast<std::byte*>(to.counts), from.packed, table_lists::bytes(table.counts()), queue);
     from.under_way = true;
-    from.copied.record(on);
+    from.copied.record(queue);
   }
 
   /// The step is over.

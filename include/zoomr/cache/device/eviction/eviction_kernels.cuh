@@ -106,34 +106,35 @@ struct lanes_to_update {
 /// @cost  as the evictor's update_importance, for each query; count * group * head_dim floats copied
 template <class Evictor, class T, class Number, class Lanes>
 __global__ void __launch_bounds__(keep_threads)
-    update_importance_kernel(Evictor evict, observing_queries<T, Number> of, Lanes kv_lanes) {
+    update_importance_kernel(Evictor evict, observing_queries<T, Number> batch, Lanes kv_lanes) {
   __shared__ block_scratch scratch;
   block_threads block(scratch);
   const auto head = static_cast<index_t>(blockIdx.x);
-  const view<float> received = of.received[head];
-  for (index_t t = block.thread(); t < of.held(); t += block.size())
-    received[t] = t < of.known ? of.before(head, t) : 0.0f;
-  for (index_t q = 0; q < of.count; ++q) {
+  const view<float> received = batch.received[head];
+  for (index_t t = block.thread(); t < batch.held(); t += block.size()) {
+    received[t] = t < batch.known ? batch.before(head, t) : 0.0f;
+  }
+  for (index_t q = 0; q < batch.count; ++q) {
     __syncthreads();
     const view<float, 2> group = kv_lanes.a.eviction.asked_of(head);
     for (index_t i = block.thread(); i < group.extent(0) * group.extent(1); i += block.size()) {
       const index_t g = i / group.extent(1);
       const index_t d = i % group.extent(1);
-      group(g, d) = to_float(of.queries(of.row_of(q), head / of.group * of.group + g, d));
+      group(g, d) = to_float(batch.queries(batch.row_of(q), head / batch.group * batch.group + g, d));
     }
     __syncthreads();
-    const index_t seen = of.context + q;
+    const index_t seen = batch.context + q;
     observed_query observed;
-    observed.query = group[head % of.group];
-    observed.keys = kv_lanes.keys_of(head / of.group, seen);
+    observed.query = group[head % batch.group];
+    observed.keys = kv_lanes.keys_of(head / batch.group, seen);
     observed.position = kv_lanes.position + q;
     observed.pinned = kv_lanes.pinned;
     observed.work = kv_lanes.work_of(head, seen);
     observed.group = group;
-    observed.head = head % of.group;
+    observed.head = head % batch.group;
     observed.earlier = kv_lanes.earlier;
     observed.scale = kv_lanes.scale;
-    observed.logits = of.logits_of(head / of.group * of.group, of.group);
+    observed.logits = batch.logits_of(head / batch.group * batch.group, batch.group);
     update_importance(evict, observed, received, block);
   }
 }
@@ -205,14 +206,14 @@ __device__ void move_forward(std::int64_t count, Read read, Write write) {
 /// @cost  a key and a value read and written for each slot that is kept, and a float of each query head that carries
 ///        sums; one barrier for each 256 pieces that move
 template <index_t HeadDim, class T>
-__global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<T> a, compacting of) {
+__global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<T> a, compacting task) {
   constexpr index_t pieces = HeadDim * static_cast<index_t>(sizeof(T)) / 16;  // of a key
-  const auto kv_lane = of.first_kv_lane + static_cast<index_t>(blockIdx.x);
+  const auto kv_lane = task.first_kv_lane + static_cast<index_t>(blockIdx.x);
   const shape& model = a.sizes.model;
   const index_t layer = kv_lane / model.kv_heads;
   const index_t kv_head = kv_lane % model.kv_heads;
-  const view<const index_t> pages = a.pages_of(of.sequence);
-  const view<const index_t> slots{of.slots + blockIdx.x * of.stride, {of.kept}};
+  const view<const index_t> pages = a.pages_of(task.sequence);
+  const view<const index_t> slots{task.slots + blockIdx.x * task.stride, {task.kept}};
   const auto stored = a.layer(layer);
   const index_t value_pieces = model.stored_value_width() * static_cast<index_t>(sizeof(T)) / 16;  // at most `pieces`
   struct both {
@@ -223,7 +224,7 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<
   const auto piece = [&](T* row, std::int64_t at) -> uint4& { return reinterpret_cast<uint4*>(row)[at % pieces]; };
   const auto has_value = [&](std::int64_t at) { return at % pieces < value_pieces; };
   move_forward(
-      std::int64_t{of.kept} * pieces,
+      std::int64_t{task.kept} * pieces,
       [&](std::int64_t at) {
         const std::int64_t from = offset_of(slots[static_cast<index_t>(at / pieces)]);
         return both{piece(stored.keys + from, at), has_value(at) ? piece(stored.values + from, at) : uint4{}};
@@ -237,15 +238,15 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<
       });
   for (index_t g = 0; a.eviction.carried_tokens > 0 && g < model.group(); ++g) {
     const view<float> sums =
-        a.eviction.sums_of(of.sequence, layer, of.half, a.eviction.carried_tokens)[kv_head * model.group() + g];
+        a.eviction.sums_of(task.sequence, layer, task.half, a.eviction.carried_tokens)[kv_head * model.group() + g];
     move_forward(
-        of.kept, [&](std::int64_t at) { return sums[slots[static_cast<index_t>(at)]]; },
+        task.kept, [&](std::int64_t at) { return sums[slots[static_cast<index_t>(at)]]; },
         [&](std::int64_t at, float sum) { sums[static_cast<index_t>(at)] = sum; });
   }
-  const slot_map before = a.eviction.slots_of(of.sequence, kv_lane, of.before);
-  const view<index_t> positions = a.eviction.kept_of(of.sequence, kv_lane, of.kept);
+  const slot_map before = a.eviction.slots_of(task.sequence, kv_lane, task.before);
+  const view<index_t> positions = a.eviction.kept_of(task.sequence, kv_lane, task.kept);
   move_forward(
-      of.kept, [&](std::int64_t at) { return before.position_of(slots[static_cast<index_t>(at)]); },
+      task.kept, [&](std::int64_t at) { return before.position_of(slots[static_cast<index_t>(at)]); },
       [&](std::int64_t at, index_t position) { positions[static_cast<index_t>(at)] = position; });
 }
 

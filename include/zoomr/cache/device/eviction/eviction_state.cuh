@@ -76,8 +76,7 @@ inline eviction_due due_eviction(const any_policy& policy, const config& limits,
 /// - kept: at the end of a prompt choose_kept_kernel writes it, layer by layer, and nobody reads it until the commit,
 ///   after which `held_slots::kept` is not 0 any more; while decoding compact_kernel does.
 /// - noted: note_kernel writes the queries of each pass, of a draft the last `noted_tokens`, which the eviction reads.
-/// A
-///   draft ends where tokens are evicted, so that what a rejected token has written is not read before it is
+///   A draft ends where tokens are evicted, so that what a rejected token has written is not read before it is
 ///   overwritten.
 /// - chunk, prompted: remember_chunk_kernel writes a step's queries to the first, commit_chunk_kernel copies them to
 ///   the second; there they are observed when a later chunk ends the prompt.
@@ -100,30 +99,30 @@ struct eviction_arrays {
   float* received = nullptr;     // [heads][tokens]
   float* importance = nullptr;   // [kv_heads][tokens]
   float* keys = nullptr;         // [kv_heads][tokens][head_dim]  if the evictor reads them
-  float* asked = nullptr;        // [heads][group][head_dim]  the queries that are observed with that of a head
-  float* work = nullptr;         // [heads][tokens]  if the evictor reads keys and carries no sums
-  index_t* slots = nullptr;      // [kv_heads][most_kept]  that a layer's KV lanes keep, while decoding
+  float* group_queries = nullptr;  // [heads][group][head_dim]  the queries that are observed with that of a head
+  float* work = nullptr;           // [heads][tokens]  if the evictor reads keys and carries no sums
+  index_t* slots = nullptr;        // [kv_heads][most_kept]  that a layer's KV lanes keep, while decoding
 
   /// Takes the arrays from a block.
   template <class Carver, class Sizes>
-  void carve(Carver& from, const Sizes& of) {
-    model = of.model;
-    most_kept = of.kept;
-    tokens = of.kept > 0 ? of.tokens : 0;
-    noted_tokens = of.noted, carried_tokens = of.carried, sequences = of.sequences;
-    prompt_tokens = of.kept > 0 ? of.remembered : 0;  // of heads that vote others keep them
+  void carve(Carver& from, const Sizes& cache) {
+    model = cache.model;
+    most_kept = cache.kept;
+    tokens = cache.kept > 0 ? cache.tokens : 0;
+    noted_tokens = cache.noted, carried_tokens = cache.carried, sequences = cache.sequences;
+    prompt_tokens = cache.kept > 0 ? cache.remembered : 0;  // of heads that vote others keep them
     const std::int64_t heads = model.heads;
     kept = from.template take<index_t>(bounded_product({sequences, model.kv_lanes(), most_kept}));
     noted = from.template take<float>(bounded_product({sequences, noted_tokens, model.layers, heads, model.head_dim}));
     prompted = from.template take<float>(bounded_product({sequences, prompt_tokens, query_numbers()}));
-    chunk = from.template take<float>(bounded_product({of.kept > 0 ? of.pending_queries : 0, query_numbers()}));
+    chunk = from.template take<float>(bounded_product({cache.kept > 0 ? cache.pending_queries : 0, query_numbers()}));
     carried = from.template take<float>(bounded_product({2, sequences, model.layers, heads, carried_tokens}));
     sums = from.template take<observed_sum>(tokens > 0 ? heads * observed_at_once : 0);
     received = from.template take<float>(heads * tokens);
     importance = from.template take<float>(std::int64_t{model.kv_heads} * tokens);
-    keys = from.template take<float>(of.reads_keys ? std::int64_t{model.kv_heads} * tokens * model.head_dim : 0);
-    asked = from.template take<float>(of.reads_keys ? heads * model.group() * model.head_dim : 0);
-    work = from.template take<float>(of.reads_keys && carried_tokens == 0 ? heads * tokens : 0);
+    keys = from.template take<float>(cache.reads_keys ? std::int64_t{model.kv_heads} * tokens * model.head_dim : 0);
+    group_queries = from.template take<float>(cache.reads_keys ? heads * model.group() * model.head_dim : 0);
+    work = from.template take<float>(cache.reads_keys && carried_tokens == 0 ? heads * tokens : 0);
     slots = from.template take<index_t>(noted_tokens > 0 ? std::int64_t{model.kv_heads} * most_kept : 0);
   }
 
@@ -154,7 +153,7 @@ struct eviction_arrays {
   }
   /// The queries of the group of `head`, a copy for the block of this head alone.  [group, head_dim]
   ZOOMR_HD view<float, 2> asked_of(index_t head) const {
-    return {asked + std::int64_t{head} * model.group() * model.head_dim, {model.group(), model.head_dim}};
+    return {group_queries + std::int64_t{head} * model.group() * model.head_dim, {model.group(), model.head_dim}};
   }
   /// Working memory beside the sums of a layer: where these are carried, `received` is free.  [count]
   ZOOMR_HD view<float> work_of(index_t head, index_t count) const {

@@ -31,14 +31,14 @@ class observing_warp {
   static_assert(fits_a_block<queries_in_block>, "observed_together: fewer queries of so many numbers");
 
   /// All threads call it; a barrier follows.
-  __device__ observing_warp(const observing_queries<T, Number>& of, index_t head, queries_in_block& asked)
-      : of_(of),
-        asked_(asked),
+  __device__ observing_warp(const observing_queries<T, Number>& batch, index_t head, queries_in_block& block_queries)
+      : batch_(batch),
+        block_queries_(block_queries),
         head_(head),
-        logits_(of.logits_of(head, 1)),
+        logits_(batch.logits_of(head, 1)),
         lane_(static_cast<index_t>(threadIdx.x) % warp_lanes) {
-    for (auto i = static_cast<index_t>(threadIdx.x); i < of.count * HeadDim; i += observe_threads) {
-      asked[i] = to_float(of.queries(of.row_of(i / HeadDim), head, i % HeadDim));
+    for (auto i = static_cast<index_t>(threadIdx.x); i < batch.count * HeadDim; i += observe_threads) {
+      block_queries[i] = to_float(batch.queries(batch.row_of(i / HeadDim), head, i % HeadDim));
     }
     __syncthreads();
   }
@@ -48,7 +48,7 @@ class observing_warp {
   __device__ void each_four(Visit visit) {
     const auto warp = static_cast<index_t>(blockIdx.x * observe_threads + threadIdx.x) / warp_lanes;
     const auto warps = static_cast<index_t>(gridDim.x) * observe_threads / warp_lanes;
-    for (index_t first = warp * tokens; first < of_.held(); first += warps * tokens) {
+    for (index_t first = warp * tokens; first < batch_.held(); first += warps * tokens) {
       take_keys(first);
       visit();
     }
@@ -57,8 +57,10 @@ class observing_warp {
   /// Of this lane.
   __device__ index_t token() const { return first_ + lane_ % tokens; }
   __device__ index_t query(index_t turn) const { return turn * queries + lane_ / tokens; }
-  __device__ bool asks(index_t turn) const { return turn * queries < of_.count; }
-  __device__ bool sees(index_t turn) const { return query(turn) < of_.count && token() < of_.context + query(turn); }
+  __device__ bool has(index_t turn) const { return turn * queries < batch_.count; }
+  __device__ bool sees(index_t turn) const {
+    return query(turn) < batch_.count && token() < batch_.context + query(turn);
+  }
 
   /// All lanes call it; where the query does not see the token the result means nothing.
   __device__ float logit(index_t turn) const {
@@ -70,15 +72,15 @@ class observing_warp {
 #pragma unroll
       for (index_t q = 0; q < queries; ++q) {
         const index_t query = turn * queries + q;
-        const float asked = query < of_.count ? asked_[query * HeadDim + d] : 0.0f;
+        const float query_number = query < batch_.count ? block_queries_[query * HeadDim + d] : 0.0f;
 #pragma unroll
         for (index_t t = 0; t < tokens; ++t) {
-          partial[q * tokens + t] = fused(asked, keys_[t][c], partial[q * tokens + t]);
+          partial[q * tokens + t] = fused(query_number, keys_[t][c], partial[q * tokens + t]);
         }
       }
     }
-    const float scaled = fused(of_.scale, warp_sums(partial), -0.0f);  // rounded by itself, whatever it is added to
-    return logits_(scaled, 0, token(), of_.position + query(turn));
+    const float scaled = fused(batch_.scale, warp_sums(partial), -0.0f);  // rounded by itself, whatever it is added to
+    return logits_(scaled, 0, token(), batch_.position + query(turn));
   }
 
  private:
@@ -88,9 +90,9 @@ class observing_warp {
     first_ = first;
 #pragma unroll
     for (index_t t = 0; t < tokens; ++t) {
-      const index_t slot = first + t < of_.held() ? first + t : of_.held() - 1;
-      const index_t in_pool = pool_slot(of_.pages, slot, of_.layer.page_bits);
-      const T* key = of_.layer.keys + of_.layer.offset(in_pool, head_ / of_.group);
+      const index_t slot = first + t < batch_.held() ? first + t : batch_.held() - 1;
+      const index_t in_pool = pool_slot(batch_.pages, slot, batch_.layer.page_bits);
+      const T* key = batch_.layer.keys + batch_.layer.offset(in_pool, head_ / batch_.group);
 #pragma unroll
       for (index_t c = 0; c < cells; ++c) {
         const index_t d = c * warp_lanes + lane_;
@@ -99,8 +101,8 @@ class observing_warp {
     }
   }
 
-  const observing_queries<T, Number>& of_;
-  queries_in_block& asked_;
+  const observing_queries<T, Number>& batch_;
+  queries_in_block& block_queries_;
   index_t head_;
   lane_logits logits_;
   index_t lane_;
@@ -112,39 +114,39 @@ class observing_warp {
 /// warps of all blocks of a head take tokens in turn. Shared memory: the queries of the head, 32 * HeadDim floats. Each
 /// kernel needs what all blocks of the one before have added to `sums`; the stream orders them.
 template <index_t HeadDim, class T, class Number>
-__global__ void __launch_bounds__(observe_threads) find_largest_kernel(observing_queries<T, Number> of) {
+__global__ void __launch_bounds__(observe_threads) find_largest_kernel(observing_queries<T, Number> batch) {
   using warp_type = observing_warp<HeadDim, T, Number>;
-  __shared__ typename warp_type::queries_in_block asked;
+  __shared__ typename warp_type::queries_in_block block_queries;
   const auto head = static_cast<index_t>(blockIdx.y);
-  warp_type warp(of, head, asked);
+  warp_type warp(batch, head, block_queries);
   unsigned largest[std::size_t{warp_type::turns}] = {};
   warp.each_four([&] {
 #pragma unroll
     for (index_t turn = 0; turn < warp_type::turns; ++turn) {
-      if (!warp.asks(turn)) break;
+      if (!warp.has(turn)) break;
       const unsigned word = observed_sum::word_of(warp.logit(turn));
       if (warp.sees(turn) && word > largest[turn]) largest[turn] = word;
     }
   });
 #pragma unroll
   for (index_t turn = 0; turn < warp_type::turns; ++turn) {
-    if (largest[turn] > 0) atomicMax(&of.sums[head * observed_at_once + warp.query(turn)].largest, largest[turn]);
+    if (largest[turn] > 0) atomicMax(&batch.sums[head * observed_at_once + warp.query(turn)].largest, largest[turn]);
   }
 }
 
 /// Adds up the weights of each query.
 template <index_t HeadDim, class T, class Number>
-__global__ void __launch_bounds__(observe_threads) add_weights_kernel(observing_queries<T, Number> of) {
+__global__ void __launch_bounds__(observe_threads) add_weights_kernel(observing_queries<T, Number> batch) {
   using warp_type = observing_warp<HeadDim, T, Number>;
-  __shared__ typename warp_type::queries_in_block asked;
+  __shared__ typename warp_type::queries_in_block block_queries;
   const auto head = static_cast<index_t>(blockIdx.y);
-  warp_type warp(of, head, asked);
-  const observed_sum* sums = of.sums + head * observed_at_once;
+  warp_type warp(batch, head, block_queries);
+  const observed_sum* sums = batch.sums + head * observed_at_once;
   votes_t units[std::size_t{warp_type::turns}] = {};
   warp.each_four([&] {
 #pragma unroll
     for (index_t turn = 0; turn < warp_type::turns; ++turn) {
-      if (!warp.asks(turn)) break;
+      if (!warp.has(turn)) break;
       const float logit = warp.logit(turn);
       if (!warp.sees(turn)) continue;
       const float weight = exponential(logit - sums[warp.query(turn)].largest_logit());
@@ -154,26 +156,26 @@ __global__ void __launch_bounds__(observe_threads) add_weights_kernel(observing_
 #pragma unroll
   for (index_t turn = 0; turn < warp_type::turns; ++turn) {
     const auto added = static_cast<unsigned long long>(units[turn]);
-    if (added > 0) atomicAdd(&of.sums[head * observed_at_once + warp.query(turn)].units, added);
+    if (added > 0) atomicAdd(&batch.sums[head * observed_at_once + warp.query(turn)].units, added);
   }
 }
 
 /// Adds the shares of the queries, in their order, to what each token has received. One warp reads what a token had,
 /// and writes what it has: so `received` may be `before`.
 template <index_t HeadDim, class T, class Number>
-__global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_queries<T, Number> of) {
+__global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_queries<T, Number> batch) {
   using warp_type = observing_warp<HeadDim, T, Number>;
-  __shared__ typename warp_type::queries_in_block asked;
+  __shared__ typename warp_type::queries_in_block block_queries;
   const auto head = static_cast<index_t>(blockIdx.y);
   const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
-  warp_type warp(of, head, asked);
-  const observed_sum* sums = of.sums + head * observed_at_once;
+  warp_type warp(batch, head, block_queries);
+  const observed_sum* sums = batch.sums + head * observed_at_once;
   warp.each_four([&] {
-    const bool present = warp.token() < of.held();
-    float all = present && warp.token() < of.known ? of.before(head, warp.token()) : 0.0f;
+    const bool present = warp.token() < batch.held();
+    float all = present && warp.token() < batch.known ? batch.before(head, warp.token()) : 0.0f;
 #pragma unroll
     for (index_t turn = 0; turn < warp_type::turns; ++turn) {
-      if (!warp.asks(turn)) break;
+      if (!warp.has(turn)) break;
       const float logit = warp.logit(turn);
       float share = 0.0f;
       if (warp.sees(turn)) {
@@ -188,24 +190,24 @@ __global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_q
         all += __shfl_sync(all_lanes, share, q * warp_type::tokens + lane % warp_type::tokens);
       }
     }
-    if (present && lane < warp_type::tokens) of.received(head, warp.token()) = all;
+    if (present && lane < warp_type::tokens) batch.received(head, warp.token()) = all;
   });
 }
 
 /// Adds the attention that up to 32 queries pay to what the tokens have received: the same bits as the host's.
 ///
-/// @param of  a kernel argument; `sums` is cleared here
+/// @param batch  a kernel argument; `sums` is cleared here
 /// @cost   reads the keys of the sequence in this layer three times for each query head; four launches
 template <index_t HeadDim, class T, class Number>
-void observe_queries(const observing_queries<T, Number>& of, stream on) {
-  const index_t heads = of.queries.extent(1);
-  zero_on_device(of.sums, static_cast<byte_count>(sizeof(observed_sum)) * heads * observed_at_once, on);
-  const index_t blocks = (of.context + of.count + 254) / 256;  // 16 times 4 tokens for each warp
+void observe_queries(const observing_queries<T, Number>& batch, stream queue) {
+  const index_t heads = batch.queries.extent(1);
+  zero_on_device(batch.sums, static_cast<byte_count>(sizeof(observed_sum)) * heads * observed_at_once, queue);
+  const index_t blocks = (batch.context + batch.count + 254) / 256;  // 16 times 4 tokens for each warp
   const launch_shape shape{dim3(static_cast<unsigned>(blocks < 64 ? blocks : 64), static_cast<unsigned>(heads)),
                            dim3(observe_threads)};
-  launch(shape, on, &find_largest_kernel<HeadDim, T, Number>, of);
-  launch(shape, on, &add_weights_kernel<HeadDim, T, Number>, of);
-  launch(shape, on, &add_shares_kernel<HeadDim, T, Number>, of);
+  launch(shape, queue, &find_largest_kernel<HeadDim, T, Number>, batch);
+  launch(shape, queue, &add_weights_kernel<HeadDim, T, Number>, batch);
+  launch(shape, queue, &add_shares_kernel<HeadDim, T, Number>, batch);
 }
 
 /// One KV lane that must evict tokens.

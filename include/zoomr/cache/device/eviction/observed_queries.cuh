@@ -59,11 +59,11 @@ struct observing_queries {
   ZOOMR_HD index_t held() const { return context + count - 1; }
   /// What is done to the logits of some heads of a KV head.
   ZOOMR_HD lane_logits logits_of(index_t head, index_t heads) const {
-    lane_logits made{soft_cap, {}, {}};
-    if (slopes == nullptr) return made;
-    made.slopes = {slopes + head, {heads}};
-    if (kept.extent(1) > 0) made.slots = {kept[head / group], compacted_end};
-    return made;
+    lane_logits result{soft_cap, {}, {}};
+    if (slopes == nullptr) return result;
+    result.slopes = {slopes + head, {heads}};
+    if (kept.extent(1) > 0) result.slots = {kept[head / group], compacted_end};
+    return result;
   }
 };
 

@@ -38,11 +38,11 @@ struct observing_layer {
 
   /// Copies keys of the KV lanes' first slots, for an evictor that reads them; others cost nothing.
   /// @cost  1 launch
-  void copy_keys(index_t slots, stream on) const {
+  void copy_keys(index_t slots, stream queue) const {
     if constexpr (decltype(core.policy.evict)::reads_keys) {
       const dim3 grid(static_cast<unsigned>(std::min<index_t>(slots, 256)), static_cast<unsigned>(model().kv_heads));
-      launch({grid, dim3(static_cast<unsigned>(HeadDim))}, on, &copy_keys_kernel<HeadDim, T>, arrays, sequence, layer,
-             slots, core.limits.key_scale.all);
+      launch({grid, dim3(static_cast<unsigned>(HeadDim))}, queue, &copy_keys_kernel<HeadDim, T>, arrays, sequence,
+             layer, slots, core.limits.key_scale.all);
     }
   }
 
@@ -53,32 +53,32 @@ struct observing_layer {
   /// @cost  1 launch for an evictor that updates importance itself, otherwise 4 for each 32 queries
   template <class Number>
   void update_importance(view<const Number, 3> queries, index_t first_row, token_range asking, index_t together,
-                         index_t summed, index_t from, index_t to, stream on) const {
+                         index_t summed, index_t from, index_t to, stream queue) const {
     using evictor_type = decltype(core.policy.evict);
-    observing_queries<T, Number> of;
-    of.queries = queries;
-    of.group = model().group();
+    observing_queries<T, Number> batch;
+    batch.queries = queries;
+    batch.group = model().group();
     const index_t slots = slot_end(asking.last);
-    of.before = arrays.eviction.sums_of(sequence, layer, from, slots);
-    of.received = arrays.eviction.sums_of(sequence, layer, to, slots);
-    of.known = (std::min)(summed, slot_end(asking.first));
-    of.first_row = first_row;
-    of.count = asking.size();
-    of.context = slot_end(asking.first + 1);
-    of.soft_cap = core.limits.logits.soft_cap, of.slopes = arrays.slopes;
-    of.position = asking.first;
-    of.kept = {arrays.eviction.kept_of(sequence, layer * model().kv_heads, 0).data(),
-               {model().kv_heads, held.kept},
-               {arrays.eviction.most_kept, 1}};
-    of.compacted_end = held.compacted_end;
+    batch.before = arrays.eviction.sums_of(sequence, layer, from, slots);
+    batch.received = arrays.eviction.sums_of(sequence, layer, to, slots);
+    batch.known = (std::min)(summed, slot_end(asking.first));
+    batch.first_row = first_row;
+    batch.count = asking.size();
+    batch.context = slot_end(asking.first + 1);
+    batch.soft_cap = core.limits.logits.soft_cap, batch.slopes = arrays.slopes;
+    batch.position = asking.first;
+    batch.kept = {arrays.eviction.kept_of(sequence, layer * model().kv_heads, 0).data(),
+                  {model().kv_heads, held.kept},
+                  {arrays.eviction.most_kept, 1}};
+    batch.compacted_end = held.compacted_end;
     if constexpr (importance_updater<evictor_type>) {
       using kv_lanes_type = lanes_to_update<T>;
       const logit_rule& rule = core.limits.logits;
       const kv_lanes_type kv_lanes{arrays, asking.first, pinned(), slot_end(together), rule.scale};
-      launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, on,
-             &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, of, kv_lanes);
+      launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, queue,
+             &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, batch, kv_lanes);
     } else {
-      observe(of, on);
+      observe(batch, queue);
     }
   }
 
@@ -88,7 +88,7 @@ struct observing_layer {
   /// @param kept  [kv_heads][stride]  on the device, out
   /// @cost  1 launch
   void choose(index_t slots, index_t kept_each, index_t queries, index_t half, index_t* kept, std::int64_t stride,
-              stream on) const {
+              stream queue) const {
     kv_lanes_to_choose<T> kv_lanes;
     kv_lanes.a = arrays;
     kv_lanes.received = arrays.eviction.sums_of(sequence, layer, half, slots);
@@ -98,15 +98,16 @@ struct observing_layer {
     kv_lanes.kept = kept;
     kv_lanes.stride = stride;
     kv_lanes.kept_each = kept_each;
-    launch({dim3(static_cast<unsigned>(model().kv_heads)), dim3(keep_threads)}, on,
+    launch({dim3(static_cast<unsigned>(model().kv_heads)), dim3(keep_threads)}, queue,
            &choose_kept_kernel<decltype(core.policy.evict), decltype(kv_lanes)>, core.policy.evict, kv_lanes);
   }
 
   /// Moves together what the KV lanes of `layers` layers from this one on keep.
   /// @param slots  [layers * kv_heads][stride]  on the device
   /// @cost  1 launch
-  void compact(index_t layers, const index_t* slots, std::int64_t stride, index_t kept, index_t half, stream on) const {
-    launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, on,
+  void compact(index_t layers, const index_t* slots, std::int64_t stride, index_t kept, index_t half,
+               stream queue) const {
+    launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, queue,
            &compact_kernel<HeadDim, T>, arrays,
            compacting{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
   }
@@ -114,26 +115,26 @@ struct observing_layer {
   /// Adds what the queries pay, some at a time: those after the first add to what the ones before them have left in
   /// `received`, where the slots that they alone see have nothing yet.
   template <class Number>
-  void observe(observing_queries<T, Number> of, stream on) const {
-    of.layer = core.layer(layer).read_only();
-    of.pages = arrays.pages_of(sequence);
-    of.scale = core.limits.logit_scale(0, 0, HeadDim);
-    of.sums = arrays.eviction.sums;
-    for (index_t left = of.count; left > 0; left -= of.count) {
-      of.count = (std::min)(observed_together<HeadDim>, left);
-      observe_queries<HeadDim>(of, on);
-      of.first_row = of.row_of(of.count);
-      of.context += of.count;
-      of.position += of.count;
-      of.before = of.received;
-      of.known = of.context - 1;
+  void observe(observing_queries<T, Number> batch, stream queue) const {
+    batch.layer = core.layer(layer).read_only();
+    batch.pages = arrays.pages_of(sequence);
+    batch.scale = core.limits.logit_scale(0, 0, HeadDim);
+    batch.sums = arrays.eviction.sums;
+    for (index_t left = batch.count; left > 0; left -= batch.count) {
+      batch.count = (std::min)(observed_together<HeadDim>, left);
+      observe_queries<HeadDim>(batch, queue);
+      batch.first_row = batch.row_of(batch.count);
+      batch.context += batch.count;
+      batch.position += batch.count;
+      batch.before = batch.received;
+      batch.known = batch.context - 1;
     }
   }
 
   // While a prompt comes nothing of it is pinned: where zones pin it, its queries are not observed.
   index_t pinned() const {
-    const auto& of = core.state(sequence);
-    return of.in_prompt() ? 0 : of.pinned(core.host_policy.zone);
+    const auto& state = core.state(sequence);
+    return state.in_prompt() ? 0 : state.pinned(core.host_policy.zone);
   }
 };
 
@@ -142,21 +143,21 @@ struct observing_layer {
 /// @cost  1 launch
 template <class Policy, class T, class Number>
 void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const planned_item& item,
-                      index_t layer, view<const Number, 3> queries, stream on) {
+                      index_t layer, view<const Number, 3> queries, stream queue) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   if (count == 0 || !item.prompt) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &remember_chunk_kernel<T, Number>, arrays, layer,
-         queries, item.packed + item.tokens - count, item.remembered);
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, queue, &remember_chunk_kernel<T, Number>, arrays,
+         layer, queries, item.packed + item.tokens - count, item.remembered);
 }
 
 /// Makes them part of a sequence whose tokens are committed, unless nobody can ask for them any more.
 /// @cost  1 launch
 template <class Policy, class T>
 void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
-                    stream on) {
+                    stream queue) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   if (count == 0 || !item.observed || item.due.kept > 0) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, on, &commit_chunk_kernel<T>, arrays, item.seq,
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, queue, &commit_chunk_kernel<T>, arrays, item.seq,
          item.remembered, item.first + item.tokens - count);
 }
 
@@ -167,28 +168,30 @@ void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& 
 ///        remember queries
 template <index_t HeadDim, class Policy, class T, class Number>
 void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& arrays, index_t layer,
-                     view<const Number, 3> queries, stream on) {
+                     view<const Number, 3> queries, stream queue) {
   for (device_item& item : core.step.items) {
-    remember_queries(core, arrays, item, layer, queries, on);
+    remember_queries(core, arrays, item, layer, queries, queue);
     if (!core.observes(item)) continue;
     const index_t end = item.first + item.tokens;
     const index_t first = core.sizes.carried > 0 ? item.first : end - core.policy.evict.observed(end);
     const index_t here = (std::max)(first, item.first);
     const carried_sums& sums = core.state(item.seq).sums;
-    const observing_layer<HeadDim, Policy, T> of{core, arrays, item.seq, layer, {}};
+    const observing_layer<HeadDim, Policy, T> observer{core, arrays, item.seq, layer, {}};
     // An evictor that updates importance itself looks at keys at each query, others only when they rate, at the end.
-    if (importance_updater<decltype(core.policy.evict)>) of.copy_keys(end, on);
+    if (importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, queue);
     if (first < here) {
-      of.update_importance(view<const float, 3>(arrays.eviction.prompted_of(item.seq, layer)),
-                           first % core.sizes.remembered, {first, here}, first, 0, sums.half, 1 - sums.half, on);
+      observer.update_importance(view<const float, 3>(arrays.eviction.prompted_of(item.seq, layer)),
+                                 first % core.sizes.remembered, {first, here}, first, 0, sums.half, 1 - sums.half,
+                                 queue);
     }
-    of.update_importance(queries, item.packed + here - item.first, {here, end}, first, first < here ? here : sums.slots,
-                         sums.half, 1 - sums.half, on);
+    observer.update_importance(queries, item.packed + here - item.first, {here, end}, first,
+                               first < here ? here : sums.slots, sums.half, 1 - sums.half, queue);
     const index_t kept = core.kept_of_prompt(item);
     if (kept == 0) continue;
-    if (!importance_updater<decltype(core.policy.evict)>) of.copy_keys(end, on);
-    of.choose(end, kept, end - first, 1 - sums.half,
-              arrays.eviction.kept_of(item.seq, layer * core.sizes.model.kv_heads, kept).data(), core.sizes.kept, on);
+    if (!importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, queue);
+    observer.choose(end, kept, end - first, 1 - sums.half,
+                    arrays.eviction.kept_of(item.seq, layer * core.sizes.model.kv_heads, kept).data(), core.sizes.kept,
+                    queue);
   }
 }
 
@@ -198,7 +201,8 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
 /// @cost    at the end of a prompt 1 launch; while decoding, for each layer 1 if the evictor reads keys, 1 or 4 for
 ///          each 32 queries to observe, and 2 to evict
 template <index_t HeadDim, class Policy, class T>
-bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item, stream on) {
+bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
+                    stream queue) {
   const eviction_due& due = item.due;
   const eviction_arrays& retained = arrays.eviction;
   const index_t sequence = item.seq;
@@ -207,18 +211,19 @@ bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays
     if (due.kept == 0) return false;
     const observing_layer<HeadDim, Policy, T> all{core, arrays, sequence, 0, due.before};
     all.compact(core.sizes.model.layers, retained.kept_of(sequence, 0, due.kept).data(), core.sizes.kept, due.kept,
-                state.sums.half, on);
+                state.sums.half, queue);
     return true;
   }
   const token_range asking{state.tokens() - core.sizes.noted, state.tokens()};
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
-    const observing_layer<HeadDim, Policy, T> of{core, arrays, sequence, layer, due.before};
-    of.copy_keys(due.slots, on);
-    of.update_importance(view<const float, 3>(retained.noted_of(sequence, layer)), asking.first % core.sizes.noted,
-                         asking, asking.first, due.summed, state.sums.half, state.sums.half, on);
+    const observing_layer<HeadDim, Policy, T> observer{core, arrays, sequence, layer, due.before};
+    observer.copy_keys(due.slots, queue);
+    observer.update_importance(view<const float, 3>(retained.noted_of(sequence, layer)),
+                               asking.first % core.sizes.noted, asking, asking.first, due.summed, state.sums.half,
+                               state.sums.half, queue);
     if (due.kept == 0) continue;
-    of.choose(due.slots, due.kept, core.sizes.noted, state.sums.half, retained.slots, core.sizes.kept, on);
-    of.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, on);
+    observer.choose(due.slots, due.kept, core.sizes.noted, state.sums.half, retained.slots, core.sizes.kept, queue);
+    observer.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, queue);
   }
   return due.kept > 0;
 }

@@ -24,12 +24,12 @@ namespace detail {
 /// Reaches into caches, which name it their friend.
 struct moving {
   template <class Core>
-  static Core& core(cache_base<Core>& of) {
-    return *of.core_;
+  static Core& core(cache_base<Core>& cache) {
+    return *cache.core_;
   }
   template <class Core>
-  static auto& unused(cache_base<Core>& of, sequence seq) {
-    return of.expect_unused(seq);
+  static auto& unused(cache_base<Core>& cache, sequence seq) {
+    return cache.expect_unused(seq);
   }
 };
 
@@ -50,8 +50,8 @@ class moving_sequence : moving_choices<Policy, T> {
                 "to_host, to_device: the pages of an engine are the engine's to move");
 
  public:
-  moving_sequence(host_type& host, device_type& device, stream on)
-      : base(host, device, on), record_(query_memory::elements(device.sizes.model, 1)) {
+  moving_sequence(host_type& host, device_type& device, stream queue)
+      : base(host, device, queue), record_(query_memory::elements(device.sizes.model, 1)) {
     device.home.expect_current("to_host, to_device");
     text_collecting of_host, of_device;
     host.policy.write_text(of_host), device.host_policy.write_text(of_device);

@@ -24,7 +24,7 @@ class moving_choices {
   using device_type = device_core<Policy, T>;
   using host_type = cache_core<page_pool<T>>;
 
-  moving_choices(host_type& host, device_type& device, stream on) : host_(host), device_(device), on_(on) {}
+  moving_choices(host_type& host, device_type& device, stream queue) : host_(host), device_(device), on_(queue) {}
 
   void choices_to_host(const device_sequence& from, const remembered_parts& parts, sequence_state& to) {
     const index_t rows = device_.sizes.place_rows;
@@ -33,26 +33,26 @@ class moving_choices {
     references(from.choices, parts, to, [&](const float* of_device, float* of_host, std::int64_t count) {
       this->enqueue(of_host, of_device, count);
     });
-    std::vector<float> asked, asked_before;
+    std::vector<float> queries, queries_before;
     std::vector<selection_row> of_choice(static_cast<std::size_t>(rows));
     std::vector<level> levels(room_of_levels());
     for (const placed_choice& choice : from.choices) {
       // Where nothing has drifted a device copies the choice before, a host keeps it.
       if (device_.sizes.drifts) {
-        asked.resize(static_cast<std::size_t>(asked_numbers()));
-        enqueue(asked.data(), asked_at(choice), asked_numbers());
+        queries.resize(static_cast<std::size_t>(asked_numbers()));
+        enqueue(queries.data(), asked_at(choice), asked_numbers());
         wait();
-        if (same_bits(std::exchange(asked_before, asked), asked)) continue;
+        if (same_bits(std::exchange(queries_before, queries), queries)) continue;
       }
       const std::int64_t first = std::int64_t{choice.place} * rows;
       enqueue(of_choice.data(), device_.arrays.rows + first, rows);
       enqueue(levels.data(), device_.arrays.levels_of(first, 0).data(), static_cast<std::int64_t>(levels.size()));
       wait();
       for (index_t r = first_chosen_row(); r < rows; ++r) {
-        const selection_row& made = of_choice[static_cast<std::size_t>(r)];
-        selection_row& row = to.active_selection.renew(r, made.levels.size());
+        const selection_row& source = of_choice[static_cast<std::size_t>(r)];
+        selection_row& row = to.active_selection.renew(r, source.levels.size());
         std::copy_n(levels.begin() + std::int64_t{r} * device_.sizes.segments, row.levels.size(), row.levels.begin());
-        row.cut_segment = made.cut_segment, row.cut_tokens = made.cut_tokens;
+        row.cut_segment = source.cut_segment, row.cut_tokens = source.cut_tokens;
       }
       to.log.push(choice.position, to.active_selection, level::summary);
     }
@@ -64,10 +64,10 @@ class moving_choices {
     to.dropped = false;
     if (!device_.sizes.persists) return;
     const index_t rows = device_.sizes.place_rows, ring = device_.sizes.ring;
-    selection made(rows, host_.sizes.most_segments);
+    selection scratch(rows, host_.sizes.most_segments);
     // Where choices depend on drift, those whose queries no record has any more are left: no rollback comes to them.
     index_t entries = 0, known = 0, next = unlimited;
-    from.log.each(made, level::summary, [&](index_t position) {
+    from.log.each(scratch, level::summary, [&](index_t position) {
       ++entries;
       known += !device_.sizes.drifts || next > parts.records.first ? 1 : 0;
       next = position;
@@ -78,13 +78,13 @@ class moving_choices {
     std::vector<selection_row> of_choice(static_cast<std::size_t>(rows));
     std::vector<level> levels(room_of_levels());
     index_t at = used;
-    from.log.each(made, level::summary, [&](index_t position) {
+    from.log.each(scratch, level::summary, [&](index_t position) {
       if (at == 0) return;
       placed_choice& choice = to.choices[static_cast<std::size_t>(--at)];
       choice = {position, id * ring + at};
       const std::int64_t first = std::int64_t{choice.place} * rows;
       for (index_t r = first_chosen_row(); r < rows; ++r) {
-        const selection_row& row = made.row(r);
+        const selection_row& row = scratch.row(r);
         std::copy(row.levels.begin(), row.levels.end(), levels.begin() + std::int64_t{r} * device_.sizes.segments);
         of_choice[static_cast<std::size_t>(r)] = {device_.arrays.levels_of(first + r, row.levels.size()),
                                                   row.cut_segment, row.cut_tokens};

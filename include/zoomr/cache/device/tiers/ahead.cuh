@@ -27,11 +27,11 @@ __global__ void expect_pages_kernel(Policy policy, device_arrays<Policy, T> a, i
   const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, static_cast<index_t>(blockIdx.y), layer};
   const auto thread = static_cast<index_t>(threadIdx.x);
   const auto threads = static_cast<index_t>(blockDim.x);
-  const part_of_pages of{row.token.sequence, a.sizes.part_of_row(row.row)};
+  const part_of_pages pages{row.token.sequence, a.sizes.part_of_row(row.row)};
   const auto ask = [&](token_range slots, index_t begin, index_t step) {
     if (slots.size() <= 0) return;
     for (index_t at = slots.first / page_tokens + begin; at * page_tokens < slots.last; at += step) {
-      ask_for_page(a, layer, of, at, true);
+      ask_for_page(a, layer, pages, at, true);
     }
   };
   if (row.token.prompt || row.dense()) {

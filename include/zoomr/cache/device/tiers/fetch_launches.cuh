@@ -32,12 +32,12 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// Brings what the layer's rows read to the arena of a tiered placement. Attention must follow on the same stream.
   /// @cost  4 launches, 2 if the plan fetches nothing; in front of a file 2 more, and a function of the host
-  void fetch(index_t layer, stream on) const {
+  void fetch(index_t layer, stream queue) const {
     if constexpr (tiered) {
-      join(on);
-      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on, ask_for_pages_kernel<T>,
+      join(queue);
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, queue, ask_for_pages_kernel<T>,
              arrays(), layer);
-      bring(layer, false, on);
+      bring(layer, false, queue);
     }
   }
 
@@ -48,15 +48,15 @@ struct fetch_launches : device_pass<Policy, T> {
     if constexpr (tiered) {
       const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
       if (!due || !foresees(layer)) return;
-      const stream on = core.beside->fork(from);
-      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, on,
+      const stream queue = core.beside->fork(from);
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, queue,
              expect_pages_kernel<Policy, T>, core.policy, arrays(), layer);
-      bring(layer, true, on);
+      bring(layer, true, queue);
     }
   }
-  /// What `on` is given from now on waits for the side stream; nothing, unless it has forked.
-  void join(stream on) const {
-    if (core.beside) core.beside->join(on);
+  /// What `queue` is given from now on waits for the side stream; nothing, unless it has forked.
+  void join(stream queue) const {
+    if (core.beside) core.beside->join(queue);
   }
 
   /// True if some row of the pass may be known before its layer; of a graph, of any pass.
@@ -69,26 +69,26 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// Gives slots to what was asked for, and copies it there; both grids are the same in any step. Where the plan
   /// fetches nothing the first kernel still counts the pass.
-  void bring(index_t layer, bool ahead, stream on) const {
-    if (core.file) core.file->read(arrays(), layer, ahead, on);
+  void bring(index_t layer, bool ahead, stream queue) const {
+    if (core.file) core.file->read(arrays(), layer, ahead, queue);
     const dim3 blocks = grid(place_blocks(core.arrays.arena.slots));
-    launch({blocks, dim3(place_threads)}, on, count_slots_kernel<T>, arrays(), ahead);
+    launch({blocks, dim3(place_threads)}, queue, count_slots_kernel<T>, arrays(), ahead);
     const transfer_plan& plan = core.arrays.arena.plan;
     if (!plan.fetches) return;
-    launch({blocks, dim3(place_threads)}, on, give_slots_kernel<T>, arrays(), layer, ahead);
+    launch({blocks, dim3(place_threads)}, queue, give_slots_kernel<T>, arrays(), layer, ahead);
     const device_sizes& sizes = core.sizes;
     const index_t copying = (std::min)(sizes.sequences * sizes.sequence_pages * sizes.page_parts, plan.fetch_blocks);
-    launch({grid(copying), dim3(fetch_threads)}, on, fetch_pages_kernel<T>, arrays(), layer);
+    launch({grid(copying), dim3(fetch_threads)}, queue, fetch_pages_kernel<T>, arrays(), layer);
   }
 
-  /// Keys and values of a layer, as the rows of `of` name their pages: over tiers `of` then names them by place, in the
-  /// arena or behind it in the host's memory.
-  auto stored(common_arrays<T>& of, index_t layer) const {
+  /// Keys and values of a layer, as the rows of `all` name their pages: over tiers `all` then names them by
+  /// place, in the arena or behind it in the host's memory.
+  auto stored(common_arrays<T>& all, index_t layer) const {
     if constexpr (tiered) {
-      of.page_table = of.arena.places;
-      of.heads_apart = of.sizes.page_parts > 1 ? of.sizes.sequences : 0;
-      const stored_layer<T> arena = of.in_block(of.arena.memory).read_only();
-      return tiered_layer<T>(arena, of.first_page(layer), of.host_place(0) * page_tokens, of.sizes.part_bits);
+      all.page_table = all.arena.places;
+      all.heads_apart = all.sizes.page_parts > 1 ? all.sizes.sequences : 0;
+      const stored_layer<T> arena = all.in_block(all.arena.memory).read_only();
+      return tiered_layer<T>(arena, all.first_page(layer), all.host_place(0) * page_tokens, all.sizes.part_bits);
     } else {
       return stored_layer<T>(core.layer(layer).in_order().read_only());
     }

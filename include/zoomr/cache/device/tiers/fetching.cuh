@@ -37,16 +37,16 @@ struct part_of_pages {
 /// @param at      the page, of the sequence's
 /// @param ahead   while the pass before goes on: that pass's places stay as they are, and nothing is counted
 template <class T>
-__device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, part_of_pages of, index_t at,
+__device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, part_of_pages pages, index_t at,
                                     bool ahead) {
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
   const unsigned stamp = 2 * pass + (ahead ? 1 : 0);
-  const index_t entry = (of.part * a.sizes.sequences + of.sequence) * a.sizes.sequence_pages + at;
+  const index_t entry = (pages.part * a.sizes.sequences + pages.sequence) * a.sizes.sequence_pages + at;
   if (atomicExch(&arena.stamps[entry], stamp) == stamp) return;
-  const index_t page = a.pages_of(of.sequence)[at];
+  const index_t page = a.pages_of(pages.sequence)[at];
   ZOOMR_ASSERT(page >= 0 && page < a.sizes.pages, "a page is asked for that the sequence does not have");
-  const index_t slot = a.in_arena(layer, page, of.part);
+  const index_t slot = a.in_arena(layer, page, pages.part);
   if (slot >= 0) {
     arena.used[slot] = pass;
     if (ahead) return;
@@ -55,7 +55,7 @@ __device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, pa
     if (arena.came_for[slot] == pass) atomicAdd(&arena.counts->prefetched_hits, 1ull);
   } else {
     if (!ahead) arena.places[entry] = a.host_place(page);
-    arena.wishes[atomicAdd(&arena.counts->wishes, 1)] = {entry, page * a.sizes.page_parts + of.part};
+    arena.wishes[atomicAdd(&arena.counts->wishes, 1)] = {entry, page * a.sizes.page_parts + pages.part};
   }
 }
 
@@ -83,14 +83,14 @@ __global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {
   const auto row = static_cast<index_t>(blockIdx.y);
   if (t >= a.table.counts->tokens) return;
   const device_token& token = a.table.tokens[t];
-  const part_of_pages of{token.sequence, a.sizes.part_of_row(row)};
+  const part_of_pages pages{token.sequence, a.sizes.part_of_row(row)};
   const auto thread = static_cast<index_t>(threadIdx.x);
   const auto threads = static_cast<index_t>(blockDim.x);
   if (token.prompt) {
     if (!a.sizes.first_of_part(row)) return;
     const token_range slots = slots_asked(token, ends_chunk(a, t));
     for (index_t at = slots.first / page_tokens + thread; at * page_tokens < slots.last; at += threads) {
-      ask_for_page(a, layer, of, at, false);
+      ask_for_page(a, layer, pages, at, false);
     }
     return;
   }
@@ -98,7 +98,7 @@ __global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {
   for (index_t i = thread; i < read.tokens; i += threads) {
     const index_t slot = read.sequence_slot(i);
     const bool begins = slot % page_tokens == 0 || i == 0 || read.sequence_slot(i - 1) != slot - 1;
-    if (begins) ask_for_page(a, layer, of, slot / page_tokens, false);
+    if (begins) ask_for_page(a, layer, pages, slot / page_tokens, false);
   }
 }
 

@@ -71,8 +71,8 @@ __global__ void place_held_kernel(common_arrays<T> a, const index_t* pages, cons
 /// @throws precondition_error if a tier is too small, with the bytes that would do; or if the file has no path
 template <class T>
 index_t blocks_before_file(const device_sizes& sizes, const config& limits, bool prefetches) {
-  const tier_bytes& given = limits.tiers;
-  if (given.file == 0) return 0;
+  const tier_bytes& tiers = limits.tiers;
+  if (tiers.file == 0) return 0;
   const byte_count block = sizes.page_numbers() * static_cast<byte_count>(sizeof(T));
   const std::int64_t all = std::int64_t{sizes.model.layers} * sizes.pages;
   // A token after the longest context: its page and the one before in all layers, and all of one layer.
@@ -82,11 +82,11 @@ index_t blocks_before_file(const device_sizes& sizes, const config& limits, bool
     ZOOMR_EXPECTS(has >= needs, "config: tiers." + std::string(tier) + " is " + std::to_string(has) +
                                     " bytes; it must be at least " + std::to_string(needs) + ", for " + for_what);
   };
-  ZOOMR_EXPECTS(given.path != nullptr && given.path[0] != '\0', "config: tiers.file needs tiers.path");
-  expect("file", given.file, all * block, "all pages of the pool");
-  expect("host", given.host, (least + pinned_spares) * block,
+  ZOOMR_EXPECTS(tiers.path != nullptr && tiers.path[0] != '\0', "config: tiers.file needs tiers.path");
+  expect("file", tiers.file, all * block, "all pages of the pool");
+  expect("host", tiers.host, (least + pinned_spares) * block,
          "one layer of the longest sequence, and what a token writes");
-  const std::int64_t fit = (std::min)(given.host / block - pinned_spares, std::int64_t{device_sizes::most_tiered});
+  const std::int64_t fit = (std::min)(tiers.host / block - pinned_spares, std::int64_t{device_sizes::most_tiered});
   return static_cast<index_t>((std::min)(fit, all));
 }
 
@@ -143,7 +143,7 @@ class file_tier {
   /// @pre   `expect_room` has let the step pass
   /// @cost  a function of the host and 1 launch
   template <class Each, class Known>
-  void hold(const common_arrays<T>& a, Each each, Known known, stream on) {
+  void hold(const common_arrays<T>& a, Each each, Known known, stream queue) {
     held_pages& now = held_[turn_];
     turn_ = (turn_ + 1) % holds;
     now.pages.clear(), now.known.clear();
@@ -156,12 +156,12 @@ class file_tier {
     });
     const auto count = static_cast<index_t>(now.pages.size());
     enqueue_call(
-        [](void* of) {
-          auto& held = *static_cast<held_pages*>(of);
+        [](void* argument) {
+          auto& held = *static_cast<held_pages*>(argument);
           held.in->hold(view<const held_page>(held.pages), held.places);
         },
-        &now, on);
-    launch({dim3(8), dim3(threads)}, on, place_held_kernel<T>, a, static_cast<const index_t*>(now.numbers),
+        &now, queue);
+    launch({dim3(8), dim3(threads)}, queue, place_held_kernel<T>, a, static_cast<const index_t*>(now.numbers),
            static_cast<const index_t*>(now.places), count);
   }
 
@@ -183,16 +183,16 @@ class file_tier {
   /// Enqueues that what a pass wishes for comes to pinned memory.
   /// @param ahead  while the layer before is still read
   /// @cost  a function of the host and 2 launches
-  void read(const common_arrays<T>& a, index_t layer, bool ahead, stream on) {
-    launch({dim3(8), dim3(threads)}, on, list_wishes_kernel<T>, a, asked_);
+  void read(const common_arrays<T>& a, index_t layer, bool ahead, stream queue) {
+    launch({dim3(8), dim3(threads)}, queue, list_wishes_kernel<T>, a, asked_);
     enqueue_call(
-        [](void* of) {
-          const auto& [in, which, early] = *static_cast<layer_to_read*>(of);
+        [](void* argument) {
+          const auto& [in, which, early] = *static_cast<layer_to_read*>(argument);
           const index_t count = *in->asked_.count;
           in->blocks.read(which, early, {in->asked_.pages, {count}}, {in->asked_.places, {count}});
         },
-        &layers_to_read_[static_cast<std::size_t>(2 * layer + (ahead ? 1 : 0))], on);
-    launch({dim3(8), dim3(threads)}, on, place_wishes_kernel<T>, a, asked_, layer, ahead);
+        &layers_to_read_[static_cast<std::size_t>(2 * layer + (ahead ? 1 : 0))], queue);
+    launch({dim3(8), dim3(threads)}, queue, place_wishes_kernel<T>, a, asked_, layer, ahead);
   }
 
  private:
@@ -242,13 +242,13 @@ using file_tier_of = file_tier<T, typename replacement_of<decltype(Policy::place
 /// The first page of a sequence that the step of an item must hold. What is written lies behind the committed tokens;
 /// summaries are made of segments that the device does not know, and of the open one, should it close. An evictor reads
 /// everything.
-inline index_t first_held_page(const any_policy& policy, const device_item& item, const device_sequence& of) {
+inline index_t first_held_page(const any_policy& policy, const device_item& item, const device_sequence& state) {
   if (policy.evict.observes) return 0;
   index_t first = item.first;
   if (policy.selects) {
     first = (std::min)(first, item.open_begin);
-    if (of.known_segments < of.segment_count()) {
-      const segment& next = of.segments[static_cast<std::size_t>(of.known_segments)];
+    if (state.known_segments < state.segment_count()) {
+      const segment& next = state.segments[static_cast<std::size_t>(state.known_segments)];
       first = (std::min)({first, next.begin, next.cue_begin});
     }
   }
@@ -264,9 +264,9 @@ void expect_pinned_room(Core& core) {
                                                            core.stock,       core.step.items, core.states};
   std::int64_t held = shared.count(), read = 0;
   for (const device_item& item : core.step.items) {
-    const device_sequence& of = core.state_of(item);
-    const index_t pages = core.sizes.pages_of(of.slot_end(item.first + item.tokens));
-    held += pages - first_held_page(core.host_policy, item, of);
+    const device_sequence& state = core.state_of(item);
+    const index_t pages = core.sizes.pages_of(state.slot_end(item.first + item.tokens));
+    held += pages - first_held_page(core.host_policy, item, state);
     read += pages;
   }
   core.file->expect_room(held, read * (core.beside ? 2 : 1));
@@ -274,15 +274,15 @@ void expect_pinned_room(Core& core) {
 
 /// Enqueues that the pages of the step in progress come and stay.
 template <class Core>
-void hold_pages(Core& core, stream on) {
+void hold_pages(Core& core, stream queue) {
   const bool evicts = core.host_policy.evict.observes;
   const auto each = [&](auto visit) {
     for (const device_item& item : core.step.items) {
-      const device_sequence& of = core.state_of(item);
-      const index_t slots = of.slots();
-      for (index_t at = first_held_page(core.host_policy, item, of); at < item.pages; ++at) {
+      const device_sequence& state = core.state_of(item);
+      const index_t slots = state.slots();
+      for (index_t at = first_held_page(core.host_policy, item, state); at < item.pages; ++at) {
         const bool written = evicts || at >= slots / page_tokens;
-        visit(held_page{of.pages[static_cast<std::size_t>(at)], at >= pages_for(slots), written});
+        visit(held_page{state.pages[static_cast<std::size_t>(at)], at >= pages_for(slots), written});
       }
     }
     for (const device_page_copy& copy : core.listed[0].copies) visit(held_page{copy.from, false, false});
@@ -290,7 +290,7 @@ void hold_pages(Core& core, stream on) {
   const auto known = [&](auto visit) {
     for (const device_item& item : core.step.items) visit(item.seq, core.state_of(item).known_segments);
   };
-  core.file->hold(core.arrays, each, known, on);
+  core.file->hold(core.arrays, each, known, queue);
 }
 
 }  // namespace detail

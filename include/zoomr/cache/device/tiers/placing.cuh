@@ -42,8 +42,8 @@ struct slots_of_block {
   token_range own;                                        // of this thread
   static constexpr index_t kept = giving_order::classes;  // the class of those that are not given
 
-  __device__ slots_of_block(const common_arrays<T>& of, bool beforehand, unsigned in_pass)
-      : a(of), ahead(beforehand), pass(in_pass) {
+  __device__ slots_of_block(const common_arrays<T>& arrays, bool beforehand, unsigned in_pass)
+      : a(arrays), ahead(beforehand), pass(in_pass) {
     const auto at = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
     const auto threads = static_cast<index_t>(gridDim.x * blockDim.x);
     const index_t each = (a.arena.slots + threads - 1) / threads;
@@ -75,9 +75,9 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
   block_threads block(scratch);
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
-  const index_t asked = arena.counts->wishes;
+  const index_t requests = arena.counts->wishes;
   const index_t room = !arena.plan.fetches ? 0 : ahead ? arena.slots / 2 : arena.slots;
-  const index_t wishes = asked < room ? asked : room;
+  const index_t wishes = requests < room ? requests : room;
   const auto blocks = static_cast<index_t>(gridDim.x);
   for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) of_class[c] = 0;
   __syncthreads();
@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
   arena_stretch mine{0, 0, cut[0], cut[1]};
   index_t whole = 0, in_part = 0;
   if (b < blocks) {
-    const index_t* of = arena.of_class + b * giving_order::classes;
-    for (index_t c = 0; c < cut[0]; ++c) whole += of[c];
-    in_part = cut[0] < giving_order::classes ? of[cut[0]] : 0;
+    const index_t* class_counts = arena.of_class + b * giving_order::classes;
+    for (index_t c = 0; c < cut[0]; ++c) whole += class_counts[c];
+    in_part = cut[0] < giving_order::classes ? class_counts[cut[0]] : 0;
   }
   const scanned<index_t> wholes = block.sum_before(whole), parts = block.sum_before(in_part);
   const auto of_cut = [&](index_t before) { return before < cut[1] ? before : static_cast<index_t>(cut[1]); };
@@ -119,17 +119,17 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
   mine.cut_before = parts.before;
   if (b < blocks) arena.stretches[b] = mine;
   if (b > 0) return;
-  const index_t given = wishes > 0 ? wholes.all + of_cut(parts.all) : 0;
+  const index_t granted = wishes > 0 ? wholes.all + of_cut(parts.all) : 0;
   arena_counts& counts = *arena.counts;
-  counts.fetched = given;
+  counts.fetched = granted;
   counts.wishes = 0;
   if (ahead) {
-    counts.prefetched += static_cast<unsigned>(given);
+    counts.prefetched += static_cast<unsigned>(granted);
     return;
   }
   counts.hits += counts.found;
-  counts.misses += static_cast<unsigned>(asked);
-  counts.in_place += static_cast<unsigned>(asked - given);
+  counts.misses += static_cast<unsigned>(requests);
+  counts.in_place += static_cast<unsigned>(requests - granted);
   counts.found = 0;
   counts.pass = pass;
 }

@@ -51,9 +51,11 @@ struct cache_sizes : device_sizes {
 
   cache_sizes() = default;
   /// @pre  as device_sizes
-  cache_sizes(const shape& with, const any_policy& policy, const config& limits, index_t splits_wanted, pages_in lie)
-      : device_sizes(with, policy, limits, splits_wanted, lie),
-        voting(in_engine ? layout::without_pages(with, policy, limits) : layout(with, policy, limits), limits) {}
+  cache_sizes(const shape& model_shape, const any_policy& policy, const config& limits, index_t splits_wanted,
+              pages_in lie)
+      : device_sizes(model_shape, policy, limits, splits_wanted, lie),
+        voting(in_engine ? layout::without_pages(model_shape, policy, limits) : layout(model_shape, policy, limits),
+               limits) {}
 };
 
 /// A KV lane that voters read, and which voters these are.

@@ -167,9 +167,9 @@ __global__ void __launch_bounds__(voter_threads, 2)
   const auto t = static_cast<index_t>(blockIdx.x) / voting.sizes.kv_lanes;
   if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
   const device_token& token = a.table.tokens[t];
-  const voter_kv_lane asks = voting.kv_lanes[static_cast<index_t>(blockIdx.x) % voting.sizes.kv_lanes];
+  const voter_kv_lane voter_lane = voting.kv_lanes[static_cast<index_t>(blockIdx.x) % voting.sizes.kv_lanes];
   const view<const segment> segments = a.segments_of(token.sequence, token.segments);
-  const scattered_layer<const T> layer = a.layer(asks.layer).read_only();
+  const scattered_layer<const T> layer = a.layer(voter_lane.layer).read_only();
   constexpr index_t warps = voter_threads / warp_lanes;
   const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
   const auto warp = static_cast<index_t>(blockIdx.y) * warps + static_cast<index_t>(threadIdx.x) / warp_lanes;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
     const slot_map slots;
     const token_range details = between_zones(one.begin, one.split, token.zone, slots);
     const bool whole = details.size() == one.split - one.begin;
-    segment_logits<HeadDim, T> keys(layer, a.pages_of(token.sequence), asks.kv_head, details, kept);
+    segment_logits<HeadDim, T> keys(layer, a.pages_of(token.sequence), voter_lane.kv_head, details, kept);
     for (index_t first = 0; first < token.sums; first += warp_lanes) {
       const index_t position = token.position - first - lane;  // of the query that this lane looks after
       const bool heard = first + lane < token.sums;
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
         const known_masses there = voting.known_at(token.sequence, position);
         known = there.after == position + 1 && id < there.segments;
       }
-      for (index_t voter = asks.first; voter < asks.first + asks.count; ++voter) {
+      for (index_t voter = voter_lane.first; voter < voter_lane.first + voter_lane.count; ++voter) {
         bool wanted = seen;
         if (heard) {
           float& mass = voting.masses_at(token.sequence, position)(voter, id);
