@@ -7,7 +7,7 @@
 // anew.
 #pragma once
 
-#include <zoomr/cache/device/moving/moving.cuh>
+#include <zoomr/cache/device/moving/sequence_move.cuh>
 #include <zoomr/device_cache.cuh>
 #include <zoomr/kv_cache.hpp>
 
@@ -25,11 +25,11 @@ inline namespace v0 {
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to,
                  stream queue) {
-  const detail::device_sequence& moved = detail::moving::unused(from, seq);
-  auto& into = detail::moving::core(to);
+  const detail::device_sequence& moved = detail::cache_access::unused(from, seq);
+  auto& into = detail::cache_access::core(to);
   into.step.expect_idle();
   return detail::open_sequence_as(into, [&](detail::sequence_state& state, index_t) {
-    detail::moving_sequence<Policy, T>(into, detail::moving::core(from), queue).to_host(moved, seq.id, state);
+    detail::sequence_move<Policy, T>(into, detail::cache_access::core(from), queue).to_host(moved, seq.id, state);
   });
 }
 
@@ -41,11 +41,11 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values>& to,
                    stream queue) {
-  detail::sequence_state& moved = detail::moving::unused(from, seq);
-  auto& into = detail::moving::core(to);
+  detail::sequence_state& moved = detail::cache_access::unused(from, seq);
+  auto& into = detail::cache_access::core(to);
   into.step.expect_idle();
   return detail::open_sequence_as(into, [&](detail::device_sequence& state, index_t id) {
-    detail::moving_sequence<Policy, T>(detail::moving::core(from), into, queue).to_device(moved, state, id);
+    detail::sequence_move<Policy, T>(detail::cache_access::core(from), into, queue).to_device(moved, state, id);
   });
 }
 

@@ -3,7 +3,7 @@
 // own, and sequences and steps that go through all of them.
 #pragma once
 
-#include <zoomr/cache/host/erasing_in_groups.hpp>
+#include <zoomr/cache/host/group_erasure.hpp>
 #include <zoomr/grouped_step.hpp>
 #include <zoomr/kv_cache.hpp>
 
@@ -119,11 +119,12 @@ class grouped_kv_cache {
       if (positions.size() > 0) rollback(seq, positions.first);
       return;
     }
-    detail::erasing_in_groups<pool_of<Placement, T>, Turn> erases(turn, count());
-    for (const grouped_layer& layer : core_->steps.layers) erases.add_layer(layer.group);
-    each([&](cache_type& in, index_t g) { erases.prepare(*in.core_, handle(id, g).id, positions); });
-    detail::undone_if_error([&] { each([&](cache_type&, index_t g) { erases.write(g); }); }, [&] { erases.forget(); });
-    erases.finish();
+    detail::group_erasure<pool_of<Placement, T>, Turn> erasure(turn, count());
+    for (const grouped_layer& layer : core_->steps.layers) erasure.add_layer(layer.group);
+    each([&](cache_type& in, index_t g) { erasure.prepare(*in.core_, handle(id, g).id, positions); });
+    detail::undone_if_error([&] { each([&](cache_type&, index_t g) { erasure.write(g); }); },
+                            [&] { erasure.forget(); });
+    erasure.finish();
   }
 
   /// Begins a step in all groups. It takes of each draft the fewest tokens that a group takes.

@@ -2,8 +2,8 @@
 // L6. The cache: sequences, and the steps and edits that change them.
 #pragma once
 
-#include <zoomr/cache/host/erasing.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
+#include <zoomr/cache/host/span_erasure.hpp>
 #include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/cache/saving/loading.hpp>
 #include <zoomr/cache/saving/saving.hpp>
@@ -128,10 +128,10 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
       return;
     }
     detail::expect_turns(turn, base::model());
-    detail::erasing erases(*core_, seq.id, positions, turn);
-    erases.prepare();
-    detail::undone_if_error([&] { erases.write(); }, [&] { erases.forget(); });
-    erases.finish();
+    detail::span_erasure erasure(*core_, seq.id, positions, turn);
+    erasure.prepare();
+    detail::undone_if_error([&] { erasure.write(); }, [&] { erasure.forget(); });
+    erasure.finish();
   }
 
   /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.

@@ -3,8 +3,8 @@
 // pending until then; a step that is dropped without commit never happened.
 #pragma once
 
-#include <zoomr/cache/host/attending.hpp>
 #include <zoomr/cache/host/commit.hpp>
+#include <zoomr/cache/host/layer_attention.hpp>
 #include <zoomr/cache/host/listing.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
 #include <zoomr/cache/state/step_items.hpp>
@@ -91,7 +91,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     for (detail::planned_item& item : core_->step.items) {
       if (!in_pass(item)) continue;
       const bool done = core_->may_fail(
-          item, [&] { detail::attending(*core_, item, layer, pass_ == 1, queries, out, lse).attend(); });
+          item, [&] { detail::layer_attention(*core_, item, layer, pass_ == 1, queries, out, lse).attend(); });
       const index_t last = item.packed + (pass_ == 1 ? 1 : item.tokens);
       for (index_t t = item.packed; !done && t < last; ++t) {
         for (index_t head = 0; head < model.heads; ++head)

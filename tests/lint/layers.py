@@ -48,7 +48,7 @@ cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.h
 cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/erasing.hpp cache/host/erasing_in_groups.hpp cache/host/key_scores.hpp cache/host/asking_token.hpp cache/host/choosing.hpp cache/host/audit.hpp cache/host/attending.hpp cache/host/listing.hpp
+cache/host/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/span_erasure.hpp cache/host/group_erasure.hpp cache/host/key_scores.hpp cache/host/query_token.hpp cache/host/token_choice.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp
 cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp cache/saving/saving.hpp
 cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
@@ -58,7 +58,7 @@ cache/device/kernels.cuh cache/device/listing.cuh cache/device/voting/voter_kern
 cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/tiers/file_tier.cuh cache/device/page_tables.cuh cache/device/planned_tokens.cuh cache/device/core.cuh
 cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
-cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/moving_choices.cuh cache/device/moving/moving_voters.cuh cache/device/moving/moving.cuh device_transfer.cuh
+cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
 L7:
 calibrate.hpp zoomr.hpp zoomr.cuh
 """.split()

@@ -59,7 +59,7 @@ bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
     return item.prompt_ends;
   }
   for (index_t t = (std::max)(0, accepted - core.sizes.noted); t < accepted; ++t) {
-    state.noted.copy_from(core.noting, item.draft + t, item.first + t);
+    state.noted.copy_from(core.eviction_queries, item.draft + t, item.first + t);
   }
   return evicts_after(core.policy, core.limits, state.evictions_from, item.first + accepted - 1) &&
          evict_while_decoding(core, state);
@@ -108,7 +108,7 @@ void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted)
   const bool chooses = item.chooses && accepted == item.tokens;
   state.stale_summaries = false;
   for (index_t t = (std::max)(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
-    state.queries.copy_from(core.drafts, item.draft + t, item.first + t);
+    state.queries.copy_from(core.draft_queries, item.draft + t, item.first + t);
   }
   commit_queries(core, state, item, accepted);
   if (item.prompt && item.prompt_ends && chooses) make_choice(core, item);

@@ -43,10 +43,10 @@ struct cache_core {
   segment_summarizer summaries;
   eviction_room room;
   step_plan<planned_item> step;        // in progress
-  query_memory drafts;                 // [step's tokens after the prompt]  as after each token
-  query_memory noting;                 // [step's tokens after the prompt]  queries that are observed or heard later
-  query_memory remembering;            // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
-  query_memory asking;                 // [max_sequences]  queries of the token that makes a choice
+  query_memory draft_queries;          // [step's tokens after the prompt]  as after each token
+  query_memory eviction_queries;       // [step's tokens after the prompt]  queries that are observed or heard later
+  query_memory prompt_queries;         // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
+  query_memory choice_queries;         // [max_sequences]  queries of the token that makes a choice
   voter_table voters;                  // of a choice that hears several queries
   std::vector<selection> pending;      // [max_sequences]  choices not yet committed
   std::vector<attention_state> heads;  // [max_batched_tokens, heads]  of the tokens that attend together
@@ -68,10 +68,10 @@ struct cache_core {
         summaries(sizes, policy, settings),
         room(sizes, settings),
         step(model, settings, policy.segment),
-        drafts(model, sizes.query_parts, layout::draft_records(settings)),
-        noting(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
-        remembering(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
-        asking(model, layout::asking_parts(policy), settings.max_sequences),
+        draft_queries(model, sizes.query_parts, layout::draft_records(settings)),
+        eviction_queries(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
+        prompt_queries(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
+        choice_queries(model, layout::asking_parts(policy), settings.max_sequences),
         voters(model, settings.voters, sizes.voters > 0 ? sizes.most_segments : 0),
         heads(static_cast<std::size_t>(settings.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
         halves(model, settings),
@@ -80,9 +80,9 @@ struct cache_core {
     limits.voters = {};  // the caller's table may go; `voters` has what is needed of it
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
     const index_t threads = sizing::most_threads(settings);
-    const auto choosing = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
-    choosers.reserve(choosing);
-    while (choosers.size() < choosing) choosers.emplace_back(sizes, policy, settings.logits.of_scores(model.head_dim));
+    const auto most = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
+    choosers.reserve(most);
+    while (choosers.size() < most) choosers.emplace_back(sizes, policy, settings.logits.of_scores(model.head_dim));
     of_thread.reserve(static_cast<std::size_t>(threads));
     while (of_thread.size() < static_cast<std::size_t>(threads)) {
       of_thread.emplace_back(sizes, policy, sizing::observed_tokens(sizes, settings));

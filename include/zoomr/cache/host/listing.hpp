@@ -3,7 +3,7 @@
 // are made and resolved as for `attend`, in the same order, and nothing of keys or values is read.
 #pragma once
 
-#include <zoomr/cache/host/choosing.hpp>
+#include <zoomr/cache/host/token_choice.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -18,7 +18,7 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
   const shape& model = core.sizes.model;
   for (index_t t = second_pass ? item.tokens - 1 : 0; t < item.tokens; ++t) {
     const index_t packed = item.packed + (second_pass ? 0 : t);
-    choosing<Pool> token(core, item, item.first + t, layer, second_pass);
+    token_choice<Pool> token(core, item, item.first + t, layer, second_pass);
     if (item.prompt) {  // everything that the layer sees, whatever the policy
       const token_range all = token.seen_slots(0);
       for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {

@@ -3,11 +3,11 @@
 // end, and the very last makes the first choice.
 //
 // Which queries eviction will observe is known only when the prompt ends. So each chunk leaves its last
-// `layout::remembered` ones in `core.remembering`, commit moves them to the sequence's ring `last_queries`, and the
+// `layout::remembered` ones in `core.prompt_queries`, commit moves them to the sequence's ring `last_queries`, and the
 // last chunk observes those together with its own. An evictor that accumulates observes each chunk as it comes.
 #pragma once
 
-#include <zoomr/cache/host/choosing.hpp>
+#include <zoomr/cache/host/token_choice.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -77,7 +77,7 @@ template <class Pool>
 void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t layer, view<const float, 3> queries) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   for (index_t i = 0; i < count; ++i) {
-    keep_queries(core, layer, queries[item.tokens - count + i], core.remembering, item.remembered + i);
+    keep_queries(core, layer, queries[item.tokens - count + i], core.prompt_queries, item.remembered + i);
   }
 }
 
@@ -92,9 +92,9 @@ void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned
   for (index_t i = 0; known && i < count; ++i) {
     const index_t position = item.first + accepted - count + i;
     if (item.prompt) {
-      state.last_queries.copy_from(core.remembering, item.remembered + i, position);
+      state.last_queries.copy_from(core.prompt_queries, item.remembered + i, position);
     } else {
-      state.last_queries.copy_from(core.noting, item.draft + position - item.first, position);
+      state.last_queries.copy_from(core.eviction_queries, item.draft + position - item.first, position);
     }
   }
   state.queries_from = (std::max)(state.queries_from, state.tokens() - (known ? core.sizes.remembered : 0));
@@ -131,7 +131,7 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
 /// them, and the very last makes the first choice.
 template <class Pool>
 void observe_prompt(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
-  if (item.chooses) asking_token<Pool>(core, item, item.last()).note(layer, queries[item.tokens - 1]);
+  if (item.chooses) query_token<Pool>(core, item, item.last()).note(layer, queries[item.tokens - 1]);
   if (core.sizes.kept > 0) observe_chunk(core, item, layer, queries);
 }
 

@@ -18,9 +18,9 @@ inline namespace v0 {
 namespace detail {
 
 /// Compares a text with the bytes of a section.
-class text_comparing final : public text_taker {
+class text_comparison final : public text_taker {
  public:
-  explicit text_comparing(section_reader& in) : in_(in) {}
+  explicit text_comparison(section_reader& in) : in_(in) {}
   void take(std::string_view piece) override {
     char some[64];
     while (!piece.empty()) {
@@ -121,7 +121,7 @@ class header_loader {
     const byte_count bytes = in_.begin("plcy", 0);
     text_length length;
     policy_.write_text(length);
-    text_comparing text(in_);
+    text_comparison text(in_);
     if (length.bytes == bytes) policy_.write_text(text);
     same_ = length.bytes == bytes && text.same;
     in_.skip(in_.left());

@@ -16,9 +16,9 @@ inline namespace v0 {
 namespace detail {
 
 /// Writes a text as the bytes of a section.
-class text_writing final : public text_taker {
+class text_writer final : public text_taker {
  public:
-  explicit text_writing(section_writer& out) : out_(out) {}
+  explicit text_writer(section_writer& out) : out_(out) {}
   void take(std::string_view piece) override { out_.put(piece.data(), static_cast<std::int64_t>(piece.size())); }
 
  private:
@@ -78,7 +78,7 @@ class sequence_saver {
     text_length length;
     core_.policy.write_text(length);
     out_.begin("plcy", 0, length.bytes);
-    text_writing text(out_);
+    text_writer text(out_);
     core_.policy.write_text(text);
     out_.end();
   }

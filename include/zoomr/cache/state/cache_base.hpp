@@ -11,7 +11,7 @@
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
-struct moving;  // device_transfer.cuh
+struct cache_access;  // device_transfer.cuh
 }
 
 /// `kv_cache` and `device_cache` are made of it. The core lies on the heap, so that a cache may be moved while a step
@@ -89,7 +89,7 @@ class cache_base {
 
   std::unique_ptr<Core> core_;
 
-  friend struct detail::moving;
+  friend struct detail::cache_access;
 };
 
 }  // namespace v0

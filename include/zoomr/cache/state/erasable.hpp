@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Which spans of a sequence may be erased (cache/host/erasing.hpp).
+// L6. Which spans of a sequence may be erased (cache/host/span_erasure.hpp).
 #pragma once
 
 #include <zoomr/cache/state/unreachable_pages.hpp>

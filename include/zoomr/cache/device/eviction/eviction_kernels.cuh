@@ -168,7 +168,7 @@ struct kv_lanes_to_choose {
 };
 
 /// What is left of some KV lanes of a sequence.
-struct compacting {
+struct compaction {
   index_t sequence = 0;
   index_t first_kv_lane = 0;
   const index_t* slots = nullptr;  // [KV lanes][stride]  that are kept, ascending
@@ -206,7 +206,7 @@ __device__ void move_forward(std::int64_t count, Read read, Write write) {
 /// @cost  a key and a value read and written for each slot that is kept, and a float of each query head that carries
 ///        sums; one barrier for each 256 pieces that move
 template <index_t HeadDim, class T>
-__global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<T> a, compacting task) {
+__global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<T> a, compaction task) {
   constexpr index_t pieces = HeadDim * static_cast<index_t>(sizeof(T)) / 16;  // of a key
   const auto kv_lane = task.first_kv_lane + static_cast<index_t>(blockIdx.x);
   const shape& model = a.sizes.model;

@@ -109,7 +109,7 @@ struct observing_layer {
                stream queue) const {
     launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, queue,
            &compact_kernel<HeadDim, T>, arrays,
-           compacting{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
+           compaction{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
   }
 
   /// Adds what the queries pay, some at a time: those after the first add to what the ones before them have left in

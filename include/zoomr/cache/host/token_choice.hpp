@@ -8,7 +8,7 @@
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
-#include <zoomr/cache/host/asking_token.hpp>
+#include <zoomr/cache/host/query_token.hpp>
 
 #include <algorithm>  // std::copy, std::fill, std::max, std::sort
 #include <utility>    // std::move
@@ -19,11 +19,11 @@ namespace detail {
 
 /// One token after the prompt in one layer: which ranges does each of its heads read?
 ///
-/// `attending` calls `see`; then a `kv_head_ranges` answers for each KV head, on any thread.
+/// `layer_attention` calls `see`; then a `kv_head_ranges` answers for each KV head, on any thread.
 template <class Pool>
-class choosing {
+class token_choice {
  public:
-  choosing(cache_core<Pool>& core, planned_item& item, index_t position, index_t layer, bool second_pass)
+  token_choice(cache_core<Pool>& core, planned_item& item, index_t position, index_t layer, bool second_pass)
       : core_(core),
         item_(item),
         token_(core, item, position),
@@ -59,7 +59,7 @@ class choosing {
     std::fill(counts.begin(), counts.end(), head_counts{});
     queries_ = queries;
     token_.remember(layer_, queries, second_);
-    if (core_.sizes.notes_queries()) keep_queries(core_, layer_, queries, core_.noting, token_.draft());
+    if (core_.sizes.notes_queries()) keep_queries(core_, layer_, queries, core_.eviction_queries, token_.draft());
     if (per_ == scope::layer) choose_row(0, core_.choosers.front(), workers, counts[0]);
   }
   /// Finds the ranges of all heads once, where they read the same.
@@ -200,7 +200,7 @@ class choosing {
 
   cache_core<Pool>& core_;
   planned_item& item_;
-  asking_token<Pool> token_;
+  query_token<Pool> token_;
   index_t position_;
   index_t layer_;
   bool second_;
@@ -216,7 +216,7 @@ template <class Pool>
 class kv_head_ranges {
  public:
   /// @param thread  whose working memory
-  kv_head_ranges(choosing<Pool>& token, index_t kv_head, index_t thread)
+  kv_head_ranges(token_choice<Pool>& token, index_t kv_head, index_t thread)
       : token_(token), kv_head_(kv_head), thread_(static_cast<std::size_t>(thread)) {}
 
   /// The ranges, in slots, that query head `head` and those together with it read; valid until the next call. Makes the
@@ -256,7 +256,7 @@ class kv_head_ranges {
   }
 
  private:
-  choosing<Pool>& token_;
+  token_choice<Pool>& token_;
   index_t kv_head_;
   std::size_t thread_;
   std::size_t joined_ = 0;
@@ -277,7 +277,7 @@ template <class Pool>
 void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
   if (!core.policy.placement.prefetch || item.prompt || item.failed) return;
   if (layer == core.sizes.model.layers && chooses_at_commit(core, item)) return;
-  choosing<Pool> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
+  token_choice<Pool> next{core, item, item.first, layer % core.sizes.model.layers, second_pass};
   core.may_fail(item, [&] { next.prefetch(); });
 }
 
@@ -287,7 +287,7 @@ template <class Pool>
 void prefetch_chosen(cache_core<Pool>& core, planned_item& item) {
   if (!core.policy.placement.prefetch || !chooses_at_commit(core, item)) return;
   item.open_begin = core.policy.segment.open_begin(core.state_of(item).segmenting.data());
-  handled<error>([&] { choosing<Pool>(core, item, item.last(), 0, false).prefetch(true); }, [](const error&) {});
+  handled<error>([&] { token_choice<Pool>(core, item, item.last(), 0, false).prefetch(true); }, [](const error&) {});
 }
 
 }  // namespace detail

@@ -10,7 +10,7 @@
 
 #include <zoomr/attention/gather.hpp>
 #include <zoomr/cache/host/audit.hpp>
-#include <zoomr/cache/host/choosing.hpp>
+#include <zoomr/cache/host/token_choice.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::stable_sort
 #include <cmath>      // std::exp
@@ -23,10 +23,10 @@ namespace detail {
 /// @param queries   [packed tokens, heads, head_dim]  rotated and unscaled
 /// @param out, lse  [packed tokens, heads, value_width]; [packed tokens, heads], or empty: ln of the sum of exp(logit)
 template <class Pool>
-class attending {
+class layer_attention {
  public:
-  attending(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass, view<const float, 3> queries,
-            view<float, 3> out, view<float, 2> lse)
+  layer_attention(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass,
+                  view<const float, 3> queries, view<float, 3> out, view<float, 2> lse)
       : core_(core), item_(item), layer_(layer), second_(second_pass), queries_(queries), out_(out), lse_(lse) {}
 
   /// Makes the choices that are due in this layer, too.
@@ -143,7 +143,7 @@ class attending {
     const std::size_t recorded = core_.trace != nullptr ? core_.trace->size() : 0;
     for (index_t t = second_ ? item_.tokens - 1 : 0; t < item_.tokens;) {
       const token_range some{t, last_together(t)};
-      choosing<Pool> now = token(t);
+      token_choice<Pool> now = token(t);
       now.see(queries_[packed(t)], workers, counts(t));
       for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], workers, counts(t));
       if (some.size() == 1) now.resolve_for_all();
@@ -162,14 +162,14 @@ class attending {
                      [](const attended_record& a, const attended_record& b) { return a.position < b.position; });
   }
 
-  choosing<Pool> token(index_t t) { return choosing<Pool>(core_, item_, item_.first + t, layer_, second_); }
+  token_choice<Pool> token(index_t t) { return token_choice<Pool>(core_, item_, item_.first + t, layer_, second_); }
 
   // Queries of a KV head that read a page together, at most.
   static constexpr index_t most_asking = 64;
 
   // The end of the tokens that attend together with token `t`: those before the next that makes a choice.
   index_t last_together(index_t t) {
-    const choosing<Pool> now = token(t);
+    const token_choice<Pool> now = token(t);
     const index_t group = core_.sizes.model.group();
     if (now.may_choose() || now.heads_together() != group) return t + 1;
     const index_t most = (std::min)(item_.tokens, t + (std::max)(1, most_asking / group));
@@ -188,14 +188,14 @@ class attending {
 
   // KV heads of a piece of work. Where all of them read the same slots, and the rows of one lie apart, a thread attends
   // its share of them page by page: the rows of the others lie in between, so that memory is read in order.
-  index_t kv_heads_together(const choosing<Pool>& now, const executor& workers) const {
+  index_t kv_heads_together(const token_choice<Pool>& now, const executor& workers) const {
     if (!now.same_for_all() || keys_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
     return (core_.sizes.model.kv_heads + workers.threads() - 1) / workers.threads();
   }
 
   // What some tokens and KV heads read alike, all that one token reads.
   // @return  slots before this one are in their states; 0: nothing was done
-  index_t attend_alike(const choosing<Pool>& now, token_range tokens, token_range kv_heads, index_t thread) {
+  index_t attend_alike(const token_choice<Pool>& now, token_range tokens, token_range kv_heads, index_t thread) {
     const index_t group = core_.sizes.model.group();
     const index_t until = tokens.size() == 1 ? now.slots() : now.settled(kv_heads.first, item_.first + tokens.last - 1);
     if (until == 0) return 0;
@@ -212,18 +212,18 @@ class attending {
   // @param now       the first token
   // @param tokens    of the item; several if none makes a choice
   // @param attended  as attend_alike has said
-  void attend_kv_head(choosing<Pool>& now, token_range tokens, index_t kv_head, index_t thread, index_t attended) {
+  void attend_kv_head(token_choice<Pool>& now, token_range tokens, index_t kv_head, index_t thread, index_t attended) {
     attend_token(now, tokens, kv_head, thread, attended);
     const index_t settled = now.settled(kv_head, item_.first + tokens.last - 1);
     for (index_t t = tokens.first + 1; t < tokens.last; ++t) {
-      choosing<Pool> next = token(t);
+      token_choice<Pool> next = token(t);
       attend_token(next, {t, t + 1}, kv_head, thread, settled);
     }
   }
 
   // The first of some tokens, and what all of them read alike.
   // @param attended  slots before this one are in its states already
-  void attend_token(choosing<Pool>& now, token_range tokens, index_t kv_head, index_t thread, index_t attended) {
+  void attend_token(token_choice<Pool>& now, token_range tokens, index_t kv_head, index_t thread, index_t attended) {
     const shape& model = core_.sizes.model;
     const index_t t = tokens.first;
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);

@@ -6,8 +6,8 @@
 // drift:
 //   sum(t)       = query(t), and sum(t - 1) added unless t is the first generated token of its segment
 //   reference(t) = what asked at t if it has chosen, otherwise reference(t - 1)
-// The records of a step lie in `core.drafts`; commit copies those of accepted tokens into the sequence's ring. So a
-// second pass, or another draft, finds the record before it unchanged.
+// The records of a step lie in `core.draft_queries`; commit copies those of accepted tokens into the sequence's ring.
+// So a second pass, or another draft, finds the record before it unchanged.
 #pragma once
 
 #include <zoomr/cache/host/key_scores.hpp>
@@ -40,15 +40,16 @@ void keep_queries(const cache_core<Pool>& core, index_t layer, view<const float,
 /// One token of a step whose queries are known, in all layers or in those so far. It holds references only, and is made
 /// for each token and layer.
 template <class Pool>
-class asking_token {
+class query_token {
  public:
-  asking_token(cache_core<Pool>& core, planned_item& item, index_t position)
+  query_token(cache_core<Pool>& core, planned_item& item, index_t position)
       : core_(core), item_(item), state_(core.state_of(item)), position_(position) {}
 
   sequence_state& state() const { return state_; }
   planned_token& planned() const { return core_.step.token(item_, position_); }
 
-  /// Makes row `row` of `into`. The queries come from `core.asking` or, in the layer being attended, from `queries`.
+  /// Makes row `row` of `into`. The queries come from `core.choice_queries` or, in the layer being attended, from
+  /// `queries`.
   ///
   /// What is scored are the committed segments. A prompt's choice comes after its tokens are committed, so that those
   /// which its end has closed count, and the open segment is the one after it.
@@ -114,8 +115,8 @@ class asking_token {
     const bool first = position_ == item_.first;
     for (index_t part = 0; part < (second_pass ? reference_part() : core_.sizes.query_parts); ++part) {
       const view<float, 2> before =
-          first ? state_.queries.at(position_ - 1, part, layer) : core_.drafts.at(draft() - 1, part, layer);
-      const view<float, 2> after = core_.drafts.at(draft(), part, layer);
+          first ? state_.queries.at(position_ - 1, part, layer) : core_.draft_queries.at(draft() - 1, part, layer);
+      const view<float, 2> after = core_.draft_queries.at(draft(), part, layer);
       const bool adds = part < reference_part();
       for (index_t head = 0; head < queries.extent(0); ++head) {
         for (index_t d = 0; d < queries.extent(1); ++d) {
@@ -130,10 +131,10 @@ class asking_token {
   /// Keeps the queries for a choice that is made after the last layer, where choices stay active.
   void note(index_t layer, view<const float, 2> queries) {
     if (layout::asking_parts(core_.policy) == 0) return;
-    copy_queries(queries, core_.asking.at(item_.seq, 0, layer));
+    copy_queries(queries, core_.choice_queries.at(item_.seq, 0, layer));
   }
 
-  /// Where this token's record lies in `core.drafts`, and its queries in `core.noting`.
+  /// Where this token's record lies in `core.draft_queries`, and its queries in `core.eviction_queries`.
   index_t draft() const { return item_.draft + position_ - item_.first; }
 
  private:
@@ -164,7 +165,7 @@ class asking_token {
     const token_range heard{(std::max)({position_ + 1 - core_.sizes.heard, state_.queries_from, 0}), position_ + 1};
     const auto queries = [&](index_t position) -> view<const float, 2> {
       if (item_.prompt || position < item_.first) return state_.last_queries.at(position, 0, 0);
-      return core_.noting.at(item_.draft + position - item_.first, 0, 0);
+      return core_.eviction_queries.at(item_.draft + position - item_.first, 0, 0);
     };
     chooser.add_shares(shares_of_voters(core_, state_, heard, chooser.details(), workers, queries),
                        core_.voters.weights());
@@ -175,12 +176,12 @@ class asking_token {
 
   // Of a prompt the last token has a record, and it is the sequence's: its choice is made once the prompt is committed.
   view<float, 2> record(index_t layer, index_t part) {
-    return item_.prompt ? state_.queries.at(position_, part, layer) : core_.drafts.at(draft(), part, layer);
+    return item_.prompt ? state_.queries.at(position_, part, layer) : core_.draft_queries.at(draft(), part, layer);
   }
 
   // At the end of a prompt nothing has been summed: only generated tokens count, so that the token asks alone.
   asking_heads who(const choice_row& row, index_t layer, view<const float, 2> queries) {
-    const view<const float, 2> own = queries.data() != nullptr ? queries : core_.asking.at(item_.seq, 0, layer);
+    const view<const float, 2> own = queries.data() != nullptr ? queries : core_.choice_queries.at(item_.seq, 0, layer);
     if (item_.prompt || reference_part() == 0) return {layer, row.first_head, row.last_head, own, own, 1};
     return {layer, row.first_head, row.last_head, own, record(layer, 0), count()};
   }
@@ -211,7 +212,7 @@ template <class Pool>
 void make_choice(cache_core<Pool>& core, planned_item& item) {
   if (!core.policy.selects) return;
   const shape& model = core.sizes.model;
-  asking_token<Pool> token(core, item, item.last());
+  query_token<Pool> token(core, item, item.last());
   selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
   chooser& chooser = core.choosers.front();
   const executor& workers = core.threads_for(core.state_of(item).tokens());

@@ -2,7 +2,7 @@
 // L6. Erasing a span in groups of layers: in all of them, or in none.
 #pragma once
 
-#include <zoomr/cache/host/erasing.hpp>
+#include <zoomr/cache/host/span_erasure.hpp>
 
 #include <type_traits>  // std::conditional_t, std::is_same_v
 #include <vector>       // std::vector
@@ -22,12 +22,12 @@ struct turn_in_group {
 
 /// Erases of one sequence in each group.
 template <class Pool, class Turn>
-class erasing_in_groups {
+class group_erasure {
   static constexpr bool turns = !std::is_same_v<Turn, unturned>;
   using turn_type = std::conditional_t<turns, turn_in_group<Turn>, unturned>;
 
  public:
-  erasing_in_groups(const Turn& turn, index_t groups) {
+  group_erasure(const Turn& turn, index_t groups) {
     turns_.resize(static_cast<std::size_t>(groups));
     parts_.reserve(turns_.size());
     if constexpr (turns) {
@@ -39,13 +39,13 @@ class erasing_in_groups {
     if constexpr (turns) turns_[static_cast<std::size_t>(g)].layers.push_back(layers_++);
   }
   /// Group by group.
-  /// @throws as `erasing::prepare`; nothing has changed in any group
+  /// @throws as `span_erasure::prepare`; nothing has changed in any group
   void prepare(cache_core<Pool>& core, index_t seq, token_range erased) {
     if constexpr (turns) expect_turns(*turns_[parts_.size()].turn, core.sizes.model);
     parts_.emplace_back(core, seq, erased, turns_[parts_.size()]);
     parts_.back().prepare();
   }
-  /// @throws as `erasing::write`, for which `forget` must follow
+  /// @throws as `span_erasure::write`, for which `forget` must follow
   void write(index_t g) { parts_[static_cast<std::size_t>(g)].write(); }
   void forget() {
     for (auto& part : parts_) part.forget();
@@ -56,8 +56,8 @@ class erasing_in_groups {
 
  private:
   index_t layers_ = 0;
-  std::vector<turn_type> turns_;                 // [groups]
-  std::vector<erasing<Pool, turn_type>> parts_;  // the same
+  std::vector<turn_type> turns_;                      // [groups]
+  std::vector<span_erasure<Pool, turn_type>> parts_;  // the same
 };
 
 }  // namespace detail

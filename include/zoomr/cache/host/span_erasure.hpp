@@ -71,9 +71,9 @@ void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index
 
 /// Moves what lies behind erased slots up, and takes the pages for it.
 template <class Pool, class Turn>
-class moving_up {
+class slot_shift {
  public:
-  moving_up(cache_core<Pool>& core, sequence_state& state, token_range slots, const Turn& turn)
+  slot_shift(cache_core<Pool>& core, sequence_state& state, token_range slots, const Turn& turn)
       : core_(core), state_(state), erased_(slots), left_(state.slots() - slots.size()), turn_(turn) {}
 
   /// @throws error(capacity) without pages to copy to
@@ -200,29 +200,29 @@ void move_records(const cache_core<Pool>& core, sequence_state& state, token_ran
 
 /// Erases a span of a sequence: `prepare`, `write`, `finish`, so that groups of layers can all do one after the other.
 template <class Pool, class Turn>
-class erasing {
+class span_erasure {
  public:
   /// @param erased  positions; some tokens lie behind them
   /// @param turn    turn(layer, key), for keys that move; or `unturned`
-  erasing(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn)
+  span_erasure(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn)
       : core_(core),
         seq_(seq),
         state_(core.states[static_cast<std::size_t>(seq)]),
         erased_(erased),
-        moves_(core, state_, {state_.slot_end(erased.first), state_.slot_end(erased.last)}, turn) {}
+        shift_(core, state_, {state_.slot_end(erased.first), state_.slot_end(erased.last)}, turn) {}
 
   /// @throws as `any_kv_cache::erase`, but for error(storage); nothing has changed
   void prepare() {
     expect_erasable(core_.policy.segment, core_.limits.logits.window, state_, erased_);
     choose_again(core_, seq_, erased_, chosen_at());
-    moves_.expect_room();
+    shift_.expect_room();
   }
   /// @throws error(storage) if pages over tiers do not come; `forget` must follow
-  void write() { moves_.write(); }
-  void forget() { moves_.forget(); }
+  void write() { shift_.write(); }
+  void forget() { shift_.forget(); }
   /// Nothing fails here.
   void finish() {
-    moves_.take();
+    shift_.take();
     move_records(core_, state_, erased_);
     const index_t made_anew = state_.stale_summaries ? 0 : state_.segments_kept(erased_);
     const bool had_chosen = state_.log.last_position() >= 0;
@@ -273,7 +273,7 @@ class erasing {
   index_t seq_;
   sequence_state& state_;
   token_range erased_;
-  moving_up<Pool, Turn> moves_;
+  slot_shift<Pool, Turn> shift_;
 };
 
 }  // namespace detail

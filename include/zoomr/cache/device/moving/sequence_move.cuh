@@ -5,8 +5,8 @@
 #pragma once
 
 #include <zoomr/cache/device/forking.cuh>
-#include <zoomr/cache/device/moving/moving_choices.cuh>
-#include <zoomr/cache/device/moving/moving_voters.cuh>
+#include <zoomr/cache/device/moving/choice_move.cuh>
+#include <zoomr/cache/device/moving/voter_move.cuh>
 #include <zoomr/cache/host/commit.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/policy/score/scores.cuh>
@@ -22,7 +22,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Reaches into caches, which name it their friend.
-struct moving {
+struct cache_access {
   template <class Core>
   static Core& core(cache_base<Core>& cache) {
     return *cache.core_;
@@ -34,7 +34,7 @@ struct moving {
 };
 
 /// What of its policy a cache says when it is asked whether it chooses as another one.
-class text_collecting final : public text_taker {
+class text_collector final : public text_taker {
  public:
   void take(std::string_view piece) override { text += piece; }
   std::string text;
@@ -42,18 +42,18 @@ class text_collecting final : public text_taker {
 
 /// One sequence in both caches.
 template <class Policy, class T>
-class moving_sequence : moving_choices<Policy, T> {
-  using base = moving_choices<Policy, T>;
+class sequence_move : choice_move<Policy, T> {
+  using base = choice_move<Policy, T>;
   using base::host_, base::device_, base::on_, base::enqueue, base::wait;
   using typename base::host_type, typename base::device_type;
   static_assert(pool_of<decltype(Policy::placement), T>::owns_pages,
                 "to_host, to_device: the pages of an engine are the engine's to move");
 
  public:
-  moving_sequence(host_type& host, device_type& device, stream queue)
+  sequence_move(host_type& host, device_type& device, stream queue)
       : base(host, device, queue), record_(query_memory::elements(device.sizes.model, 1)) {
     device.home.expect_current("to_host, to_device");
-    text_collecting of_host, of_device;
+    text_collector of_host, of_device;
     host.policy.write_text(of_host), device.host_policy.write_text(of_device);
     ZOOMR_EXPECTS(of_host.text == of_device.text, "a sequence moves only between caches of the same policy");
     ZOOMR_EXPECTS(host.sizes.model == device.sizes.model, "a sequence moves only between caches of the same model");

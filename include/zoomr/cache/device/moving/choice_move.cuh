@@ -19,12 +19,12 @@ namespace detail {
 
 /// Both caches, and the choices of one sequence.
 template <class Policy, class T>
-class moving_choices {
+class choice_move {
  protected:
   using device_type = device_core<Policy, T>;
   using host_type = cache_core<page_pool<T>>;
 
-  moving_choices(host_type& host, device_type& device, stream queue) : host_(host), device_(device), on_(queue) {}
+  choice_move(host_type& host, device_type& device, stream queue) : host_(host), device_(device), on_(queue) {}
 
   void choices_to_host(const device_sequence& from, const remembered_parts& parts, sequence_state& to) {
     const index_t rows = device_.sizes.place_rows;
