@@ -147,7 +147,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       expect_ready();
       if constexpr (tiered) expect_pages_came();
       for (const step_item& item : items) plan_item(item);
-      core_->listed[0].clear();
+      core_->listed[detail::step_table::first_pass].clear();
       if constexpr (in_engine) {
         take_engine_pages(*core_, items);
       } else {
@@ -218,7 +218,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   }
   /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
-  const detail::device_table& table(index_t pass) const { return core_->on_device[pass]; }
+  const detail::device_table& table(index_t pass) const { return core_->on_device[detail::table_for_pass(pass)]; }
 
  private:
   using base::core_;

@@ -196,10 +196,10 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   void commit(view<const index_t> accepted, stream queue) {
     expect_commit(accepted, queries_needed());
     expect_uploaded(accepted, queue);
-    core_->listed[2].clear();
+    core_->listed[detail::step_table::commit].clear();
     for (index_t i = 0; i < base::items(); ++i) core_->commit_item(at(i), accepted[i]);
-    const detail::device_counts listed = core_->on_host(2).counts();
-    const launches_type last{*core_, 2, listed.tokens};
+    const detail::device_counts listed = core_->listed[detail::step_table::commit].counts();
+    const launches_type last{*core_, detail::step_table::commit, listed.tokens};
     for (index_t i = 0; i < base::items(); ++i) {
       if (accepted[i] > 0) last.commit_queries(at(i), queue);
     }
@@ -224,16 +224,17 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class TakesPart>
   bool pass_again(view<const index_t> accepted, TakesPart takes_part) {
     const auto list = [&](const detail::device_item& item, index_t row) {
-      if (row == 0) core_->listed[1].clear();
-      core_->list_token(1, item, item.last(), row, true);
-      core_->list_tiles(1, 1);
+      constexpr auto second = detail::step_table::second_pass;
+      if (row == 0) core_->listed[second].clear();
+      core_->list_token(second, item, item.last(), row);
+      core_->list_tiles(second, 1);
     };
     return base::pass_again(accepted, takes_part, list) > 0;
   }
 
   const detail::table_lists& table() const {
     expect_open();
-    return core_->on_host(pass_);
+    return core_->listed[detail::table_for_pass(pass_)];
   }
   index_t prompt_tokens() const { return pass_ == 0 ? core_->prompt_tokens : 0; }
   /// Tokens after the prompt that launches cover: those of the pass, or as many as any replay may have.
@@ -282,7 +283,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   }
   launches_type enqueue() const {
     core_->home.expect_current("step");
-    return {*core_, pass_, deciding(), prompt_tokens(), replayable_};
+    return {*core_, detail::table_for_pass(pass_), deciding(), prompt_tokens(), replayable_};
   }
 
   void abandon() {

@@ -17,27 +17,30 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// Whom a layer's ranges serve: the attention that follows, or nothing but the choice itself, as at a prompt's end.
+enum class range_use { attention, choice };
+
 /// The launches of one pass that are about choices. With `fixed` none of their arguments or grids depends on the step.
 template <class Policy, class T, index_t HeadDim, index_t Group>
 struct choice_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
-  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::t;
+  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::table;
 
   using pass::pass;
 
-  voter_launches<Policy, T, HeadDim> voters() const { return {core, t, deciding, in_prompt, fixed}; }
+  voter_launches<Policy, T, HeadDim> voters() const { return {core, table, deciding, in_prompt, fixed}; }
 
   /// One choice serves all layers.
   static constexpr bool for_all(const Policy& policy) { return policy.aggregate.per == scope::sequence; }
 
   /// A second pass reads what the first has chosen, unless only another group of layers has asked for it.
-  bool chooses_in_pass() const { return t != 1 || chooses_for_next_tokens(core.host_policy); }
+  bool chooses_in_pass() const { return table != step_table::second_pass || chooses_for_next_tokens(core.host_policy); }
 
   /// Summarises the segments that the table lists. A graph covers three for each token.
   /// @cost  1 launch, or none
   void summarize(stream queue) const {
     if constexpr (reads_summaries<Policy>) {
-      const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.on_host(t).counts().closings;
+      const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.listed[table].counts().closings;
       if (closings == 0) return;
       launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, queue,
              summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale.all);
@@ -104,12 +107,14 @@ struct choice_launches : device_pass<Policy, T> {
   /// @pre   deciding > 0
   /// @cost  1 launch
   template <class Number>
-  void choose(const layer_inputs<Number>& in, bool attends, stream queue) const {
+  void choose(const layer_inputs<Number>& in, range_use use, stream queue) const {
+    const bool attends = use == range_use::attention;
     launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, queue);
   }
 
   /// Where a prompt has ended, makes the first choice, from the queries of its last token, which `asking` has of all
-  /// layers. A token of table 2 has its sequence for a row, so that the array is seen as [sequences, heads, head_dim].
+  /// layers. A token of the commit's table has its sequence for a row, so that the array is seen as [sequences, heads,
+  /// head_dim].
   /// @cost  for each layer up to 2 launches, and up to 2 more; none if no prompt has ended
   void choose_first(stream queue) const {
     if constexpr (Policy::selects) {
@@ -124,7 +129,7 @@ struct choice_launches : device_pass<Policy, T> {
                                              {core.sizes.sequences, model.heads, model.head_dim},
                                              {model.layers * layer_queries, model.head_dim, 1});
           see_queries(layer, queries, queue);
-          choose(layer_inputs<float>{layer, queries}, false, queue);
+          choose(layer_inputs<float>{layer, queries}, range_use::choice, queue);
         }
       }
       end(queue);

@@ -2,9 +2,9 @@
 // L6. The host's half of a device cache: sequences, pages, where choices lie, and the tables that steps upload. Nothing
 // here waits for the device.
 //
-// `begin` lists the first pass in table 0, `needs_second_pass` the second in table 1, `commit` moves sequences on and
-// lists in table 2 what the device must know before the next step. What is enqueued (launches.cuh) reads the arrays and
-// the tables on the device. A page that is given back here is written only by what is enqueued later.
+// `begin` lists the first pass in its table, `needs_second_pass` the second, `commit` moves sequences on and lists what
+// the device must know before the next step (`step_table`). What is enqueued (launches.cuh) reads the arrays and the
+// tables on the device. A page that is given back here is written only by what is enqueued later.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -42,9 +42,8 @@ struct device_core {
   index_t prompt_tokens = 0;            // of the step in progress
   index_t decoding_tiles = 0;           // of its first pass: those before the prompts'
 
-  static constexpr index_t tables = table_ring::of_step;  // first pass, second pass, choices after a prompt
-  table_lists listed[std::size_t{tables}];                // of the step in progress
-  device_table on_device[std::size_t{tables}];            // where they go
+  step_table_values<table_lists> listed;      // of the step in progress
+  step_table_values<device_table> on_device;  // where they go
   table_ring uploads;
   std::optional<side_stream> beside;              // for what the next layer will read
   std::unique_ptr<file_tier_of<Policy, T>> file;  // behind the pinned memory of a tiered placement
@@ -61,7 +60,7 @@ struct device_core {
         voters(model, sizes.voting.heard > 0 ? settings.voters : view<const float, 2>{}, 0),
         stock(sizes.in_engine ? 0 : sizes.pages),
         step(model, settings, host_policy.segment),
-        listed{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())},
+        listed{{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())}},
         uploads(sizes) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     carver block(memory);
@@ -88,7 +87,7 @@ struct device_core {
   static byte_count bytes_of(const cache_sizes& cache) {
     carver count;
     device_arrays<Policy, T> none;
-    device_table none_either[std::size_t{tables}];
+    step_table_values<device_table> none_either;
     carve(none, count, cache, none_either);
     return count.used();
   }
@@ -112,9 +111,6 @@ struct device_core {
   static bool prefetches(const any_policy& policy, const shape& model) {
     return policy.placement.prefetch && model.layers > 1;
   }
-
-  /// Table `t` of the step in progress.
-  const table_lists& on_host(index_t t) const { return listed[t]; }
 
   device_sequence& state(index_t id) { return states[static_cast<std::size_t>(id)]; }
   device_sequence& state_of(const planned_item& item) { return state(item.seq); }
@@ -160,9 +156,9 @@ struct device_core {
     trim(going_back);
   }
 
-  /// Lists for table `t` the segments that the device does not know yet. It does once the step is committed.
-  void list_closings(index_t t, index_t id) {
-    auto& closings = listed[t].closings;
+  /// Lists for a table the segments that the device does not know yet. It does once the step is committed.
+  void list_closings(step_table table, index_t id) {
+    auto& closings = listed[table].closings;
     const device_sequence& sequence = state(id);
     for (index_t known = sequence.known_segments; known < sequence.segment_count(); ++known) {
       ZOOMR_ASSERT(closings.size() < closings.capacity(), "a table has too few entries for closed segments");
@@ -186,23 +182,23 @@ struct device_core {
     return kept_of_prompt(item) > 0 || (item.prompt && sizes.carried > 0 && !policy.zone.prompt);
   }
 
-  /// Adds a token to table `t`.
+  /// Adds a token to the table of a pass.
   /// @param row  of the queries
-  void list_token(index_t t, const device_item& item, index_t position, index_t row, bool second_pass) {
-    auto& tokens = listed[t].tokens;
+  void list_token(step_table table, const device_item& item, index_t position, index_t row) {
+    auto& tokens = listed[table].tokens;
     const planned_token& known = step.token(item, position);
-    device_token token = token_for(*this, item, known, position, second_pass);
+    device_token token = token_for(*this, item, known, position, table == step_table::second_pass);
     token.row = row;
     const bool for_itself = sizes.selects && !sizes.persists && known.action == refresh_action::choose;
     if (for_itself && !token.dense) token.chooses = static_cast<index_t>(tokens.size());
     tokens.push_back(token);
   }
-  /// Says that the last `tokens` tokens of table `t` are of one sequence, and read together as far as that goes.
-  void list_tiles(index_t t, index_t tokens) {
-    const auto end = static_cast<index_t>(listed[t].tokens.size());
+  /// Says that the last `tokens` tokens of a table are of one sequence, and read together as far as that goes.
+  void list_tiles(step_table table, index_t tokens) {
+    const auto end = static_cast<index_t>(listed[table].tokens.size());
     for (index_t left = tokens, shared = 0; left > 0; left -= shared) {
       shared = (std::min)(left, sizes.tile_tokens());
-      listed[t].tiles.push_back({end - left, shared});
+      listed[table].tiles.push_back({end - left, shared});
     }
   }
 
@@ -215,15 +211,15 @@ struct device_core {
       for (const device_item& item : step.items) {
         if (item.prompt != prompt) continue;
         for (index_t i = 0; i < item.tokens; ++i) {
-          list_token(0, item, item.first + i, item.packed + i, false);
+          list_token(step_table::first_pass, item, item.first + i, item.packed + i);
         }
-        list_tiles(0, item.tokens);
+        list_tiles(step_table::first_pass, item.tokens);
         prompt_tokens += prompt ? item.tokens : 0;
       }
-      if (!prompt) decoding_tiles = listed[0].counts().tiles;
+      if (!prompt) decoding_tiles = listed[step_table::first_pass].counts().tiles;
     }
     for (device_item& item : step.items) {
-      list_closings(0, item.seq);
+      list_closings(step_table::first_pass, item.seq);
       list_pages(*this, item);
     }
   }
@@ -245,21 +241,21 @@ struct device_core {
     free_pages(host_policy, limits, sequence, sizes.in_engine ? nullptr : &stock);
     item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, sequence, sequence.sums, item.prompt);
     if (item.prompt || item.due.kept > 0) {
-      list_closings(2, item.seq);
+      list_closings(step_table::commit, item.seq);
       sequence.known_segments = sequence.segment_count();
     }
     if (!item.chooses || accepted < item.tokens) return;
     sequence.activate({item.last(), item.place}, sizes.ring);
-    if (item.prompt) listed[2].tokens.push_back(first_choice(*this, item));
+    if (item.prompt) listed[step_table::commit].tokens.push_back(first_choice(*this, item));
   }
 
  private:
   // The tables come first in memory; the arrays name that of the first pass until a pass names its own.
   static void carve(device_arrays<Policy, T>& arrays, carver& from, const cache_sizes& cache,
-                    device_table (&each)[std::size_t{tables}]) {
-    for (device_table& table : each) table = carve_table(from, cache);
+                    step_table_values<device_table>& each) {
+    for (device_table& table : each.values) table = carve_table(from, cache);
     arrays.carve(from, cache);
-    arrays.table = each[0];
+    arrays.table = each[step_table::first_pass];
   }
 };
 

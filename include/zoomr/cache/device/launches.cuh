@@ -22,24 +22,24 @@ namespace detail {
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 struct device_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
-  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::t;
+  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::table;
 
   using pass::pass;
 
   static constexpr bool tiered = fetch_launches<Policy, T, HeadDim>::tiered;
 
-  choice_launches<Policy, T, HeadDim, Group> choices() const { return {core, t, deciding, in_prompt, fixed}; }
-  fetch_launches<Policy, T, HeadDim> fetching() const { return {core, t, deciding, in_prompt, fixed}; }
+  choice_launches<Policy, T, HeadDim, Group> choices() const { return {core, table, deciding, in_prompt, fixed}; }
+  fetch_launches<Policy, T, HeadDim> fetching() const { return {core, table, deciding, in_prompt, fixed}; }
 
   /// Sends the pass's table, and copies the pages that it lists.
   /// @cost  a copy, and 1 launch if pages are shared that the step writes; in front of a file 1 more, and a function of
   ///        the host
   void upload(stream queue) const {
     if constexpr (tiered) {
-      if (core.file && t == 0) fetching().join(queue), hold_pages(core, queue);
+      if (core.file && table == step_table::first_pass) fetching().join(queue), hold_pages(core, queue);
     }
     pass::upload(queue);
-    const index_t copies = core.on_host(t).counts().copies;
+    const index_t copies = core.listed[table].counts().copies;
     if (copies == 0) return;
     launch({grid(copies, core.sizes.model.layers), dim3(copy_threads)}, queue, copy_shared_pages_kernel<T>, arrays());
   }
@@ -57,7 +57,7 @@ struct device_launches : device_pass<Policy, T> {
   template <class Number>
   void see(index_t layer, view<const Number, 3> queries, stream queue) const {
     if constexpr (decltype(Policy::evict)::observes) {
-      if (t == 0) observe_prompts<HeadDim>(core, arrays(), layer, queries, queue);
+      if (table == step_table::first_pass) observe_prompts<HeadDim>(core, arrays(), layer, queries, queue);
       if (core.sizes.noted > 0 && deciding > 0) {
         launch({grid(deciding), dim3(plain_threads)}, queue, note_kernel<T, Number>, arrays(), layer, queries);
       }
@@ -95,7 +95,7 @@ struct device_launches : device_pass<Policy, T> {
   template <class Number>
   void list_slots(index_t layer, view<const Number, 3> queries, view<index_t, 3> slots, view<index_t, 2> counts,
                   stream queue) const {
-    if (deciding > 0) choices().choose(layer_inputs<Number>{layer, queries}, true, queue);
+    if (deciding > 0) choices().choose(layer_inputs<Number>{layer, queries}, range_use::attention, queue);
     launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, queue, list_slots_kernel<T>,
            arrays(), slots, counts);
     if (layer == core.sizes.model.layers - 1) choices().end(queue);
@@ -108,13 +108,13 @@ struct device_launches : device_pass<Policy, T> {
     const shape& model = core.sizes.model;
     const index_t layer = in.layer;
     const view<const Number, 3> queries = in.queries;
-    if (deciding > 0) choices().choose(in, true, queue);
+    if (deciding > 0) choices().choose(in, range_use::attention, queue);
     fetching().fetch(layer, queue);
     fetching().fetch_ahead(layer + 1, queue);
     if (deciding > 0) gather_chosen(layer, queries, out, lse, queue);
     if (in_prompt > 0) {
       const index_t first = core.decoding_tiles;
-      const index_t tiles = core.on_host(t).counts().tiles - first;
+      const index_t tiles = core.listed[table].counts().tiles - first;
       const prompt_rows<T, tiered> rows{{}, tiles * model.kv_heads, first};
       gather<together>(layer, queries, out, lse, rows, 1, queue);
     }
@@ -136,7 +136,8 @@ struct device_launches : device_pass<Policy, T> {
       gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, queue, behind_layer);
       return;
     }
-    const index_t tiles = fixed ? core.sizes.decode_tiles : t == 0 ? core.decoding_tiles : deciding;
+    const index_t pass_tiles = table == step_table::first_pass ? core.decoding_tiles : deciding;
+    const index_t tiles = fixed ? core.sizes.decode_tiles : pass_tiles;
     launch({grid(tiles, core.sizes.layer_rows), dim3(resolve_threads)}, queue, query_tile_kernel<T>, arrays());
     gather<together>(layer, queries, out, lse, shared_rows<T, tiered>{{}, tiles * readers, layer}, core.sizes.splits,
                      queue);

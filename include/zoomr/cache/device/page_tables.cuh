@@ -41,7 +41,7 @@ void take_pages_to_write(Core& core) {
       shared.each(i, 0, [&](device_sequence& state, index_t at) {
         index_t& page = state.pages[static_cast<std::size_t>(at)];
         const index_t copy = core.stock.take();
-        core.listed[0].copies.push_back({items[i].seq, at, page, copy});
+        core.listed[step_table::first_pass].copies.push_back({items[i].seq, at, page, copy});
         core.stock.give_back(page);
         page = copy;
       });
@@ -53,7 +53,7 @@ void take_pages_to_write(Core& core) {
 /// named them all the time.
 template <class Core>
 void undo_copies(Core& core) {
-  auto& copies = core.listed[0].copies;
+  auto& copies = core.listed[step_table::first_pass].copies;
   for (; !copies.empty(); copies.pop_back()) {
     const device_page_copy& copy = copies.back();
     core.stock.share(copy.from);
@@ -99,7 +99,7 @@ void take_engine_pages(Core& core, view<const step_item> items) {
 /// committed.
 template <class Core>
 void list_pages(Core& core, device_item& item) {
-  auto& pages = core.listed[0].pages;
+  auto& pages = core.listed[step_table::first_pass].pages;
   const device_sequence& state = core.state_of(item);
   item.pages = core.sizes.pages_of(state.slot_end(item.first + item.tokens));
   for (index_t at = state.known_pages; at < item.pages; ++at) {

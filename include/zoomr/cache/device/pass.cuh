@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What the launches of one pass of a step have in common. `device_step` makes one for each call that enqueues, and
-// `commit` one for table 2; nothing of it outlives the call.
+// `commit` one of its own; nothing of it outlives the call.
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
@@ -17,26 +17,26 @@ namespace detail {
 template <class Policy, class T>
 struct device_pass {
   device_core<Policy, T>& core;
-  index_t t;          // its table: 0 the first pass, 1 the second, 2 the choices after a prompt
+  step_table table;
   index_t deciding;   // tokens after the prompt that launches cover: those of the pass, or of any step
   index_t in_prompt;  // tokens before its end
   bool fixed;         // for a graph
 
-  device_pass(device_core<Policy, T>& owner, index_t table, index_t tokens, index_t prompt_tokens = 0,
+  device_pass(device_core<Policy, T>& owner, step_table listed, index_t tokens, index_t prompt_tokens = 0,
               bool for_graph = false)
-      : core(owner), t(table), deciding(tokens), in_prompt(prompt_tokens), fixed(for_graph) {}
+      : core(owner), table(listed), deciding(tokens), in_prompt(prompt_tokens), fixed(for_graph) {}
 
   static dim3 grid(index_t x, index_t y = 1) { return {static_cast<unsigned>(x), static_cast<unsigned>(y)}; }
 
   /// What its kernels are given, by value: the cache's arrays, with this pass's table on the device.
   device_arrays<Policy, T> arrays() const {
     device_arrays<Policy, T> result = core.arrays;
-    result.table = core.on_device[t];
+    result.table = core.on_device[table];
     return result;
   }
 
   /// Packs its table, and enqueues the copy.
-  void upload(stream queue) const { core.uploads.upload(t, core.on_host(t), core.on_device[t], queue); }
+  void upload(stream queue) const { core.uploads.upload(table, core.listed[table], core.on_device[table], queue); }
 };
 
 }  // namespace detail

@@ -111,6 +111,22 @@ struct device_table {
   }
 };
 
+/// The tables of a step: one for each pass, and one of what its commit leaves for the device to do.
+enum class step_table : index_t { first_pass, second_pass, commit };
+constexpr index_t step_tables = 3;
+constexpr step_table table_for_pass(index_t pass) {
+  return pass == 0 ? step_table::first_pass : step_table::second_pass;
+}
+
+/// A value for each table of a step.
+template <class Value>
+struct step_table_values {
+  Value values[std::size_t{step_tables}];
+
+  Value& operator[](step_table table) { return values[static_cast<std::size_t>(table)]; }
+  const Value& operator[](step_table table) const { return values[static_cast<std::size_t>(table)]; }
+};
+
 /// The same on the host, while it is filled. All lists have room from the start: filling them allocates nothing.
 struct table_lists {
   std::vector<device_token> tokens;

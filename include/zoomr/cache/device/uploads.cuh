@@ -64,14 +64,13 @@ void copy_logits(Core& core, stream queue) {
 /// Pinned memory for the tables of a few steps, which is used in turn.
 class table_ring {
  public:
-  static constexpr index_t of_step = 3;  // first pass, second pass, what the commit lists
-  static constexpr index_t steps = 4;    // whose copies may be waiting
+  static constexpr index_t steps = 4;  // whose copies may be waiting
 
   /// @throws error(device) without pinned memory for 12 tables, or without events
-  explicit table_ring(const device_sizes& sizes) : pinned_(steps * of_step * room(sizes)) {
+  explicit table_ring(const device_sizes& sizes) : pinned_(steps * step_tables * room(sizes)) {
     auto* from = static_cast<std::byte*>(pinned_.data());
     for (auto& step : slots_) {
-      for (slot& each : step) each.packed = std::exchange(from, from + room(sizes));
+      for (slot& each : step.values) each.packed = std::exchange(from, from + room(sizes));
     }
   }
   table_ring(const table_ring&) = delete;
@@ -80,7 +79,7 @@ class table_ring {
   ~table_ring() {
     for (auto& step : slots_) {
       // a device that has failed copies nothing any more
-      for (slot& each : step) ignoring_failures([&] { each.await(); });
+      for (slot& each : step.values) ignoring_failures([&] { each.await(); });
     }
   }
 
@@ -88,21 +87,21 @@ class table_ring {
   /// @throws error(device) if something that was enqueued before has failed
   bool ready() {
     bool all = true;
-    for (slot& each : now()) all = each.is_free() && all;
+    for (slot& each : now().values) all = each.is_free() && all;
     return all;
   }
   /// Waits until there is.
   void wait() {
-    for (slot& each : now()) each.await();
+    for (slot& each : now().values) each.await();
   }
 
-  /// Packs table `t` of the step in progress, and enqueues its copy. Outside of a capture: a graph would copy from here
+  /// Packs a table of the step in progress, and enqueues its copy. Outside of a capture: a graph would copy from here
   /// again whenever it is launched, and nobody could tell when.
   /// @cost  a copy of what the lists hold, and an event
-  void upload(index_t t, const table_lists& table, const device_table& to, stream queue) {
-    slot& from = now()[static_cast<std::size_t>(t)];
-    table.pack(from.packed);
-    copy_to_device(reinterpret_cast<std::byte*>(to.counts), from.packed, table_lists::bytes(table.counts()), queue);
+  void upload(step_table table, const table_lists& lists, const device_table& to, stream queue) {
+    slot& from = now()[table];
+    lists.pack(from.packed);
+    copy_to_device(reinterpret_cast<std::byte*>(to.counts), from.packed, table_lists::bytes(lists.counts()), queue);
     from.under_way = true;
     from.copied.record(queue);
   }
@@ -126,7 +125,7 @@ class table_ring {
       under_way = false;
     }
   };
-  using tables_of_step = slot[std::size_t{of_step}];
+  using tables_of_step = step_table_values<slot>;
 
   static byte_count room(const device_sizes& sizes) { return table_lists::bytes(sizes.most_listed()); }
   tables_of_step& now() { return slots_[now_]; }

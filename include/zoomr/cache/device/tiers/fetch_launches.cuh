@@ -20,11 +20,14 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
+/// When pages come: as their layer is about to read them, or while the one before is attended.
+enum class fetch_time { due, ahead };
+
 /// The launches of one pass that are about tiers.
 template <class Policy, class T, index_t HeadDim>
 struct fetch_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
-  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::t;
+  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::table;
 
   using pass::pass;
 
@@ -37,7 +40,7 @@ struct fetch_launches : device_pass<Policy, T> {
       join(queue);
       launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, queue, ask_for_pages_kernel<T>,
              arrays(), layer);
-      bring(layer, false, queue);
+      bring(layer, fetch_time::due, queue);
     }
   }
 
@@ -51,7 +54,7 @@ struct fetch_launches : device_pass<Policy, T> {
       const stream queue = core.beside->fork(from);
       launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, queue,
              expect_pages_kernel<Policy, T>, core.policy, arrays(), layer);
-      bring(layer, true, queue);
+      bring(layer, fetch_time::ahead, queue);
     }
   }
   /// What `queue` is given from now on waits for the side stream; nothing, unless it has forked.
@@ -62,14 +65,15 @@ struct fetch_launches : device_pass<Policy, T> {
   /// True if some row of the pass may be known before its layer; of a graph, of any pass.
   bool foresees(index_t layer) const {
     if (fixed) return may_be_known_before(core.policy, core.sizes, layer);
-    const auto& tokens = core.on_host(t).tokens;
+    const auto& tokens = core.listed[table].tokens;
     return std::any_of(tokens.begin(), tokens.end(),
                        [&](const device_token& token) { return known_before(core.policy, token, layer); });
   }
 
   /// Gives slots to what was asked for, and copies it there; both grids are the same in any step. Where the plan
   /// fetches nothing the first kernel still counts the pass.
-  void bring(index_t layer, bool ahead, stream queue) const {
+  void bring(index_t layer, fetch_time time, stream queue) const {
+    const bool ahead = time == fetch_time::ahead;
     if (core.file) core.file->read(arrays(), layer, ahead, queue);
     const dim3 blocks = grid(place_blocks(core.arrays.arena.slots));
     launch({blocks, dim3(place_threads)}, queue, count_slots_kernel<T>, arrays(), ahead);

@@ -285,7 +285,9 @@ void hold_pages(Core& core, stream queue) {
         visit(held_page{state.pages[static_cast<std::size_t>(at)], at >= pages_for(slots), written});
       }
     }
-    for (const device_page_copy& copy : core.listed[0].copies) visit(held_page{copy.from, false, false});
+    for (const device_page_copy& copy : core.listed[step_table::first_pass].copies) {
+      visit(held_page{copy.from, false, false});
+    }
   };
   const auto known = [&](auto visit) {
     for (const device_item& item : core.step.items) visit(item.seq, core.state_of(item).known_segments);
