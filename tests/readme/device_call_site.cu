@@ -8,18 +8,19 @@ constexpr auto zooming = presets::zoomr_focus;  // bfloat16 keys, head_dim 64, 4
 using cache_on_device = device_cache<policy_of<zooming>, bfloat16, 64, 4>;
 
 // The memory is the engine's: cache_on_device::bytes(model, zooming, limits) bytes on the device. A pass plans on the
-// host, enqueues on a stream, and waits for nothing. With begin(..., fixed) and step.upload(on), what follows can be a
-// CUDA graph. zoomr_focus has no second pass; examples/engines/cuda_graph.cu serves policies that have one, too.
+// host, enqueues on a stream, and waits for nothing. With begin(..., fixed) and step.upload(queue), what follows can be
+// a CUDA graph. zoomr_focus has no second pass; examples/engines/cuda_graph.cu serves policies that have one, too.
 template <class Engine>
-void pass(cache_on_device& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends, stream on) {
+void pass(cache_on_device& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends,
+          stream queue) {
   auto step = cache.begin(seq, ids, prompt_ends);
-  step.start(on);
+  step.start(queue);
   for (int layer = 0; layer < cache.model().layers; ++layer) {
-    auto [queries, keys, values, out, lse] = engine.project(layer, step.tokens(), on);
-    step.attend(layer, queries, keys, values, out, lse, on);
-    engine.feed_forward(layer, step.tokens(), on);
+    auto [queries, keys, values, out, lse] = engine.project(layer, step.tokens(), queue);
+    step.attend(layer, queries, keys, values, out, lse, queue);
+    engine.feed_forward(layer, step.tokens(), queue);
   }
-  step.commit(step.taken(0), on);
+  step.commit(step.taken(0), queue);
 }
 // [readme]
 
