@@ -13,7 +13,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Seconds that a token takes in one layer that chooses, behind a context of so many tokens: `attend`, and its share of
+/// Seconds that a token takes in one layer that chooses, after a context of so many tokens: `attend`, and its share of
 /// `begin` and `commit`.
 struct crossover_row {
   index_t tokens = 0;
@@ -30,7 +30,7 @@ struct crossover {
 
 namespace detail {
 
-/// A cache that is measured: one layer that chooses, behind those that the policy leaves dense.
+/// A cache that is measured: one layer that chooses, after those that the policy leaves dense.
 template <class Policy, class T>
 class calibrated_cache {
  public:

@@ -30,9 +30,9 @@ inline namespace v0 {
 /// Tokens of a draft, and of a prompt's chunk, read keys and values together, up to 16 / Group of them. Where there are
 /// no drafts, a config.max_draft_tokens of 1 saves the joining of their ranges, and memory for it.
 ///
-/// With the placement `tiered<>` all pages lie in pinned memory of the host, and `config.tiers.device` bytes on the
+/// With the placement `tiered<>` all pages are in pinned memory of the host, and `config.tiers.device` bytes on the
 /// device hold everything else and an arena of blocks: what a layer reads comes there before it is read, what has no
-/// room is read where it lies, and the host is not asked (cache/device/tiers/fetching.cuh). Unless the placement's
+/// room is read where it is, and the host is not asked (cache/device/tiers/fetching.cuh). Unless the placement's
 /// `prefetch` is off, what the next layer is known to read comes while one is attended, on a stream of the cache's own
 /// that forks from the caller's and joins it (cache/device/tiers/ahead.cuh). The arena has an order of replacement of
 /// its own; the placement's serves a file (below), and its transfers are the host's.
@@ -45,7 +45,7 @@ inline namespace v0 {
 /// layers, for an evictor all of its sequences, and one layer of what it reads, two with `prefetch`; `begin` refuses
 /// what has no room. A page that cannot be read or written is an error of the next `begin`; see there.
 ///
-/// Details of every other placement lie on the device.
+/// Details of every other placement are on the device.
 /// @tparam T        storage type of keys and values
 /// @tparam HeadDim  64, 96, 128, 192, 256 or 576, as a rule
 /// @tparam Group    query heads of a KV head
@@ -179,7 +179,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     return copy;
   }
 
-  /// With the placement engine_pages: the sequence's slots lie in these pages from now on, as `step_item::pages` says
+  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
   /// it for a step. For a sequence whose pages have moved: a step has room for few pages that the device does not know.
   /// @throws precondition_error while a step is in progress, if the table is too short, or names a page that there is
   ///         not; nothing has changed
@@ -199,7 +199,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// KV heads of a block that moves over tiers: all, or one where each reads tokens of its own; as kv_cache's.
   index_t block_heads() const requires tiered { return core_->sizes.model.kv_heads / core_->sizes.page_parts; }
   /// Enqueues a copy of what the arena of a tiered placement has counted since the cache was made.
-  /// @param to  pinned memory of the host, or CUDA may wait for the stream; what it is given is there behind the copy
+  /// @param to  pinned memory of the host, or CUDA may wait for the stream; what it is given is there after the copy
   /// @pre   no step is between its layers
   /// @cost  a copy of 64 bytes; nothing waits
   void read_tiers(arena_counts& to, stream queue) const requires tiered {
@@ -216,7 +216,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     }
     return result;
   }
-  /// Where everything lies on the device, for whoever wants to look; and the table of the first or second pass.
+  /// Where everything is on the device, for whoever wants to look; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
   const detail::device_table& table(index_t pass) const { return core_->on_device[detail::table_for_pass(pass)]; }
 

@@ -41,7 +41,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   index_t tokens() const { return table().counts().tokens; }
   /// Copies the table of this pass to the device, once. Of its own accord `start` or `restart` does it; before a graph
   /// is captured or launched it is for the caller to do, on the same stream.
-  /// @cost  one copy, and an event behind it; 1 launch where pages are shared that the step will write
+  /// @cost  one copy, and an event after it; 1 launch where pages are shared that the step will write
   void upload(stream queue) {
     expect_open();
     if (uploaded_ > pass_) return;
@@ -70,7 +70,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
 
   /// Stores keys and values of one layer, as pending, divided by their scales.
   /// @param keys    [tokens, kv_heads, head_dim]  rotated
-  /// @param values  [tokens, kv_heads, value width]; where they lie in keys: none
+  /// @param values  [tokens, kv_heads, value width]; where they are in keys: none
   template <class Number>
   void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream queue) {
     expect_append(layer, keys, values);

@@ -4,7 +4,7 @@
 //
 // Everything is enqueued on the caller's stream, and waited for before the call returns: so both sides may go on at
 // once. Segments and summaries follow from tokens and keys: the device is given those of the host, which makes them
-// anew.
+// again.
 #pragma once
 
 #include <zoomr/cache/device/moving/sequence_move.cuh>
@@ -21,7 +21,7 @@ inline namespace v0 {
 /// @throws precondition_error while a step is in progress, or if the caches differ; error(capacity) if there is no
 ///         room; error(device) if something that was enqueued before has failed. Nothing has changed then
 /// @cost   waits for the stream; 2 copies for each page and layer, and one for each row of a choice; all summaries are
-/// made anew
+/// made again
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to,
                  stream queue) {

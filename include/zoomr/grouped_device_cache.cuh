@@ -174,7 +174,7 @@ class grouped_device_cache {
       each([&](auto& in, index_t g) {
         if (g < ready) in.close(handle(seq.id, g));
       });
-      core_->sequences[static_cast<std::size_t>(seq.id)].open = false;  // nobody has seen the handle
+      core_->sequences[static_cast<std::size_t>(seq.id)].open = false;  // the handle was given to no caller
     });
     return seq;
   }

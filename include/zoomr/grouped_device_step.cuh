@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Device twin of grouped_step.hpp: a step over layers that lie in several device caches, one step in each of them.
+// L6. Device twin of grouped_step.hpp: a step over layers that are in several device caches, one step in each of them.
 #pragma once
 
 #include <zoomr/device_step.cuh>
@@ -54,7 +54,7 @@ class grouped_device_step {
     each([&](auto& in) { in.restart(queue); });
   }
 
-  /// In the layer's group: with the arguments that `device_step` takes behind the layer.
+  /// In the layer's group: with the arguments that `device_step` takes after the layer.
   template <class... Arguments>
   void append(index_t layer, Arguments... arguments) {
     in_layer("append", layer, [&](auto& in, index_t own) { in.append(own, arguments...); });

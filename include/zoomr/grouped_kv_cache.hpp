@@ -69,7 +69,7 @@ class grouped_kv_cache {
     parts.steps.takes_part.resize(places), parts.steps.group_steps.reserve(parts.groups.size());
   }
 
-  /// Groups, layers of the model, and where a layer lies.
+  /// Groups, layers of the model, and where a layer is.
   index_t groups() const { return count(); }
   index_t layers() const { return static_cast<index_t>(core_->steps.layers.size()); }
   grouped_layer place(index_t layer) const {
@@ -253,7 +253,7 @@ class grouped_kv_cache {
     };
     detail::undone_if_failed(all, [&] {
       for (index_t g = 0; g < ready; ++g) at(g).close(handle(seq.id, g));
-      core_->sequences[static_cast<std::size_t>(seq.id)].open = false;  // nobody has seen the handle
+      core_->sequences[static_cast<std::size_t>(seq.id)].open = false;  // the handle was given to no caller
     });
     return seq;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. A step over layers that lie in several caches, which are the groups: one step in each of them, and all or nothing
+// L6. A step over layers that are in several caches, which are the groups: one step in each of them, and all or nothing
 // over all of them.
 //
 // Where a group asks for a second pass, the last tokens of these items change in all layers. So all groups pass them
@@ -19,7 +19,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Where a layer of a model lies: its group, and which of the group's layers it is.
+/// Where a layer of a model is: its group, and which of the group's layers it is.
 struct grouped_layer {
   index_t group = 0;
   index_t layer = 0;
@@ -28,7 +28,7 @@ struct grouped_layer {
 
 namespace detail {
 
-/// A sequence of a grouped cache; the handles of its groups lie beside it.
+/// A sequence of a grouped cache; the handles of its groups are beside it.
 struct grouped_sequence {
   bool open = false;
   std::uint32_t generation = 0;
@@ -232,7 +232,7 @@ class grouped_step {
     for (step_type& group_step : steps_->group_steps) finish_commit(*group_step.core_, group_step.at(item), accepted);
     return true;
   }
-  // In group `g` and those behind it, or in none of them.
+  // In group `g` and those after it, or in none of them.
   bool prepare(index_t g, index_t item, index_t accepted) {
     if (g == groups()) return true;
     step_type& in = steps_->group_steps[static_cast<std::size_t>(g)];

@@ -78,7 +78,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
 
   /// A new sequence that is what `from` is: committed tokens, index, active selection, what a rollback needs,
   /// statistics. From then on both go their own ways, with the results of two sequences to which the same tokens were
-  /// passed. Beams are forks, and so are prompts that begin alike: of a sequence that nobody steps, which holds what
+  /// passed. Beams are forks, and so are prompts that begin alike: of a sequence that is not stepped, which holds what
   /// they share.
   ///
   /// Pages are shared until one of the sequences writes there: a step copies the page that has room for its first
@@ -96,7 +96,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     return copy;
   }
 
-  /// With the placement engine_pages: the sequence's slots lie in these pages from now on, as `step_item::pages` says
+  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
   /// it for a step. For a fork that loses tokens, or is saved, before its first step.
   /// @throws precondition_error while a step is in progress, or as `begin`; nothing has changed
   void block_table(sequence seq, view<const index_t> pages) requires(!pool_type::owns_pages) {
@@ -105,7 +105,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
                        [](const std::string& why) { detail::raise_precondition(why); });
   }
 
-  /// Erases committed tokens: from then on the sequence is what it would be if they had never come. The tokens behind
+  /// Erases committed tokens: from then on the sequence is what it would be if they had never come. The tokens after
   /// count so many positions less, and segments are those of the tokens that are left. What was chosen is chosen still;
   /// sums of queries and of attention keep what the erased tokens have added. A span that ends the sequence is a
   /// rollback.
@@ -117,9 +117,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @param turn  turn(layer, key [head_dim])  changes the key, unscaled; it is rounded to T once more
   /// @throws precondition_error while a step is in progress, or if nothing is left of a prompt that has ended;
   ///         error(not_held) if each KV lane has evicted tokens of its own there, or pages were freed; error(capacity)
-  ///         if pages are shared, or lie in tiers, and there are none to move to; error(storage) if one does not come;
+  ///         if pages are shared, or are in tiers, and there are none to move to; error(storage) if one does not come;
   ///         as `rollback`, where it is one. Nothing has changed then
-  /// @cost   reads and writes the keys and values behind the span once, and makes the summaries there anew
+  /// @cost   reads and writes the keys and values after the span once, and makes the summaries there anew
   template <class Turn = detail::unturned>
   void erase(sequence seq, token_range positions, const Turn& turn = {}) {
     const detail::sequence_state& state = expect_unused(seq);
@@ -142,7 +142,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   void save(sequence seq, byte_sink& to) { detail::save_sequence(*core_, base::expect_unused(seq), to); }
   void save(sequence seq, byte_sink&& to) { save(seq, to); }
   /// A new sequence, as the next one of `from` was when it was saved. Under the same policy every later bit is the
-  /// same. Under another one segments and summaries are made anew, and nothing is chosen yet.
+  /// same. Under another one segments and summaries are made again, and nothing is chosen yet.
   /// @code  sequence seq = cache.load(file_source("/path/of/a/file"));  @endcode
   /// @param pages  its block table, with the placement engine_pages: at least those that its slots need
   /// @throws precondition_error while a step is in progress; error(format) if it is damaged, or not for this cache;
@@ -177,7 +177,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     const detail::sequence_state& state = expect_open(seq);
     return state.slots_of(expect_kv_lane(layer, kv_head));
   }
-  /// Where the keys and values of one KV lane lie, as they are stored: by slot, of committed tokens and, in a step, of
+  /// Where the keys and values of one KV lane are, as they are stored: by slot, of committed tokens and, in a step, of
   /// those appended. Valid until the sequence changes. `holds(slot)` is false where a page was freed.
   auto kv_lane(sequence seq, index_t layer, index_t kv_head) const requires(!pool_type::may_fail) {
     const detail::sequence_state& state = expect_open(seq);

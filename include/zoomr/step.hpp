@@ -48,7 +48,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
 
   /// Stores keys and values of one layer, as pending, divided by their scales.
   /// @param keys    [tokens, kv_heads, head_dim]  rotated; any strides
-  /// @param values  [tokens, kv_heads, value_width]  any strides; left out where the shape says that they lie in keys
+  /// @param values  [tokens, kv_heads, value_width]  any strides; left out where the shape says that they are in keys
   /// @pre   the layer has not been attended or observed in this pass; until then `append` may come again, and
   /// overwrites
   /// @cost  copies both once
@@ -252,8 +252,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
     }
   }
 
-  // The queries of this item count. Of a prompt the last chunk's always do. After it, tokens may be written that nobody
-  // attends from, in any layer, if they make no choice and the policy remembers no queries.
+  // The queries of this item count. Of a prompt the last chunk's always do. After it, tokens may be written that no
+  // layer attends from, in any layer, if they make no choice and the policy remembers no queries.
   bool must_be_seen(const detail::planned_item& item) const {
     if (!item.prompt) {
       const detail::layout& sizes = core_->sizes;

@@ -23,7 +23,7 @@ namespace zoomr {
 inline namespace v0 {
 
 /// Everything that one block does. While a tile is added, the next one is copied and the tokens of the one after that
-/// are looked up: so their places lie in a ring of three tiles, keys and values in two stages.
+/// are looked up: so their places are in a ring of three tiles, keys and values in two stages.
 template <class Warp, class Values, index_t Group, class Task, class Row>
 struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
   using base = gather_output<Warp, Values, Group, Task, Row>;
@@ -42,10 +42,10 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
   __device__ static index_t keys_of(index_t tile) { return tile % 2 * (layout::stage + layout::value_stage); }
   __device__ static index_t values_of(index_t tile) { return keys_of(tile) + (Values::in_keys ? 0 : layout::stage); }
 
-  /// Where what is known of a tile's token lies.
+  /// Where what is known of a tile's token is.
   __device__ static index_t known(index_t tile, index_t token) { return tile % ring * layout::tile + token; }
 
-  /// Finds where the keys of a tile lie, and who attends to them; of none behind the last. A barrier must follow.
+  /// Finds where the keys of a tile are, and who attends to them; of none after the last. A barrier must follow.
   /// @cost  one look-up in the row's list for each token: O(log ranges)
   __device__ void find(index_t tile) {
     if (tile >= tiles()) return;
@@ -90,7 +90,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
     copy_async(shared.stages[value], reinterpret_cast<const uint4*>(task.layer.values + from));
   }
   /// Starts copying a tile, whose places are found. Warps that read whole tiles find zeros after the last token. A
-  /// batch is closed behind the last tile too, so that batches can be counted.
+  /// batch is closed after the last tile too, so that batches can be counted.
   __device__ void copy(index_t tile) {
     constexpr index_t pieces = layout::pieces;
     // each thread has the same piece of some tokens, or some pieces of the same token; otherwise any
@@ -104,7 +104,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
         copy_piece(tile, i * at_once + thread / pieces, thread % pieces);
       }
     } else if (!same_piece && of_token >= 8 && of_token % 8 == 0 && (tile + 1) * layout::tile <= stretch.tokens) {
-      // what is flipped in the number of a piece lies below 8
+      // what is flipped in the number of a piece is below 8
       constexpr index_t step = of_token > 0 ? of_token : 1;
       const index_t token = thread / step, own = thread % step;
       const std::int64_t offset = shared.places[known(tile, token)] + own * layout::per_piece;
@@ -259,11 +259,11 @@ __global__ void __launch_bounds__(
 ///
 /// @tparam HeadDim  64, 96, 128, 192, 256 or 576, as a rule: a key is a multiple of 16 bytes
 /// @tparam Group    query heads of a row, at most; where query tokens share it, of all of them
-/// @tparam Values   how values lie: apart, where they may be narrower than keys, or in keys. `task.layer` has the same
-///                  distances for both
+/// @tparam Values   how values are stored: apart, where they may be narrower than keys, or in keys. `task.layer` has
+///                  the same distances for both
 /// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
 /// @param  early    the launch may begin while the one in front of it ends, and waits for it
-/// @pre    what `task` points to lies on the device, keys and values aligned to 16 bytes; `arrived` is zero, as it is
+/// @pre    what `task` points to is on the device, keys and values aligned to 16 bytes; `arrived` is zero, as it is
 ///         again afterwards; no other launch in progress has the same `partial` and `arrived`
 /// @throws precondition_error for splits that are not allowed, or have no memory; error(device) if the kernel cannot
 ///         be started

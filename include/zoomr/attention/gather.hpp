@@ -29,7 +29,7 @@ struct lane_queries {
   index_t first_query = 0;        // the number of the first query, for the hook
 };
 
-/// Where keys and values of a run lie; those of values only where they lie otherwise apart than keys.
+/// Where keys and values of a run are; those of values only where they are otherwise apart than keys.
 struct run_places {
   row_places keys, values;
 
@@ -53,9 +53,9 @@ struct run_places {
   }
 };
 
-/// Adds the tokens of `ranges` that lie within `bounds` to the state of each query. As gather_attend, for queries that
-/// lie anywhere: heads that share a KV head, of one token or of several; and for several KV lanes, page by page, whose
-/// rows may lie side by side.
+/// Adds the tokens of `ranges` that are within `bounds` to the state of each query. As gather_attend, for queries that
+/// are anywhere: heads that share a KV head, of one token or of several; and for several KV lanes, page by page, whose
+/// rows may be side by side.
 /// @param bounds  slots; where they cut a range, at the border of a page, so that the runs are the same
 /// @param lanes   of the same pages, with the same distances in them: at least one
 template <class Lane, class Hook>
@@ -155,20 +155,20 @@ class lanes_together {
 /// Adds the tokens of `ranges` to one attention state for each query head of the group.
 ///
 /// @param ranges     ascending slots
-/// @param kv_lane  `key(slot)` is where a key lies, `value_of(key, slot)` its value, those of its page behind them as
+/// @param kv_lane  `key(slot)` is where a key is, `value_of(key, slot)` its value, those of its page after them as
 ///                 far apart as `rows` says; where not all rows of 16 slots are so far apart, `whole_pages()` is false,
 ///                 and each is asked for
 /// @param queries  [group, key width]  rotated
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has as many floats as a value; not yet finished. Logits in them are natural.
 /// @param path     which instructions
-/// @param hook     what logits go through before their softmax: `model_logits`, or hook(run_logits) of the caller's
-/// own,
-///                 whose queries are numbered as in `queries`; it changes each logit by itself. On a path of vectors it
-///                 is compiled for that path: a product that is added to something is a fma there, as `fused` is on all
+/// @param hook     what logits go through before their softmax: `model_logits`, or hook(run_logits) of the
+///                 caller's own, whose queries are numbered as in `queries`; it changes each logit by itself. On a path
+///                 of vectors it is compiled for that path: a product that is added to something is a fma there, as
+///                 `fused` is on all
 /// @pre   has_cpu_path(path); `out` of a new state is zeros; each slot is added to a state at most once, since
 ///        nothing looks for repetitions
-/// @throws error(storage) if a page over tiers does not come: the states then hold a part, and must be begun anew
+/// @throws error(storage) if a page over tiers does not come: the states then hold a part, and must be begun again
 /// @cost  reads key and value of each token once; 2 flops for each of their numbers and query head
 template <class Lane, class Hook = plain_logits>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,

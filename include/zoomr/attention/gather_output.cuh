@@ -51,7 +51,7 @@ struct gather_stretch {
 inline constexpr index_t least_tiles = 4;
 
 /// Equal stretches, in whole tiles; a row without tokens has one empty stretch, whose block writes its zeros. How they
-/// lie depends on the row alone, not on what else is in a batch. `split` is the block's number among `splits`; one at
+/// are depends on the row alone, not on what else is in a batch. `split` is the block's number among `splits`; one at
 /// or behind the result's `splits` has nothing to read.
 __device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_t split, index_t splits) {
   if (tokens == 0) return {0, 0, 1};
@@ -72,7 +72,7 @@ struct gather_output {
   static constexpr index_t ring = 3;  // tiles whose places are known
   static constexpr index_t width = Values::width;
   static constexpr bool shares = query_tile<decltype(Row::tokens)>;
-  /// Where a token lies in its sequence is asked for, and known.
+  /// Where a token is in its sequence is asked for, and known.
   static constexpr bool biased = has_slopes<Task> && requires(const Row& row) { row.tokens.sequence_slot(index_t{}); };
 
   /// Pieces of 16 bytes of two tiles, and of the states that are left in their place.
@@ -201,7 +201,7 @@ struct gather_output {
   }
 
   /// Makes outputs of what the warps have left; of several splits, in the block that comes last.
-  /// All threads call it, behind a barrier that follows `leave`.
+  /// All threads call it, after a barrier that follows `leave`.
   __device__ void write() {
     if (stretch.splits == 1) {
       each_output([&](index_t head, index_t d) { finish(head, d, of_block(head, d)); });

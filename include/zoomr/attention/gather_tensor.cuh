@@ -182,7 +182,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
 #pragma unroll
       for (index_t t = 0; t < 4; ++t) {
         const index_t own = token(t / 2, 2 * quarter() + t % 2);
-        // place(own, (first_dim() + tile * 8) / per_piece + piece): what is flipped lies below what eight lanes read
+        // place(own, (first_dim() + tile * 8) / per_piece + piece): what is flipped is below what eight lanes read
         constexpr index_t of_row = layout::value_row;
         const index_t first = values + own * of_row + first_dim() / per_piece + (piece ^ layout::flipped(of_row, own));
         value[t] = stages[first + tile * 8 / per_piece];

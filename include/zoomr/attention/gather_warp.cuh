@@ -16,7 +16,7 @@ inline namespace v0 {
 
 /// How a block shares out its work; everything follows from the types. A warp holds the states of up to
 /// `most_heads` heads; larger groups are split over the block's warps, then over blocks, and warps with the same heads
-/// share tokens. For the usual sizes keys and values of a tile are at most 16 KiB; two tiles lie in shared memory.
+/// share tokens. For the usual sizes keys and values of a tile are at most 16 KiB; two tiles are in shared memory.
 template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 struct gather_layout {
   static constexpr index_t per_piece = per_vector<T>;     // numbers in 16 bytes
@@ -61,7 +61,7 @@ struct gather_layout {
 
   static constexpr bool reads_whole_tiles = false;
   static constexpr index_t product_numbers = 1;  // warps exchange none
-  /// Where a piece of a token lies in a stage whose rows have so many.
+  /// Where a piece of a token is in a stage whose rows have so many.
   ZOOMR_HD static constexpr index_t place(index_t row, index_t token, index_t piece) { return token * row + piece; }
 };
 

@@ -44,13 +44,13 @@ struct page_run {
     return row_scale(keys + std::int64_t{token} * widths.key, first + token, widths.key);
   }
   float value_scale(index_t token, kv_widths widths) const {
-    const index_t stride = values == keys ? widths.key : widths.value;  // they may lie in keys
+    const index_t stride = values == keys ? widths.key : widths.value;  // they may be in keys
     return row_scale(values + std::int64_t{token} * stride, first + token, stride);
   }
 };
 
-/// The same, widened for many queries. Keys lie dimension by dimension: a vector holds those of several tokens, so that
-/// no sum goes across lanes.
+/// The same, widened for many queries. Keys are stored dimension by dimension: a vector holds those of several tokens,
+/// so that no sum goes across lanes.
 struct page_tile {
   using number = float;
 
@@ -72,7 +72,7 @@ struct page_tile {
 };
 
 /// The same of bfloat16, on a path with products of pairs: the bits of a value are those of two, of a token and of the
-/// next, or of zero behind the last.
+/// next, or of zero after the last.
 struct paired_tile : page_tile {  // values: [(tokens + 1) / 2, value width]
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attend_run in vectors: four queries share each number that is loaded and widened. Logits and weights of a block of
-// queries lie as [tokens][queries], so that a vector holds those of all, whatever the number of tokens.
+// queries are stored as [tokens][queries], so that a vector holds those of all, whatever the number of tokens.
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
@@ -151,7 +151,7 @@ template <index_t Queries>
 template <index_t Queries>
 [[gnu::always_inline]] inline void weigh(float* logits, index_t tokens, index_t value_width, float scale,
                                          const run_query* queries) {
-  // Vectors are whole: behind the last token they hold what does not count.
+  // Vectors are whole: after the last token they hold what does not count.
   for (index_t i = tokens * Queries; i % simd != 0; ++i) logits[i] = -infinity;
   floats largest = filled(-infinity);
   for (index_t i = 0; i < tokens * Queries; i += simd) {
@@ -236,7 +236,7 @@ template <index_t Queries, class Run, class Hook>
     for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.value_scale(t, widths));
   }
 #if ZOOMR_PAIRS
-  if constexpr (in_pairs<Run>) {  // weights of two tokens lie where that of the first lay
+  if constexpr (in_pairs<Run>) {  // weights of two tokens are where that of the first was
     for (index_t i = 0; i < run.tokens * Queries; i += simd) {
       to_memory(reinterpret_cast<floats>(paired<Queries>(load(weights + i))), weights + i);
     }

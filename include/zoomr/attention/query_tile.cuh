@@ -14,13 +14,13 @@ namespace zoomr {
 inline namespace v0 {
 
 /// The ends of ascending ranges that do not touch, as one ascending list without repetitions: first, last, first, last,
-/// ... As `last` is exclusive, a slot lies in a range if the number of ends up to it is odd.
+/// ... As `last` is exclusive, a slot is in a range if the number of ends up to it is odd.
 struct range_edges {
   view<const token_range> ranges;
 
   ZOOMR_HD index_t count() const { return 2 * ranges.size(); }
   ZOOMR_HD index_t operator[](index_t i) const { return i % 2 == 0 ? ranges[i / 2].first : ranges[i / 2].last; }
-  /// How many lie before `value`.
+  /// How many are before `value`.
   /// @cost  O(log ranges)
   ZOOMR_HD index_t before(index_t value) const {
     index_t first = 0;
@@ -84,7 +84,7 @@ __device__ index_t order_edges(block_threads& block, const Lists& list, index_t 
 }
 
 /// Joins the ranges of `count` query tokens, at most 32: the slots between two adjacent edges are attended by the same
-/// of them, and are a range of the shared list unless nobody attends to them. All threads call it.
+/// of them, and are a range of the shared list unless no query attends to them. All threads call it.
 /// @param list  list(j): range_edges of the j-th query token
 /// @return      ranges and tokens of the shared list, to all threads
 /// @cost  O(ranges * count * log ranges / threads); 3 barriers for as many edges as there are threads, and 2
@@ -102,7 +102,7 @@ __device__ attended_size join_ranges(block_threads& block, const Lists& list, in
     }
     const bool read = attending != 0;
     const scanned<std::int64_t> sums = block.sum_before(read ? attended_size::one_range + piece.size() : 0);
-    if (read) {  // never behind an edge that has yet to be looked at
+    if (read) {  // never after an edge that has yet to be looked at
       const attended_size at = size.plus(sums.before);
       to.ranges[at.ranges] = piece;
       to.before[at.ranges] = at.tokens;

@@ -44,7 +44,7 @@ struct attended_parts {
   token_range summary;
 };
 
-/// What a query attends of segment `id` under `row`, the zones apart: of a segment that reaches into a zone, what lies
+/// What a query attends of segment `id` under `row`, the zones apart: of a segment that reaches into a zone, what is
 /// between the zones. A cut counts from the first token that is left there.
 ///
 /// With `own_summary` the summary tokens come with the details; at `level::summary` they come in any case.

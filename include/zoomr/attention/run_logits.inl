@@ -14,7 +14,7 @@ struct bias_of_run {
   const slot_map& slots;
   index_t first_slot;
   index_t first = 0;      // position of the first token
-  bool together = false;  // the other tokens are at the positions behind it
+  bool together = false;  // the other tokens are at the positions after it
   // Of each lane: the position and the slope of its query, and its token, from that of the vector's first on.
   index_t positions[std::size_t{simd}], tokens[std::size_t{simd}];
   float slopes[std::size_t{simd}];

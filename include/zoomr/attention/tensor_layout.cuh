@@ -13,7 +13,7 @@ namespace zoomr {
 inline namespace v0 {
 
 /// True if heads share keys, and tensor cores multiply their numbers exactly: queries of 16 bits, keys and values of
-/// their type or of 8 bits. Two tiles of 16 tokens must fit a block, and a value that lies in its key ends where eight
+/// their type or of 8 bits. Two tiles of 16 tokens must fit a block, and a value that is in its key ends where eight
 /// lanes that read it at once do.
 template <class T, class Number, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 constexpr bool fits_tensor_cores() {
@@ -55,13 +55,13 @@ struct tensor_layout {
   static constexpr bool reads_whole_tiles = true;
   static constexpr index_t product_numbers = dim_parts > 1 ? threads * 8 : 1;  // what warps that share tokens exchange
 
-  /// What is flipped in the number of a token's pieces, so that these lie in different banks: two adjacent pieces of
+  /// What is flipped in the number of a token's pieces, so that these are in different banks: two adjacent pieces of
   /// the tokens 0 ... 3, or 4 ... 7; four adjacent pieces of an even and of an odd token.
   /// @param row  pieces from a token to the next one
   ZOOMR_HD static constexpr index_t flipped(index_t row, index_t token) {
     return (row % 4 == 0 ? token & 2 : 0) + (row % 8 == 0 ? (token & 1) * 4 : 0);
   }
-  /// Where a piece of a token lies in a stage whose rows have so many.
+  /// Where a piece of a token is in a stage whose rows have so many.
   ZOOMR_HD static constexpr index_t place(index_t row, index_t token, index_t piece) {
     return token * row + (piece ^ flipped(row, token));
   }

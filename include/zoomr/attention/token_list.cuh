@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Where the attended tokens of one query lie: keys and values of a layer, and lists of slots.
+// L4. Where the attended tokens of one query are: keys and values of a layer, and lists of slots.
 //
 // A list gives the slot in the pool of its i-th token. What attends (gather_attend) asks each list only for `count` and
 // `slot`, or `shared`: so other lists can be made outside, by an engine or a benchmark.
@@ -43,12 +43,12 @@ struct paged_layer {
 template <class T>
 using stored_layer = paged_layer<const T>;
 
-/// The same where pages may lie in any order: a table says where.
+/// The same where pages may be in any order: a table says where.
 template <class Number>
 struct scattered_layer : private paged_layer<Number> {
   using plain = paged_layer<Number>;
   using plain::keys, plain::values, plain::page_bits;
-  const index_t* places = nullptr;  // [pages]  of each page; nullptr: they lie by their numbers
+  const index_t* places = nullptr;  // [pages]  of each page; nullptr: in the order of their numbers
 
   scattered_layer() = default;
   ZOOMR_HD scattered_layer(const plain& pages, const index_t* where = nullptr) : plain(pages), places(where) {}
@@ -57,15 +57,15 @@ struct scattered_layer : private paged_layer<Number> {
     return plain::offset(slot, kv_head);
   }
   ZOOMR_HD scattered_layer<const Number> read_only() const { return {plain::read_only(), places}; }
-  /// @pre  pages lie by their numbers
+  /// @pre  pages are in the order of their numbers
   ZOOMR_HD const plain& in_order() const { return *this; }
 };
 
-/// The same where some pages lie in an arena on the device, and the others in memory of the host that the device can
+/// The same where some pages are in an arena on the device, and the others in memory of the host that the device can
 /// read. Slots below `arena_end` are those of the arena; slot arena_end + s is slot s of the host.
 ///
 /// Where each KV head has pages of its own, one of them takes the room of any KV head in a page of the arena: its
-/// number is that of the page times 2^part_bits, plus that of the KV head in whose room it lies.
+/// number is that of the page times 2^part_bits, plus that of the KV head in whose room it is.
 template <class T>
 struct tiered_layer : stored_layer<T> {
   index_t arena_end = 0;
@@ -73,7 +73,7 @@ struct tiered_layer : stored_layer<T> {
   index_t part_bits = 0;     // 0: pages are those of all KV heads
 
   tiered_layer() = default;
-  /// @param arena  as of a layer that lies there as a whole
+  /// @param arena  as of a layer that is there as a whole
   /// @param host   slot 0 of KV head 0 in the host's memory
   tiered_layer(const stored_layer<T>& arena, const T* host, index_t end, index_t bits = 0)
       : stored_layer<T>(arena), arena_end(end), part_bits(bits) {
@@ -93,7 +93,7 @@ struct tiered_layer : stored_layer<T> {
 };
 
 /// Tokens in ranges of a sequence's slots, whose pages a table names: what resolve has found. Over tiers the table
-/// names places instead of pages, in the arena or behind it (tiered_layer).
+/// names places instead of pages, in the arena or after it (tiered_layer).
 struct tokens_of_ranges {
   view<const token_range> ranges;  // [ranges]  ascending
   view<const index_t> before;      // [ranges]  tokens in the ranges before

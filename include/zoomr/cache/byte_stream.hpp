@@ -39,7 +39,7 @@ class byte_sink {
 class byte_source {
  public:
   virtual ~byte_source() = default;
-  /// Gives the next `bytes` bytes. Those behind a sequence are never asked for, so that others may follow it.
+  /// Gives the next `bytes` bytes. Those after a sequence are never asked for, so that others may follow it.
   /// @return  how many it has given; fewer only if there are no more
   virtual byte_count read(void* to, byte_count bytes) = 0;
 };
@@ -106,7 +106,7 @@ struct replaced_file {
 /// the disk has it all: until then an older file stays as it was. Bytes that come later are appended, and count from
 /// the next `finish` on.
 ///
-/// Where a write fails, or the sink is destroyed, what came behind the last `finish` is taken away: PATH.part is
+/// Where a write fails, or the sink is destroyed, what came after the last `finish` is taken away: PATH.part is
 /// removed, or the file ends where it ended then. After a save that failed a sink is of no further use. If the process
 /// is killed, PATH.part may be left, or a file with half of a sequence at its end, which `load` refuses.
 ///
@@ -191,7 +191,7 @@ class file_sink final : public byte_sink, private detail::stream_file {
   byte_count finished_ = 0;  // of them
 };
 
-/// A file that is read from its beginning. It may hold several sequences, one behind the other.
+/// A file that is read from its beginning. It may hold several sequences, one after the other.
 /// @throws error(storage) from all functions, with the system's reason; error(capacity) without 64 KiB of memory
 class file_source final : public byte_source, private detail::stream_file {
  public:

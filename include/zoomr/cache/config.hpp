@@ -16,7 +16,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The class of each token id, from 0 on, in a table that lies elsewhere and outlives the cache: a std::vector,
+/// The class of each token id, from 0 on, in a table that is elsewhere and outlives the cache: a std::vector,
 /// std::array or std::span, or a view. A table that would be gone before the cache is there does not compile.
 struct class_table : view<const token_class> {
   constexpr class_table() = default;
@@ -30,7 +30,7 @@ struct class_table : view<const token_class> {
   }
 };
 
-/// What stored keys, or values, are multiplied by: one number, or one for each layer and KV head in a table that lies
+/// What stored keys, or values, are multiplied by: one number, or one for each layer and KV head in a table that is
 /// elsewhere and outlives the cache.
 struct storage_scale {
   float all = 1.0f;
@@ -66,10 +66,10 @@ struct config {
   index_t max_segments = 0;          // of one sequence; 0: max_tokens / 4 + 8
   index_t max_batched_tokens = 512;  // most tokens of all sequences in one step: the prefill chunk
   index_t max_draft_tokens = 16;     // most tokens of one sequence in one step after its prompt
-  index_t rollback_tokens = 0;       // how far behind its longest a sequence can always be rolled back
+  index_t rollback_tokens = 0;       // how far before its longest a sequence can always be rolled back
   index_t min_sparse_context = 0;    // shorter contexts attend everything: the crossover of the machine; 0: off
   storage_scale key_scale = 1.0f;    // what is stored of a key is key / key_scale
-  storage_scale value_scale = 1.0f;  // and of a value, value / value_scale; not read where values lie in keys
+  storage_scale value_scale = 1.0f;  // and of a value, value / value_scale; not read where values are in keys
   logit_rule logits = {};     // scale, soft cap, sinks, ALiBi and window of the model: none but 1 / sqrt(head_dim)
   tier_bytes tiers = {};      // of a tiered placement
   engine_memory engine = {};  // of the placement engine_pages, which has no pool of its own

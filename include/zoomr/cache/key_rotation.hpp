@@ -22,7 +22,7 @@ class key_rotation {
  public:
   /// @param frequencies  [pairs]  radians for each position, as base^(-2 i / rotary dimensions)
   /// @param distance     negative: to the front
-  /// @param first        the first dimension that is turned: behind the latent, with MLA
+  /// @param first        the first dimension that is turned: after the latent, with MLA
   key_rotation(view<const float> frequencies, index_t distance, rotary_pairs which = rotary_pairs::halves,
                index_t first = 0)
       : pairs_(frequencies.size()), first_(first), which_(which) {

@@ -24,7 +24,7 @@ inline namespace v0 {
 /// A window is the model's: what a query must not see, in the prompt too, whatever a policy wants to read. Pages that
 /// it has passed are given back, unless the policy chooses; one that evicts is refused.
 ///
-/// Tables lie elsewhere and outlive the cache, which may read them in any call.
+/// Tables are elsewhere and outlive the cache, which may read them in any call.
 struct logit_rule {
   float scale = 0.0f;                   // of q . k; 0: 1 / sqrt(head_dim)
   float soft_cap = 0.0f;                // logit = soft_cap * tanh(scale * q . k / soft_cap); 0: none

@@ -24,7 +24,7 @@ struct step_item {
   view<const token_id> ids;
   bool prompt_ends = false;
   /// The block table of the sequence, with the placement engine_pages: pages of its slots, those of this step's tokens
-  /// with them; more may come behind. It is copied. Empty: the pages that it has, if none is added or replaced.
+  /// with them; more may come after. It is copied. Empty: the pages that it has, if none is added or replaced.
   view<const index_t> pages = {};
 };
 

@@ -94,7 +94,7 @@ class block_threads {
     return {join(warp_ > 0 ? earlier_warps : none, lane_ > 0 ? earlier_lanes : none), all};
   }
 
-  // To lane w of each warp, what lane `speaker` of warp w has; to the lanes behind the last warp, `none`.
+  // To lane w of each warp, what lane `speaker` of warp w has; to the lanes after the last warp, `none`.
   template <class T>
   __device__ T shown_by_warps(T value, index_t speaker, T none) {
     const index_t half = turn_ * most_warps;

@@ -38,7 +38,7 @@ auto allocated(byte_count wanted, Make make) {
 /// `count` objects of a trivial type, aligned to a cache line, never moved, contents undefined.
 /// It can be moved, not copied; a moved or default-constructed one has no memory.
 ///
-/// From 32 MiB on Linux is asked for huge pages: segments that lie anywhere in a cache are read a third faster with
+/// From 32 MiB on Linux is asked for huge pages: segments that are anywhere in a cache are read a third faster with
 /// them.
 /// @throws error(capacity) if the memory cannot be had
 template <class T>

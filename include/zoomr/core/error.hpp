@@ -31,7 +31,7 @@ class precondition_error : public std::logic_error {
 enum class errc {
   capacity,        ///< a pool, a table or a sequence is full
   rollback_depth,  ///< a rollback goes deeper than the records that are kept
-  not_held,        ///< tokens are to be erased, but of what lies there some were evicted or freed
+  not_held,        ///< tokens are to be erased, but of what is there some were evicted or freed
   device,          ///< a kernel cannot be started, or a copy fails
   busy,            ///< the device is too far behind: wait, and call again
   storage,         ///< a file cannot be made, read or written, or a tier's gives back something else

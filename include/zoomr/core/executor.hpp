@@ -78,7 +78,7 @@ class executor {
 
 namespace detail {
 
-/// body(i, thread) for each i of 0 ... count - 1. Whoever is free takes the next, so that slow ones hold up nobody.
+/// body(i, thread) for each i of 0 ... count - 1. Whoever is free takes the next, so that a slow one holds up no other.
 /// @param body  `thread` < workers.threads() says whose working memory; no two at the same time have the same
 template <class Body>
 void for_each_piece(const executor& workers, index_t count, Body body) {

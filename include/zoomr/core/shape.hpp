@@ -13,8 +13,8 @@ struct kv_widths {
   index_t value = 0;
 };
 
-/// How values lie, for kernels, which know it when they are compiled: beside their keys, or in them (the latents of
-/// MLA), as the first numbers of a key. `shape` says the same at run time.
+/// How values are stored, for kernels, which know it when they are compiled: beside their keys, or in them (the latents
+/// of MLA), as the first numbers of a key. `shape` says the same at run time.
 template <index_t Width>
 struct values_apart {
   static constexpr index_t width = Width;   // numbers of a value

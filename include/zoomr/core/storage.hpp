@@ -44,7 +44,7 @@ struct int8 {
 };
 
 /// A whole number of a row, of a token's key or value in one KV head, that has a scale of its own: 127 times the scale
-/// is the row's largest magnitude. The scales lie behind the numbers of their page (paging/paged_kv_lane.hpp).
+/// is the row's largest magnitude. The scales are after the numbers of their page (paging/paged_kv_lane.hpp).
 struct scaled_int8 : int8 {};
 
 /// Rows have scales of their own.

@@ -78,7 +78,7 @@ inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream q
   expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, queue),
                  "a copy could not be started");
 }
-/// The same of some rows of so many bytes, the beginnings of which lie as many bytes apart as the strides say.
+/// The same of some rows of so many bytes, the beginnings of which are stored as many bytes apart as the strides say.
 /// @throws error(device) if it cannot be started
 inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
                       index_t rows, stream queue) {
@@ -93,7 +93,7 @@ inline void zero_on_device(void* memory, byte_count bytes, stream queue) {
   expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), queue),
                  "device memory could not be cleared");
 }
-/// Enqueues call(with), a function of the host in a thread of CUDA's: it comes behind what the stream was given before,
+/// Enqueues call(with), a function of the host in a thread of CUDA's: it comes after what the stream was given before,
 /// and what is given later waits for it. A graph holds both arguments, and calls it in each launch.
 /// @param call  throws nothing, and calls nothing of CUDA
 /// @throws error(device) if it cannot be enqueued
@@ -149,7 +149,7 @@ class stream_event {
   stream_event& operator=(const stream_event&) = delete;
   ~stream_event() { cudaEventDestroy(event_); }
 
-  /// The point behind everything that the stream was given until now.
+  /// The point after everything that the stream was given until now.
   void record(stream queue) { expect_success(cudaEventRecord(event_, queue), "an event could not be recorded"); }
   /// What `later` is given from now on waits for what `earlier` was given until now.
   void order(stream earlier, stream later) {
@@ -162,7 +162,7 @@ class stream_event {
     const bool pending = cudaPeekAtLastError() == cudaErrorNotReady;
     const cudaError_t now = cudaEventQuery(event_);
     if (now == cudaErrorNotReady) {
-      // CUDA keeps this answer as the thread's last error, in place of any other; nobody else need find it there.
+      // CUDA keeps this answer as the thread's last error, in place of any other; nothing else needs to find it there.
       if (!pending && cudaPeekAtLastError() == now) static_cast<void>(cudaGetLastError());
       return false;
     }

@@ -107,7 +107,7 @@ class thread_pool {
   const task_ref* task_ = nullptr;  // of this round
   index_t pieces_ = 0;              // of this round
   bool stopped_ = false;            // read when a round begins
-  std::atomic<index_t> next_{0};    // piece that nobody has taken yet
+  std::atomic<index_t> next_{0};    // piece that no thread has taken yet
   std::atomic<index_t> busy_{0};    // started threads that are in this round
   std::atomic<std::uint32_t> round_{0};
 };

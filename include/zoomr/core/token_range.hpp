@@ -19,7 +19,7 @@ struct token_range {
 
 namespace detail {
 
-/// Where a bound lies once the tokens of `erased` are gone: behind them so many less, within them where they began.
+/// Where a bound is once the tokens of `erased` are gone: after them so many less, within them where they began.
 constexpr index_t without(token_range erased, index_t bound) {
   if (bound <= erased.first) return bound;
   return bound < erased.last ? erased.first : bound - erased.size();

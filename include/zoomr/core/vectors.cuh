@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. Stored numbers in pieces of 16 bytes, as a device reads and writes them: one load for `per_vector` numbers, then
 // floats. The values are those of core/storage.hpp; where the hardware can convert, it does. Numbers keep the order in
-// which they lie in memory; a piece must be aligned to its 16 bytes.
+// which they are in memory; a piece must be aligned to its 16 bytes.
 #pragma once
 
 #include <zoomr/core/device.cuh>

@@ -25,7 +25,7 @@ concept contiguous_container = requires(Container& c) {
   c.size();
 };
 
-/// `Rank`-dimensional array of `T` that lies elsewhere; the last dimension is contiguous.
+/// `Rank`-dimensional array of `T` that is elsewhere; the last dimension is contiguous.
 ///
 /// `v(i, j, k)` is an element, `v[i]` the view (or, of rank 1, the element) at `i`. A `view<T>` converts to
 /// a `view<const T>`. Bounds are checked in debug builds.
@@ -37,7 +37,7 @@ class view {
  public:
   constexpr view() = default;
 
-  /// Row-major and dense: element (i, j, k) lies at (i * J + j) * K + k. Offsets have 64 bits.
+  /// Row-major and dense: element (i, j, k) is at (i * J + j) * K + k. Offsets have 64 bits.
   ZOOMR_HD constexpr view(T* data, extents<Rank> shape) : data_(data) {
     std::int64_t stride = 1;
     for (int d = Rank - 1; d >= 0; --d) {
@@ -108,7 +108,7 @@ class view {
     return part;
   }
 
-  /// True if the extents are these and elements of the last dimension lie side by side.
+  /// True if the extents are these and elements of the last dimension are side by side.
   ZOOMR_HD constexpr bool has_shape(extents<Rank> shape) const {
     for (int d = 0; d < Rank; ++d) {
       if (extent_[d] != shape.at[d]) return false;

@@ -52,7 +52,7 @@ class best_walk {
     find();
   }
 
-  /// Calls visit(id, part) on all threads, tile by tile of `Threads` ascending ids; the last ones may lie behind the
+  /// Calls visit(id, part) on all threads, tile by tile of `Threads` ascending ids; the last ones may be past the
   /// end. part: `unlimited` if all of the item is taken, 0 if nothing, else so many of its first tokens.
   template <class Visit>
   __device__ void each(Visit visit) {
@@ -176,7 +176,7 @@ class best_walk {
         for (index_t j = 0; j < 7; ++j) scratch_.reached[j] = found[j];
       }
       before = before + mine;
-      clear(digit);  // for the next digit, whose items are counted behind the barrier
+      clear(digit);  // for the next digit, whose items are counted after the barrier
     }
     __syncthreads();
     shift_ -= bits;

@@ -96,7 +96,7 @@ class best_floats {
         scratch_.reached[0] = own_digit(i), scratch_.reached[1] = better, scratch_.reached[2] = mine;
       }
       better += mine;
-      scratch_.count[own_digit(i)] = 0;  // for the next digit, whose keys are counted behind the barrier
+      scratch_.count[own_digit(i)] = 0;  // for the next digit, whose keys are counted after the barrier
     }
     __syncthreads();
     shift_ = Shift;

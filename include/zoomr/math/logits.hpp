@@ -69,7 +69,7 @@ struct capped_logits {
 };
 
 /// On a device: what a model has in one layer, each of which may be absent. Code of its own, so that models without any
-/// of it pay nothing. The bias by distance is for lists that say where their tokens lie in a sequence
+/// of it pay nothing. The bias by distance is for lists that say where their tokens are in a sequence
 /// (`sequence_slot`); of others it is not read.
 struct layer_logits {
   float scale = 1.0f;

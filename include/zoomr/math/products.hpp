@@ -12,7 +12,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Where up to 16 rows lie, evenly apart or not: numbers from the first one. Places behind the last row are the last
+/// Where up to 16 rows are, evenly apart or not: numbers from the first one. Places after the last row are the last
 /// row's, so that kernels may take more rows than there are.
 struct row_places {
   std::int64_t at[16] = {};

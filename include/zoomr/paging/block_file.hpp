@@ -46,7 +46,7 @@ class block_file;
 /// Why a block was not moved: plain data, so that a thread that moves bytes needs no memory to say it.
 struct block_fault {
   enum class cause : std::uint8_t {
-    none,     ///< it was moved; or nobody knows
+    none,     ///< it was moved; or that is not known
     refused,  ///< the system says no, see `number`
     ended,    ///< the file is too short
     changed,  ///< what was read is not what was written
@@ -76,7 +76,7 @@ class block_file {
   block_file() = default;
   /// The whole file is given its room on the disk here, so that later writes do not fail for want of it.
   /// @param path   a folder in which the file is made, or a name in that folder, which is only said when something
-  ///               fails; what lies there is neither read nor changed
+  ///               fails; what is there is neither read nor changed
   /// @param early  reads that may be under way before they are asked for, if there is io_uring
   /// @throws error(storage) if it cannot be made, or the disk has no room for it
   block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks, index_t early = read_ring::places)
@@ -128,7 +128,7 @@ class block_file {
   bool begins_reads() const { return ring_->works(); }
   /// Begins a read that must be asked for later, by `try_read` with the same arguments; until then `to` is the
   /// kernel's.
-  /// @param to  as it will be asked for; nobody else touches it until then
+  /// @param to  as it will be asked for; nothing else touches it until then
   /// @return    false if nothing was begun
   bool begin_read(std::int64_t block, void* to) { return ring_->begin(file_, to, block_bytes_, block * block_bytes_); }
   /// Whether a read that was begun did not come at once.

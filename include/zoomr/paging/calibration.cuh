@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a page costs on this device and this bus: copied by a kernel, read on the device, read where it lies. An
+// L6. What a page costs on this device and this bus: copied by a kernel, read on the device, read where it is. An
 // engine measures it once, before it makes its caches, and gives them the plan.
 //
 // Copy engines are not among the ways: a copy is enqueued by the host, and within a step only the device knows what is
@@ -21,7 +21,7 @@ inline namespace v0 {
 struct page_times {
   double fetch = 0;      // copied to the device by a kernel
   double on_device = 0;  // read by attention on the device
-  double in_place = 0;   // and where it lies
+  double in_place = 0;   // and where it is
 
   /// True if a page that is read `reads` times until it goes is better copied first.
   constexpr bool fetching_pays(double reads) const { return fetch + reads * on_device < reads * in_place; }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The device's part of a tiered placement: an arena of blocks, and which of them lie there. Plain data.
+// L6. The device's part of a tiered placement: an arena of blocks, and which of them are there. Plain data.
 //
 // A block is a page in one layer, or one KV head's part of it where each reads tokens of its own (block_shape.hpp). The
 // arena is laid out in pages, so that keys and values of a block are as far apart as they are in the host's: where a
 // page has parts, each slot is one part of a page, and takes any part of any page.
 //
 // Kernels alone read and write it (cache/device/tiers/fetching.cuh), in the order of the stream; the host carves and
-// clears it once. All pages lie in pinned memory of the host, or in a file behind that (pinned_blocks.hpp), and what is
+// clears it once. All pages are in pinned memory of the host, or in a file behind that (pinned_blocks.hpp), and what is
 // appended is written to both: so a block can be dropped at any time. A pass is the reading of one layer, as in
 // paging/replacement.hpp, and passes are counted from 1.
 #pragma once
@@ -33,7 +33,7 @@ struct arena_counts {
   unsigned found = 0;
   unsigned long long hits = 0;             // blocks that a pass has found in the arena
   unsigned long long misses = 0;           // that it has not
-  unsigned long long in_place = 0;         // of these, read where they lie, since all of the arena was being read
+  unsigned long long in_place = 0;         // of these, read where they are, since all of the arena was being read
   unsigned long long prefetched = 0;       // blocks that have come while the layer before was attended
   unsigned long long prefetched_hits = 0;  // hits among them
   unsigned counted = 0;                    // blocks of count_slots_kernel that have come; 0 between launches
@@ -72,7 +72,7 @@ struct arena_stretch {
 /// It changes how long a step takes, never what it gives.
 struct transfer_plan {
   index_t fetch_blocks = 128;  // of a kernel, that copy pages at the same time
-  bool fetches = true;         // false: every page is read where it lies, and the arena stays empty
+  bool fetches = true;         // false: every page is read where it is, and the arena stays empty
 
   friend constexpr bool operator==(const transfer_plan&, const transfer_plan&) = default;
 };
@@ -90,7 +90,7 @@ struct device_arena {
   index_t* block_in = nullptr;    // [slots]  its block + 1
   unsigned* used = nullptr;       // [slots]  pass of the last use, or of the next, if that is expected
   index_t* host_pages = nullptr;  // [layers][pages]  where pinned memory has a page, if it was asked for; nullptr: all
-                                  // pages lie there, by number
+                                  // pages are there, by number
   unsigned* came_for = nullptr;   // [slots]  pass for which the block was prefetched
   index_t* grants = nullptr;      // [slots]  those that this pass's wishes get
   // an entry is one part of a page of a sequence: [page_parts][sequences][sequence_pages]
@@ -106,7 +106,7 @@ struct device_arena {
   /// Takes the memory of arena and tables; contents are undefined until `clear`.
   /// @param from           where the memory is, or what only counts it
   /// @param with_slots     blocks that the arena holds, a multiple of `parts`
-  /// @param filed          some pages lie in a file
+  /// @param filed          some pages are in a file
   /// @param layers, pages  of the model, of the pool: each pair is `parts` blocks
   /// @param table_entries  of the sequences' page tables; each has `parts` places
   /// @param page_numbers   keys and values of a page, of all KV heads

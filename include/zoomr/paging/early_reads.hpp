@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. Reads that are begun before their turn, so that a disk has several to work on.
 //
-// Transfers take effect in the order in which they were started. A read may be under way before its turn if nobody sees
-// that: if no transfer that is made before it reads or writes the memory that it fills, or writes its block. This is
-// done only while a disk is waited for: what the system has in memory comes at once, and is best read in its turn. Only
-// reads go ahead. Writes end in the system's memory, and a copy keeps a processor busy whenever it is made.
+// Transfers take effect in the order in which they were started. A read may be under way before its turn if nothing
+// sees that: if no transfer that is made before it reads or writes the memory that it fills, or writes its block. This
+// is done only while a disk is waited for: what the system has in memory comes at once, and is best read in its turn.
+// Only reads go ahead. Writes end in the system's memory, and a copy keeps a processor busy whenever it is made.
 #pragma once
 
 #include <zoomr/paging/transfer.hpp>
@@ -21,9 +21,9 @@ inline namespace v0 {
 /// @cost  O(1) for each transfer; where a disk is waited for, O(window) for each read
 class early_reads {
  public:
-  static constexpr ticket window = 64;  // transfers that are looked at: as a rule, each read has a copy behind it
+  static constexpr ticket window = 64;  // transfers that are looked at: as a rule, each read has a copy after it
 
-  /// Begins the next transfer, if it is a read, and if that does not come at once those behind it that can be begun.
+  /// Begins the next transfer, if it is a read, and if that does not come at once those after it that can be begun.
   /// @param done     transfers that are made, all before the others
   /// @param started  transfers that were started, made < started
   /// @param waiting  waiting(of) is a transfer, made < of <= started; it stays there until it is made

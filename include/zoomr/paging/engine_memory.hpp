@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Pages that belong to an engine: where they lie, in which layout. Of the placement `engine_pages`.
+// L3. Pages that belong to an engine: where they are, in which layout. Of the placement `engine_pages`.
 #pragma once
 
 #include <zoomr/core/shape.hpp>
@@ -19,14 +19,14 @@ struct kv_strides {
   friend constexpr bool operator==(const kv_strides&, const kv_strides&) = default;
 };
 
-/// The pool of an engine, as its block tables number it. The key of a token lies at
+/// The pool of an engine, as its block tables number it. The key of a token is at
 ///   keys[layer] + page * page_stride + kv_head * head_stride + (place in the page) * token_stride
-/// numbers of the cache's storage type, its value at the same place behind values[layer], or at one by strides of its
-/// own. The numbers of a row lie side by side. The memory and the tables of pointers are the caller's, and outlive the
+/// numbers of the cache's storage type, its value at the same place after values[layer], or at one by strides of its
+/// own. The numbers of a row are side by side. The memory and the tables of pointers are the caller's, and outlive the
 /// cache.
 struct engine_memory {
   view<void* const> keys;    // [layers]  page 0, KV head 0, first token
-  view<void* const> values;  // [layers]  not read where values lie in keys
+  view<void* const> values;  // [layers]  not read where values are in keys
   index_t pages = 0;         // that there are: ids in block tables are smaller
   index_t page_tokens = 16;  // of one page
   std::int64_t page_stride = 0;

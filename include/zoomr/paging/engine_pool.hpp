@@ -31,7 +31,7 @@ struct engine_kv_lane {
   T* value(index_t slot) const { return value_of(key(slot), slot); }
   engine_kv_lane<const T> read_only() const { return {base, page_stride, in_page, rows, value_page_stride, pages}; }
   static constexpr bool holds(index_t) { return true; }
-  /// Each 16 slots lie in one page.
+  /// Each 16 slots are in one page.
   bool whole_pages() const { return in_page % page_tokens == 0; }
 
  private:
@@ -68,7 +68,7 @@ class engine_pool : public page_stock {
     std::int64_t value_page_stride = memory_.page_stride;
     if (!shape_.values_in_keys) {
       const kv_strides of_values = memory_.strides_of_values();
-      // The two may lie in different arrays: their distance is counted in addresses.
+      // The two may be in different arrays: their distance is counted in addresses.
       const auto apart = reinterpret_cast<std::intptr_t>(memory_.values[layer]) - reinterpret_cast<std::intptr_t>(keys);
       rows.value_offset =
           apart / static_cast<std::intptr_t>(sizeof(T)) + kv_head * (of_values.head - memory_.head_stride);

@@ -3,7 +3,7 @@
 //
 // A page has a part in each layer, and in it keys then values of all KV heads, side by side:
 //   [layer][page][key | value][kv_head][token][width]
-// (with the scales of a KV head's rows behind them, where these have any) so that a segment of all heads is one piece
+// (with the scales of a KV head's rows after them, where these have any) so that a segment of all heads is one piece
 // of memory for each page.
 #pragma once
 
@@ -41,7 +41,7 @@ class page_stock {
   /// The page that `take` will give when it has given `later` others.
   /// @pre free_pages() > later
   index_t next(index_t later = 0) const { return free_[free_.size() - 1 - static_cast<std::size_t>(later)]; }
-  /// A page of nobody's, with contents that mean nothing, for one page table.
+  /// A free page, with contents that mean nothing, for one page table.
   /// @pre free_pages() > 0
   index_t take() {
     const index_t page = free_.back();
@@ -98,7 +98,7 @@ class page_pool : public page_stock {
   static page_pool make(const block_shape& block, index_t pages, const tier_bytes&, byte_count) {
     return page_pool(block.model, pages);
   }
-  /// Where its pages lie.
+  /// Where its pages are.
   static pool_bytes bytes(const block_shape& block, index_t pages, const tier_bytes&, byte_count) {
     return {bounded_product({pages, page_bytes(block.model)}), 0, 0};
   }
@@ -106,7 +106,7 @@ class page_pool : public page_stock {
   byte_count bytes_of_page() const { return page_bytes(shape_); }
   static byte_count page_bytes(const shape& model) { return elements(model, 1) * static_cast<byte_count>(sizeof(T)); }
 
-  /// Where the tokens of one KV lane lie.
+  /// Where the tokens of one KV lane are.
   /// @param pages  the sequence's page table, which must stay as long as the KV lane is used
   paged_kv_lane<T> kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
     const std::int64_t stride = shape_.kv_heads * head_numbers<T>(shape_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Where keys and values lie: pages of 16 tokens. It owns nothing. Attention, summaries and eviction are templates
+// L3. Where keys and values are: pages of 16 tokens. It owns nothing. Attention, summaries and eviction are templates
 // over this type, tiered_kv_lane and engine_kv_lane, and ask each for the key in a slot; the rest of that key's page
-// lies behind it.
+// is after it.
 #pragma once
 
 #include <zoomr/core/shape.hpp>
@@ -18,7 +18,7 @@ inline constexpr index_t page_tokens = 16;
 /// Pages that hold `tokens` tokens.
 constexpr index_t pages_for(index_t tokens) { return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0); }
 
-/// Numbers that the keys, or the values, of one KV head take in a page: [16][width], and behind them the scales of
+/// Numbers that the keys, or the values, of one KV head take in a page: [16][width], and after them the scales of
 /// their rows where these have any, as floats [16].
 template <class T>
 constexpr std::int64_t head_numbers(index_t width) {
@@ -57,7 +57,7 @@ struct kv_rows {
   std::int64_t value_stride = 0;  // the same of values
   std::int64_t value_offset = 0;  // numbers from the key of the first of 16 slots to its value
 
-  /// Of one of some KV heads that lie as [key | value][heads][16][width].
+  /// Of one of some KV heads that are stored as [key | value][heads][16][width].
   template <class T>
   static constexpr kv_rows in_page(const shape& model, index_t heads, index_t head) {
     if (model.values_in_keys) return {model.head_dim, model.value_width(), model.head_dim, model.head_dim, 0};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. The pinned memory of a device cache, and a file behind it, where all pages lie that have no room there. A block
+// L3. The pinned memory of a device cache, and a file behind it, where all pages are that have no room there. A block
 // is a page in one layer. What tiered_blocks does for a host's cache, but that kernels read and write the memory, and
 // that what a layer reads is asked for at once.
 //
 // Functions of the host in a stream call `hold` and `read` (cache/device/tiers/file_tier.cuh). So calls come one at a
-// time, each behind the kernels that were enqueued before it: whatever these have written is there.
+// time, each after the kernels that were enqueued before it: whatever these have written is there.
 #pragma once
 
 #include <zoomr/core/view.hpp>
@@ -22,24 +22,24 @@ inline namespace v0 {
 /// A page that a step needs in all layers.
 struct held_page {
   index_t page = 0;
-  bool fresh = false;    // no token that was committed lies there
+  bool fresh = false;    // no token that was committed is there
   bool written = false;  // the step may write there
 };
 
 /// Blocks for which the memory has room beside those that it holds: the spare.
 inline constexpr index_t pinned_spares = 1;
 
-/// Blocks of which some lie in memory that the caller gives, and all others in a file.
+/// Blocks of which some are in memory that the caller gives, and all others in a file.
 ///
 /// A block that must make room is written to the file first if it may have changed since it came. Where the file fails,
 /// nothing is lost: a block that cannot be written stays where it is, one that cannot be read stays in the file. Who
-/// asked for a block that has no place then is given the spare one, which is nobody's; what is read there means
+/// asked for a block that has no place then is given the spare one, which belongs to no page; what is read there means
 /// nothing, and `take_fault` says so.
 template <class T, replacement Replacement>
 class pinned_blocks {
  public:
   /// @param memory          [most + pinned_spares][numbers]
-  /// @param most            blocks that lie in memory
+  /// @param most            blocks that are in memory
   /// @param layers, pages   of which each pair is a block
   /// @param numbers         of a block
   /// @param path            of the file (block_file)
@@ -62,7 +62,7 @@ class pinned_blocks {
   index_t most() const { return static_cast<index_t>(slots_.size()); }
 
   /// A step begins that needs these pages. They come, and stay until the next call.
-  /// @param places  [pages][layers]  out: where each lies, in blocks
+  /// @param places  [pages][layers]  out: where each is, in blocks
   /// @pre   no kernel goes on that reads or writes the memory; there is room (`most` blocks) for these pages in all
   ///        layers, beside one layer that was asked for ahead
   void hold(view<const held_page> pages, index_t* places) {
@@ -85,7 +85,7 @@ class pinned_blocks {
   /// A layer is read next, these pages of it. They come, and stay until another layer has been read.
   /// @param ahead   while the layer before is still read: its blocks stay too
   /// @param pages   some may be the same
-  /// @param places  [pages]  out: where each lies, in blocks
+  /// @param places  [pages]  out: where each is, in blocks
   /// @pre   there is room for them, for what is held, and for what the layer before has asked for if `ahead`
   void read(index_t layer, bool ahead, view<const index_t> pages, view<index_t> places) {
     if (!ahead) begin_pass();
@@ -95,7 +95,7 @@ class pinned_blocks {
     await(places);
   }
 
-  /// Where a block lies, until another is asked for. Nothing is held any more.
+  /// Where a block is, until another is asked for. Nothing is held any more.
   /// @param write  it is written there, as a whole
   /// @pre   nothing is enqueued that uses the memory
   /// @throws error(storage) if it cannot be brought there
@@ -141,7 +141,7 @@ class pinned_blocks {
     order_.begin_pass();
   }
 
-  // Where a block lies, or will once `await` has been called.
+  // Where a block is, or will once `await` has been called.
   // @param wanted  false: what it held does not matter
   index_t bring(index_t layer, index_t page, std::int64_t pass, bool wanted) {
     const std::int64_t block = std::int64_t{layer} * pages_ + page;
@@ -221,7 +221,7 @@ class pinned_blocks {
   index_t layers_;
   index_t pages_;
   std::vector<slot> slots_;
-  std::vector<index_t> slot_of_;  // [blocks]  -1: it lies in the file alone, if anywhere
+  std::vector<index_t> slot_of_;  // [blocks]  -1: it is in the file alone, if anywhere
   std::vector<char> in_file_;     // [blocks]  something was written there
   std::vector<index_t> free_;
   std::vector<index_t> held_;

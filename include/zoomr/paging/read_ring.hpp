@@ -44,7 +44,7 @@ class read_ring {
   bool works() const { return most_ > 0; }
 
   /// Begins a read. What the system has in memory has come, as a rule, when this returns.
-  /// @param to  `bytes` bytes, which nobody else touches until they are finished
+  /// @param to  `bytes` bytes, which nothing else touches until they are finished
   /// @return    false if nothing was begun: there is no ring, or no place
   bool begin(int file, void* to, byte_count bytes, byte_count at) {
     if (under_way_ >= most_) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Keys that must be at hand while their pages may lie anywhere: a second copy of some KV lanes, in one memory.
+// L3. Keys that must be at hand while their pages may be anywhere: a second copy of some KV lanes, in one memory.
 #pragma once
 
 #include <zoomr/core/buffer.hpp>
@@ -11,8 +11,8 @@ namespace zoomr {
 inline namespace v0 {
 
 /// Keys as they are stored, with the scales of their rows where they have any: [page][KV lane][16][width]. Pages have
-/// the numbers of a pool beside it, so that the page table of a sequence says where its keys lie here too; forks share
-/// them, and a page that nobody names holds nothing. Whoever writes or copies a key in the pool does so here.
+/// the numbers of a pool beside it, so that the page table of a sequence says where its keys are here too; forks share
+/// them, and a page that no table names holds nothing. Whoever writes or copies a key in the pool does so here.
 template <class T>
 class resident_keys {
  public:

@@ -47,7 +47,7 @@ void read_row(const T* row, index_t slot, float scale, view<float> to) {
   widen(fastest_cpu_path(), row, scale, to);
 }
 
-/// Moves a row from the place of one slot to that of another, where rows lie side by side if they have scales.
+/// Moves a row from the place of one slot to that of another, where rows are side by side if they have scales.
 template <class T>
 void copy_row(const T* from, [[maybe_unused]] index_t from_slot, T* to, [[maybe_unused]] index_t to_slot,
               index_t width) {
@@ -57,7 +57,7 @@ void copy_row(const T* from, [[maybe_unused]] index_t from_slot, T* to, [[maybe_
   }
 }
 
-/// Moves the value of one slot to another, unless it lies in its key.
+/// Moves the value of one slot to another, unless it is in its key.
 /// @param from_key, to_key  of those slots
 template <class From, class To, class T>
 void copy_value(const From& from, const T* from_key, index_t from_slot, const To& to, T* to_key, index_t to_slot) {
@@ -66,7 +66,7 @@ void copy_value(const From& from, const T* from_key, index_t from_slot, const To
   copy_row(value, from_slot, to.value_of(to_key, to_slot), to_slot, from.rows.value_width);
 }
 
-/// Keys of 16 slots, or of the first of them, lie next to each other.
+/// Keys of 16 slots, or of the first of them, are next to each other.
 template <class Lane>
 bool keys_side_by_side(const Lane& kv_lane) {
   return kv_lane.whole_pages() && kv_lane.rows.key_stride == kv_lane.rows.key_width;
@@ -76,7 +76,7 @@ template <class Lane>
 bool values_side_by_side(const Lane& kv_lane) {
   return kv_lane.whole_pages() && kv_lane.rows.value_stride == kv_lane.rows.value_width;
 }
-/// Values lie as far from their keys in all slots, so that rows of both are as far apart.
+/// Values are stored as far from their keys in all slots, so that rows of both are as far apart.
 inline bool values_follow_keys(const kv_rows& rows) { return rows.value_stride == rows.key_stride; }
 
 /// Products of queries with the keys of adjacent slots, as they are stored but for the scales of their own rows.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. One tier's memory: slots, and which blocks lie in them. tiered_blocks has two, the device's and the host's.
+// L3. One tier's memory: slots, and which blocks are in them. tiered_blocks has two, the device's and the host's.
 #pragma once
 
 #include <zoomr/core/buffer.hpp>
@@ -41,7 +41,7 @@ struct tier {
   static constexpr byte_count slot_table_bytes = sizeof(tier_slot) + sizeof(index_t) + Replacement::slot_bytes;
   static constexpr byte_count block_table_bytes = sizeof(index_t);
 
-  /// Where a slot's numbers lie.
+  /// Where a slot's numbers are.
   T* numbers(index_t slot) { return memory.data() + slot * (memory.size() / static_cast<std::int64_t>(slots.size())); }
 
   /// Gives a claimed slot to a block; what its memory holds is somebody else's business.

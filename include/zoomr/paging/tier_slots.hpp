@@ -14,13 +14,13 @@ inline namespace v0 {
 /// Bytes of each tier, for a placement that has tiers.
 struct tier_bytes {
   byte_count device = 0;       // summaries, tables and pages of details together
-  byte_count host = 0;         // pages of details, and where all lie; 0 without a file: all of them
+  byte_count host = 0;         // pages of details, and where all are; 0 without a file: all of them
   byte_count file = 0;         // 0: there is no file
   const char* path = nullptr;  // a folder, or a name in one: where the file is made, without a name (block_file); any
                                // caches and processes may share it
 };
 
-/// Where the pages of a pool lie, in bytes; those of the host with the tables of tiers.
+/// Where the pages of a pool are, in bytes; those of the host with the tables of tiers.
 struct pool_bytes {
   byte_count device = 0;
   byte_count host = 0;

@@ -40,7 +40,8 @@ struct tier_statistics {
     result.times = taken;
     return result;
   }
-  /// The part of the time of all transfers in which nobody waited; 1 without any, 0 where the caller makes all itself.
+  /// The part of the time of all transfers in which no thread waited; 1 without any, 0 where the caller makes all
+  /// itself.
   double hidden() const {
     if (times.moving_ns == 0) return 1.0;
     return (std::max)(0.0, 1.0 - static_cast<double>(times.waited_ns) / static_cast<double>(times.moving_ns));
@@ -50,7 +51,7 @@ struct tier_statistics {
 /// What the arena of a device cache has done. A visit is a layer of a pass that reads a block. What is appended goes to
 /// the host's page as well, at once, and is not counted: `device_out` is 0, like times.
 struct arena_statistics : tier_statistics {
-  std::int64_t in_place = 0;         // misses that were read where they lie, since nothing more had room; not in bytes
+  std::int64_t in_place = 0;         // misses that were read where they are, since nothing more had room; not in bytes
   std::int64_t prefetched_hits = 0;  // visits to a block that had been prefetched for just this pass
 };
 

@@ -20,7 +20,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Blocks of which some lie on the device.
+/// Blocks of which some are on the device.
 ///
 /// One thread at a time. A transfer that fails is an error of the call that needs its block; a block that could not be
 /// written below stays where it is.

@@ -9,7 +9,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Pages of which some lie on the device; otherwise as page_pool.
+/// Pages of which some are on the device; otherwise as page_pool.
 template <class T, replacement Replacement, transfer_engine Engine>
 class tiered_pool : public page_stock {
  public:
@@ -94,7 +94,7 @@ class tiered_pool : public page_stock {
   tier_statistics stats() const { return blocks_.stats(); }
 
  private:
-  // Blocks are numbered by pieces, then pages: those of one layer lie together.
+  // Blocks are numbered by pieces, then pages: those of one layer are together.
   index_t block_of(index_t piece, index_t page) const { return piece * pages() + page; }
 
   // The pieces of [kv_heads.first, kv_heads.last) in the pages that hold some of `slots`: page after page, as attention

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. Who moves blocks between tiers: in the caller's thread, or a thread beside it. Transfers are made in the order in
 // which they were started, so that whoever starts them need not wait for one to start the next. (Reads of a file may be
-// under way before their turn; nobody can tell.)
+// under way before their turn; it makes no difference.)
 #pragma once
 
 #include <zoomr/paging/early_reads.hpp>
@@ -65,7 +65,7 @@ class sync_transfers {
 ///
 /// Blocks are small, and waking a thread takes longer than copying one. So the thread looks for work for a while before
 /// it sleeps, and a caller that has to wait makes what comes before itself. While a disk is waited for, the reads
-/// behind are begun.
+/// after are begun.
 class async_transfers {
  public:
   /// @throws error(capacity) if no thread can be started
@@ -78,7 +78,7 @@ class async_transfers {
   async_transfers(const async_transfers&) = delete;
   async_transfers& operator=(const async_transfers&) = delete;
 
-  /// Puts it behind the others; with 256 waiting, the caller makes the oldest first.
+  /// Puts it after the others; with 256 waiting, the caller makes the oldest first.
   ticket start(const transfer& one) {
     const ticket before = started_.load(std::memory_order_relaxed);
     if (before >= most_waiting) make_until(before - most_waiting + 1);

@@ -31,7 +31,7 @@ class any_segmenter {
   virtual void feed(std::byte* state, token_class of_token, index_t position, closings& closed) const = 0;
   /// After `feed` of the prompt's last token, whose position it is.
   virtual void end_of_prompt(std::byte* state, index_t position, closings& closed) const = 0;
-  /// First position of the open segment; one behind the last token that was fed if it is empty, 0 if nothing
+  /// First position of the open segment; one after the last token that was fed if it is empty, 0 if nothing
   /// ever closes.
   virtual index_t open_begin(const std::byte* state) const = 0;
 
@@ -73,7 +73,7 @@ class any_summarizer {
  public:
   index_t rows = 0;
   std::size_t number_bytes = 0;  // of one number as the index keeps it
-  std::size_t scale_bytes = 0;   // of what a summary's numbers are multiplied by, behind them; 0: they are not
+  std::size_t scale_bytes = 0;   // of what a summary's numbers are multiplied by, after them; 0: they are not
   bool at_once = false;
 
   /// Unless at_once.

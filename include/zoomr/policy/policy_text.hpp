@@ -5,7 +5,7 @@
 //   sentences longest=256
 //   key_mean number=bfloat16
 //
-// The placement is left out: where details lie changes nothing of a sequence. What a component does not tell of itself
+// The placement is left out: where details are changes nothing of a sequence. What a component does not tell of itself
 // (a name, a field in each_field) is not in the text.
 #pragma once
 

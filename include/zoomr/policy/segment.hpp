@@ -56,7 +56,7 @@ struct selection_row {
   /// A selector takes the whole segment.
   ZOOMR_HD constexpr void take(index_t id) { levels[id] = level::details; }
 
-  /// A selector takes the first `tokens` tokens of the segment's details that lie between the zones: of one segment
+  /// A selector takes the first `tokens` tokens of the segment's details that are between the zones: of one segment
   /// only, since a row has one cut.
   ZOOMR_HD constexpr void take_part(index_t id, index_t tokens) {
     take(id);

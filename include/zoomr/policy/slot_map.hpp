@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Where tokens lie, and what of a segment lies between the zones. Positions become slots where a KV lane has
+// L3. Where tokens are, and what of a segment is between the zones. Positions become slots where a KV lane has
 // kept only some of its tokens.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Where the tokens of one KV lane lie: slot = position, unless eviction has compacted it. Then what is left of the
+/// Where the tokens of one KV lane are: slot = position, unless eviction has compacted it. Then what is left of the
 /// tokens before `compacted_end` comes first, and all tokens from there on follow.
 struct slot_map {
   view<const index_t> kept;   // [kept]  ascending positions before `compacted_end`; empty: all are kept
@@ -95,7 +95,7 @@ constexpr zone_bounds zones_of_query(const Zones& zone, index_t window, index_t 
   return wanted.seen_through(window);
 }
 
-/// The slots of the part of [first, last) that lies between the zones: first and last are positions, the result slots.
+/// The slots of the part of [first, last) that is between the zones: first and last are positions, the result slots.
 /// It may be empty, also since eviction has left nothing of it.
 /// @param slots  slot_map, or ascending_slots where parts are asked for in ascending order
 ZOOMR_CALLS_EITHER

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. What may stand for a segment, as tags: a scorer reads exactly the summaries that a summarizer makes.
-// For each KV lane they lie as [segment][dim][rows], contiguous and append-only.
+// For each KV lane they are stored as [segment][dim][rows], contiguous and append-only.
 //
 // A summary whose numbers have 8 bits has a scale of its own, a power of two: a number is what is kept times the scale.
 // So all of these bits are used whatever the keys are, and a product with a scale is exact, unless it overflows or is

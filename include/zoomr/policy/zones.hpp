@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. What is attended without being chosen. The zones are [0, front) and [back, end); segments are clipped
-// to what lies between, so nothing is ever counted twice.
+// to what is between, so nothing is ever counted twice.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>
@@ -26,7 +26,7 @@ struct zones {
   bool own_summary = true;                                 // the summary of a chosen segment is attended too
   index_t dense_layers = 0;                                // first layers that attend everything
 
-  /// End of the front zone, exclusive, for a query at `position`: never behind its own token. `prompt_end` is the first
+  /// End of the front zone, exclusive, for a query at `position`: never after its own token. `prompt_end` is the first
   /// position after the prompt.
   ZOOMR_HD constexpr index_t front(index_t position, index_t prompt_end) const {
     const index_t pinned = prompt && prompt_end > sinks ? prompt_end : sinks;

@@ -2,7 +2,7 @@
 // L5. InfLLM: blocks of 128 tokens, found by 4 keys of each; the best 16 of a layer beside the beginning and a long
 // window. Source: arXiv:2402.04617. Differs: a block's 4 keys are those most typical of its keys, published those that
 // the queries after them look at most; they are chosen when the block closes, there when it leaves the window; keys
-// keep their positions, where all that lies before the window is put at one distance there.
+// keep their positions, where all that is before the window is put at one distance there.
 #pragma once
 
 #include <zoomr/policy/compose.hpp>

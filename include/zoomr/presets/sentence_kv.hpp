@@ -2,7 +2,7 @@
 // L5. SentenceKV: of the prompt, what its end looks at; while decoding, whole sentences by their mean keys.
 // Source: arXiv:2504.00970. Differs: per KV head, scores averaged over its query heads, where the released code
 // keeps one copy for each query head; the first 32 tokens of the text, where the released code has the first 32 that
-// were kept and never offers the one behind them; the open sentence is attended whole, as far as the budget goes;
+// were kept and never offers the one after them; the open sentence is attended whole, as far as the budget goes;
 // at a delimiter and just after it the budget holds (it does not in `sentence_kv_published`, which differs otherwise as
 // `sentence_kv` does); every generated sentence joins the index, where the released code has room for a number of them.
 // Undescribed there and decided here: sentences end at 256 tokens and at the end of the prompt; sinks are safe from
@@ -41,7 +41,7 @@ constexpr auto sentence_kv_with(index_t tokens, float ratio = 3.0f, every_token 
 inline constexpr auto sentence_kv = sentence_kv_with(1024);
 
 /// With the rule of the released code that everything kept is attended while the open sentence has at most one
-/// token: at each generated delimiter, behind which it is empty, and at the token after it. In sentences of 24 tokens
+/// token: at each generated delimiter, after which it is empty, and at the token after it. In sentences of 24 tokens
 /// after 32K tokens of which nothing was evicted that is 2,730 tokens a step more than tau, on the average.
 inline constexpr auto sentence_kv_published = sentence_kv_with(1024, 3.0f, {.everything_until = 1});
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. ZoomR: the heads vote which thoughts to zoom into; all summaries stay, the other details do not.
 // Source: arXiv:2604.10898: k = c = 2, votes of all heads and layers, refresh at sentence ends. When a vote takes
-// effect the paper leaves open: it is known after the sentence end's whole pass, so that it serves the tokens behind it
+// effect the paper leaves open: it is known after the sentence end's whole pass, so that it serves the tokens after it
 // (`zoomr_one_pass`), or the sentence end is passed again (`zoomr_second_pass`). Undescribed there and decided here
 // too: the prompt is pinned, the open thought is whole, sinks = 4, recent = 64; all summaries are attended, a zoomed
 // thought's own too; a thought without a summary is found by the mean of its own keys; only thoughts with details

@@ -2,7 +2,7 @@
 // L6. What a step enqueues for choices: summaries, and in each layer the kernel that scores, chooses and finds ranges.
 //
 // On the caller's stream, in this order: when a step starts `summarize`, `begin`; in each layer `see_queries`,
-// `choose`; behind the last layer `end`. In `commit`, where something was evicted or a prompt has closed segments or
+// `choose`; after the last layer `end`. In `commit`, where something was evicted or a prompt has closed segments or
 // ended, `summarize`, `summarize_again`, `choose_first`. Grids cover the tokens after the prompts.
 #pragma once
 

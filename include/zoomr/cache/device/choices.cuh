@@ -3,8 +3,8 @@
 //
 // A choice goes through twins of the host's functions, a block for each of its rows: votes of scores (`aggregate`), the
 // best of them under limits (`choose_row`), levels to ranges (`resolve`). Where a row is one layer's or less, that is
-// done in the layer, behind its scoring and in the same kernel (layer_kernel.cuh). Where it serves all layers,
-// begin_kernel begins its votes, each layer adds to them, and choose_for_all_kernel takes the best behind the last one
+// done in the layer, after its scoring and in the same kernel (layer_kernel.cuh). Where it serves all layers,
+// begin_kernel begins its votes, each layer adds to them, and choose_for_all_kernel takes the best after the last one
 // (choice_launches.cuh).
 #pragma once
 
@@ -37,7 +37,7 @@ constexpr bool check_choices() {
   return true;
 }
 /// nullptr, or the sentence that says why they cannot be made for keys of so many dimensions.
-/// @param tiered  pages lie over tiers
+/// @param tiered  pages are over tiers
 template <class Policy>
 const char* choices_problem(const Policy& policy, index_t head_dim, bool tiered) {
   if constexpr (hears_voters<Policy>) {
@@ -71,7 +71,7 @@ ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, inde
 }
 
 /// The rows of a layer's scoring: row i is KV head i % kv_heads of token i / kv_heads of the table. A row that does not
-/// choose anew has no segments, so that one block is enough for it.
+/// choose again has no segments, so that one block is enough for it.
 template <class T, class Number, class Summary>
 struct rows_to_score {
   common_arrays<T> a;
@@ -125,7 +125,7 @@ struct rows_to_score {
 };
 
 /// One row of a layer: a token, and those of its heads that share a selection. Each thread makes its own; what it
-/// refers to lies in global memory.
+/// refers to is in global memory.
 template <class Policy, class T>
 struct layer_row {
   const device_arrays<Policy, T>& a;
@@ -136,7 +136,7 @@ struct layer_row {
   index_t layer;
 
   __device__ bool dense() const { return token.dense || layer < policy.zone.dense_layers; }
-  /// True if the token's place gets a choice in this layer, made anew or kept.
+  /// True if the token's place gets a choice in this layer, made again or kept.
   __device__ bool chooses() const { return token.chooses >= 0 && layer >= policy.zone.dense_layers; }
   __device__ view<votes_t> votes() const {
     return {a.votes + a.token_row(t, row) * a.sizes.segments, {token.segments}};
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(choose_threads) begin_kernel(Policy policy, de
   begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.votes());
 }
 
-/// Makes the choices for all layers, from their votes, or keeps what is active; a block for each token. It comes behind
+/// Makes the choices for all layers, from their votes, or keeps what is active; a block for each token. It comes after
 /// the votes of the last layer; what it makes is read from the second pass, or the next token, on.
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy policy, device_arrays<Policy, T> a) {

@@ -18,8 +18,8 @@ inline device_table carve_table(carver& from, const device_sizes& sizes) {
   return {reinterpret_cast<device_counts*>(at), reinterpret_cast<device_token*>(at + sizeof(device_counts))};
 }
 
-/// How a query lies to the one that has chosen: their product, and that of each with itself, over the heads of a row.
-/// Their cosine is along / sqrt(now * then).
+/// How a query compares to the one that has chosen: their product, and that of each with itself, over the heads of a
+/// row. Their cosine is along / sqrt(now * then).
 struct drift_products {
   float along = 0.0f;
   float now = 0.0f;
@@ -40,7 +40,7 @@ struct drift_products {
 ///   tables of the arena.
 /// - sinks, slopes, engine: the constructor; attention, and whatever finds a key.
 ///
-/// Of the tokens of one pass, and written anew in its next layer; where one choice serves all layers, products and
+/// Of the tokens of one pass, and written again in its next layer; where one choice serves all layers, products and
 /// votes go on instead:
 /// - drifted, products: drift_kernel; layer_kernel, choose_for_all_kernel.
 /// - scores: layer_kernel, whose blocks count themselves in `scored`; the one that comes last reads them.
@@ -61,7 +61,7 @@ struct common_arrays {
   float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
   float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
   drift_products* products = nullptr;  // [decode_tokens][layer_rows]
-  index_t* drifted = nullptr;          // [decode_tokens][layer_rows]  1: the row chooses anew
+  index_t* drifted = nullptr;          // [decode_tokens][layer_rows]  1: the row chooses again
   float* asking = nullptr;             // [sequences][layers][heads][head_dim]  queries of the prompt's last token
   level* levels = nullptr;             // [places][place_rows][segments]
   selection_row* rows = nullptr;       // [places][place_rows]
@@ -135,7 +135,7 @@ struct common_arrays {
     zero_on_device(scored, sizes.counters() * static_cast<byte_count>(sizeof(unsigned)), queue);
   }
 
-  // Where things lie.
+  // Where things are.
 
   /// Pages of a sequence.  [sequence_pages]  Only the entries of pages that hold slots of it mean something.
   /// @param kv_head  of a layer: it matters where the table names places of single KV heads (device_arena::places)
@@ -147,7 +147,7 @@ struct common_arrays {
   ZOOMR_HD index_t& page_entry(index_t sequence, index_t at) const {
     return page_table[std::int64_t{sequence} * sizes.sequence_pages + at];
   }
-  /// The first `count` closed segments of a sequence, ascending; those behind may be of tokens that were rolled back.
+  /// The first `count` closed segments of a sequence, ascending; those after may be of tokens that were rolled back.
   ZOOMR_HD view<const segment> segments_of(index_t sequence, index_t count) const {
     return {segments + std::int64_t{sequence} * sizes.segments, {count}};
   }
@@ -177,14 +177,14 @@ struct common_arrays {
     if (arena.host_pages == nullptr) return in_block(first_page(layer));
     return {in_block(pool), arena.host_pages + sizes.page_of(layer, 0)};
   }
-  /// The same of pages that lie in a block of the cache's own layout.
+  /// The same of pages that are in a block of the cache's own layout.
   ZOOMR_HD paged_layer<T> in_block(T* block) const { return sizes.pages_at(block, block + sizes.to_value()); }
   /// Which of the arena's slots has a part of a page of a layer; -1: none, or there is no arena.
   /// @pre  no fetch is under way on the side stream
   __device__ index_t in_arena(index_t layer, index_t page, index_t part) const {
     return sizes.tiered ? arena.slot_of[sizes.block_of(layer, page, part)] - 1 : -1;
   }
-  /// The page of the arena in which a slot lies, and which part of that it is.
+  /// The page of the arena in which a slot is, and which part of that it is.
   ZOOMR_HD T* arena_page(index_t slot) const { return arena.memory + slot / sizes.page_parts * sizes.page_numbers(); }
   ZOOMR_HD index_t part_at(index_t slot) const { return slot % sizes.page_parts; }
   /// How attention names a slot of the arena: its page and its part, to be told apart without a division

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The host's half of a device cache: sequences, pages, where choices lie, and the tables that steps upload. Nothing
+// L6. The host's half of a device cache: sequences, pages, where choices are, and the tables that steps upload. Nothing
 // here waits for the device.
 //
 // `begin` lists the first pass in its table, `needs_second_pass` the second, `commit` moves sequences on and lists what
@@ -123,7 +123,7 @@ struct device_core {
     return sizes.pages_at(static_cast<T*>(engine.keys[layer]), static_cast<T*>(values));
   }
 
-  /// Gives back the pages behind the committed tokens; those of an engine are forgotten.
+  /// Gives back the pages after the committed tokens; those of an engine are forgotten.
   void trim(device_sequence& trimmed) {
     if (sizes.in_engine) {
       trim_table(limits.engine, trimmed);
@@ -203,7 +203,7 @@ struct device_core {
   }
 
   /// Fills the first pass's table: tokens after the prompt come first, so that grids may cover them alone; `row` says
-  /// where each lies among the queries. Listed too are the segments that the sequences' last steps have closed, and the
+  /// where each is among the queries. Listed too are the segments that the sequences' last steps have closed, and the
   /// pages of all these tokens.
   void list_step() {
     prompt_tokens = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Has the asking query turned away since the last choice? The query of each choice that stays active lies beside
+// L6. Has the asking query turned away since the last choice? The query of each choice that stays active is beside
 // its levels, so that a rollback finds both.
 //
-// A row chooses anew if the cosine of both falls below the policy's, over all heads and dimensions of the row:
+// A row chooses again if the cosine of both falls below the policy's, over all heads and dimensions of the row:
 //   sum q r < cosine * sqrt(sum q q) * sqrt(sum r r)
-// Sums are made in the contract's order (math/dot.cuh), head by head, as on the host. A NaN chooses anew.
+// Sums are made in the contract's order (math/dot.cuh), head by head, as on the host. A NaN chooses again.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -15,12 +15,12 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// For each row of the tokens that choose: does it choose anew, or keep what is active? And the query that the choice
+/// For each row of the tokens that choose: does it choose again, or keep what is active? And the query that the choice
 /// is remembered by. A warp for each row: a block is one. Where one choice serves all layers, the products of the
 /// layers before are added to: what the last layer finds counts, and `keep_references` follows.
 ///
-/// Grid: tokens of the table, rows of the layer; blocks of 32 threads, no shared memory. It comes behind
-/// remember_kernel, whose sums it reads, and before layer_kernel, which scores only for those that choose anew,
+/// Grid: tokens of the table, rows of the layer; blocks of 32 threads, no shared memory. It comes after
+/// remember_kernel, whose sums it reads, and before layer_kernel, which scores only for those that choose again,
 /// unless one choice serves all layers.
 /// @cost  reads the row's queries, and those of the last choice, once or twice
 template <class Policy, class T, class Number>

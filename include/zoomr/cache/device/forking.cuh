@@ -2,8 +2,8 @@
 // L6. What is copied on the device: a page that sequences share, before one of them writes there; and of a sequence
 // that is forked all but its pages.
 //
-// Everything is enqueued on the caller's stream, outside of graphs: page copies behind the upload of the table that
-// lists them, before the kernels of its pass; a fork behind the steps that have made the sequence what it is.
+// Everything is enqueued on the caller's stream, outside of graphs: page copies after the upload of the table that
+// lists them, before the kernels of its pass; a fork after the steps that have made the sequence what it is.
 #pragma once
 
 #include <zoomr/cache/device/pass.cuh>

@@ -3,7 +3,7 @@
 // its table: grids have a fixed size, and what has nothing to do ends at once, so that a step can be replayed as a
 // graph.
 //
-// On the caller's stream `prepare` comes behind the upload of the table and before whatever finds a page by its
+// On the caller's stream `prepare` comes after the upload of the table and before whatever finds a page by its
 // sequence; in each layer `append` comes first, then `remember`, then choices and attention (launches.cuh). None of the
 // three uses shared memory or barriers.
 #pragma once

@@ -4,7 +4,7 @@
 // and `after_prompt` in its commit. All go to the stream that the caller gives; nothing waits for the device.
 //
 // Until the stream has passed them the caller leaves keys, values, queries and outputs alone, and the host the pinned
-// table. All else that a launch needs it has by value, or lies in the cache's own arrays.
+// table. All else that a launch needs it has by value, or is in the cache's own arrays.
 #pragma once
 
 #include <zoomr/cache/device/choice_launches.cuh>
@@ -53,7 +53,7 @@ struct device_launches : device_pass<Policy, T> {
   }
 
   /// Remembers a layer's queries [tokens, heads, head_dim], for evictions and choices, and scores for the latter. It
-  /// comes behind `append`, since observed queries see the keys of their own tokens.
+  /// comes after `append`, since observed queries see the keys of their own tokens.
   template <class Number>
   void see(index_t layer, view<const Number, 3> queries, stream queue) const {
     if constexpr (decltype(Policy::evict)::observes) {
@@ -102,7 +102,7 @@ struct device_launches : device_pass<Policy, T> {
   }
 
   /// Chooses and attends for the tokens after their prompts, and attends for those before. Where one choice serves all
-  /// layers, it is made behind the last layer, from what all of them have added to its votes.
+  /// layers, it is made after the last layer, from what all of them have added to its votes.
   template <class Number>
   void attend(const layer_inputs<Number>& in, view<Number, 3> out, view<float, 2> lse, stream queue) const {
     const shape& model = core.sizes.model;
@@ -202,7 +202,7 @@ struct device_launches : device_pass<Policy, T> {
   }
 
   /// Summarises what a chunk of a prompt has closed, and anew what is left after an eviction; and where a prompt ends,
-  /// makes the first choice. It comes behind `evict_tokens`: summaries are of the tokens that are left.
+  /// makes the first choice. It comes after `evict_tokens`: summaries are of the tokens that are left.
   void after_prompt(stream queue) const {
     upload(queue);
     update_index(queue);

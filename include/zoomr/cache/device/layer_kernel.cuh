@@ -21,7 +21,7 @@ struct layer_inputs {
   index_t layer = 0;
   view<const Number, 3> queries;
   view<const Number, 3> keys = {};    // without memory: they are stored already
-  view<const Number, 3> values = {};  // where they lie in keys: none
+  view<const Number, 3> values = {};  // where they are in keys: none
   float key_scale = 1.0f;
   float value_scale = 1.0f;
 };
@@ -117,8 +117,8 @@ constexpr int blocks_of_sm() {
 /// One layer of the tokens after their prompts, or of those that have ended one.
 ///
 /// Grid: rows, blocks that may share one; blocks of choose_threads. Counters in `scored` find the last block of a
-/// choice. It comes behind prepare_kernel; where rows may keep their choice behind drift_kernel, and where one choice
-/// serves all layers behind begin_kernel. query_tile_kernel, fetching and gather_attend read the ranges.
+/// choice. It comes after prepare_kernel; where rows may keep their choice after drift_kernel, and where one choice
+/// serves all layers after begin_kernel. query_tile_kernel, fetching and gather_attend read the ranges.
 /// @param scores   false: in a second pass and in dense layers nothing is chosen, unless for all layers
 /// @param attends  false: only the choices, for tokens that have ended a prompt
 /// @cost   each summary is read once for the heads of a KV head that ask at once; where the heads of one choose apart,
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
       ask_and_score(row, kv_head * group, group);
     } else {
       for (index_t first = 0; first < group; first += heads) {
-        if (first > 0) __syncthreads();  // nobody reads what the heads before have asked
+        if (first > 0) __syncthreads();  // nothing reads what the heads before have asked
         const index_t count = group - first < heads ? group - first : heads;
         asking_row<Number, summary> some = row;
         if (row.segments > 0) {

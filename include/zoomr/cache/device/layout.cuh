@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a device cache keeps in memory. Plain data: host and device see the same.
 //
-// All of it lies in the one block that the caller gives the cache, in the order of `carve`, each array aligned to 256
+// All of it is in the one block that the caller gives the cache, in the order of `carve`, each array aligned to 256
 // bytes; a tiered placement has its pool elsewhere. The struct of addresses and sizes is an argument of each kernel, by
 // value. The order of kernels on the caller's stream is all that orders who writes and who reads. The side stream of a
 // tiered placement writes nothing but the arena (ahead.cuh).
@@ -38,7 +38,7 @@ struct device_arrays : common_arrays<T>, std::conditional_t<hears_voters<Policy>
   static index_t scales_of(const device_sizes& cache, index_t segments) {
     return scales_summaries<number> && cache.summary_numbers > 0 ? segments : 0;
   }
-  /// Where the tokens of a KV lane lie; a policy that gives none up pays nothing for it.
+  /// Where the tokens of a KV lane are; a policy that gives none up pays nothing for it.
   ZOOMR_HD slot_map slots_of(index_t sequence, index_t kv_lane, held_slots held) const {
     if constexpr (decltype(Policy::evict)::observes) {
       return this->eviction.slots_of(sequence, kv_lane, held);

@@ -10,7 +10,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Writes the slot of each token of a pass, by its row among the packed tokens. Threads take tokens in turn. It comes
-/// behind prepare_kernel.
+/// after prepare_kernel.
 template <class T>
 __global__ void list_own_slots_kernel(common_arrays<T> a, view<index_t> slots) {
   for (index_t t = grid_thread(); t < a.table.counts->tokens; t += grid_threads()) {

@@ -48,8 +48,8 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   return token;
 }
 
-/// The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries lie by
-/// sequence (common_arrays::asking), so that this is its row.
+/// The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries are stored
+/// by sequence (common_arrays::asking), so that this is its row.
 template <class Core>
 device_token first_choice(Core& core, const device_item& item) {
   device_sequence& sequence = core.state(item.seq);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The rows of a step's attention, as device functors: each block of gather_attend asks for its own (gather.cuh).
-// What a row names lies in tables that earlier kernels of the stream have filled: the step's, those of ranges, and that
+// What a row names is in tables that earlier kernels of the stream have filled: the step's, those of ranges, and that
 // of pages, which over tiers is `device_arena::places`.
 //
 // Over tiers KV heads may have places of their own, which other caches need not ask for: hence the argument `Tiered`.
@@ -51,7 +51,7 @@ struct chosen_rows {
 
 /// Finds what the tokens of each query tile of a draft attend to together; a block for each tile and row of its layer.
 ///
-/// It comes behind layer_kernel, whose ranges it joins, and before gather_attend. A tile of one token is read from the
+/// It comes after layer_kernel, whose ranges it joins, and before gather_attend. A tile of one token is read from the
 /// token's own ranges. Shared memory: that of block collectives.
 /// @cost  as join_ranges
 template <class T>

@@ -12,7 +12,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// A choice that stays active, or has been. Its levels lie on the device at `place`, and where choices depend on drift
+/// A choice that stays active, or has been. Its levels are on the device at `place`, and where choices depend on drift
 /// its queries; the host knows only where.
 struct placed_choice {
   index_t position = -1;  // of the token that made it
@@ -35,7 +35,7 @@ struct device_sequence : token_state {
   /// True if what was active before the token at `position` is still there.
   bool reaches(index_t position) const { return !dropped || choices.front().position < position; }
 
-  /// The place where the next choice that stays active goes: the one behind the last in the sequence's ring. `choices`
+  /// The place where the next choice that stays active goes: the one after the last in the sequence's ring. `choices`
   /// holds fewer than the ring has, so that none that can be gone back to is lost.
   /// @param ring  places of a sequence
   /// @param mine  its number
@@ -51,7 +51,7 @@ struct device_sequence : token_state {
     dropped = true;
   }
 
-  /// Becomes what another one is; its choices lie in the same places of its own ring. Pages are those of the other, as
+  /// Becomes what another one is; its choices are in the same places of its own ring. Pages are those of the other, as
   /// of token_state::become.
   void become(const device_sequence& other, index_t ring, index_t mine) {
     token_state::become(other);

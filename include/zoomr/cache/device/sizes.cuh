@@ -24,7 +24,7 @@ namespace detail {
 /// Heads of all query tokens that read together, at most: the rows of a tensor core's tile.
 inline constexpr index_t most_tile_heads = 16;
 
-/// Where pages lie: in the cache's own pool, in the host's memory with an arena on the device, in an engine's memory.
+/// Where pages are: in the cache's own pool, in the host's memory with an arena on the device, in an engine's memory.
 enum class pages_in { pool, tiers, engine };
 
 /// How many of everything a device cache has.
@@ -64,8 +64,8 @@ struct device_sizes {
   bool has_sinks = false;       // of the model's attention
   bool has_slopes = false;      // the same, of a bias by distance
   bool selects = false;
-  bool tiered = false;      // pages lie in the host's memory, and in an arena
-  bool in_engine = false;   // pages lie in an engine's memory
+  bool tiered = false;      // pages are in the host's memory, and in an arena
+  bool in_engine = false;   // pages are in an engine's memory
   bool reads_keys = false;  // to evict tokens
   bool persists = false;
   bool drifts = false;         // choices depend on drift
@@ -109,7 +109,7 @@ struct device_sizes {
       drifts = policy.drifts();
       drifts_as_one = drifts && policy.aggregate.per == scope::sequence;
       place_rows = persists ? host.selection_rows : layer_rows;
-      // Each of the last rollback_depth() tokens may have made a choice, and a rollback behind all of them needs the
+      // Each of the last rollback_depth() tokens may have made a choice, and a rollback before all of them needs the
       // one before. One place more is for the choice that is being made.
       ring = persists ? limits.rollback_depth() + 2 : 0;
       places = persists ? sequences * ring : decode_tokens;
@@ -134,7 +134,7 @@ struct device_sizes {
   }
 
   /// Pages of a tiered pool, and slots of its arena, at most. Places of the arena are numbered up to twice as far
-  /// (part_bits), and pages behind them: 16 tokens of each have room in an index_t.
+  /// (part_bits), and pages after them: 16 tokens of each have room in an index_t.
   static constexpr index_t most_tiered = 1 << 25;
   /// nullptr, or the sentence that says what of a tiered placement cannot work.
   static const char* tiers_problem(const shape& model, const any_policy& policy, const config& limits) {
@@ -228,7 +228,7 @@ struct device_sizes {
   /// Numbers of type T in all pages of all layers.
   std::int64_t pool_numbers() const { return bounded_product({model.layers, pages, page_numbers()}); }
   /// Those of one page in one layer: keys, then values, of 16 tokens in each KV head. Where values are narrower, each
-  /// token's value lies behind its key, so that both are as far apart.
+  /// token's value is after its key, so that both are as far apart.
   ZOOMR_HD std::int64_t page_numbers() const {
     return std::int64_t{page_tokens} * model.kv_heads * (model.head_dim + model.stored_value_width());
   }
@@ -238,7 +238,7 @@ struct device_sizes {
     return model.value_width() == model.head_dim ? page_numbers() / 2 : model.head_dim;
   }
   ZOOMR_HD std::int64_t block_numbers() const { return page_numbers() / page_parts; }
-  /// Of a page those in front of its values: its keys; all, where each value lies behind its key, or in it.
+  /// Of a page those in front of its values: its keys; all, where each value is after its key, or in it.
   ZOOMR_HD std::int64_t page_keys() const {
     return model.stored_value_width() == model.head_dim ? page_numbers() / 2 : page_numbers();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Summaries of closed segments, from keys as they are stored. A segment that a step closes is summarised when the
 // next step of its sequence starts, or by the commit itself if it is of a prompt. Where a commit evicts tokens, all
-// segments of that sequence are summarised anew. Over tiers keys are read in the host's memory.
+// segments of that sequence are summarised again. Over tiers keys are read in the host's memory.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -34,7 +34,7 @@ struct stored_cue {
 /// ascending order, as on the host.
 ///
 /// Grid: closed segments, which blocks take in turn if there are more; KV lanes of the model. Shared memory: that of
-/// block collectives, and whatever the summarizer asks for. It comes behind prepare_kernel, and behind the kernels that
+/// block collectives, and whatever the summarizer asks for. It comes after prepare_kernel, and after the kernels that
 /// have written or moved these keys; layer_kernel reads what it makes.
 /// @cost  reads each key of a cue as often as the summarizer does, head_dim * rows numbers written for each segment
 template <class Policy, class T>

@@ -22,7 +22,7 @@ namespace detail {
 ///
 /// Its index in the table names its rows of scores, votes and ranges (layout.cuh); where choices do not stay active it
 /// is also the place of the token's own choice. In table 2 a token is the last one of a prompt that has ended, and
-/// `row` is its sequence: its queries lie in `common_arrays::asking`.
+/// `row` is its sequence: its queries are in `common_arrays::asking`.
 struct device_token {
   index_t sequence = 0;
   index_t position = 0;
@@ -88,10 +88,10 @@ struct device_counts {
   index_t copies = 0;
 };
 
-/// A table as kernels find it: the lists lie behind `counts`, one behind the other, as table_lists::pack leaves them.
+/// A table as kernels find it: the lists are after `counts`, one after the other, as table_lists::pack leaves them.
 struct device_table {
   device_counts* counts = nullptr;
-  device_token* tokens = nullptr;  // [tokens]  directly behind `counts`
+  device_token* tokens = nullptr;  // [tokens]  directly after `counts`
 
   /// [tiles]  those after the prompt first
   ZOOMR_HD const device_query_tile* tiles() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The way of a step's tables to the device. A copy reads its pinned memory when the device comes to it, which may
-// be long after it was enqueued: behind each copy stands an event, and the host writes there no more before it has seen
+// be long after it was enqueued: after each copy stands an event, and the host writes there no more before it has seen
 // that event.
 //
 // `begin` asks `ready` for the three tables of a step, `upload` packs and sends them, each at most once; the end of the
@@ -44,7 +44,7 @@ class constant_copies {
 
  private:
   std::deque<pinned_memory> memory_;
-  stream_event copied_;  // behind the last one
+  stream_event copied_;  // after the last one
 };
 
 /// Tells the device of the sinks and slopes of the model's logits.
@@ -96,7 +96,7 @@ class table_ring {
   }
 
   /// Packs a table of the step in progress, and enqueues its copy. Outside of a capture: a graph would copy from here
-  /// again whenever it is launched, and nobody could tell when.
+  /// again whenever it is launched, at a time that is not known.
   /// @cost  a copy of what the lists hold, and an event
   void upload(step_table table, const table_lists& lists, const device_table& to, stream queue) {
     slot& from = now()[table];
@@ -113,7 +113,7 @@ class table_ring {
   // Of a table that was never uploaded, as that of a dropped step, the memory is free at once.
   struct slot {
     std::byte* packed = nullptr;
-    stream_event copied;     // behind the last copy
+    stream_event copied;     // after the last copy
     bool under_way = false;  // that copy has not been seen to be made
 
     bool is_free() {

@@ -81,8 +81,8 @@ struct choice_counts {
 };
 
 /// Working memory for choices, shared by all sequences, and the steps of a choice in their order:
-/// `begin`, then `add` for each layer that has a say, then `finish`. `query` may be called in between: it has memory of
-/// its own. Rows that lie in one KV head may be chosen at the same time, each with a chooser of its own.
+/// `begin`, then `add` for each layer that takes part, then `finish`. `query` may be called in between: it has memory
+/// of its own. Rows that are in one KV head may be chosen at the same time, each with a chooser of its own.
 class chooser {
  public:
   chooser(const layout& sizes, const any_policy& policy, const score_logits& logits)
@@ -107,7 +107,7 @@ class chooser {
     return sizes.most_segments * (fixed + for_heads) + for_heads * sizes.model.head_dim +
            policy.select.work_bytes(sizes.most_segments);
   }
-  /// How many may be in use at the same time: where rows lie in one KV head as many as there are threads.
+  /// How many may be in use at the same time: where rows are in one KV head as many as there are threads.
   static index_t most_at_once(const any_policy& policy, index_t threads) {
     return policy.selects && within_kv_head(policy) ? threads : 1;
   }
@@ -200,7 +200,7 @@ class chooser {
 
  private:
   static bool within_kv_head(const any_policy& policy) { return policy.aggregate.per >= scope::kv_head; }
-  // Query heads of one layer that may have a say in one row.
+  // Query heads of one layer that may take part in one row.
   static index_t row_heads(const layout& sizes, const any_policy& policy) {
     return within_kv_head(policy) ? sizes.model.group() : sizes.model.heads;
   }

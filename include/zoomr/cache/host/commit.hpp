@@ -24,7 +24,7 @@ index_t lanes_with_keys(const cache_core<Pool>& core) {
   return core.sizes.heard > 0 ? core.voters.kv_lanes().size() : core.sizes.model.kv_lanes();
 }
 
-/// Adds the pass that has just ended to the sequence's statistics. Where details lie on the host, those of the token
+/// Adds the pass that has just ended to the sequence's statistics. Where details are on the host, those of the token
 /// that has read most count as the device's: keys and values of the slots that it has read, over all KV lanes; and
 /// all keys of KV lanes whose keys are scored.
 template <class Pool>
@@ -47,7 +47,7 @@ void count_pass(cache_core<Pool>& core, planned_item& item) {
 }
 
 /// Lets eviction do what the tokens just committed have made due.
-/// @pre    `commit_tokens` came before: positions and slots are those behind the step
+/// @pre    `commit_tokens` came before: positions and slots are those after the step
 /// @throws error(storage) if pages do not come; `core.room` can undo it
 /// @return true if the KV lanes hold other tokens than before
 template <class Pool>
@@ -143,7 +143,8 @@ void renew_summaries(cache_core<Pool>& core, const step_item& item, index_t i) {
 }
 
 /// Takes `prepare_commit` back, also where it has failed in the middle: the sequence is what it was, but for its
-/// statistics. Summaries that were made from other tokens are made anew by the sequence's next step, `renew_summaries`.
+/// statistics. Summaries that were made from other tokens are made again by the sequence's next step,
+/// `renew_summaries`.
 template <class Pool>
 void undo_commit(cache_core<Pool>& core, const planned_item& item) {
   auto& state = core.state_of(item);

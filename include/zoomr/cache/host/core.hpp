@@ -4,7 +4,7 @@
 //
 // All arrays are allocated by the constructor, and `bytes` counts them beforehand: whoever adds one here adds it to
 // `core_sizing` too. There is one step at a time, so that working memory is never shared by two. What must
-// outlive a layer is kept for each token of the step or for each sequence; the rest is written anew by each call.
+// outlive a layer is kept for each token of the step or for each sequence; the rest is written again by each call.
 #pragma once
 
 #include <zoomr/cache/host/core_sizing.hpp>
@@ -131,7 +131,7 @@ struct cache_core {
   }
 
   /// Keeps a key that was written to a page at hand too, if it is a voter's.
-  /// @param pages  the page table in which `slot` lies
+  /// @param pages  the page table in which `slot` is
   /// @param key    as it is stored there
   void keep_key(index_t layer, index_t kv_head, view<const index_t> pages, index_t slot, const number* key) {
     const index_t lane = sizes.key_lanes > 0 ? voters.place_of(layer, kv_head) : -1;
@@ -166,7 +166,7 @@ struct cache_core {
     return zones_of_query(policy.zone, limits.logits.window, position, prompt_end, open_begin);
   }
 
-  /// Gives back the pages behind the committed tokens; those of an engine are forgotten.
+  /// Gives back the pages after the committed tokens; those of an engine are forgotten.
   void trim_pages(sequence_state& state) {
     if constexpr (Pool::owns_pages) {
       detail::trim_pages(state.pages, state.slots(), pool);
@@ -175,7 +175,7 @@ struct cache_core {
     }
   }
 
-  /// Forgets what a step has left behind the committed tokens, whether it was committed or dropped.
+  /// Forgets what a step has left after the committed tokens, whether it was committed or dropped.
   void forget_pending(sequence_state& state) {
     state.kept_each.pending = 0;
     trim_pages(state);
@@ -195,7 +195,7 @@ struct cache_core {
 
   /// Everything as it was when `to` tokens were committed.
   ///
-  /// Summaries, query sums and keys need no undoing: each is found by segment, position or slot, and what lies beyond
+  /// Summaries, query sums and keys need no undoing: each is found by segment, position or slot, and what is beyond
   /// the last one left is overwritten. Evictions are not undone.
   /// @throws error(rollback_depth) if it is not known any more; nothing has changed
   /// @cost  feeds the tokens since the last close that is left to the segmenter, and reads one choice from the log
@@ -214,7 +214,7 @@ struct cache_core {
     trim_pages(state);
   }
 
-  /// Bytes of one sequence at its present length; working memory is nobody's.
+  /// Bytes of one sequence at its present length; working memory belongs to none.
   memory_use bytes_in_use(const sequence_state& state) const {
     const byte_count pages = state.held_pages();
     memory_use use;

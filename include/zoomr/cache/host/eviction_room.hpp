@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Evicting tokens when pages may fail to come: what is kept moves to pages that belong to nobody, and what was
+// L6. Evicting tokens when pages may fail to come: what is kept moves to free pages, and what was
 // before stays until the commit cannot fail any more.
 //
 // A commit that evicts calls `begin`, moves each KV lane to `pages()`, then `swap_sums` and `give_pages`; `finish` ends
@@ -63,7 +63,7 @@ class eviction_room {
   }
 
   /// After a commit: what was replaced goes back to the stock, and the spare pages that the sequence was given are
-  /// taken anew.
+  /// taken again.
   void finish(page_stock& stock) {
     for (const index_t page : replaced_) stock.give_back(page);
     for (std::size_t i = 0; i < given_; ++i) spare_[i] = stock.take();

@@ -161,7 +161,7 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
           if (!seen(position, id)) continue;
           const float share = masses[id] == all ? 0.0f : masses[id] - all;  // of an infinity too
           if (is_nan(shares(v, id)) || share > shares(v, id)) shares(v, id) = share;
-          if (!whole(id)) masses[id] = not_a_number;  // of what lies between the zones now
+          if (!whole(id)) masses[id] = not_a_number;  // of what is between the zones now
         }
       }
     }

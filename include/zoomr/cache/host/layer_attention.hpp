@@ -98,7 +98,7 @@ class layer_attention {
     });
   }
 
-  // A page comes once for all tokens and KV heads. Chunks before this one may lie in other tiers, so that the next two
+  // A page comes once for all tokens and KV heads. Chunks before this one may be in other tiers, so that the next two
   // of their pages are asked for ahead.
   void visit_prompt_over_tiers() {
     const token_range all{0, core_.sizes.model.kv_heads};
@@ -186,8 +186,8 @@ class layer_attention {
     return view<head_counts>(core_.counts).slice(t * heads, (t + 1) * heads);
   }
 
-  // KV heads of a piece of work. Where all of them read the same slots, and the rows of one lie apart, a thread attends
-  // its share of them page by page: the rows of the others lie in between, so that memory is read in order.
+  // KV heads of a piece of work. Where all of them read the same slots, and the rows of one are apart, a thread attends
+  // its share of them page by page: the rows of the others are in between, so that memory is read in order.
   index_t kv_heads_together(const token_choice<Pool>& now, const executor& workers) const {
     if (!now.same_for_all() || keys_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
     return (core_.sizes.model.kv_heads + workers.threads() - 1) / workers.threads();
@@ -259,7 +259,7 @@ class layer_attention {
     counted[first_head].kv_lane_tokens = found.different();
   }
 
-  // Some query heads of some tokens attend the slots of `ranges` that lie within `bounds`.
+  // Some query heads of some tokens attend the slots of `ranges` that are within `bounds`.
   // @param heads  of one KV head, or all of several
   void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
               token_range bounds) {

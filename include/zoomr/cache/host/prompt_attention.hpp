@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Attention of a chunk of a prompt, to everything before it. It is bound by arithmetic, so its work is tiled: some
 // pages of a KV head are widened once for the chunk, their keys dimension by dimension, and some queries at a time
-// attend them one after the other, with copies of queries and outputs that lie side by side. Each query's sums are
+// attend them one after the other, with copies of queries and outputs that are side by side. Each query's sums are
 // those of `gather_attend`, in its order.
 #pragma once
 
@@ -182,7 +182,7 @@ class prompt_tile {
     }
   }
 
-  // Rows of different tokens lie a multiple of 4 KiB apart, where the first cache has few places for them.
+  // Rows of different tokens are a multiple of 4 KiB apart, where the first cache has few places for them.
   float* query(index_t i) { return packed_.data() + std::int64_t{i} * (widths_.key + widths_.value); }
   float* out(index_t i) { return query(i) + widths_.key; }
   void pack(index_t i, const run_query& from) {
@@ -209,7 +209,7 @@ class prompt_tile {
   std::vector<float> widened_;      // [most_pages]: keys [key width][page_tokens], values [page_tokens][value width]
   std::vector<float> packed_;       // [most_asking][query | out]
   std::vector<run_query> queries_;  // [most_asking]
-  std::vector<float*> outs_;        // [most_asking]  where the outputs really lie
+  std::vector<float*> outs_;        // [most_asking]  where the outputs really are
 };
 
 }  // namespace detail

@@ -21,7 +21,7 @@ inline view<float> carried(const layout& sizes, buffer<float>& memory, index_t l
 }
 
 /// Lets the queries of the tokens in `asking` update one KV lane, on top of the sums that are carried. The result
-/// lies in `memory`, and in `into` if sums are carried.
+/// is in `memory`, and in `into` if sums are carried.
 /// @param asking   positions, the last exclusive; their keys are in their slots already
 /// @param into     pending sums; not touched unless sums are carried
 /// @param memory   working memory
@@ -83,7 +83,7 @@ void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t 
 
 /// Makes them part of the sequence, whose tokens are committed; after the prompt, those of accepted tokens that later
 /// choices hear. Nothing of it can fail. Unless all layers have seen a chunk's queries none of them counts as known:
-/// `queries_from` moves behind the chunk.
+/// `queries_from` moves to the chunk's end.
 template <class Pool>
 void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned_item& item, index_t accepted) {
   if (core.sizes.remembered == 0 || (!item.prompt && core.sizes.heard == 0)) return;
@@ -102,7 +102,7 @@ void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt update one layer, after those
 /// that are remembered of chunks before it, as pending, and after the last chunk says which positions each KV lane
-/// keeps. These lists are written at once: nobody reads them before the commit.
+/// keeps. These lists are written at once: nothing reads them before the commit.
 template <class Pool>
 void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
   const bool accumulates = core.policy.evict.accumulates;

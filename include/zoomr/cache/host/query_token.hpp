@@ -6,7 +6,7 @@
 // drift:
 //   sum(t)       = query(t), and sum(t - 1) added unless t is the first generated token of its segment
 //   reference(t) = what asked at t if it has chosen, otherwise reference(t - 1)
-// The records of a step lie in `core.draft_queries`; commit copies those of accepted tokens into the sequence's ring.
+// The records of a step are in `core.draft_queries`; commit copies those of accepted tokens into the sequence's ring.
 // So a second pass, or another draft, finds the record before it unchanged.
 #pragma once
 
@@ -134,11 +134,11 @@ class query_token {
     copy_queries(queries, core_.choice_queries.at(item_.seq, 0, layer));
   }
 
-  /// Where this token's record lies in `core.draft_queries`, and its queries in `core.eviction_queries`.
+  /// Where this token's record is in `core.draft_queries`, and its queries in `core.eviction_queries`.
   index_t draft() const { return item_.draft + position_ - item_.first; }
 
  private:
-  // The part of a record that holds the query of the last choice: it comes behind the sums, if there are any.
+  // The part of a record that holds the query of the last choice: it comes after the sums, if there are any.
   index_t reference_part() const { return core_.policy.query.sums ? 1 : 0; }
 
   // Scores the segments for the heads of one layer, by summaries or by keys.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Everything that is committed of one sequence: tokens and index change together, here and nowhere else.
 //
-// A step may write here before its commit only where nobody looks yet: slots behind the committed ones, the pending
+// A step may write here before its commit only where nothing reads yet: slots after the committed ones, the pending
 // sums, and the lists of kept positions while no KV lane is compacted. The exception is `active_selection` of a policy
 // whose choices serve their own token only: it then holds what was chosen last, and is in no log.
 #pragma once

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Erasing a span of a sequence: the tokens behind it move up, and everything is as if those of the span had never
+// L6. Erasing a span of a sequence: the tokens after it move up, and everything is as if those of the span had never
 // come. Segments are found again from the classes of the tokens that are left, summaries are made from their keys, and
 // what was chosen is chosen still.
 //
 // Nothing is written before all pages are there: those that other sequences share too, and over tiers all, are copied
-// to pages of nobody's.
+// to free pages.
 #pragma once
 
 #include <zoomr/cache/host/core.hpp>
@@ -69,7 +69,7 @@ void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index
   });
 }
 
-/// Moves what lies behind erased slots up, and takes the pages for it.
+/// Moves what is after erased slots up, and takes the pages for it.
 template <class Pool, class Turn>
 class slot_shift {
  public:
@@ -88,11 +88,11 @@ class slot_shift {
   }
   /// What cannot be undone is written only where nothing can fail.
   /// @throws error(storage) if a page over tiers does not come: `forget` must follow
-  /// @cost  reads and writes all keys and values behind the span once
+  /// @cost  reads and writes all keys and values after the span once
   void write() {
     for (index_t layer = 0; layer < core_.sizes.model.layers; ++layer) move_layer(layer);
   }
-  /// Of pages that were written, but are nobody's yet.
+  /// Of pages that were written, but belong to no sequence yet.
   void forget() {
     for (index_t copy = 0; copy < copies_; ++copy) core_.pool.forget(core_.pool.next(copy));
   }
@@ -109,7 +109,7 @@ class slot_shift {
   }
 
  private:
-  // visit(entry of the page table, it is not written where it lies) for each page that changes. Those that are copied
+  // visit(entry of the page table, it is not written where it is) for each page that changes. Those that are copied
   // become the stock's next ones, in this order.
   template <class Visit>
   void each_page(Visit visit) {
@@ -174,7 +174,7 @@ class slot_shift {
   token_range erased_;
   index_t left_;  // slots that are left
   const Turn& turn_;
-  index_t copies_ = 0;  // pages that are written anew
+  index_t copies_ = 0;  // pages that are written again
 };
 
 /// What is remembered of queries, and the sums of attention, go with their tokens.
@@ -202,7 +202,7 @@ void move_records(const cache_core<Pool>& core, sequence_state& state, token_ran
 template <class Pool, class Turn>
 class span_erasure {
  public:
-  /// @param erased  positions; some tokens lie behind them
+  /// @param erased  positions; some tokens are after them
   /// @param turn    turn(layer, key), for keys that move; or `unturned`
   span_erasure(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn)
       : core_(core),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Summaries of segments, from the keys of their cues as they are stored: rounded to the cache's type and times the
-// key's scale, so that a summary made anew from the same slots has the same bits.
+// key's scale, so that a summary made again from the same slots has the same bits.
 //
 // Called by commit: for the segments that it has closed, or for all if the KV lanes hold other tokens than before; and
 // by a step that renews what a failed commit has left.

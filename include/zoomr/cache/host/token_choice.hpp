@@ -54,7 +54,7 @@ class token_choice {
   /// Sees the token's queries [heads, head_dim] before any of its ranges is asked for: they are remembered for query
   /// sums and drift, and for the next eviction. Makes the row of the whole layer, if it has one that is due, with the
   /// help of `workers`. The view must stay valid for the calls that follow.
-  /// @param counts  [heads]  of the token's query heads; they begin anew
+  /// @param counts  [heads]  of the token's query heads; they begin again
   void see(view<const float, 2> queries, const executor& workers, view<head_counts> counts) {
     std::fill(counts.begin(), counts.end(), head_counts{});
     queries_ = queries;
@@ -153,7 +153,7 @@ class token_choice {
 
   /// Slots that full attention would read, from the first one of the sequence on.
   index_t slots() const { return state().slot_end(position_ + 1); }
-  /// Those that it sees: behind the begin of a layer's sliding window.
+  /// Those that it sees: after the begin of a layer's sliding window.
   token_range seen_slots(index_t kv_head) const {
     const index_t first = zone_bounds::first_seen(core_.limits.logits.window, position_);
     return {state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head).slot_of(first), slots()};
@@ -272,7 +272,7 @@ bool chooses_at_commit(const cache_core<Pool>& core, const planned_item& item) {
 /// token will read in the first. Nothing, where no page can be missing.
 ///
 /// It guesses from the zones and the selection of the item's first token. A wrong guess costs transfers, never bits.
-/// @param layer  the one behind that which was attended; behind the last comes the first
+/// @param layer  the one after that which was attended; after the last comes the first
 template <class Pool>
 void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
   if (!core.policy.placement.prefetch || item.prompt || item.failed) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Eviction at work: at the end of the prompt and, for an evictor that works while decoding, every so many tokens
 // from there, each KV lane evicts what its queries do not look at. What is left moves together in the order of
-// positions, and the pages behind it go back to the pool.
+// positions, and the pages after it go back to the pool.
 //
 // Nothing is added up in between: the queries that will be observed are remembered, and the attention that they pay is
 // measured when it is needed. So a draft that is rejected or a step that is dropped leaves nothing to be rolled back.

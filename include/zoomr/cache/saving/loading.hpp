@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Makes a sequence from a source: docs/sequence_format.md. What follows from tokens and keys is made anew: segments
-// by the cache's own segmenter, summaries by its own summarizer. So a sequence can be loaded under another policy too,
-// where nothing is missing that this needs.
+// L6. Makes a sequence from a source: docs/sequence_format.md. What follows from tokens and keys is made again:
+// segments by the cache's own segmenter, summaries by its own summarizer. So a sequence can be loaded under another
+// policy too, where nothing is missing that this needs.
 //
-// Pages and tables fill up as sections come; nobody sees them before all is there and checked. If something fails, they
-// go back as they came, so that the pool's next pages are the ones that they would have been.
+// Pages and tables fill up as sections come; nothing sees them before all is there and checked. If something fails,
+// they go back as they came, so that the pool's next pages are the ones that they would have been.
 #pragma once
 
 #include <zoomr/cache/host/core.hpp>
@@ -175,7 +175,7 @@ class sequence_loader {
     const index_t at_once = together ? rows : 1;
     for (index_t t = 0; t < rows; t += at_once) get_numbers(row(t), std::int64_t{at_once} * width);
     if constexpr (scales_rows<number>) {
-      number* const first = row(0);  // they lie side by side
+      number* const first = row(0);  // they are side by side
       for (index_t t = 0; t < rows; ++t) {
         const auto scale = in_.template get<float>();
         std::memcpy(static_cast<void*>(scale_of(first + t * stride, t, stride)), &scale, sizeof scale);

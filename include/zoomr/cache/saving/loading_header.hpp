@@ -141,7 +141,7 @@ class header_loader {
     possible = possible && within(c.unclassified, 0, 1);
     possible =
         possible && (c.prompt_end < 0 ? c.evictions_from == 0 : within(c.evictions_from, c.prompt_end, c.tokens));
-    const index_t last_eviction = (std::max)(c.prompt_end, c.observed_end);  // nothing behind it is rolled back
+    const index_t last_eviction = (std::max)(c.prompt_end, c.observed_end);  // no rollback goes before it
     possible = possible && (c.kept == 0 ? c.compacted_end == 0
                                         : c.prompt_end > 0 && within(c.compacted_end, c.prompt_end, last_eviction) &&
                                               within(c.kept, 1, c.compacted_end));

@@ -53,7 +53,7 @@ bool holds_page(Core& core, const sequence_state& state, index_t page) {
 }
 
 /// What a sequence of this length remembers of queries and attention, where its policy needs any. Positions; a range
-/// that is empty lies at the sequence's end, or at that of its prompt.
+/// that is empty is at the sequence's end, or at that of its prompt.
 struct remembered_parts {
   index_t summed = 0;      // slots whose attention is carried
   token_range prompted{};  // queries of the prompt that its end may need, or last ones that choices hear
@@ -123,10 +123,10 @@ byte_count saved_row_bytes(const shape& model, index_t rows) {
   return rows * (bytes(model.head_dim) + bytes(model.stored_value_width()));
 }
 
-/// The rows of some tokens in one KV lane, of which the first is that of a page: keys, then values unless they lie in
+/// The rows of some tokens in one KV lane, of which the first is that of a page: keys, then values unless they are in
 /// keys.
 /// @param key    key(slot) of `kv_lane`, to read or to write
-/// @param visit  visit(row, width, stride, side_by_side): row(t) is where that of token t lies, `stride` what scale_of
+/// @param visit  visit(row, width, stride, side_by_side): row(t) is where that of token t is, `stride` what scale_of
 /// is
 ///               told, if rows have scales
 template <class Lane, class Key, class Visit>

@@ -135,7 +135,7 @@ class sequence_saver {
     const index_t at_once = together ? rows : 1;
     for (index_t t = 0; t < rows; t += at_once) out_.put(row(t), std::int64_t{at_once} * width);
     if constexpr (scales_rows<number>) {
-      const number* const first = row(0);  // they lie side by side
+      const number* const first = row(0);  // they are side by side
       for (index_t t = 0; t < rows; ++t) out_.put(row_scale(first + t * stride, t, stride));
     }
   }

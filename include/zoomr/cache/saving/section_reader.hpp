@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Reads the sections of a saved sequence, in their order. It has 4 KiB of working memory in itself, allocates
-// nothing, and never reads behind the last section.
+// nothing, and never reads past the last section.
 #pragma once
 
 #include <zoomr/cache/byte_stream.hpp>
@@ -94,7 +94,7 @@ class section_reader {
   }
 
  private:
-  // Of the section: never reads behind it.
+  // Of the section: never reads past it.
   void bytes(void* to, byte_count count) {
     if (count > left_) damaged("it ends too early");
     if (count == 0) return;  // there may be no memory

@@ -14,7 +14,7 @@ namespace detail {
 struct cache_access;  // device_transfer.cuh
 }
 
-/// `kv_cache` and `device_cache` are made of it. The core lies on the heap, so that a cache may be moved while a step
+/// `kv_cache` and `device_cache` are made of it. The core is on the heap, so that a cache may be moved while a step
 /// points to it.
 /// @tparam Core  what the cache owns: `states`, `step`, `limits`, `sizes.model`, `clear(state)`, `roll_back(state, to)`
 template <class Core>
@@ -42,7 +42,7 @@ class cache_base {
   bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }
   /// Slots at the front that no query reads again, since a layer's window (config.logits) has passed them, as far as
   /// config.rollback_tokens lets it come back: whole pages of 16. The cache has given its own pages back; pages of an
-  /// engine that lie there can serve others, and their entries of the block table be -1.
+  /// engine that are there can serve others, and their entries of the block table be -1.
   index_t passed_slots(sequence seq) const {
     return core_->limits.logits.window > 0 ? expect_open(seq).freed_pages * page_tokens : 0;
   }
@@ -65,7 +65,7 @@ class cache_base {
     core_->step.active = true;
   }
 
-  // Pages are the cache's own, so that nobody says which they are.
+  // Pages are the cache's own, so that no engine says which they are.
   static void expect_no_table(const step_item& item, index_t i) {
     ZOOMR_EXPECTS(item.pages.size() == 0, "begin: item " + std::to_string(i) +
                                               " has a block table, but the pages are the cache's own: it is for the "

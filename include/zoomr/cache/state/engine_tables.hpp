@@ -32,7 +32,7 @@ void expect_block_table(const engine_memory& memory, index_t passed, view<const 
   }
 }
 
-/// Forgets the pages behind the committed tokens.
+/// Forgets the pages after the committed tokens.
 inline void trim_table(const engine_memory& memory, token_state& state) {
   const auto needed = static_cast<std::size_t>(memory.pages_for(state.slots()));
   if (state.pages.size() > needed) state.pages.resize(needed);

@@ -30,11 +30,11 @@ inline bool reopens_freed(const any_segmenter& segmenter, const token_state& sta
   return std::find(state.pages.begin() + begin, last, -1) != last;
 }
 
-/// Checks that a span may go, of a sequence that has tokens behind it.
+/// Checks that a span may go, of a sequence that has tokens after it.
 /// @param window  logit_rule::window
 /// @throws precondition_error if nothing would be left of a prompt that has ended; error(not_held) if each KV lane
 ///         holds tokens of its own there, or pages were freed that would be reached again
-/// @cost   O(segments behind the span, and pages that were freed)
+/// @cost   O(segments after the span, and pages that were freed)
 inline void expect_erasable(const any_segmenter& segmenter, index_t window, const token_state& state,
                             token_range erased) {
   ZOOMR_EXPECTS(state.in_prompt() || erased.first > 0 || erased.last < state.prompt_end,

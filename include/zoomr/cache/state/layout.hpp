@@ -57,7 +57,7 @@ struct layout {
   std::int64_t log_words = 0;
   std::int64_t log_entry_words = 0;  // of the log, at most
   std::size_t number_bytes = 0;      // of one number of a summary
-  std::size_t scale_bytes = 0;       // of a summary, behind its numbers
+  std::size_t scale_bytes = 0;       // of a summary, after its numbers
   std::size_t state_bytes = 0;       // of a segmenter's state
   bool eviction_may_fail = false;    // a commit that evicts tokens can fail on the way: these move to spare pages
   block_shape blocks;                // of tiers
@@ -191,7 +191,7 @@ struct layout {
   }
 
   // Where a choice hears several queries, those that a rollback leaves must be there. No policy that does evicts by
-  // attention, which would have a say here too.
+  // attention, which would matter here too.
   void size_voting(const any_policy& policy, const config& sizes) {
     heard = (std::min)(policy.aggregate.queries, sizes.max_tokens);
     voters = voter_table::count(sizes.voters);

@@ -15,7 +15,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// A choice for all layers that no second pass reads: it is made behind the last layer, for the tokens after it.
+/// A choice for all layers that no second pass reads: it is made after the last layer, for the tokens after it.
 inline bool chooses_for_next_tokens(const any_policy& policy) {
   return policy.selects && policy.aggregate.per == scope::sequence && !policy.refresh.second_pass;
 }
@@ -79,7 +79,7 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
 /// @param last_choice  position of the last choice that stays active, or -1
 /// @param table        [tokens that the step has room for]  out
 /// @param segmenting   working memory for the segmenter's state
-/// @param planned      out: what is planned of the item; where it lies among the others is the caller's
+/// @param planned      out: what is planned of the item; where it is among the others is the caller's
 /// @throws precondition_error if more tokens are wanted than `table` has room for, even if fewer would be taken
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 /// @cost  feeds each token that is taken to the segmenter and to the refresh rule; no allocation

@@ -16,7 +16,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Records of `parts` arrays [layers, heads, head_dim] each, by position, in a ring: position p lies in record
+/// Records of `parts` arrays [layers, heads, head_dim] each, by position, in a ring: position p is in record
 /// p % records, where the one of p - records was, or as far from there as tokens were erased. The same serves as a
 /// plain table, by place in a step or by sequence.
 class query_memory {
@@ -51,9 +51,9 @@ class query_memory {
     const index_t first = (std::max)({positions.first, positions.last - records_, 0});
     for (index_t position = first; position < positions.last; ++position) copy_from(other, position, position);
   }
-  /// Positions behind `erased` count so many less from now on, and their records are those of the new positions.
+  /// Positions after `erased` count so many less from now on, and their records are those of the new positions.
   /// @param known  positions that have records
-  /// @cost  copies records before the erased ones, `records` at most; of those behind none
+  /// @cost  copies records before the erased ones, `records` at most; of those after none
   void erase(token_range erased, token_range known) {
     const index_t shift = erased.size() % records_;
     if (parts_ == 0 || shift == 0) return;

@@ -49,7 +49,7 @@ class selection {
     return row;
   }
 
-  /// Row `r` becomes a copy of `source`, whose levels may lie anywhere.
+  /// Row `r` becomes a copy of `source`, whose levels may be anywhere.
   void assign(index_t r, const selection_row& source) {
     selection_row& copy = renew(r, source.levels.size());
     std::copy(source.levels.begin(), source.levels.end(), copy.levels.begin());
@@ -72,7 +72,7 @@ class selection {
 };
 
 /// The choices made so far, newest last, in a bounded number of words: when it is full the oldest are dropped,
-/// and a rollback cannot go behind them.
+/// and a rollback cannot go before them.
 class selection_log {
  public:
   selection_log() = default;

@@ -73,7 +73,7 @@ sequence open_sequence_as(Core& core, Become become) {
   undone_if_failed([&] { become(state, handle.id); },
                    [&] {
                      core.clear(state);
-                     state.generation = handle.generation;  // nobody has seen the handle
+                     state.generation = handle.generation;  // the handle was given to no caller
                    });
   return handle;
 }
@@ -118,7 +118,7 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
 }
 
 /// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
-/// They are not if a chunk was appended without `attend` or `observe`, or a rollback went behind what is remembered.
+/// They are not if a chunk was appended without `attend` or `observe`, or a rollback went before what is remembered.
 /// @throws precondition_error if some are not known
 inline void expect_observed(const any_policy& policy, const token_state& state, const step_item& item) {
   if (!policy.evict.observes || policy.evict.accumulates || policy.zone.prompt || !item.prompt_ends) return;
@@ -136,9 +136,9 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
 
 /// Checks that a sequence can be rolled back to `to` tokens.
 ///
-/// It cannot go into a prompt of which tokens were evicted or pages freed; nor behind the last eviction or adding up of
-/// attention, unless it becomes empty with nothing evicted. After the prompt it cannot go behind the log of choices,
-/// nor, if there are query records or pages are freed, behind `rollback_floor`. Where a layer's window frees pages it
+/// It cannot go into a prompt of which tokens were evicted or pages freed; nor before the last eviction or adding up of
+/// attention, unless it becomes empty with nothing evicted. After the prompt it cannot go before the log of choices,
+/// nor, if there are query records or pages are freed, before `rollback_floor`. Where a layer's window frees pages it
 /// can go, in the prompt too, as far as the window finds its pages, or to nothing. Otherwise any depth will do.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
 /// @param has_choice   what was active then is known
@@ -196,7 +196,7 @@ inline void share_pages(const std::vector<index_t>& pages, page_stock& stock) {
   }
 }
 
-/// Gives back the pages behind the first `slots` slots; -1 stands for one that was given back before.
+/// Gives back the pages after the first `slots` slots; -1 stands for one that was given back before.
 inline void trim_pages(std::vector<index_t>& pages, index_t slots, page_stock& stock) {
   const auto needed = static_cast<std::size_t>(pages_for(slots));
   while (pages.size() > needed) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Copy on write: which pages must be copied before a step. Forks of a sequence name the same pages until one of
-// them writes there. A step writes behind the committed tokens, and an eviction where it moves tokens to; `begin` knows
+// them writes there. A step writes after the committed tokens, and an eviction where it moves tokens to; `begin` knows
 // both from counts alone, so that it copies what is shared, and nothing that comes later can lack a page.
 #pragma once
 
@@ -35,7 +35,7 @@ struct shared_writes {
   State& state_of(const Item& item) const { return states[static_cast<std::size_t>(item.seq)]; }
 
   /// Slots that an eviction at the end of an item's step moves tokens to, if all its tokens are accepted. It keeps
-  /// tokens at the front where they lie; but where it may fail all tokens move to spare pages, and the pages that they
+  /// tokens at the front where they are; but where it may fail all tokens move to spare pages, and the pages that they
   /// leave become the next spare ones.
   token_range moved_by_eviction(const Item& item) const {
     if (!policy.evict.observes) return {};

@@ -46,7 +46,7 @@ struct step_plan {
   }
   void expect_idle() const { ZOOMR_EXPECTS(!active, "a step is in progress: commit or drop it first"); }
 
-  /// Plans the next item, behind those that are planned already.
+  /// Plans the next item, after those that are planned already.
   /// @param last_choice  as of `plan`
   /// @param remembered   queries that eviction may observe at the end of a prompt: `layout::remembered`
   /// @throws error(capacity), precondition_error as `plan`; the item is not in the step then

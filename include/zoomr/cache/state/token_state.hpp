@@ -35,14 +35,14 @@ struct token_state {
   std::vector<std::byte> after_close;  // [segments, state_bytes]  the segmenter's state after each close
   std::vector<std::byte> segmenting;   // [state_bytes]  its state now
   index_t freed_pages = 0;             // pages before this one were given back, or looked at (unreachable_pages.hpp)
-  index_t rollback_floor = 0;  // rollback_tokens behind the longest that it ever was: no deeper can it be rolled back
+  index_t rollback_floor = 0;  // rollback_tokens before the longest that it ever was: no deeper can it be rolled back
   kept_tokens kept_each;
   index_t compacted_end = 0;  // first position after what has been compacted
   index_t observed_end = 0;   // tokens when some were last evicted, or when attention was last added up
   index_t evictions_from =
       0;  // while decoding, tokens are evicted every so many from here on: the prompt's end, or later
   index_t queries_from = 0;  // the prompt's queries from this position on are remembered for its end
-  index_t heard = 0;         // more than 0: those behind it too, and so many of the last ones are heard by a choice
+  index_t heard = 0;         // more than 0: those after it too, and so many of the last ones are heard by a choice
 
   /// A new sequence, with room for the longest.
   token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
@@ -89,7 +89,7 @@ struct token_state {
   }
 
   /// Positions of the prompt whose queries are remembered for its end; where choices hear queries, of all tokens. They
-  /// stay known behind the prompt, since a rollback may open it again; not where tokens were evicted, of which no
+  /// stay known after the prompt, since a rollback may open it again; not where tokens were evicted, of which no
   /// rollback is.
   token_range known_queries() const {
     const index_t last = in_prompt() || heard > 0 ? tokens() : prompt_end;
@@ -131,12 +131,12 @@ struct token_state {
     while (count > 0 && segments[static_cast<std::size_t>(count - 1)].closed_at >= position) --count;
     return count;
   }
-  /// Segments that stay as they are without the erased tokens: behind them all tokens are fed again, with them the one
+  /// Segments that stay as they are without the erased tokens: after them all tokens are fed again, with them the one
   /// that ends the prompt then, if another did before.
   index_t segments_kept(token_range erased) const {
     return segments_before(erased.first - (ends_prompt_earlier(erased) ? 1 : 0));
   }
-  /// Where the segment begins that comes behind the first `kept` ones.
+  /// Where the segment begins that comes after the first `kept` ones.
   index_t next_begin(const any_segmenter& segmenter, index_t kept) const {
     if (kept > 0)
       return segmenter.open_begin(after_close.data() + static_cast<std::size_t>(kept - 1) * segmenting.size());
@@ -145,8 +145,8 @@ struct token_state {
   /// The token that ends the prompt is erased.
   bool ends_prompt_earlier(token_range erased) const { return erased.first < prompt_end && prompt_end <= erased.last; }
 
-  /// Feeds all tokens behind the close of the last of the first `kept` segments to the segmenter.
-  /// @param erased   positions that are passed over, none of them before that close: those behind count so many less
+  /// Feeds all tokens after the close of the last of the first `kept` segments to the segmenter.
+  /// @param erased   positions that are passed over, none of them before that close: those after count so many less
   /// @param state    out: the segmenter's state after all tokens
   /// @param closed   closed(segment) for each segment that is closed, when `state` is that after its token
   /// @cost  O(tokens that are fed)
@@ -173,8 +173,8 @@ struct token_state {
   /// Tokens and segments as if those of `erased` had never come. Of how far back the sequence can be rolled back the
   /// tokens that are gone are lost.
   /// @param every  `any_evictor::spacing`: what is due counts on from the last time
-  /// @pre   some tokens lie behind them; the table has room for the segments
-  /// @cost  O(tokens behind the last close before them)
+  /// @pre   some tokens are after them; the table has room for the segments
+  /// @cost  O(tokens after the last close before them)
   void erase(const any_segmenter& segmenter, token_range erased, index_t every) {
     const index_t kept = segments_kept(erased);
     if (!in_prompt()) evictions_from = without(erased, last_eviction(every));

@@ -30,7 +30,7 @@ inline index_t unreachable_end(const any_policy& policy, index_t rollback_depth,
 }
 
 /// visit(page) for each page in [first, last) that is not in the front zone and holds no summary token.
-/// @param last  pages before it lie before `unreachable_end`
+/// @param last  pages before it are before `unreachable_end`
 /// @cost  O(pages), and a search in the table of segments
 template <class Visit>
 void each_unreachable_page(const any_policy& policy, const token_state& state, index_t first, index_t last,
@@ -69,7 +69,7 @@ inline void free_passed_pages(index_t window, index_t rollback_depth, token_stat
 
 /// Gives back the pages of tokens that no query can reach any more: for policies that never choose details.
 ///
-/// A page goes if it lies before `unreachable_end`, not in the front zone, and holds no summary token. Its entry in the
+/// A page goes if it is before `unreachable_end`, not in the front zone, and holds no summary token. Its entry in the
 /// sequence's table becomes -1, so that slots keep their pages. Each page is looked at once: `freed_pages` says how far
 /// this has come.
 /// @cost  O(1) for each token, over a sequence

@@ -9,7 +9,8 @@ namespace zoomr {
 inline namespace v0 {
 
 /// A segment's rank among all, as one word that a block can find the largest of: highest score first, ties to the lower
-/// id; 0 is nobody's. No two segments have the same, so that the next vote goes to the largest word below the last one.
+/// id; 0 is no segment's. No two segments have the same, so that the next vote goes to the largest word below the last
+/// one.
 __device__ inline std::uint64_t favour(float score, index_t id) {
   const auto high = static_cast<std::uint64_t>(order_key(score) + 2147483648);
   return high << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));

@@ -3,7 +3,7 @@
 // evictor's device twin are overloads of `rate` and `update_importance`, found by the evictor's namespace.
 //
 // choose_kept_kernel (cache/device/eviction/observation.cuh) has a block for each KV head of a layer, and a barrier
-// behind `rate`; update_importance_kernel (cache/device/eviction/eviction_kernels.cuh) one for each query head, which
+// after `rate`; update_importance_kernel (cache/device/eviction/eviction_kernels.cuh) one for each query head, which
 // sees the queries one after the other, in ascending order.
 #pragma once
 
@@ -15,7 +15,7 @@ inline namespace v0 {
 
 /// An observer that can rate on a device: `rate(evictor, seen, importance, block)`, a `__device__` function beside it.
 /// All threads of the block call it; it writes the importance of the scored tokens [scored] with the same bits as the
-/// host's `rate`, and may use collectives of the block. `seen` and `importance` lie in global memory.
+/// host's `rate`, and may use collectives of the block. `seen` and `importance` are in global memory.
 template <class T>
 concept device_observer = observer<T> &&
     requires(const T& evict, const kv_lane_attention& seen, view<float> importance, block_threads& block) {

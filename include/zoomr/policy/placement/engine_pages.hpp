@@ -9,7 +9,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Keys and values lie in the engine's memory (`config.engine`), in pages that it takes and gives back with an
+/// Keys and values are in the engine's memory (`config.engine`), in pages that it takes and gives back with an
 /// allocator of its own. With each step it says which pages a sequence has (`step_item::pages`). Results are those of a
 /// cache with pages of its own, bit for bit. Nothing is copied: `append` writes there, or the engine does. What shares
 /// a page with another sequence, or a prefix, is the engine's to know: `step::moved_slots` says where a commit will

@@ -7,7 +7,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Chooses anew at each delimiter, at each mark, whatever comes behind it, and at the latest after `at_most` tokens.
+/// Chooses again at each delimiter, at each mark, whatever comes after it, and at the latest after `at_most` tokens.
 ///
 /// A choice for all layers is known only after the delimiter's whole pass: it serves the following tokens
 /// (stale), or with `second_pass` the delimiter is passed once more under it.

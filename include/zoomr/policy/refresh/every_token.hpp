@@ -8,11 +8,11 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Chooses anew at each token. A choice for one layer or less serves its own token; one for all layers serves
+/// Chooses again at each token. A choice for one layer or less serves its own token; one for all layers serves
 /// the next token, or with `second_pass` its own, which is then passed twice.
 ///
 /// With `everything_until` > 0, everything kept is attended while the open segment has at most so many tokens; at a
-/// delimiter it counts as empty, since the next one begins behind it. Such a token makes no choice.
+/// delimiter it counts as empty, since the next one begins after it. Such a token makes no choice.
 /// @cost    a choice at each token, which reads the whole index
 /// @source  SentenceKV, arXiv:2504.00970; everything_until = 1 in its released code: the delimiter's own pass and that
 ///          of the token after it

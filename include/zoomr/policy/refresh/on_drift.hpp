@@ -9,7 +9,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Chooses anew when the asking query has turned away from that of the last choice: when their cosine falls
+/// Chooses again when the asking query has turned away from that of the last choice: when their cosine falls
 /// below `cosine`. The queries of all heads that share a row of the selection are taken as one vector; one
 /// selection for all layers serves the following tokens. Drafts are one token long.
 /// A query that is not a number has turned away. After a rollback p is again that of the choice which is active then.

@@ -140,7 +140,7 @@ struct scoring_warp {
 
   /// Scores of segments [first, first + together) for each of `Heads` heads; lane h * together + s gets that of head h
   /// and segment s. Behind the last segment the last one is scored again.
-  /// @tparam Whole  none of them lies behind it
+  /// @tparam Whole  none of them is after it
   template <bool Whole>
   __device__ float score(index_t first) const {
     float partial[std::size_t{sums}][std::size_t{partial_sums}] = {};

@@ -16,7 +16,7 @@ struct sentences {
   static constexpr const char* name = "sentences";
   static constexpr bool reads_classes = true;
   struct state {
-    index_t begin = 0;  // of the open sentence; its complement behind a mark, so that states need no more bytes
+    index_t begin = 0;  // of the open sentence; its complement after a mark, so that states need no more bytes
     friend constexpr bool operator==(const state&, const state&) = default;
   };
 

@@ -43,7 +43,7 @@ struct thoughts {
   ZOOMR_HD constexpr void feed(state& open, token_class classes, index_t position, closings& out) const {
     using enum token_class;
     const index_t next = position + 1;
-    // No summary comes: the thought closes behind the token before, and this one begins the next segment.
+    // No summary comes: the thought closes after the token before, and this one begins the next segment.
     if (open.in == part::waiting && !has(classes, summary_begin)) close(open, position, position, out);
     switch (open.in) {
       case part::text:

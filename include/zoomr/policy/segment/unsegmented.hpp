@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. No segments: everything lies in one open stretch (for policies that only have zones).
+// L4. No segments: everything is in one open stretch (for policies that only have zones).
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. The cuboid around the middle of the keys, as wide as they lie from it on the average.
+// L4. The cuboid around the middle of the keys, as wide as they are from it on the average.
 #pragma once
 
 #include <zoomr/math/functions.hpp>
@@ -8,8 +8,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// For each dimension c - r and c + r: c lies midway between the smallest and the largest of the cue's keys, r is the
-/// mean of their distances from c. So keys may lie outside, and `box_bound` is an estimate, no bound. A key that is no
+/// For each dimension c - r and c + r: c is midway between the smallest and the largest of the cue's keys, r is the
+/// mean of their distances from c. So keys may be outside, and `box_bound` is an estimate, no bound. A key that is no
 /// number makes both NaN, and an infinite one at least one of them, so that the segment ranks last.
 /// @cost    4 flops for each key and dimension, once, when the segment closes
 /// @source  ArkVale, NeurIPS 2024: its "cuboid mean", as its released code has it

@@ -24,7 +24,7 @@ struct typical_keys {
 
   index_t keys = 4;
 
-  /// `order` and `products` are working memory; the mean of all keys lies in `out` until that of the chosen ones does.
+  /// `order` and `products` are working memory; the mean of all keys is in `out` until that of the chosen ones is.
   void make(view<const float, 2> cue_keys, view<index_t> order, view<float> products, view<float, 2> out) const {
     const index_t count = cue_keys.extent(0);
     const index_t dims = cue_keys.extent(1);

@@ -101,7 +101,7 @@ struct lanes_to_update {
 /// was before, or 0 where nothing was, and what the evictor makes of it at each query.
 ///
 /// A block writes only what belongs to its own head, so that blocks need not wait for each other. The barriers are for
-/// the queries of the group, which the whole block copies and then reads. It comes behind copy_keys_kernel.
+/// the queries of the group, which the whole block copies and then reads. It comes after copy_keys_kernel.
 /// @pre   the evictor reads keys
 /// @cost  as the evictor's update_importance, for each query; count * group * head_dim floats copied
 template <class Evictor, class T, class Number, class Lanes>
@@ -185,7 +185,7 @@ inline constexpr index_t compact_threads = 256;
 /// threads of a block call it.
 ///
 /// The one barrier of a tile stands between reading and writing. The next tile needs none before it reads, since all of
-/// that lies behind what this one writes.
+/// that is after what this one writes.
 template <class Read, class Write>
 __device__ void move_forward(std::int64_t count, Read read, Write write) {
   for (std::int64_t first = 0; first < count; first += compact_threads) {

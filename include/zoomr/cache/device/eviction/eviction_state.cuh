@@ -73,7 +73,7 @@ inline eviction_due due_eviction(const any_policy& policy, const config& limits,
 }
 
 /// Empty unless the policy evicts tokens. Kernels of the caller's stream alone touch it, in its order:
-/// - kept: at the end of a prompt choose_kept_kernel writes it, layer by layer, and nobody reads it until the commit,
+/// - kept: at the end of a prompt choose_kept_kernel writes it, layer by layer, and nothing reads it until the commit,
 ///   after which `held_slots::kept` is not 0 any more; while decoding compact_kernel does.
 /// - noted: note_kernel writes the queries of each pass, of a draft the last `noted_tokens`, which the eviction reads.
 ///   A draft ends where tokens are evicted, so that what a rejected token has written is not read before it is
@@ -130,7 +130,7 @@ struct eviction_arrays {
   ZOOMR_HD view<index_t> kept_of(index_t sequence, index_t kv_lane, index_t count) const {
     return {kept + (std::int64_t{sequence} * model.kv_lanes() + kv_lane) * most_kept, {count}};
   }
-  /// Where the tokens of a KV lane lie that holds as much as the host says.
+  /// Where the tokens of a KV lane are that holds as much as the host says.
   ZOOMR_HD slot_map slots_of(index_t sequence, index_t kv_lane, held_slots held) const {
     if (held.kept == 0) return {};
     return {kept_of(sequence, kv_lane, held.kept), held.compacted_end};

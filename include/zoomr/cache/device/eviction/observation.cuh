@@ -251,7 +251,7 @@ inline constexpr index_t keep_threads = 256;
 
 /// @see choose_kept
 /// @param lanes  lanes.at(i) gives, on the device, the i-th `kv_lane_to_choose`; a block of `keep_threads` for each. It
-///               comes behind the kernels that have added up what tokens received
+///               comes after the kernels that have added up what tokens received
 template <class Evictor, class Lanes>
 __global__ void __launch_bounds__(keep_threads) choose_kept_kernel(Evictor evict, Lanes lanes) {
   __shared__ block_scratch scratch;

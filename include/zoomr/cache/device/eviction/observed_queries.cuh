@@ -12,7 +12,7 @@ inline namespace v0 {
 namespace detail {
 
 inline constexpr index_t observed_at_once = 32;  // queries of one launch, at most
-/// The same of so wide queries: those of a head lie in a block's shared memory.
+/// The same of so wide queries: those of a head are in a block's shared memory.
 template <index_t HeadDim>
 inline constexpr index_t observed_together = HeadDim <= 256 ? observed_at_once : 8;
 

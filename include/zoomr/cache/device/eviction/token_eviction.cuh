@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Device twin of cache/host/token_eviction.hpp. How many tokens a KV lane keeps follows from counts, so that the
 // host plans pages and slots; which ones, the device finds: at the end of the prompt while the queries of its last
-// chunk pass, layer by layer, and writes them where nobody looks before commit; while decoding at the commit itself,
+// chunk pass, layer by layer, and writes them where nothing reads before commit; while decoding at the commit itself,
 // from queries that were remembered. Then keys, values and sums move together.
 //
 // All of it is enqueued on the caller's stream, which orders it: keys of a layer are appended before its queries are
@@ -47,7 +47,7 @@ struct observing_layer {
   }
 
   /// Lets the queries of the tokens in `asking` update importance, on top of the first `summed` sums in half `from`;
-  /// the result lies in half `to`.
+  /// the result is in half `to`.
   /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
   /// @param together   first token of those that are observed together, of which some may have been already
   /// @cost  1 launch for an evictor that updates importance itself, otherwise 4 for each 32 queries
@@ -150,7 +150,7 @@ void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>
          layer, queries, item.packed + item.tokens - count, item.remembered);
 }
 
-/// Makes them part of a sequence whose tokens are committed, unless nobody can ask for them any more.
+/// Makes them part of a sequence whose tokens are committed, unless nothing can ask for them any more.
 /// @cost  1 launch
 template <class Policy, class T>
 void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,

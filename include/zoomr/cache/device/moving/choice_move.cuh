@@ -142,7 +142,7 @@ class choice_move {
   std::size_t room_of_levels() const {
     return static_cast<std::size_t>(device_.sizes.place_rows) * static_cast<std::size_t>(device_.sizes.segments);
   }
-  // Layers that never choose have rows, where each layer has its own; nobody writes them.
+  // Layers that never choose have rows, where each layer has its own; nothing writes them.
   index_t first_chosen_row() const {
     const bool for_all = device_.host_policy.aggregate.per == scope::sequence;
     return for_all ? 0 : device_.policy.zone.dense_layers * device_.sizes.layer_rows;

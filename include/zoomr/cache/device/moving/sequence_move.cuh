@@ -175,7 +175,7 @@ class sequence_move : choice_move<Policy, T> {
 
   // visit(on the device, on the host, numbers from row to row on the device, numbers of a row, rows) for the keys of
   // each page and layer, and for its values: both caches have them in the same order, the host without gaps. In front
-  // of a file a page lies there until the next is visited.
+  // of a file a page is there until the next is visited.
   // @param writes  what the device has of them is written
   template <class Visit>
   void each_page(const token_state& of_device, const token_state& of_host, bool writes, Visit visit) {

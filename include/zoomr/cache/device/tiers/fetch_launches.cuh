@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a step enqueues so that the pages of a tiered placement come. Nothing, where all lie on the device.
+// L6. What a step enqueues so that the pages of a tiered placement come. Nothing, where all are on the device.
 //
-// On the caller's stream: `append` joins the side stream; in `attend` the layer's own pages are fetched behind
+// On the caller's stream: `append` joins the side stream; in `attend` the layer's own pages are fetched after
 // layer_kernel; then the side stream forks, and fetches for the next layer while the caller's goes on with attention.
 // Both write the arena's tables, but never at the same time: one is joined before the other begins.
 #pragma once
@@ -46,7 +46,7 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// Brings what the layer will read, as far as that is known, while the one before is attended and the caller makes
   /// its queries: until `join`, which `append` calls. Until then nothing may write pages, or fetch.
-  /// @cost  as `fetch`, on the side stream, with an event before and one behind; none if nothing can be foreseen
+  /// @cost  as `fetch`, on the side stream, with an event before and one after; none if nothing can be foreseen
   void fetch_ahead(index_t layer, stream from) const {
     if constexpr (tiered) {
       const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
@@ -86,7 +86,7 @@ struct fetch_launches : device_pass<Policy, T> {
   }
 
   /// Keys and values of a layer, as the rows of `all` name their pages: over tiers `all` then names them by
-  /// place, in the arena or behind it in the host's memory.
+  /// place, in the arena or after it in the host's memory.
   auto stored(common_arrays<T>& all, index_t layer) const {
     if constexpr (tiered) {
       all.page_table = all.arena.places;

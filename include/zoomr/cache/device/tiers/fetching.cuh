@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Before a layer of a tiered placement is read: what of it is in the arena? What is not comes from the host, as far
-// as there is room, and what is left is read where it lies; so a pass reads the same numbers whatever the arena holds.
+// as there is room, and what is left is read where it is; so a pass reads the same numbers whatever the arena holds.
 // The host is never asked: steps can be replayed as a graph.
 //
 // What is asked for and comes is a block: a page in one layer, or where each KV head reads tokens of its own one KV
@@ -9,7 +9,7 @@
 //
 // Kernels one after the other: ask_for_pages_kernel lists each block that some row reads and the arena lacks,
 // count_slots_kernel and give_slots_kernel (placing.cuh) give slots to as many as there is room for, fetch_pages_kernel
-// copies them. They leave in `places`, for each part of a page that was asked for, where the arena has it, or behind
+// copies them. They leave in `places`, for each part of a page that was asked for, where the arena has it, or after
 // that the host's page itself; attention reads through it. A pass here is one layer of a step; `counts->pass` numbers
 // them.
 //
@@ -66,7 +66,7 @@ __device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
 }
 
 /// Slots that a token of a prompt asks for: the last one of a chunk all that it sees, each before it the first that it
-/// sees behind a window. So all ask together for what the chunk reads, and no page for long. Slots are positions there.
+/// sees in a window. So all ask together for what the chunk reads, and no page for long. Slots are positions there.
 __device__ inline token_range slots_asked(const device_token& token, bool ends_chunk) {
   const index_t first = token.zone.begin;
   return {first, ends_chunk ? token.slot + 1 : first > 0 ? first + 1 : first};
@@ -75,7 +75,7 @@ __device__ inline token_range slots_asked(const device_token& token, bool ends_c
 /// Asks for what a pass reads in one layer: of each row after the prompt the pages of its ranges, of a prompt all that
 /// its tokens see; of these the parts that the row's KV head needs. A block for each token and row; no shared memory.
 ///
-/// It comes behind layer_kernel, whose ranges it reads, and behind whatever went on beside the layer before.
+/// It comes after layer_kernel, whose ranges it reads, and after whatever went on beside the layer before.
 /// @cost  O(log ranges) for each attended token, an atomic for each page of a row
 template <class T>
 __global__ void ask_for_pages_kernel(common_arrays<T> a, index_t layer) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. A file behind the pinned memory of a tiered placement. Which page of a layer is needed is found on the device, or
-// planned by `begin`; functions of the host, enqueued between kernels, then see to it that it lies in pinned memory
+// planned by `begin`; functions of the host, enqueued between kernels, then see to it that it is in pinned memory
 // (pinned_blocks), and a kernel enters where into `host_pages`. A graph holds these functions like any kernel.
 //
 // Pages that a step may write, summarise or evict from are held in all layers from its upload to that of the next step.
 // What a layer reads beside them, and the arena has not, is asked for in front of the kernels that give slots.
 //
-// All of it is ordered by the stream: a function comes behind the kernels that fill its list, and in front of those
+// All of it is ordered by the stream: a function comes after the kernels that fill its list, and in front of those
 // that read its answer. So at most one function goes on at a time; the side stream is joined before the next.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Pages of one layer that are asked for, and where they lie then: pinned memory that host and device see.
+/// Pages of one layer that are asked for, and where they are then: pinned memory that host and device see.
 struct asked_pages {
   index_t* count = nullptr;
   index_t* pages = nullptr;   // [entries]
@@ -43,7 +43,7 @@ __global__ void list_wishes_kernel(common_arrays<T> a, asked_pages to) {
   if (first == 0) *to.count = wishes;
 }
 
-/// Enters where they lie now. Blocks take wishes in turn; several of one page write the same.
+/// Enters where they are now. Blocks take wishes in turn; several of one page write the same.
 /// @param ahead  the places of the layer that is being read stay as they are
 template <class T>
 __global__ void place_wishes_kernel(common_arrays<T> a, asked_pages from, index_t layer, bool ahead) {
@@ -55,7 +55,7 @@ __global__ void place_wishes_kernel(common_arrays<T> a, asked_pages from, index_
   }
 }
 
-/// Enters where pages lie that are held in all layers. Blocks take them in turn.
+/// Enters where pages are that are held in all layers. Blocks take them in turn.
 /// @param pages   [count]
 /// @param places  [count][layers]
 template <class T>
@@ -239,7 +239,7 @@ struct replacement_of<Placement> {
 template <class Policy, class T>
 using file_tier_of = file_tier<T, typename replacement_of<decltype(Policy::placement)>::type>;
 
-/// The first page of a sequence that the step of an item must hold. What is written lies behind the committed tokens;
+/// The first page of a sequence that the step of an item must hold. What is written is after the committed tokens;
 /// summaries are made of segments that the device does not know, and of the open one, should it close. An evictor reads
 /// everything.
 inline index_t first_held_page(const any_policy& policy, const device_item& item, const device_sequence& state) {

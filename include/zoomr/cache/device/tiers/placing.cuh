@@ -19,7 +19,7 @@ struct giving_order {
   static constexpr index_t classes = 128;
 
   /// The class of a slot; lower ones are given first. The first `of_age` are of slots that a whole circle of layers has
-  /// passed over, by the logarithm of how many; those behind of slots used in this circle, the last used first.
+  /// passed over, by the logarithm of how many; those after them are of slots used in this circle, the last used first.
   /// @param age  passes since the slot was used, at least 1, and fewer than 2^31
   __device__ static index_t class_of(unsigned age, index_t layers) {
     const unsigned circles = age / static_cast<unsigned>(layers);
@@ -65,7 +65,7 @@ struct slots_of_block {
 /// the one at which wishes run out in ascending slots. So which slots are given follows from their uses; which wish
 /// gets one is a matter of the order of atomics, and changes no result.
 /// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
-///               that what nobody foresees finds room
+///               that what was not foreseen finds room
 template <class T>
 __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_arrays<T> a, bool ahead) {
   __shared__ shared_array<index_t, giving_order::classes> of_class;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
 }
 
 /// Gives the slots that count_slots_kernel has planned, with as many blocks. Behind it the arena's tables say what will
-/// lie where once fetch_pages_kernel has run.
+/// are where once fetch_pages_kernel has run.
 template <class T>
 __global__ void __launch_bounds__(place_threads) give_slots_kernel(common_arrays<T> a, index_t layer, bool ahead) {
   __shared__ block_scratch scratch;

@@ -46,7 +46,7 @@ struct voter_sizes {
 struct cache_sizes : device_sizes {
   voter_sizes voting;
 
-  /// Something is remembered of the queries behind the prompt.
+  /// Something is remembered of the queries after the prompt.
   bool remembers_queries() const { return records > 0 || noted > 0 || voting.heard > 0; }
 
   cache_sizes() = default;
@@ -74,13 +74,13 @@ struct known_masses {
 
 /// Kernels of the caller's stream alone touch it, in its order:
 /// - kv_lanes, layer_begin, heads, weights: the constructor writes them.
-/// - queries: layer_kernel writes those of the tokens after the prompts, a draft's too, which nobody reads unless they
+/// - queries: layer_kernel writes those of the tokens after the prompts, a draft's too, which nothing reads unless they
 ///   are accepted; commit_voters_kernel those of a prompt. score_by_keys_kernel reads them.
 /// - chunk: remember_voters_kernel, until commit_voters_kernel.
 /// - masses, known: score_by_keys_kernel measures what is not known, share_kernel reads it, and forgets what was
 ///   measured of a part of a segment; choose_by_voters_kernel says what is known then. Whoever writes the query of a
 ///   position says that nothing of it is.
-/// - shares: share_kernel, for choose_by_voters_kernel behind it. A sequence makes one choice in a pass at most.
+/// - shares: share_kernel, for choose_by_voters_kernel after it. A sequence makes one choice in a pass at most.
 struct voter_arrays {
   voter_sizes sizes;
   shape model;

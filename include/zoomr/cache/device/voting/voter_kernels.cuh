@@ -156,7 +156,7 @@ class segment_logits {
 /// Measures the masses that a choice needs and does not know: of one KV lane's voters, for the queries that are heard;
 /// a warp for each segment.
 ///
-/// Grid: tokens of the table and KV lanes of voters; blocks that share the segments of one. It comes behind the kernels
+/// Grid: tokens of the table and KV lanes of voters; blocks that share the segments of one. It comes after the kernels
 /// that have remembered the queries, and stored the keys. A segment that reaches into a zone is measured for each
 /// choice.
 /// @cost  reads the keys of each segment once for the newest query of a voter, and for each query that does not know it
@@ -209,8 +209,8 @@ __global__ void __launch_bounds__(voter_threads, 2)
 
 /// Makes shares of the masses: a block for each token of the table and voter, a thread for some segments.
 ///
-/// What was measured of a part of a segment is forgotten: the next choice may see another part. It comes behind
-/// score_by_keys_kernel, and behind begin_kernel, which has counted what each segment has left.
+/// What was measured of a part of a segment is forgotten: the next choice may see another part. It comes after
+/// score_by_keys_kernel, and after begin_kernel, which has counted what each segment has left.
 /// @cost  three passes over the masses of all queries that are heard, two of them with a block-wide reduction
 template <class T>
 __global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T> a, voter_arrays voting) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a step enqueues for heads that vote, on the caller's stream: in each layer `remember` the queries of prompts
-// (those of other tokens layer_kernel notes), behind the last layer `choose`; in `commit`, `commit_voters`, and where a
+// (those of other tokens layer_kernel notes), after the last layer `choose`; in `commit`, `commit_voters`, and where a
 // prompt has ended `choose` again.
 #pragma once
 
@@ -37,7 +37,7 @@ void copy_voters(Core& core, stream queue) {
   core.constants.copy(voting.weights, std::vector<float>(weights.begin(), weights.end()), queue);
 }
 
-/// Makes the choices for all layers from what voters say of the last queries; a block for each token. It comes behind
+/// Makes the choices for all layers from what voters say of the last queries; a block for each token. It comes after
 /// share_kernel; what it chooses is read from the next token on.
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy policy, device_arrays<Policy, T> a) {
