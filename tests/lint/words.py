@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 WORDS = "of made on given by with asked asks".split()
-NAME = re.compile(r"\b(" + "|".join(WORDS) + r")\b")
+NAME = re.compile(r"\b(" + "|".join(WORDS) + r")_?\b")  # a member's name ends in _
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^[ \t]*#[ \t]*include[^\n]*',
                       re.DOTALL | re.MULTILINE)
 
@@ -36,10 +36,11 @@ PLANTED = [  # header, a line added at its end, and the words that must be found
     ("core/streams.cuh", "inline void f(stream on);", ["on"]),
     ("math/simd.inl", "using given = int;", ["given"]),
     ("policy/zones.hpp", "struct s { int by; };", ["by"]),
+    ("policy/zones.hpp", "struct s { int given_ = 0; };", ["given"]),
     ("policy/compose.hpp", "inline void with();", ["with"]),
     ("paging/tier.hpp", "inline int f(const s& x) { return x.asked + x->asks(); }", ["asked", "asks"]),
     ("core/types.hpp", "inline int f() { return g('\"', on, '\"'); }", ["on"]),
-    ("core/types.hpp", "inline int of_token = 1, asked_ = 2, handmade = 3, with2 = 4;", []),
+    ("core/types.hpp", "inline int of_token = 1, made_by = 2, handmade = 3, with2 = 4;", []),
     ("core/types.hpp", "// of what is made on a device, /* by */ it is asked", []),
     ("core/types.hpp", "/* given\n   with */ inline int f() { return 1'000; }", []),
     ("core/types.hpp", 'inline const char* f() { return "as made by \\" and with"; }', []),

@@ -126,9 +126,9 @@ class lanes_together {
       if (first > 0) attend();
       const index_t last = (std::min)(queries, first + most_asking);
       kv_lane_[lanes_] = kv_lane, hook_[lanes_] = hook;
-      const view<const run_query> asking(asks_ + asking_, {last - first});
+      const view<const run_query> asking(queries_ + asking_, {last - first});
       of_lane_[lanes_] = {&kv_lane_[lanes_], asking, scale, &hook_[lanes_], first};
-      for (index_t i = first; i < last; ++i) asks_[asking_++] = ask(i);
+      for (index_t i = first; i < last; ++i) queries_[asking_++] = ask(i);
       ++lanes_;
     }
   }
@@ -143,7 +143,7 @@ class lanes_together {
 
   view<const token_range> ranges_;
   token_range bounds_;
-  run_query asks_[std::size_t{most_asking}];
+  run_query queries_[std::size_t{most_asking}];
   Lane kv_lane_[std::size_t{most_lanes}];
   Hook hook_[std::size_t{most_lanes}];
   lane_queries<Lane, Hook> of_lane_[std::size_t{most_lanes}];

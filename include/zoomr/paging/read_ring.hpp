@@ -30,7 +30,7 @@ class read_ring {
   /// @param most  reads that may be under way, up to `places`; 0: none ever is
   explicit read_ring(index_t most) : most_((std::min)(most, places)) {
     if (most_ > 0 && io_uring_queue_init(places, &ring_, 0) != 0) most_ = 0;
-    made_ = most_ > 0;
+    open_ = most_ > 0;
   }
   read_ring(const read_ring&) = delete;
   read_ring& operator=(const read_ring&) = delete;
@@ -38,7 +38,7 @@ class read_ring {
     for (read& each : reads_) {
       if (each.to != nullptr) finish(each.to);
     }
-    if (made_) io_uring_queue_exit(&ring_);
+    if (open_) io_uring_queue_exit(&ring_);
   }
 
   bool works() const { return most_ > 0; }
@@ -108,7 +108,7 @@ class read_ring {
   }
 
   io_uring ring_ = {};
-  bool made_ = false;
+  bool open_ = false;
   index_t most_;
   index_t under_way_ = 0;
   read reads_[places];

@@ -87,7 +87,7 @@ class async_transfers {
     started_.notify_one();
     return before + 1;
   }
-  bool done(ticket number) const { return made_.load(std::memory_order_acquire) >= number; }
+  bool done(ticket number) const { return last_done_.load(std::memory_order_acquire) >= number; }
   bool wait(ticket number) {
     make_until(number);
     if (!any_failed_) return true;
@@ -142,7 +142,7 @@ class async_transfers {
   // The next one, if the other thread has not been faster.
   void make_one() {
     const std::lock_guard lock(making_);
-    const ticket next = made_.load(std::memory_order_relaxed);
+    const ticket next = last_done_.load(std::memory_order_relaxed);
     const ticket started = started_.load(std::memory_order_acquire) & ~end_mark;
     if (started == next) return;
     const transfer& one = waiting_[next % most_waiting];
@@ -151,12 +151,12 @@ class async_transfers {
                  [this](ticket number) -> const transfer& { return waiting_[(number - 1) % most_waiting]; });
     if (!early_.make(next + 1, one, failed_)) any_failed_ = true;
     moving_ns_.store(moving_ns_.load(std::memory_order_relaxed) + watch.ns(), std::memory_order_relaxed);
-    made_.store(next + 1, std::memory_order_release);
+    last_done_.store(next + 1, std::memory_order_release);
   }
 
   transfer waiting_[most_waiting];
   std::atomic<ticket> started_ = 0;  // and the mark of the end
-  std::atomic<ticket> made_ = 0;
+  std::atomic<ticket> last_done_ = 0;
   std::atomic<std::int64_t> moving_ns_ = 0;
   std::int64_t waited_ns_ = 0;
   std::atomic<bool> any_failed_ = false;

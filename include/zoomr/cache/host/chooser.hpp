@@ -91,7 +91,7 @@ class chooser {
     const auto heads = static_cast<std::size_t>(row_heads(sizes, policy));
     tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
     scores_.resize(segments * heads);
-    asked_.resize(heads * static_cast<std::size_t>(sizes.model.head_dim));
+    queries_.resize(heads * static_cast<std::size_t>(sizes.model.head_dim));
     levels_.resize(segments);
     if (policy.score.reads_keys) ones_.assign(segments, 1), details_.resize(segments);
     if (const byte_count bytes = policy.select.work_bytes(sizes.most_segments); bytes > 0) {
@@ -206,7 +206,7 @@ class chooser {
   }
 
   float* asked_memory(index_t head) {
-    return asked_.data() + std::int64_t{head % row_heads(sizes_, policy_)} * sizes_.model.head_dim;
+    return queries_.data() + std::int64_t{head % row_heads(sizes_, policy_)} * sizes_.model.head_dim;
   }
   view<index_t> tokens() { return {tokens_.data(), {segments_}}; }
   view<votes_t> votes() { return {votes_.data(), {segments_}}; }
@@ -243,7 +243,7 @@ class chooser {
   std::vector<votes_t> votes_;        // [segments]
   std::vector<index_t> order_;        // [segments]  for rankings
   std::vector<float> scores_;         // [heads of a row, segments]
-  std::vector<float> asked_;          // [heads of a row, head_dim]
+  std::vector<float> queries_;        // [heads of a row, head_dim]
   std::vector<level> levels_;         // [segments]  the row that is being made
   std::vector<token_range> details_;  // [segments]  slots between the zones, if keys are read
   std::vector<index_t> ones_;         // [segments]  if keys are read: a segment counts as a whole

@@ -59,14 +59,14 @@ class eviction_room {
     if (!used_) return;
     replaced_.assign(state.pages.begin(), state.pages.end());
     state.pages.assign(spare_.begin(), spare_.begin() + count);
-    given_ = static_cast<std::size_t>(count);
+    held_ = static_cast<std::size_t>(count);
   }
 
   /// After a commit: what was replaced goes back to the stock, and the spare pages that the sequence was given are
   /// taken again.
   void finish(page_stock& stock) {
     for (const index_t page : replaced_) stock.give_back(page);
-    for (std::size_t i = 0; i < given_; ++i) spare_[i] = stock.take();
+    for (std::size_t i = 0; i < held_; ++i) spare_[i] = stock.take();
     forget();
   }
   /// After a commit that has failed: the sequence has the pages, sums and lists that it had at `begin`. Does nothing
@@ -84,7 +84,7 @@ class eviction_room {
  private:
   void forget() {
     replaced_.clear();
-    given_ = 0;
+    held_ = 0;
     begun_ = swapped_ = false;
   }
 
@@ -92,7 +92,7 @@ class eviction_room {
   std::vector<index_t> spare_;     // [spare_pages]
   std::vector<index_t> replaced_;  // pages of the sequence before
   std::vector<index_t> kept_;      // [KV lanes, most_kept]  its positions before
-  std::size_t given_ = 0;          // spare pages that the sequence has now
+  std::size_t held_ = 0;           // spare pages that the sequence has now
   index_t kept_each_ = 0;
   index_t compacted_end_ = 0;
   index_t observed_end_ = 0;

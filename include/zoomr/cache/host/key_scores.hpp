@@ -25,7 +25,7 @@ class key_scores {
         state_(state),
         layer_(layer),
         kv_head_(kv_head),
-        with_(core.of_thread[static_cast<std::size_t>(thread)].keys) {}
+        memory_(core.of_thread[static_cast<std::size_t>(thread)].keys) {}
 
   /// Takes the queries of some query heads of the KV head.
   /// @param heads  of the layer, ascending: a range, or a table
@@ -57,11 +57,11 @@ class key_scores {
       index_t end = id + 1;
       for (index_t next = end; next < details.size() && details[next].first <= last + 64; ++next) {
         if (!wanted(next)) continue;
-        if (details[next].last - first > with_.most_slots()) break;
+        if (details[next].last - first > memory_.most_slots()) break;
         last = details[next].last;
         end = next + 1;
       }
-      const view<float, 2> logits = with_.logits(count_, last - first);
+      const view<float, 2> logits = memory_.logits(count_, last - first);
       make_logits(position, {first, last}, logits);
       for (; id < end; ++id) {
         if (!wanted(id)) continue;
@@ -78,7 +78,7 @@ class key_scores {
   // @param logits  [heads, slots]  out
   void make_logits(index_t position, token_range slots, view<float, 2> logits) {
     const shape& model = core_.sizes.model;
-    const view<const float, 2> queries = with_.queries(count_, model.head_dim);
+    const view<const float, 2> queries = memory_.queries(count_, model.head_dim);
     const auto kv_lane = keys();
     for (index_t slot = slots.first; slot < slots.last; slot += page_tokens) {
       const index_t count = (std::min)(page_tokens, slots.last - slot);
@@ -89,7 +89,7 @@ class key_scores {
     const model_logits hook = core_.logits_of(state_, layer_, group, position);
     const float scale = core_.limits.logit_scale(layer_, kv_head_, model.head_dim);
     for (index_t h = 0; h < count_; ++h) {
-      scale_row(fastest_cpu_path(), hook, with_.heads(count_)[h], scale, logits[h], slots.first);
+      scale_row(fastest_cpu_path(), hook, memory_.heads(count_)[h], scale, logits[h], slots.first);
     }
   }
   // Where they are at hand: in pages, or over tiers beside them.
@@ -102,15 +102,15 @@ class key_scores {
   }
   void ask_one(index_t head, view<const float> query) {
     const index_t number = count_++;
-    with_.heads(count_)[number] = head - kv_head_ * core_.sizes.model.group();
-    std::copy_n(query.data(), query.size(), with_.queries(count_, query.size())[number].data());
+    memory_.heads(count_)[number] = head - kv_head_ * core_.sizes.model.group();
+    std::copy_n(query.data(), query.size(), memory_.queries(count_, query.size())[number].data());
   }
 
   cache_core<Pool>& core_;
   const sequence_state& state_;
   index_t layer_;
   index_t kv_head_;
-  key_memory& with_;
+  key_memory& memory_;
   index_t count_ = 0;  // heads that ask
 };
 

@@ -24,7 +24,7 @@ class choice_move {
   using device_type = device_core<Policy, T>;
   using host_type = cache_core<page_pool<T>>;
 
-  choice_move(host_type& host, device_type& device, stream queue) : host_(host), device_(device), on_(queue) {}
+  choice_move(host_type& host, device_type& device, stream queue) : host_(host), device_(device), queue_(queue) {}
 
   void choices_to_host(const device_sequence& from, const remembered_parts& parts, sequence_state& to) {
     const index_t rows = device_.sizes.place_rows;
@@ -101,16 +101,16 @@ class choice_move {
   template <class To, class From>
   void enqueue(To* to, const From* from, std::int64_t count) const {
     static_assert(sizeof(To) == sizeof(From));
-    if (count > 0) copy_anywhere(to, from, count * static_cast<byte_count>(sizeof(To)), on_);
+    if (count > 0) copy_anywhere(to, from, count * static_cast<byte_count>(sizeof(To)), queue_);
   }
   void wait() {
-    done_.record(on_);
+    done_.record(queue_);
     done_.wait();
   }
 
   host_type& host_;
   device_type& device_;
-  stream on_;
+  stream queue_;
 
  private:
   // A host remembers with each token the query of the choice that was active then, a device with each choice its own.

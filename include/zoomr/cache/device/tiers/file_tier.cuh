@@ -26,7 +26,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Pages of one layer that are asked for, and where they are then: pinned memory that host and device see.
-struct asked_pages {
+struct page_requests {
   index_t* count = nullptr;
   index_t* pages = nullptr;   // [entries]
   index_t* places = nullptr;  // [entries]  in blocks
@@ -34,7 +34,7 @@ struct asked_pages {
 
 /// Lists the pages that a pass wishes for. Blocks take wishes in turn.
 template <class T>
-__global__ void list_wishes_kernel(common_arrays<T> a, asked_pages to) {
+__global__ void list_wishes_kernel(common_arrays<T> a, page_requests to) {
   const index_t wishes = a.arena.counts->wishes;
   const auto first = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
   for (index_t i = first; i < wishes; i += static_cast<index_t>(gridDim.x * blockDim.x)) {
@@ -46,7 +46,7 @@ __global__ void list_wishes_kernel(common_arrays<T> a, asked_pages to) {
 /// Enters where they are now. Blocks take wishes in turn; several of one page write the same.
 /// @param ahead  the places of the layer that is being read stay as they are
 template <class T>
-__global__ void place_wishes_kernel(common_arrays<T> a, asked_pages from, index_t layer, bool ahead) {
+__global__ void place_wishes_kernel(common_arrays<T> a, page_requests from, index_t layer, bool ahead) {
   const index_t wishes = a.arena.counts->wishes;
   const auto first = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
   for (index_t i = first; i < wishes; i += static_cast<index_t>(gridDim.x * blockDim.x)) {
@@ -109,7 +109,7 @@ class file_tier {
         held_by_(static_cast<std::size_t>(sizes.pages)) {
     auto* at = static_cast<index_t*>(pinned_.data());
     const auto take = [&](std::int64_t count) { return std::exchange(at, at + count); };
-    asked_ = {take(1), take(entries_), take(entries_)};
+    requests_ = {take(1), take(entries_), take(entries_)};
     for (held_pages& each : held_) {
       each.in = &blocks;
       each.pages.reserve(static_cast<std::size_t>(most_held_));
@@ -184,15 +184,15 @@ class file_tier {
   /// @param ahead  while the layer before is still read
   /// @cost  a function of the host and 2 launches
   void read(const common_arrays<T>& a, index_t layer, bool ahead, stream queue) {
-    launch({dim3(8), dim3(threads)}, queue, list_wishes_kernel<T>, a, asked_);
+    launch({dim3(8), dim3(threads)}, queue, list_wishes_kernel<T>, a, requests_);
     enqueue_call(
         [](void* argument) {
           const auto& [in, which, early] = *static_cast<layer_to_read*>(argument);
-          const index_t count = *in->asked_.count;
-          in->blocks.read(which, early, {in->asked_.pages, {count}}, {in->asked_.places, {count}});
+          const index_t count = *in->requests_.count;
+          in->blocks.read(which, early, {in->requests_.pages, {count}}, {in->requests_.places, {count}});
         },
         &layers_to_read_[static_cast<std::size_t>(2 * layer + (ahead ? 1 : 0))], queue);
-    launch({dim3(8), dim3(threads)}, queue, place_wishes_kernel<T>, a, asked_, layer, ahead);
+    launch({dim3(8), dim3(threads)}, queue, place_wishes_kernel<T>, a, requests_, layer, ahead);
   }
 
  private:
@@ -218,7 +218,7 @@ class file_tier {
   std::int64_t entries_;  // pages of all sequences, and parts
   index_t most_held_;
   pinned_memory pinned_;
-  asked_pages asked_;
+  page_requests requests_;
   held_pages held_[std::size_t{holds}];
   std::size_t turn_ = 0;
   std::vector<std::int64_t> held_by_;  // [pages]  the hold that has listed it last; of shared pages one is listed
