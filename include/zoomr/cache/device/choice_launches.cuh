@@ -112,9 +112,9 @@ struct choice_launches : device_pass<Policy, T> {
     launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, queue);
   }
 
-  /// Where a prompt has ended, makes the first choice, from the queries of its last token, which `asking` has of all
-  /// layers. A token of the commit's table has its sequence for a row, so that the array is seen as [sequences, heads,
-  /// head_dim].
+  /// Where a prompt has ended, makes the first choice, from the queries of its last token, which `choice_queries` has
+  /// of all layers. A token of the commit's table has its sequence for a row, so that the array is seen as [sequences,
+  /// heads, head_dim].
   /// @cost  for each layer up to 2 launches, and up to 2 more; none if no prompt has ended
   void choose_first(stream queue) const {
     if constexpr (Policy::selects) {
@@ -125,7 +125,7 @@ struct choice_launches : device_pass<Policy, T> {
         const std::int64_t layer_queries = core.sizes.query_numbers();
         for (index_t layer = 0; layer < model.layers; ++layer) {
           if (!scores(layer)) continue;
-          const view<const float, 3> queries(core.arrays.asking + layer * layer_queries,
+          const view<const float, 3> queries(core.arrays.choice_queries + layer * layer_queries,
                                              {core.sizes.sequences, model.heads, model.head_dim},
                                              {model.layers * layer_queries, model.head_dim, 1});
           see_queries(layer, queries, queue);

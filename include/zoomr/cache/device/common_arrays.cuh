@@ -32,7 +32,7 @@ struct drift_products {
 /// Who writes and who reads what stays from step to step:
 /// - page_table, segments: prepare_kernel; whatever finds a key, summarises or chooses.
 /// - pool: append_kernel or layer_kernel, and compact_kernel; attention, summaries, observation, fetching.
-/// - sums, asking: layer_kernel or remember_kernel; drift_kernel, and layer_kernel at later tokens.
+/// - sums, choice_queries: layer_kernel or remember_kernel; drift_kernel, and layer_kernel at later tokens.
 /// - references: drift_kernel, keep_references; drift_kernel at a later token.
 /// - levels, rows: layer_kernel, choose_for_all_kernel; these at later tokens, expect_pages_kernel. Where choices do
 ///   not stay active, the next layer overwrites them.
@@ -62,7 +62,7 @@ struct common_arrays {
   float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
   drift_products* products = nullptr;  // [decode_tokens][layer_rows]
   index_t* drifted = nullptr;          // [decode_tokens][layer_rows]  1: the row chooses again
-  float* asking = nullptr;             // [sequences][layers][heads][head_dim]  queries of the prompt's last token
+  float* choice_queries = nullptr;     // [sequences][layers][heads][head_dim]  queries of the prompt's last token
   level* levels = nullptr;             // [places][place_rows][segments]
   selection_row* rows = nullptr;       // [places][place_rows]
   float* scores = nullptr;             // [decode_tokens][heads][segments]
@@ -115,7 +115,8 @@ struct common_arrays {
       references = from.take<float>(cache.drifts ? bounded_product({cache.places, layer_queries}) : 0);
       products = from.take<drift_products>(cache.drifts ? rows_of_tokens : 0);
       drifted = from.take<index_t>(cache.drifts ? rows_of_tokens : 0);
-      asking = from.take<float>(cache.persists && cache.summary_numbers > 0 ? cache.sequences * layer_queries : 0);
+      choice_queries =
+          from.take<float>(cache.persists && cache.summary_numbers > 0 ? cache.sequences * layer_queries : 0);
       levels = from.take<level>(bounded_product({cache.places, cache.place_rows, cache.segments}));
       rows = from.take<selection_row>(std::int64_t{cache.places} * cache.place_rows);
       const index_t scored_segments = cache.summary_numbers > 0 ? cache.segments : 0;  // keys are scored elsewhere
@@ -226,7 +227,7 @@ struct common_arrays {
   }
   /// The queries of the token that has ended the prompt.  [heads, head_dim]
   ZOOMR_HD view<float, 2> asking_of(index_t sequence, index_t layer) const {
-    return {asking + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
+    return {choice_queries + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
             {sizes.model.heads, sizes.model.head_dim}};
   }
   /// The queries, as the query source makes them, that have made the choice at `place`.  [heads, head_dim]

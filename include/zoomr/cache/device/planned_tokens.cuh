@@ -49,7 +49,7 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
 }
 
 /// The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries are stored
-/// by sequence (common_arrays::asking), so that this is its row.
+/// by sequence (common_arrays::choice_queries), so that this is its row.
 template <class Core>
 device_token first_choice(Core& core, const device_item& item) {
   device_sequence& sequence = core.state(item.seq);

@@ -22,7 +22,7 @@ namespace detail {
 ///
 /// Its index in the table names its rows of scores, votes and ranges (layout.cuh); where choices do not stay active it
 /// is also the place of the token's own choice. In table 2 a token is the last one of a prompt that has ended, and
-/// `row` is its sequence: its queries are in `common_arrays::asking`.
+/// `row` is its sequence: its queries are in `common_arrays::choice_queries`.
 struct device_token {
   index_t sequence = 0;
   index_t position = 0;
