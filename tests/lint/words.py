@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Words that say nothing about what they name, and so are no names in headers: of, made, on, given, by, with, asked,
-asks. What is part of a longer name, in a comment, in a literal or in the path of an include does not count.
+asks; nor those of members, with an underscore at the end. What is part of a longer name, in a comment, in a literal or in
+the path of an include does not count.
 
 words.py INCLUDE_DIR              prints where headers below INCLUDE_DIR/zoomr have such a name
 words.py --self-test INCLUDE_DIR  plants some in a copy of them and checks that each is found, and nothing else
