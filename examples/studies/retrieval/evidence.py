@@ -34,20 +34,20 @@ CONTROLS = ["full", "oracle", "random"]
 # name: (tasks, size, problems, policies, weights)
 STUDIES = {
     "notes_12": ("notes", "--notes 12", 200, [*CONTROLS, "zoomr_one_pass+zones.prompt=false", "zoomr_voters"], "all"),
-    "notes_24": ("notes", "--notes 24", 120, [*CONTROLS, "zoomr_voters"], "all"),
-    "chain": ("chain", "--notes 12", 120,
+    "notes_24": ("notes", "--notes 24", 80, [*CONTROLS, "zoomr_voters"], "all"),
+    "chain": ("chain", "--notes 12", 80,
               ["full", "oracle", "zoomr_voters", "zoomr_voters+head_posterior.queries=8"], "all"),
     "keys": ("keys", "--tokens 1024", 200,
              [*CONTROLS, "quest@256", "sentence_box@256", "sentence_voters"], "all"),
-    "keys_others": ("keys", "--tokens 1024", 40,
+    "keys_others": ("keys", "--tokens 1024", 24,
                     ["window@512", "sentence_kv@256", "exact@256", "random_eviction@256", "sentence_voters"], "all"),
-    "needle": ("needle", "--tokens 1024", 120, ["full", "oracle", "sentence_voters"], "all"),
-    "values": ("values", "--tokens 1024", 60,
+    "needle": ("needle", "--tokens 1024", 80, ["full", "oracle", "sentence_voters"], "all"),
+    "values": ("values", "--tokens 1024", 40,
                ["full", "oracle", "sentence_voters", "sentence_voters+top_p.share=0.99999+top_p.segments=6"], "all"),
-    "longer": ("keys,needle", "--tokens 2048", 50, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
-    "long": ("keys,needle", "--tokens 4096", 24, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
-    "longest": ("keys,needle", "--tokens 8000", 10, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
-    **{f"{kind}_from_{weights}": (kind, size, 40, [policy], weights) for weights in ("notes", "sentences", "short")
+    "longer": ("keys,needle", "--tokens 2048", 40, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
+    "long": ("keys,needle", "--tokens 4096", 16, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
+    "longest": ("keys,needle", "--tokens 8000", 6, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
+    **{f"{kind}_from_{weights}": (kind, size, 24, [policy], weights) for weights in ("notes", "sentences", "short")
        for kind, size, policy in (("notes", "--notes 12", "zoomr_voters"), ("keys", "--tokens 1024", "sentence_voters"))},
 }
 SEED = 77
