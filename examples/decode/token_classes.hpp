@@ -3,7 +3,7 @@
 // read, one byte for each id.
 #pragma once
 
-#include <zoomr/core/types.hpp>
+#include <zoomr/vocabulary.hpp>
 
 #include <cstddef>  // std::size_t
 #include <string>   // std::string
@@ -13,18 +13,10 @@
 
 namespace decode {
 
-/// Where . ! ? and … end a sentence: wherever they stand, as in 3.14 and "Dr.", or before white space alone, which is
-/// known one token later. Marks of other scripts, such as 。 and ؟, and empty lines always do.
-enum class mark_rule { anywhere, before_blank };
+using zoomr::mark_rule;
 
-/// A token ends a sentence if it is one of these marks with nothing but white space, closing marks and marks around it,
-/// or if it ends with another character of Unicode's property Sentence_Terminal and such things, or if it holds an
-/// empty line (LF or CR LF). A mark whose bytes are in several tokens is not seen.
-///
-/// @param delimiters  texts of the tokens that end sentences; empty: every token that ends one in prose
-/// @param marks       without `delimiters`: tokens that end with . ! ? or … and no white space are of the class `mark`
-///                    if they end a sentence before a blank alone, and those are `blank` that begin with white space or
-///                    are no text
+/// @param delimiters  texts of the tokens that end sentences; empty: those that zoomr::classify_sentences finds
+/// @param marks       which these are
 /// @return            [vocab]
 std::vector<zoomr::token_class> classify(const tokenizer& words, std::size_t vocab,
                                          const std::vector<std::string>& delimiters,

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
+#include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "byte_alphabet.hpp"
+#include "splitter.hpp"
 #include "support.hpp"
 #include "token_classes.hpp"
 #include "tokenizer.hpp"
@@ -114,6 +117,95 @@ TEST_CASE("tokens that end sentences, under both rules for marks") {
   }
   CHECK(anywhere[all.size()] == plain);
   CHECK(before_blank[all.size()] == blank);  // a turn that ends ends its last sentence
+}
+
+// The same rule in PCRE2's words, whose tables are its own. On the left a tail of marks that one of another script is
+// in, or an empty line; on the right marks alone.
+class reference {
+ public:
+  token_class operator()(std::string_view text, mark_rule rule) {
+    const bool waits = rule == mark_rule::before_blank;
+    const token_class known = waits && (text.empty() || found(first_, text)) ? blank : plain;
+    if (found(sure_, text)) return known | delimiter;
+    if (!found(alone_, text)) return known;
+    return known | (waits && !found(last_, text) ? token_class::mark : delimiter);
+  }
+
+ private:
+  struct pattern {
+    explicit pattern(const std::string& text) : code(text, {.gaps = false}, "reference"), matching(code) {}
+    splitter code;
+    splitter::matching matching;
+  };
+  static bool found(pattern& in, std::string_view text) {
+    return !text.empty() && !in.code(text, in.matching, [](std::string_view) { return false; });
+  }
+  static constexpr const char* around = R"(\s\p{Pe}\p{Pf}\p{Pi}"'*)";
+
+  pattern sure_{std::string("^(?s:.*[^") + around + R"(.!?…\p{Sentence_Terminal}])?+[)" + around +
+                R"(.!?…]*+\p{Sentence_Terminal}|(?>\r\n?|\n)[\r\n])"};
+  pattern alone_{std::string("^[") + around + "]*+[.!?…][" + around + R"(.!?…]*+\z)"};
+  pattern first_{R"(^\s)"}, last_{R"(\s\z)"};
+};
+
+TEST_CASE("classes of tokens are what PCRE2's properties of characters say") {
+  // Characters get properties with each version of Unicode. Where PCRE2's is not the library's 14, ASCII, Latin, CJK
+  // and general punctuation alone are compared: they have not changed since.
+  const auto utf8 = [](char32_t c) {
+    const auto byte = [](char32_t bits) { return static_cast<char>(bits); };
+    if (c < 0x80) return std::string{byte(c)};
+    if (c < 0x800) return std::string{byte(0xc0 | c >> 6), byte(0x80 | (c & 63))};
+    if (c < 0x10000) return std::string{byte(0xe0 | c >> 12), byte(0x80 | ((c >> 6) & 63)), byte(0x80 | (c & 63))};
+    return std::string{byte(0xf0 | c >> 18), byte(0x80 | ((c >> 12) & 63)), byte(0x80 | ((c >> 6) & 63)),
+                       byte(0x80 | (c & 63))};
+  };
+  reference expected;
+  const auto ends = [&](char32_t c) { return expected(utf8(c), mark_rule::anywhere) == delimiter; };
+  const bool same = ends(0x2e53) && !ends(0x11f43);  // given the property by 14 and by 15
+  std::vector<std::string> texts = {""};
+  for (char32_t c = 1; c < 0x110000; ++c) {
+    const bool settled = c < 0x250 || (c >= 0x2000 && c < 0x2070) || (c >= 0x3000 && c < 0x3040);
+    if ((c >= 0xd800 && c < 0xe000) || (!same && !settled)) continue;
+    texts.push_back(utf8(c));
+    if (c < 0x3100 || c % 16 == 0) texts.insert(texts.end(), {"a" + utf8(c), "." + utf8(c), utf8(c) + ".\""});
+  }
+  std::mt19937 random(7);
+  const std::vector<std::string> parts = {".",      "!",  "…",  "。", "؟", " ", "\n", "\r",
+                                          "\u3000", "\"", "」", "”",  "*", "a", "é",  "("};
+  for (int i = 0; i < 40000; ++i) {
+    std::string text;
+    for (std::size_t n = random() % 7; n-- > 0;) text += parts[random() % parts.size()];
+    texts.push_back(text);
+  }
+  for (const mark_rule rule : {mark_rule::anywhere, mark_rule::before_blank}) {
+    const auto classes = zoomr::classify_sentences(
+        static_cast<zoomr::index_t>(texts.size()),
+        [&](zoomr::index_t id) -> const std::string& { return texts[static_cast<std::size_t>(id)]; }, rule);
+    int wrong = 0;
+    for (std::size_t id = 0; id < texts.size(); ++id) {
+      if (classes[id] == expected(texts[id], rule)) continue;
+      if (++wrong < 5) MESSAGE(json(texts[id]).dump(-1, ' ', true, json::error_handler_t::replace));
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a token of no whole characters is plain") {
+  const std::vector<std::string> texts = {"\x80",              // a byte that goes on
+                                          "\xc3",              // and one that waits for it
+                                          ".\xe3\x80",         // of three bytes two
+                                          "\xc0\xae",          // a full stop in more bytes than it needs
+                                          "\xe0\x80\xae",      // and in three
+                                          "\xed\xa0\x80",      // a surrogate
+                                          "\xf4\x90\x80\x80",  // after the last character
+                                          "\xf5\x80\x80\x80",
+                                          "\xff"};
+  for (const mark_rule rule : {mark_rule::anywhere, mark_rule::before_blank}) {
+    const auto classes = zoomr::classify_sentences(
+        static_cast<zoomr::index_t>(texts.size()),
+        [&](zoomr::index_t id) { return std::string_view(texts[static_cast<std::size_t>(id)]); }, rule);
+    for (const token_class one : classes) CHECK(one == plain);
+  }
 }
 
 TEST_CASE("delimiters that are named are all that end sentences") {
