@@ -6,9 +6,9 @@
 // The first byte says which policy, the second the sizes of the cache and of its rows; then each byte is a call, and
 // those behind it are its arguments. What results must be is the soak's business (tests/soak); here nothing may go
 // wrong.
-#include <cache/driving.hpp>
-#include <cache/saved_bytes.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/support/driving.hpp>
+#include <cache/support/saved_bytes.hpp>
+#include <cache/support/small_policies.hpp>
 #include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
 

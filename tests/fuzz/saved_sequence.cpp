@@ -4,9 +4,9 @@
 //
 // Checksums are made right before, as far as the bytes have sections: a fuzzer does not find them by itself. A cache
 // makes the first corpus, where the folder that is given has none.
-#include <cache/driving.hpp>
-#include <cache/saved_bytes.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/support/driving.hpp>
+#include <cache/support/saved_bytes.hpp>
+#include <cache/support/small_policies.hpp>
 
 #include <cstdlib>  // std::abort
 

@@ -2,7 +2,7 @@
 // Presets attend what the released code of their papers attends: each rule written down here a second time, in double,
 // from the rule and not from the library.
 #include <doctest/doctest.h>
-#include <cache/driving.hpp>
+#include <cache/support/driving.hpp>
 
 #include <algorithm>  // std::max, std::sort
 #include <cmath>      // std::exp, std::sqrt

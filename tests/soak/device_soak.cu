@@ -9,8 +9,8 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
-#include <cache/file_limits.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/device/tiers/file_limits.hpp>
+#include <cache/support/small_policies.hpp>
 #include <support/temporary_folder.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 

@@ -2,8 +2,8 @@
 // A cache of any policy, storage type and store behind one interface, so that what drives it is compiled once.
 #pragma once
 
-#include <cache/saved_bytes.hpp>
-#include <cache/small_policies.hpp>
+#include <cache/support/saved_bytes.hpp>
+#include <cache/support/small_policies.hpp>
 #include <support/paged_engine.hpp>
 #include <support/voters.hpp>
 #include <zoomr/cache/key_rotation.hpp>

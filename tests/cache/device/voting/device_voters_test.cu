@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heads that vote on the device: the same choices as the host's, whatever becomes of a sequence. Forks, moves, groups,
+// graphs, an engine's pages and long indexes are in the tests of these.
+#include <cache/device/device_against_host.hpp>
+#include <cache/support/model_logits.hpp>
+#include <cache/support/small_policies.hpp>
+#include <zoomr/device_transfer.cuh>
+
+#include <doctest/doctest.h>
+
+namespace zoomr_test {
+namespace {
+
+/// Voters that are asked at every few tokens alone, so that there are drafts.
+inline constexpr auto seldom = zoomr::compose(
+    zoomr::sentences{.longest = 9}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 4},
+    zoomr::top_p{.share = 0.9f, .segments = 3}, zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 6});
+
+template <class Policy>
+auto hearing(const Policy& policy, index_t queries) {
+  return with(policy, [&](auto& p) { p.aggregate.queries = queries; });
+}
+
+/// Keys and queries of a text of another storage type, in another shape.
+/// @tparam Number  of what an engine brings
+template <class T, index_t HeadDim, index_t Group, class Number = float, class Policy>
+void check_stored(const Policy& policy, kind look, std::uint64_t seed, float key_scale = 1.0f, double rounding = 0.0) {
+  CAPTURE(seed);
+  constexpr shape other{2, 2 * Group, 2, HeadDim};
+  const tape says = make_tape(other, look, markup::sentences, tokens, 30, seed);
+  zoomr::config limits = limits_for(tokens);
+  limits.key_scale.all = key_scale;
+  limits.value_scale.all = sizeof(T) == 1 ? 1.0f / 64 : 1.0f;
+  player<Policy, T> host(other, policy, limits);
+  player<Policy, T, device_as_host<Policy, T, HeadDim, Group, Number>> device(other, policy, limits);
+  host.open(says), device.open(says);
+  play_wildly(host, policy, seed);
+  play_wildly(device, policy, seed);
+  compare(host.at(0).log, device.at(0).log, HeadDim, rounding);
+}
+
+/// Plays the same on both: play(player).
+template <class Policy, class Play>
+void check_plays(const Policy& policy, const zoomr::config& limits, Play play) {
+  player<Policy> host(model, policy, limits);
+  device_player<Policy> device(model, policy, limits);
+  play(host), play(device);
+  compare(host.at(0).log, device.at(0).log);
+}
+
+}  // namespace
+
+TEST_CASE("zoomr_voters and sentence_voters: chunks, dropped steps and rollbacks, as for a graph too") {
+  constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties, kind::with_infinities};
+  constexpr markup texts[] = {markup::pairs, markup::stray, markup::sentences, markup::summaries_alone};
+  for (std::uint64_t seed = 1; seed < 5; ++seed) {
+    check(small::zoomr_voters, looks[seed % 4], texts[seed % 4], seed, seed == 3);
+    check(small::sentence_voters, looks[seed % 4], texts[(seed + 1) % 4], seed, seed == 3);
+  }
+}
+
+TEST_CASE("drafts end where a choice is due, and rejected tokens are not heard") {
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    check(seldom, kind::peaked, markup::sentences, seed, seed == 2, 0, {}, seed == 3 ? 20 : short_draft);
+  }
+}
+
+TEST_CASE("queries that a rollback needs are not those whose places rejected tokens take") {
+  const auto policy = hearing(seldom, 8);
+  zoomr::config limits = limits_for(tokens);
+  limits.rollback_tokens = 3;
+  const tape says = make_tape(model, kind::uniform, markup::sentences, tokens, 30, 4);
+  const auto play = [&](auto& plays) {
+    plays.open(says);
+    plays.play_plainly(0, 30);
+    for (index_t turn = 1; plays.tokens() + 6 < tokens; ++turn) {
+      part draft = plays.next(0, 6);
+      for (std::size_t i = 1; i < draft.ids.size(); ++i) draft.ids[i] = 29;  // what the text does not say
+      plays.play({draft});
+      if (turn % 5 == 0) plays.rollback(0, plays.tokens() - 3);
+    }
+  };
+  check_plays(policy, limits, play);
+}
+
+TEST_CASE("any number of queries is heard, more than a warp has lanes too") {
+  for (const index_t queries : {1, 40}) {
+    CAPTURE(queries);
+    check(hearing(small::sentence_voters, queries), kind::peaked, markup::sentences, 5);
+    check(hearing(small::zoomr_voters, queries), kind::uniform, markup::pairs, 6, true);
+  }
+}
+
+TEST_CASE("logits of voters are those of the model") {
+  for (const model_rule& one : all_model_rules(model)) {
+    CAPTURE(one.name);
+    check(small::sentence_voters, kind::with_infinities, markup::sentences, 4, false, 0, one.rule());
+  }
+  zoomr::logit_rule rule;
+  rule.window = 33;  // what a segment has left shrinks in front
+  check(hearing(small::zoomr_voters, 16), kind::peaked, markup::pairs, 8, false, 0, rule);
+}
+
+TEST_CASE("sequences of a batch choose side by side") {
+  for (const std::uint64_t seed : {1u, 2u}) {
+    check_together(small::zoomr_voters, seed, 1);
+    check_together(seldom, seed);
+  }
+}
+
+TEST_CASE("keys of any storage type, and widths that no warp divides") {
+  using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::int8;
+  // of these keys and queries 16 bits hold everything
+  const double halved = tolerance::rounded_weights(7, tokens) + tolerance::rounded(7);
+  check_stored<bfloat16, 64, 4, bfloat16>(small::zoomr_voters, kind::ties, 3, 1.0f, halved);
+  check_stored<float16, 96, 2, float16>(small::sentence_voters, kind::ties, 4, 1.0f, halved);
+  check_stored<int8, 128, 1>(small::zoomr_voters, kind::peaked, 5, 1.0f / 32);
+  check_stored<float8, 48, 2>(small::sentence_voters, kind::uniform, 6, 1.0f / 64);
+  check_stored<float, 40, 8>(small::sentence_voters, kind::with_infinities, 7);
+}
+
+TEST_CASE("a prompt that a rollback opens again is heard as on the host") {
+  const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, 50, 3);
+  tape shorter = says;
+  shorter.prompt = 40;
+  const auto policy = hearing(small::sentence_voters, 30);
+  const auto play = [&](auto& plays) {
+    plays.open(says);
+    plays.play_plainly(0, 60);
+    plays.rollback(0, 37);
+    plays.at(0).says = &shorter;
+    plays.play_plainly();
+  };
+  check_plays(policy, limits_for(tokens), play);
+}
+
+TEST_CASE("of a prompt's chunk that was neither attended nor observed nothing is heard") {
+  const auto policy = hearing(small::sentence_voters, 30);
+  for (const std::uint64_t seed : {3u, 4u, 5u}) {
+    CAPTURE(seed);
+    const tape says = make_tape(model, kind::uniform, markup::sentences, tokens, 44, seed);
+    const auto play = [&](auto& plays) {
+      plays.open(says);
+      plays.play_plainly(0, 60);
+      plays.rollback(0, 20);  // queries of what comes now are there, of a text that went
+      plays.at(0).log.clear();
+      const std::vector<token_id> ids = says.between(20, 41);
+      const zoomr::step_item item{plays.at(0).seq, view<const token_id>(ids), false};
+      auto step = plays.cache.begin(view<const zoomr::step_item>(&item, {1}));
+      std::vector<float> numbers;
+      for (std::size_t i = 0; i < ids.size() * 2 * 8; ++i) numbers.push_back(static_cast<float>(i * 37 % 19) / 9 - 1);
+      const view<const float, 3> rows(numbers.data(), {static_cast<index_t>(ids.size()), 2, 8});
+      for (index_t layer = 0; layer < model.layers; ++layer) step.append(layer, rows, rows);
+      const auto all = static_cast<index_t>(ids.size());
+      step.commit(view<const index_t>(&all, {1}));
+      plays.play_plainly();
+    };
+    check_plays(policy, limits_for(tokens), play);
+  }
+}
+
+TEST_CASE("a span is erased on the host, and the rest goes on on the device, where another sequence was before") {
+  const tape says = make_tape(model, kind::uniform, markup::sentences, tokens, 40, 5);
+  const tape rest = says.without({44, 50});
+  const auto policy = hearing(small::sentence_voters, 16);
+  player<std::remove_const_t<decltype(policy)>> host(model, policy, limits_for(tokens, 2));
+  device_player<std::remove_const_t<decltype(policy)>> device(model, policy, limits_for(tokens));
+  host.open(says), device.open(says);
+  host.play_plainly(0, 60), device.play_plainly(0, 60);
+  const zoomr::sequence moved = zoomr::to_host(device.cache.cache(), device.at(0).seq, host.cache, zoomr::stream{});
+  host.cache.erase(host.at(0).seq, {44, 50}), host.cache.erase(moved, {44, 50});
+  device.cache.close(device.at(0).seq);
+  device.at(0).seq = zoomr::to_device(host.cache, moved, device.cache.cache(), zoomr::stream{});
+  for (auto* voice : {&host.at(0), &device.at(0)}) voice->says = &rest, voice->log.clear();
+  host.play_plainly(), device.play_plainly();
+  compare(host.at(0).log, device.at(0).log);
+
+  std::vector<float> others = voter_weights(model);
+  others[0] += 0.5f;
+  zoomr::config limits = limits_for(tokens);
+  limits.voters = {others.data(), {model.layers, model.heads}};
+  zoomr::kv_cache other(model, policy, limits);
+  CHECK(sentence_of([&] { zoomr::to_host(device.cache.cache(), device.at(0).seq, other, zoomr::stream{}); }) ==
+        "zoomr: a sequence moves only between caches of the same config.voters");
+}
+
+TEST_CASE("a fork that comes where another text was has nothing of what its voters found") {
+  const auto policy = hearing(small::sentence_voters, 16);
+  const tape first = make_tape(model, kind::uniform, markup::sentences, tokens, 40, 6);
+  const tape second = make_tape(model, kind::uniform, markup::sentences, tokens, 40, 7);
+  player<std::remove_const_t<decltype(policy)>> host(model, policy, limits_for(tokens, 2));
+  device_player<std::remove_const_t<decltype(policy)>> device(model, policy, limits_for(tokens, 2));
+  const auto play = [&](auto& plays) {
+    plays.open(first), plays.open(second);
+    plays.play_plainly(0, 60), plays.play_plainly(1, 60);
+    plays.cache.close(plays.at(0).seq);
+    const index_t forked = fork(plays, 1, second);
+    plays.play_plainly(forked);
+  };
+  play(host), play(device);
+  REQUIRE(device.at(2).seq.id == 0);
+  compare(host.at(2).log, device.at(2).log);
+}
+
+TEST_CASE("segments of more keys than a warp keeps logits of") {
+  const auto pages = with(small::sentence_voters, [](auto& p) { p.segment.longest = 301; });
+  constexpr index_t all = 1000, prompt = 990;
+  const tape says = make_tape(model, kind::peaked, markup::no_delimiter, all, prompt, 3);
+  player<std::remove_const_t<decltype(pages)>> host(model, pages, limits_for(all));
+  device_player<std::remove_const_t<decltype(pages)>> device(model, pages, limits_for(all));
+  host.open(says), device.open(says);
+  host.play_plainly(), device.play_plainly();
+  REQUIRE(host.cache.segments(host.at(0).seq)[0].split > 256);
+  compare(host.at(0).log, device.at(0).log);
+}
+
+}  // namespace zoomr_test

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heads that vote: what they hear, how long, and what becomes of it in a sequence's life.
+#include <cache/support/against_reference.hpp>
+#include <cache/support/players.hpp>
+#include <cache/support/saved_bytes.hpp>
+#include <support/voters.hpp>
+
+#include <string>  // std::string
+
+namespace zoomr_test {
+namespace {
+
+constexpr shape model{2, 4, 2, 8}, smollm2{30, 9, 3, 64};
+using sentences_type = std::remove_const_t<decltype(small::sentence_voters)>;
+using player_type = player<sentences_type>;
+
+tape text(std::uint64_t seed = 3) { return make_tape(model, kind::peaked, markup::sentences, 150, 60, seed); }
+
+result_log from(const result_log& all, index_t position) { return {all.lower_bound({position, 0}), all.end()}; }
+
+}  // namespace
+
+TEST_CASE("any number of queries is heard as the naive reference hears it, under every rule of logits") {
+  const float slopes[] = {0.5f, 0.25f, 0.0f, 0.125f};
+  for (const index_t queries : {1, 2, 7, 16, 200}) {
+    comparison all;
+    auto policy = small::sentence_voters;
+    policy.aggregate.queries = queries;
+    for (const bool capped : {false, true}) {
+      for (const std::uint64_t seed : {1u, 2u, 3u}) {
+        const tape says = text(seed);
+        zoomr::config limits = limits_for(says.size());
+        if (capped) limits.logits.soft_cap = 3.0f, limits.logits.alibi_slopes = view<const float>(slopes, {4});
+        check_against_reference(policy, says, limits, false, all);
+      }
+    }
+    check_rarely_stopped("queries " + std::to_string(queries), all);
+  }
+}
+
+TEST_CASE("one voter alone decides, and a query is heard as long as it is among the last ones") {
+  // One layer, one head; segments of 4 tokens. Keys are e_s for segment s; the query at position 40 asks for segment 2.
+  constexpr shape tiny{1, 1, 1, 8};
+  constexpr index_t heard = 5;
+  auto policy = zoomr::compose(zoomr::fixed_pages{.longest = 4}, zoomr::key_mass{},
+                               zoomr::head_posterior{.queries = heard}, zoomr::top_p{.share = 0.9f, .segments = 4},
+                               zoomr::every_token{}, zoomr::zones{.sinks = 0, .recent = 1});
+  const std::vector<float> weights = {4.0f};
+  zoomr::config limits{.max_tokens = 64, .max_segments = 16};
+  limits.voters = {weights.data(), {1, 1}};
+  zoomr::kv_cache cache(tiny, policy, limits);
+  const zoomr::sequence seq = cache.open();
+  zoomr::attention_trace trace;
+  cache.trace(&trace);
+  const auto token = [&](index_t position, index_t asks_for, bool prompt_ends = false) {
+    const token_id id = 1;
+    auto step = cache.begin(seq, view<const token_id>(&id, {1}), prompt_ends);
+    std::vector<float> key(8), query(8), value(8, 1.0f), out(8);
+    if (position / 4 < 8) key[static_cast<std::size_t>(position / 4)] = 1.0f;
+    if (asks_for >= 0) query[static_cast<std::size_t>(asks_for)] = 60.0f;
+    step.append(0, view<const float, 3>(key.data(), {1, 1, 8}), view<const float, 3>(value.data(), {1, 1, 8}));
+    step.attend(0, view<const float, 3>(query.data(), {1, 1, 8}), {out.data(), {1, 1, 8}});
+    step.commit();
+  };
+  for (index_t t = 0; t < 40; ++t) token(t, -1, t == 39);
+  token(40, 2);
+  for (index_t t = 41; t < 41 + heard + 3; ++t) {
+    trace.clear();
+    token(t, -1);
+    REQUIRE(trace.size() == 1);
+    std::vector<index_t> expected;
+    const bool still_heard = t <= 40 + heard;
+    CAPTURE(t);
+    if (still_heard) {
+      expected = {8, 9, 10, 11, t};
+      CHECK(trace[0].positions == expected);
+    } else {
+      CHECK(trace[0].positions.size() == 4 * 4 + 1);  // nobody asks: as many as there may be
+    }
+  }
+  CHECK(cache.stats(seq).agreeability() > 0.3);
+}
+
+TEST_CASE("a sequence that is saved, forked or rolled back at any token goes on as one that was not") {
+  const tape says = text();
+  player_type plain(model, small::sentence_voters, limits_for(says.size()));
+  plain.open(says);
+  plain.play_plainly();
+  for (const index_t until : {7, 58, 60, 61, 64, 77, 101, 149}) {
+    CAPTURE(until);
+    player_type plays(model, small::sentence_voters, limits_for(says.size(), 2));
+    plays.open(says);
+    while (plays.tokens() < std::min(until, says.prompt)) {
+      const index_t end = std::min({plays.tokens() + 11, until, says.prompt});
+      plays.play({{0, says.between(plays.tokens(), end), end == says.prompt}});
+    }
+    while (plays.tokens() < until) plays.play({plays.next(0, 3)});
+
+    player_type other(model, small::sentence_voters, limits_for(says.size()));
+    other.voices.push_back({other.cache.load(memory_source(saved(plays.cache, plays.at(0).seq))), &says, {}});
+    other.play_plainly();
+    CHECK(difference(from(plain.at(0).log, std::max(until, says.prompt)), from(other.at(0).log, says.prompt)) == "");
+
+    const index_t v = fork(plays, 0, says);
+    plays.play_plainly(v);
+    CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(v).log, says.prompt)) == "");
+
+    plays.rollback(v, std::max(until, says.size() - 24));
+    plays.play_plainly(v);
+    CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(v).log, says.prompt)) == "");
+    plays.play_plainly(0);
+    CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(0).log, says.prompt)) == "");
+  }
+}
+
+TEST_CASE("a prompt that is opened again by a rollback, and ends elsewhere, is heard anew") {
+  const tape says = text();
+  tape shorter = says;
+  shorter.prompt = 50;
+  player_type plays(model, small::sentence_voters, limits_for(says.size())),
+      plain(model, small::sentence_voters, limits_for(says.size()));
+  plays.open(says), plain.open(shorter);
+  plays.play_plainly(0, 70);
+  plays.rollback(0, 47);
+  plays.at(0).says = &shorter;
+  plays.play_plainly(), plain.play_plainly();
+  CHECK(difference(from(plain.at(0).log, 50), from(plays.at(0).log, 50)) == "");
+}
+
+TEST_CASE("a step that is dropped is not heard") {
+  const tape says = text(9);
+  player_type plays(model, small::sentence_voters, limits_for(says.size())),
+      plain(model, small::sentence_voters, limits_for(says.size()));
+  plays.open(says), plain.open(says);
+  plays.play_plainly(0, says.prompt), plain.play_plainly();
+  const std::vector<token_id> others = {2};
+  while (!plays.done()) {
+    plays.play({{0, others, false, true}}, fate::dropped_after_pass);
+    plays.play({plays.next(0, 1)});
+  }
+  CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(0).log, says.prompt)) == "");
+}
+
+TEST_CASE("a span that is erased takes its queries with it, and the rest goes on") {
+  const tape says = text();
+  player_type plays(model, small::sentence_voters, limits_for(says.size()));
+  plays.open(says);
+  plays.play_plainly(0, 120);
+  plays.cache.erase(plays.at(0).seq, {80, 90});
+  const tape rest = says.without({80, 90});
+  plays.at(0).says = &rest;
+  plays.at(0).log.clear();
+  plays.play_plainly();
+  // All tokens that are heard from here on come behind the span, or lie before it whole: as if it had never been.
+  player_type never(model, small::sentence_voters, limits_for(says.size()));
+  never.open(rest);
+  never.play_plainly();
+  CHECK(difference(from(never.at(0).log, 116), from(plays.at(0).log, 116)) == "");
+}
+
+TEST_CASE("a sequence that was saved with other voters, or without any, is heard from its load on") {
+  const tape says = text();
+  constexpr index_t until = 90;
+  const auto saved_with = [&](const auto& policy, const zoomr::config& limits) {
+    player<std::remove_cvref_t<decltype(policy)>> plays(model, policy, limits);
+    plays.open(says);
+    plays.play_plainly(0, until);
+    return saved(plays.cache, plays.at(0).seq);
+  };
+  std::vector<float> others = voter_weights(model);
+  std::reverse(others.begin(), others.end());
+  zoomr::config of_others = limits_for(says.size());
+  of_others.voters = {others.data(), {model.layers, model.heads}};
+  zoomr::kv_cache cache(model, small::sentence_voters, of_others);
+  driver<zoomr::any_kv_cache<>> before(cache);
+  before.open(says);
+  before.play_plainly(0, until);
+
+  player_type plain(model, small::sentence_voters, limits_for(says.size()));
+  plain.open(says);
+  plain.play_plainly();
+  const saved_bytes files[] = {saved(cache, before.at(0).seq), saved_with(small::full, limits_for(says.size()))};
+  for (const saved_bytes& file : files) {
+    player_type loaded(model, small::sentence_voters, limits_for(says.size()));
+    loaded.voices.push_back({loaded.cache.load(memory_source(file)), &says, {}});
+    loaded.play_plainly();
+    CHECK(difference(from(plain.at(0).log, until + 3), from(loaded.at(0).log, until + 3)) == "");  // 3 are heard
+    CHECK(difference(from(plain.at(0).log, until), from(loaded.at(0).log, until)) != "");
+  }
+}
+
+TEST_CASE(
+    "with the shape of SmolLM2-135M and eleven voters a device holds less than a quarter of what it does in full") {
+  constexpr index_t prompt = 1368, tokens = 1376;
+  const std::pair<index_t, index_t> voting[] = {{0, 6},  {2, 4},  {7, 7},  {15, 6}, {17, 8}, {18, 6},
+                                                {18, 7}, {19, 7}, {23, 4}, {26, 7}, {27, 8}};
+  std::vector<float> weights(30 * 9, 0.0f);
+  for (const auto& [layer, head] : voting) weights[static_cast<std::size_t>(layer * 9 + head)] = 1.0f;
+  zoomr::config limits{.max_tokens = tokens, .max_batched_tokens = prompt, .rollback_tokens = 32};
+  limits.classes = classes;
+  limits.voters = {weights.data(), {30, 9}};
+  const std::vector<token_id> ids = text_of(markup::sentences, tokens, prompt, 5);
+  const auto peak = [&](const auto& policy) {
+    zoomr::kv_cache cache(smollm2, policy, limits);
+    const zoomr::sequence seq = cache.open();
+    const std::vector<float> rows(std::size_t{prompt} * 9 * 64, 0.5f);
+    std::vector<float> out(9 * 64);
+    for (index_t first = 0; first < tokens;) {
+      const index_t count = first < prompt ? prompt : 1;
+      auto step = cache.begin(seq, view<const token_id>(ids).slice(first, first + count), first + count == prompt);
+      for (index_t layer = 0; layer < smollm2.layers; ++layer) {
+        const view<const float, 3> keys(rows.data(), {count, 3, 64}), queries(rows.data(), {count, 9, 64});
+        step.append(layer, keys, keys);
+        if (first < prompt) {
+          step.observe(layer, queries);
+        } else {
+          step.attend(layer, queries, {out.data(), {count, 9, 64}});
+        }
+      }
+      step.commit();
+      first += count;
+    }
+    return cache.stats(seq).device_peak;
+  };
+  const zoomr::byte_count all = peak(zoomr::presets::full), some = peak(zoomr::presets::sentence_voters);
+  CAPTURE(all);
+  CAPTURE(some);
+  CHECK(all > tokens * 90 * 2 * 64 * 4);
+  CHECK(some < all / 4);
+  CHECK(some > tokens * 10 * 64 * 4);  // the voters' keys alone
+  MESSAGE("device bytes: " << some << " of " << all);
+}
+
+TEST_CASE("what voters cannot do is refused with a sentence, and their memory is counted") {
+  const auto refusal = [](const auto& policy, const zoomr::config& limits) {
+    return sentence_of([&] { zoomr::kv_cache cache(model, policy, limits); });
+  };
+  const auto& policy = small::sentence_voters;
+  zoomr::config limits = limits_for(100);
+  CHECK(refusal(policy, limits).find("voters must have the weights of all heads") != std::string::npos);
+  std::vector<float> weights(8, 0.0f);
+  limits.voters = {weights.data(), {2, 4}};
+  CHECK(refusal(policy, limits).find("one of them above 0") != std::string::npos);
+  weights[3] = -1.0f;
+  CHECK(refusal(policy, limits).find("finite and at least 0") != std::string::npos);
+  weights[3] = 1.0f;
+  CHECK(refusal(policy, limits).empty());
+  limits.voters = {weights.data(), {4, 2}};
+  CHECK(refusal(policy, limits).find("config: voters are") != std::string::npos);
+  limits.voters = {weights.data(), {2, 4}};
+  auto twice = zoomr::compose(policy.segment, policy.score, policy.aggregate, policy.select,
+                              zoomr::boundaries{.second_pass = true}, policy.zone);
+  CHECK(refusal(twice, limits).find("no second pass") != std::string::npos);
+
+  limits = limits_for(100);
+  limits.voters = {weights.data(), {2, 4}};
+  const zoomr::memory_use few = zoomr::kv_cache<sentences_type>::bytes(model, policy, limits);
+  weights[5] = 1.0f;
+  const zoomr::memory_use more = zoomr::kv_cache<sentences_type>::bytes(model, policy, limits);
+  // One more voter: what 3 queries find in 100 segments, and a query of 8 floats for each token that is remembered, of
+  // a sequence, of a chunk and of a draft.
+  CHECK(more.metadata - few.metadata == 3 * 100 * 4 + (3 + 24) * 8 * 4);
+  CHECK(more.workspace - few.workspace == 100 * 4 + (3 + 24) * 8 * 4 + 8 * 8 * 4);
+  CHECK(more.details == few.details);
+
+  // The table of weights is copied: what becomes of it afterwards does not matter.
+  const zoomr::kv_cache cache(model, policy, limits);
+  std::fill(weights.begin(), weights.end(), 1.0f);
+  CHECK(cache.capacity() == more);
+
+  // In use is what the segments take that there are, however many there may be.
+  const tape says = text();
+  const auto in_use = [&](index_t segments) {
+    zoomr::config roomy = limits_for(says.size());
+    roomy.max_segments = segments;
+    player_type plays(model, small::sentence_voters, roomy);
+    plays.open(says);
+    plays.play_plainly(0, 100);
+    return plays.cache.bytes(plays.at(0).seq);
+  };
+  CHECK(in_use(says.size()) == in_use(says.size() / 2));
+}
+
+}  // namespace zoomr_test

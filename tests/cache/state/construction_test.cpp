@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a cache needs before it exists: each allocation of its construction fails once, and sizes that no machine has
+// are refused rather than wrapped.
+#include <cache/support/small_policies.hpp>
+#include <cache/support/tiered_limits.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
+
+#include <doctest/doctest.h>
+#include <support/allocations.hpp>
+#include <support/inputs.hpp>
+#include <support/temporary_folder.hpp>
+#include <support/voters.hpp>
+
+#include <algorithm>   // std::clamp, std::min
+#include <cmath>       // std::ceil, std::floor
+#include <cstring>     // std::strncpy, std::strstr
+#include <filesystem>  // std::filesystem::directory_iterator
+#include <string>      // std::string
+
+namespace zoomr_test {
+namespace {
+
+constexpr shape model{2, 4, 2, 8};
+
+zoomr::config small_limits() {
+  zoomr::config made;
+  made.max_sequences = 2;
+  made.max_tokens = 72;
+  made.max_segments = 40;
+  made.max_batched_tokens = 64;
+  made.rollback_tokens = 9;
+  made.classes = classes;
+  return made;
+}
+
+std::int64_t open_files() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+/// Calls `make` while each of its allocations fails in turn, until none is left.
+/// @return  allocations
+template <class Make>
+std::int64_t fail_each(Make make) {
+  for (std::int64_t fails = 0;; ++fails) {
+    CAPTURE(fails);
+    const std::int64_t live = allocations::live;
+    const std::int64_t files = open_files();
+    enum { passed, out_of_memory, other_error, other_exception } came = passed;
+    char sentence[128] = {};
+    allocations::made = 0;
+    allocations::fails = fails;
+    allocations::counted = true;
+    try {
+      make();
+    } catch (const zoomr::error& fault) {
+      came = fault.code() == zoomr::errc::capacity ? out_of_memory : other_error;
+      std::strncpy(sentence, fault.what(), sizeof sentence - 1);
+    } catch (...) {
+      came = other_exception;
+    }
+    allocations::counted = false;
+    REQUIRE(allocations::live == live);
+    REQUIRE(open_files() == files);
+    REQUIRE(came != other_error);
+    REQUIRE(came != other_exception);
+    if (came == passed) return allocations::made;
+    const bool says_it = std::strstr(sentence, "zoomr: cannot allocate ") == sentence ||
+                         std::strstr(sentence, "zoomr: a thread for transfers cannot be started") == sentence;
+    CAPTURE(std::string(sentence));
+    REQUIRE(says_it);
+  }
+}
+
+template <class Policy>
+void check_construction(const char* name, const Policy& policy, const zoomr::config& limits) {
+  CAPTURE(std::string(name));
+  const std::int64_t made = fail_each([&] { zoomr::kv_cache<Policy> cache(model, policy, limits); });
+  CHECK(made > 15);
+  CHECK(fail_each([&] { zoomr::kv_cache<Policy>::bytes(model, policy, limits); }) == 0);
+  allocations::made = 0;
+  zoomr::config refused = limits;
+  refused.max_segments = -1;
+  for (std::int64_t fails = 0; fails < 4; ++fails) {
+    CAPTURE(fails);
+    bool in_words = false;
+    allocations::made = 0;
+    allocations::fails = fails;
+    allocations::counted = true;
+    try {
+      zoomr::kv_cache<Policy>::bytes(model, policy, refused);
+    } catch (const zoomr::precondition_error&) {
+      in_words = fails > 0;
+    } catch (const zoomr::error& fault) {
+      in_words = fault.code() == zoomr::errc::capacity;
+    } catch (...) {
+    }
+    allocations::counted = false;
+    CHECK(in_words);
+  }
+}
+
+template <class Policy, class Placement>
+void check_tiers(const char* name, const Policy& policy, Placement placement) {
+  static temporary_folder folder;
+  const auto moved = with_placement(policy, placement);
+  const zoomr::config limits = with_voters(moved, small_limits(), model);
+  const auto made = [&] {
+    const std::string path = folder.path();
+    using policy_type = std::remove_const_t<decltype(moved)>;
+    check_construction<policy_type>(name, moved, tiered_limits(model, moved, limits, 7, 6, path.c_str()));
+    CHECK_FALSE(std::filesystem::exists(path));
+    check_construction<policy_type>(name, moved, tiered_limits(model, moved, limits, 7, 6, nullptr));
+  };
+  made();
+}
+
+/// What the headers say that a resident cache has, added up in numbers that do not wrap.
+/// @param rows    numbers of a summary in each dimension, at `number` bytes; 0: there are no summaries
+template <class Policy>
+long double reference_bytes(const shape& m, const Policy& policy, const zoomr::config& c) {
+  using real = long double;
+  constexpr real index_bytes = 4, float_bytes = 4;
+  const real layers = m.layers, heads = m.heads, dim = m.head_dim, kv_lanes = layers * m.kv_heads;
+  const real value = m.value_dim > 0 ? m.value_dim : m.head_dim, stored = m.values_in_keys ? 0 : value;
+  const real group = heads / m.kv_heads;
+  const real sequences = c.max_sequences, tokens = c.max_tokens;
+  const real undo = std::min(c.rollback_tokens, c.max_tokens);
+  const real page_count = [&] {
+    const real all = c.pool_tokens > 0 ? real{1} * c.pool_tokens : sequences * std::ceil(tokens / 16) * 16;
+    return std::ceil(std::min(all, real{2147483647}) / 16);
+  }();
+  constexpr bool segmented = !std::same_as<decltype(policy.segment), zoomr::unsegmented>;
+  const real segments = !segmented            ? 0
+                        : c.max_segments == 0 ? std::floor(tokens / 4) + 8
+                                              : std::min(real{1} * c.max_segments, tokens);
+  real kept = 0, noted = 0, remembered = 0, carried = 0;
+  bool reads_keys = false;
+  if constexpr (decltype(policy.evict)::observes) {
+    const real most = policy.evict.kept(c.max_tokens);
+    kept = most >= tokens ? 0 : policy.zone.prompt ? tokens : most;
+    if constexpr (decltype(policy.evict)::while_decoding) {
+      if (kept > 0) noted = policy.evict.observed(std::min<index_t>(policy.evict.every, c.max_tokens));
+    }
+    if (kept > 0 && decltype(policy.evict)::accumulates) carried = tokens;
+    if (kept > 0 && carried == 0 && !policy.zone.prompt) {
+      remembered = std::min(policy.evict.observed(c.max_tokens) + undo, tokens);
+    }
+    reads_keys = decltype(policy.evict)::reads_keys;
+  }
+  real summary = 0, selection_rows = 0, parts = 0, records = 1, log = 0;
+  bool persists = false;
+  if constexpr (Policy::selects) {
+    using made = typename decltype(policy.summarize)::summary;
+    const real number_bytes = sizeof(zoomr::summary_number<decltype(policy.summarize)>);
+    summary = dim * made::rows * number_bytes + (number_bytes == 1 ? 4 : 0);  // those of 8 bits have a scale
+    const real rows_of[] = {1, layers, kv_lanes, layers * heads};
+    selection_rows = rows_of[static_cast<std::size_t>(policy.aggregate.per)];
+    const bool drifts = policy.refresh.drift() >= -1.0f;
+    parts = (decltype(policy.query)::sums ? 1 : 0) + (drifts ? 1 : 0);
+    records = undo + 1;
+    persists = !decltype(policy.refresh)::each_token || policy.aggregate.per == zoomr::scope::sequence;
+    real exceptions = segments;
+    if constexpr (requires { policy.select.most_segments(); }) {
+      const bool all = policy.zone.summaries == zoomr::summaries_attended::candidates;
+      if (!all) exceptions = std::min(segments, real{1} * policy.select.most_segments());
+    }
+    if (persists) log = 2 * (undo + 2) * (3 + selection_rows * (4 + exceptions)) + 4 * tokens;
+  }
+  const real query = layers * heads * dim * float_bytes;
+  const real row = segments + real{sizeof(zoomr::selection_row)};
+  const real state_bytes = real{sizeof(zoomr::segment)} + real{sizeof(typename decltype(policy.segment)::state)};
+  const real of_sequence = tokens + (std::ceil(tokens / 16) + kv_lanes * kept + log) * index_bytes +
+                           segments * state_bytes + 2 * layers * heads * carried * float_bytes +
+                           (noted + remembered) * query + selection_rows * row + parts * records * query +
+                           segments * kv_lanes * summary;
+  const real drafts = std::min(real{1} * c.max_batched_tokens, sequences * c.max_draft_tokens);
+  const real ranges = 2 * segments + 2;
+  real cue = 0, cue_made = 0;
+  if constexpr (Policy::selects) {
+    cue_made = dim * decltype(policy.summarize)::summary::rows;
+    if constexpr (zoomr::block_summarizer<decltype(policy.summarize)>) {
+      cue = std::min<index_t>(policy.segment.longest, c.max_tokens);
+    } else {
+      cue_made += dim;  // one key
+    }
+  }
+  const real asking = std::max(real{1}, std::floor(16 / group)) * group;
+  const bool within_kv_head =
+      policy.aggregate.per == zoomr::scope::kv_head || policy.aggregate.per == zoomr::scope::head;
+  const real row_heads = within_kv_head ? group : heads;
+  const real choosing = segments * (1 + 8 + 2 * index_bytes + float_bytes * row_heads) + row_heads * dim * float_bytes;
+  const real counting =
+      std::min(c.max_draft_tokens, c.max_batched_tokens) * heads * real{sizeof(zoomr::detail::head_counts)};
+  const real observing = (kept > 0 ? tokens : 0) * ((1 + 2 * group + (reads_keys ? dim : 0)) * float_bytes + 8);
+  const real shared = choosing + counting + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
+                      std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
+                      // pages that an erased span has replaced
+                      std::ceil(tokens / 16) * index_bytes + 16 * std::ceil(layers / 64) +
+                      (persists ? sequences * (query + selection_rows * row) : 0) +
+                      c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
+                      c.max_batched_tokens * heads * real{sizeof(zoomr::attention_state)} +
+                      // a prompt's tile: of each query its row, its output's, and where both are; eight pages
+                      asking * ((dim + value) * float_bytes + 3 * real{sizeof(float*)}) +
+                      8 * 16 * (dim + std::max(dim, value)) * float_bytes +
+                      (c.half_queries ? c.max_batched_tokens * heads * (dim + value) * float_bytes : 0) +
+                      ranges * real{sizeof(zoomr::token_range)} * (1 + group) + cue * (dim + 2) * float_bytes +
+                      cue_made * float_bytes;
+  const real of_page = 2 * index_bytes;  // its place in the stock, and how many tables name it
+  return sequences * of_sequence + shared + page_count * (of_page + kv_lanes * 16 * (dim + stored) * 4);
+}
+
+index_t any_size(dice& random, index_t most) {
+  const index_t bits = random.between(0, 31);
+  const std::int64_t made = (std::int64_t{1} << bits) - random.between(0, 1) + random.between(0, 3);
+  return static_cast<index_t>(std::clamp<std::int64_t>(random.chance(15) ? most : made, 1, most));
+}
+
+template <class Policy>
+void check_sizes(const char* name, const Policy& policy) {
+  CAPTURE(std::string(name));
+  dice random(31);
+  index_t refused = 0;
+  index_t accepted = 0;
+  constexpr index_t most = 1 << 30;
+  for (index_t round = 0; round < 4000; ++round) {
+    CAPTURE(round);
+    shape m;
+    m.layers = any_size(random, 1024);
+    m.kv_heads = any_size(random, 1024);
+    m.heads = m.kv_heads * random.between(1, 1024 / m.kv_heads);
+    m.head_dim = 8 * any_size(random, 72);
+    m.value_dim = random.chance(50) ? 0 : 8 * any_size(random, 72);
+    m.values_in_keys = m.value_dim <= m.head_dim && random.chance(20);
+    zoomr::config c;
+    c.half_queries = random.chance(30);
+    c.max_sequences = any_size(random, most);
+    c.max_tokens = any_size(random, most);
+    c.pool_tokens = random.chance(50) ? 0 : any_size(random, zoomr::unlimited);
+    c.max_segments = random.chance(50) ? 0 : any_size(random, zoomr::unlimited);
+    c.max_batched_tokens = any_size(random, zoomr::unlimited);
+    c.max_draft_tokens = any_size(random, zoomr::unlimited);
+    c.rollback_tokens = random.chance(30) ? 0 : any_size(random, zoomr::unlimited);
+    const long double expected = reference_bytes(m, policy, c);
+    try {
+      const zoomr::memory_use use = zoomr::kv_cache<Policy>::bytes(m, policy, c);
+      REQUIRE(static_cast<long double>(use.total()) == expected);
+      REQUIRE(expected < 0x1p60L);
+      REQUIRE(std::min({use.details, use.summaries, use.metadata, use.workspace}) >= 0);
+      ++accepted;
+    } catch (const zoomr::precondition_error& why) {
+      REQUIRE(std::string(why.what()) == "zoomr: config: a cache of this shape would need 2^60 bytes or more");
+      REQUIRE(expected >= 0x1p60L);
+      ++refused;
+    }
+  }
+  CHECK(accepted > 500);
+  CHECK(refused > 100);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "each allocation of a cache's construction fails once: an error(capacity) with its sentence, nothing is left") {
+  const zoomr::config limits = small_limits();
+  check_construction("full", small::full, limits);
+  check_construction("zoomr_one_pass", small::zoomr_one_pass, limits);
+  check_construction("quest", small::quest, limits);
+  check_construction("sentence_kv", small::sentence_kv, limits);
+  check_construction("h2o", small::h2o, limits);
+  check_construction("r_kv", small::r_kv, limits);
+  check_construction("infllm", small::infllm, limits);
+}
+
+TEST_CASE("the same of a tiered placement, over host memory and over a file") {
+  check_tiers("quest", small::quest, zoomr::tiered<>{});
+  check_tiers("sentence_kv", small::sentence_kv, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
+  check_tiers("sentence_voters", small::sentence_voters, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
+}
+
+TEST_CASE("memory that cannot be had, though it may be asked for") {
+  zoomr::config limits;
+  limits.max_tokens = 1 << 16;
+  limits.max_sequences = 1 << 10;
+  CHECK_THROWS_AS(
+      (zoomr::kv_cache<std::remove_const_t<decltype(small::full)>>({1024, 1024, 1024, 256}, small::full, limits)),
+      zoomr::error);
+}
+
+TEST_CASE("bytes are right for any config, or refused from 2^60 on: nothing wraps") {
+  check_sizes("full", small::full);
+  check_sizes("zoomr_one_pass", small::zoomr_one_pass);
+  check_sizes("quest", small::quest);
+  check_sizes("drifting", small::drifting);
+  check_sizes("sentence_kv", small::sentence_kv);
+  check_sizes("h2o", small::h2o);
+  check_sizes("r_kv", small::r_kv);
+  check_sizes("raas", small::raas);
+  check_sizes("infllm", small::infllm);
+  check_sizes("infllm in 8 bits", with_index<zoomr::float8>(small::infllm));
+}
+
+}  // namespace zoomr_test
