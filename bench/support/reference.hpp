@@ -5,20 +5,18 @@
 #include <zoomr/core/types.hpp>
 
 #include <algorithm>  // std::max
-#include <cmath>      // std::exp, std::log, std::sqrt
-#include <limits>     // std::numeric_limits
+#include <cmath>      // std::abs, std::sqrt
 #include <vector>     // std::vector
 
+#include "../../tests/support/naive_attention.hpp"
 #include "check.hpp"
 
 namespace zoomr_bench {
 
 /// One query head over some tokens.
-struct attention_of_books {
-  std::vector<double> out;  // [head_dim]
-  double lse = 0;           // ln(sum of exp(logit))
-  double largest = 0;       // |value|
-  double allowed = 0;       // what float may differ by: of `lse`, and of `out` as a share of `largest`
+struct attention_of_books : zoomr_test::naive_result {
+  double largest = 0;  // |value|
+  double allowed = 0;  // what float may differ by: of `lse`, and of `out` as a share of `largest`
 };
 
 /// softmax(q . k / sqrt(head_dim)) v.
@@ -29,32 +27,27 @@ attention_of_books attention(const std::vector<float>& query, zoomr::index_t tok
                              zoomr::index_t width = 0) {
   const auto head_dim = static_cast<zoomr::index_t>(query.size());
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
-  std::vector<double> weights;
-  double most = -std::numeric_limits<double>::infinity(), magnitude = 0;
-  for (zoomr::index_t t = 0; t < tokens; ++t) {
-    double logit = 0, magnitudes = 0;
-    for (zoomr::index_t d = 0; d < head_dim; ++d) {
-      const double product = static_cast<double>(query[static_cast<std::size_t>(d)]) * static_cast<double>(key(t, d));
-      logit += product, magnitudes += std::abs(product);
-    }
-    weights.push_back(logit * scale);
-    most = std::max(most, weights.back()), magnitude = std::max(magnitude, magnitudes * scale);
-  }
-  attention_of_books made;
-  const zoomr::index_t dims = width > 0 ? width : head_dim;
-  made.out.assign(static_cast<std::size_t>(dims), 0.0);
-  double sum = 0;
-  for (zoomr::index_t t = 0; t < tokens; ++t) {
-    const double weight = std::exp(weights[static_cast<std::size_t>(t)] - most);
-    sum += weight;
-    for (zoomr::index_t d = 0; d < dims; ++d) {
+  double magnitude = 0, largest = 0;
+  const auto logit = [&](zoomr::index_t t) {
+    double sizes = 0;
+    const auto numbers = [&](zoomr::index_t d) {
+      const auto number = static_cast<double>(key(t, d));
+      sizes += std::abs(query[static_cast<std::size_t>(d)] * number);
+      return number;
+    };
+    const double product = zoomr_test::naive_dot(head_dim, query.data(), numbers);
+    magnitude = std::max(magnitude, sizes * scale);
+    return product * scale;
+  };
+  const auto row = [&](zoomr::index_t t) {
+    return [&, t](zoomr::index_t d) {
       const auto number = static_cast<double>(value(t, d));
-      made.out[static_cast<std::size_t>(d)] += weight * number;
-      made.largest = std::max(made.largest, std::abs(number));
-    }
-  }
-  for (double& each : made.out) each /= sum;
-  made.lse = most + std::log(sum);
+      largest = std::max(largest, std::abs(number));
+      return number;
+    };
+  };
+  attention_of_books made{zoomr_test::naive_attention(tokens, width > 0 ? width : head_dim, logit, row)};
+  made.largest = largest;
   made.allowed = tolerance::end_to_end(head_dim, magnitude, tokens);
   return made;
 }

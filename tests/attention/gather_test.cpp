@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <support/naive_attention.hpp>
 #include <support/rounded_weights.hpp>
 #include <zoomr/attention/gather.hpp>
 
-#include <cmath>    // std::exp, std::log, std::sqrt
+#include <cmath>    // std::fabs, std::sqrt
 #include <cstring>  // std::memcpy
 #include <numeric>  // std::iota
 #include <vector>   // std::vector
@@ -125,32 +126,25 @@ template <class T>
 void check_softmax(scene<T>& of, group_states& made, cpu_path path = fastest_cpu_path()) {
   const double largest = of.model.values_in_keys ? 3.0 : 1.0;  // keys lie in [-3, 3]
   const double allowed = largest * (tolerance + zoomr_test::tolerance::of_path<T>({of.head_dim, of.width()}, path));
+  std::vector<index_t> slots;
+  for (const token_range& r : of.ranges) {
+    for (index_t slot = r.first; slot < r.last; ++slot) slots.push_back(slot);
+  }
   for (index_t head = 0; head < of.group; ++head) {
-    std::vector<double> logits;
-    std::vector<index_t> slots;
-    for (const token_range& r : of.ranges) {
-      for (index_t slot = r.first; slot < r.last; ++slot) {
-        double logit = 0.0;
-        for (index_t d = 0; d < of.head_dim; ++d) {
-          logit += static_cast<double>(of.query(head)[d]) * of.key(slot, d);
-        }
-        logits.push_back(logit / std::sqrt(static_cast<double>(of.head_dim)));
-        slots.push_back(slot);
-      }
-    }
-    double sum = 0.0;
-    std::vector<double> out(unit::size(of.width()), 0.0);
-    for (std::size_t t = 0; t < logits.size(); ++t) {
-      sum += std::exp(logits[t]);
-      for (index_t d = 0; d < of.width(); ++d) {
-        out[unit::size(d)] += std::exp(logits[t]) * of.value(slots[t], d);
-      }
-    }
+    const float* const query = of.query(head);
+    const auto logit = [&](index_t t) {
+      const auto key = [&](index_t d) { return of.key(slots[unit::size(t)], d); };
+      return zoomr_test::naive_dot(of.head_dim, query, key) / std::sqrt(static_cast<double>(of.head_dim));
+    };
+    const auto value = [&](index_t t) {
+      return [&of, slot = slots[unit::size(t)]](index_t d) { return of.value(slot, d); };
+    };
+    const auto exact = zoomr_test::naive_attention(static_cast<index_t>(slots.size()), of.width(), logit, value);
     const float lse = made.states[unit::size(head)].finish(of.width());
-    REQUIRE(std::fabs(static_cast<double>(lse) - std::log(sum)) < tolerance);
+    REQUIRE(std::fabs(static_cast<double>(lse) - exact.lse) < tolerance);
     for (index_t d = 0; d < of.width(); ++d) {
-      const auto value = static_cast<double>(made.out[unit::size(head * of.width() + d)]);
-      REQUIRE(std::fabs(value - out[unit::size(d)] / sum) < allowed);
+      const auto got = static_cast<double>(made.out[unit::size(head * of.width() + d)]);
+      REQUIRE(std::fabs(got - exact.out[unit::size(d)]) < allowed);
     }
   }
 }

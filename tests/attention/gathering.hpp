@@ -8,11 +8,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>  // std::max_element, std::swap
-#include <cmath>      // std::exp
+#include <cmath>      // std::abs, std::sqrt, std::tanh
 #include <vector>     // std::vector
 
 #include "support/device_memory.hpp"
 #include "support/inputs.hpp"
+#include "support/naive_attention.hpp"
 #include "support/tolerance.hpp"
 
 namespace zoomr_test::gathering {
@@ -89,10 +90,10 @@ struct stored {
   stored_layer<T> layer(const T* base) const { return {base, base + to_value, page, head, token, 4}; }
 };
 
-inline double logit_of(const problem& p, const float* query, const float* key) {
-  double sum = 0.0;
-  for (index_t d = 0; d < p.head_dim; ++d) sum += static_cast<double>(query[d]) * static_cast<double>(key[d]);
-  const double logit = sum * (p.scale > 0.0f ? double{p.scale} : 1 / std::sqrt(static_cast<double>(p.head_dim)));
+template <class Key>
+double logit_of(const problem& p, const float* query, const Key& key) {
+  const double logit = naive_dot(p.head_dim, query, key) *
+                       (p.scale > 0.0f ? double{p.scale} : 1 / std::sqrt(static_cast<double>(p.head_dim)));
   return p.cap == 0.0f ? logit : static_cast<double>(p.cap) * std::tanh(logit / static_cast<double>(p.cap));
 }
 
@@ -102,35 +103,17 @@ inline float sink_of(const problem& p, index_t head) {
   return head % 2 == 0 ? 1.0f : 4.0f - 0.25f * static_cast<float>(head);
 }
 
-/// Softmax attention as it is written in books.
-/// @return  [value width] and then the logarithm of the sum of exp(logit)
 template <class T>
-std::vector<double> reference(const problem& p, stored<T>& held, const std::vector<index_t>& slots, index_t kv_head,
-                              const float* query, float sink) {
-  std::vector<double> logits;
-  std::vector<float> key(static_cast<std::size_t>(p.head_dim));
-  const bool sinks = sink > -infinity;
-  double largest = static_cast<double>(sink);
-  for (const index_t slot : slots) {
-    for (index_t d = 0; d < p.head_dim; ++d)
-      key[static_cast<std::size_t>(d)] = to_float(held.at(slot, false, kv_head)[d]) * p.key_scale;
-    logits.push_back(logit_of(p, query, key.data()));
-    largest = std::max(largest, logits.back());
-  }
-  const index_t dims = p.value_width();
-  std::vector<double> out(static_cast<std::size_t>(dims) + 1, 0.0);
-  double sum = sinks ? std::exp(static_cast<double>(sink) - largest) : 0.0;
-  for (std::size_t t = 0; t < slots.size(); ++t) {
-    const double weight = std::exp(logits[t] - largest);
-    sum += weight;
-    for (index_t d = 0; d < dims; ++d) {
-      const float value = to_float(held.at(slots[t], true, kv_head)[d]) * p.value_scale;
-      out[static_cast<std::size_t>(d)] += weight * static_cast<double>(value);
-    }
-  }
-  for (index_t d = 0; d < dims && sum > 0.0; ++d) out[static_cast<std::size_t>(d)] /= sum;
-  out.back() = slots.empty() && !sinks ? -std::numeric_limits<double>::infinity() : largest + std::log(sum);
-  return out;
+naive_result reference(const problem& p, stored<T>& held, const std::vector<index_t>& slots, index_t kv_head,
+                       const float* query, float sink) {
+  const auto row = [&](index_t t, bool value, float scale) {
+    const T* const numbers = held.at(slots[static_cast<std::size_t>(t)], value, kv_head);
+    return [numbers, scale](index_t d) { return to_float(numbers[d]) * scale; };
+  };
+  return naive_attention(
+      static_cast<index_t>(slots.size()), p.value_width(),
+      [&](index_t t) { return logit_of(p, query, row(t, false, p.key_scale)); },
+      [&](index_t t) { return row(t, true, p.value_scale); }, static_cast<double>(sink));
 }
 
 /// One launch with its inputs, and the tokens in both forms.
@@ -362,15 +345,15 @@ void compare(scene<T, Number>& s, const answer& got, bool rounds_weights) {
       const auto expected = reference(p, s.held, slots, h / p.group, s.query(row).data(), sink_of(p, h));
       for (index_t d = 0; d < p.value_width(); ++d) {
         const double value = static_cast<double>(got.out[static_cast<std::size_t>(row * p.value_width() + d)]);
-        const double wanted = expected[static_cast<std::size_t>(d)];
+        const double wanted = expected.out[static_cast<std::size_t>(d)];
         const double of_out = std::is_same_v<Number, float> ? 0.0 : tolerance::rounded(mantissa<Number>);
         CAPTURE(t);
         CAPTURE(h);
         CAPTURE(d);
         REQUIRE(tolerance::within(value, wanted, allowed + of_weights + of_out * std::abs(wanted)));
       }
-      REQUIRE(tolerance::within(static_cast<double>(got.lse[static_cast<std::size_t>(row)]), expected.back(),
-                                allowed * (1 + std::abs(expected.back()))));
+      REQUIRE(tolerance::within(static_cast<double>(got.lse[static_cast<std::size_t>(row)]), expected.lse,
+                                allowed * (1 + std::abs(expected.lse))));
     }
   }
 }

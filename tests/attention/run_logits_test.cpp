@@ -2,12 +2,12 @@
 // Logits that go through a hook on their way to weights: those of models, and hooks of the caller's own.
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <support/naive_attention.hpp>
 #include <support/rounded_weights.hpp>
 #include <zoomr/attention/gather.hpp>
 
-#include <algorithm>  // std::max, std::min
-#include <cmath>      // std::abs, std::exp, std::log, std::sqrt, std::tanh
-#include <vector>     // std::vector
+#include <cmath>   // std::abs, std::sqrt, std::tanh
+#include <vector>  // std::vector
 
 namespace zoomr {
 
@@ -73,34 +73,21 @@ struct lane_and_queries {
     return made;
   }
   double logit(index_t head, index_t slot) {
-    double sum = 0;
-    for (index_t d = 0; d < head_dim; ++d) {
-      sum += double{queries[unit::size(head * head_dim + d)]} * double{to_float(lane().key(slot)[d])};
-    }
-    return sum * double{scale};
+    const float* const query = queries.data() + head * head_dim;
+    return zoomr_test::naive_dot(head_dim, query, lane().key(slot)) * double{scale};
   }
   // change(logit, head, slot): what the hook should make of it
   template <class Change>
   void check(answer& made, double off, Change change) {
     for (index_t head = 0; head < group; ++head) {
-      std::vector<double> logits;
-      double largest = -1e300, sum = 0;
-      for (index_t t = 0; t < tokens; ++t) {
-        logits.push_back(change(logit(head, t), head, t));
-        largest = std::max(largest, logits.back());
-      }
-      std::vector<double> out(unit::size(head_dim));
-      for (index_t t = 0; t < tokens; ++t) {
-        const double weight = std::exp(logits[unit::size(t)] - largest);
-        sum += weight;
-        for (index_t d = 0; d < head_dim; ++d) {
-          out[unit::size(d)] += weight * double{to_float(lane().value(t)[d])};
-        }
-      }
+      const auto exact = zoomr_test::naive_attention(
+          tokens, head_dim, [&](index_t t) { return change(logit(head, t), head, t); },
+          [&](index_t t) { return lane().value(t); });
       const double lse = made.states[unit::size(head)].finish(head_dim);
-      REQUIRE(std::abs(lse - largest - std::log(sum)) <= 4e-5 + 1e-6 * std::abs(lse));
+      REQUIRE(std::abs(lse - exact.lse) <= 4e-5 + 1e-6 * std::abs(lse));
       for (index_t d = 0; d < head_dim; ++d) {
-        REQUIRE(std::abs(double{made.out[unit::size(head * head_dim + d)]} - out[unit::size(d)] / sum) <= off + 4e-5);
+        const double got = made.out[unit::size(head * head_dim + d)];
+        REQUIRE(std::abs(got - exact.out[unit::size(d)]) <= off + 4e-5);
       }
     }
   }

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <algorithm>  // std::max
-#include <cmath>      // std::exp, std::sqrt
+#include <cmath>      // std::sqrt
 #include <cstddef>    // std::size_t
-#include <limits>     // std::numeric_limits
 #include <vector>     // std::vector
 
 #include <zoomr/core/view.hpp>
 
+#include "../support/naive_attention.hpp"
 #include "config.hpp"
 
 namespace decode {
@@ -45,24 +45,15 @@ class dense_step {
                                        ? std::max(0, seen - static_cast<zoomr::index_t>(config_.window))
                                        : 0;
       for (zoomr::index_t head = 0; head < heads; ++head) {
-        const auto at = [&](zoomr::index_t token, zoomr::index_t d) {
-          return static_cast<std::size_t>((token * kv_heads_ + head / (heads / kv_heads_)) * dims + d);
+        const auto at = [&](zoomr::index_t token) { return (token * kv_heads_ + head / (heads / kv_heads_)) * dims; };
+        const auto logit = [&](zoomr::index_t i) {
+          const double dot = zoomr_test::naive_dot(dims, &q(t, head, 0), keys.data() + at(first + i));
+          return config_.attention_scale > 0 ? dot * config_.attention_scale : dot / std::sqrt(double(dims));
         };
-        std::vector<double> mass;
-        double largest = -std::numeric_limits<double>::infinity(), total = 0;
-        for (zoomr::index_t token = first; token < seen; ++token) {
-          double dot = 0;
-          for (zoomr::index_t d = 0; d < dims; ++d) dot += double{q(t, head, d)} * keys[at(token, d)];
-          mass.push_back(config_.attention_scale > 0 ? dot * config_.attention_scale : dot / std::sqrt(double(dims)));
-          largest = std::max(largest, mass.back());
-        }
-        for (double& m : mass) total += m = std::exp(m - largest);
-        for (zoomr::index_t d = 0; d < dims; ++d) {
-          double sum = 0;
-          for (zoomr::index_t token = first; token < seen; ++token)
-            sum += mass[static_cast<std::size_t>(token - first)] * values[at(token, d)];
-          out(t, head, d) = static_cast<float>(sum / total);
-        }
+        const auto value = [&](zoomr::index_t i) { return values.data() + at(first + i); };
+        const auto exact = zoomr_test::naive_attention(seen - first, dims, logit, value);
+        for (zoomr::index_t d = 0; d < dims; ++d)
+          out(t, head, d) = static_cast<float>(exact.out[static_cast<std::size_t>(d)]);
       }
     }
   }

@@ -2,6 +2,7 @@
 // A segmenter, a summarizer with a scorer for it, and a selector that the library does not know, alone beside
 // library components and all together, against a description of what each policy must attend.
 #include <doctest/doctest.h>
+#include <support/naive_attention.hpp>
 #include <zoomr/zoomr.hpp>
 
 #include <algorithm>   // std::stable_sort, std::find
@@ -278,22 +279,22 @@ class decoding {
     for (index_t head = 0; head < model.heads; ++head) {
       const attended_record& record = trace_[trace_.size() - static_cast<std::size_t>(model.heads - head)];
       REQUIRE(record.head == head);
-      double sum = 0.0;
-      double expected[8] = {};
-      for (const index_t p : record.positions) {
-        double logit = 0.0;
-        for (index_t d = 0; d < model.head_dim; ++d) {
-          logit += static_cast<double>(query_at(position, layer, head, d) * key_at(p, layer, head / 2, d));
-        }
-        const double weight = std::exp(logit / std::sqrt(8.0));
-        sum += weight;
-        for (index_t d = 0; d < model.head_dim; ++d) {
-          expected[d] += weight * static_cast<double>(number(1, p, layer, head / 2, d));
-        }
-      }
+      const auto query = [&](index_t d) { return query_at(position, layer, head, d); };
+      const auto logit = [&](index_t i) {
+        const auto key = [&](index_t d) {
+          return key_at(record.positions[static_cast<std::size_t>(i)], layer, head / 2, d);
+        };
+        return zoomr_test::naive_dot(model.head_dim, query, key) / std::sqrt(8.0);
+      };
+      const auto value = [&](index_t i) {
+        const index_t p = record.positions[static_cast<std::size_t>(i)];
+        return [=](index_t d) { return number(1, p, layer, head / 2, d); };
+      };
+      const auto exact =
+          zoomr_test::naive_attention(static_cast<index_t>(record.positions.size()), model.head_dim, logit, value);
       for (index_t d = 0; d < model.head_dim; ++d) {
         const auto got = static_cast<double>(out[static_cast<std::size_t>(head * model.head_dim + d)]);
-        REQUIRE(got == doctest::Approx(expected[d] / sum).epsilon(1e-5));
+        REQUIRE(got == doctest::Approx(exact.out[static_cast<std::size_t>(d)]).epsilon(1e-5));
       }
     }
   }

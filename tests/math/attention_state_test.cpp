@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <support/naive_attention.hpp>
 #include <zoomr/math/attention_state.hpp>
 
-#include <cmath>  // std::exp, std::log
+#include <cmath>  // std::fabs, std::log
 
 namespace zoomr {
 
@@ -47,23 +48,11 @@ struct state {
 };
 
 /// The definition, in double.
-struct reference {
-  double lse = 0.0;
-  std::vector<double> out = std::vector<double>(unit::size(head_dim), 0.0);
-
-  explicit reference(const tokens& of) {
-    double largest = -infinity;
-    for (const float logit : of.logits) largest = std::fmax(largest, static_cast<double>(logit));
-    double sum = 0.0;
-    for (index_t t = 0; t < of.count(); ++t) {
-      const double weight = std::exp(static_cast<double>(of.logits[unit::size(t)]) - largest);
-      sum += weight;
-      for (index_t d = 0; d < head_dim; ++d) out[unit::size(d)] += weight * static_cast<double>(of.value(t)[d]);
-    }
-    for (double& o : out) o /= sum;
-    lse = largest + std::log(sum);
-  }
-};
+zoomr_test::naive_result reference(const tokens& of) {
+  return zoomr_test::naive_attention(
+      of.count(), head_dim, [&](index_t t) { return static_cast<double>(of.logits[unit::size(t)]); },
+      [&](index_t t) { return of.value(t); });
+}
 
 /// Values lie in [-1, 1], so an output's error is bounded by that of the weights: 2e-7 for each exponential, twice,
 /// and a rounding of 6e-8 for each token added.
@@ -71,7 +60,7 @@ double tolerance(index_t count) { return 1e-6 + 1.2e-7 * count; }
 
 void check_near(state& made, const tokens& of) {
   const float lse = made.finish();
-  const reference exact(of);
+  const zoomr_test::naive_result exact = reference(of);
   const double within = tolerance(of.count());
   CHECK(lse == doctest::Approx(exact.lse).epsilon(within));
   for (index_t d = 0; d < head_dim; ++d) {

@@ -2,6 +2,7 @@
 // What docs/engine.md says of scales, caps, sinks, ALiBi, and attention that the engine adds, against softmax in
 // double.
 #include <doctest/doctest.h>
+#include <support/naive_attention.hpp>
 #include <support/tolerance.hpp>
 #include <zoomr/zoomr.hpp>
 
@@ -12,7 +13,7 @@
 namespace {
 
 using namespace zoomr;
-using doubles = std::vector<double>;
+using zoomr_test::naive_attention, zoomr_test::naive_dot, zoomr_test::naive_result;
 
 constexpr shape model{.layers = 1, .heads = 4, .kv_heads = 2, .head_dim = 16};
 constexpr index_t held = 37;   // tokens of the cache
@@ -33,11 +34,6 @@ const std::vector<float> keys = numbers((held + others) * model.kv_heads * row, 
 const std::vector<float> values = numbers((held + others) * model.kv_heads * row, 2);
 const std::vector<float> queries = numbers(model.heads * row, 3);
 
-struct attended {
-  std::vector<double> out;  // [head_dim]
-  double lse = 0;
-};
-
 /// What a model does to its logits.
 struct rule {
   double scale;
@@ -47,25 +43,16 @@ struct rule {
 };
 
 /// Softmax over tokens [first, last), and perhaps a logit without a value.
-attended expected(index_t head, const rule& of, index_t first, index_t last) {
-  attended made{doubles(std::size_t{row}), 0};
-  double sum = of.sinks != nullptr ? std::exp(double{of.sinks[head]}) : 0.0;
-  for (index_t t = first; t < last; ++t) {
-    const index_t at = (t * model.kv_heads + head / model.group()) * row;
-    double logit = 0;
-    for (index_t d = 0; d < row; ++d) {
-      logit += double{queries[static_cast<std::size_t>(head * row + d)]} * keys[static_cast<std::size_t>(at + d)];
-    }
-    logit *= of.scale;
-    if (of.cap > 0) logit = of.cap * std::tanh(logit / of.cap);
-    const double weight = std::exp(logit + of.slope * (t - (held - 1)));
-    sum += weight;
-    for (index_t d = 0; d < row; ++d)
-      made.out[static_cast<std::size_t>(d)] += weight * values[static_cast<std::size_t>(at + d)];
-  }
-  for (double& x : made.out) x /= sum;
-  made.lse = std::log(sum);
-  return made;
+naive_result expected(index_t head, const rule& of, index_t first, index_t last) {
+  const auto at = [&](index_t i) { return ((first + i) * model.kv_heads + head / model.group()) * row; };
+  const auto logit = [&](index_t i) {
+    double scaled = naive_dot(row, queries.data() + head * row, keys.data() + at(i)) * of.scale;
+    if (of.cap > 0) scaled = of.cap * std::tanh(scaled / of.cap);
+    return scaled + of.slope * (first + i - (held - 1));
+  };
+  const auto value = [&](index_t i) { return values.data() + at(i); };
+  const double sink = of.sinks != nullptr ? double{of.sinks[head]} : zoomr_test::no_sink;
+  return naive_attention(last - first, row, logit, value, sink);
 }
 
 /// What the cache says for the last of the tokens that it holds.
@@ -96,7 +83,7 @@ const double usual = 1 / std::sqrt(double{row});
 
 void check(const answer& got, const rule& of) {
   for (index_t head = 0; head < model.heads; ++head) {
-    const attended right = expected(head, of, 0, held);
+    const naive_result right = expected(head, of, 0, held);
     CHECK(std::abs(double{got.lse[static_cast<std::size_t>(head)]} - right.lse) <=
           allowed(of.scale) * (1 + std::abs(right.lse)));
     for (index_t d = 0; d < row; ++d) {
@@ -131,8 +118,8 @@ TEST_CASE("attention over other tokens is added by lse") {
   for (const bool with_sinks : {false, true}) {
     const answer got = ask({.sinks = with_sinks ? table_of_sinks : view<const float, 2>{}});
     for (index_t head = 0; head < model.heads; ++head) {
-      const attended own = expected(head, {usual}, held, held + others);
-      const attended right = expected(head, {usual, 0, with_sinks ? sinks.data() : nullptr}, 0, held + others);
+      const naive_result own = expected(head, {usual}, held, held + others);
+      const naive_result right = expected(head, {usual, 0, with_sinks ? sinks.data() : nullptr}, 0, held + others);
       const double lse = got.lse[static_cast<std::size_t>(head)], most = std::max(lse, own.lse);
       const double a = std::exp(lse - most), b = std::exp(own.lse - most);
       CHECK(std::abs(most + std::log(a + b) - right.lse) <= allowed(usual) * (1 + right.lse));

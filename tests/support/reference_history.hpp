@@ -2,13 +2,13 @@
 // The naive reference's history of a text, attention in double, and ranking.
 #pragma once
 
+#include <support/naive_attention.hpp>
 #include <support/reference_segments.hpp>
 #include <support/tolerance.hpp>
 #include <zoomr/core/shape.hpp>
 
 #include <algorithm>  // std::sort, std::max
-#include <cmath>      // std::exp
-#include <limits>     // std::numeric_limits
+#include <cmath>      // std::abs, std::isnan, std::sqrt, std::tanh
 #include <vector>     // std::vector
 
 namespace reference {
@@ -76,9 +76,7 @@ struct estimate {
   double magnitude = 0;
 };
 
-struct attention {
-  std::vector<double> out;
-  double lse = -std::numeric_limits<double>::infinity();
+struct attention : zoomr_test::naive_result {
   double largest_value = 0;  // magnitudes, for tolerances
   double largest_logit = 0;
 };
@@ -90,41 +88,24 @@ template <class Keys, class Values>
 attention attend(const std::vector<index_t>& positions, const float* query, index_t head_dim, Keys key, Values value,
                  const logits_of_model& of = {}, index_t row = 0, index_t heads = 1, index_t at = 0) {
   const index_t head = row % heads;
-  attention made;
-  made.out.assign(static_cast<std::size_t>(head_dim), 0.0);
-  std::vector<double> logits;
-  logits.reserve(positions.size());
-  double largest = -std::numeric_limits<double>::infinity();
+  double largest_logit = 0, largest_value = 0;
   for (const index_t position : positions) {
-    const float* const of_key = key(position);
-    const float* const of_value = value(position);
-    double logit = 0;
     double magnitude = 0;
     for (index_t d = 0; d < head_dim; ++d) {
-      logit += double{query[d]} * double{of_key[d]};
-      magnitude += std::abs(double{query[d]} * double{of_key[d]});
-      made.largest_value = std::max(made.largest_value, std::abs(double{of_value[d]}));
+      magnitude += std::abs(double{query[d]} * double{key(position)[d]});
+      largest_value = std::max(largest_value, std::abs(double{value(position)[d]}));
     }
-    logits.push_back(of.logit(logit, head_dim, head, position, at));
-    largest = logits.back() <= largest ? largest : logits.back();
-    made.largest_logit =
-        std::max(made.largest_logit, of.scaled(magnitude, head_dim) + std::abs(of.bias(head, position, at)));
+    largest_logit = std::max(largest_logit, of.scaled(magnitude, head_dim) + std::abs(of.bias(head, position, at)));
   }
-  double sum = 0;
-  if (!of.sinks.empty()) {  // a token whose value is zero
-    const double sink = of.sinks[static_cast<std::size_t>(row)];
-    largest = sink > largest ? sink : largest;
-    sum = std::exp(sink - largest);
-  }
-  for (std::size_t t = 0; t < positions.size(); ++t) {
-    const double weight = std::exp(logits[t] - largest);
-    const float* const of_value = value(positions[t]);
-    sum += weight;
-    for (index_t d = 0; d < head_dim; ++d) made.out[static_cast<std::size_t>(d)] += weight * double{of_value[d]};
-  }
-  for (double& number : made.out) number /= sum;
-  made.lse = largest + std::log(sum);
-  return made;
+  const auto logit = [&](index_t t) {
+    const index_t position = positions[static_cast<std::size_t>(t)];
+    return of.logit(zoomr_test::naive_dot(head_dim, query, key(position)), head_dim, head, position, at);
+  };
+  return {zoomr_test::naive_attention(
+              static_cast<index_t>(positions.size()), head_dim, logit,
+              [&](index_t t) { return value(positions[static_cast<std::size_t>(t)]); },
+              of.sinks.empty() ? zoomr_test::no_sink : of.sinks[static_cast<std::size_t>(row)]),
+          largest_value, largest_logit};
 }
 
 /// Ids [0, values.size()), highest value first, ties to the lower id, NaN last.

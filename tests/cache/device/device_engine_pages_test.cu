@@ -4,11 +4,12 @@
 #include <cache/device/device_against_host.hpp>
 #include <cache/device/device_engine.hpp>
 #include <cache/support/small_policies.hpp>
+#include <support/naive_attention.hpp>
 
 #include <doctest/doctest.h>
 
 #include <array>    // std::array
-#include <cmath>    // std::exp, std::sqrt
+#include <cmath>    // std::sqrt
 #include <numeric>  // std::accumulate
 
 namespace zoomr_test {
@@ -172,28 +173,16 @@ TEST_CASE("an engine stores and attends by itself: the slots are those that the 
             const index_t* const of_row = listed.data() + (t * rows + row) * tokens;
             REQUIRE(of_row[reads] == -1);
             if (window > 0) REQUIRE(reads <= window);
-            std::vector<double> logits, made(8, 0.0);
-            for (index_t i = 0; i < reads; ++i) {
-              double sum = 0.0;
-              for (std::size_t d = 0; d < 8; ++d) {
-                sum += double{q[static_cast<std::size_t>((t * 4 + head) * 8) + d]} *
-                       double{stored_keys[place(of_row[i], head / 2) + d]};
-              }
-              logits.push_back(sum / std::sqrt(8.0));
-            }
-            const double most = *std::max_element(logits.begin(), logits.end());
-            double all = 0.0;
-            for (index_t i = 0; i < reads; ++i) {
-              const double weight = std::exp(logits[static_cast<std::size_t>(i)] - most);
-              all += weight;
-              for (std::size_t d = 0; d < 8; ++d) {
-                const std::size_t at = place(of_row[i], head / 2) + d + static_cast<std::size_t>(apart ? 0 : to_values);
-                made[d] += weight * double{stored_values[at]};
-              }
-            }
+            const float* const query = q.data() + (t * 4 + head) * 8;
+            const auto exact = naive_attention(
+                reads, 8,
+                [&](index_t i) {
+                  return naive_dot(8, query, stored_keys.data() + place(of_row[i], head / 2)) / std::sqrt(8.0);
+                },
+                [&](index_t i) { return stored_values.data() + place(of_row[i], head / 2) + (apart ? 0 : to_values); });
             for (std::size_t d = 0; d < 8; ++d) {
               REQUIRE(tolerance::within(double{expected[static_cast<std::size_t>((t * 4 + head) * 8) + d]},
-                                        made[d] / all, allowed));
+                                        exact.out[d], allowed));
             }
           }
         }

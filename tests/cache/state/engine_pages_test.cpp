@@ -4,15 +4,16 @@
 #include <cache/support/model_logits.hpp>
 #include <cache/support/players.hpp>
 #include <cache/support/saved_bytes.hpp>
+#include <support/naive_attention.hpp>
 #include <support/paged_engine.hpp>
 #include <support/tolerance.hpp>
 #include <zoomr/core/thread_pool.hpp>
 
 #include <doctest/doctest.h>
 
-#include <algorithm>    // std::max_element
+#include <algorithm>    // std::max
 #include <array>        // std::array
-#include <cmath>        // std::exp, std::sqrt
+#include <cmath>        // std::abs, std::sqrt
 #include <string_view>  // std::string_view
 
 namespace zoomr_test {
@@ -227,30 +228,21 @@ class engine_run {
   // An attention kernel of the engine's own, over what the cache has listed.
   void attend(index_t layer, view<const float, 3> queries, const zoomr::slots_read& reads, view<float, 3> out) {
     const auto lane = engine_.cache().kv_lane(seq_, layer, reads.kv_head);
+    std::vector<index_t> slots;
+    for (const zoomr::token_range& r : reads.slots) {
+      for (index_t slot = r.first; slot < r.last; ++slot) slots.push_back(slot);
+    }
     for (index_t head = reads.heads.first; head < reads.heads.last; ++head) {
-      std::vector<double> logits;
-      std::vector<index_t> slots;
-      for (const zoomr::token_range& r : reads.slots) {
-        for (index_t slot = r.first; slot < r.last; ++slot) {
-          double logit = 0;
-          for (index_t d = 0; d < model.head_dim; ++d) {
-            logit += static_cast<double>(queries(reads.token, head, d)) *
-                     static_cast<double>(zoomr::to_float(lane.key(slot)[d]));
-          }
-          slots.push_back(slot), logits.push_back(logit / std::sqrt(static_cast<double>(model.head_dim)));
-        }
-      }
-      const double most = *std::max_element(logits.begin(), logits.end());
-      double sum = 0;
-      std::vector<double> made(std::size_t{model.head_dim});
-      for (std::size_t i = 0; i < slots.size(); ++i) {
-        const double weight = std::exp(logits[i] - most);
-        sum += weight;
-        for (index_t d = 0; d < model.head_dim; ++d)
-          made[static_cast<std::size_t>(d)] += weight * static_cast<double>(zoomr::to_float(lane.value(slots[i])[d]));
-      }
+      const float* const query = &queries(reads.token, head, 0);
+      const auto exact = naive_attention(
+          static_cast<index_t>(slots.size()), model.head_dim,
+          [&](index_t i) {
+            return naive_dot(model.head_dim, query, lane.key(slots[static_cast<std::size_t>(i)])) /
+                   std::sqrt(static_cast<double>(model.head_dim));
+          },
+          [&](index_t i) { return lane.value(slots[static_cast<std::size_t>(i)]); });
       for (index_t d = 0; d < model.head_dim; ++d)
-        out(reads.token, head, d) = static_cast<float>(made[static_cast<std::size_t>(d)] / sum);
+        out(reads.token, head, d) = static_cast<float>(exact.out[static_cast<std::size_t>(d)]);
     }
   }
 
