@@ -33,7 +33,8 @@ LEARNT_SEED, LEARNT_PROBLEMS = 11, 14
 CONTROLS = ["full", "oracle", "random"]
 # name: (tasks, size, problems, policies, weights)
 STUDIES = {
-    "notes_12": ("notes", "--notes 12", 200, [*CONTROLS, "zoomr_one_pass+zones.prompt=false", "zoomr_voters"], "all"),
+    "notes_12": ("notes", "--notes 12", 200,
+                 [*CONTROLS, "zoomr_one_pass+zones.prompt=false", "zoomr_voters", "zoomr_voters+top_p.share=0.5"], "all"),
     "notes_24": ("notes", "--notes 24", 80, [*CONTROLS, "zoomr_voters"], "all"),
     "chain": ("chain", "--notes 12", 80,
               ["full", "oracle", "zoomr_voters", "zoomr_voters+head_posterior.queries=8"], "all"),
