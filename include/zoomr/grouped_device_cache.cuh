@@ -6,13 +6,12 @@
 #include <zoomr/device_cache.cuh>
 #include <zoomr/grouped_device_step.cuh>
 
-#include <array>        // std::array
+#include <algorithm>    // std::min
 #include <memory>       // std::unique_ptr
 #include <optional>     // std::optional
 #include <tuple>        // std::get, std::tuple
 #include <type_traits>  // std::remove_reference_t
 #include <utility>      // std::index_sequence_for, std::move
-#include <vector>       // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -43,59 +42,46 @@ class grouped_device_cache {
   /// @throws precondition_error if a group has other layers than the table says, or is in use, or where a choice of a
   ///         first pass would be lost
   explicit grouped_device_cache(view<const index_t> group_of, Caches&... groups)
-      : groups_(&groups...), core_(std::make_unique<core>()) {
-    std::array<index_t, sizeof...(Caches)> counts{};
-    for (const index_t g : group_of) {
-      ZOOMR_EXPECTS(g >= 0 && g < count,
-                    "groups: the table of layers names group " + std::to_string(g) + " of " + std::to_string(count));
-      core_->layers.push_back({g, counts[static_cast<std::size_t>(g)]++});
-    }
+      : groups_(&groups...), table_(std::make_unique<detail::layer_groups>(count, group_of)) {
     index_t sequences = unlimited;
     bool again = false, forgets = false;
     each([&](auto& cache, index_t g) {
       const auto& in = *cache.core_;
-      const index_t layers = counts[static_cast<std::size_t>(g)];
+      const index_t layers = table_->layers_in(g);
       ZOOMR_EXPECTS(layers == in.sizes.model.layers, "its shape has " + std::to_string(in.sizes.model.layers) +
                                                          " layers, the table of layers " + std::to_string(layers));
-      bool used = in.step.active;
-      for (const auto& state : in.states) used = used || state.open;
-      ZOOMR_EXPECTS(!used, "sequences of it are open");
+      ZOOMR_EXPECTS(!detail::in_use(in), "sequences of it are open");
       again = again || (in.policy.aggregate.per == scope::sequence && in.policy.refresh.second_pass);
       forgets = forgets || (in.sizes.selects && !in.sizes.persists);
       sequences = (std::min)(sequences, in.limits.max_sequences);
     });
     ZOOMR_EXPECTS(!again || !forgets,
                   "groups: one has a second pass, which on a device needs choices of the others that stay active");
-    core_->sequences.resize(static_cast<std::size_t>(sequences)), core_->handles.resize(core_->sequences.size());
-    core_->items.reserve(core_->sequences.size()), core_->least.resize(core_->sequences.size());
+    table_->make_room(sequences);
   }
 
   index_t groups() const { return count; }
-  index_t layers() const { return static_cast<index_t>(core_->layers.size()); }
-  grouped_layer place(index_t layer) const {
-    ZOOMR_EXPECTS(layer >= 0 && layer < layers(), "there is no layer " + std::to_string(layer));
-    return core_->layers[static_cast<std::size_t>(layer)];
-  }
+  index_t layers() const { return table_->layers(); }
+  grouped_layer place(index_t layer) const { return table_->place(layer); }
   template <index_t Group>
   auto& group() const {
     return *std::get<std::size_t{Group}>(groups_);
   }
   /// The sequence as a group knows it.
   sequence in_group(sequence seq, index_t g) const {
-    ZOOMR_EXPECTS(g >= 0 && g < count, "there is no group " + std::to_string(g));
+    table_->expect_group(g);
     return handle(expect_open(seq), g);
   }
 
   /// @throws error(capacity) if config.max_sequences of some group are open; nothing has changed
   sequence open() {
-    return open_as([](auto& in, sequence) { return in.open(); }, {});
+    return open_as([](auto& in, index_t, sequence) { return in.open(); }, {});
   }
   void close(sequence seq) {
     const index_t id = expect_open(seq);
     each([&](auto& in, index_t g) { in.expect_unused(handle(id, g)); });
     each([&](auto& in, index_t g) { in.close(handle(id, g)); });
-    core_->sequences[static_cast<std::size_t>(id)].open = false;
-    ++core_->sequences[static_cast<std::size_t>(id)].generation;
+    table_->close(id);
   }
   /// @throws error(rollback_depth) if some group does not go back so far; nothing has changed in any
   void rollback(sequence seq, index_t tokens) {
@@ -107,7 +93,7 @@ class grouped_device_cache {
   /// @cost   2 launches for each group
   sequence fork(sequence from, stream queue) {
     expect_open(from);
-    return open_as([&](auto& in, sequence original) { return in.fork(original, queue); }, from);
+    return open_as([&](auto& in, index_t, sequence original) { return in.fork(original, queue); }, from);
   }
 
   /// True if `begin` will find tables to write, in all groups; `wait` waits until then.
@@ -124,14 +110,8 @@ class grouped_device_cache {
   /// @throws as `device_cache::begin`, of any group; nothing has changed
   /// @cost   plans each item twice, once to find out how many tokens are taken
   step_type begin(view<const step_item> items, bool fixed = false) {
-    ZOOMR_EXPECTS(items.size() <= static_cast<index_t>(core_->sequences.size()),
-                  "begin: a sequence can take part in a step only once");
-    for (index_t i = 0; i < items.size(); ++i) {
-      expect_open(items[i].seq);
-      ZOOMR_EXPECTS(items[i].pages.size() == 0, "begin: block tables of groups are told by `block_table` of each");
-      core_->least[static_cast<std::size_t>(i)] = items[i].ids.size();
-    }
-    each([&](auto& in, index_t g) { in.plan_alone(listed(items, g), view<index_t>(core_->least)); });
+    table_->expect_items(items, "begin: block tables of groups are told by `block_table` of each");
+    each([&](auto& in, index_t g) { in.plan_alone(table_->listed(items, g), table_->least()); });
     return begin_all(items, fixed, std::index_sequence_for<Caches...>{});
   }
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false, bool fixed = false) {
@@ -143,12 +123,8 @@ class grouped_device_cache {
   bool in_prompt(sequence seq) const { return group<0>().in_prompt(handle(expect_open(seq), 0)); }
 
  private:
-  using handles_of_sequence = std::array<sequence, sizeof...(Caches)>;
-
-  sequence& handle(index_t id, index_t g) const {
-    return core_->handles[static_cast<std::size_t>(id)][static_cast<std::size_t>(g)];
-  }
-  index_t expect_open(sequence seq) const { return detail::expect_open(core_->sequences, seq), seq.id; }
+  sequence handle(index_t id, index_t g) const { return table_->handle(id, g); }
+  index_t expect_open(sequence seq) const { return table_->expect_open(seq); }
 
   // work(group, its number) for each; failures name it.
   template <class Work>
@@ -158,61 +134,29 @@ class grouped_device_cache {
     std::apply([&](auto*... in) { (one(in), ...); }, groups_);
   }
 
-  // A new sequence, in all groups or in none.
-  // @param make   make(group, handle of `from` in it) -> its new sequence
+  // As of `layer_groups`.
   template <class Make>
   sequence open_as(Make make, sequence from) {
-    const sequence seq = detail::open_sequence(core_->sequences);
-    index_t ready = 0;
-    const auto all = [&] {
-      each([&](auto& in, index_t g) {
-        handle(seq.id, g) = make(in, from.id < 0 ? from : handle(from.id, g));
-        ready = g + 1;
-      });
-    };
-    detail::undone_if_failed(all, [&] {
-      each([&](auto& in, index_t g) {
-        if (g < ready) in.close(handle(seq.id, g));
-      });
-      core_->sequences[static_cast<std::size_t>(seq.id)].open = false;  // the handle was given to no caller
-    });
-    return seq;
+    return table_->open_as(
+        from, [&](auto work) { each(work); }, make, [](index_t) {});
   }
 
-  // The items as group `g` knows them, with the tokens that the step takes; valid until the next call.
-  view<const step_item> listed(view<const step_item> items, index_t g) {
-    core_->items.clear();
-    for (index_t i = 0; i < items.size(); ++i) {
-      const auto ids = items[i].ids.slice(0, core_->least[static_cast<std::size_t>(i)]);
-      core_->items.push_back({handle(items[i].seq.id, g), ids, items[i].prompt_ends});
-    }
-    return view<const step_item>(core_->items);
-  }
   // One after the other; where one fails, those before it are dropped.
   template <std::size_t... G>
   step_type begin_all(view<const step_item> items, bool fixed, std::index_sequence<G...>) {
-    return step_type(core_->layers, {begin_in<G>(items, fixed)...});
+    return step_type(*table_, {begin_in<G>(items, fixed)...});
   }
   template <std::size_t G>
   auto begin_in(view<const step_item> items, bool fixed) {
     auto& in = *std::get<G>(groups_);
     std::optional<typename std::remove_reference_t<decltype(in)>::step_type> step;
     constexpr auto g = static_cast<index_t>(G);
-    detail::naming_group(g, [&] { step.emplace(in.begin(listed(items, g), fixed)); });
+    detail::naming_group(g, [&] { step.emplace(in.begin(table_->listed(items, g), fixed)); });
     return std::move(*step);
   }
 
-  // A step points to it, also when the cache is moved.
-  struct core {
-    std::vector<grouped_layer> layers;
-    std::vector<detail::grouped_sequence> sequences;
-    std::vector<handles_of_sequence> handles;  // [sequences]
-    std::vector<step_item> items;              // [sequences]  as the group that is being told knows them
-    std::vector<index_t> least;                // [sequences]  tokens of item i that each group takes
-  };
-
   std::tuple<Caches*...> groups_;
-  std::unique_ptr<core> core_;
+  std::unique_ptr<detail::layer_groups> table_;  // a step points to it, also when the cache is moved
 };
 
 }  // namespace v0

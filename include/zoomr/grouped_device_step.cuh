@@ -2,8 +2,8 @@
 // L6. Device twin of grouped_step.hpp: a step over layers that are in several device caches, one step in each of them.
 #pragma once
 
+#include <zoomr/cache/state/layer_groups.hpp>
 #include <zoomr/device_step.cuh>
-#include <zoomr/grouped_step.hpp>
 
 #include <tuple>    // std::apply, std::get, std::tuple
 #include <utility>  // std::move
@@ -102,7 +102,7 @@ class grouped_device_step {
   friend class grouped_device_cache;
   using steps = std::tuple<typename Caches::step_type...>;
 
-  grouped_device_step(const std::vector<grouped_layer>& layers, steps&& group_steps)
+  grouped_device_step(const detail::layer_groups& layers, steps&& group_steps)
       : layers_(&layers), steps_(std::move(group_steps)) {}
 
   const auto& any() const { return std::get<0>(steps_); }
@@ -120,22 +120,16 @@ class grouped_device_step {
   // work(step, layer) in the group that has this layer. What a group's types cannot take is refused there.
   template <class Work>
   void in_layer(const char* call, index_t layer, Work work) {
-    const auto layers = static_cast<index_t>(layers_->size());
-    ZOOMR_EXPECTS(layer >= 0 && layer < layers, std::string(call) + ": there is no layer " + std::to_string(layer) +
-                                                    ", the model has " + std::to_string(layers));
-    const grouped_layer at = (*layers_)[static_cast<std::size_t>(layer)];
-    index_t g = 0;
-    const auto one = [&](auto& in) {
-      if (g++ == at.group) work(in, at.layer);
-    };
-    const auto named = [&] {
-      return "layer " + std::to_string(layer) + ", which is layer " + std::to_string(at.layer) + " of group " +
-             std::to_string(at.group);
-    };
-    detail::naming_group([&] { std::apply([&](auto&... in) { (one(in), ...); }, steps_); }, named);
+    layers_->in_layer(call, layer, [&](grouped_layer at) {
+      index_t g = 0;
+      const auto one = [&](auto& in) {
+        if (g++ == at.group) work(in, at.layer);
+      };
+      std::apply([&](auto&... in) { (one(in), ...); }, steps_);
+    });
   }
 
-  const std::vector<grouped_layer>* layers_;
+  const detail::layer_groups* layers_;
   steps steps_;
 };
 

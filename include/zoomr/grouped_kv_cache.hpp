@@ -40,44 +40,31 @@ class grouped_kv_cache {
   /// @param groups    without open sequences
   /// @param group_of  [layers of the model]  the group of each; within a group they are in ascending order
   /// @throws precondition_error if a group has other layers than the table says, or is in use
-  grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of) : core_(std::make_unique<core>()) {
-    core& parts = *core_;
-    parts.groups = std::move(groups);
-    ZOOMR_EXPECTS(!parts.groups.empty(), "groups: a cache needs at least one");
-    parts.steps.layers.reserve(static_cast<std::size_t>(group_of.size()));
-    std::vector<index_t> counts(parts.groups.size());
-    for (const index_t g : group_of) {
-      ZOOMR_EXPECTS(g >= 0 && g < count(),
-                    "groups: the table of layers names group " + std::to_string(g) + " of " + std::to_string(count()));
-      parts.steps.layers.push_back({g, counts[static_cast<std::size_t>(g)]++});
-    }
+  grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of) {
+    ZOOMR_EXPECTS(!groups.empty(), "groups: a cache needs at least one");
+    const auto count = static_cast<index_t>(groups.size());
+    core_ = std::make_unique<core>(core{std::move(groups), {{count, group_of}, {}, {}}});
     index_t sequences = unlimited;
-    for (index_t g = 0; g < count(); ++g) {
+    for (index_t g = 0; g < count; ++g) {
       const auto& group = *at(g).core_;
-      const index_t layers = counts[static_cast<std::size_t>(g)];
+      const index_t layers = table().layers_in(g);
       ZOOMR_EXPECTS(layers == group.sizes.model.layers, "groups: the shape of group " + std::to_string(g) + " has " +
                                                             std::to_string(group.sizes.model.layers) +
                                                             " layers, the table of layers " + std::to_string(layers));
-      bool used = group.step.active;
-      for (const detail::sequence_state& state : group.states) used = used || state.open;
-      ZOOMR_EXPECTS(!used, "groups: sequences of group " + std::to_string(g) + " are open");
+      ZOOMR_EXPECTS(!detail::in_use(group), "groups: sequences of group " + std::to_string(g) + " are open");
       sequences = (std::min)(sequences, group.limits.max_sequences);
     }
-    const auto places = static_cast<std::size_t>(sequences);
-    parts.sequences.resize(places), parts.handles.resize(places * parts.groups.size());
-    parts.items.reserve(places), parts.least.resize(places);
-    parts.steps.takes_part.resize(places), parts.steps.group_steps.reserve(parts.groups.size());
+    table().make_room(sequences);
+    core_->steps.takes_part.resize(static_cast<std::size_t>(sequences));
+    core_->steps.group_steps.reserve(static_cast<std::size_t>(count));
   }
 
   /// Groups, layers of the model, and where a layer is.
   index_t groups() const { return count(); }
-  index_t layers() const { return static_cast<index_t>(core_->steps.layers.size()); }
-  grouped_layer place(index_t layer) const {
-    ZOOMR_EXPECTS(layer >= 0 && layer < layers(), "there is no layer " + std::to_string(layer));
-    return core_->steps.layers[static_cast<std::size_t>(layer)];
-  }
+  index_t layers() const { return table().layers(); }
+  grouped_layer place(index_t layer) const { return table().place(layer); }
   const cache_type& group(index_t g) const {
-    ZOOMR_EXPECTS(g >= 0 && g < count(), "there is no group " + std::to_string(g));
+    table().expect_group(g);
     return at(g);
   }
   /// The sequence as a group knows it: for calls of `group(g)`.
@@ -94,7 +81,7 @@ class grouped_kv_cache {
   void close(sequence seq) {
     const index_t id = expect_open(seq);
     for (index_t g = 0; g < count(); ++g) at(g).close(handle(id, g));
-    forget(id);
+    table().close(id);
   }
   /// @throws error(rollback_depth) if some group does not go back so far; nothing has changed in any
   void rollback(sequence seq, index_t tokens) {
@@ -119,8 +106,7 @@ class grouped_kv_cache {
       if (positions.size() > 0) rollback(seq, positions.first);
       return;
     }
-    detail::group_erasure<pool_of<Placement, T>, Turn> erasure(turn, count());
-    for (const grouped_layer& layer : core_->steps.layers) erasure.add_layer(layer.group);
+    detail::group_erasure<pool_of<Placement, T>, Turn> erasure(turn, table());
     each([&](cache_type& in, index_t g) { erasure.prepare(*in.core_, handle(id, g).id, positions); });
     detail::undone_if_error([&] { each([&](cache_type&, index_t g) { erasure.write(g); }); },
                             [&] { erasure.forget(); });
@@ -134,13 +120,13 @@ class grouped_kv_cache {
   /// @cost   plans each item twice, once to find out how many tokens are taken
   step_type begin(view<const step_item> items, view<const view<const index_t>, 2> tables = {}) {
     expect_idle();
-    expect_items(items, tables);
-    for (index_t i = 0; i < items.size(); ++i) least(i) = items[i].ids.size();
-    each([&](cache_type& in, index_t g) { in.plan_alone(listed(items, g, tables), view<index_t>(core_->least)); });
+    table().expect_items(items, "begin: each group has a block table of its own: hand over `tables`");
+    if (tables.data() != nullptr) expect_extents("begin: tables are", tables, {{items.size(), count()}});
+    each([&](cache_type& in, index_t g) { in.plan_alone(table().listed(items, g, tables), table().least()); });
     detail::undone_if_failed(
         [&] {
           each([&](cache_type& in, index_t g) {
-            core_->steps.group_steps.push_back(in.begin(listed(items, g, tables)));
+            core_->steps.group_steps.push_back(in.begin(table().listed(items, g, tables)));
           });
         },
         [&] { core_->steps.group_steps.clear(); });
@@ -158,7 +144,7 @@ class grouped_kv_cache {
     detail::sink_of_part part(to);
     detail::section_writer out(part, detail::groups_magic);
     out.begin("grps", 0, layers() * static_cast<byte_count>(sizeof(index_t)));
-    for (const grouped_layer& layer : core_->steps.layers) out.put(layer.group);
+    for (index_t layer = 0; layer < layers(); ++layer) out.put(place(layer).group);
     out.end(), out.finish();
     each([&](cache_type& in, index_t g) { in.save(handle(id, g), part); });
     to.finish();
@@ -210,24 +196,14 @@ class grouped_kv_cache {
  private:
   struct core {
     std::vector<cache_type> groups;
-    std::vector<detail::grouped_sequence> sequences;
-    std::vector<sequence> handles;  // [sequences, groups]
-    std::vector<step_item> items;   // [sequences]  as the group that is being told knows them
-    std::vector<index_t> least;     // [sequences]  tokens of item i that each group takes
     detail::grouped_steps<T, Placement> steps;
   };
 
-  index_t count() const { return static_cast<index_t>(core_->groups.size()); }
+  detail::layer_groups& table() const { return core_->steps.groups; }
+  index_t count() const { return table().groups(); }
   cache_type& at(index_t g) const { return core_->groups[static_cast<std::size_t>(g)]; }
-  index_t& least(index_t item) { return core_->least[static_cast<std::size_t>(item)]; }
-  sequence& handle(index_t id, index_t g) const {
-    return core_->handles[static_cast<std::size_t>(id) * core_->groups.size() + static_cast<std::size_t>(g)];
-  }
-  void forget(index_t id) {
-    core_->sequences[static_cast<std::size_t>(id)].open = false;
-    ++core_->sequences[static_cast<std::size_t>(id)].generation;
-  }
-  index_t expect_open(sequence seq) const { return detail::expect_open(core_->sequences, seq), seq.id; }
+  sequence handle(index_t id, index_t g) const { return table().handle(id, g); }
+  index_t expect_open(sequence seq) const { return table().expect_open(seq); }
   void expect_idle() const {
     ZOOMR_EXPECTS(core_->steps.group_steps.empty(), "a step is in progress: commit or drop it first");
   }
@@ -237,25 +213,11 @@ class grouped_kv_cache {
     for (index_t g = 0; g < count(); ++g) detail::naming_group(g, [&] { work(at(g), g); });
   }
 
-  // A new sequence, in all groups or in none.
-  // @param make   make(group, its number, handle of `from` in it) -> its new sequence
-  // @param check  check(id), when all are made
+  // As of `layer_groups`.
   template <class Make, class Check>
   sequence open_as(Make make, sequence from, Check check) {
-    const sequence seq = detail::open_sequence(core_->sequences);
-    index_t ready = 0;
-    const auto all = [&] {
-      each([&](cache_type& in, index_t g) {
-        handle(seq.id, g) = make(in, g, from.id < 0 ? from : handle(from.id, g));
-        ready = g + 1;
-      });
-      check(seq.id);
-    };
-    detail::undone_if_failed(all, [&] {
-      for (index_t g = 0; g < ready; ++g) at(g).close(handle(seq.id, g));
-      core_->sequences[static_cast<std::size_t>(seq.id)].open = false;  // the handle was given to no caller
-    });
-    return seq;
+    return table().open_as(
+        from, [&](auto work) { each(work); }, make, check);
   }
   template <class Make>
   sequence open_as(Make make, sequence from) {
@@ -269,26 +231,6 @@ class grouped_kv_cache {
         detail::refuse_file("the groups of the file have different texts");
       }
     }
-  }
-
-  void expect_items(view<const step_item> items, view<const view<const index_t>, 2> tables) {
-    const auto most = static_cast<index_t>(core_->sequences.size());
-    for (const step_item& item : items) {
-      expect_open(item.seq);
-      ZOOMR_EXPECTS(item.pages.size() == 0, "begin: each group has a block table of its own: hand over `tables`");
-    }
-    ZOOMR_EXPECTS(items.size() <= most, "begin: a sequence can take part in a step only once");
-    if (tables.data() != nullptr) expect_extents("begin: tables are", tables, {{items.size(), count()}});
-  }
-  // The items as group `g` knows them, with the tokens that the step takes; valid until the next call.
-  view<const step_item> listed(view<const step_item> items, index_t g, view<const view<const index_t>, 2> tables) {
-    core_->items.clear();
-    for (index_t i = 0; i < items.size(); ++i) {
-      const view<const index_t> pages = tables.data() != nullptr ? tables(i, g) : view<const index_t>{};
-      core_->items.push_back(
-          {handle(items[i].seq.id, g), items[i].ids.slice(0, least(i)), items[i].prompt_ends, pages});
-    }
-    return view<const step_item>(core_->items);
   }
 
   template <class Bytes>

@@ -7,55 +7,23 @@
 // item by item: what may fail is done in all groups before any of them can no longer go back.
 #pragma once
 
+#include <zoomr/cache/state/layer_groups.hpp>
 #include <zoomr/step.hpp>
 
-#include <algorithm>    // std::max
-#include <exception>    // std::exception
-#include <string>       // std::string, std::to_string
-#include <string_view>  // std::string_view
-#include <utility>      // std::exchange
-#include <vector>       // std::vector
+#include <algorithm>  // std::max
+#include <string>     // std::to_string
+#include <utility>    // std::exchange
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
 
-/// Where a layer of a model is: its group, and which of the group's layers it is.
-struct grouped_layer {
-  index_t group = 0;
-  index_t layer = 0;
-  friend constexpr bool operator==(grouped_layer, grouped_layer) = default;
-};
-
 namespace detail {
-
-/// A sequence of a grouped cache; the handles of its groups are beside it.
-struct grouped_sequence {
-  bool open = false;
-  std::uint32_t generation = 0;
-};
-
-/// work(); its failures say which group they are of.
-/// @param named  named()  says it, in a sentence's first words
-template <class Work, class Named>
-void naming_group(Work work, Named named) {
-  const auto sentence = [&](const std::exception& why) {
-    std::string_view text = why.what();
-    if (text.substr(0, error::prefix.size()) == error::prefix) text.remove_prefix(error::prefix.size());
-    return named() + ": " + std::string(text);
-  };
-  handled<precondition_error>(
-      [&] { handled<error>(work, [&](const error& why) { raise(why.code(), sentence(why)); }); },
-      [&](const precondition_error& why) { raise_precondition(sentence(why)); });
-}
-template <class Work>
-void naming_group(index_t group, Work work) {
-  naming_group(work, [=] { return "group " + std::to_string(group); });
-}
 
 /// What a grouped cache keeps of the step in progress.
 template <class T, class Placement>
 struct grouped_steps {
-  std::vector<grouped_layer> layers;            // [layers of the model]
+  layer_groups groups;
   std::vector<step<T, Placement>> group_steps;  // [groups] while a step is in progress
   std::vector<unsigned char> takes_part;        // [sequences] item i is in the second pass
 };
@@ -202,15 +170,9 @@ class grouped_step {
   template <class Work>
   void in_layer(const char* call, index_t layer, Work work) {
     any();
-    const auto layers = static_cast<index_t>(steps_->layers.size());
-    ZOOMR_EXPECTS(layer >= 0 && layer < layers, std::string(call) + ": there is no layer " + std::to_string(layer) +
-                                                    ", the model has " + std::to_string(layers));
-    const grouped_layer at = steps_->layers[static_cast<std::size_t>(layer)];
-    detail::naming_group([&] { work(steps_->group_steps[static_cast<std::size_t>(at.group)], at.layer); },
-                         [&] {
-                           return "layer " + std::to_string(layer) + ", which is layer " + std::to_string(at.layer) +
-                                  " of group " + std::to_string(at.group);
-                         });
+    steps_->groups.in_layer(call, layer, [&](grouped_layer at) {
+      work(steps_->group_steps[static_cast<std::size_t>(at.group)], at.layer);
+    });
   }
 
   // An item that has failed in one group has failed in all.

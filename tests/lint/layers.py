@@ -45,7 +45,7 @@ presets/ presets/table.hpp
 L6:
 cache/logit_rule.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp cache/key_rotation.hpp cache/byte_stream.hpp cache/saving/sections.hpp cache/saving/section_writer.hpp cache/saving/section_reader.hpp
 cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.hpp cache/state/voter_table.hpp cache/state/layout.hpp
-cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp
+cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
 cache/host/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/span_erasure.hpp cache/host/group_erasure.hpp cache/host/key_scores.hpp cache/host/query_token.hpp cache/host/token_choice.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp

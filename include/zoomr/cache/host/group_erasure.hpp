@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/host/span_erasure.hpp>
+#include <zoomr/cache/state/layer_groups.hpp>
 
 #include <type_traits>  // std::conditional_t, std::is_same_v
 #include <vector>       // std::vector
@@ -27,16 +28,14 @@ class group_erasure {
   using turn_type = std::conditional_t<turns, turn_in_group<Turn>, unturned>;
 
  public:
-  group_erasure(const Turn& turn, index_t groups) {
-    turns_.resize(static_cast<std::size_t>(groups));
+  group_erasure(const Turn& turn, const layer_groups& groups) : turns_(static_cast<std::size_t>(groups.groups())) {
     parts_.reserve(turns_.size());
     if constexpr (turns) {
       for (turn_type& group_turn : turns_) group_turn.turn = &turn;
+      for (index_t layer = 0; layer < groups.layers(); ++layer) {
+        turns_[static_cast<std::size_t>(groups.place(layer).group)].layers.push_back(layer);
+      }
     }
-  }
-  /// The next layer of the model is one of group `g`. All layers come before `prepare`.
-  void add_layer([[maybe_unused]] index_t g) {
-    if constexpr (turns) turns_[static_cast<std::size_t>(g)].layers.push_back(layers_++);
   }
   /// Group by group.
   /// @throws as `span_erasure::prepare`; nothing has changed in any group
@@ -55,7 +54,6 @@ class group_erasure {
   }
 
  private:
-  index_t layers_ = 0;
   std::vector<turn_type> turns_;                      // [groups]
   std::vector<span_erasure<Pool, turn_type>> parts_;  // the same
 };

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Which layers of a model are in which group, and what the grouped caches of host and device do alike with
+// sequences that are in all groups.
+#pragma once
+
+#include <zoomr/cache/state/sequences.hpp>
+
+#include <cstdint>      // std::uint32_t
+#include <exception>    // std::exception
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+namespace zoomr {
+inline namespace v0 {
+
+/// Where a layer of a model is: its group, and which of the group's layers it is.
+struct grouped_layer {
+  index_t group = 0;
+  index_t layer = 0;
+  friend constexpr bool operator==(grouped_layer, grouped_layer) = default;
+};
+
+namespace detail {
+
+/// work(); its failures say which group they are of.
+/// @param named  named()  says it, in a sentence's first words
+template <class Work, class Named>
+void naming_group(Work work, Named named) {
+  const auto sentence = [&](const std::exception& why) {
+    std::string_view text = why.what();
+    if (text.substr(0, error::prefix.size()) == error::prefix) text.remove_prefix(error::prefix.size());
+    return named() + ": " + std::string(text);
+  };
+  handled<precondition_error>(
+      [&] { handled<error>(work, [&](const error& why) { raise(why.code(), sentence(why)); }); },
+      [&](const precondition_error& why) { raise_precondition(sentence(why)); });
+}
+template <class Work>
+void naming_group(index_t group, Work work) {
+  naming_group(work, [=] { return "group " + std::to_string(group); });
+}
+
+/// True if sequences of a cache are open.
+template <class Core>
+bool in_use(const Core& core) {
+  bool used = core.step.active;
+  for (const auto& state : core.states) used = used || state.open;
+  return used;
+}
+
+/// What a grouped cache knows beside its groups: the table of layers, its sequences, and their handles in each group.
+/// It stays where it is while a step is in progress.
+class layer_groups {
+ public:
+  /// Without sequences yet.
+  /// @param group_of  [layers of the model]  the group of each
+  /// @throws precondition_error if there is no such group
+  layer_groups(index_t groups, view<const index_t> group_of) : counts_(static_cast<std::size_t>(groups)) {
+    layers_.reserve(static_cast<std::size_t>(group_of.size()));
+    for (const index_t g : group_of) {
+      ZOOMR_EXPECTS(g >= 0 && g < groups,
+                    "groups: the table of layers names group " + std::to_string(g) + " of " + std::to_string(groups));
+      layers_.push_back({g, counts_[static_cast<std::size_t>(g)]++});
+    }
+  }
+  void make_room(index_t sequences) {
+    const auto places = static_cast<std::size_t>(sequences);
+    sequences_.resize(places);
+    handles_.resize(places * counts_.size());
+    items_.reserve(places);
+    least_.resize(places);
+  }
+
+  index_t groups() const { return static_cast<index_t>(counts_.size()); }
+  index_t layers() const { return static_cast<index_t>(layers_.size()); }
+  index_t layers_in(index_t g) const { return counts_[static_cast<std::size_t>(g)]; }
+  grouped_layer place(index_t layer) const {
+    ZOOMR_EXPECTS(layer >= 0 && layer < layers(), "there is no layer " + std::to_string(layer));
+    return layers_[static_cast<std::size_t>(layer)];
+  }
+  void expect_group(index_t g) const {
+    ZOOMR_EXPECTS(g >= 0 && g < groups(), "there is no group " + std::to_string(g));
+  }
+  /// work(place of the layer); failures name the layer and its group.
+  template <class Work>
+  void in_layer(const char* call, index_t layer, Work work) const {
+    ZOOMR_EXPECTS(layer >= 0 && layer < layers(), std::string(call) + ": there is no layer " + std::to_string(layer) +
+                                                      ", the model has " + std::to_string(layers()));
+    const grouped_layer at = layers_[static_cast<std::size_t>(layer)];
+    naming_group([&] { work(at); },
+                 [&] {
+                   return "layer " + std::to_string(layer) + ", which is layer " + std::to_string(at.layer) +
+                          " of group " + std::to_string(at.group);
+                 });
+  }
+
+  /// @return its id
+  index_t expect_open(sequence seq) { return detail::expect_open(sequences_, seq), seq.id; }
+  /// The sequence as a group knows it.
+  sequence& handle(index_t id, index_t g) {
+    return handles_[static_cast<std::size_t>(id) * counts_.size() + static_cast<std::size_t>(g)];
+  }
+  /// A new sequence, in all groups or in none.
+  /// @param each   each(work)  work(group, its number) for each
+  /// @param make   make(group, its number, handle of `from` in it) -> its new sequence
+  /// @param check  check(id), when all are made
+  template <class Each, class Make, class Check>
+  sequence open_as(sequence from, Each each, Make make, Check check) {
+    const sequence seq = open_sequence(sequences_);
+    index_t ready = 0;
+    const auto all = [&] {
+      each([&](auto& group, index_t g) {
+        handle(seq.id, g) = make(group, g, from.id < 0 ? from : handle(from.id, g));
+        ready = g + 1;
+      });
+      check(seq.id);
+    };
+    undone_if_failed(all, [&] {
+      each([&](auto& group, index_t g) {
+        if (g < ready) group.close(handle(seq.id, g));
+      });
+      sequences_[static_cast<std::size_t>(seq.id)].open = false;  // the handle was given to no caller
+    });
+    return seq;
+  }
+  /// The groups have closed theirs.
+  void close(index_t id) {
+    sequences_[static_cast<std::size_t>(id)].open = false;
+    ++sequences_[static_cast<std::size_t>(id)].generation;
+  }
+
+  /// Before a step: of each item all tokens can be taken.
+  /// @param no_pages  what to say of an item that has a block table
+  void expect_items(view<const step_item> items, const char* no_pages) {
+    for (const step_item& item : items) {
+      expect_open(item.seq);
+      ZOOMR_EXPECTS(item.pages.size() == 0, no_pages);
+    }
+    ZOOMR_EXPECTS(items.size() <= static_cast<index_t>(least_.size()),
+                  "begin: a sequence can take part in a step only once");
+    for (index_t i = 0; i < items.size(); ++i) least_[static_cast<std::size_t>(i)] = items[i].ids.size();
+  }
+  /// [sequences]  tokens of item i that each group takes
+  view<index_t> least() { return view<index_t>(least_); }
+  /// The items as group `g` knows them, with the tokens that the step takes; valid until the next call.
+  view<const step_item> listed(view<const step_item> items, index_t g, view<const view<const index_t>, 2> tables = {}) {
+    items_.clear();
+    for (index_t i = 0; i < items.size(); ++i) {
+      const view<const index_t> pages = tables.data() != nullptr ? tables(i, g) : view<const index_t>{};
+      items_.push_back({handle(items[i].seq.id, g), items[i].ids.slice(0, least()[i]), items[i].prompt_ends, pages});
+    }
+    return view<const step_item>(items_);
+  }
+
+ private:
+  struct state {
+    bool open = false;
+    std::uint32_t generation = 0;
+  };
+
+  std::vector<grouped_layer> layers_;  // [layers of the model]
+  std::vector<index_t> counts_;        // [groups]  layers of each
+  std::vector<state> sequences_;
+  std::vector<sequence> handles_;  // [sequences, groups]
+  std::vector<step_item> items_;   // [sequences]  as the group that is being told knows them
+  std::vector<index_t> least_;     // [sequences]
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace zoomr
