@@ -20,16 +20,16 @@ inline namespace v0 {
 
 /// A block of a sequence that a pass reads, and that is not in the arena. As many of them as there is room for get a
 /// slot.
-struct arena_wish {
+struct arena_request {
   index_t entry = 0;  // of `places`
   index_t block = 0;  // of its layer: page * page_parts + part
 };
 
 /// What an arena has done since the cache was made; the device counts.
 struct arena_counts {
-  unsigned pass = 0;    // layers that have been read
-  index_t wishes = 0;   // of this pass
-  index_t fetched = 0;  // of the last one
+  unsigned pass = 0;     // layers that have been read
+  index_t requests = 0;  // of this pass
+  index_t fetched = 0;   // of the last one
   unsigned found = 0;
   unsigned long long hits = 0;             // blocks that a pass has found in the arena
   unsigned long long misses = 0;           // that it has not
@@ -92,11 +92,11 @@ struct device_arena {
   index_t* host_pages = nullptr;  // [layers][pages]  where pinned memory has a page, if it was asked for; nullptr: all
                                   // pages are there, by number
   unsigned* came_for = nullptr;   // [slots]  pass for which the block was prefetched
-  index_t* grants = nullptr;      // [slots]  those that this pass's wishes get
+  index_t* grants = nullptr;      // [slots]  those that this pass's requests get
   // an entry is one part of a page of a sequence: [page_parts][sequences][sequence_pages]
   unsigned* stamps = nullptr;          // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
   index_t* places = nullptr;           // [entries]  what this pass reads (common_arrays::place_of)
-  arena_wish* wishes = nullptr;        // [entries]
+  arena_request* requests = nullptr;   // [entries]
   index_t* of_class = nullptr;         // [place_blocks][arena_classes]  slots that a block has counted
   arena_stretch* stretches = nullptr;  // [place_blocks]
   arena_counts* counts = nullptr;
@@ -123,7 +123,7 @@ struct device_arena {
     grants = from.take<index_t>(slots);
     stamps = from.take<unsigned>(entries_);
     places = from.take<index_t>(entries_);
-    wishes = from.take<arena_wish>(entries_);
+    requests = from.take<arena_request>(entries_);
     of_class = from.take<index_t>(place_blocks(slots) * arena_classes);
     stretches = from.take<arena_stretch>(place_blocks(slots));
     counts = from.take<arena_counts>(1);

@@ -146,7 +146,7 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     device_array<zoomr::detail::device_counts> listed_there(1, listed);
     device_array<index_t> page_table_there(page_table), slot_of_there(slot_of), places(8, -7);
     device_array<unsigned> used(slots, pass), asked(8, 2 * pass), came_for(slots, 0u);
-    device_array<zoomr::arena_wish> wishes(8, zoomr::arena_wish{-1, -1});
+    device_array<zoomr::arena_request> requests(8, zoomr::arena_request{-1, -1});
     zoomr::arena_counts counts;
     counts.pass = pass;
     device_array<zoomr::arena_counts> counts_there(1, counts);
@@ -158,19 +158,19 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     arrays.page_table = page_table_there.data();
     auto& arena = arrays.arena;
     arena.slots = slots, arena.used = used.data(), arena.stamps = asked.data(), arena.came_for = came_for.data();
-    arena.slot_of = slot_of_there.data(), arena.places = places.data(), arena.wishes = wishes.data();
+    arena.slot_of = slot_of_there.data(), arena.places = places.data(), arena.requests = requests.data();
     arena.counts = counts_there.data();
     zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream{}, zoomr::detail::expect_pages_kernel<policy_type, float>,
                   with_placement(small::full, zoomr::tiered<>{}), arrays, 1);
 
     const zoomr::arena_counts after = counts_there.values()[0];
-    REQUIRE(after.wishes == 3);
-    std::set<index_t> wished, entries;
+    REQUIRE(after.requests == 3);
+    std::set<index_t> requested, entries;
     for (std::size_t w = 0; w < 3; ++w) {
-      wished.insert(wishes.values()[w].block);
-      entries.insert(wishes.values()[w].entry);
+      requested.insert(requests.values()[w].block);
+      entries.insert(requests.values()[w].entry);
     }
-    CHECK((wished == std::set<index_t>{9, 5, 3} && entries == std::set<index_t>{4, 6, 7}));
+    CHECK((requested == std::set<index_t>{9, 5, 3} && entries == std::set<index_t>{4, 6, 7}));
     CHECK(used.values() == std::vector<unsigned>{pass, pass, pass + 1, pass});
     CHECK(places.values() == std::vector<index_t>(8, -7));
     CHECK((after.found == 0 && after.prefetched_hits == 0 && after.pass == pass));
@@ -195,15 +195,15 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
       block_in.push_back(slot + 1);  // of layer 0
       slot_of[static_cast<std::size_t>(slot)] = slot + 1;
     }
-    std::vector<zoomr::arena_wish> wishes(std::size_t{entries});
-    for (index_t w = 0; w < asked; ++w) wishes[static_cast<std::size_t>(w)] = {2 * w, pages * parts - 1 - w};
+    std::vector<zoomr::arena_request> requests(std::size_t{entries});
+    for (index_t w = 0; w < asked; ++w) requests[static_cast<std::size_t>(w)] = {2 * w, pages * parts - 1 - w};
     zoomr::arena_counts counts;
     counts.pass = pass;
-    counts.wishes = asked;
+    counts.requests = asked;
 
     device_array<unsigned> used_there(used), came_for(slots, 0u);
     device_array<index_t> block_in_there(block_in), slot_of_there(slot_of), given(slots, -1), places(entries, -7);
-    device_array<zoomr::arena_wish> wishes_there(wishes);
+    device_array<zoomr::arena_request> requests_there(requests);
     device_array<zoomr::arena_counts> counts_there(1, counts);
     zoomr::detail::device_arrays<policy_type, float> arrays;
     arrays.sizes.model = {layers, 4, 2, 8};
@@ -212,7 +212,7 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
     arrays.arena.used = used_there.data(), arrays.arena.came_for = came_for.data();
     arrays.arena.block_in = block_in_there.data(), arrays.arena.slot_of = slot_of_there.data();
     arrays.arena.grants = given.data(), arrays.arena.places = places.data();
-    arrays.arena.wishes = wishes_there.data(), arrays.arena.counts = counts_there.data();
+    arrays.arena.requests = requests_there.data(), arrays.arena.counts = counts_there.data();
     const index_t blocks = random.between(1, 9);  // of which some have no slot
     device_array<index_t> of_class(blocks * zoomr::arena_classes, -1);
     device_array<zoomr::arena_stretch> stretches(blocks, zoomr::arena_stretch{});
@@ -240,14 +240,14 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
     REQUIRE(after.fetched == static_cast<index_t>(may_go.size()));
     CHECK(after.prefetched == may_go.size());
     CHECK((after.pass == pass && after.counted == 0));
-    CHECK((after.wishes == 0 && after.hits + after.misses == 0));
+    CHECK((after.requests == 0 && after.hits + after.misses == 0));
     CHECK(places.values() == std::vector<index_t>(std::size_t{entries}, -7));
     for (std::size_t g = 0; g < may_go.size(); ++g) {
       const auto slot = static_cast<std::size_t>(may_go[g]);
       CHECK(given.values()[g] == may_go[g]);
       CHECK((used_there.values()[slot] == pass + 1 && came_for.values()[slot] == pass + 1));
-      CHECK(block_in_there.values()[slot] == pages * parts + wishes[g].block + 1);
-      CHECK(slot_of_there.values()[static_cast<std::size_t>(pages * parts + wishes[g].block)] == may_go[g] + 1);
+      CHECK(block_in_there.values()[slot] == pages * parts + requests[g].block + 1);
+      CHECK(slot_of_there.values()[static_cast<std::size_t>(pages * parts + requests[g].block)] == may_go[g] + 1);
       CHECK(slot_of_there.values()[slot] == 0);
     }
   }

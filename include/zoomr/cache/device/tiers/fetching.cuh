@@ -33,7 +33,7 @@ struct part_of_pages {
 };
 
 /// Notes that the next pass reads a part of a page of a sequence, the first time that it is asked for. Any thread may
-/// call it for any of them: the one that is first to stamp it does the rest, so that a block is wished for once.
+/// call it for any of them: the one that is first to stamp it does the rest, so that a block is requested once.
 /// @param at      the page, of the sequence's
 /// @param ahead   while the pass before goes on: that pass's places stay as they are, and nothing is counted
 template <class T>
@@ -55,7 +55,7 @@ __device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, pa
     if (arena.came_for[slot] == pass) atomicAdd(&arena.counts->prefetched_hits, 1ull);
   } else {
     if (!ahead) arena.places[entry] = a.host_place(page);
-    arena.wishes[atomicAdd(&arena.counts->wishes, 1)] = {entry, page * a.sizes.page_parts + pages.part};
+    arena.requests[atomicAdd(&arena.counts->requests, 1)] = {entry, page * a.sizes.page_parts + pages.part};
   }
 }
 
@@ -130,7 +130,7 @@ template <class T>
 __global__ void fetch_pages_kernel(common_arrays<T> a, index_t layer) {
   const index_t parts = a.sizes.page_parts;
   for (auto i = static_cast<index_t>(blockIdx.x); i < a.arena.counts->fetched; i += static_cast<index_t>(gridDim.x)) {
-    const index_t block = a.arena.wishes[i].block;
+    const index_t block = a.arena.requests[i].block;
     copy_to_arena(a, a.page(layer, block / parts), block % parts, a.arena.grants[i]);
   }
 }

@@ -32,26 +32,26 @@ struct page_requests {
   index_t* places = nullptr;  // [entries]  in blocks
 };
 
-/// Lists the pages that a pass wishes for. Blocks take wishes in turn.
+/// Lists the pages that a pass requests. Blocks take requests in turn.
 template <class T>
-__global__ void list_wishes_kernel(common_arrays<T> a, page_requests to) {
-  const index_t wishes = a.arena.counts->wishes;
+__global__ void list_requests_kernel(common_arrays<T> a, page_requests to) {
+  const index_t requests = a.arena.counts->requests;
   const auto first = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
-  for (index_t i = first; i < wishes; i += static_cast<index_t>(gridDim.x * blockDim.x)) {
-    to.pages[i] = a.arena.wishes[i].block / a.sizes.page_parts;
+  for (index_t i = first; i < requests; i += static_cast<index_t>(gridDim.x * blockDim.x)) {
+    to.pages[i] = a.arena.requests[i].block / a.sizes.page_parts;
   }
-  if (first == 0) *to.count = wishes;
+  if (first == 0) *to.count = requests;
 }
 
-/// Enters where they are now. Blocks take wishes in turn; several of one page write the same.
+/// Enters where they are now. Blocks take requests in turn; several of one page write the same.
 /// @param ahead  the places of the layer that is being read stay as they are
 template <class T>
-__global__ void place_wishes_kernel(common_arrays<T> a, page_requests from, index_t layer, bool ahead) {
-  const index_t wishes = a.arena.counts->wishes;
+__global__ void place_requests_kernel(common_arrays<T> a, page_requests from, index_t layer, bool ahead) {
+  const index_t requests = a.arena.counts->requests;
   const auto first = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
-  for (index_t i = first; i < wishes; i += static_cast<index_t>(gridDim.x * blockDim.x)) {
+  for (index_t i = first; i < requests; i += static_cast<index_t>(gridDim.x * blockDim.x)) {
     a.arena.host_pages[a.sizes.page_of(layer, from.pages[i])] = from.places[i];
-    if (!ahead) a.arena.places[a.arena.wishes[i].entry] = a.host_place(from.places[i]);
+    if (!ahead) a.arena.places[a.arena.requests[i].entry] = a.host_place(from.places[i]);
   }
 }
 
@@ -180,11 +180,11 @@ class file_tier {
     raise(errc::storage, "a page of details cannot be moved: " + said);
   }
 
-  /// Enqueues that what a pass wishes for comes to pinned memory.
+  /// Enqueues that what a pass requests comes to pinned memory.
   /// @param ahead  while the layer before is still read
   /// @cost  a function of the host and 2 launches
   void read(const common_arrays<T>& a, index_t layer, bool ahead, stream queue) {
-    launch({dim3(8), dim3(threads)}, queue, list_wishes_kernel<T>, a, requests_);
+    launch({dim3(8), dim3(threads)}, queue, list_requests_kernel<T>, a, requests_);
     enqueue_call(
         [](void* argument) {
           const auto& [in, which, early] = *static_cast<layer_to_read*>(argument);
@@ -192,7 +192,7 @@ class file_tier {
           in->blocks.read(which, early, {in->requests_.pages, {count}}, {in->requests_.places, {count}});
         },
         &layers_to_read_[static_cast<std::size_t>(2 * layer + (ahead ? 1 : 0))], queue);
-    launch({dim3(8), dim3(threads)}, queue, place_wishes_kernel<T>, a, requests_, layer, ahead);
+    launch({dim3(8), dim3(threads)}, queue, place_requests_kernel<T>, a, requests_, layer, ahead);
   }
 
  private:

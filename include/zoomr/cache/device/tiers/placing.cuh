@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Which slots of the arena are given to the pages that were asked for. Two kernels of as many blocks, each of which
 // looks after a stretch of slots: count_slots_kernel counts them by class, and its last block finds the class at which
-// wishes run out, and how many slots each stretch gives; give_slots_kernel gives them.
+// requests run out, and how many slots each stretch gives; give_slots_kernel gives them.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -62,8 +62,8 @@ struct slots_of_block {
 };
 
 /// Counts slots by class, and in the block that comes last plans what each block will give: the lowest classes whole,
-/// the one at which wishes run out in ascending slots. So which slots are given follows from their uses; which wish
-/// gets one is a matter of the order of atomics, and changes no result.
+/// the one at which requests run out in ascending slots. So which slots are given follows from their uses; which
+/// request gets one is a matter of the order of atomics, and changes no result.
 /// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
 ///               that what was not foreseen finds room
 template <class T>
@@ -75,14 +75,14 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
   block_threads block(scratch);
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
-  const index_t requests = arena.counts->wishes;
+  const index_t missing = arena.counts->requests;
   const index_t room = !arena.plan.fetches ? 0 : ahead ? arena.slots / 2 : arena.slots;
-  const index_t wishes = requests < room ? requests : room;
+  const index_t requests = missing < room ? missing : room;
   const auto blocks = static_cast<index_t>(gridDim.x);
   for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) of_class[c] = 0;
   __syncthreads();
   const slots_of_block<T> slots(a, ahead, pass);
-  for (index_t slot = slots.own.first; slot < slots.own.last && wishes > 0; ++slot) {
+  for (index_t slot = slots.own.first; slot < slots.own.last && requests > 0; ++slot) {
     const index_t c = slots.class_of(slot);
     if (c < giving_order::classes) atomicAdd(&of_class[c], 1);
   }
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
   }
   __syncthreads();
   if (block.thread() == 0) {
-    index_t left = wishes;
+    index_t left = requests;
     index_t c = 0;
     for (; c < giving_order::classes && of_class[c] <= left; ++c) left -= of_class[c];
     cut[0] = c;
@@ -119,17 +119,17 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
   mine.cut_before = parts.before;
   if (b < blocks) arena.stretches[b] = mine;
   if (b > 0) return;
-  const index_t granted = wishes > 0 ? wholes.all + of_cut(parts.all) : 0;
+  const index_t granted = requests > 0 ? wholes.all + of_cut(parts.all) : 0;
   arena_counts& counts = *arena.counts;
   counts.fetched = granted;
-  counts.wishes = 0;
+  counts.requests = 0;
   if (ahead) {
     counts.prefetched += static_cast<unsigned>(granted);
     return;
   }
   counts.hits += counts.found;
-  counts.misses += static_cast<unsigned>(requests);
-  counts.in_place += static_cast<unsigned>(requests - granted);
+  counts.misses += static_cast<unsigned>(missing);
+  counts.in_place += static_cast<unsigned>(missing - granted);
   counts.found = 0;
   counts.pass = pass;
 }
@@ -160,19 +160,19 @@ __global__ void __launch_bounds__(place_threads) give_slots_kernel(common_arrays
   each_going([&](index_t) { ++going; });
   index_t i = plan.given_before + block.sum_before(going).before;
   each_going([&](index_t slot) {
-    const arena_wish wish = arena.wishes[i];
+    const arena_request request = arena.requests[i];
     arena.grants[i++] = slot;
     // Forks that share a page may have fetched it twice: then the block is still where the other one is.
     const index_t before = arena.block_in[slot] - 1;
     if (before >= 0 && arena.slot_of[before] == slot + 1) arena.slot_of[before] = 0;
-    const auto wanted = static_cast<index_t>(a.sizes.block_of(layer, 0, 0) + wish.block);
+    const auto wanted = static_cast<index_t>(a.sizes.block_of(layer, 0, 0) + request.block);
     arena.block_in[slot] = wanted + 1;
     arena.slot_of[wanted] = slot + 1;
     arena.used[slot] = slots.pass;
     if (ahead) {
       arena.came_for[slot] = slots.pass;
     } else {
-      arena.places[wish.entry] = a.place_of(slot);
+      arena.places[request.entry] = a.place_of(slot);
     }
   });
 }
