@@ -105,8 +105,8 @@ class trace_file {
 /// Sizes to try, from the least that a tier can work with to `all`, eight for each doubling.
 inline std::vector<index_t> sizes_up_to(index_t all) {
   std::vector<index_t> sizes;
-  for (index_t slots = pool::least_slots; slots < all; slots += std::max(1, slots / 8)) sizes.push_back(slots);
-  sizes.push_back(std::max(all, pool::least_slots));
+  for (index_t slots = pool::least_frames; slots < all; slots += std::max(1, slots / 8)) sizes.push_back(slots);
+  sizes.push_back(std::max(all, pool::least_frames));
   return sizes;
 }
 
@@ -115,8 +115,8 @@ inline std::vector<index_t> sizes_up_to(index_t all) {
 inline std::vector<index_t> sizes_of(int argc, char** argv, index_t all) {
   std::vector<index_t> sizes;
   for (int a = 2; a < argc; ++a) {
-    const auto slots = decode::whole_number<index_t>(argv[a], pool::least_slots, zoomr::unlimited);
-    if (!slots) decode::fail("SLOTS ", decode::wrong_number(argv[a], pool::least_slots, zoomr::unlimited));
+    const auto slots = decode::whole_number<index_t>(argv[a], pool::least_frames, zoomr::unlimited);
+    if (!slots) decode::fail("SLOTS ", decode::wrong_number(argv[a], pool::least_frames, zoomr::unlimited));
     sizes.push_back(*slots);
   }
   return sizes.empty() ? sizes_up_to(all) : sizes;

@@ -30,7 +30,7 @@ L2:
 math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/best_floats.cuh math/row_top_k.cuh
 L3:
-paging/paged_kv_lane.hpp paging/resident_keys.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tier_slots.hpp paging/tier_statistics.hpp
+paging/paged_kv_lane.hpp paging/resident_keys.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tier_frames.hpp paging/tier_statistics.hpp
 paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/read_ring.hpp
 paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp paging/pinned_blocks.hpp
 paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered_pool.hpp

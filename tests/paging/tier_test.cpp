@@ -99,11 +99,11 @@ TEST_CASE("lru evicts what was used longest ago, of what may go") {
   lru order(4, 1);
   const auto any = [](index_t) { return true; };
   CHECK(order.victim(any) == -1);
-  for (const index_t slot : {2, 0, 3, 1}) order.touch(slot);
+  for (const index_t frame : {2, 0, 3, 1}) order.touch(frame);
   CHECK(order.victim(any) == 2);
   order.touch(2);
   CHECK(order.victim(any) == 0);
-  CHECK(order.victim([](index_t slot) { return slot > 1; }) == 3);
+  CHECK(order.victim([](index_t frame) { return frame > 1; }) == 3);
   order.forget(0);
   CHECK(order.victim(any) == 3);
   CHECK(order.victim([](index_t) { return false; }) == -1);
@@ -114,26 +114,26 @@ TEST_CASE("cyclic_mru evicts what was passed over, then what was read just befor
   cyclic_mru order(7, layers);
   const auto any = [](index_t) { return true; };
   CHECK(order.victim(any) == -1);
-  for (const index_t layer : {0, 1, 2}) {  // slots 0 1 | 2 3 | 4 5
+  for (const index_t layer : {0, 1, 2}) {  // frames 0 1 | 2 3 | 4 5
     order.begin_pass();
     order.touch(2 * layer);
     order.touch(2 * layer + 1);
   }
   order.begin_pass();  // layer 0 again
   CHECK(order.victim(any) == 5);
-  CHECK(order.victim([](index_t slot) { return slot < 5; }) == 4);
-  CHECK(order.victim([](index_t slot) { return slot < 4; }) == 3);
-  CHECK(order.victim([](index_t slot) { return slot < 2; }) == 0);  // of this layer: it comes now
+  CHECK(order.victim([](index_t frame) { return frame < 5; }) == 4);
+  CHECK(order.victim([](index_t frame) { return frame < 4; }) == 3);
+  CHECK(order.victim([](index_t frame) { return frame < 2; }) == 0);  // of this layer: it comes now
   order.touch(0);
-  CHECK(order.victim([](index_t slot) { return slot < 1; }) == 0);  // it has just been read
-  order.touch(6), order.expect(6);                                  // for layer 1
+  CHECK(order.victim([](index_t frame) { return frame < 1; }) == 0);  // it has just been read
+  order.touch(6), order.expect(6);                                    // for layer 1
   order.forget(5);
   CHECK(order.victim(any) == 4);
   order.begin_pass();
   CHECK(order.victim(any) == 1);  // passed over
   order.forget(1);
   CHECK(order.victim(any) == 0);  // not 6, which waits for this pass
-  CHECK(order.victim([](index_t slot) { return slot == 6; }) == 6);
+  CHECK(order.victim([](index_t frame) { return frame == 6; }) == 6);
   order.touch(6);
   order.forget(0), order.forget(2), order.forget(3), order.forget(4);
   CHECK(order.victim(any) == 6);
@@ -151,13 +151,13 @@ TEST_CASE("cyclic_mru finds again what there is room for, where age finds nothin
       if (page % 4 == 0) order.begin_pass();
       if (at[page] < 0) {
         ++count;
-        index_t slot = static_cast<index_t>(std::find(held, held + 8, -1) - held);
-        if (slot == 8) {
-          slot = order.victim([](index_t) { return true; });
-          at[held[slot]] = -1;
-          order.forget(slot);
+        index_t frame = static_cast<index_t>(std::find(held, held + 8, -1) - held);
+        if (frame == 8) {
+          frame = order.victim([](index_t) { return true; });
+          at[held[frame]] = -1;
+          order.forget(frame);
         }
-        held[slot] = page, at[page] = slot;
+        held[frame] = page, at[page] = frame;
       }
       order.touch(at[page]);
     }
@@ -172,11 +172,11 @@ TEST_CASE("lfu evicts what is used seldom, and forgets old uses") {
   const auto any = [](index_t) { return true; };
   CHECK(order.victim(any) == -1);
   for (int i = 0; i < 20; ++i) order.touch(0);  // 7 of them count
-  for (const index_t slot : {1, 2, 2}) order.touch(slot);
+  for (const index_t frame : {1, 2, 2}) order.touch(frame);
   CHECK(order.victim(any) == 1);
-  CHECK(order.victim([](index_t slot) { return slot != 1; }) == 2);
+  CHECK(order.victim([](index_t frame) { return frame != 1; }) == 2);
   order.forget(1);
-  CHECK(order.victim([](index_t slot) { return slot == 0; }) == 0);  // in the end it goes too
+  CHECK(order.victim([](index_t frame) { return frame == 0; }) == 0);  // in the end it goes too
   CHECK(order.victim([](index_t) { return false; }) == -1);
   order.forget(0), order.forget(2);
   CHECK(order.victim(any) == -1);

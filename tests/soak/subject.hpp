@@ -246,7 +246,7 @@ zoomr::config with_tiers(const Policy& policy, zoomr::config limits, const tier_
   const zoomr::byte_count host = std::min<zoomr::byte_count>(sizes.host, blocks);
   const zoomr::byte_count tables =
       blocks * (2 * tier_type::block_table_bytes + 1 + zoomr::byte_count{sizeof(std::uint64_t)});
-  limits.tiers.host = tables + (device + host) * tier_type::slot_table_bytes + host * block;
+  limits.tiers.host = tables + (device + host) * tier_type::frame_table_bytes + host * block;
   limits.tiers.file = blocks * block;
   limits.tiers.path = sizes.path;
   return limits;

@@ -49,17 +49,17 @@ class pinned_blocks {
         numbers_(numbers),
         layers_(layers),
         pages_(pages),
-        slots_(static_cast<std::size_t>(most)),
-        slot_of_(static_cast<std::size_t>(std::int64_t{layers} * pages), -1),
-        in_file_(slot_of_.size()),
+        frames_(static_cast<std::size_t>(most)),
+        block_frames_(static_cast<std::size_t>(std::int64_t{layers} * pages), -1),
+        in_file_(block_frames_.size()),
         order_(most, layers),
         file_(path, numbers * static_cast<byte_count>(sizeof(T)), std::int64_t{layers} * pages) {
-    for (std::vector<index_t>* list : {&free_, &held_, &coming_}) list->reserve(slots_.size());
+    for (std::vector<index_t>* list : {&free_, &held_, &coming_}) list->reserve(frames_.size());
     for (index_t at = most; at-- > 0;) free_.push_back(at);
   }
 
   /// Blocks that have room in memory.
-  index_t most() const { return static_cast<index_t>(slots_.size()); }
+  index_t most() const { return static_cast<index_t>(frames_.size()); }
 
   /// A step begins that needs these pages. They come, and stay until the next call.
   /// @param places  [pages][layers]  out: where each is, in blocks
@@ -73,10 +73,10 @@ class pinned_blocks {
       for (index_t layer = 0; layer < layers_; ++layer) {
         const index_t at = *next++ = bring(layer, one.page, pass_, !one.fresh);
         if (at == spare()) continue;
-        slot& entry = slots_[index_of(at)];
-        entry.dirty = entry.dirty || one.written;
-        if (!entry.held) held_.push_back(at);
-        entry.held = true;
+        pinned_frame& frame = frames_[index_of(at)];
+        frame.dirty = frame.dirty || one.written;
+        if (!frame.held) held_.push_back(at);
+        frame.held = true;
       }
     }
     await({places, {static_cast<index_t>(next - places)}});
@@ -105,7 +105,7 @@ class pinned_blocks {
     index_t at = bring(layer, page, pass_, !write);
     await({&at, {1}});
     if (at == spare()) detail::raise(errc::storage, "a page of details cannot be moved: " + take_fault());
-    if (write) slots_[index_of(at)].dirty = true;
+    if (write) frames_[index_of(at)].dirty = true;
     return memory_ + at * numbers_;
   }
 
@@ -121,7 +121,7 @@ class pinned_blocks {
   byte_count file_out() const { return blocks_out_.load(std::memory_order_relaxed) * block_bytes(); }
 
  private:
-  struct slot {
+  struct pinned_frame {
     std::int64_t block = -1;  // -1: empty
     std::int64_t pass = 0;    // that has asked for it last
     bool dirty = false;       // the file has something else, or nothing
@@ -133,7 +133,7 @@ class pinned_blocks {
   byte_count block_bytes() const { return numbers_ * static_cast<byte_count>(sizeof(T)); }
 
   void release() {
-    for (const index_t at : held_) slots_[index_of(at)].held = false;
+    for (const index_t at : held_) frames_[index_of(at)].held = false;
     held_.clear();
   }
   void begin_pass() {
@@ -145,19 +145,19 @@ class pinned_blocks {
   // @param wanted  false: what it held does not matter
   index_t bring(index_t layer, index_t page, std::int64_t pass, bool wanted) {
     const std::int64_t block = std::int64_t{layer} * pages_ + page;
-    index_t at = slot_of_[index_of(block)];
+    index_t at = block_frames_[index_of(block)];
     if (at < 0) {
       at = claim();
       if (at < 0) return spare();
-      slots_[index_of(at)].block = block;
-      slot_of_[index_of(block)] = at;
+      frames_[index_of(at)].block = block;
+      block_frames_[index_of(block)] = at;
       if (wanted && in_file_[index_of(block)]) {
         file_.begin_read(block, memory_ + at * numbers_);  // as many as the ring takes; `await` reads the others
         coming_.push_back(at);
       }
     }
-    slot& entry = slots_[index_of(at)];
-    entry.pass = (std::max)(entry.pass, pass);
+    pinned_frame& frame = frames_[index_of(at)];
+    frame.pass = (std::max)(frame.pass, pass);
     order_.touch(at);
     if (pass > pass_) order_.expect(at);
     return at;
@@ -166,7 +166,7 @@ class pinned_blocks {
   // Waits for what `bring` has begun to read. Where that has failed, the spare is what `places` name.
   void await(view<index_t> places) {
     for (const index_t at : coming_) {
-      const std::int64_t block = slots_[index_of(at)].block;
+      const std::int64_t block = frames_[index_of(at)].block;
       const block_fault fault = file_.try_read(block, memory_ + at * numbers_);
       blocks_in_.fetch_add(1, std::memory_order_relaxed);
       if (!fault) continue;
@@ -177,21 +177,21 @@ class pinned_blocks {
     coming_.clear();
   }
 
-  // An empty slot; -1 if a block should make room for it, and cannot be written.
+  // An empty frame; -1 if a block should make room for it, and cannot be written.
   index_t claim() {
     if (free_.empty()) {
       const index_t victim = order_.victim([&](index_t at) {
-        const slot& entry = slots_[index_of(at)];
-        return !entry.held && entry.pass < pass_;
+        const pinned_frame& frame = frames_[index_of(at)];
+        return !frame.held && frame.pass < pass_;
       });
       ZOOMR_ASSERT(victim >= 0, "pinned memory has room for fewer blocks than a layer needs");
-      slot& entry = slots_[index_of(victim)];
-      if (entry.dirty) {
-        if (const block_fault fault = file_.try_write(entry.block, memory_ + victim * numbers_)) {
+      pinned_frame& frame = frames_[index_of(victim)];
+      if (frame.dirty) {
+        if (const block_fault fault = file_.try_write(frame.block, memory_ + victim * numbers_)) {
           note(fault);
           return -1;
         }
-        in_file_[index_of(entry.block)] = true;
+        in_file_[index_of(frame.block)] = true;
         blocks_out_.fetch_add(1, std::memory_order_relaxed);
       }
       empty(victim);
@@ -202,12 +202,12 @@ class pinned_blocks {
   }
 
   void empty(index_t at) {
-    slot& entry = slots_[index_of(at)];
-    slot_of_[index_of(entry.block)] = -1;
-    if (entry.held) held_.erase(std::find(held_.begin(), held_.end(), at));
+    pinned_frame& frame = frames_[index_of(at)];
+    block_frames_[index_of(frame.block)] = -1;
+    if (frame.held) held_.erase(std::find(held_.begin(), held_.end(), at));
     order_.forget(at);
     free_.push_back(at);
-    entry = {};
+    frame = {};
   }
 
   void note(const block_fault& fault) {
@@ -220,12 +220,12 @@ class pinned_blocks {
   std::int64_t numbers_;
   index_t layers_;
   index_t pages_;
-  std::vector<slot> slots_;
-  std::vector<index_t> slot_of_;  // [blocks]  -1: it is in the file alone, if anywhere
-  std::vector<char> in_file_;     // [blocks]  something was written there
+  std::vector<pinned_frame> frames_;
+  std::vector<index_t> block_frames_;  // [blocks]  -1: it is in the file alone, if anywhere
+  std::vector<char> in_file_;          // [blocks]  something was written there
   std::vector<index_t> free_;
   std::vector<index_t> held_;
-  std::vector<index_t> coming_;  // slots whose blocks are being read
+  std::vector<index_t> coming_;  // frames whose blocks are being read
   Replacement order_;
   std::int64_t pass_ = 0;
   block_fault fault_;

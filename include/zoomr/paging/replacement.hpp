@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Which block makes room when a tier is full. Each tier of tiered_blocks has an order of its own, of its slots.
+// L3. Which block makes room when a tier is full. Each tier of tiered_blocks has an order of its own, of its frames.
 // Whatever it answers, results have the same bits; only how many bytes move depends on it.
 #pragma once
 
@@ -11,57 +11,58 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Watches the slots of a tier. A pass is the reading of one layer; a step is a circle of them. It is constructed with
-/// the number of slots, and of layers. Empty slots are never offered as victims; that a victim leaves is said by
+/// Watches the frames of a tier. A pass is the reading of one layer; a step is a circle of them. It is constructed with
+/// the number of frames, and of layers. Empty frames are never offered as victims; that a victim leaves is said by
 /// `forget`.
 template <class T>
 concept replacement = std::constructible_from<T, index_t, index_t> &&
-    requires(T& order, index_t slot, bool (*may_go)(index_t)) {
-  { T::slot_bytes } -> std::convertible_to<byte_count>;  // of its tables
+    requires(T& order, index_t frame, bool (*may_go)(index_t)) {
+  { T::frame_bytes } -> std::convertible_to<byte_count>;  // of its tables
   order.begin_pass();
-  order.touch(slot);                                  // it is used in this pass, perhaps for the first time
-  order.expect(slot);                                 // it was touched for the next pass
-  order.forget(slot);                                 // it is empty again
-  { order.victim(may_go) } -> std::same_as<index_t>;  // a slot in use for which may_go(slot), or -1 if there is none
+  order.touch(frame);                                 // it is used in this pass, perhaps for the first time
+  order.expect(frame);                                // it was touched for the next pass
+  order.forget(frame);                                // it is empty again
+  { order.victim(may_go) } -> std::same_as<index_t>;  // a frame in use for which may_go(frame), or -1 if there is none
 };
 
-/// Slots in the order of their last uses.
-/// @cost  O(1) for each use; a search as much for each slot that it passes
+/// Frames in the order of their last uses.
+/// @cost  O(1) for each use; a search as much for each frame that it passes
 class use_order {
  public:
-  static constexpr byte_count slot_bytes = 2 * sizeof(index_t);
+  static constexpr byte_count frame_bytes = 2 * sizeof(index_t);
 
-  explicit use_order(index_t slots) : next_(static_cast<std::size_t>(slots) + 1), before_(next_.size()), end_(slots) {
-    for (index_t slot = 0; slot <= slots; ++slot) at(next_, slot) = at(before_, slot) = slot;  // alone
+  explicit use_order(index_t frames)
+      : next_(static_cast<std::size_t>(frames) + 1), before_(next_.size()), end_(frames) {
+    for (index_t frame = 0; frame <= frames; ++frame) at(next_, frame) = at(before_, frame) = frame;  // alone
   }
 
   /// Makes it the newest, wherever it was.
-  void append(index_t slot) {
-    remove(slot);
+  void append(index_t frame) {
+    remove(frame);
     const index_t last = at(before_, end_);
-    at(next_, last) = slot, at(before_, slot) = last;
-    at(next_, slot) = end_, at(before_, end_) = slot;
+    at(next_, last) = frame, at(before_, frame) = last;
+    at(next_, frame) = end_, at(before_, end_) = frame;
   }
   /// Takes it out of the order; nothing happens if it is not there.
-  void remove(index_t slot) {
-    at(next_, at(before_, slot)) = at(next_, slot);
-    at(before_, at(next_, slot)) = at(before_, slot);
-    at(next_, slot) = at(before_, slot) = slot;
+  void remove(index_t frame) {
+    at(next_, at(before_, frame)) = at(next_, frame);
+    at(before_, at(next_, frame)) = at(before_, frame);
+    at(next_, frame) = at(before_, frame) = frame;
   }
   index_t newest() const { return before(end_); }
   /// The one that was used just before it; `end()` if there is none.
-  index_t before(index_t slot) const { return before_[static_cast<std::size_t>(slot)]; }
+  index_t before(index_t frame) const { return before_[static_cast<std::size_t>(frame)]; }
   index_t end() const { return end_; }
-  /// The first from the oldest on for which may_go(slot), or -1.
+  /// The first from the oldest on for which may_go(frame), or -1.
   template <class MayGo>
   index_t oldest(MayGo may_go) const {
-    index_t slot = next_[static_cast<std::size_t>(end_)];
-    while (slot != end_ && !may_go(slot)) slot = next_[static_cast<std::size_t>(slot)];
-    return slot == end_ ? -1 : slot;
+    index_t frame = next_[static_cast<std::size_t>(end_)];
+    while (frame != end_ && !may_go(frame)) frame = next_[static_cast<std::size_t>(frame)];
+    return frame == end_ ? -1 : frame;
   }
 
  private:
-  static index_t& at(std::vector<index_t>& table, index_t slot) { return table[static_cast<std::size_t>(slot)]; }
+  static index_t& at(std::vector<index_t>& table, index_t frame) { return table[static_cast<std::size_t>(frame)]; }
 
   // A ring, oldest first; the last place is its end.
   std::vector<index_t> next_;
@@ -76,48 +77,49 @@ class use_order {
 /// @cost  O(1) for each use; for a victim as much for each that may not go, or waits for the next pass
 class cyclic_mru {
  public:
-  static constexpr byte_count slot_bytes = use_order::slot_bytes + sizeof(std::int64_t);
+  static constexpr byte_count frame_bytes = use_order::frame_bytes + sizeof(std::int64_t);
 
-  cyclic_mru(index_t slots, index_t layers)
-      : order_(slots), passes_(static_cast<std::size_t>(slots)), layers_(layers), before_pass_(order_.end()) {}
+  cyclic_mru(index_t frames, index_t layers)
+      : order_(frames), passes_(static_cast<std::size_t>(frames)), layers_(layers), before_pass_(order_.end()) {}
 
   /// What is the newest now was read just before this pass, which is how `victim` finds it.
   void begin_pass() {
     ++pass_;
     before_pass_ = order_.newest();
   }
-  void touch(index_t slot) { use(slot, pass_); }
-  void expect(index_t slot) { use(slot, pass_ + 1); }
-  void forget(index_t slot) {
-    if (slot == before_pass_) before_pass_ = order_.before(slot);
-    order_.remove(slot);
+  void touch(index_t frame) { use(frame, pass_); }
+  void expect(index_t frame) { use(frame, pass_ + 1); }
+  void forget(index_t frame) {
+    if (frame == before_pass_) before_pass_ = order_.before(frame);
+    order_.remove(frame);
   }
   template <class MayGo>
   index_t victim(MayGo may_go) const {
     // More than a circle without a use: its layer has been read since, and has passed it over.
     const index_t oldest = order_.oldest(may_go);
     if (oldest < 0 || pass_of(oldest) + layers_ < pass_) return oldest;
-    for (index_t slot = before_pass_; slot != order_.end(); slot = order_.before(slot)) {
-      if (pass_of(slot) < pass_ && pass_of(slot) + layers_ > pass_ && may_go(slot)) return slot;
-      if (pass_of(slot) + layers_ <= pass_) break;  // of this layer: it comes now
+    for (index_t frame = before_pass_; frame != order_.end(); frame = order_.before(frame)) {
+      if (pass_of(frame) < pass_ && pass_of(frame) + layers_ > pass_ && may_go(frame)) return frame;
+      if (pass_of(frame) + layers_ <= pass_) break;  // of this layer: it comes now
     }
     // What is left is wanted in this pass or the next: what has been read already goes first, the last of it.
-    for (index_t slot = order_.newest(); slot != order_.end() && pass_of(slot) >= pass_; slot = order_.before(slot)) {
-      if (pass_of(slot) == pass_ && may_go(slot)) return slot;
+    for (index_t frame = order_.newest(); frame != order_.end() && pass_of(frame) >= pass_;
+         frame = order_.before(frame)) {
+      if (pass_of(frame) == pass_ && may_go(frame)) return frame;
     }
     return oldest;
   }
 
  private:
-  std::int64_t pass_of(index_t slot) const { return passes_[static_cast<std::size_t>(slot)]; }
-  void use(index_t slot, std::int64_t pass) {
-    forget(slot);
-    order_.append(slot);
-    passes_[static_cast<std::size_t>(slot)] = pass;
+  std::int64_t pass_of(index_t frame) const { return passes_[static_cast<std::size_t>(frame)]; }
+  void use(index_t frame, std::int64_t pass) {
+    forget(frame);
+    order_.append(frame);
+    passes_[static_cast<std::size_t>(frame)] = pass;
   }
 
   use_order order_;
-  std::vector<std::int64_t> passes_;  // [slots]  of the last use
+  std::vector<std::int64_t> passes_;  // [frames]  of the last use
   std::int64_t pass_ = 0;
   index_t layers_;
   index_t before_pass_;  // the newest use before this pass
@@ -127,14 +129,14 @@ class cyclic_mru {
 /// @cost  O(1) for each use; for a victim as much for each that may not go
 class lru {
  public:
-  static constexpr byte_count slot_bytes = use_order::slot_bytes;
+  static constexpr byte_count frame_bytes = use_order::frame_bytes;
 
-  lru(index_t slots, index_t) : order_(slots) {}
+  lru(index_t frames, index_t) : order_(frames) {}
 
   void begin_pass() {}
-  void touch(index_t slot) { order_.append(slot); }
+  void touch(index_t frame) { order_.append(frame); }
   void expect(index_t) {}
-  void forget(index_t slot) { order_.remove(slot); }
+  void forget(index_t frame) { order_.remove(frame); }
   template <class MayGo>
   index_t victim(MayGo may_go) const {
     return order_.oldest(may_go);
@@ -144,29 +146,29 @@ class lru {
   use_order order_;
 };
 
-/// One that is used seldom: a hand goes round and takes one off the count of each slot that it passes, until it finds
+/// One that is used seldom: a hand goes round and takes one off the count of each frame that it passes, until it finds
 /// one that has none left. Old uses are forgotten as fast as room is needed.
-/// @cost  O(1) for each use; for a victim as many slots as the hand passes, at most `most` rounds
+/// @cost  O(1) for each use; for a victim as many frames as the hand passes, at most `most` rounds
 class lfu {
  public:
   static constexpr index_t most = 7;  // uses that count
-  static constexpr byte_count slot_bytes = sizeof(index_t);
+  static constexpr byte_count frame_bytes = sizeof(index_t);
 
-  lfu(index_t slots, index_t) : uses_(static_cast<std::size_t>(slots), -1) {}
+  lfu(index_t frames, index_t) : uses_(static_cast<std::size_t>(frames), -1) {}
 
   void begin_pass() {}
   void expect(index_t) {}
   /// The first use, by which it comes, counts nothing: a block that is not used again goes in the first round.
-  void touch(index_t slot) {
-    index_t& uses = uses_[static_cast<std::size_t>(slot)];
+  void touch(index_t frame) {
+    index_t& uses = uses_[static_cast<std::size_t>(frame)];
     uses = uses < most ? uses + 1 : most;
   }
-  void forget(index_t slot) { uses_[static_cast<std::size_t>(slot)] = -1; }
+  void forget(index_t frame) { uses_[static_cast<std::size_t>(frame)] = -1; }
   template <class MayGo>
   index_t victim(MayGo may_go) {
-    const auto slots = static_cast<index_t>(uses_.size());
-    for (index_t idle = 0; idle < slots; ++idle) {  // a round in which nothing may go is the last one
-      hand_ = (hand_ + 1) % slots;
+    const auto frames = static_cast<index_t>(uses_.size());
+    for (index_t idle = 0; idle < frames; ++idle) {  // a round in which nothing may go is the last one
+      hand_ = (hand_ + 1) % frames;
       index_t& uses = uses_[static_cast<std::size_t>(hand_)];
       if (uses < 0 || !may_go(hand_)) continue;
       if (uses == 0) return hand_;
@@ -177,7 +179,7 @@ class lfu {
   }
 
  private:
-  std::vector<index_t> uses_;  // [slots]  since it came; -1: empty
+  std::vector<index_t> uses_;  // [frames]  since it came; -1: empty
   index_t hand_ = -1;
 };
 

@@ -4,7 +4,7 @@
 // A tier keeps what was used there; a block that must go is written to the tier below, once, if it has changed; what is
 // already there never moves again. Transfers are made in the order in which they were started, so that only three
 // things must be waited for: a block that is read and has not arrived, a block that is written and has not left, and a
-// changed block whose slot is wanted for another.
+// changed block whose frame is wanted for another.
 #pragma once
 
 #include <zoomr/paging/block_shape.hpp>
@@ -32,16 +32,16 @@ class tiered_blocks {
   /// Blocks that were reached last and stay: so many pointers are valid at a time.
   static constexpr index_t guarded = 4;
 
-  /// @param device_slots  blocks on the device
-  /// @param host_slots    blocks in host memory; all of them, if there is no file
+  /// @param device_frames  blocks on the device
+  /// @param host_frames    blocks in host memory; all of them, if there is no file
   /// @param path          of the file (block_file); empty: there is none
   /// @throws error(capacity) without memory, error(storage) without a file
-  tiered_blocks(const block_shape& block, index_t count, index_t device_slots, index_t host_slots,
+  tiered_blocks(const block_shape& block, index_t count, index_t device_frames, index_t host_frames,
                 const std::string& path)
       : layers_(block.model.layers), bytes_(block.template bytes<T>()), written_(index_of(count)) {
     tiers_.reserve(2);
-    for (const index_t slots : {device_slots, path.empty() ? count : host_slots}) {
-      tiers_.emplace_back((std::min)(slots, count), layers_, count, block.template numbers<T>());
+    for (const index_t frames : {device_frames, path.empty() ? count : host_frames}) {
+      tiers_.emplace_back((std::min)(frames, count), layers_, count, block.template numbers<T>());
     }
     if (!path.empty()) file_ = std::make_unique<block_file>(path, bytes_, count);
   }
@@ -60,7 +60,7 @@ class tiered_blocks {
   /// The same, to be changed as long as it is valid, and before `write_back`: from now on the tier below is behind.
   T* reach_to_write(index_t block) {
     T* numbers = reach(block);
-    tier_slot& at = tiers_[0].slots[index_of(tiers_[0].slot_of[index_of(block)])];
+    tier_frame& at = tiers_[0].frames[index_of(tiers_[0].block_frames[index_of(block)])];
     if (at.leaving != 0) finish_write(0, at);  // what is on its way must not change
     at.dirty = true;
     written_[index_of(block)] = true;
@@ -68,37 +68,37 @@ class tiered_blocks {
   }
 
   /// Starts bringing a block to the device, if something is known of it, it is not there, and fewer than half of the
-  /// slots wait for others. It counts as used in the next pass. Nobody waits for the block, but perhaps for one that
+  /// frames wait for others. It counts as used in the next pass. Nobody waits for the block, but perhaps for one that
   /// makes room.
   /// @throws error(storage) if that one cannot be written below
   void prefetch(index_t block) {
-    if (!written_[index_of(block)] || tiers_[0].slot_of[index_of(block)] >= 0) return;
-    if (coming_ >= static_cast<index_t>(tiers_[0].slots.size()) / 2) return;
+    if (!written_[index_of(block)] || tiers_[0].block_frames[index_of(block)] >= 0) return;
+    if (coming_ >= static_cast<index_t>(tiers_[0].frames.size()) / 2) return;
     tiers_[0].order.expect(bring(0, block));
     ++counts_.prefetched;
   }
   /// Makes a block on the device one that was used just now.
   void touch(index_t block) {
-    const index_t at = tiers_[0].slot_of[index_of(block)];
+    const index_t at = tiers_[0].block_frames[index_of(block)];
     if (at >= 0) tiers_[0].order.touch(at);
   }
   /// Starts writing a block on the device to the tier below, if it has changed.
   /// @throws error(storage) if another block that must make room cannot be written
   void write_back(index_t block) {
-    const index_t at = tiers_[0].slot_of[index_of(block)];
+    const index_t at = tiers_[0].block_frames[index_of(block)];
     if (at < 0) return;
-    const tier_slot& slot = tiers_[0].slots[index_of(at)];
-    if (slot.dirty && slot.leaving == 0) start_write(0, at);
+    const tier_frame& frame = tiers_[0].frames[index_of(at)];
+    if (frame.dirty && frame.leaving == 0) start_write(0, at);
   }
   /// Nobody needs what the block holds any more: it leaves all tiers unwritten, and what is under way is waited for.
   void forget(index_t block) {
     written_[index_of(block)] = false;
     for (index_t t = 0; t < 2; ++t) {
-      const index_t at = tiers_[index_of(t)].slot_of[index_of(block)];
+      const index_t at = tiers_[index_of(t)].block_frames[index_of(block)];
       if (at < 0) continue;
-      tier_slot& slot = tiers_[index_of(t)].slots[index_of(at)];
-      if (t == 0 && slot.arriving != 0) --coming_;
-      settle(slot);
+      tier_frame& frame = tiers_[index_of(t)].frames[index_of(at)];
+      if (t == 0 && frame.arriving != 0) --coming_;
+      settle(frame);
       empty(tiers_[index_of(t)], at);
     }
   }
@@ -110,13 +110,13 @@ class tiered_blocks {
 
   // A visit: the block is brought if it is not there, waited for if it is on its way, and guarded.
   T* reach_block(index_t block) {
-    const bool here = tiers_[0].slot_of[index_of(block)] >= 0;
+    const bool here = tiers_[0].block_frames[index_of(block)] >= 0;
     const index_t at = bring(0, block);
-    tier_slot& slot = tiers_[0].slots[index_of(at)];
-    ++(here && slot.arriving == 0 ? counts_.hits : counts_.misses);
-    if (slot.arriving != 0) {
-      counts_.stalls += engine_.done(slot.arriving) ? 0 : 1;
-      if (const ticket came = slot.arriving; !arrived(0, at)) fail("brought to the device", came);
+    tier_frame& frame = tiers_[0].frames[index_of(at)];
+    ++(here && frame.arriving == 0 ? counts_.hits : counts_.misses);
+    if (frame.arriving != 0) {
+      counts_.stalls += engine_.done(frame.arriving) ? 0 : 1;
+      if (const ticket came = frame.arriving; !arrived(0, at)) fail("brought to the device", came);
     }
     recent_[turn_] = at;
     turn_ = (turn_ + 1) % guarded;
@@ -125,24 +125,24 @@ class tiered_blocks {
     return last_;
   }
 
-  // Waits for what comes into a slot. If that has failed, neither this slot nor the one below holds the block.
+  // Waits for what comes into a frame. If that has failed, neither this frame nor the one below holds the block.
   bool arrived(index_t t, index_t at) {
     tier_type& here = tiers_[index_of(t)];
-    tier_slot& slot = here.slots[index_of(at)];
-    const bool good = engine_.wait(std::exchange(slot.arriving, 0));
+    tier_frame& frame = here.frames[index_of(at)];
+    const bool good = engine_.wait(std::exchange(frame.arriving, 0));
     if (t == 0) --coming_;
     if (good) return true;
-    const index_t block = slot.block;
+    const index_t block = frame.block;
     empty(here, at);
-    const index_t below = t > 0 ? -1 : tiers_[1].slot_of[index_of(block)];
-    if (below >= 0 && tiers_[1].slots[index_of(below)].arriving != 0) arrived(1, below);
+    const index_t below = t > 0 ? -1 : tiers_[1].block_frames[index_of(block)];
+    if (below >= 0 && tiers_[1].frames[index_of(below)].arriving != 0) arrived(1, below);
     return false;
   }
 
-  // Finds the block's slot in a tier, or makes one and starts filling it.
+  // Finds the block's frame in a tier, or makes one and starts filling it.
   index_t bring(index_t t, index_t block) {
     tier_type& here = tiers_[index_of(t)];
-    index_t at = here.slot_of[index_of(block)];
+    index_t at = here.block_frames[index_of(block)];
     if (at < 0) {
       at = claim(t);
       if (written_[index_of(block)]) {
@@ -154,7 +154,7 @@ class tiered_blocks {
     return at;
   }
 
-  // Starts filling a claimed slot from the tier below. Where that has yet to be filled from the file, the
+  // Starts filling a claimed frame from the tier below. Where that has yet to be filled from the file, the
   // second transfer comes after the first, and fails with it.
   void fetch(index_t t, index_t at, index_t block) {
     tier_type& here = tiers_[index_of(t)];
@@ -162,17 +162,17 @@ class tiered_blocks {
     if (t == 0) {
       const index_t below = bring(1, block);
       one.from = tiers_[1].numbers(below);
-      one.after = tiers_[1].slots[index_of(below)].arriving;
+      one.after = tiers_[1].frames[index_of(below)].arriving;
     } else {
       one.file = file_.get();
       one.block = block;
     }
     (t == 0 ? counts_.device_in : counts_.file_in) += one.bytes;
-    here.slots[index_of(at)].arriving = engine_.start(one);
+    here.frames[index_of(at)].arriving = engine_.start(one);
     if (t == 0) ++coming_;
   }
 
-  // An empty slot. If none is left, a block goes: rather one that need not be waited for, and on the device never one
+  // An empty frame. If none is left, a block goes: rather one that need not be waited for, and on the device never one
   // that is guarded.
   index_t claim(index_t t) {
     tier_type& here = tiers_[index_of(t)];
@@ -181,12 +181,12 @@ class tiered_blocks {
         return t > 0 || std::find(recent_, recent_ + guarded, at) == recent_ + guarded;
       };
       const auto goes_at_once = [&](index_t at) {  // a page of the device that is being filled stays if it can
-        const tier_slot& slot = here.slots[index_of(at)];
-        return may_go(at) && (slot.leaving == 0 ? t > 0 || !slot.dirty : engine_.done(slot.leaving));
+        const tier_frame& frame = here.frames[index_of(at)];
+        return may_go(at) && (frame.leaving == 0 ? t > 0 || !frame.dirty : engine_.done(frame.leaving));
       };
       index_t victim = here.order.victim(goes_at_once);
       if (victim < 0) victim = here.order.victim(may_go);
-      ZOOMR_ASSERT(victim >= 0, "a tier has fewer slots than it needs");
+      ZOOMR_ASSERT(victim >= 0, "a tier has fewer frames than it needs");
       release(t, victim);
     }
     const index_t at = here.free.back();
@@ -194,67 +194,67 @@ class tiered_blocks {
     return at;
   }
 
-  // Empties a slot; what has changed is written to the tier below first.
-  // Where that fails the block keeps its slot, and the call that wanted it fails.
+  // Empties a frame; what has changed is written to the tier below first.
+  // Where that fails the block keeps its frame, and the call that wanted it fails.
   void release(index_t t, index_t at) {
-    tier_slot& slot = tiers_[index_of(t)].slots[index_of(at)];
-    if (slot.arriving != 0 && !arrived(t, at)) return;
-    if (slot.leaving != 0) finish_write(t, slot);
-    if (slot.dirty) {
+    tier_frame& frame = tiers_[index_of(t)].frames[index_of(at)];
+    if (frame.arriving != 0 && !arrived(t, at)) return;
+    if (frame.leaving != 0) finish_write(t, frame);
+    if (frame.dirty) {
       start_write(t, at);
-      const ticket left = slot.leaving;
-      finish_write(t, slot);
-      if (slot.dirty) fail("written to the tier below", left);
+      const ticket left = frame.leaving;
+      finish_write(t, frame);
+      if (frame.dirty) fail("written to the tier below", left);
     }
     empty(tiers_[index_of(t)], at);
   }
 
-  // As tier::empty; the pointer to the last block is forgotten with its slot.
+  // As tier::empty; the pointer to the last block is forgotten with its frame.
   void empty(tier_type& here, index_t at) {
-    if (&here == &tiers_[0] && here.slots[index_of(at)].block == last_block_) last_block_ = -1;
+    if (&here == &tiers_[0] && here.frames[index_of(at)].block == last_block_) last_block_ = -1;
     here.empty(at);
   }
 
-  // Starts writing a changed block to the tier below, which is given a slot for it. It stays dirty until the write is
+  // Starts writing a changed block to the tier below, which is given a frame for it. It stays dirty until the write is
   // waited for.
   void start_write(index_t t, index_t at) {
-    tier_slot& slot = tiers_[index_of(t)].slots[index_of(at)];
+    tier_frame& frame = tiers_[index_of(t)].frames[index_of(at)];
     transfer one{.from = tiers_[index_of(t)].numbers(at), .bytes = bytes_};
     if (t == 0) {
-      index_t below = tiers_[1].slot_of[index_of(slot.block)];
+      index_t below = tiers_[1].block_frames[index_of(frame.block)];
       if (below < 0) {  // nothing is fetched into it
         below = claim(1);
-        tiers_[1].enter(below, slot.block);
+        tiers_[1].enter(below, frame.block);
       }
       tiers_[1].order.touch(below);
-      tier_slot& target = tiers_[1].slots[index_of(below)];
+      tier_frame& target = tiers_[1].frames[index_of(below)];
       settle(target);
       one.to = tiers_[1].numbers(below);
       target.dirty = file_ != nullptr;
       counts_.device_out += one.bytes;
-      slot.leaving = target.arriving = engine_.start(one);
+      frame.leaving = target.arriving = engine_.start(one);
     } else {
       one.file = file_.get();
-      one.block = slot.block;
+      one.block = frame.block;
       counts_.file_out += one.bytes;
-      slot.leaving = engine_.start(one);
+      frame.leaving = engine_.start(one);
     }
   }
 
   // Waits for a write. If it has failed, the block below is worth nothing, and this one is still to be written.
-  void finish_write(index_t t, tier_slot& slot) {
-    const bool good = engine_.wait(std::exchange(slot.leaving, 0));
-    if (good) slot.dirty = false;
-    const index_t below = t > 0 ? -1 : tiers_[1].slot_of[index_of(slot.block)];
+  void finish_write(index_t t, tier_frame& frame) {
+    const bool good = engine_.wait(std::exchange(frame.leaving, 0));
+    if (good) frame.dirty = false;
+    const index_t below = t > 0 ? -1 : tiers_[1].block_frames[index_of(frame.block)];
     if (below < 0) return;
-    tiers_[1].slots[index_of(below)].arriving = 0;
+    tiers_[1].frames[index_of(below)].arriving = 0;
     if (!good) empty(tiers_[1], below);
   }
 
-  // Waits for everything that goes on in a slot, whatever comes of it.
-  void settle(tier_slot& slot) {
-    if (slot.arriving != 0) engine_.wait(std::exchange(slot.arriving, 0));
-    if (slot.leaving != 0) engine_.wait(std::exchange(slot.leaving, 0));
+  // Waits for everything that goes on in a frame, whatever comes of it.
+  void settle(tier_frame& frame) {
+    if (frame.arriving != 0) engine_.wait(std::exchange(frame.arriving, 0));
+    if (frame.leaving != 0) engine_.wait(std::exchange(frame.leaving, 0));
   }
 
   [[noreturn]] void fail(const char* what, ticket number) {
@@ -270,7 +270,7 @@ class tiered_blocks {
   tier_statistics counts_;
   index_t recent_[guarded] = {-1, -1, -1, -1};
   index_t turn_ = 0;
-  index_t coming_ = 0;  // slots of the device with a transfer that has not been waited for
+  index_t coming_ = 0;  // frames of the device with a transfer that has not been waited for
   index_t layer_ = -1;  // that is being read
   index_t last_block_ = -1;
   T* last_ = nullptr;

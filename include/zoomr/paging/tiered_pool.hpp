@@ -22,24 +22,24 @@ class tiered_pool : public page_stock {
   static constexpr bool owns_pages = true;
   static constexpr index_t guarded = blocks_type::guarded;
   /// The least that a tier of memory can work with, in blocks: with those that stay reachable there is room for others.
-  static constexpr index_t least_slots = guarded + 2;
+  static constexpr index_t least_frames = guarded + 2;
 
   /// Arguments as of tiered_blocks.
-  tiered_pool(const block_shape& block, index_t pages, index_t device_slots, index_t host_slots,
+  tiered_pool(const block_shape& block, index_t pages, index_t device_frames, index_t host_frames,
               const std::string& path)
-      : page_stock(pages), shape_(block), blocks_(block, block.pieces() * pages, device_slots, host_slots, path) {}
+      : page_stock(pages), shape_(block), blocks_(block, block.pieces() * pages, device_frames, host_frames, path) {}
 
   /// As a config says: `tiers` in bytes, of the device's what `others` leave.
   /// @throws precondition_error if a tier is too small; error(capacity) without memory, error(storage) without a file
   static tiered_pool make(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
-    const tier_slots slots = slots_of_tiers<tiered_pool>(block, pages, tiers, others);
-    return tiered_pool(block, pages, slots.device, slots.host, tiers.file > 0 ? tiers.path : "");
+    const tier_frames frames = frames_in_tiers<tiered_pool>(block, pages, tiers, others);
+    return tiered_pool(block, pages, frames.device, frames.host, tiers.file > 0 ? tiers.path : "");
   }
   /// What `make` will take of each tier; it allocates nothing, and refuses the same.
   static pool_bytes bytes(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
-    const tier_slots slots = slots_of_tiers<tiered_pool>(block, pages, tiers, others);
+    const tier_frames frames = frames_in_tiers<tiered_pool>(block, pages, tiers, others);
     const byte_count each = block.template bytes<T>();
-    return {slots.device * each, slots.host * each + slots.tables,
+    return {frames.device * each, frames.host * each + frames.tables,
             tiers.file > 0 ? bounded_product({pages, page_bytes(block.model)}) : 0};
   }
   byte_count bytes_of_page() const { return page_bytes(shape_.model); }

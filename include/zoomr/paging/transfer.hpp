@@ -14,7 +14,7 @@ inline namespace v0 {
 using ticket = std::uint64_t;
 
 /// One block from memory to memory, or between memory and a file. Neither memory may be used otherwise until it is
-/// made; the owner of the slots sees to that (tiered_blocks).
+/// made; the owner of the frames sees to that (tiered_blocks).
 struct transfer {
   const void* from = nullptr;  // nullptr: block `block` of the file
   void* to = nullptr;          // nullptr: block `block` of the file

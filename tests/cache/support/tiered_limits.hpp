@@ -21,7 +21,7 @@ zoomr::config tiered_limits(const zoomr::shape& model, const Policy& policy, zoo
   if (path == nullptr) return limits;
   const zoomr::index_t pages = sizes.pool_pages();
   const zoomr::byte_count blocks = zoomr::byte_count{pages} * model.kv_lanes() / sizes.blocks.heads;
-  const zoomr::byte_count tables = blocks * (2 * 4 + 1 + 8) + (device + host) * tier_type::slot_table_bytes;
+  const zoomr::byte_count tables = blocks * (2 * 4 + 1 + 8) + (device + host) * tier_type::frame_table_bytes;
   limits.tiers.host = tables + host * block;
   limits.tiers.file = blocks * block;
   limits.tiers.path = path;

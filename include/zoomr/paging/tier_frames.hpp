@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. From bytes of tiers to slots for blocks; what is too small is refused with the number that would do.
+// L3. From bytes of tiers to frames for blocks; what is too small is refused with the number that would do.
 #pragma once
 
 #include <zoomr/core/error.hpp>
@@ -28,7 +28,7 @@ struct pool_bytes {
 };
 
 /// Blocks that fit into a device's memory and a host's, and bytes of the host's tables.
-struct tier_slots {
+struct tier_frames {
   index_t device = 0;
   index_t host = 0;
   byte_count tables = 0;
@@ -36,18 +36,18 @@ struct tier_slots {
 
 /// What is left of the device for blocks is what summaries and tables do not take. Of the host's bytes tables come
 /// first: for each block a place in both tiers, a byte that says whether it was written, and its checksum in a file;
-/// for each slot its state and its part of the replacement order.
+/// for each frame its state and its part of the replacement order.
 ///
-/// A tier must hold a few blocks more than stay reachable at a time (`Pool::least_slots`), or all that there are;
+/// A tier must hold a few blocks more than stay reachable at a time (`Pool::least_frames`), or all that there are;
 /// without a file the host must hold all of them, with one the file must.
 /// @param others  bytes of the device that summaries, tables and working memory take
 /// @return  blocks of device and host, never more than there are, and the bytes of all tables
 /// @throws precondition_error if a tier is too small, with the bytes that would do; or if a file has no path
 template <class Pool>
-tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_bytes& limits, byte_count others) {
+tier_frames frames_in_tiers(const block_shape& shape, index_t pages, const tier_bytes& limits, byte_count others) {
   const byte_count block = shape.template bytes<typename Pool::number>();
   using tier_type = typename Pool::tier_type;
-  const byte_count slot = tier_type::slot_table_bytes;
+  const byte_count frame = tier_type::frame_table_bytes;
   const byte_count blocks = std::int64_t{pages} * shape.pieces();
   const char* const six = shape.heads == shape.model.kv_heads ? "six pages of one layer" : "six pages of one KV head";
   const auto expect = [&](byte_count has, byte_count needs, const char* tier, auto... for_what) {
@@ -56,24 +56,24 @@ tier_slots slots_of_tiers(const block_shape& shape, index_t pages, const tier_by
                                     (std::string() + ... + for_what));
   };
   ZOOMR_EXPECTS(blocks <= unlimited, "config: the pool has more than 2^31 blocks");
-  const byte_count least = std::min<byte_count>(Pool::least_slots, blocks);
+  const byte_count least = std::min<byte_count>(Pool::least_frames, blocks);
   expect(limits.device, others + least * block, "device", "summaries, tables and ", six);
-  tier_slots slots;
-  slots.device = static_cast<index_t>((std::min)(blocks, (limits.device - others) / block));
+  tier_frames frames;
+  frames.device = static_cast<index_t>((std::min)(blocks, (limits.device - others) / block));
   const byte_count sum = limits.file > 0 ? sizeof(std::uint64_t) : 0;  // of a block in the file
-  slots.tables = blocks * (2 * tier_type::block_table_bytes + 1 + sum) + slots.device * slot;
+  frames.tables = blocks * (2 * tier_type::block_table_bytes + 1 + sum) + frames.device * frame;
   if (limits.file == 0) {
-    const byte_count all = slots.tables + blocks * (block + slot);
+    const byte_count all = frames.tables + blocks * (block + frame);
     if (limits.host != 0) expect(limits.host, all, "host", "all pages of the pool, and tables");
-    slots.host = static_cast<index_t>(blocks);
+    frames.host = static_cast<index_t>(blocks);
   } else {
     ZOOMR_EXPECTS(limits.path != nullptr && limits.path[0] != '\0', "config: tiers.file needs tiers.path");
     expect(limits.file, blocks * block, "file", "all pages of the pool");
-    expect(limits.host, slots.tables + least * (block + slot), "host", six, ", and tables");
-    slots.host = static_cast<index_t>((std::min)(blocks, (limits.host - slots.tables) / (block + slot)));
+    expect(limits.host, frames.tables + least * (block + frame), "host", six, ", and tables");
+    frames.host = static_cast<index_t>((std::min)(blocks, (limits.host - frames.tables) / (block + frame)));
   }
-  slots.tables += slots.host * slot;
-  return slots;
+  frames.tables += frames.host * frame;
+  return frames;
 }
 
 }  // namespace v0
