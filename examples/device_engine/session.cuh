@@ -65,7 +65,7 @@ class device_session : public decoder {
     const auto number_bytes = static_cast<byte_count>(sizeof(zoomr::summary_number<decltype(Policy::summarize)>));
     const byte_count block = sizes.block_numbers() * four;
     made.reserved.details =
-        (tiered ? std::int64_t{sizes.arena_slots} : std::int64_t{model.layers} * sizes.pages) * block;
+        (tiered ? std::int64_t{sizes.arena_frames} : std::int64_t{model.layers} * sizes.pages) * block;
     made.reserved.host = host_bytes_;
     if (sizes.host_blocks > 0)
       made.reserved.file = std::int64_t{model.layers} * sizes.pages * sizes.page_numbers() * four;

@@ -226,7 +226,7 @@ void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t
     room.tiers.device = std::stoll(refused().substr(at + 9));
   const zoomr::shape shape = plain.cache().model();
   const zoomr::byte_count block = zoomr::byte_count{2} * shape.kv_heads * zoomr::page_tokens * HeadDim * 4;
-  room.tiers.device += more * (block + zoomr::device_arena<float>::slot_bytes);
+  room.tiers.device += more * (block + zoomr::device_arena<float>::frame_bytes);
   session_type session(net, moved, of.most(), of.classes, room);
   const text got = write(session, of);
   CHECK(got.tokens == expected.tokens);

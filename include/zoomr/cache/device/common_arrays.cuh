@@ -90,7 +90,7 @@ struct common_arrays {
     sizes = cache;
     const shape& model = cache.model;
     if (cache.tiered) {
-      arena.carve(from, cache.arena_slots, cache.host_blocks > 0, model.layers, cache.pages, cache.page_parts,
+      arena.carve(from, cache.arena_frames, cache.host_blocks > 0, model.layers, cache.pages, cache.page_parts,
                   std::int64_t{cache.sequences} * cache.sequence_pages, cache.page_numbers());
     } else if (cache.in_engine) {
       engine = from.take<T*>(2 * std::int64_t{model.layers});
@@ -180,19 +180,21 @@ struct common_arrays {
   }
   /// The same of pages that are in a block of the cache's own layout.
   ZOOMR_HD paged_layer<T> in_block(T* block) const { return sizes.pages_at(block, block + sizes.to_value()); }
-  /// Which of the arena's slots has a part of a page of a layer; -1: none, or there is no arena.
+  /// Which of the arena's frames has a part of a page of a layer; -1: none, or there is no arena.
   /// @pre  no fetch is under way on the side stream
   __device__ index_t in_arena(index_t layer, index_t page, index_t part) const {
-    return sizes.tiered ? arena.slot_of[sizes.block_of(layer, page, part)] - 1 : -1;
+    return sizes.tiered ? arena.block_frames[sizes.block_of(layer, page, part)] - 1 : -1;
   }
-  /// The page of the arena in which a slot is, and which part of that it is.
-  ZOOMR_HD T* arena_page(index_t slot) const { return arena.memory + slot / sizes.page_parts * sizes.page_numbers(); }
-  ZOOMR_HD index_t part_at(index_t slot) const { return slot % sizes.page_parts; }
-  /// How attention names a slot of the arena: its page and its part, to be told apart without a division
+  /// The page of the arena in which a frame is, and which part of that it is.
+  ZOOMR_HD T* arena_page(index_t frame) const { return arena.memory + frame / sizes.page_parts * sizes.page_numbers(); }
+  ZOOMR_HD index_t part_at(index_t frame) const { return frame % sizes.page_parts; }
+  /// How attention names a frame of the arena: its page and its part, to be told apart without a division
   /// (tiered_layer). Behind all of these, pages of the host have their own numbers.
-  ZOOMR_HD index_t place_of(index_t slot) const { return (slot / sizes.page_parts) << sizes.part_bits | part_at(slot); }
+  ZOOMR_HD index_t place_of(index_t frame) const {
+    return (frame / sizes.page_parts) << sizes.part_bits | part_at(frame);
+  }
   ZOOMR_HD index_t host_place(index_t page) const {
-    return ((arena.slots / sizes.page_parts) << sizes.part_bits) + page;
+    return ((arena.frames / sizes.page_parts) << sizes.part_bits) + page;
   }
   /// write(key, value) for each place where a token's rows are kept: in its page, and in the arena's copy of that.
   /// @param slot  of the pool
@@ -202,10 +204,10 @@ struct common_arrays {
     const auto stored = this->layer(layer);
     const std::int64_t at = stored.offset(slot, kv_head);
     write(stored.keys + at, stored.values + at);
-    const index_t place = in_arena(layer, slot >> sizes.page_bits, sizes.part_of(kv_head));
-    if (place < 0) return;
-    const paged_layer<T> copied = in_block(arena_page(place));
-    const index_t head_there = sizes.page_parts == 1 ? kv_head : part_at(place);
+    const index_t frame = in_arena(layer, slot >> sizes.page_bits, sizes.part_of(kv_head));
+    if (frame < 0) return;
+    const paged_layer<T> copied = in_block(arena_page(frame));
+    const index_t head_there = sizes.page_parts == 1 ? kv_head : part_at(frame);
     const std::int64_t in_page = copied.offset(slot & ((1 << sizes.page_bits) - 1), head_there);
     write(copied.keys + in_page, copied.values + in_page);
   }

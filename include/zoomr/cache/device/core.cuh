@@ -102,7 +102,7 @@ struct device_core {
     if (result.tiered) {
       result.host_blocks = blocks_before_file<T>(result, limits, prefetches(policy, model));
       const byte_count others = bytes_of(result) + device_arena<T>::tables * carver::alignment;
-      result.size_arena(limits.tiers, others, result.arena_page_bytes(sizeof(T), device_arena<T>::slot_bytes));
+      result.size_arena(limits.tiers, others, result.arena_page_bytes(sizeof(T), device_arena<T>::frame_bytes));
     }
     return result;
   }

@@ -27,8 +27,8 @@ __global__ void copy_shared_pages_kernel(common_arrays<T> a) {
   if (layer == 0 && threadIdx.x == 0) a.page_entry(listed.sequence, listed.at) = listed.to;
   copy_page(a.page(layer, listed.from), a.page(layer, listed.to), numbers);
   for (index_t part = 0; part < a.sizes.page_parts; ++part) {
-    const index_t slot = a.in_arena(layer, listed.to, part);
-    if (slot >= 0) copy_to_arena(a, a.page(layer, listed.from), part, slot);
+    const index_t frame = a.in_arena(layer, listed.to, part);
+    if (frame >= 0) copy_to_arena(a, a.page(layer, listed.from), part, frame);
   }
 }
 
@@ -49,18 +49,18 @@ __global__ void set_pages_kernel(common_arrays<T> a, some_pages part) {
   }
 }
 
-/// Empties the slots of the arena that still have what pages of one sequence held before: blockIdx.x is the entry of
+/// Empties the frames of the arena that still have what pages of one sequence held before: blockIdx.x is the entry of
 /// its page table, blockIdx.y the layer; a thread for each part.
 template <class T>
 __global__ void empty_arena_kernel(common_arrays<T> a, index_t sequence) {
   const auto layer = static_cast<index_t>(blockIdx.y);
   const index_t page = a.pages_of(sequence)[static_cast<index_t>(blockIdx.x)];
   for (auto part = static_cast<index_t>(threadIdx.x); page >= 0 && part < a.sizes.page_parts; part += copy_threads) {
-    const index_t slot = a.in_arena(layer, page, part);
-    if (slot < 0) continue;
-    a.arena.slot_of[a.sizes.block_of(layer, page, part)] = 0;
-    a.arena.block_in[slot] = 0;
-    a.arena.used[slot] = 0;
+    const index_t frame = a.in_arena(layer, page, part);
+    if (frame < 0) continue;
+    a.arena.block_frames[a.sizes.block_of(layer, page, part)] = 0;
+    a.arena.block_in[frame] = 0;
+    a.arena.used[frame] = 0;
   }
 }
 

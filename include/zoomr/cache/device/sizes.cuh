@@ -38,7 +38,7 @@ struct device_sizes {
   index_t decode_tokens = 0;    // of a step, after the prompt
   index_t decode_tiles = 0;     // of these; 0: there are no drafts, each token reads alone
   index_t pages = 0;            // of the pool
-  index_t arena_slots = 0;      // blocks that the device holds of a tiered placement
+  index_t arena_frames = 0;     // blocks that the device holds of a tiered placement
   index_t host_blocks = 0;      // pages of one layer in pinned memory, where a file is behind it; 0: all of them
   index_t page_parts = 1;       // blocks of a page in one layer: 1, or one for each KV head
   index_t part_bits = 0;        // 2^part_bits are as many or more
@@ -73,7 +73,7 @@ struct device_sizes {
 
   device_sizes() = default;
   /// @param with_splits   as `device_cache` was given
-  /// @param lie           where; of a tiered placement `arena_slots` and `host_blocks` stay 0: others size them
+  /// @param lie           where; of a tiered placement `arena_frames` and `host_blocks` stay 0: others size them
   /// @pre   `expect_possible` has let them pass, and `problem` has no sentence for them
   device_sizes(const shape& model_shape, const any_policy& policy, const config& limits, index_t with_splits,
                pages_in lie)
@@ -133,7 +133,7 @@ struct device_sizes {
                   "sequences * (rollback_tokens + 2) must be less than 2^31";
   }
 
-  /// Pages of a tiered pool, and slots of its arena, at most. Places of the arena are numbered up to twice as far
+  /// Pages of a tiered pool, and frames of its arena, at most. Places of the arena are numbered up to twice as far
   /// (part_bits), and pages after them: 16 tokens of each have room in an index_t.
   static constexpr index_t most_tiered = 1 << 25;
   /// nullptr, or the sentence that says what of a tiered placement cannot work.
@@ -152,22 +152,22 @@ struct device_sizes {
   }
   /// Pages of all sequences, and parts: what the arena has a place for.
   std::int64_t arena_entries() const { return std::int64_t{sequences} * sequence_pages * page_parts; }
-  /// Bytes of an arena for a page of one layer, with what is kept of its slots.
-  byte_count arena_page_bytes(std::size_t number_bytes, byte_count slot_bytes) const {
-    return page_numbers() * static_cast<byte_count>(number_bytes) + page_parts * slot_bytes;
+  /// Bytes of an arena for a page of one layer, with what is kept of its frames.
+  byte_count arena_page_bytes(std::size_t number_bytes, byte_count frame_bytes) const {
+    return page_numbers() * static_cast<byte_count>(number_bytes) + page_parts * frame_bytes;
   }
-  /// An arena has what is left of the device's bytes, but no more slots than there are blocks.
+  /// An arena has what is left of the device's bytes, but no more frames than there are blocks.
   /// @param others  bytes that everything else takes
   /// @param page    arena_page_bytes
-  /// @throws precondition_error if no slot is left
+  /// @throws precondition_error if no frame is left
   void size_arena(const tier_bytes& limits, byte_count others, byte_count page) {
     ZOOMR_EXPECTS(limits.device >= others + page, "config: tiers.device is " + std::to_string(limits.device) +
                                                       " bytes; it must be at least " + std::to_string(others + page) +
                                                       ", for summaries, tables and a page of one layer");
-    arena_slots = slots_of_arena((limits.device - others) / page);
+    arena_frames = frames_in((limits.device - others) / page);
   }
   /// Slots of an arena that has room for so many pages of one layer: no more than there are blocks, nor than 2^25.
-  index_t slots_of_arena(std::int64_t room) const {
+  index_t frames_in(std::int64_t room) const {
     const std::int64_t all = (std::min)(std::int64_t{model.layers} * pages, std::int64_t{most_tiered / page_parts});
     return static_cast<index_t>((std::min)(room, all) * page_parts);
   }

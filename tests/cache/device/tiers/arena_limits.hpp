@@ -12,7 +12,7 @@ zoomr::config arena_limits(const Policy& policy, zoomr::config limits, index_t p
   limits.tiers.device = zoomr::byte_count{1} << 40;
   const zoomr::byte_count page = zoomr::detail::device_sizes(of, zoomr::detail::any_policy_of<Policy>(policy), limits,
                                                              3, zoomr::detail::pages_in::tiers)
-                                     .arena_page_bytes(sizeof(float), zoomr::device_arena<float>::slot_bytes);
+                                     .arena_page_bytes(sizeof(float), zoomr::device_arena<float>::frame_bytes);
   for (limits.tiers.device = 0;;) {  // the least, as its refusal says
     try {
       Cache::bytes(of, policy, limits, 3);

@@ -233,24 +233,24 @@ TEST_CASE("each KV head's part of what is known comes ahead: nothing of the seco
   check(small::snapkv);
 }
 
-TEST_CASE("arenas have whole pages of slots, within the bytes that they are given") {
+TEST_CASE("arenas have whole pages of frames, within the bytes that they are given") {
   const auto moved = with_placement(quest_by_kv_head, zoomr::tiered<>{});
   using moved_type = std::remove_const_t<decltype(moved)>;
   using cache_type = zoomr::device_cache<moved_type, float, 8, 2>;
   using core_type = zoomr::detail::device_core<moved_type, float>;
   const zoomr::detail::any_policy_of<moved_type> policy(moved);
   zoomr::config limits = arena_limits(moved, limits_for(tokens), 1, three_heads);
-  const zoomr::byte_count page = 2 * 3 * 16 * 8 * 4 + 3 * zoomr::device_arena<float>::slot_bytes;
+  const zoomr::byte_count page = 2 * 3 * 16 * 8 * 4 + 3 * zoomr::device_arena<float>::frame_bytes;
   const zoomr::byte_count least = limits.tiers.device;
   for (const index_t more : {0, 1, 2, 7}) {
     for (const zoomr::byte_count odd : {zoomr::byte_count{0}, page - 1}) {
       limits.tiers.device = least + more * page + odd;
-      CHECK(core_type::sized(three_heads, policy, limits, 3).arena_slots == 3 * (1 + more));
+      CHECK(core_type::sized(three_heads, policy, limits, 3).arena_frames == 3 * (1 + more));
       CHECK(cache_type::bytes(three_heads, moved, limits, 3) <= limits.tiers.device);
     }
   }
   limits.tiers.device = least + 1000 * page;  // 2 layers of all pages
-  CHECK(core_type::sized(three_heads, policy, limits, 3).arena_slots == 3 * 2 * zoomr::pages_for(tokens));
+  CHECK(core_type::sized(three_heads, policy, limits, 3).arena_frames == 3 * 2 * zoomr::pages_for(tokens));
 }
 
 TEST_CASE("places, blocks and entries of single KV heads are counted up to the last that fits") {
@@ -260,21 +260,21 @@ TEST_CASE("places, blocks and entries of single KV heads are counted up to the l
   a.sizes.pages = sizes_type::most_tiered;
   a.sizes.page_parts = 5, a.sizes.part_bits = 3;
   a.sizes.strides = {a.sizes.page_numbers(), 16 * 8, 8};
-  a.arena.slots = a.sizes.slots_of_arena(std::int64_t{1} << 40);
-  CHECK((a.arena.slots % 5 == 0 && a.arena.slots <= sizes_type::most_tiered));
-  CHECK(a.arena.slots > sizes_type::most_tiered - 5);
+  a.arena.frames = a.sizes.frames_in(std::int64_t{1} << 40);
+  CHECK((a.arena.frames % 5 == 0 && a.arena.frames <= sizes_type::most_tiered));
+  CHECK(a.arena.frames > sizes_type::most_tiered - 5);
   std::vector<float> numbers(64);
   const float* const host = numbers.data() + 32;
   const index_t end = a.host_place(0) * 16;
   REQUIRE(end > 0);
   const zoomr::tiered_layer<float> stored(a.in_block(numbers.data()).read_only(), host, end, a.sizes.part_bits);
   const std::int64_t page = a.sizes.page_numbers();
-  for (const index_t slot : {0, 1, 4, 5, 7, 12344, a.arena.slots - 1}) {
-    CAPTURE(slot);
-    const index_t place = a.place_of(slot);
+  for (const index_t frame : {0, 1, 4, 5, 7, 12344, a.arena.frames - 1}) {
+    CAPTURE(frame);
+    const index_t place = a.place_of(frame);
     REQUIRE((place >= 0 && place < a.host_place(0)));
     for (const index_t kv_head : {0, 4}) {
-      CHECK(stored.offset(place << 4 | 3, kv_head) == slot / 5 * page + slot % 5 * 128 + 3 * 8);
+      CHECK(stored.offset(place << 4 | 3, kv_head) == frame / 5 * page + frame % 5 * 128 + 3 * 8);
     }
   }
   for (const index_t of : {0, 1, a.sizes.pages - 1}) {

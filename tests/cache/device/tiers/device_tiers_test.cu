@@ -72,9 +72,9 @@ void check_prefetching(const Policy& policy, markup text, bool fixed = false) {
   };
   const auto resident = played(policy, limits, nullptr);
   auto moved = with_placement(policy, zoomr::tiered<>{});
-  for (const index_t slots : {1, 3, 7, 12}) {
-    CAPTURE(slots);
-    const zoomr::config tiers = arena_limits(moved, limits, slots, three);
+  for (const index_t frames : {1, 3, 7, 12}) {
+    CAPTURE(frames);
+    const zoomr::config tiers = arena_limits(moved, limits, frames, three);
     moved.placement.prefetch = false;
     zoomr::arena_counts without;
     same_bits(resident, played(moved, tiers, &without));
@@ -86,8 +86,8 @@ void check_prefetching(const Policy& policy, markup text, bool fixed = false) {
       same_bits(resident, played(moved, tiers, &with));
       CHECK(with.hits + with.misses == without.hits + without.misses);
       CHECK(with.prefetched_hits == with.prefetched);  // nothing comes in vain, and nothing goes before it is read
-      CHECK((slots > 1 || with.prefetched == 0));
-      CHECK((slots < 7 || with.prefetched > 0));  // no layer reads more than five pages
+      CHECK((frames > 1 || with.prefetched == 0));
+      CHECK((frames < 7 || with.prefetched > 0));  // no layer reads more than five pages
       CHECK(with.pass == without.pass);
     });
   }
@@ -125,7 +125,7 @@ TEST_CASE("what a row reads is known before, unless it chooses in that very laye
 
 TEST_CASE("what is asked for ahead is asked for once, and leaves the places of the layer being read alone") {
   using policy_type = std::remove_cvref_t<decltype(with_placement(small::full, zoomr::tiered<>{}))>;
-  constexpr index_t pages = 12, slots = 4;
+  constexpr index_t pages = 12, frames = 4;
   constexpr unsigned pass = 7;
   for (const bool prompt : {true, false}) {
     std::vector<zoomr::detail::device_token> three(3);
@@ -137,15 +137,15 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     }
     zoomr::detail::device_counts listed;
     listed.tokens = 3;
-    std::vector<index_t> page_table(8, 11), slot_of(std::size_t{2 * pages});
+    std::vector<index_t> page_table(8, 11), block_frames(std::size_t{2 * pages});
     for (index_t at = 0; at < 4; ++at) page_table[static_cast<std::size_t>(4 + at)] = 9 - 2 * at;
-    slot_of[pages + 7] = 3;  // page 1 of the sequence, in layer 1, lies in slot 2
-    slot_of[5] = 1;          // page 2 in layer 0
+    block_frames[pages + 7] = 3;  // page 1 of the sequence, in layer 1, lies in frame 2
+    block_frames[5] = 1;          // page 2 in layer 0
 
     device_array<zoomr::detail::device_token> tokens_there(three);
     device_array<zoomr::detail::device_counts> listed_there(1, listed);
-    device_array<index_t> page_table_there(page_table), slot_of_there(slot_of), places(8, -7);
-    device_array<unsigned> used(slots, pass), asked(8, 2 * pass), came_for(slots, 0u);
+    device_array<index_t> page_table_there(page_table), block_frames_there(block_frames), places(8, -7);
+    device_array<unsigned> used(frames, pass), asked(8, 2 * pass), came_for(frames, 0u);
     device_array<zoomr::arena_request> requests(8, zoomr::arena_request{-1, -1});
     zoomr::arena_counts counts;
     counts.pass = pass;
@@ -157,8 +157,8 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     arrays.table.tokens = tokens_there.data(), arrays.table.counts = listed_there.data();
     arrays.page_table = page_table_there.data();
     auto& arena = arrays.arena;
-    arena.slots = slots, arena.used = used.data(), arena.stamps = asked.data(), arena.came_for = came_for.data();
-    arena.slot_of = slot_of_there.data(), arena.places = places.data(), arena.requests = requests.data();
+    arena.frames = frames, arena.used = used.data(), arena.stamps = asked.data(), arena.came_for = came_for.data();
+    arena.block_frames = block_frames_there.data(), arena.places = places.data(), arena.requests = requests.data();
     arena.counts = counts_there.data();
     zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream{}, zoomr::detail::expect_pages_kernel<policy_type, float>,
                   with_placement(small::full, zoomr::tiered<>{}), arrays, 1);
@@ -177,23 +177,23 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
   }
 }
 
-TEST_CASE("what comes ahead takes half of the arena at most, the slots that would go first, and none that is read") {
+TEST_CASE("what comes ahead takes half of the arena at most, the frames that would go first, and none that is read") {
   using policy_type = std::remove_cvref_t<decltype(with_placement(small::full, zoomr::tiered<>{}))>;
   constexpr index_t layers = 3, pages = 40, entries = 64;
   constexpr unsigned pass = 100;  // what is being read
   dice random(5);
   for (int i = 0; i < 60; ++i) {
-    const index_t slots = random.between(1, 23);
+    const index_t frames = random.between(1, 23);
     const index_t parts = random.between(1, 3);
     const index_t asked = random.between(0, 30);
-    CAPTURE(slots);
+    CAPTURE(frames);
     CAPTURE(asked);
     std::vector<unsigned> used;
-    std::vector<index_t> block_in, slot_of(static_cast<std::size_t>(layers * pages * parts));
-    for (index_t slot = 0; slot < slots; ++slot) {
+    std::vector<index_t> block_in, block_frames(static_cast<std::size_t>(layers * pages * parts));
+    for (index_t frame = 0; frame < frames; ++frame) {
       used.push_back(static_cast<unsigned>(random.between(i % 3 == 0 ? 95 : 0, pass + 1)));
-      block_in.push_back(slot + 1);  // of layer 0
-      slot_of[static_cast<std::size_t>(slot)] = slot + 1;
+      block_in.push_back(frame + 1);  // of layer 0
+      block_frames[static_cast<std::size_t>(frame)] = frame + 1;
     }
     std::vector<zoomr::arena_request> requests(std::size_t{entries});
     for (index_t w = 0; w < asked; ++w) requests[static_cast<std::size_t>(w)] = {2 * w, pages * parts - 1 - w};
@@ -201,39 +201,40 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
     counts.pass = pass;
     counts.requests = asked;
 
-    device_array<unsigned> used_there(used), came_for(slots, 0u);
-    device_array<index_t> block_in_there(block_in), slot_of_there(slot_of), given(slots, -1), places(entries, -7);
+    device_array<unsigned> used_there(used), came_for(frames, 0u);
+    device_array<index_t> block_in_there(block_in), block_frames_there(block_frames), given(frames, -1),
+        places(entries, -7);
     device_array<zoomr::arena_request> requests_there(requests);
     device_array<zoomr::arena_counts> counts_there(1, counts);
     zoomr::detail::device_arrays<policy_type, float> arrays;
     arrays.sizes.model = {layers, 4, 2, 8};
     arrays.sizes.pages = pages, arrays.sizes.page_parts = parts;
-    arrays.arena.slots = slots;
+    arrays.arena.frames = frames;
     arrays.arena.used = used_there.data(), arrays.arena.came_for = came_for.data();
-    arrays.arena.block_in = block_in_there.data(), arrays.arena.slot_of = slot_of_there.data();
+    arrays.arena.block_in = block_in_there.data(), arrays.arena.block_frames = block_frames_there.data();
     arrays.arena.grants = given.data(), arrays.arena.places = places.data();
     arrays.arena.requests = requests_there.data(), arrays.arena.counts = counts_there.data();
-    const index_t blocks = random.between(1, 9);  // of which some have no slot
+    const index_t blocks = random.between(1, 9);  // of which some have no frame
     device_array<index_t> of_class(blocks * zoomr::arena_classes, -1);
     device_array<zoomr::arena_stretch> stretches(blocks, zoomr::arena_stretch{});
     arrays.arena.of_class = of_class.data(), arrays.arena.stretches = stretches.data();
     const zoomr::launch_shape shape{dim3(static_cast<unsigned>(blocks)), dim3(zoomr::detail::place_threads)};
-    zoomr::launch(shape, zoomr::stream{}, zoomr::detail::count_slots_kernel<float>, arrays, true);
-    zoomr::launch(shape, zoomr::stream{}, zoomr::detail::give_slots_kernel<float>, arrays, 1, true);
+    zoomr::launch(shape, zoomr::stream{}, zoomr::detail::count_frames_kernel<float>, arrays, true);
+    zoomr::launch(shape, zoomr::stream{}, zoomr::detail::give_frames_kernel<float>, arrays, 1, true);
 
     // The rule in words: passed over by its layer, the longer the sooner, then the latest layers first.
-    const auto goes_after = [&](index_t slot) {
-      const index_t age = static_cast<index_t>(pass + 1 - used[static_cast<std::size_t>(slot)]);
+    const auto goes_after = [&](index_t frame) {
+      const index_t age = static_cast<index_t>(pass + 1 - used[static_cast<std::size_t>(frame)]);
       index_t doublings = 0;
       while ((layers << doublings) <= age) ++doublings;
       return doublings > 0 ? -doublings : age;
     };
     std::vector<index_t> may_go;
-    for (index_t slot = 0; slot < slots; ++slot) {
-      if (used[static_cast<std::size_t>(slot)] < pass) may_go.push_back(slot);
+    for (index_t frame = 0; frame < frames; ++frame) {
+      if (used[static_cast<std::size_t>(frame)] < pass) may_go.push_back(frame);
     }
     std::stable_sort(may_go.begin(), may_go.end(), [&](index_t a, index_t b) { return goes_after(a) < goes_after(b); });
-    const auto most = static_cast<std::size_t>(std::min(asked, slots / 2));
+    const auto most = static_cast<std::size_t>(std::min(asked, frames / 2));
     if (may_go.size() > most) may_go.resize(most);
     std::sort(may_go.begin(), may_go.end());
     const zoomr::arena_counts after = counts_there.values()[0];
@@ -243,12 +244,12 @@ TEST_CASE("what comes ahead takes half of the arena at most, the slots that woul
     CHECK((after.requests == 0 && after.hits + after.misses == 0));
     CHECK(places.values() == std::vector<index_t>(std::size_t{entries}, -7));
     for (std::size_t g = 0; g < may_go.size(); ++g) {
-      const auto slot = static_cast<std::size_t>(may_go[g]);
+      const auto frame = static_cast<std::size_t>(may_go[g]);
       CHECK(given.values()[g] == may_go[g]);
-      CHECK((used_there.values()[slot] == pass + 1 && came_for.values()[slot] == pass + 1));
-      CHECK(block_in_there.values()[slot] == pages * parts + requests[g].block + 1);
-      CHECK(slot_of_there.values()[static_cast<std::size_t>(pages * parts + requests[g].block)] == may_go[g] + 1);
-      CHECK(slot_of_there.values()[slot] == 0);
+      CHECK((used_there.values()[frame] == pass + 1 && came_for.values()[frame] == pass + 1));
+      CHECK(block_in_there.values()[frame] == pages * parts + requests[g].block + 1);
+      CHECK(block_frames_there.values()[static_cast<std::size_t>(pages * parts + requests[g].block)] == may_go[g] + 1);
+      CHECK(block_frames_there.values()[frame] == 0);
     }
   }
 }

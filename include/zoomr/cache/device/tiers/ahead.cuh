@@ -7,7 +7,7 @@
 //
 // It runs beside attention and the caller's own work. The step's table, pages, segments and choices, which it reads,
 // stay as they are until `append` of the next layer joins it. It writes the arena alone, but neither `places` nor a
-// slot that the layer in progress reads: these attention is reading.
+// frame that the layer in progress reads: these attention is reading.
 #pragma once
 
 #include <zoomr/cache/device/choices.cuh>

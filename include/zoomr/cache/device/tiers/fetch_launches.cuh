@@ -70,16 +70,16 @@ struct fetch_launches : device_pass<Policy, T> {
                        [&](const device_token& token) { return known_before(core.policy, token, layer); });
   }
 
-  /// Gives slots to what was asked for, and copies it there; both grids are the same in any step. Where the plan
+  /// Gives frames to what was asked for, and copies it there; both grids are the same in any step. Where the plan
   /// fetches nothing the first kernel still counts the pass.
   void bring(index_t layer, fetch_time time, stream queue) const {
     const bool ahead = time == fetch_time::ahead;
     if (core.file) core.file->read(arrays(), layer, ahead, queue);
-    const dim3 blocks = grid(place_blocks(core.arrays.arena.slots));
-    launch({blocks, dim3(place_threads)}, queue, count_slots_kernel<T>, arrays(), ahead);
+    const dim3 blocks = grid(place_blocks(core.arrays.arena.frames));
+    launch({blocks, dim3(place_threads)}, queue, count_frames_kernel<T>, arrays(), ahead);
     const transfer_plan& plan = core.arrays.arena.plan;
     if (!plan.fetches) return;
-    launch({blocks, dim3(place_threads)}, queue, give_slots_kernel<T>, arrays(), layer, ahead);
+    launch({blocks, dim3(place_threads)}, queue, give_frames_kernel<T>, arrays(), layer, ahead);
     const device_sizes& sizes = core.sizes;
     const index_t copying = (std::min)(sizes.sequences * sizes.sequence_pages * sizes.page_parts, plan.fetch_blocks);
     launch({grid(copying), dim3(fetch_threads)}, queue, fetch_pages_kernel<T>, arrays(), layer);

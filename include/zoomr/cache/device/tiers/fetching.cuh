@@ -8,10 +8,10 @@
 // (block_shape.hpp).
 //
 // Kernels one after the other: ask_for_pages_kernel lists each block that some row reads and the arena lacks,
-// count_slots_kernel and give_slots_kernel (placing.cuh) give slots to as many as there is room for, fetch_pages_kernel
-// copies them. They leave in `places`, for each part of a page that was asked for, where the arena has it, or after
-// that the host's page itself; attention reads through it. A pass here is one layer of a step; `counts->pass` numbers
-// them.
+// count_frames_kernel and give_frames_kernel (placing.cuh) give frames to as many as there is room for,
+// fetch_pages_kernel copies them. They leave in `places`, for each part of a page that was asked for, where the arena
+// has it, or after that the host's page itself; attention reads through it. A pass here is one layer of a step;
+// `counts->pass` numbers them.
 //
 // Everything that is appended is written to the host's page, and to the arena's copy if there is one. So a copy is
 // never older than its page, and goes without being written back.
@@ -46,13 +46,13 @@ __device__ inline void ask_for_page(const common_arrays<T>& a, index_t layer, pa
   if (atomicExch(&arena.stamps[entry], stamp) == stamp) return;
   const index_t page = a.pages_of(pages.sequence)[at];
   ZOOMR_ASSERT(page >= 0 && page < a.sizes.pages, "a page is asked for that the sequence does not have");
-  const index_t slot = a.in_arena(layer, page, pages.part);
-  if (slot >= 0) {
-    arena.used[slot] = pass;
+  const index_t frame = a.in_arena(layer, page, pages.part);
+  if (frame >= 0) {
+    arena.used[frame] = pass;
     if (ahead) return;
-    arena.places[entry] = a.place_of(slot);
+    arena.places[entry] = a.place_of(frame);
     atomicAdd(&arena.counts->found, 1u);
-    if (arena.came_for[slot] == pass) atomicAdd(&arena.counts->prefetched_hits, 1ull);
+    if (arena.came_for[frame] == pass) atomicAdd(&arena.counts->prefetched_hits, 1ull);
   } else {
     if (!ahead) arena.places[entry] = a.host_place(page);
     arena.requests[atomicAdd(&arena.counts->requests, 1)] = {entry, page * a.sizes.page_parts + pages.part};
@@ -111,19 +111,19 @@ __device__ inline void copy_page(const T* page, T* copy, std::int64_t numbers) {
   for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) to[p] = from[p];
 }
 
-/// Copies one part of a page in one layer to a slot of the arena: its keys, then its values.
+/// Copies one part of a page in one layer to a frame of the arena: its keys, then its values.
 template <class T>
-__device__ inline void copy_to_arena(const common_arrays<T>& a, const T* page, index_t part, index_t slot) {
+__device__ inline void copy_to_arena(const common_arrays<T>& a, const T* page, index_t part, index_t frame) {
   const std::int64_t all_keys = a.sizes.page_keys();
   const std::int64_t keys = all_keys / a.sizes.page_parts;
   const std::int64_t values = (a.sizes.page_numbers() - all_keys) / a.sizes.page_parts;
-  T* const copy = a.arena_page(slot);
-  const index_t part_there = a.part_at(slot);
+  T* const copy = a.arena_page(frame);
+  const index_t part_there = a.part_at(frame);
   copy_page(page + part * keys, copy + part_there * keys, keys);
   copy_page(page + all_keys + part * values, copy + all_keys + part_there * values, values);
 }
 
-/// Copies what has a slot now, from the host's memory. The kernel's blocks take those of the arena in turn; `fetched`
+/// Copies what has a frame now, from the host's memory. The kernel's blocks take those of the arena in turn; `fetched`
 /// says how many there are.
 /// @cost  page_numbers() / page_parts numbers over the bus for each
 template <class T>

@@ -4,7 +4,7 @@
 // (pinned_blocks), and a kernel enters where into `host_pages`. A graph holds these functions like any kernel.
 //
 // Pages that a step may write, summarise or evict from are held in all layers from its upload to that of the next step.
-// What a layer reads beside them, and the arena has not, is asked for in front of the kernels that give slots.
+// What a layer reads beside them, and the arena has not, is asked for in front of the kernels that give frames.
 //
 // All of it is ordered by the stream: a function comes after the kernels that fill its list, and in front of those
 // that read its answer. So at most one function goes on at a time; the side stream is joined before the next.

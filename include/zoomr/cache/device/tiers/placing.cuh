@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Which slots of the arena are given to the pages that were asked for. Two kernels of as many blocks, each of which
-// looks after a stretch of slots: count_slots_kernel counts them by class, and its last block finds the class at which
-// requests run out, and how many slots each stretch gives; give_slots_kernel gives them.
+// L6. Which frames of the arena are given to the pages that were asked for. Two kernels of as many blocks, each of
+// which looks after a stretch of frames: count_frames_kernel counts them by class, and its last block finds the class
+// at which requests run out, and how many frames each stretch gives; give_frames_kernel gives them.
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
@@ -11,16 +11,17 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// In which order slots are given to others: first those that their layer has passed over, the longer ago the sooner;
+/// In which order frames are given to others: first those that their layer has passed over, the longer ago the sooner;
 /// then those that were read in the layer before this, whose turn comes last; never those that this pass reads.
 /// As cyclic_mru does (paging/replacement.hpp).
 struct giving_order {
   static constexpr index_t of_age = 16;
   static constexpr index_t classes = 128;
 
-  /// The class of a slot; lower ones are given first. The first `of_age` are of slots that a whole circle of layers has
-  /// passed over, by the logarithm of how many; those after them are of slots used in this circle, the last used first.
-  /// @param age  passes since the slot was used, at least 1, and fewer than 2^31
+  /// The class of a frame; lower ones are given first. The first `of_age` are of frames that a whole circle of layers
+  /// has passed over, by the logarithm of how many; those after them are of frames used in this circle, the last used
+  /// first.
+  /// @param age  passes since the frame was used, at least 1, and fewer than 2^31
   __device__ static index_t class_of(unsigned age, index_t layers) {
     const unsigned circles = age / static_cast<unsigned>(layers);
     if (circles == 0) return age < classes - of_age ? of_age - 1 + static_cast<index_t>(age) : classes - 1;
@@ -33,41 +34,42 @@ struct giving_order {
 inline constexpr index_t place_threads = 128;  // and more blocks there are never
 static_assert(giving_order::classes == arena_classes && most_place_blocks <= place_threads);
 
-/// The slots of one block, in the order of its threads, and their classes in a pass.
+/// The frames of one block, in the order of its threads, and their classes in a pass.
 template <class T>
-struct slots_of_block {
+struct thread_frames {
   const common_arrays<T>& a;
   bool ahead;
   unsigned pass;
   token_range own;                                        // of this thread
   static constexpr index_t kept = giving_order::classes;  // the class of those that are not given
 
-  __device__ slots_of_block(const common_arrays<T>& arrays, bool beforehand, unsigned in_pass)
+  __device__ thread_frames(const common_arrays<T>& arrays, bool beforehand, unsigned in_pass)
       : a(arrays), ahead(beforehand), pass(in_pass) {
     const auto at = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
     const auto threads = static_cast<index_t>(gridDim.x * blockDim.x);
-    const index_t each = (a.arena.slots + threads - 1) / threads;
+    const index_t each = (a.arena.frames + threads - 1) / threads;
     own = {bounded(at, each), bounded(at + 1, each)};
   }
-  __device__ index_t class_of(index_t slot) const {
-    const unsigned age = pass - a.arena.used[slot];
+  __device__ index_t class_of(index_t frame) const {
+    const unsigned age = pass - a.arena.used[frame];
     return age <= (ahead ? 1u : 0u) ? kept : giving_order::class_of(age, a.sizes.model.layers);
   }
 
  private:
   __device__ index_t bounded(index_t at, index_t each) const {
     const std::int64_t first = std::int64_t{at} * each;
-    return first < a.arena.slots ? static_cast<index_t>(first) : a.arena.slots;
+    return first < a.arena.frames ? static_cast<index_t>(first) : a.arena.frames;
   }
 };
 
-/// Counts slots by class, and in the block that comes last plans what each block will give: the lowest classes whole,
-/// the one at which requests run out in ascending slots. So which slots are given follows from their uses; which
+/// Counts frames by class, and in the block that comes last plans what each block will give: the lowest classes whole,
+/// the one at which requests run out in ascending frames. So which frames are given follows from their uses; which
 /// request gets one is a matter of the order of atomics, and changes no result.
-/// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the slots are given, so
+/// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the frames are given,
+/// so
 ///               that what was not foreseen finds room
 template <class T>
-__global__ void __launch_bounds__(place_threads) count_slots_kernel(common_arrays<T> a, bool ahead) {
+__global__ void __launch_bounds__(place_threads) count_frames_kernel(common_arrays<T> a, bool ahead) {
   __shared__ shared_array<index_t, giving_order::classes> of_class;
   __shared__ shared_array<index_t, 2> cut;  // the class that is given in part, and how many of it
   __shared__ shared_array<index_t, 1> last;
@@ -76,14 +78,14 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
   const auto& arena = a.arena;
   const unsigned pass = arena.counts->pass + 1;
   const index_t missing = arena.counts->requests;
-  const index_t room = !arena.plan.fetches ? 0 : ahead ? arena.slots / 2 : arena.slots;
+  const index_t room = !arena.plan.fetches ? 0 : ahead ? arena.frames / 2 : arena.frames;
   const index_t requests = missing < room ? missing : room;
   const auto blocks = static_cast<index_t>(gridDim.x);
   for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) of_class[c] = 0;
   __syncthreads();
-  const slots_of_block<T> slots(a, ahead, pass);
-  for (index_t slot = slots.own.first; slot < slots.own.last && requests > 0; ++slot) {
-    const index_t c = slots.class_of(slot);
+  const thread_frames<T> frames(a, ahead, pass);
+  for (index_t frame = frames.own.first; frame < frames.own.last && requests > 0; ++frame) {
+    const index_t c = frames.class_of(frame);
     if (c < giving_order::classes) atomicAdd(&of_class[c], 1);
   }
   __syncthreads();
@@ -134,45 +136,45 @@ __global__ void __launch_bounds__(place_threads) count_slots_kernel(common_array
   counts.pass = pass;
 }
 
-/// Gives the slots that count_slots_kernel has planned, with as many blocks. Behind it the arena's tables say what will
-/// are where once fetch_pages_kernel has run.
+/// Gives the frames that count_frames_kernel has planned, with as many blocks. Behind it the arena's tables say what
+/// will are where once fetch_pages_kernel has run.
 template <class T>
-__global__ void __launch_bounds__(place_threads) give_slots_kernel(common_arrays<T> a, index_t layer, bool ahead) {
+__global__ void __launch_bounds__(place_threads) give_frames_kernel(common_arrays<T> a, index_t layer, bool ahead) {
   __shared__ block_scratch scratch;
   const auto& arena = a.arena;
   if (arena.counts->fetched == 0) return;
   block_threads block(scratch);
-  const slots_of_block<T> slots(a, ahead, arena.counts->pass + (ahead ? 1u : 0u));
+  const thread_frames<T> frames(a, ahead, arena.counts->pass + (ahead ? 1u : 0u));
   const arena_stretch plan = arena.stretches[blockIdx.x];
   index_t of_cut = 0, going = 0;
-  for (index_t slot = slots.own.first; slot < slots.own.last; ++slot)
-    of_cut += slots.class_of(slot) == plan.cut ? 1 : 0;
+  for (index_t frame = frames.own.first; frame < frames.own.last; ++frame)
+    of_cut += frames.class_of(frame) == plan.cut ? 1 : 0;
   index_t cut_before = plan.cut_before + block.sum_before(plan.cut < giving_order::classes ? of_cut : 0).before;
   const auto each_going = [&](auto visit) {
     index_t seen = cut_before;
-    for (index_t slot = slots.own.first; slot < slots.own.last; ++slot) {
-      const index_t c = slots.class_of(slot);
+    for (index_t frame = frames.own.first; frame < frames.own.last; ++frame) {
+      const index_t c = frames.class_of(frame);
       const bool at_cut = c == plan.cut && c < giving_order::classes;
-      if (c < plan.cut || (at_cut && seen < plan.of_cut)) visit(slot);
+      if (c < plan.cut || (at_cut && seen < plan.of_cut)) visit(frame);
       seen += at_cut ? 1 : 0;
     }
   };
   each_going([&](index_t) { ++going; });
   index_t i = plan.given_before + block.sum_before(going).before;
-  each_going([&](index_t slot) {
+  each_going([&](index_t frame) {
     const arena_request request = arena.requests[i];
-    arena.grants[i++] = slot;
+    arena.grants[i++] = frame;
     // Forks that share a page may have fetched it twice: then the block is still where the other one is.
-    const index_t before = arena.block_in[slot] - 1;
-    if (before >= 0 && arena.slot_of[before] == slot + 1) arena.slot_of[before] = 0;
+    const index_t before = arena.block_in[frame] - 1;
+    if (before >= 0 && arena.block_frames[before] == frame + 1) arena.block_frames[before] = 0;
     const auto wanted = static_cast<index_t>(a.sizes.block_of(layer, 0, 0) + request.block);
-    arena.block_in[slot] = wanted + 1;
-    arena.slot_of[wanted] = slot + 1;
-    arena.used[slot] = slots.pass;
+    arena.block_in[frame] = wanted + 1;
+    arena.block_frames[wanted] = frame + 1;
+    arena.used[frame] = frames.pass;
     if (ahead) {
-      arena.came_for[slot] = slots.pass;
+      arena.came_for[frame] = frames.pass;
     } else {
-      arena.places[request.entry] = a.place_of(slot);
+      arena.places[request.entry] = a.place_of(frame);
     }
   });
 }
