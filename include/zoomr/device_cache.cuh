@@ -235,16 +235,18 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   // @throws as `begin`
   void plan_alone(view<const step_item> items, view<index_t> taken) {
     core_->step.expect_idle();
-    const auto forget = [&] { core_->step.items.clear(); };
-    const auto plan = [&] {
+    ZOOMR_TRY {
       for (index_t i = 0; i < items.size(); ++i) {
         detail::expect_item(core_->states, items, i, core_->limits);
         plan_item(items[i]);
         taken[i] = (std::min)(taken[i], core_->step.items.back().tokens);
       }
-    };
-    detail::undone_if_failed(plan, forget);
-    forget();
+    }
+    ZOOMR_CATCH_ALL {
+      core_->step.items.clear();
+      detail::rethrow();
+    }
+    core_->step.items.clear();
   }
   template <class...>
   friend class grouped_device_cache;

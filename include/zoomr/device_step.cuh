@@ -288,7 +288,10 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
 
   void abandon() {
     // Of a step that is dropped between two layers. What is broken says so at the next launch.
-    if (core_->beside) detail::ignoring_failures([&] { core_->beside->join(); });
+    ZOOMR_TRY {
+      if (core_->beside) core_->beside->join();
+    }
+    ZOOMR_CATCH_ALL {}
     if (uploaded_ == 0) undo_copies(*core_);
     core_->uploads.advance();
     base::close([core = core_](const detail::device_item& item) { core->trim(core->state(item.seq)); });

@@ -108,8 +108,13 @@ class grouped_kv_cache {
     }
     detail::group_erasure<pool_of<Placement, T>, Turn> erasure(turn, table());
     each([&](cache_type& in, index_t g) { erasure.prepare(*in.core_, handle(id, g).id, positions); });
-    detail::undone_if_error([&] { each([&](cache_type&, index_t g) { erasure.write(g); }); },
-                            [&] { erasure.forget(); });
+    ZOOMR_TRY {
+      each([&](cache_type&, index_t g) { erasure.write(g); });
+    }
+    ZOOMR_CATCH(const error& why) {
+      erasure.forget();
+      detail::rethrow();
+    }
     erasure.finish();
   }
 
@@ -123,13 +128,15 @@ class grouped_kv_cache {
     table().expect_items(items, "begin: each group has a block table of its own: hand over `tables`");
     if (tables.data() != nullptr) expect_extents("begin: tables are", tables, {{items.size(), count()}});
     each([&](cache_type& in, index_t g) { in.plan_alone(table().listed(items, g, tables), table().least()); });
-    detail::undone_if_failed(
-        [&] {
-          each([&](cache_type& in, index_t g) {
-            core_->steps.group_steps.push_back(in.begin(table().listed(items, g, tables)));
-          });
-        },
-        [&] { core_->steps.group_steps.clear(); });
+    ZOOMR_TRY {
+      each([&](cache_type& in, index_t g) {
+        core_->steps.group_steps.push_back(in.begin(table().listed(items, g, tables)));
+      });
+    }
+    ZOOMR_CATCH_ALL {
+      core_->steps.group_steps.clear();
+      detail::rethrow();
+    }
     return step_type(core_->steps);
   }
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {

@@ -200,9 +200,12 @@ class grouped_step {
     step_type& in = steps_->group_steps[static_cast<std::size_t>(g)];
     if (!try_prepare_commit(*in.core_, in.at(item), accepted)) return false;
     bool done = false;
-    const auto undo = [&] { undo_commit(*in.core_, in.at(item)); };
-    detail::undone_if_error([&] { done = prepare(g + 1, item, accepted); }, undo);
-    if (!done) undo();
+    ZOOMR_TRY { done = prepare(g + 1, item, accepted); }
+    ZOOMR_CATCH(const error& why) {
+      undo_commit(*in.core_, in.at(item));
+      detail::rethrow();
+    }
+    if (!done) undo_commit(*in.core_, in.at(item));
     return done;
   }
 

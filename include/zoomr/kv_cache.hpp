@@ -130,7 +130,11 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     detail::expect_turns(turn, base::model());
     detail::span_erasure erasure(*core_, seq.id, positions, turn);
     erasure.prepare();
-    detail::undone_if_error([&] { erasure.write(); }, [&] { erasure.forget(); });
+    ZOOMR_TRY { erasure.write(); }
+    ZOOMR_CATCH(const error& why) {
+      erasure.forget();
+      detail::rethrow();
+    }
     erasure.finish();
   }
 
@@ -222,17 +226,18 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   // @throws precondition_error, error(capacity) as `begin`
   void plan_alone(view<const step_item> items, view<index_t> taken) {
     core_->step.expect_idle();
-    const auto forget = [&] { core_->step.items.clear(); };
-    detail::undone_if_failed(
-        [&] {
-          for (index_t i = 0; i < items.size(); ++i) {
-            detail::expect_item(core_->states, items, i, core_->limits);
-            plan_item(items[i]);
-            taken[i] = (std::min)(taken[i], core_->step.items.back().tokens);
-          }
-        },
-        forget);
-    forget();
+    ZOOMR_TRY {
+      for (index_t i = 0; i < items.size(); ++i) {
+        detail::expect_item(core_->states, items, i, core_->limits);
+        plan_item(items[i]);
+        taken[i] = (std::min)(taken[i], core_->step.items.back().tokens);
+      }
+    }
+    ZOOMR_CATCH_ALL {
+      core_->step.items.clear();
+      detail::rethrow();
+    }
+    core_->step.items.clear();
   }
 
   void plan_item(const step_item& item) {

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <zoomr/core/error.hpp>
 
-#include <new>  // std::bad_alloc
+#include <string>  // std::string, std::to_string
 
 namespace zoomr {
 
@@ -34,35 +34,40 @@ TEST_CASE("with exceptions an error handler is kept, and not called") {
   CHECK((set_error_handler(first) == first));
 }
 
-TEST_CASE("what has failed is undone, and the failure goes on") {
-  int undone = 0;
-  const auto undo = [&] { ++undone; };
-  const auto fault = [] { detail::raise(errc::storage, "lost"); };
-  const auto mistake = [] { detail::raise_precondition("wrong"); };
-  CHECK_THROWS_AS(detail::undone_if_failed(fault, undo), error);
-  CHECK_THROWS_AS(detail::undone_if_failed(mistake, undo), precondition_error);
-  CHECK_THROWS_AS(detail::undone_if_failed([] { throw 1; }, undo), int);
-  CHECK(undone == 3);
-  CHECK_THROWS_AS(detail::undone_if_error(fault, undo), error);
-  CHECK(undone == 4);
-  CHECK_THROWS_AS(detail::undone_if_error(mistake, undo), precondition_error);
-  detail::undone_if_failed([] {}, undo);
-  detail::undone_if_error([] {}, undo);
-  CHECK(undone == 4);
+/// What is done where `work` fails: the marks of the blocks that were entered, in their order.
+template <class Work>
+std::string blocks_entered(Work work) {
+  std::string entered;
+  try {
+    ZOOMR_TRY {
+      entered += "try";
+      work();
+      entered += " end";
+    }
+    ZOOMR_CATCH(const error& why) {
+      entered += std::string(" error ") + why.what();
+      if (why.code() != errc::busy) detail::rethrow();
+    }
+    ZOOMR_CATCH(const precondition_error& why) { detail::raise(errc::format, why.what() + error::prefix.size()); }
+    ZOOMR_CATCH_ALL {
+      entered += " other";
+      detail::rethrow();
+    }
+    entered += " after";
+  } catch (const error& why) {
+    entered += std::string(" leaves ") + why.what();
+  } catch (int number) {
+    entered += " leaves " + std::to_string(number);
+  }
+  return entered;
 }
 
-TEST_CASE("a failure of one kind is handled, thrown on, or becomes another") {
-  const auto fault = []() -> int { detail::raise(errc::storage, "lost"); };
-  const auto code = [](const error& what) { return what.code() == errc::storage ? 7 : 0; };
-  CHECK(detail::handled<error>(fault, code) == 7);
-  CHECK(detail::handled<error>([] { return 1; }, code) == 1);
-  CHECK_THROWS_WITH_AS(detail::handled<error>(fault, [](const error&) -> int { detail::rethrow(); }), "zoomr: lost",
-                       error);
-  CHECK_THROWS_AS(detail::handled<std::bad_alloc>(fault, [](const std::bad_alloc&) { return 0; }), error);
-  CHECK_THROWS_WITH_AS(detail::handled<error>(fault, [](const error&) -> int { detail::raise_precondition("why"); }),
-                       "zoomr: why", precondition_error);
-  detail::ignoring_failures([&] { fault(); });
-  CHECK_FALSE(detail::failures_are_ignored());
+TEST_CASE("what is caught is handled, goes on, or becomes another failure") {
+  CHECK(blocks_entered([] {}) == "try end after");
+  CHECK(blocks_entered([] { detail::raise(errc::busy, "wait"); }) == "try error zoomr: wait after");
+  CHECK(blocks_entered([] { detail::raise(errc::storage, "lost"); }) == "try error zoomr: lost leaves zoomr: lost");
+  CHECK(blocks_entered([] { detail::raise_precondition("wrong"); }) == "try leaves zoomr: wrong");
+  CHECK(blocks_entered([] { throw 7; }) == "try other leaves 7");
 }
 
 TEST_CASE("the macros are one statement") {

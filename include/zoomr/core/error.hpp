@@ -2,8 +2,8 @@
 // L1. Two kinds of failure, one channel each: a caller's mistake is a `precondition_error`, the world's
 // fault (memory, files, devices) is an `error` with a code that has its section in docs/errors.md.
 //
-// Without exceptions both go to an error handler, which does not return. No other header throws or catches: they use
-// what is in `detail` here.
+// Without exceptions both go to an error handler, which does not return. Other headers say `ZOOMR_TRY`, `ZOOMR_CATCH`
+// and `rethrow`, so that they compile either way.
 #pragma once
 
 #include <zoomr/core/platform.hpp>
@@ -16,7 +16,6 @@
 #include <stdexcept>    // std::logic_error, std::runtime_error
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <utility>      // std::exchange, std::move
 
 namespace zoomr {
 inline namespace v0 {
@@ -53,12 +52,11 @@ class error : public std::runtime_error {
 /// A failure, as an error handler is told of it.
 struct reported_failure {
   std::optional<errc> code;        ///< as of `error`; none: it would have been a precondition_error
-  const char* sentence = nullptr;  ///< as `what()`; valid until the next failure in this thread
+  const char* sentence = nullptr;  ///< as `what()`
 };
 
-/// What is done about a failure where there are no exceptions. It must not return: it ends the program, or jumps out of
-/// the failed call (std::longjmp) to where the step in progress, if there is one, still exists. It runs in the thread
-/// that made the call.
+/// What is done about a failure where there are no exceptions: it ends the program. It must not return, nor jump out of
+/// the call, which has undone nothing. It runs in the thread that made the call.
 using error_handler = void (*)(const reported_failure&);
 
 namespace detail {
@@ -89,140 +87,57 @@ namespace detail {
 #if ZOOMR_EXCEPTIONS
 
 /// A fault of the world.
-[[noreturn]] inline void raise(errc code, std::string sentence) { throw error(code, sentence); }
+[[noreturn]] inline void raise(errc code, const std::string& sentence) { throw error(code, sentence); }
 /// A mistake of the caller.
-[[noreturn]] inline void raise_precondition(std::string sentence) {
+[[noreturn]] inline void raise_precondition(const std::string& sentence) {
   throw precondition_error(std::string(error::prefix) + sentence);
 }
-
-/// work(), or where that throws a `Caught`, handle(what was thrown), which returns the same type, raises something
-/// else, or throws on (`rethrow`). Without exceptions `handle` is never called: the error handler has not returned.
-template <class Caught, class Work, class Handle>
-auto handled(Work&& work, Handle&& handle) -> decltype(work()) {
-  try {
-    return work();
-  } catch (const Caught& what) {
-    return handle(what);
-  }
-}
+/// Within ZOOMR_CATCH or ZOOMR_CATCH_ALL: what was caught goes on.
 [[noreturn]] inline void rethrow() { throw; }
-
-/// work(), and where that fails undo(), before the failure is thrown on. Without exceptions `undo` is called before
-/// the error handler.
-template <class Work, class Undo>
-void undone_if_failed(Work&& work, Undo undo) {
-  try {
-    work();
-  } catch (...) {
-    undo();
-    throw;
-  }
-}
-/// The same where `error` is the failure, no other.
-template <class Work, class Undo>
-void undone_if_error(Work&& work, Undo undo) {
-  try {
-    work();
-  } catch (const error&) {
-    undo();
-    throw;
-  }
-}
-
-/// work(), for what is ended or given back whatever fails: a failure is forgotten.
-template <class Work>
-void ignoring_failures(Work&& work) {
-  try {
-    work();
-  } catch (...) {
-  }
-}
-constexpr bool failures_are_ignored() { return false; }
 
 #else
 
-/// What the calls in progress would undo, the innermost first.
-class pending_undo {
- public:
-  template <class Undo>
-  pending_undo(Undo& undo, bool of_errors_alone)
-      : undo_(&undo),
-        call_([](void* target) { (*static_cast<Undo*>(target))(); }),
-        of_errors_alone_(of_errors_alone),
-        outer_(std::exchange(innermost(), this)) {}
-  pending_undo(const pending_undo&) = delete;
-  pending_undo& operator=(const pending_undo&) = delete;
-  ~pending_undo() { innermost() = outer_; }
-
-  /// Each is forgotten before it is called: the frames that it stands in may be jumped over.
-  static void undo_all(bool is_error) {
-    while (innermost() != nullptr) {
-      const pending_undo& next = *std::exchange(innermost(), innermost()->outer_);
-      if (is_error || !next.of_errors_alone_) next.call_(next.undo_);
-    }
-  }
-
- private:
-  static pending_undo*& innermost() {
-    thread_local pending_undo* undo = nullptr;
-    return undo;
-  }
-
-  void* undo_;
-  void (*call_)(void*);
-  bool of_errors_alone_;
-  pending_undo* outer_;
-};
-
-inline int& ignoring() {
-  thread_local int depth = 0;
-  return depth;
-}
-
-[[noreturn]] inline void report(std::optional<errc> code, std::string&& sentence) {
-  thread_local std::string kept;
-  kept = error::prefix;
-  kept += sentence;
-  sentence = std::string();  // a jump out of the call would leak it
-  ignoring() = 0;
-  pending_undo::undo_all(code.has_value());
-  handler_in_use().load()({code, kept.c_str()});
+[[noreturn]] inline void report(std::optional<errc> code, const std::string& sentence) {
+  const std::string what = std::string(error::prefix) + sentence;
+  handler_in_use().load()({code, what.c_str()});
   std::abort();
 }
-
-[[noreturn]] inline void raise(errc code, std::string sentence) { report(code, std::move(sentence)); }
-[[noreturn]] inline void raise_precondition(std::string sentence) { report(std::nullopt, std::move(sentence)); }
-
-template <class Caught, class Work, class Handle>
-auto handled(Work&& work, Handle&&) -> decltype(work()) {
-  return work();
-}
+[[noreturn]] inline void raise(errc code, const std::string& sentence) { report(code, sentence); }
+[[noreturn]] inline void raise_precondition(const std::string& sentence) { report(std::nullopt, sentence); }
 [[noreturn]] inline void rethrow() { std::abort(); }
 
-template <class Work, class Undo>
-void undone_if_failed(Work&& work, Undo undo) {
-  const pending_undo pending(undo, false);
-  work();
-}
-template <class Work, class Undo>
-void undone_if_error(Work&& work, Undo undo) {
-  const pending_undo pending(undo, true);
-  work();
-}
-
-template <class Work>
-void ignoring_failures(Work&& work) {
-  ++ignoring();
-  work();
-  --ignoring();
-}
-inline bool failures_are_ignored() { return ignoring() > 0; }
+/// Stands for what ZOOMR_CATCH names, where nothing is ever caught.
+struct never_caught {
+  template <class T>
+  [[noreturn]] operator const T&() const {
+    std::abort();
+  }
+};
 
 #endif
 
 }  // namespace detail
 }  // namespace v0
 }  // namespace zoomr
+
+// try { ... } catch (const error& why) { ... } catch (...) { ... } is written
+//
+//   ZOOMR_TRY { ... }
+//   ZOOMR_CATCH(const error& why) { ... }
+//   ZOOMR_CATCH_ALL { ... }
+//
+// so that it compiles without exceptions too: then only the first block is ever entered. What is caught has a name.
+#if ZOOMR_EXCEPTIONS
+#define ZOOMR_TRY try
+#define ZOOMR_CATCH(declaration) catch (declaration)
+#define ZOOMR_CATCH_ALL catch (...)
+#else
+#define ZOOMR_TRY if constexpr (true)
+#define ZOOMR_CATCH(declaration) \
+  if constexpr (false)           \
+    if ([[maybe_unused]] declaration = ::zoomr::detail::never_caught{}; true)
+#define ZOOMR_CATCH_ALL if constexpr (false)
+#endif
 
 /// Always checked, in public calls of host code: throws `precondition_error` with the sentence, which is built only
 /// then.

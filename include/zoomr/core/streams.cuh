@@ -2,8 +2,8 @@
 // L1. What the host gives a device beside kernels: copies, and the order of streams. Under the SIMT shim of device.cuh
 // streams are queues, whose work is done as late, as early or as unforeseeably as the shim is told.
 //
-// Nothing here waits but `stream_event::wait`, `stream_timer::seconds` and, at construction and destruction, what CUDA
-// does on its own. A cache's steps order everything by streams and events (docs/device.md).
+// Nothing here waits but `stream_event::wait` and `settle`, `stream_timer::seconds` and, at construction and
+// destruction, what CUDA does on its own. A cache's steps order everything by streams and events (docs/device.md).
 #pragma once
 
 #include <zoomr/core/device.cuh>
@@ -174,9 +174,14 @@ class stream_event {
     const relaxed_capture until_then;
     expect_success(cudaEventSynchronize(event_), "an earlier launch or copy has failed");
   }
+  /// The same, for who gives memory back: a device that has failed does nothing any more, and no failure is said.
+  void settle() noexcept {
+    const relaxed_capture until_then;
+    cudaEventSynchronize(event_);
+  }
 
  private:
-  // Neither call disturbs a capture, but where another thread captures, CUDA takes them for a mistake unless told so.
+  // No call disturbs a capture, but where another thread captures, CUDA takes them for a mistake unless told so.
   class relaxed_capture {
    public:
     relaxed_capture() { cudaThreadExchangeStreamCaptureMode(&mode_); }

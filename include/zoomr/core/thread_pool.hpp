@@ -27,15 +27,18 @@ class thread_pool {
   /// @throws error(capacity) if the system refuses one
   explicit thread_pool(index_t threads) {
     ZOOMR_EXPECTS(threads >= 1 && threads <= executor::most_threads, "thread_pool: wanted 1 to 1024 threads");
-    const auto start = [&] {
+    ZOOMR_TRY {
       started_.reserve(static_cast<std::size_t>(threads - 1));
       for (index_t i = 1; i < threads; ++i) started_.emplace_back([this] { serve(); });
-    };
-    detail::handled<std::system_error>(
-        [&] { detail::undone_if_failed(start, [this] { stop(); }); },
-        [](const std::system_error& why) {
-          detail::raise(errc::capacity, std::string("a thread of the pool cannot be started: ") + why.what());
-        });
+    }
+    ZOOMR_CATCH(const std::system_error& why) {
+      stop();
+      detail::raise(errc::capacity, std::string("a thread of the pool cannot be started: ") + why.what());
+    }
+    ZOOMR_CATCH_ALL {
+      stop();
+      detail::rethrow();
+    }
   }
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;

@@ -145,8 +145,12 @@ class tiered_blocks {
     index_t at = here.block_frames[index_of(block)];
     if (at < 0) {
       at = claim(t);
-      if (written_[index_of(block)]) {
-        detail::undone_if_failed([&] { fetch(t, at, block); }, [&] { here.free.push_back(at); });
+      ZOOMR_TRY {
+        if (written_[index_of(block)]) fetch(t, at, block);
+      }
+      ZOOMR_CATCH_ALL {
+        here.free.push_back(at);
+        detail::rethrow();
       }
       here.enter(at, block);
     }

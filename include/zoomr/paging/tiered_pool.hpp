@@ -72,10 +72,10 @@ class tiered_pool : public page_stock {
   /// Starts writing a page, which is full, to the tier below, all pieces that have changed. What cannot be written now
   /// will be when its room is wanted.
   void write_back(index_t page) {
-    const auto write = [&] {
+    ZOOMR_TRY {
       for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.write_back(block_of(piece, page));
-    };
-    detail::handled<error>(write, [](const error&) {});
+    }
+    ZOOMR_CATCH(const error& why) {}
   }
 
   /// As of page_pool, piece by piece, on the device.

@@ -107,11 +107,10 @@ class async_transfers {
 
   template <class Run>
   static std::thread started_thread(Run run) {
-    return detail::handled<std::system_error>(
-        [&] { return std::thread(run); },
-        [](const std::system_error& refused) -> std::thread {
-          detail::raise(errc::capacity, std::string("a thread for transfers cannot be started: ") + refused.what());
-        });
+    ZOOMR_TRY { return std::thread(run); }
+    ZOOMR_CATCH(const std::system_error& why) {
+      detail::raise(errc::capacity, std::string("a thread for transfers cannot be started: ") + why.what());
+    }
   }
 
   // The caller makes transfers, or waits for the one that the thread is making, until `number` is done.

@@ -274,6 +274,12 @@ class stream_event {
     must_be_outside();
     if (mark_) work_until(*mark_->on, [this] { return mark_->done; });
   }
+  void settle() noexcept {
+    try {
+      wait();
+    } catch (...) {
+    }
+  }
 
  private:
   void must_be_outside() const {

@@ -27,9 +27,7 @@ class constant_copies {
   constant_copies(const constant_copies&) = delete;
   constant_copies& operator=(const constant_copies&) = delete;
   /// Waits for the copies that are under way.
-  ~constant_copies() {
-    ignoring_failures([&] { copied_.wait(); });
-  }
+  ~constant_copies() { copied_.settle(); }
 
   /// @throws error(device) without as much pinned memory
   template <class Number>
@@ -78,8 +76,9 @@ class table_ring {
   /// Waits for the copies that are under way.
   ~table_ring() {
     for (auto& step : slots_) {
-      // a device that has failed copies nothing any more
-      for (slot& each : step.values) ignoring_failures([&] { each.await(); });
+      for (slot& each : step.values) {
+        if (each.under_way) each.copied.settle();
+      }
     }
   }
 

@@ -134,12 +134,12 @@ void renew_summaries(cache_core<Pool>& core, sequence_state& state) {
 /// The same before a step; `i` is the number of the item.
 template <class Pool>
 void renew_summaries(cache_core<Pool>& core, const step_item& item, index_t i) {
-  handled<error>([&] { renew_summaries(core, core.states[static_cast<std::size_t>(item.seq.id)]); },
-                 [&](const error& why) {
-                   raise(why.code(), "begin: item " + std::to_string(i) +
-                                         ": after a commit that failed its summaries cannot be made again: " +
-                                         (why.what() + error::prefix.size()));
-                 });
+  ZOOMR_TRY { renew_summaries(core, core.states[static_cast<std::size_t>(item.seq.id)]); }
+  ZOOMR_CATCH(const error& why) {
+    raise(why.code(), "begin: item " + std::to_string(i) +
+                          ": after a commit that failed its summaries cannot be made again: " +
+                          (why.what() + error::prefix.size()));
+  }
 }
 
 /// Takes `prepare_commit` back, also where it has failed in the middle: the sequence is what it was, but for its
@@ -159,8 +159,13 @@ void undo_commit(cache_core<Pool>& core, const planned_item& item) {
 /// @return false if the item has failed
 template <class Pool>
 bool try_prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
-  return core.may_fail(
-      item, [&] { undone_if_error([&] { prepare_commit(core, item, accepted); }, [&] { undo_commit(core, item); }); });
+  if (item.failed) return false;
+  ZOOMR_TRY { prepare_commit(core, item, accepted); }
+  ZOOMR_CATCH(const error& why) {
+    undo_commit(core, item);
+    core.keep_failure(item, why);
+  }
+  return !item.failed;
 }
 
 /// A whole commit of one item.

@@ -96,18 +96,21 @@ struct cache_core {
     }
   }
 
-  /// Does part of an item's work, unless it has failed before. An error(storage) fails this item alone: its sentence is
-  /// kept for `step::failure`, and the other items of the step go on. Any other exception leaves the step.
+  /// Within ZOOMR_CATCH: an error(storage) fails this item alone. Its sentence is kept for `step::failure`, and the
+  /// other items of the step go on. Any other error is thrown on.
+  void keep_failure(planned_item& item, const error& why) {
+    if (!Pool::may_fail || why.code() != errc::storage) rethrow();
+    failures[static_cast<std::size_t>(item.seq)] = why.what();
+    item.failed = true;
+  }
+  /// Does part of an item's work, unless it has failed before.
   /// @return  false if it has failed
   template <class Work>
   bool may_fail(planned_item& item, Work work) {
     if constexpr (Pool::may_fail) {
       if (item.failed) return false;
-      handled<error>(work, [&](const error& fault) {
-        if (fault.code() != errc::storage) rethrow();
-        failures[static_cast<std::size_t>(item.seq)] = fault.what();
-        item.failed = true;
-      });
+      ZOOMR_TRY { work(); }
+      ZOOMR_CATCH(const error& why) { keep_failure(item, why); }
       return !item.failed;
     } else {
       work();

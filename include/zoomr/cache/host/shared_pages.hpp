@@ -17,6 +17,21 @@ shared_writes<planned_item, sequence_state> shared_writes_of(cache_core<Pool>& c
   return {core.policy, core.limits, core.sizes.eviction_may_fail, core.pool, core.step.items, core.states};
 }
 
+/// Copies a page that item `i` may write to one of the stock's next ones.
+/// @throws error(storage) if it does not come; some of it is copied then
+template <class Pool>
+void copy_shared_page(cache_core<Pool>& core, std::size_t i, index_t from, index_t to) {
+  ZOOMR_TRY {
+    core.pool.copy_page(from, to);
+    core.keys.copy_page(from, to);
+  }
+  ZOOMR_CATCH(const error& why) {
+    raise(why.code(),
+          "begin: item " + std::to_string(i) +
+              ": a page that it shares with another sequence cannot be copied: " + (why.what() + error::prefix.size()));
+  }
+}
+
 /// Copies what the step in progress may write, and others name too, to the pages that the stock will give next; then
 /// takes these. Until all are copied no table changes.
 /// @pre    the stock has pages for them
@@ -26,26 +41,18 @@ void copy_shared_pages(cache_core<Pool>& core) {
   const auto shared = shared_writes_of(core);
   const std::size_t items = core.step.items.size();
   index_t copied = 0;
-  const auto copy_all = [&] {
+  ZOOMR_TRY {
     for (std::size_t i = 0; i < items; ++i) {
       shared.each(i, i, [&](sequence_state& state, index_t at) {
-        handled<error>(
-            [&] {
-              const index_t from = state.pages[static_cast<std::size_t>(at)], to = core.pool.next(copied++);
-              core.pool.copy_page(from, to);
-              core.keys.copy_page(from, to);
-            },
-            [&](const error& why) {
-              raise(why.code(), "begin: item " + std::to_string(i) +
-                                    ": a page that it shares with another sequence cannot be copied: " +
-                                    (why.what() + error::prefix.size()));
-            });
+        const index_t from = state.pages[static_cast<std::size_t>(at)], to = core.pool.next(copied++);
+        copy_shared_page(core, i, from, to);
       });
     }
-  };
-  undone_if_error(copy_all, [&] {
+  }
+  ZOOMR_CATCH(const error& why) {
     while (copied > 0) core.pool.forget(core.pool.next(--copied));
-  });
+    rethrow();
+  }
   for (std::size_t i = 0; i < items; ++i) {
     shared.each(i, 0, [&](sequence_state& state, index_t at) {
       index_t& page = state.pages[static_cast<std::size_t>(at)];

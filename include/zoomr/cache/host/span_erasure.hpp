@@ -259,14 +259,13 @@ class span_erasure {
   }
   void summarize(index_t made_anew) {
     state_.stale_summaries = true;  // if pages do not come: the next step makes them
-    handled<error>(
-        [&] {
-          core_.summaries.make(core_.pool, state_, made_anew);
-          state_.stale_summaries = false;
-        },
-        [](const error& why) {
-          if (why.code() != errc::storage) rethrow();
-        });
+    ZOOMR_TRY {
+      core_.summaries.make(core_.pool, state_, made_anew);
+      state_.stale_summaries = false;
+    }
+    ZOOMR_CATCH(const error& why) {
+      if (why.code() != errc::storage) rethrow();
+    }
   }
 
   cache_core<Pool>& core_;

@@ -287,7 +287,8 @@ template <class Pool>
 void prefetch_chosen(cache_core<Pool>& core, planned_item& item) {
   if (!core.policy.placement.prefetch || !chooses_at_commit(core, item)) return;
   item.open_begin = core.policy.segment.open_begin(core.state_of(item).segmenting.data());
-  handled<error>([&] { token_choice<Pool>(core, item, item.last(), 0, false).prefetch(true); }, [](const error&) {});
+  ZOOMR_TRY { token_choice<Pool>(core, item, item.last(), 0, false).prefetch(true); }
+  ZOOMR_CATCH(const error& why) {}
 }
 
 }  // namespace detail

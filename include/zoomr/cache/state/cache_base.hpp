@@ -60,7 +60,11 @@ class cache_base {
     for (index_t i = 0; i < items.size(); ++i) {
       check(detail::expect_item(core_->states, items, i, core_->limits), items[i], i);
     }
-    detail::undone_if_failed(plan, [&] { core_->step.items.clear(); });
+    ZOOMR_TRY { plan(); }
+    ZOOMR_CATCH_ALL {
+      core_->step.items.clear();
+      detail::rethrow();
+    }
     core_->step.layers.clear();
     core_->step.active = true;
   }

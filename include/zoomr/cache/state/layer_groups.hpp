@@ -32,9 +32,9 @@ void naming_group(Work work, Named named) {
     if (text.substr(0, error::prefix.size()) == error::prefix) text.remove_prefix(error::prefix.size());
     return named() + ": " + std::string(text);
   };
-  handled<precondition_error>(
-      [&] { handled<error>(work, [&](const error& why) { raise(why.code(), sentence(why)); }); },
-      [&](const precondition_error& why) { raise_precondition(sentence(why)); });
+  ZOOMR_TRY { work(); }
+  ZOOMR_CATCH(const error& why) { raise(why.code(), sentence(why)); }
+  ZOOMR_CATCH(const precondition_error& why) { raise_precondition(sentence(why)); }
 }
 template <class Work>
 void naming_group(index_t group, Work work) {
@@ -109,19 +109,20 @@ class layer_groups {
   sequence open_as(sequence from, Each each, Make make, Check check) {
     const sequence seq = open_sequence(sequences_);
     index_t ready = 0;
-    const auto all = [&] {
+    ZOOMR_TRY {
       each([&](auto& group, index_t g) {
         handle(seq.id, g) = make(group, g, from.id < 0 ? from : handle(from.id, g));
         ready = g + 1;
       });
       check(seq.id);
-    };
-    undone_if_failed(all, [&] {
+    }
+    ZOOMR_CATCH_ALL {
       each([&](auto& group, index_t g) {
         if (g < ready) group.close(handle(seq.id, g));
       });
       sequences_[static_cast<std::size_t>(seq.id)].open = false;  // the handle was given to no caller
-    });
+      rethrow();
+    }
     return seq;
   }
   /// The groups have closed theirs.

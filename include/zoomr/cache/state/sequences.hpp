@@ -70,11 +70,12 @@ template <class Core, class Become>
 sequence open_sequence_as(Core& core, Become become) {
   const sequence handle = open_sequence(core.states);
   auto& state = core.states[static_cast<std::size_t>(handle.id)];
-  undone_if_failed([&] { become(state, handle.id); },
-                   [&] {
-                     core.clear(state);
-                     state.generation = handle.generation;  // the handle was given to no caller
-                   });
+  ZOOMR_TRY { become(state, handle.id); }
+  ZOOMR_CATCH_ALL {
+    core.clear(state);
+    state.generation = handle.generation;  // the handle was given to no caller
+    rethrow();
+  }
   return handle;
 }
 
