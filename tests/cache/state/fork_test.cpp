@@ -223,5 +223,44 @@ TEST_CASE("a page over tiers that cannot be copied changes nothing") {
   check_failing_copies("h2o", small::h2o);
 }
 
+/// Bytes that a sequence of 120 tokens has written to the host, where a transfer for a fork's copy may have failed
+/// before, and the fork was closed.
+/// @param failing  which one; -1: there was no fork
+/// @param lost     counts the copies that have failed
+zoomr::byte_count written_after_lost_copy(index_t failing, index_t& lost) {
+  const auto moved = with_placement(small::quest, zoomr::tiered<zoomr::cyclic_mru, unit::scripted_transfers>{});
+  using policy_type = std::remove_const_t<decltype(moved)>;
+  const tape says = make_tape(model, kind::uniform, markup::sentences, 120, 37, 8);
+  unit::script() = {};
+  player<policy_type> plays(model, moved, tiered_limits(model, moved, limits_for(120, 2), 6, 6, nullptr));
+  plays.cache.trace(nullptr);
+  plays.open(says);
+  plays.play_plainly(0, 86);
+  if (failing >= 0) {
+    const zoomr::sequence copy = plays.cache.fork(plays.at(0).seq);
+    unit::script().fails = unit::script().made + failing;
+    const std::vector<token_id> ids = says.between(86, 87);
+    try {
+      static_cast<void>(plays.cache.begin(copy, view<const token_id>(ids)));  // dropped
+    } catch (const zoomr::error&) {
+      ++lost;
+    }
+    unit::script().fails = -1;
+    plays.cache.close(copy);
+  }
+  plays.play_plainly(0);
+  return plays.cache.tiers().device_out;
+}
+
+TEST_CASE("what was copied of a page before the rest did not come is never written") {
+  index_t lost = 0;
+  const zoomr::byte_count without = written_after_lost_copy(-1, lost);
+  for (index_t failing = 0; failing < 6; ++failing) {
+    CAPTURE(failing);
+    CHECK(written_after_lost_copy(failing, lost) == without);
+  }
+  CHECK(lost > 1);
+}
+
 }  // namespace
 }  // namespace zoomr_test
