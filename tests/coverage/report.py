@@ -103,7 +103,7 @@ class Coverage:
         self.left_out = collections.Counter()
         paths = missing_paths()
         self.other_paths = OTHER_PATHS % ", ".join(paths)
-        names = [rf"{len(path)}{path}(?!_)|on_{path}" for path in paths]
+        names = [rf"{len(path)}{path}(?!_)" for path in paths]
         lines = [rf"\b{path}::|cpu_path::{path}\b" for path in paths]
         heads = []
         if "avx512_bf16" in paths:  # who multiplies pairs of bfloat16, on no other path

@@ -120,6 +120,20 @@ TEST_CASE_TEMPLATE("every float is narrowed as from_float does, whatever the pat
   }
 }
 
+TEST_CASE("kernels in vectors are those of the path, and of the one without pairs where they multiply none") {
+  on_each_path([](cpu_path path) {
+    std::vector<cpu_path> called, multiplying;
+    const bool vectors = detail::dispatch(path, [&](auto kernels) { called.push_back(decltype(kernels)::value); });
+    const bool pairs =
+        detail::dispatch_pairs(path, [&](auto kernels) { multiplying.push_back(decltype(kernels)::value); });
+    const bool has_pairs = path == cpu_path::avx512_bf16;
+    CHECK(vectors == (path != cpu_path::portable));
+    CHECK(called == std::vector<cpu_path>(vectors ? 1 : 0, has_pairs ? cpu_path::avx512 : path));
+    CHECK(multiplying == std::vector<cpu_path>(has_pairs ? 1 : 0, path));
+    CHECK(pairs == has_pairs);
+  });
+}
+
 TEST_CASE("a callable runs once, on the path that was asked for") {
   on_each_path([](cpu_path path) {
     int calls = 0;

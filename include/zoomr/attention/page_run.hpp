@@ -131,28 +131,16 @@ inline bool in_vectors(kv_widths widths) { return widths.key % simd_dims == 0 &&
 /// @param scale    of the logits
 /// @param call     the hook that they go through, and what it is told of the run
 template <class Run, class Hook = plain_logits>
-void attend_run(cpu_path path, const Run& run, [[maybe_unused]] const Run& ahead, view<const run_query> queries,
-                kv_widths widths, float scale, hooked<Hook> call = hooked<Hook>(plain_logits{}, 0)) {
+void attend_run(cpu_path path, const Run& run, const Run& ahead, view<const run_query> queries, kv_widths widths,
+                float scale, hooked<Hook> call = hooked<Hook>(plain_logits{}, 0)) {
   if (in_vectors(widths)) {
-#if ZOOMR_AVX
-#if ZOOMR_BFLOAT16_PRODUCTS
+    const auto attend = [&](auto vectors) {
+      attend_run(vectors, run, ahead, queries.data(), queries.size(), widths, scale, call);
+    };
     if constexpr (std::is_same_v<Run, page_run<bfloat16>>) {
-      if (path == cpu_path::avx512_bf16) {
-        return avx512_bf16::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, call);
-      }
+      if (dispatch_pairs(path, attend)) return;
     }
-#endif
-    if (without_pairs(path) == cpu_path::avx512) {
-      return avx512::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, call);
-    }
-    if (path == cpu_path::avx2) {
-      return avx2::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, call);
-    }
-#elif ZOOMR_NEON
-    if (path == cpu_path::neon) {
-      return neon::attend_run(run, ahead, queries.data(), queries.size(), widths, scale, call);
-    }
-#endif
+    if (dispatch(path, attend)) return;
   }
   on_path(path, [&] { portable::attend_run(run, queries, widths, scale, call); });
 }
@@ -165,13 +153,13 @@ inline bool multiplies_pairs(cpu_path path, kv_widths widths) {
 /// As attend_run; a tile's values are whole, so that nothing is asked for ahead.
 /// @pre  multiplies_pairs(path, widths)
 template <class Hook = plain_logits>
-void attend_run([[maybe_unused]] cpu_path path, [[maybe_unused]] const paired_tile& tile,
-                [[maybe_unused]] view<const run_query> queries, [[maybe_unused]] kv_widths widths,
-                [[maybe_unused]] float scale, [[maybe_unused]] hooked<Hook> call = hooked<Hook>(plain_logits{}, 0)) {
-  ZOOMR_ASSERT(multiplies_pairs(path, widths), "this path multiplies no pairs");
-#if ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS
-  avx512_bf16::attend_run(tile, tile, queries.data(), queries.size(), widths, scale, call);
-#endif
+void attend_run(cpu_path path, const paired_tile& tile, view<const run_query> queries, kv_widths widths, float scale,
+                hooked<Hook> call = hooked<Hook>(plain_logits{}, 0)) {
+  [[maybe_unused]] const bool done =
+      in_vectors(widths) && dispatch_pairs(path, [&](auto vectors) {
+        attend_run(vectors, tile, tile, queries.data(), queries.size(), widths, scale, call);
+      });
+  ZOOMR_ASSERT(done, "this path multiplies no pairs");
 }
 
 }  // namespace detail

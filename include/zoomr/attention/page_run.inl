@@ -273,7 +273,7 @@ void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv
 // The first block of queries brings the next run near the processor. Of four blocks all read the keys before any reads
 // the values, so that either stay in the first cache.
 template <class Run, class Hook>
-void attend_run(const Run& run, const Run& ahead, const run_query* queries, index_t count, kv_widths widths,
+void attend_run(this_path, const Run& run, const Run& ahead, const run_query* queries, index_t count, kv_widths widths,
                 float scale, hooked<Hook> call) {
   index_t q = 0;
   for (; q + 16 <= count; q += 16) {

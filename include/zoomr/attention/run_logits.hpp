@@ -85,13 +85,7 @@ namespace detail {
 inline void change_row(cpu_path path, const model_logits& hook, view<float> logits, index_t first) {
   if (hook.lane.plain()) return;
   const run_logits run{logits.data(), logits.size(), 1, first, 0};
-#if ZOOMR_AVX
-  if (without_pairs(path) == cpu_path::avx512) return avx512::change<1>(hook, run);
-  if (path == cpu_path::avx2) return avx2::change<1>(hook, run);
-#elif ZOOMR_NEON
-  if (path == cpu_path::neon) return neon::change<1>(hook, run);
-#endif
-  on_path(path, [&] { hook(run); });
+  if (!dispatch(path, [&](auto vectors) { change_one(vectors, hook, run); })) hook(run);
 }
 
 /// Makes logits of the products of one query head with adjacent keys: times `scale`, then what its model does.

@@ -69,6 +69,9 @@ template <index_t Queries, class Hook>
   hook(run);
 }
 
+/// Of one query.
+inline void change_one(this_path, const model_logits& hook, const run_logits& run) { change<1>(hook, run); }
+
 }  // namespace ZOOMR_PATH
 }  // namespace detail
 }  // namespace v0

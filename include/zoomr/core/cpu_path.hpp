@@ -3,8 +3,9 @@
 // machine that it runs on decides: so a build without -march is as fast as one with it. Every aarch64 has NEON, and
 // nothing is left to decide. All paths have the same bits, but for outputs of attention over bfloat16 on one of them.
 //
-// Two ways lead there. Kernels that are written in vectors are included once for each path (core/each_cpu_path.inl).
-// Code that is not, such as components of policies, is handed to `on_fastest_path` as a callable.
+// Two ways lead there. Kernels that are written in vectors are included once for each path (core/each_cpu_path.inl),
+// and called by `dispatch`. Code that is not, such as components of policies, is handed to `on_fastest_path` as a
+// callable.
 #pragma once
 
 #include <zoomr/core/types.hpp>
@@ -37,18 +38,26 @@ constexpr const char* name_of(cpu_path path) {
 #endif
 
 // ZOOMR_AVX, ZOOMR_NEON: which kernels in vectors are compiled; at most one is 1.
-// The two lists of instructions stand in core/each_cpu_path.inl too: a pragma takes no macro.
 #if ZOOMR_VECTORS && defined(__x86_64__)
 #define ZOOMR_AVX 1
 #define ZOOMR_NEON 0
-#define ZOOMR_TARGET_AVX2 gnu::target("avx2,fma,f16c")
-#define ZOOMR_TARGET_AVX512 gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #elif ZOOMR_VECTORS && defined(__AARCH64EL__) && defined(__ARM_NEON)
 #define ZOOMR_AVX 0
 #define ZOOMR_NEON 1
 #else
 #define ZOOMR_AVX 0
 #define ZOOMR_NEON 0
+#endif
+
+// ZOOMR_BEGIN_TARGET(instructions): what follows is compiled for them, too, until ZOOMR_END_TARGET.
+#define ZOOMR_PRAGMA(...) ZOOMR_PRAGMA_TEXT(__VA_ARGS__)
+#define ZOOMR_PRAGMA_TEXT(...) _Pragma(#__VA_ARGS__)
+#if defined(__clang__)
+#define ZOOMR_BEGIN_TARGET(list) ZOOMR_PRAGMA(clang attribute push(__attribute__((target(list))), apply_to = function))
+#define ZOOMR_END_TARGET ZOOMR_PRAGMA(clang attribute pop)
+#else
+#define ZOOMR_BEGIN_TARGET(list) ZOOMR_PRAGMA(GCC push_options) ZOOMR_PRAGMA(GCC target(list))
+#define ZOOMR_END_TARGET ZOOMR_PRAGMA(GCC pop_options)
 #endif
 
 /// True if this machine has the instructions of `path`, and the library was compiled for it.
@@ -80,32 +89,64 @@ inline cpu_path fastest_cpu_path() {
   return fastest;
 }
 
+}  // namespace v0
+}  // namespace zoomr
+
+#define ZOOMR_EACH_CPU_PATH <zoomr/core/cpu_path.inl>
+#include <zoomr/core/each_cpu_path.inl>
+
+namespace zoomr {
+inline namespace v0 {
 namespace detail {
+
+template <class... Paths>
+struct path_list {};
+
+// The paths in vectors; those with instructions that other code is not compiled for; and those with products of pairs.
+#if ZOOMR_AVX
+using vector_paths = path_list<avx512::this_path, avx2::this_path>;
+using target_paths = vector_paths;
+#elif ZOOMR_NEON
+using vector_paths = path_list<neon::this_path>;
+using target_paths = path_list<>;
+#else
+using vector_paths = path_list<>;
+using target_paths = path_list<>;
+#endif
+#if ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS
+using pair_paths = path_list<avx512_bf16::this_path>;
+#else
+using pair_paths = path_list<>;
+#endif
+
+template <class Call, class... Paths>
+[[gnu::always_inline]] inline bool dispatch_one([[maybe_unused]] cpu_path path, [[maybe_unused]] const Call& call,
+                                                path_list<Paths...>) {
+  return ((path == Paths::value && (call(Paths{}), true)) || ...);
+}
 
 /// The path whose vectors `path` uses where it multiplies no pairs.
 constexpr cpu_path without_pairs(cpu_path path) { return path == cpu_path::avx512_bf16 ? cpu_path::avx512 : path; }
 
-#if ZOOMR_AVX
-template <class Work>
-[[ZOOMR_TARGET_AVX512, gnu::flatten]] void on_avx512(Work& work) {
-  work();
+/// The one dispatcher of kernels in vectors: `call(this_path{})` for that of `path`. A kernel takes this as its first
+/// argument, by which the right one is found.
+/// @return  false if `path` has no vectors; then nothing is called
+template <class Call>
+[[gnu::always_inline]] inline bool dispatch(cpu_path path, Call call) {
+  return dispatch_one(without_pairs(path), call, vector_paths{});
 }
-template <class Work>
-[[ZOOMR_TARGET_AVX2, gnu::flatten]] void on_avx2(Work& work) {
-  work();
+/// The same for kernels that multiply pairs of bfloat16; false where `path` has no such products.
+template <class Call>
+[[gnu::always_inline]] inline bool dispatch_pairs(cpu_path path, Call call) {
+  return dispatch_one(path, call, pair_paths{});
 }
-#endif
 
-/// Calls `work()`, compiled for `path` together with all that it calls, as far as this is inline. What is compiled for
-/// aarch64 uses NEON anyway.
+/// Calls `work()`, compiled for `path` together with all that it calls, as far as this is inline.
 /// @pre has_cpu_path(path)
 template <class Work>
-void on_path([[maybe_unused]] cpu_path path, Work work) {
-#if ZOOMR_AVX
-  if (without_pairs(path) == cpu_path::avx512) return on_avx512(work);
-  if (path == cpu_path::avx2) return on_avx2(work);
-#endif
-  work();
+[[gnu::always_inline]] inline void on_path(cpu_path path, Work work) {
+  const auto compile = [&](auto vectors) { compiled(vectors, work); };
+  if (!dispatch_one(without_pairs(path), compile, target_paths{})) work();
 }
 template <class Work>
 void on_fastest_path(Work work) {

@@ -5,13 +5,7 @@
 #if ZOOMR_AVX
 
 #if ZOOMR_BFLOAT16_PRODUCTS
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
-#endif
+ZOOMR_BEGIN_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 #define ZOOMR_PATH avx512_bf16
 #define ZOOMR_SIMD 16
 #define ZOOMR_PAIRS 1
@@ -19,47 +13,28 @@
 #undef ZOOMR_PATH
 #undef ZOOMR_SIMD
 #undef ZOOMR_PAIRS
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+ZOOMR_END_TARGET
 #endif
 
-#define ZOOMR_PAIRS 0
-
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#endif
+ZOOMR_BEGIN_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #define ZOOMR_PATH avx512
 #define ZOOMR_SIMD 16
+#define ZOOMR_PAIRS 0
 #include ZOOMR_EACH_CPU_PATH
 #undef ZOOMR_PATH
 #undef ZOOMR_SIMD
-#if defined(__clang__)
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#endif
+#undef ZOOMR_PAIRS
+ZOOMR_END_TARGET
+
+ZOOMR_BEGIN_TARGET("avx2,fma,f16c")
 #define ZOOMR_PATH avx2
 #define ZOOMR_SIMD 8
+#define ZOOMR_PAIRS 0
 #include ZOOMR_EACH_CPU_PATH
 #undef ZOOMR_PATH
 #undef ZOOMR_SIMD
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-
 #undef ZOOMR_PAIRS
+ZOOMR_END_TARGET
 
 #elif ZOOMR_NEON
 

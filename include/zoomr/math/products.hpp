@@ -50,14 +50,8 @@ namespace detail {
 template <class T>
 void products(cpu_path path, view<const float, 2> queries, const T* rows, std::int64_t stride, view<float, 2> out) {
   const index_t dims = queries.extent(1);
-  if (dims % simd_dims == 0) {
-#if ZOOMR_AVX
-    if (without_pairs(path) == cpu_path::avx512) return avx512::products(queries, rows, stride, out);
-    if (path == cpu_path::avx2) return avx2::products(queries, rows, stride, out);
-#elif ZOOMR_NEON
-    if (path == cpu_path::neon) return neon::products(queries, rows, stride, out);
-#endif
-  }
+  const auto in_vectors = [&](auto vectors) { products(vectors, queries, rows, stride, out); };
+  if (dims % simd_dims == 0 && dispatch(path, in_vectors)) return;
   on_path(path, [&] {
     for (index_t q = 0; q < queries.extent(0); ++q) {
       for (index_t r = 0; r < out.extent(1); ++r) {
@@ -68,14 +62,9 @@ void products(cpu_path path, view<const float, 2> queries, const T* rows, std::i
 }
 
 /// x[i] = exponential(x[i] - from)
-inline void exponentials([[maybe_unused]] cpu_path path, view<float> x, float from) {
+inline void exponentials(cpu_path path, view<float> x, float from) {
   index_t i = 0;
-#if ZOOMR_AVX
-  if (without_pairs(path) == cpu_path::avx512) i = avx512::exponentials(x.data(), x.size(), from);
-  if (path == cpu_path::avx2) i = avx2::exponentials(x.data(), x.size(), from);
-#elif ZOOMR_NEON
-  if (path == cpu_path::neon) i = neon::exponentials(x.data(), x.size(), from);
-#endif
+  dispatch(path, [&](auto vectors) { i = exponentials(vectors, x.data(), x.size(), from); });
   for (; i < x.size(); ++i) x[i] = exponential(x[i] - from);
 }
 
@@ -97,12 +86,7 @@ inline float log_sum_of_exponentials(cpu_path path, view<float> x) {
 template <class T>
 void widen(cpu_path path, const T* from, float scale, view<float> to) {
   index_t i = 0;
-#if ZOOMR_AVX
-  if (without_pairs(path) == cpu_path::avx512) i = avx512::widen(from, scale, to.data(), to.size());
-  if (path == cpu_path::avx2) i = avx2::widen(from, scale, to.data(), to.size());
-#elif ZOOMR_NEON
-  if (path == cpu_path::neon) i = neon::widen(from, scale, to.data(), to.size());
-#endif
+  dispatch(path, [&](auto vectors) { i = widen(vectors, from, scale, to.data(), to.size()); });
   on_path(path, [&] {
     for (; i < to.size(); ++i) to[i] = fused(to_float(from[i]), scale, -0.0f);
   });
@@ -113,12 +97,7 @@ void widen(cpu_path path, const T* from, float scale, view<float> to) {
 template <class T>
 void narrow(cpu_path path, view<const float> from, float scale, T* to) {
   index_t i = 0;
-#if ZOOMR_AVX
-  if (without_pairs(path) == cpu_path::avx512) i = avx512::narrow(from.data(), scale, to, from.size());
-  if (path == cpu_path::avx2) i = avx2::narrow(from.data(), scale, to, from.size());
-#elif ZOOMR_NEON
-  if (path == cpu_path::neon) i = neon::narrow(from.data(), scale, to, from.size());
-#endif
+  dispatch(path, [&](auto vectors) { i = narrow(vectors, from.data(), scale, to, from.size()); });
   on_path(path, [&] {
     for (; i < from.size(); ++i) to[i] = from_float<T>(from[i] / scale);
   });

@@ -166,7 +166,7 @@ void products_of(view<const float, 2> queries, const T* rows, std::int64_t strid
 }
 
 template <class T>
-void products(view<const float, 2> queries, const T* rows, std::int64_t stride, view<float, 2> out) {
+void products(this_path, view<const float, 2> queries, const T* rows, std::int64_t stride, view<float, 2> out) {
   const index_t count = queries.extent(0);
   index_t q = 0;
   for (; q + 4 <= count; q += 4) products_of<4>(queries.slice(q, q + 4), rows, stride, out.slice(q, q + 4));
@@ -175,14 +175,14 @@ void products(view<const float, 2> queries, const T* rows, std::int64_t stride, 
 }
 
 // They return how many they have done: whole vectors.
-inline index_t exponentials(float* x, index_t count, float from) {
+inline index_t exponentials(this_path, float* x, index_t count, float from) {
   index_t i = 0;
   for (; i + simd <= count; i += simd) to_memory(exponential(load(x + i) - from), x + i);
   return i;
 }
 
 template <class T>
-index_t widen(const T* from, float scale, float* to, index_t count) {
+index_t widen(this_path, const T* from, float scale, float* to, index_t count) {
   const floats times = filled(scale), nothing = filled(-0.0f);
   index_t i = 0;
   for (; i + simd <= count; i += simd) to_memory(fused(load(from + i), times, nothing), to + i);
@@ -190,7 +190,7 @@ index_t widen(const T* from, float scale, float* to, index_t count) {
 }
 
 template <class T>
-index_t narrow(const float* from, float scale, T* to, index_t count) {
+index_t narrow(this_path, const float* from, float scale, T* to, index_t count) {
   index_t i = 0;
   if constexpr (requires(floats v) { store(v, to); }) {
     for (; i + simd <= count; i += simd) store(load(from + i) / scale, to + i);
