@@ -4,5 +4,5 @@
 
 #include <zoomr/device_cache.cuh>
 #include <zoomr/math/row_top_k.cuh>
-#include <zoomr/paging/calibration.cuh>
+#include <zoomr/tools/calibration.cuh>
 #include <zoomr/zoomr.hpp>

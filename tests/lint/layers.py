@@ -55,12 +55,12 @@ cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh
 paging/device_arena.cuh
 cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/drift.cuh cache/device/summaries.cuh
 cache/device/kernels.cuh cache/device/listing.cuh cache/device/voting/voter_kernels.cuh cache/device/choices.cuh cache/device/layer_kernel.cuh
-cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh paging/calibration.cuh
+cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/tiers/file_tier.cuh cache/device/page_tables.cuh cache/device/planned_tokens.cuh cache/device/core.cuh
 cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
 cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
 L7:
-calibrate.hpp vocabulary.hpp zoomr.hpp zoomr.cuh
+tools/calibrate.hpp tools/calibration.cuh vocabulary.hpp zoomr.hpp zoomr.cuh
 """.split()
 LAYERS = {}  # entry of ORDER: its layer
 for entry in ORDER:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `calibrate` says follows from what it has measured; below it a cache attends to everything.
-#include <zoomr/calibrate.hpp>
 #include <zoomr/presets/table.hpp>
+#include <zoomr/tools/calibrate.hpp>
 
 #include <doctest/doctest.h>
 #include <support/inputs.hpp>

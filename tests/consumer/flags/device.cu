@@ -13,8 +13,8 @@
 #include "hostile.hpp"
 // clang-format on
 
-#include <zoomr/paging/calibration.cuh>
 #include <zoomr/policy/placement/tiered.hpp>
+#include <zoomr/tools/calibration.cuh>
 #include <zoomr/zoomr.cuh>
 
 #if ZOOMR_EXCEPTIONS

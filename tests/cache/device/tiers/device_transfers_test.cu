@@ -2,8 +2,8 @@
 // How pages come is a matter of time alone; and what calibration finds follows from the times that it has taken.
 #include <cache/device/tiers/arena_limits.hpp>
 #include <cache/support/small_policies.hpp>
-#include <zoomr/paging/calibration.cuh>
 #include <zoomr/policy/placement/tiered.hpp>
+#include <zoomr/tools/calibration.cuh>
 
 #include <doctest/doctest.h>
 
