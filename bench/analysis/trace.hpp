@@ -2,7 +2,7 @@
 // What `zoomr-decode --trace-pages FILE` has written, in memory.
 #pragma once
 
-#include <zoomr/paging/tiered_pool.hpp>
+#include <zoomr/paging/tiers/tiered_pool.hpp>
 
 #include <array>   // std::array
 #include <map>     // std::map

@@ -2,7 +2,7 @@
 // A tier's file whose blocks say which they are, and the slots that they come to.
 #pragma once
 
-#include <zoomr/paging/transfers.hpp>
+#include <zoomr/paging/tiers/transfers.hpp>
 
 #include <linux/magic.h>  // TMPFS_MAGIC
 #include <sys/vfs.h>      // fstatfs

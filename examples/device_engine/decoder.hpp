@@ -5,7 +5,7 @@
 
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/statistics.hpp>
-#include <zoomr/paging/tiered_pool.hpp>
+#include <zoomr/paging/tiers/tiered_pool.hpp>
 #include <zoomr/policy/concepts.hpp>
 #include <zoomr/policy/placement/placement.hpp>
 #include <zoomr/policy/take_best.hpp>

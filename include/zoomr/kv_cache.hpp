@@ -9,7 +9,7 @@
 #include <zoomr/cache/saving/saving.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/cache/state/engine_tables.hpp>
-#include <zoomr/paging/tier_statistics.hpp>
+#include <zoomr/paging/tiers/tier_statistics.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/step.hpp>
 

@@ -5,7 +5,7 @@
 #include <zoomr/cache/state/selection.hpp>
 #include <zoomr/cache/statistics.hpp>
 #include <zoomr/paging/engine_memory.hpp>
-#include <zoomr/paging/tier_statistics.hpp>
+#include <zoomr/paging/tiers/tier_statistics.hpp>
 
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector

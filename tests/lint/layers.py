@@ -30,10 +30,10 @@ L2:
 math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh math/best_floats.cuh math/row_top_k.cuh
 L3:
-paging/paged_kv_lane.hpp paging/resident_keys.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tier_frames.hpp paging/tier_statistics.hpp
-paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/read_ring.hpp
-paging/block_file.hpp paging/transfer.hpp paging/early_reads.hpp paging/transfers.hpp paging/replacement.hpp paging/pinned_blocks.hpp
-paging/tiered_kv_lane.hpp paging/tier.hpp paging/tiered_blocks.hpp paging/tiered_pool.hpp
+paging/paged_kv_lane.hpp paging/resident_keys.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tiers/tier_frames.hpp paging/tiers/tier_statistics.hpp
+paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/tiers/read_ring.hpp
+paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/early_reads.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp paging/pinned_blocks.hpp
+paging/tiers/tiered_kv_lane.hpp paging/tiers/tier.hpp paging/tiers/tiered_blocks.hpp paging/tiers/tiered_pool.hpp
 policy/segment.hpp policy/slot_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/component.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp
 L4:
@@ -47,17 +47,17 @@ cache/logit_rule.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache
 cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.hpp cache/state/voter_table.hpp cache/state/layout.hpp
 cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
-cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/span_erasure.hpp cache/host/group_erasure.hpp cache/host/key_scores.hpp cache/host/query_token.hpp cache/host/token_choice.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp
-cache/host/prompt_observation.hpp cache/host/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp cache/saving/saving.hpp
+cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp
+cache/host/eviction/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/span_erasure.hpp cache/host/group_erasure.hpp cache/host/key_scores.hpp cache/host/query_token.hpp cache/host/token_choice.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp
+cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp cache/saving/saving.hpp
 cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
-cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/drift.cuh cache/device/summaries.cuh
-cache/device/kernels.cuh cache/device/listing.cuh cache/device/voting/voter_kernels.cuh cache/device/choices.cuh cache/device/layer_kernel.cuh
+cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/choosing/drift.cuh cache/device/choosing/summaries.cuh
+cache/device/kernels.cuh cache/device/listing.cuh cache/device/voting/voter_kernels.cuh cache/device/choosing/choices.cuh cache/device/layer_kernel.cuh
 cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/tiers/file_tier.cuh cache/device/page_tables.cuh cache/device/planned_tokens.cuh cache/device/core.cuh
-cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
+cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choosing/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
 cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
 L7:
 tools/calibrate.hpp tools/calibration.cuh vocabulary.hpp zoomr.hpp zoomr.cuh

@@ -39,7 +39,7 @@ PLANTED = [  # header, a line added at its end, and the words that must be found
     ("policy/zones.hpp", "struct s { int by; };", ["by"]),
     ("policy/zones.hpp", "struct s { int given_ = 0; };", ["given"]),
     ("policy/compose.hpp", "inline void with();", ["with"]),
-    ("paging/tier.hpp", "inline int f(const s& x) { return x.asked + x->asks(); }", ["asked", "asks"]),
+    ("paging/tiers/tier.hpp", "inline int f(const s& x) { return x.asked + x->asks(); }", ["asked", "asks"]),
     ("core/types.hpp", "inline int f() { return g('\"', on, '\"'); }", ["on"]),
     ("core/types.hpp", "inline int of_token = 1, made_by = 2, handmade = 3, with2 = 4;", []),
     ("core/types.hpp", "// of what is made on a device, /* by */ it is asked", []),

@@ -3,7 +3,7 @@
 // one, file systems that know no files without a name, and what is said when the system says no.
 #include <doctest/doctest.h>
 #include <support/file_calls.hpp>
-#include <zoomr/paging/transfers.hpp>
+#include <zoomr/paging/tiers/transfers.hpp>
 
 #include <sys/wait.h>  // waitpid
 

@@ -2,7 +2,7 @@
 // Transfers under the test's control: when each is made, and which one fails.
 #pragma once
 
-#include <zoomr/paging/transfers.hpp>
+#include <zoomr/paging/tiers/transfers.hpp>
 
 #include <deque>       // std::deque
 #include <functional>  // std::function

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 #include <core/random.hpp>
 #include <support/temporary_folder.hpp>
-#include <zoomr/paging/replacement.hpp>
-#include <zoomr/paging/transfers.hpp>
+#include <zoomr/paging/tiers/replacement.hpp>
+#include <zoomr/paging/tiers/transfers.hpp>
 
 #include <sys/stat.h>  // stat
 

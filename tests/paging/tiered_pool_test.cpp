@@ -4,7 +4,7 @@
 #include <core/random.hpp>
 #include <paging/engines.hpp>
 #include <support/temporary_folder.hpp>
-#include <zoomr/paging/tiered_pool.hpp>
+#include <zoomr/paging/tiers/tiered_pool.hpp>
 
 #include <map>  // std::map
 

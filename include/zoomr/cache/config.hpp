@@ -6,7 +6,7 @@
 #include <zoomr/core/executor.hpp>
 #include <zoomr/core/storage.hpp>
 #include <zoomr/paging/engine_memory.hpp>
-#include <zoomr/paging/tier_frames.hpp>
+#include <zoomr/paging/tiers/tier_frames.hpp>
 
 #include <cmath>        // std::sqrt
 #include <concepts>     // std::derived_from

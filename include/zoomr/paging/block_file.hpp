@@ -9,7 +9,7 @@
 
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/types.hpp>
-#include <zoomr/paging/read_ring.hpp>
+#include <zoomr/paging/tiers/read_ring.hpp>
 
 #include <fcntl.h>     // open, posix_fallocate
 #include <sys/stat.h>  // stat

@@ -8,12 +8,12 @@
 // Kernels alone read and write it (cache/device/tiers/fetching.cuh), in the order of the stream; the host carves and
 // clears it once. All pages are in pinned memory of the host, or in a file behind that (pinned_blocks.hpp), and what is
 // appended is written to both: so a block can be dropped at any time. A pass is the reading of one layer, as in
-// paging/replacement.hpp, and passes are counted from 1.
+// paging/tiers/replacement.hpp, and passes are counted from 1.
 #pragma once
 
 #include <zoomr/core/carver.hpp>
 #include <zoomr/core/streams.cuh>
-#include <zoomr/paging/tier_statistics.hpp>
+#include <zoomr/paging/tiers/tier_statistics.hpp>
 
 namespace zoomr {
 inline namespace v0 {

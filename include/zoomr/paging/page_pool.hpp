@@ -12,7 +12,7 @@
 #include <zoomr/core/token_range.hpp>
 #include <zoomr/paging/block_shape.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
-#include <zoomr/paging/tier_frames.hpp>
+#include <zoomr/paging/tiers/tier_frames.hpp>
 
 #include <algorithm>  // std::copy_n
 #include <vector>     // std::vector

@@ -9,7 +9,7 @@
 
 #include <zoomr/core/view.hpp>
 #include <zoomr/paging/block_file.hpp>
-#include <zoomr/paging/replacement.hpp>
+#include <zoomr/paging/tiers/replacement.hpp>
 
 #include <algorithm>  // std::find, std::max, std::replace
 #include <atomic>     // std::atomic

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a KV lane keeps, when the ratings are given: ties, NaN, sinks and last tokens.
-#include <zoomr/cache/host/observation.hpp>
+#include <zoomr/cache/host/eviction/observation.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/policy/evict/accumulated_attention.hpp>
 #include <zoomr/policy/evict/observation_window.hpp>

@@ -2,7 +2,7 @@
 // L6. What a device cache cannot be made with, in a sentence; and the bytes of one that can.
 #pragma once
 
-#include <zoomr/cache/device/choices.cuh>
+#include <zoomr/cache/device/choosing/choices.cuh>
 #include <zoomr/cache/device/core.cuh>
 
 namespace zoomr {

@@ -7,7 +7,7 @@
 // table. All else that a launch needs it has by value, or is in the cache's own arrays.
 #pragma once
 
-#include <zoomr/cache/device/choice_launches.cuh>
+#include <zoomr/cache/device/choosing/choice_launches.cuh>
 #include <zoomr/cache/device/eviction/token_eviction.cuh>
 #include <zoomr/cache/device/forking.cuh>
 #include <zoomr/cache/device/listing.cuh>

@@ -7,7 +7,7 @@
 // to the block that comes last of a choice's rows, which makes the choice. Attention comes in the next launch.
 #pragma once
 
-#include <zoomr/cache/device/choices.cuh>
+#include <zoomr/cache/device/choosing/choices.cuh>
 #include <zoomr/cache/device/kernels.cuh>
 #include <zoomr/cache/device/voting/voter_kernels.cuh>
 

@@ -7,7 +7,7 @@
 // that is `prepare_commit`, which `undo_commit` takes back. Behind them nothing can: that is `finish_commit`.
 #pragma once
 
-#include <zoomr/cache/host/token_eviction.hpp>
+#include <zoomr/cache/host/eviction/token_eviction.hpp>
 
 #include <algorithm>  // std::max
 #include <string>     // std::to_string

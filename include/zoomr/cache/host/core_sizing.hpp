@@ -3,7 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/host/chooser.hpp>
-#include <zoomr/cache/host/eviction_room.hpp>
+#include <zoomr/cache/host/eviction/eviction_room.hpp>
 #include <zoomr/cache/host/half_queries.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
 #include <zoomr/cache/host/thread_memory.hpp>

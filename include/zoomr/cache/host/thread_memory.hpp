@@ -4,7 +4,7 @@
 #pragma once
 
 #include <zoomr/cache/host/chooser.hpp>
-#include <zoomr/cache/host/observation.hpp>
+#include <zoomr/cache/host/eviction/observation.hpp>
 #include <zoomr/cache/host/prompt_attention.hpp>
 #include <zoomr/core/token_range.hpp>
 

@@ -106,7 +106,8 @@ struct layout {
     return result;
   }
 
-  /// Pages that a pool has beyond those of sequences: room for one sequence that evicts (cache/host/eviction_room.hpp).
+  /// Pages that a pool has beyond those of sequences: room for one sequence that evicts
+  /// (cache/host/eviction/eviction_room.hpp).
   index_t spare_pages() const { return eviction_may_fail ? pages_for(kept) : 0; }
   index_t pool_pages() const { return pages_for(pool) + spare_pages(); }
 

@@ -3,7 +3,7 @@
 // that needs it: its sequence stays as it was, and the others of the step go on.
 #pragma once
 
-#include <zoomr/paging/tiered_pool.hpp>
+#include <zoomr/paging/tiers/tiered_pool.hpp>
 #include <zoomr/policy/concepts.hpp>
 
 namespace zoomr {

@@ -2,9 +2,9 @@
 // L4. Device twin of what the host's chooser does before and after scoring (cache/host/chooser.hpp): counts what can be
 // attended of each segment, then takes the best of them with any selector that is a walk with limits.
 //
-// layer_kernel and choose_for_all_kernel (cache/device/choices.cuh) call it within a step; launch_choose makes rows
-// from votes that are there already. A row's segments are shared out once: thread `id % threads` reads and writes all
-// that belongs to segment `id`, from its count to its level.
+// layer_kernel and choose_for_all_kernel (cache/device/choosing/choices.cuh) call it within a step; launch_choose makes
+// rows from votes that are there already. A row's segments are shared out once: thread `id % threads` reads and writes
+// all that belongs to segment `id`, from its count to its level.
 #pragma once
 
 #include <zoomr/math/best.cuh>

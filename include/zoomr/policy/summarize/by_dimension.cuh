@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Summaries on the device, dimension by dimension; and what a summarizer that needs all keys at once is asked.
 //
-// summarize_kernel (cache/device/summaries.cuh) calls `make_summary` with a block of `summarize_threads` for each
-// closed segment and KV lane, where a segment closes and where eviction has moved tokens.
+// summarize_kernel (cache/device/choosing/summaries.cuh) calls `make_summary` with a block of `summarize_threads` for
+// each closed segment and KV lane, where a segment closes and where eviction has moved tokens.
 #pragma once
 
 #include <zoomr/core/block.cuh>

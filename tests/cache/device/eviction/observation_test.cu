@@ -5,7 +5,7 @@
 #include <support/device_memory.hpp>
 #include <support/mutations.hpp>
 #include <zoomr/cache/device/eviction/observation.cuh>
-#include <zoomr/cache/host/observation.hpp>
+#include <zoomr/cache/host/eviction/observation.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/policy/evict/keep_all.hpp>
 #include <zoomr/policy/evict/observation_window.cuh>

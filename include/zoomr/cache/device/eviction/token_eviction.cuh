@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Device twin of cache/host/token_eviction.hpp. How many tokens a KV lane keeps follows from counts, so that the
-// host plans pages and slots; which ones, the device finds: at the end of the prompt while the queries of its last
-// chunk pass, layer by layer, and writes them where nothing reads before commit; while decoding at the commit itself,
-// from queries that were remembered. Then keys, values and sums move together.
+// L6. Device twin of cache/host/eviction/token_eviction.hpp. How many tokens a KV lane keeps follows from counts, so
+// that the host plans pages and slots; which ones, the device finds: at the end of the prompt while the queries of its
+// last chunk pass, layer by layer, and writes them where nothing reads before commit; while decoding at the commit
+// itself, from queries that were remembered. Then keys, values and sums move together.
 //
 // All of it is enqueued on the caller's stream, which orders it: keys of a layer are appended before its queries are
 // observed; what is observed, chosen and compacted in working memory of one layer comes before the next layer; the

@@ -10,7 +10,7 @@
 // frame that the layer in progress reads: these attention is reading.
 #pragma once
 
-#include <zoomr/cache/device/choices.cuh>
+#include <zoomr/cache/device/choosing/choices.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
 
 namespace zoomr {

@@ -13,7 +13,7 @@ namespace detail {
 
 /// In which order frames are given to others: first those that their layer has passed over, the longer ago the sooner;
 /// then those that were read in the layer before this, whose turn comes last; never those that this pass reads.
-/// As cyclic_mru does (paging/replacement.hpp).
+/// As cyclic_mru does (paging/tiers/replacement.hpp).
 struct giving_order {
   static constexpr index_t of_age = 16;
   static constexpr index_t classes = 128;

@@ -4,7 +4,7 @@
 // prompt has ended `choose` again.
 #pragma once
 
-#include <zoomr/cache/device/choices.cuh>
+#include <zoomr/cache/device/choosing/choices.cuh>
 #include <zoomr/cache/device/pass.cuh>
 #include <zoomr/cache/device/voting/voter_kernels.cuh>
 #include <zoomr/policy/aggregate/head_posterior.cuh>

@@ -8,9 +8,9 @@
 #pragma once
 
 #include <zoomr/paging/block_shape.hpp>
-#include <zoomr/paging/tier.hpp>
-#include <zoomr/paging/tiered_kv_lane.hpp>
-#include <zoomr/paging/transfers.hpp>
+#include <zoomr/paging/tiers/tier.hpp>
+#include <zoomr/paging/tiers/tiered_kv_lane.hpp>
+#include <zoomr/paging/tiers/transfers.hpp>
 
 #include <algorithm>  // std::find, std::min
 #include <memory>     // std::unique_ptr

@@ -7,7 +7,7 @@
 // measured when it is needed. So a draft that is rejected or a step that is dropped leaves nothing to be rolled back.
 #pragma once
 
-#include <zoomr/cache/host/prompt_observation.hpp>
+#include <zoomr/cache/host/eviction/prompt_observation.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
 namespace zoomr {

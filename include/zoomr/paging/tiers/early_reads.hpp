@@ -7,7 +7,7 @@
 // Only reads go ahead. Writes end in the system's memory, and a copy keeps a processor busy whenever it is made.
 #pragma once
 
-#include <zoomr/paging/transfer.hpp>
+#include <zoomr/paging/tiers/transfer.hpp>
 
 #include <functional>  // std::less
 

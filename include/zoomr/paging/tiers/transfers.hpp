@@ -4,8 +4,8 @@
 // under way before their turn; it makes no difference.)
 #pragma once
 
-#include <zoomr/paging/early_reads.hpp>
-#include <zoomr/paging/tier_statistics.hpp>
+#include <zoomr/paging/tiers/early_reads.hpp>
+#include <zoomr/paging/tiers/tier_statistics.hpp>
 
 #include <atomic>        // std::atomic
 #include <chrono>        // std::chrono::steady_clock

@@ -8,7 +8,7 @@
 // (choice_launches.cuh).
 #pragma once
 
-#include <zoomr/cache/device/drift.cuh>
+#include <zoomr/cache/device/choosing/drift.cuh>
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/policy/aggregate/head_mass.cuh>
 #include <zoomr/policy/aggregate/head_votes.cuh>

@@ -6,9 +6,9 @@
 // ended, `summarize`, `summarize_again`, `choose_first`. Grids cover the tokens after the prompts.
 #pragma once
 
+#include <zoomr/cache/device/choosing/summaries.cuh>
 #include <zoomr/cache/device/layer_kernel.cuh>
 #include <zoomr/cache/device/pass.cuh>
-#include <zoomr/cache/device/summaries.cuh>
 #include <zoomr/cache/device/voting/voter_launches.cuh>
 
 #include <algorithm>  // std::min

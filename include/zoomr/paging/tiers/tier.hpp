@@ -3,8 +3,8 @@
 #pragma once
 
 #include <zoomr/core/buffer.hpp>
-#include <zoomr/paging/replacement.hpp>
-#include <zoomr/paging/transfers.hpp>
+#include <zoomr/paging/tiers/replacement.hpp>
+#include <zoomr/paging/tiers/transfers.hpp>
 
 namespace zoomr {
 inline namespace v0 {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <zoomr/paging/page_pool.hpp>
-#include <zoomr/paging/tiered_blocks.hpp>
+#include <zoomr/paging/tiers/tiered_blocks.hpp>
 
 namespace zoomr {
 inline namespace v0 {
