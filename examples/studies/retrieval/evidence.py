@@ -192,7 +192,8 @@ def draw(document):
     import matplotlib.pyplot as plt
     plt.rcParams["svg.hashsalt"] = "zoomr"
     figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
-    rows = [row for study in document["studies"].values() for row in study["rows"]]
+    lengths = ("keys", "needle", "longer", "long", "longest")
+    rows = [row for name in lengths if name in document["studies"] for row in document["studies"][name]["rows"]]
     for axes, task, title in zip(panels, ("keys", "needle"), ("one of four keys", "one needle")):
         for number, (policy, colour) in enumerate(COLOURS.items()):
             points = sorted((row["prompt_tokens_mean"], 100 * row["right"], [100 * x for x in row["right_interval"]])
