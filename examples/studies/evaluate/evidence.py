@@ -10,7 +10,6 @@ BUILD is a Release build of the project. Finished parts are kept in BUILD/eviden
 that was measured later than its study says so itself (`commit`, `date`).
 """
 import argparse
-import datetime
 import json
 import math
 import os
@@ -18,9 +17,9 @@ import platform
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.normpath(os.path.join(HERE, "../../.."))
-RESULTS = os.path.join(ROOT, "docs/results")
+import results_page
+from results_page import RESULTS, ROOT
+
 BEST = "zoomr_focus"
 TIMINGS = ["zoomr_one_pass", "zoomr_second_pass"]          # when a vote takes effect, the paper leaves open
 
@@ -125,8 +124,7 @@ def run(name, options):
 
 
 def measured_now():
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
-    return {"commit": commit.stdout.strip(), "date": datetime.date.today().isoformat(), "machine": platform.machine()}
+    return {**results_page.measured_now(), "machine": platform.machine()}
 
 
 def run_perplexity(options):
@@ -166,22 +164,10 @@ def load():
         return json.load(f)
 
 
-def write_whole(path, text):
-    """A full disk leaves the file as it was."""
-    beside = f"{path}.{os.getpid()}.part"
-    try:
-        with open(beside, "w") as f:
-            f.write(text)
-        os.replace(beside, path)
-    finally:
-        if os.path.exists(beside):
-            os.unlink(beside)
-
-
 def save(document):
     document["best"] = BEST
     document["studies"] = {name: document["studies"][name] for name in STUDIES if name in document["studies"]}
-    write_whole(os.path.join(RESULTS, "evidence.json"), json.dumps(document, indent=1) + "\n")
+    results_page.write_whole(os.path.join(RESULTS, "evidence.json"), json.dumps(document, indent=1) + "\n")
 
 
 def percent(run, key, interval=True):
@@ -280,21 +266,13 @@ def perplexity_table(study):
     return rows_of(lines)
 
 
-def fill(document):
-    """Writes each table of evidence.md between its two comments."""
+def tables_of(document):
     studies = document["studies"]
     full = next(r["resident_bytes_peak"] for r in studies["headline"]["runs"] if r["policy"] == "full")
-    with open(os.path.join(RESULTS, "evidence.md")) as f:
-        page = f.read()
-    made = {name: ledger_table(study, full) for name, study in studies.items()}
+    tables = {name: ledger_table(study, full) for name, study in studies.items()}
     for context in {g["context"] for g in document.get("perplexity", {"groups": []})["groups"]}:
-        made[f"perplexity-{context}"] = perplexity_table(dict(document["perplexity"], shown=context))
-    for name, text in made.items():
-        begin, end = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
-        if begin in page:
-            before, rest = page.split(begin)
-            page = before + begin + text + "\n" + end + rest.split(end, 1)[1]
-    write_whole(os.path.join(RESULTS, "evidence.md"), page)
+        tables[f"perplexity-{context}"] = perplexity_table(dict(document["perplexity"], shown=context))
+    return tables
 
 
 # The figure: at most eight curves each, BEST in all of them.
@@ -424,4 +402,4 @@ if __name__ == "__main__":
             save(everything)
     save(everything)
     draw(everything)
-    fill(everything)
+    results_page.fill("evidence.md", tables_of(everything))

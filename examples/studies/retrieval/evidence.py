@@ -10,15 +10,15 @@ BUILD/pretrained: it can be stopped at any time. Weights of one kind of problem 
 DIR/voters.json, and are measured with.
 """
 import argparse
-import datetime
 import json
 import os
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.normpath(os.path.join(HERE, "../../.."))
-RESULTS = os.path.join(ROOT, "docs/results")
+sys.path.insert(0, os.path.join(HERE, "../evaluate"))
+from results_page import RESULTS, fill, measured_now, write_whole  # noqa: E402
+
 MARKS = "<repo_name>,<reponame>,<file_sep>,<filename>"
 
 # Which problems weights are learnt on: tasks, tokens.
@@ -87,29 +87,12 @@ def measure(options, name):
                           kept(options, f"{name}.jsonl")))["rows"]
 
 
-def measured_now():
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
-    return {"commit": commit.stdout.strip(), "date": datetime.date.today().isoformat()}
-
-
 def load():
     path = os.path.join(RESULTS, "pretrained.json")
     if not os.path.exists(path):
         return {"weights": {}, "studies": {}}
     with open(path) as f:
         return json.load(f)
-
-
-def write_whole(path, text):
-    """A full disk leaves the file as it was."""
-    beside = f"{path}.{os.getpid()}.part"
-    try:
-        with open(beside, "w") as f:
-            f.write(text)
-        os.replace(beside, path)
-    finally:
-        if os.path.exists(beside):
-            os.unlink(beside)
 
 
 def save(document):
@@ -166,19 +149,11 @@ def transfer_table(studies):
     return markdown(["weights from", "problems", "right (95 %)", "found"], rows)
 
 
-def fill(document):
-    """Writes each table of pretrained.md between its two comments."""
+def tables_of(document):
     tables = {name: study_table(study) for name, study in document["studies"].items() if "_from_" not in name}
     tables["weights"] = weights_table(document["weights"]["all"]) if "all" in document["weights"] else ""
     tables["transfer"] = transfer_table(document["studies"])
-    with open(os.path.join(RESULTS, "pretrained.md")) as f:
-        page = f.read()
-    for name, text in tables.items():
-        begin, end = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
-        if begin in page:
-            before, rest = page.split(begin)
-            page = before + begin + text + "\n" + end + rest.split(end, 1)[1]
-    write_whole(os.path.join(RESULTS, "pretrained.md"), page)
+    return tables
 
 
 # Okabe and Ito's: told apart by everybody, and in print.
@@ -253,4 +228,4 @@ if __name__ == "__main__":
             save(everything)
     everything = load()
     draw(everything)
-    fill(everything)
+    fill("pretrained.md", tables_of(everything))

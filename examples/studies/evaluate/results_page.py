@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of docs/results that a script fills in: each table stands between two comments that name it."""
+import datetime
+import os
+import subprocess
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
+RESULTS = os.path.join(ROOT, "docs/results")
+
+
+def measured_now():
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return {"commit": commit.stdout.strip(), "date": datetime.date.today().isoformat()}
+
+
+def write_whole(path, text):
+    """A full disk leaves the file as it was."""
+    beside = f"{path}.{os.getpid()}.part"
+    try:
+        with open(beside, "w") as f:
+            f.write(text)
+        os.replace(beside, path)
+    finally:
+        if os.path.exists(beside):
+            os.unlink(beside)
+
+
+def fill(name, tables):
+    """Writes the tables into the page of that name, each where the page has a place for it."""
+    path = os.path.join(RESULTS, name)
+    with open(path) as f:
+        page = f.read()
+    for table, text in tables.items():
+        begin, end = f"<!-- table {table} -->\n", f"<!-- end {table} -->"
+        if begin in page:
+            before, rest = page.split(begin)
+            page = before + begin + text + "\n" + end + rest.split(end, 1)[1]
+    write_whole(path, page)
