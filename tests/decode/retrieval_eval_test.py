@@ -213,13 +213,15 @@ class Retrieval(unittest.TestCase):
                                 (("retrieval", "--policies", "oracle", "--tasks", "words"), "there is no oracle"),
                                 (("heads", "--tasks", "riddles"), "there is no task"),
                                 (("heads", "--tasks", "values"), "no single segment is needed next"),
-                                (("heads", "--problems", 1), "4 are needed"),
                                 (("heads", "--tasks", "notes"), "four tokens that mark them")):
             with self.subTest(arguments=arguments):
                 done = self.asked(*arguments)
                 self.assertEqual(done.returncode, 2)
                 self.assertIn(part, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1)
+        few = self.asked("heads", problems=1)
+        self.assertEqual(few.returncode, 2)
+        self.assertIn("of all problems 2 can be learnt from, but 4 are needed", few.stderr)
 
 
 if __name__ == "__main__":
