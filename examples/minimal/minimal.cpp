@@ -128,13 +128,14 @@ outcome decode(const model& net, const vocabulary& words, const Policy& tried, c
   do {
     // What the cache does not hold yet: at first the prompt, then the token just written.
     const auto ids = std::span<const token_id>(made.text).subspan(std::size_t(cache.tokens(seq)));
-    auto step = cache.begin(seq, ids, cache.in_prompt(seq));  // true: the prompt ends with these ids
-    floats logits;                                            // [vocabulary], of the last token
+    // True: the prompt ends with these ids. Here it is one chunk; of several, say it of the last one alone.
+    auto step = cache.begin(seq, ids, cache.in_prompt(seq));
+    floats logits;  // [vocabulary], of the last token
     do {
       // Some policies choose when a pass is over, and ask for another one of the last token alone, under that choice.
       logits = forward(net, step, ids.last(std::size_t(step.tokens())));
-    } while (step.needs_second_pass(step.taken(0)));
-    step.commit();  // until here its keys and values were pending
+    } while (step.needs_second_pass(step.taken(0)));  // all tokens that the step took are accepted
+    step.commit();                                    // until here its keys and values were pending
     made.text.push_back(static_cast<token_id>(std::ranges::max_element(logits) - logits.begin()));
   } while (words.word(made.text.back()) != end_of_text && made.text.size() < most_tokens);
 

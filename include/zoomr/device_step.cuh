@@ -118,7 +118,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// `append` and `attend` at once.
   /// @cost  as `attend`, and 1 launch more only where tokens of prompts are in the step, or eviction observes
   /// attention:
-  ///        of a step after the prompts, without drafts, 2 launches for each layer
+  ///        of a step after the prompts, where config.max_draft_tokens is 1, 2 launches for each layer
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<const Number, 3> values,
               view<Number, 3> out, view<float, 2> lse, stream queue) {
