@@ -157,6 +157,12 @@ class grouped_kv_cache {
     to.finish();
   }
   void save(sequence seq, byte_sink&& to) { save(seq, to); }
+  /// As of `any_kv_cache`.
+  byte_count save_bytes(sequence seq) {
+    detail::byte_counter counted;
+    save(seq, counted);
+    return counted.bytes();
+  }
   /// Under the policies that the groups have now, whatever they were.
   /// @param tables  [groups]  its block tables, with the placement engine_pages
   /// @throws as `any_kv_cache::load`, of any group; error(format) if its layers are in other groups too. Nothing has

@@ -145,6 +145,14 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @cost   reads all keys and values once; allocates nothing
   void save(sequence seq, byte_sink& to) { detail::save_sequence(*core_, base::expect_unused(seq), to); }
   void save(sequence seq, byte_sink&& to) { save(seq, to); }
+  /// Bytes that `save` would write now, for engines that need a buffer before.
+  /// @throws as `save`
+  /// @cost   that of `save` to memory
+  byte_count save_bytes(sequence seq) {
+    detail::byte_counter counted;
+    save(seq, counted);
+    return counted.bytes();
+  }
   /// A new sequence, as the next one of `from` was when it was saved. Under the same policy every later bit is the
   /// same. Under another one segments and summaries are made again, and nothing is chosen yet.
   /// @code  sequence seq = cache.load(file_source("/path/of/a/file"));  @endcode

@@ -499,6 +499,7 @@ TEST_CASE("what the second group refuses has not happened in the first") {
   made.play({made.next(0, 30)});
   while (cache.tokens(seq) < 40) made.play({made.next(0, 1)});
   const saved_bytes before = saved(cache, seq);
+  CHECK(cache.save_bytes(seq) == static_cast<zoomr::byte_count>(before.size()));
   const zoomr::memory_use held = cache.bytes(seq);
   const auto unchanged = [&] {
     CHECK(saved(cache, seq) == before);

@@ -81,6 +81,7 @@ void go_on_in(Player& plays, Other& other) {
   const index_t now = plays.tokens();
   CAPTURE(now);
   const saved_bytes bytes = saved(plays.cache, plays.at(0).seq);
+  CHECK(plays.cache.save_bytes(plays.at(0).seq) == static_cast<byte_count>(bytes.size()));
   memory_source source(bytes);
   other.voices.push_back({other.cache.load(source), plays.at(0).says, {}});
   CHECK(source.left == 0);
