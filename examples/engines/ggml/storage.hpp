@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cache of one storage type. It is included by one source for each type, since all presets are compiled for it.
+#pragma once
+
+#include <algorithm>  // std::copy_n, std::max
+#include <optional>   // std::optional
+#include <string>     // std::string
+
+#include "../../decode/policies.hpp"
+#include "cache.hpp"
+
+namespace adaptor {
+
+/// Layers by their window: a group each, since a cache has one window. Layers without one come first.
+struct layer_kinds {
+  std::vector<index_t> windows;     // [groups]
+  std::vector<index_t> layers;      // [groups]  how many
+  std::vector<index_t> group_of{};  // [layers of the model]
+
+  explicit layer_kinds(const cache_settings& settings) {
+    for (index_t layer = 0; layer < settings.model.layers; ++layer) {
+      const index_t window = settings.windows.empty() ? 0 : settings.windows[static_cast<std::size_t>(layer)];
+      std::size_t group = 0;
+      while (group < windows.size() && windows[group] != window) ++group;
+      if (group == windows.size()) windows.push_back(window), layers.push_back(0);
+      ++layers[group];
+      group_of.push_back(static_cast<index_t>(group));
+    }
+  }
+};
+
+template <class T>
+class typed_cache final : public cache {
+  using groups = std::vector<zoomr::any_kv_cache<T>>;
+
+ public:
+  explicit typed_cache(const cache_settings& settings) : typed_cache(settings, layer_kinds(settings)) {}
+
+  zoomr::sequence open() override { return cache_.open(); }
+  void close(zoomr::sequence seq) override { cache_.close(seq); }
+  zoomr::sequence fork(zoomr::sequence from) override { return cache_.fork(from); }
+  void rollback(zoomr::sequence seq, index_t tokens) override { cache_.rollback(seq, tokens); }
+  void erase(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation* turn) override {
+    if (turn == nullptr) return cache_.erase(seq, span);
+    cache_.erase(seq, span, *turn);
+  }
+  void save(zoomr::sequence seq, zoomr::byte_sink& to) override { cache_.save(seq, to); }
+  zoomr::byte_count save_bytes(zoomr::sequence seq) override { return cache_.save_bytes(seq); }
+  zoomr::sequence load(zoomr::byte_source& from) override { return cache_.load(from); }
+  bool in_prompt(zoomr::sequence seq) const override { return cache_.in_prompt(seq); }
+  zoomr::statistics stats(zoomr::sequence seq) const override { return cache_.stats(seq); }
+  zoomr::byte_count bytes(zoomr::sequence seq) const override { return cache_.bytes(seq).total(); }
+  zoomr::byte_count capacity() const override { return cache_.capacity().total(); }
+
+  void begin(view<const zoomr::step_item> items) override { step_.emplace(cache_.begin(items)); }
+  index_t taken(index_t item) const override { return step_.value().taken(item); }
+  void attend(index_t layer, const rows& q, const rows& k, const rows& v, view<float, 3> out) override {
+    switch (k.type) {
+      case number::f32:
+        step_.value().append(layer, k.as<float>(), v.as<float>());
+        break;
+      case number::f16:
+        step_.value().append(layer, k.as<zoomr::float16>(), v.as<zoomr::float16>());
+        break;
+      case number::bf16:
+        step_.value().append(layer, k.as<zoomr::bfloat16>(), v.as<zoomr::bfloat16>());
+        break;
+    }
+    step_.value().attend(layer, q.as<float>(), out);
+  }
+  void commit(view<const index_t> accepted) override {
+    step_.value().commit(accepted);
+    step_.reset();
+  }
+  void drop() override { step_.reset(); }
+
+ private:
+  typed_cache(const cache_settings& settings, const layer_kinds& kinds)
+      : cache_(open_groups(settings, kinds), view<const index_t>(kinds.group_of)) {}
+
+  static groups open_groups(const cache_settings& settings, const layer_kinds& kinds) {
+    groups opened;
+    for (std::size_t group = 0; group < kinds.windows.size(); ++group) {
+      cache_settings own = settings;
+      own.model.layers = kinds.layers[group];
+      own.limits.logits.window = kinds.windows[group];
+      if (kinds.windows[group] > 0) own.policy = {"full", 0, {}};
+      std::vector<float> voters = voters_of(settings, kinds, static_cast<index_t>(group));
+      if (!voters.empty()) own.limits.voters = {voters.data(), {own.model.layers, own.model.heads}};
+      own.limits.classes = settings.classes;
+      decode::with_policy(own.policy, [&](const auto& policy) {
+        opened.push_back(zoomr::kv_cache<std::remove_cvref_t<decltype(policy)>, T>(own.model, policy, own.limits));
+      });
+    }
+    return opened;
+  }
+  static std::vector<float> voters_of(const cache_settings& settings, const layer_kinds& kinds, index_t group) {
+    std::vector<float> own;
+    if (settings.voters.empty()) return own;
+    for (index_t layer = 0; layer < settings.model.layers; ++layer) {
+      if (kinds.group_of[static_cast<std::size_t>(layer)] != group) continue;
+      const auto first = settings.voters.begin() + layer * settings.model.heads;
+      own.insert(own.end(), first, first + settings.model.heads);
+    }
+    return own;
+  }
+
+  zoomr::grouped_kv_cache<T> cache_;
+  std::optional<typename zoomr::grouped_kv_cache<T>::step_type> step_;
+};
+
+}  // namespace adaptor

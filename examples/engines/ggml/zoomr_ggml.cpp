@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of zoomr_ggml.h. Each is a few lines around one of the classes beside it; nothing is thrown out of it.
+#include "zoomr_ggml.h"
+
+#include <zoomr/vocabulary.hpp>
+
+#include <cmath>    // std::pow
+#include <cstdlib>  // std::abs
+#include <new>      // std::bad_alloc
+
+#include "../../decode/input_error.hpp"
+#include "graph.hpp"
+#include "state.hpp"
+
+namespace {
+
+using namespace adaptor;
+
+static_assert(ZOOMR_GGML_DELIMITER == static_cast<int>(zoomr::token_class::delimiter) &&
+              ZOOMR_GGML_THOUGHT_BEGIN == static_cast<int>(zoomr::token_class::thought_begin) &&
+              ZOOMR_GGML_THOUGHT_END == static_cast<int>(zoomr::token_class::thought_end) &&
+              ZOOMR_GGML_SUMMARY_BEGIN == static_cast<int>(zoomr::token_class::summary_begin) &&
+              ZOOMR_GGML_SUMMARY_END == static_cast<int>(zoomr::token_class::summary_end));
+
+/// How a call has ended.
+struct outcome {
+  int status = ZOOMR_GGML_SUCCESS;
+  std::string sentence;
+};
+
+int status_of(zoomr::errc code) {
+  switch (code) {
+    case zoomr::errc::capacity:
+      return ZOOMR_GGML_NO_ROOM;
+    case zoomr::errc::rollback_depth:
+    case zoomr::errc::not_held:
+      return ZOOMR_GGML_NOT_KEPT;
+    default:
+      return ZOOMR_GGML_FAILED;
+  }
+}
+
+/// Does the work of a call; what it throws becomes a status and a sentence.
+template <class Work>
+outcome done(Work work) {
+  try {
+    work();
+    return {};
+  } catch (const zoomr::error& why) {
+    return {status_of(why.code()), why.what()};
+  } catch (const zoomr::precondition_error& why) {
+    return {ZOOMR_GGML_REFUSED, why.what()};
+  } catch (const decode::input_error& why) {
+    return {ZOOMR_GGML_REFUSED, why.what()};
+  } catch (const refusal& why) {
+    return {ZOOMR_GGML_REFUSED, why.what()};
+  } catch (const std::bad_alloc&) {
+    return {ZOOMR_GGML_FAILED, "there is no memory left"};
+  } catch (const std::exception& why) {
+    return {ZOOMR_GGML_FAILED, why.what()};
+  } catch (...) {
+    return {ZOOMR_GGML_FAILED, "an unknown failure"};
+  }
+}
+
+thread_local outcome last_init;
+
+template <class T>
+std::vector<T> copied(const T* from, std::int64_t count) {
+  return from == nullptr ? std::vector<T>{} : std::vector<T>(from, from + count);
+}
+
+cache_settings settings_of(const zoomr_ggml_params& p) {
+  cache_settings s;
+  s.model = {p.n_layer, p.n_head, p.n_head_kv, p.n_embd_head_k, p.n_embd_head_v};
+  if (const char* problem = s.model.problem()) throw refusal(problem);
+  s.limits.max_sequences = p.n_seq_max;
+  s.limits.max_tokens = p.n_ctx_seq;
+  s.limits.pool_tokens = p.n_ctx;
+  s.limits.max_batched_tokens = p.n_ubatch;
+  s.limits.max_draft_tokens = (std::min)(p.n_draft, p.n_ubatch);
+  s.limits.rollback_tokens = p.n_rollback;
+  s.limits.logits.scale = p.kq_scale;
+  s.limits.logits.soft_cap = p.logit_softcap;
+  s.windows = copied(p.window, p.n_layer);
+  s.policy = {p.policy == nullptr ? "full" : p.policy, p.budget, {}};
+  for (std::int32_t i = 0; i < p.n_settings; ++i) s.policy.settings.emplace_back(p.settings[i]);
+  for (const std::uint8_t flags : copied(p.classes, p.n_vocab)) {
+    s.classes.push_back(static_cast<zoomr::token_class>(flags));
+  }
+  s.voters = copied(p.voters, std::int64_t{p.n_layer} * p.n_head);
+  return s;
+}
+
+rope rope_of(const zoomr_ggml_params& p) {
+  rope r;
+  for (std::int32_t i = 0; i < p.n_rot / 2; ++i) {
+    const double power = std::pow(static_cast<double>(p.rope_freq_base), -2.0 * i / p.n_rot);
+    const double factor = p.rope_factors == nullptr ? 1.0 : static_cast<double>(p.rope_factors[i]);
+    r.frequencies.push_back(static_cast<float>(static_cast<double>(p.rope_freq_scale) * power / factor));
+  }
+  r.pairs = p.rope_neox ? zoomr::rotary_pairs::halves : zoomr::rotary_pairs::adjacent;
+  return r;
+}
+
+std::unique_ptr<cache> opened(const cache_settings& settings, int type) {
+  if (type == GGML_TYPE_F16) return open_f16(settings);
+  if (type == GGML_TYPE_F32) return open_f32(settings);
+  throw refusal("type_kv must be GGML_TYPE_F16 or GGML_TYPE_F32");
+}
+
+/// What a node of a graph is given.
+struct layer_node {
+  zoomr_ggml* owner;
+  index_t layer;
+};
+
+}  // namespace
+
+struct zoomr_ggml {
+  explicit zoomr_ggml(const zoomr_ggml_params& p)
+      : settings(settings_of(p)), in(opened(settings, p.type_kv)), held(*in, rope_of(p)) {
+    for (index_t layer = 0; layer < p.n_layer; ++layer) nodes.push_back({this, layer});
+  }
+
+  /// Does a call; its failure is kept.
+  template <class Work>
+  int call(Work work) {
+    outcome how = done(work);
+    if (how.status != ZOOMR_GGML_SUCCESS) last = std::move(how);
+    return how.status;
+  }
+  /// The same of one that needs that no step is in progress.
+  template <class Work>
+  int edit(Work work) {
+    drop();
+    return call(work);
+  }
+
+  void begin(const zoomr_ggml_batch& batch) {
+    drop();
+    tokens = graph_tokens(batch);
+    try {
+      const std::vector<zoomr::step_item> items = planned(batch.token == nullptr);
+      in->begin(view<const zoomr::step_item>(items));
+      stepping = true;
+    } catch (...) {
+      drop();
+      throw;
+    }
+  }
+  /// Whether the step takes all tokens of each sequence; the id of the first of which it does not, or -1.
+  std::int32_t taken_in_part() const {
+    for (std::size_t i = 0; i < tokens.items.size(); ++i) {
+      const auto wanted = static_cast<index_t>(tokens.items[i].ids.size());
+      if (in->taken(static_cast<index_t>(i)) < wanted) return tokens.items[i].id;
+    }
+    return -1;
+  }
+  void expect_all_taken() {
+    const std::int32_t id = taken_in_part();
+    if (id < 0) return;
+    drop();
+    throw refusal("begin: the prompt of sequence " + std::to_string(id) +
+                  " has ended, and the policy takes its tokens in smaller pieces: zoomr_ggml_split says how many");
+  }
+
+  void attend(index_t layer, ggml_tensor& dst) {
+    if (failed.status == ZOOMR_GGML_SUCCESS) {
+      failed = done([&] {
+        if (!stepping) throw refusal("attn: a graph is computed without zoomr_ggml_begin before it");
+        attend_node(*in, tokens, layer, dst);
+      });
+    }
+    if (failed.status != ZOOMR_GGML_SUCCESS) std::memset(dst.data, 0, ggml_nbytes(&dst));
+  }
+
+  void commit() {
+    std::vector<index_t> accepted;
+    for (const graph_item& item : tokens.items) accepted.push_back(static_cast<index_t>(item.ids.size()));
+    in->commit(view<const index_t>(accepted));
+    for (const graph_item& item : tokens.items) {
+      std::vector<std::int32_t>& positions = held.find(item.id)->positions;
+      positions.insert(positions.end(), item.positions.begin(), item.positions.end());
+    }
+  }
+
+  void drop() {
+    in->drop();
+    held.close_empty();
+    stepping = false, failed = {};
+  }
+
+  cache_settings settings;
+  std::unique_ptr<cache> in;
+  sequences held;
+  std::vector<layer_node> nodes;  // [layers]
+  graph_tokens tokens;            // of the step in progress
+  bool stepping = false;
+  outcome failed;  // of a node of the step in progress
+  outcome last;
+
+ private:
+  // Opens what is not there.
+  std::vector<zoomr::step_item> planned(bool embeddings) {
+    std::vector<zoomr::step_item> items;
+    for (const graph_item& item : tokens.items) {
+      const held_sequence& s = held.ready(item.id);
+      expect_ascending(item, s.positions.empty() ? -1 : s.positions.back(), embeddings);
+      items.push_back({s.handle, view<const zoomr::token_id>(item.ids), item.prompt_ends && in->in_prompt(s.handle)});
+    }
+    return items;
+  }
+  // Embeddings of an image may have one position.
+  static void expect_ascending(const graph_item& item, std::int32_t held_to, bool embeddings) {
+    std::int32_t least = embeddings ? held_to : held_to + 1;
+    for (const std::int32_t position : item.positions) {
+      if (position < least) {
+        throw refusal("begin: sequence " + std::to_string(item.id) + " holds tokens up to position " +
+                      std::to_string(held_to) + ", and a token of the batch has position " + std::to_string(position));
+      }
+      least = position;
+    }
+  }
+};
+
+namespace {
+
+/// How many threads of the engine enter a node. One, as long as a step is attended by its caller.
+constexpr int tasks() { return 1; }
+
+void attend_in_node(ggml_tensor* dst, int ith, int, void* userdata) {
+  if (ith >= tasks()) return;  // all threads of a graph come here
+  const auto& node = *static_cast<layer_node*>(userdata);
+  node.owner->attend(node.layer, *dst);
+}
+
+/// A call whose result is a number of bytes; 0 where it fails.
+template <class Work>
+std::size_t counted(zoomr_ggml* z, Work work) {
+  std::size_t bytes = 0;
+  return z->edit([&] { bytes = work(); }) == ZOOMR_GGML_SUCCESS ? bytes : 0;
+}
+
+held_sequence& settled(zoomr_ggml& z, std::int32_t seq) {
+  held_sequence* const s = z.held.find(seq);
+  if (s == nullptr) throw refusal("sequence " + std::to_string(seq) + " holds nothing");
+  z.held.settle(*s);
+  return *s;
+}
+
+std::string text_of(std::int32_t (*piece)(void*, std::int32_t, char*, std::int32_t), void* user, std::int32_t token) {
+  std::string text(64, '\0');
+  std::int32_t size = piece(user, token, text.data(), static_cast<std::int32_t>(text.size()));
+  if (size < 0) {
+    text.resize(static_cast<std::size_t>(-size));
+    size = piece(user, token, text.data(), -size);
+  }
+  text.resize(static_cast<std::size_t>(std::max(size, 0)));
+  return text;
+}
+
+}  // namespace
+
+extern "C" {
+
+zoomr_ggml_params zoomr_ggml_default_params(void) {
+  zoomr_ggml_params p{};
+  p.n_seq_max = 1, p.n_ubatch = 512, p.n_draft = 16, p.n_rollback = 16;
+  p.type_kv = GGML_TYPE_F16;
+  p.policy = "full";
+  p.rope_freq_base = 10000, p.rope_freq_scale = 1;
+  return p;
+}
+
+zoomr_ggml* zoomr_ggml_init(const zoomr_ggml_params* params) {
+  zoomr_ggml* made = nullptr;
+  last_init = done([&] { made = new zoomr_ggml(*params); });
+  return made;
+}
+void zoomr_ggml_free(zoomr_ggml* z) { delete z; }
+const char* zoomr_ggml_error(const zoomr_ggml* z) {
+  return z == nullptr ? last_init.sentence.c_str() : z->last.sentence.c_str();
+}
+size_t zoomr_ggml_bytes(const zoomr_ggml* z) { return static_cast<std::size_t>(z->in->capacity()); }
+
+int zoomr_ggml_classify(int32_t n_vocab, int32_t (*piece)(void* user, int32_t token, char* buf, int32_t size),
+                        void* user, uint8_t* classes) {
+  last_init = done([&] {
+    const auto found = zoomr::classify_sentences(n_vocab, [&](index_t id) { return text_of(piece, user, id); });
+    for (std::size_t id = 0; id < found.size(); ++id) classes[id] = static_cast<std::uint8_t>(found[id]);
+  });
+  return last_init.status;
+}
+
+struct ggml_tensor* zoomr_ggml_attn(zoomr_ggml* z, struct ggml_context* ctx, struct ggml_tensor* q,
+                                    struct ggml_tensor* k, struct ggml_tensor* v, int32_t layer) {
+  ggml_tensor* node = nullptr;
+  z->call([&] {
+    const zoomr::shape& model = z->settings.model;
+    if (layer < 0 || layer >= model.layers) throw refusal("attn: there is no such layer");
+    const rows q_rows = rows_of(*q, "q"), k_rows = rows_of(*k, "k"), v_rows = rows_of(*v, "v");
+    const auto expect = [&](const rows& r, const char* name, index_t heads, index_t width) {
+      const zoomr::extents<3> wanted{{q_rows.extents.at[0], heads, width}};
+      const std::string found = zoomr::shape_text(r.extents), right = zoomr::shape_text(wanted);
+      if (found != right) throw refusal(std::string("attn: ") + name + " is " + found + ", wanted " + right);
+    };
+    expect(q_rows, "q", model.heads, model.head_dim);
+    expect(k_rows, "k", model.kv_heads, model.head_dim);
+    expect(v_rows, "v", model.kv_heads, model.value_width());
+    if (q_rows.type != number::f32) throw refusal("attn: q must be f32");
+    if (k_rows.type != v_rows.type) throw refusal("attn: k and v must have one type");
+    ggml_tensor* sources[] = {q, k, v};
+    node = ggml_custom_4d(ctx, GGML_TYPE_F32, model.value_width(), model.heads, q->ne[2], 1, sources, 3, attend_in_node,
+                          tasks(), &z->nodes[static_cast<std::size_t>(layer)]);
+  });
+  return node;
+}
+
+int zoomr_ggml_begin(zoomr_ggml* z, const zoomr_ggml_batch* batch) {
+  return z->call([&] {
+    z->begin(*batch);
+    z->expect_all_taken();
+  });
+}
+int zoomr_ggml_commit(zoomr_ggml* z) {
+  outcome how = std::move(z->failed);
+  if (how.status == ZOOMR_GGML_SUCCESS) {
+    how = done([&] {
+      if (!z->stepping) throw refusal("commit: no step is in progress");
+      z->commit();
+    });
+  }
+  z->drop();
+  if (how.status != ZOOMR_GGML_SUCCESS) z->last = how;
+  return how.status;
+}
+void zoomr_ggml_drop(zoomr_ggml* z) { z->drop(); }
+
+int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch) {
+  std::int32_t most = z->settings.limits.max_batched_tokens;
+  const int status = z->edit([&] {
+    bool turns = false;  // several tokens of a sequence whose prompt has ended
+    for (const graph_item& item : graph_tokens(*batch).items) {
+      const held_sequence* const s = z->held.find(item.id);
+      turns = turns || (s != nullptr && item.ids.size() > 1 && !z->in->in_prompt(s->handle));
+    }
+    if (!turns) return;
+    const bool one_graph = batch->n_tokens <= most;
+    if (one_graph) z->begin(*batch);
+    if (!one_graph || z->taken_in_part() >= 0) most = 1;
+    z->drop();
+  });
+  return status == ZOOMR_GGML_SUCCESS ? most : status < 0 ? status : -status;
+}
+
+int zoomr_ggml_clear(zoomr_ggml* z) {
+  return z->edit([&] { z->held.clear(); });
+}
+int zoomr_ggml_seq_rm(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1) {
+  return z->edit([&] { z->held.remove(seq, p0, p1); });
+}
+int zoomr_ggml_seq_cp(zoomr_ggml* z, int32_t src, int32_t dst, int32_t p0, int32_t p1) {
+  return z->edit([&] { z->held.copy(src, dst, p0, p1); });
+}
+int zoomr_ggml_seq_keep(zoomr_ggml* z, int32_t seq) {
+  return z->edit([&] { z->held.keep(seq); });
+}
+int zoomr_ggml_seq_add(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
+  return z->edit([&] { z->held.add(seq, p0, p1, delta); });
+}
+int zoomr_ggml_seq_div(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t d) {
+  return z->edit([&] {
+    const held_sequence* const s = z->held.find(seq);
+    if (d == 1 || s == nullptr || s->tokens_in(p0, p1).size() == 0) return;
+    throw refusal("seq_div: keys would have to be turned to positions that several tokens share");
+  });
+}
+bool zoomr_ggml_can_shift(const zoomr_ggml* z) { return z->held.can_shift(); }
+int32_t zoomr_ggml_seq_pos_min(const zoomr_ggml* z, int32_t seq) {
+  const held_sequence* const s = z->held.find(seq);
+  return s == nullptr || s->positions.empty() ? -1 : s->positions.front();
+}
+int32_t zoomr_ggml_seq_pos_max(const zoomr_ggml* z, int32_t seq) {
+  const held_sequence* const s = z->held.find(seq);
+  return s == nullptr || s->positions.empty() ? -1 : s->positions.back();
+}
+bool zoomr_ggml_in_prompt(const zoomr_ggml* z, int32_t seq) {
+  const held_sequence* const s = z->held.find(seq);
+  return s == nullptr || z->in->in_prompt(s->handle);
+}
+
+size_t zoomr_ggml_state_size(zoomr_ggml* z, int32_t seq) {
+  return counted(z, [&] { return state_bytes(*z->in, settled(*z, seq)); });
+}
+size_t zoomr_ggml_state_get(zoomr_ggml* z, int32_t seq, void* dst, size_t size) {
+  return counted(z, [&] {
+    memory_sink to(dst, size);
+    write_state(*z->in, settled(*z, seq), to);
+    return size - to.left();
+  });
+}
+size_t zoomr_ggml_state_set(zoomr_ggml* z, int32_t seq, const void* src, size_t size) {
+  return counted(z, [&] {
+    memory_source from(src, size);
+    std::vector<std::int32_t> positions = read_positions(from);
+    z->held.close(seq);
+    z->held.adopt(seq, [&] { return z->in->load(from); }).positions = std::move(positions);
+    return size - from.left();
+  });
+}
+
+int zoomr_ggml_seq_stats(const zoomr_ggml* z, int32_t seq, zoomr_ggml_stats* stats) {
+  const held_sequence* const s = z->held.find(seq);
+  *stats = {};
+  if (s == nullptr) return ZOOMR_GGML_REFUSED;
+  const zoomr::statistics found = z->in->stats(s->handle);
+  *stats = {found.prompt_tokens, found.tokens, found.attended_mean(z->settings.model), found.refreshes,
+            static_cast<std::size_t>(z->in->bytes(s->handle))};
+  return ZOOMR_GGML_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * zoomr in place of the KV cache of an engine that is built on ggml: attention as a node of its graphs, sequences and
+ * edits in the words of llama.h. Plain C: engines in C and C++ include it, whatever standard they are compiled for.
+ *
+ *     zoomr_ggml * z = zoomr_ggml_init(&params);                  once for each context
+ *     cur = zoomr_ggml_attn(z, ctx, q, k, v, layer);              in each layer, while a graph is built
+ *     zoomr_ggml_begin(z, &batch);  compute;  zoomr_ggml_commit(z);      around each graph that is computed
+ *
+ * Calls return a zoomr_ggml_status; 0 is success. Nothing is thrown. After another one zoomr_ggml_error says why, and
+ * nothing has changed unless it is said below. One call at a time for each zoomr_ggml.
+ */
+#ifndef ZOOMR_GGML_H
+#define ZOOMR_GGML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ggml_context;
+struct ggml_tensor;
+
+typedef struct zoomr_ggml zoomr_ggml;
+
+enum zoomr_ggml_status {
+  ZOOMR_GGML_SUCCESS = 0,
+  ZOOMR_GGML_NO_ROOM = 1,   /* too many tokens, sequences or segments: remove some, and call again */
+  ZOOMR_GGML_REFUSED = -1,  /* the call cannot be: a mistake, or something that is not supported */
+  ZOOMR_GGML_NOT_KEPT = -2, /* of what is to be removed, or gone back to, something is not held any more */
+  ZOOMR_GGML_FAILED = -3    /* a damaged state, no memory */
+};
+
+/* What a token is for policies that look for sentences and thoughts: flags. */
+enum zoomr_ggml_class {
+  ZOOMR_GGML_PLAIN = 0,
+  ZOOMR_GGML_DELIMITER = 1, /* ends a sentence */
+  ZOOMR_GGML_THOUGHT_BEGIN = 2,
+  ZOOMR_GGML_THOUGHT_END = 4,
+  ZOOMR_GGML_SUMMARY_BEGIN = 8,
+  ZOOMR_GGML_SUMMARY_END = 16
+};
+
+/* Everything is copied by zoomr_ggml_init. What is 0 or NULL after zoomr_ggml_default_params is not needed. */
+typedef struct zoomr_ggml_params {
+  int32_t n_layer; /* needed: the model */
+  int32_t n_head;
+  int32_t n_head_kv;
+  int32_t n_embd_head_k;
+  int32_t n_embd_head_v; /* 0: that of keys */
+
+  int32_t n_ctx_seq;  /* needed: most tokens of one sequence */
+  int32_t n_ctx;      /* of all together; 0: n_seq_max * n_ctx_seq */
+  int32_t n_seq_max;  /* 1 */
+  int32_t n_ubatch;   /* 512: most tokens of one graph */
+  int32_t n_draft;    /* 16: most tokens of one sequence in one graph after its prompt */
+  int32_t n_rollback; /* 16: how many tokens at the end seq_rm can always take back */
+  int type_kv;        /* GGML_TYPE_F16 (the default) or GGML_TYPE_F32: how keys and values are stored */
+
+  float kq_scale;        /* 0: 1 / sqrt(n_embd_head_k); q comes unscaled */
+  float logit_softcap;   /* 0: none */
+  const int32_t* window; /* [n_layer] of sliding-window layers, as llama.cpp's n_swa; 0: none. These attend to all of
+                            their window, whatever the policy */
+
+  const char* policy;          /* "full": a name of zoomr-decode --policy */
+  int32_t budget;              /* of it, in tokens; 0: its own */
+  const char* const* settings; /* [n_settings] "component.option=value", as zoomr-decode --set */
+  int32_t n_settings;
+  const uint8_t* classes; /* [n_vocab] flags of zoomr_ggml_class, of policies that read them: zoomr_ggml_classify */
+  int32_t n_vocab;
+  const float* voters; /* [n_layer * n_head] weights of heads, of policies that ask heads */
+
+  int32_t n_rot;                         /* rotary dimensions of a key, for seq_add; 0: seq_add is refused */
+  bool rope_neox;                        /* i and i + n_rot / 2 are turned together, not 2 i and 2 i + 1 */
+  float rope_freq_base, rope_freq_scale; /* 10000, 1 */
+  const float* rope_factors; /* [n_rot / 2] what frequencies are divided by, as the factors of ggml_rope_ext */
+} zoomr_ggml_params;
+
+zoomr_ggml_params zoomr_ggml_default_params(void);
+
+/* NULL: zoomr_ggml_error(NULL) says why. All memory is allocated here. */
+zoomr_ggml* zoomr_ggml_init(const zoomr_ggml_params* params);
+void zoomr_ggml_free(zoomr_ggml* z);
+/* The sentence of the last call that did not succeed; of this thread's last zoomr_ggml_init with NULL. Never NULL. */
+const char* zoomr_ggml_error(const zoomr_ggml* z);
+size_t zoomr_ggml_bytes(const zoomr_ggml* z);
+
+/* Which tokens end sentences, by their text: fills classes [n_vocab]. `piece` writes the bytes of a token into buf and
+ * returns how many they are, or minus that many where size is too small: llama_token_to_piece, for example. 0 for what
+ * is no text. Tokens of thoughts are the engine's to mark afterwards. */
+int zoomr_ggml_classify(int32_t n_vocab, int32_t (*piece)(void* user, int32_t token, char* buf, int32_t size),
+                        void* user, uint8_t* classes);
+
+/* ---- graphs ---- */
+
+/* Attention of one layer, as a node of ctx that only the CPU backend computes:
+ *   q [n_embd_head_k, n_head, n_tokens] f32, rotated; k [n_embd_head_k, n_head_kv, n_tokens], rotated, and
+ *   v [n_embd_head_v, n_head_kv, n_tokens], both f32, f16 or bf16; rows contiguous, other strides any
+ * Returns [n_embd_head_v, n_head, n_tokens] f32, as ggml_flash_attn_ext does, or NULL where the shapes are wrong. There
+ * is no mask: a token sees what the policy lets it see of its own sequence. The node may be computed many times, each
+ * time between begin and commit. Where that fails its result is zeros, and commit says why. */
+struct ggml_tensor* zoomr_ggml_attn(zoomr_ggml* z, struct ggml_context* ctx, struct ggml_tensor* q,
+                                    struct ggml_tensor* k, struct ggml_tensor* v, int32_t layer);
+
+/* The tokens of one graph, in the order of its rows. The arrays are those of llama.cpp's llama_ubatch. */
+typedef struct zoomr_ggml_batch {
+  int32_t n_tokens;
+  const int32_t* token;     /* [n_tokens]; NULL: embeddings */
+  const int32_t* pos;       /* [n_tokens] ascending in each sequence, after all that it holds */
+  const int32_t* n_seq_id;  /* [n_tokens] 1 each; NULL: 1 */
+  int32_t* const* seq_id;   /* [n_tokens][1] */
+  const int8_t* prompt_end; /* [n_tokens] a sequence's prompt ends with its part of the graph if the last token of
+                               this part is marked; NULL: if the part is a single token */
+} zoomr_ggml_batch;
+
+/* Before a graph is computed. A step that was begun before, and not committed, is dropped. A sequence that is not held
+ * is opened. Of a sequence whose prompt has ended a policy may take several tokens one by one only: REFUSED then, and
+ * zoomr_ggml_split tells before. */
+int zoomr_ggml_begin(zoomr_ggml* z, const zoomr_ggml_batch* batch);
+/* After it: its tokens are held. Where a node has failed, none are, and the status is that of the failure. */
+int zoomr_ggml_commit(zoomr_ggml* z);
+/* Instead of commit: the tokens never were. Every call below drops a step that is not committed, too. */
+void zoomr_ggml_drop(zoomr_ggml* z);
+/* How many tokens at most a graph can have, so that this batch can be passed graph by graph in its order: n_ubatch, or
+ * 1 where the policy takes tokens of some sequence one by one. A negative status, if the batch is refused. */
+int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch);
+
+/* ---- sequences: as llama_memory_*; p0 < 0 is the beginning, p1 < 0 the end ---- */
+
+int zoomr_ggml_clear(zoomr_ggml* z);
+/* seq < 0: of all. Tokens in between keep their place until the next call that needs it: seq_add may turn those after
+ * them. So what cannot be removed may be said by that call, and is still held then. */
+int zoomr_ggml_seq_rm(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1);
+/* From the beginning on; what dst holds is removed before. */
+int zoomr_ggml_seq_cp(zoomr_ggml* z, int32_t src, int32_t dst, int32_t p0, int32_t p1);
+int zoomr_ggml_seq_keep(zoomr_ggml* z, int32_t seq);
+/* Right after a seq_rm in between, of all tokens behind it: the shift of a context. Anything else is refused. */
+int zoomr_ggml_seq_add(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
+/* Refused, unless there is nothing to divide. */
+int zoomr_ggml_seq_div(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t d);
+bool zoomr_ggml_can_shift(const zoomr_ggml* z);
+/* -1: nothing is held. */
+int32_t zoomr_ggml_seq_pos_min(const zoomr_ggml* z, int32_t seq);
+int32_t zoomr_ggml_seq_pos_max(const zoomr_ggml* z, int32_t seq);
+/* Its prompt has not ended, so that it attends to everything. */
+bool zoomr_ggml_in_prompt(const zoomr_ggml* z, int32_t seq);
+
+/* ---- state of one sequence ---- */
+
+/* 0: nothing is held, or it failed. */
+size_t zoomr_ggml_state_size(zoomr_ggml* z, int32_t seq);
+/* Bytes written to dst, or 0. */
+size_t zoomr_ggml_state_get(zoomr_ggml* z, int32_t seq, void* dst, size_t size);
+/* Bytes read of src, or 0. What seq holds is removed before. Under the same parameters every later bit is the same. */
+size_t zoomr_ggml_state_set(zoomr_ggml* z, int32_t seq, const void* src, size_t size);
+
+typedef struct zoomr_ggml_stats {
+  int64_t prompt_tokens;  /* held of the prompt, over its life */
+  int64_t tokens;         /* after it */
+  double attended_tokens; /* mean of those, layers and heads */
+  int64_t choices;
+  size_t bytes; /* keys, values and their index, now */
+} zoomr_ggml_stats;
+int zoomr_ggml_seq_stats(const zoomr_ggml* z, int32_t seq, zoomr_ggml_stats* stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

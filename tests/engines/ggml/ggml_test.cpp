@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+// The adaptor for engines on ggml, in graphs of ggml: outputs are those of ggml_flash_attn_ext, through all that
+// llama.cpp does with sequences.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "engine.hpp"
+
+namespace ggml_test {
+namespace {
+
+constexpr ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16};
+
+bool says(const zoomr_ggml* z, const char* part) {
+  const std::string sentence = zoomr_ggml_error(z);
+  CAPTURE(sentence);
+  const bool found = sentence.find(part) != std::string::npos;
+  CHECK(found);
+  return found;
+}
+
+std::vector<float> outputs(const engine& of) {
+  std::vector<float> all;
+  for (const ggml_tensor* node : of.nodes()) {
+    const auto* const first = static_cast<const float*>(node->data);
+    all.insert(all.end(), first, first + ggml_nelements(node));
+  }
+  return all;
+}
+
+TEST_CASE("a prompt in chunks and tokens after it, by any number of threads") {
+  for (const ggml_type type : types) {
+    for (const int threads : {1, 2, 3}) {
+      CAPTURE(type);
+      CAPTURE(threads);
+      engine e({.type = type, .threads = threads});
+      e.pass({{0, 70}}), e.pass({{0, 31}}), e.pass({{0, 9, true}});
+      CHECK_FALSE(zoomr_ggml_in_prompt(e.z(), 0));
+      e.decode(0, 12);
+      e.pass({{0, 5}});  // a draft
+      CHECK(zoomr_ggml_seq_pos_min(e.z(), 0) == 0);
+      CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 70 + 31 + 9 + 12 + 5 - 1);
+      zoomr_ggml_stats stats;
+      REQUIRE(zoomr_ggml_seq_stats(e.z(), 0, &stats) == ZOOMR_GGML_SUCCESS);
+      CHECK(stats.prompt_tokens == 110);
+      CHECK(stats.tokens == 17);
+      CHECK(stats.attended_tokens == doctest::Approx(110 + (1 + 17) / 2.0));
+      CHECK(stats.bytes > 0);
+    }
+  }
+}
+
+TEST_CASE("rows of a fused projection, which have strides") {
+  engine e({.type = GGML_TYPE_F32, .threads = 2, .fused = true});
+  e.pass({{0, 40}}), e.pass({{0, 3, true}});
+  e.decode(0, 4);
+}
+
+TEST_CASE("the model's scale and soft cap, and layers with a window") {
+  for (const ggml_type type : types) {
+    const engine_options options{.type = type};
+    zoomr_ggml_params p = engine::params(options);
+    const std::int32_t windows[engine::layers] = {24, 0};
+    p.window = windows;
+    p.logit_softcap = 2;
+    p.kq_scale = 0.3f;
+    engine e(options, p);
+    e.pass({{0, 50}}), e.pass({{0, 20, true}});
+    e.decode(0, 8);
+  }
+}
+
+TEST_CASE("several sequences in a graph, whose tokens may take turns") {
+  for (const bool mixed : {false, true}) {
+    CAPTURE(mixed);
+    engine e({.type = GGML_TYPE_F16, .threads = 2, .mixed = mixed});
+    e.pass({{0, 30}, {3, 17}}), e.pass({{3, 11, true}, {0, 2}}), e.pass({{0, 9, true}, {3, 1}});
+    for (int t = 0; t < 6; ++t) e.pass({{3, 1}, {0, 1}});
+    e.pass({{7, 20}, {0, 1}, {3, 4}});
+    CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 30 + 2 + 9 + 6);
+    CHECK(zoomr_ggml_in_prompt(e.z(), 7));
+
+    CHECK(zoomr_ggml_seq_keep(e.z(), 3) == ZOOMR_GGML_SUCCESS);
+    CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == -1);
+    CHECK(zoomr_ggml_seq_pos_min(e.z(), 7) == -1);
+    e.decode(3, 3);
+    CHECK(zoomr_ggml_clear(e.z()) == ZOOMR_GGML_SUCCESS);
+    CHECK(zoomr_ggml_seq_pos_max(e.z(), 3) == -1);
+    e.text(3) = {};
+    e.pass({{3, 12, true}});
+  }
+}
+
+TEST_CASE("seq_cp: a copy goes its own way, of all or of the beginning") {
+  engine e({.threads = 2});
+  e.pass({{0, 45, true}}), e.decode(0, 3);
+  REQUIRE(zoomr_ggml_seq_cp(e.z(), 0, 1, -1, -1) == ZOOMR_GGML_SUCCESS);
+  REQUIRE(zoomr_ggml_seq_cp(e.z(), 0, 2, 0, 46) == ZOOMR_GGML_SUCCESS);
+  e.text(1) = e.text(0), e.text(2) = e.text(0);
+  e.text(2).keep(0, 46);
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 2) == 45);
+  for (int t = 0; t < 4; ++t) e.pass({{0, 1}, {1, 2}, {2, 1}});
+  // What the copy's place held goes.
+  REQUIRE(zoomr_ggml_seq_cp(e.z(), 1, 0, -1, -1) == ZOOMR_GGML_SUCCESS);
+  e.text(0) = e.text(1);
+  e.pass({{0, 1}, {1, 1}});
+  CHECK(zoomr_ggml_seq_cp(e.z(), 0, 3, 5, -1) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "beginning");
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 3) == -1);
+  CHECK(zoomr_ggml_seq_cp(e.z(), 9, 3, -1, -1) == ZOOMR_GGML_SUCCESS);  // nothing is copied
+}
+
+TEST_CASE("seq_rm of the tail takes tokens back, into the prompt too") {
+  for (const ggml_type type : types) {
+    engine e({.type = type});
+    e.pass({{0, 33}}), e.pass({{0, 4, true}}), e.decode(0, 9);
+    REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 41, -1) == ZOOMR_GGML_SUCCESS);
+    e.text(0).keep(0, 41);
+    CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 40);
+    e.decode(0, 5);
+    REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 30, -1) == ZOOMR_GGML_SUCCESS);
+    e.text(0).keep(0, 30);
+    CHECK(zoomr_ggml_in_prompt(e.z(), 0));
+    e.pass({{0, 60, true}}), e.decode(0, 2);
+    REQUIRE(zoomr_ggml_seq_rm(e.z(), -1, -1, -1) == ZOOMR_GGML_SUCCESS);
+    CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == -1);
+    CHECK(zoomr_ggml_seq_rm(e.z(), 0, 2, 9) == ZOOMR_GGML_SUCCESS);  // nothing is there
+  }
+}
+
+void shift(engine& e) {
+  e.pass({{0, 60, true}}), e.decode(0, 10);
+  REQUIRE(zoomr_ggml_can_shift(e.z()));
+  for (int round = 0; round < 2; ++round) {
+    CAPTURE(round);
+    const auto size = static_cast<std::int32_t>(e.text(0).positions.size());
+    REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 4, 24) == ZOOMR_GGML_SUCCESS);
+    CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == size - 1);
+    REQUIRE(zoomr_ggml_seq_add(e.z(), 0, 24, size, -20) == ZOOMR_GGML_SUCCESS);
+    CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == size - 21);
+    e.text(0).erase(4, 24);
+    for (std::size_t t = 4; t < e.text(0).positions.size(); ++t) e.text(0).positions[t] -= 20;
+    e.decode(0, 6);
+    e.pass({{0, 3}});
+  }
+  // Without seq_add the tokens after the gap keep their positions.
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 8, 13) == ZOOMR_GGML_SUCCESS);
+  e.text(0).erase(8, 13);
+  e.decode(0, 4);
+  CHECK(zoomr_ggml_seq_add(e.z(), 0, 13, -1, -5) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "right after a seq_rm");
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 14, 16) == ZOOMR_GGML_SUCCESS);
+  CHECK(zoomr_ggml_seq_add(e.z(), 0, 16, 20, -2) == ZOOMR_GGML_REFUSED);  // not all
+  CHECK(zoomr_ggml_seq_add(e.z(), 0, 16, -1, -3) == ZOOMR_GGML_REFUSED);  // onto others
+  CHECK(zoomr_ggml_seq_add(e.z(), 0, 16, -1, -2) == ZOOMR_GGML_SUCCESS);
+  CHECK(zoomr_ggml_seq_div(e.z(), 0, 0, -1, 2) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "seq_div");
+  CHECK(zoomr_ggml_seq_div(e.z(), 5, 0, -1, 2) == ZOOMR_GGML_SUCCESS);
+}
+
+TEST_CASE("a context shift: seq_rm in between, then seq_add") {
+  for (const bool neox : {false, true}) {
+    CAPTURE(neox);
+    engine_options options{.type = GGML_TYPE_F32, .threads = 2, .neox = neox};
+    engine exact(options, engine::params(options));
+    shift(exact);
+    options.type = GGML_TYPE_F16, options.loops = close_to_turned;
+    engine rounded(options, engine::params(options));
+    shift(rounded);
+  }
+}
+
+TEST_CASE("without rotary dimensions nothing is turned") {
+  zoomr_ggml_params p = engine::params({});
+  p.n_rot = 0;
+  engine e({}, p);
+  e.pass({{0, 30, true}});
+  CHECK_FALSE(zoomr_ggml_can_shift(e.z()));
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 3, 9) == ZOOMR_GGML_SUCCESS);
+  e.text(0).erase(3, 9);
+  CHECK(zoomr_ggml_seq_add(e.z(), 0, 9, -1, -6) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "n_rot");
+  e.decode(0, 2);
+}
+
+TEST_CASE("a state goes on as if it had never been saved, also elsewhere") {
+  for (const ggml_type type : types) {
+    CAPTURE(type);
+    engine e({.type = type, .threads = 2}), other({.type = type});
+    e.pass({{2, 50}}), e.pass({{2, 8, true}}), e.decode(2, 7);
+    REQUIRE(zoomr_ggml_seq_rm(e.z(), 2, 3, 9) == ZOOMR_GGML_SUCCESS);  // positions with a gap
+    e.text(2).erase(3, 9);
+    const std::size_t size = zoomr_ggml_state_size(e.z(), 2);
+    REQUIRE(size > 0);
+    std::vector<char> bytes(size + 1, 'x');
+    CHECK(zoomr_ggml_state_get(e.z(), 2, bytes.data(), size - 1) == 0);
+    says(e.z(), "fewer bytes");
+    REQUIRE(zoomr_ggml_state_get(e.z(), 2, bytes.data(), bytes.size()) == size);
+    CHECK(bytes[size] == 'x');
+
+    other.pass({{5, 10}});
+    REQUIRE(zoomr_ggml_state_set(other.z(), 5, bytes.data(), bytes.size()) == size);
+    CHECK(zoomr_ggml_seq_pos_max(other.z(), 5) == zoomr_ggml_seq_pos_max(e.z(), 2));
+    CHECK(zoomr_ggml_in_prompt(other.z(), 5) == zoomr_ggml_in_prompt(e.z(), 2));
+    other.text(5) = e.text(2);
+    other.decode(5, 5);
+    CHECK(zoomr_ggml_seq_rm(other.z(), 5, 9, 12) == ZOOMR_GGML_SUCCESS);
+
+    bytes[size / 2] = static_cast<char>(bytes[size / 2] + 1);
+    CHECK(zoomr_ggml_state_set(other.z(), 6, bytes.data(), size) == 0);
+    says(other.z(), "damaged");
+    CHECK(zoomr_ggml_seq_pos_max(other.z(), 6) == -1);
+    for (const std::size_t cut : {std::size_t{0}, std::size_t{7}, std::size_t{30}, size - 1}) {
+      CHECK(zoomr_ggml_state_set(other.z(), 6, bytes.data(), cut) == 0);
+    }
+    CHECK(zoomr_ggml_state_size(e.z(), 1) == 0);
+    says(e.z(), "holds nothing");
+    e.decode(2, 3);  // saving has changed nothing
+  }
+}
+
+TEST_CASE("the same bits after a state was set") {
+  engine one({.type = GGML_TYPE_F16}), other({.type = GGML_TYPE_F16});
+  // Both have the same random numbers, so that they pass the same tokens.
+  one.pass({{0, 40, true}}), other.pass({{0, 40, true}});
+  std::vector<char> bytes(zoomr_ggml_state_size(one.z(), 0));
+  REQUIRE(zoomr_ggml_state_get(one.z(), 0, bytes.data(), bytes.size()) == bytes.size());
+  REQUIRE(zoomr_ggml_clear(other.z()) == ZOOMR_GGML_SUCCESS);
+  REQUIRE(zoomr_ggml_state_set(other.z(), 0, bytes.data(), bytes.size()) == bytes.size());
+  for (int t = 0; t < 3; ++t) {
+    one.decode(0, 1), other.decode(0, 1);
+    CHECK(outputs(one) == outputs(other));
+  }
+}
+
+// A token of four letters for each id; every ninth ends a sentence.
+int piece(void*, std::int32_t token, char* buf, std::int32_t size) {
+  const std::string text = token == 0 ? "" : token % 9 == 0 ? "." : " word" + std::string(token == 5 ? 80 : 0, 's');
+  if (static_cast<std::int32_t>(text.size()) > size) return -static_cast<std::int32_t>(text.size());
+  std::memcpy(buf, text.data(), text.size());
+  return static_cast<std::int32_t>(text.size());
+}
+
+TEST_CASE("sparse policies read fewer tokens, and their options count") {
+  std::vector<std::uint8_t> classes(64);
+  REQUIRE(zoomr_ggml_classify(64, piece, nullptr, classes.data()) == ZOOMR_GGML_SUCCESS);
+  for (std::size_t id = 0; id < classes.size(); ++id) {
+    CHECK(classes[id] == (id > 0 && id % 9 == 0 ? ZOOMR_GGML_DELIMITER : ZOOMR_GGML_PLAIN));
+  }
+  std::vector<std::int32_t> ids;
+  for (std::int32_t id = 1; id < 64; ++id) ids.push_back(id);
+  const char* const of_quest[] = {"zones.dense_layers=0"};
+  const char* const of_window[] = {"zones.sinks=8", "zones.recent=60"};
+  double attended[4] = {};
+  const char* const policies[] = {"full", "quest", "sentence_kv", "window"};
+  for (int which = 0; which < 4; ++which) {
+    CAPTURE(policies[which]);
+    zoomr_ggml_params p = engine::params({});
+    p.policy = policies[which];
+    p.budget = which == 0 || which == 3 ? 0 : 96;
+    if (which == 1) p.settings = of_quest, p.n_settings = 1;
+    if (which == 3) p.settings = of_window, p.n_settings = 2;
+    p.classes = classes.data(), p.n_vocab = 64;
+    engine e({.threads = 2}, p);
+    e.use_ids(ids);
+    // In the prompt all tokens are read.
+    for (int chunk = 0; chunk < 3; ++chunk) e.pass({{0, 128}});
+    e.pass({{0, 16, true}});
+    e.decode(0, 20, which == 0);
+    for (const float x : outputs(e)) REQUIRE(std::isfinite(x));
+    zoomr_ggml_stats stats;
+    REQUIRE(zoomr_ggml_seq_stats(e.z(), 0, &stats) == ZOOMR_GGML_SUCCESS);
+    attended[which] = stats.attended_tokens;
+    CHECK((stats.choices > 0) == (which == 1 || which == 2));
+  }
+  CHECK(attended[0] == doctest::Approx(400 + 10.5));
+  for (const int which : {1, 2}) {
+    CHECK(attended[which] > 60);
+    CHECK(attended[which] < 160);
+  }
+  CHECK(attended[3] == 68);
+}
+
+TEST_CASE("heads that vote have the weights that were handed over, in layers with a window too") {
+  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
+  classes[9] = ZOOMR_GGML_DELIMITER;
+  for (const int voter : {0, engine::heads}) {  // in the layer with a window, and in the other
+    CAPTURE(voter);
+    float weights[engine::layers * engine::heads] = {};
+    weights[voter] = 1;
+    const std::int32_t windows[engine::layers] = {64, 0};
+    zoomr_ggml_params p = engine::params({});
+    p.policy = "sentence_voters", p.voters = weights, p.window = windows;
+    p.classes = classes.data(), p.n_vocab = 64;
+    if (voter == 0) {
+      CHECK(zoomr_ggml_init(&p) == nullptr);
+      says(nullptr, "voters");
+      continue;
+    }
+    engine e({}, p);
+    e.use_ids({1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 9});
+    e.pass({{0, 128}}), e.pass({{0, 128}}), e.pass({{0, 64, true}});
+    e.decode(0, 5, false);
+    zoomr_ggml_stats stats;
+    REQUIRE(zoomr_ggml_seq_stats(e.z(), 0, &stats) == ZOOMR_GGML_SUCCESS);
+    CHECK(stats.attended_tokens < (64 + 323) / 2.0);
+    CHECK(stats.choices > 0);
+  }
+}
+
+TEST_CASE("where a prompt ends: as it is said, or with the first single token") {
+  engine e({});
+  const auto pass = [&](int tokens, const std::int8_t* ends) {
+    e.plan({{0, tokens}}), e.build();
+    e.batch().prompt_end = ends;
+    REQUIRE_MESSAGE(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_SUCCESS, zoomr_ggml_error(e.z()));
+    e.compute();
+    REQUIRE(zoomr_ggml_commit(e.z()) == ZOOMR_GGML_SUCCESS);
+    e.accept({{0, tokens}}, true);
+  };
+  pass(20, nullptr), pass(5, nullptr);
+  CHECK(zoomr_ggml_in_prompt(e.z(), 0));
+  pass(1, nullptr);
+  CHECK_FALSE(zoomr_ggml_in_prompt(e.z(), 0));
+  pass(1, nullptr);
+  REQUIRE(zoomr_ggml_clear(e.z()) == ZOOMR_GGML_SUCCESS);
+  e.text(0) = {};
+  const std::int8_t not_last[] = {0, 1, 0}, last[] = {0, 0, 1}, none[] = {0};
+  pass(3, not_last), pass(1, none);
+  CHECK(zoomr_ggml_in_prompt(e.z(), 0));
+  pass(3, last);
+  CHECK_FALSE(zoomr_ggml_in_prompt(e.z(), 0));
+}
+
+TEST_CASE("a later turn is passed in pieces that the policy takes") {
+  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
+  classes[9] = ZOOMR_GGML_DELIMITER;
+  zoomr_ggml_params p = engine::params({});
+  p.policy = "sentence_kv", p.classes = classes.data(), p.n_vocab = 64;
+  engine e({}, p);
+  e.use_ids({1, 2, 3, 9});
+  e.plan({{0, 12, true}});
+  CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 128);  // all prompt
+  e.pass({{0, 12, true}});
+  e.plan({{0, 6}});
+  CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 1);
+  e.build();
+  CHECK(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "zoomr_ggml_split");
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 11);
+  e.plan({{0, 4}, {1, 30}});
+  CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 128);  // up to the end of a sentence
+  e.decode(0, 6);
+  engine full({});
+  full.pass({{0, 12, true}});
+  full.plan({{0, 16}});
+  CHECK(zoomr_ggml_split(full.z(), &full.batch()) == 128);
+  full.plan({{0, 17}});  // more than a draft
+  CHECK(zoomr_ggml_split(full.z(), &full.batch()) == 1);
+  full.pass({{0, 16}});
+}
+
+TEST_CASE("a failure in a node loses nothing: zeros, and a commit that says why") {
+  engine e({.threads = 2});
+  e.pass({{0, 25, true}});
+  const auto expect_zeros = [&] {
+    for (const float x : outputs(e)) REQUIRE(x == 0.0f);
+  };
+  e.plan({{0, 1}}), e.build(), e.compute();  // no begin
+  expect_zeros();
+  CHECK(zoomr_ggml_commit(e.z()) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "without zoomr_ggml_begin");
+
+  e.plan({{0, 2}}), e.build();
+  e.plan({{0, 1}});
+  REQUIRE(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_SUCCESS);  // of another batch than the graph
+  e.compute();
+  expect_zeros();
+  CHECK(zoomr_ggml_commit(e.z()) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "tokens");
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 24);
+
+  e.plan({{0, 1}}), e.build();
+  REQUIRE(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_SUCCESS);
+  e.compute(), e.compute();  // a layer twice
+  CHECK(zoomr_ggml_commit(e.z()) == ZOOMR_GGML_REFUSED);
+
+  e.plan({{0, 1}, {1, 4}}), e.build();
+  REQUIRE(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_SUCCESS);
+  e.compute();
+  zoomr_ggml_drop(e.z());  // an aborted graph
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 24);
+  CHECK(zoomr_ggml_commit(e.z()) == ZOOMR_GGML_REFUSED);
+  e.plan({{0, 1}}), e.build();
+  REQUIRE(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_SUCCESS);
+  e.compute();
+  CHECK(zoomr_ggml_seq_rm(e.z(), 0, 24, -1) == ZOOMR_GGML_SUCCESS);  // drops the step
+  e.text(0).keep(0, 24);
+  e.pass({{0, 1, true}}), e.decode(0, 3);  // the graph that is committed is right
+}
+
+TEST_CASE("what cannot be is refused with a sentence") {
+  const auto refused = [](const zoomr_ggml_params& p, const char* part) {
+    CHECK(zoomr_ggml_init(&p) == nullptr);
+    says(nullptr, part);
+  };
+  const zoomr_ggml_params good = engine::params({});
+  zoomr_ggml_params p = good;
+  p.policy = "quest2", refused(p, "no policy \"quest2\"");
+  p = good, p.policy = "zoomr_focus", refused(p, "classes");
+  p = good, p.policy = "zoomr_voters", refused(p, "voters");
+  p = good, p.n_head = 0, refused(p, "heads");
+  p = good, p.type_kv = GGML_TYPE_Q8_0, refused(p, "type_kv");
+  p = good, p.n_rollback = -1, refused(p, "negative");
+  p = good, p.policy = "quest", p.budget = -4, refused(p, "budget");
+  const char* const settings[] = {"zones.sinks"};
+  p = good, p.settings = settings, p.n_settings = 1, refused(p, "component.field=value");
+
+  p = good, p.n_ctx_seq = 40, p.n_seq_max = 2;
+  engine e({}, p);
+  e.pass({{0, 30}, {1, 10}});
+  e.plan({{0, 11}});
+  CHECK(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_NO_ROOM);
+  says(e.z(), "tokens");
+  e.plan({{0, 1}, {2, 1}});
+  CHECK(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_NO_ROOM);
+  says(e.z(), "open");
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 1, -1, -1) == ZOOMR_GGML_SUCCESS);
+  e.text(1) = {};
+  for (const std::int32_t seq : {5, 6}) {  // one that was begun alone is not held
+    e.plan({{seq, 1}});
+    REQUIRE(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_SUCCESS);
+    zoomr_ggml_drop(e.z());
+    CHECK(zoomr_ggml_seq_pos_max(e.z(), seq) == -1);
+  }
+  const std::int32_t two = 2, again = 29, one = 1;
+  e.plan({{0, 1}});
+  zoomr_ggml_batch batch = e.batch();
+  batch.n_seq_id = &two;
+  CHECK(zoomr_ggml_begin(e.z(), &batch) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "several sequences");
+  batch = e.batch(), batch.pos = &again;
+  CHECK(zoomr_ggml_begin(e.z(), &batch) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "position 29");
+  batch = e.batch(), batch.n_seq_id = &one, batch.token = nullptr;  // an embedding
+  e.build();
+  REQUIRE(zoomr_ggml_begin(e.z(), &batch) == ZOOMR_GGML_SUCCESS);
+  e.compute();
+  REQUIRE(zoomr_ggml_commit(e.z()) == ZOOMR_GGML_SUCCESS);
+  e.accept({{0, 1}}, true);
+
+  const context in;
+  ggml_tensor* const q = in.filled(engine::width, engine::heads, std::vector<float>(engine::width * engine::heads));
+  ggml_tensor* const k = in.filled(engine::width, engine::kv_heads, std::vector<float>(engine::width * 2));
+  const auto no_node = [&](ggml_tensor* a, ggml_tensor* b, ggml_tensor* c, int layer, const char* part) {
+    CHECK(zoomr_ggml_attn(e.z(), in, a, b, c, layer) == nullptr);
+    says(e.z(), part);
+  };
+  no_node(q, k, k, 2, "layer");
+  no_node(q, q, k, 0, "k is");
+  no_node(k, k, k, 0, "q is");
+  no_node(q, k, ggml_cast(in, k, GGML_TYPE_F16), 0, "one type");
+  no_node(q, ggml_cast(in, k, GGML_TYPE_Q8_0), k, 0, "k must be");
+  no_node(ggml_permute(in, q, 1, 0, 2, 3), k, k, 0, "contiguous");
+  CHECK(zoomr_ggml_attn(e.z(), in, q, k, k, 0) != nullptr);
+}
+
+}  // namespace
+}  // namespace ggml_test
