@@ -190,7 +190,10 @@ class engine {
       REQUIRE_MESSAGE(nodes_.back() != nullptr, zoomr_ggml_error(z_));
     }
   }
-  void compute() { graph_->compute(nodes_, options_.threads); }
+  void compute() {
+    for (ggml_tensor* const node : nodes_) std::memset(node->data, 0xff, ggml_nbytes(node));  // NaN
+    graph_->compute(nodes_, options_.threads);
+  }
   void accept(const std::vector<part>& parts, bool full) {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       passed_text& text = texts_[owner_[row]];
