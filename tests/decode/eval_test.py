@@ -162,6 +162,16 @@ class Perplexity(unittest.TestCase):
                                    g["bits_per_byte"] - groups["full", None, context]["bits_per_byte"])
             self.assertGreater(g["device_bytes_peak"], 0)
 
+    def test_controls_stand_beside_presets_and_blocks_add_up(self):
+        document = json.loads(self.measure("--policies", "full,exact@96,window@96", "--json"))
+        for row in document["rows"]:
+            self.assertEqual(len(row["block_bits"]), 2)                                # 64 tokens
+            self.assertAlmostEqual(sum(row["block_bits"]), row["bits"])
+        groups = {(g["policy"], g["context"]): g for g in document["groups"]}
+        self.assertLessEqual(groups["exact", 512]["attended_tokens_mean"], 96)
+        self.assertLess(abs(groups["exact", 512]["bits_per_byte_beyond_full"]),
+                        abs(groups["window", 512]["bits_per_byte_beyond_full"]))
+
     def test_rows_on_file_are_not_measured_again(self):
         rows, table = os.path.join(self.folder.name, "rows"), os.path.join(self.folder.name, "table.csv")
         kept = ("--resume", rows, "--csv", table, "--json")
@@ -203,6 +213,9 @@ class Perplexity(unittest.TestCase):
         refused("--passages", 0, says="--passages")
         refused("--policies", "zoom", says="there is no policy")
         refused("--policies", "window@4", says="must be at least 5")
+        refused("--policies", "exact@2", says="must be at least 3")
+        refused("--policies", "exact+zones.recent=3", says="exact has no options")
+        refused("--set", "zones.recent=8", "--policies", "window,exact", says="exact has no options")
         refused("--set", "zones.height=3", says="window has no such option, but")
         refused("--set", "observation_window.queries=200", "--policies", "sentence_kv", says="at most 128")
         refused("--policies", "window+zones.height=3", says='window has no option "zones.height=3"')

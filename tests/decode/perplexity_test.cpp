@@ -80,7 +80,12 @@ row task(const std::string& policy, index_t budget, std::size_t end) {
 
 row measured(const std::string& policy, index_t budget, std::size_t end, double bits) {
   row r = task(policy, budget, end);
-  r.found = {.bits = bits, .seconds = 0.5, .attended_mean = 48.25, .bytes = {100, 20, 3, 0}, .device_peak = 123};
+  r.found = {.bits = bits,
+             .block_bits = {bits / 4, 3 * bits / 4},
+             .seconds = 0.5,
+             .attended_mean = 48.25,
+             .bytes = {100, 20, 3, 0},
+             .device_peak = 123};
   return r;
 }
 
@@ -103,6 +108,10 @@ TEST_CASE("full scores what a plain dense forward pass scores") {
     const score found = score_tokens(lab.net, zoomr::presets::full, prompt, scored, lab.classes, ignore);
     // float against double: each logit is off by some 1e-6, and errors of tokens cancel rather than add
     CHECK(found.bits == doctest::Approx(dense_bits(lab.net, lab.ids, first)).epsilon(1e-5));
+    CHECK(found.block_bits.size() == (scored.size() + block_tokens - 1) / block_tokens);
+    CHECK(std::accumulate(found.block_bits.begin(), found.block_bits.end(), 0.0) == doctest::Approx(found.bits));
+    const std::vector<token_id> begun(lab.ids.begin(), lab.ids.begin() + static_cast<std::ptrdiff_t>(first + 32));
+    CHECK(found.block_bits.front() == doctest::Approx(dense_bits(lab.net, begun, first)).epsilon(1e-5));
     // of the scored tokens all but the last are passed
     CHECK(found.attended_mean == doctest::Approx((double(first + 1) + double(lab.ids.size() - 1)) / 2));
   }
@@ -216,6 +225,10 @@ TEST_CASE("rows come back from their file as they were, without a last line that
     CHECK(done.find(task("quest", 32, 77)) == nullptr);
     CHECK(done.find(task("full", 0, 78)) == nullptr);
   }
+  json before = to_json(second);  // they were not always kept
+  before.erase("block_bits");
+  write_file(path, whole.substr(0, whole.find('\n') + 1) + before.dump() + '\n');
+  CHECK(journal(path, about).rows().front().found.block_bits.empty());
   write_file(path, whole.substr(0, whole.size() - 30));
   {
     journal done(path, about);

@@ -72,7 +72,8 @@ CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
   command->add_option("--passages", given.passages, "of each text")->transform(natural)->capture_default_str();
   command
       ->add_option("--policies,--policy", given.policies,
-                   "name[@budget][+component.field=value]..., see zoomr-decode --list-policies")
+                   "name[@budget][+component.field=value]..., see zoomr-decode --list-policies; also the controls "
+                   "exact[@budget] and random_eviction[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
@@ -96,7 +97,7 @@ void add_scene(CLI::App* command, retrieval::scene_options& given) {
       ->delimiter(',');
   command
       ->add_option("--tasks,--task", given.tasks,
-                   "needle, keys, values, queries, tracking, words, notes, paraphrase, chain")
+                   "needle, keys, values, queries, tracking, words, notes, paraphrase, chain, repeated")
       ->delimiter(',')
       ->capture_default_str();
   command

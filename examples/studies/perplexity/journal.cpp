@@ -20,6 +20,7 @@ nlohmann::ordered_json to_json(const row& r) {
           {"bytes", r.bytes},
           {"words", r.words},
           {"bits", r.found.bits},
+          {"block_bits", r.found.block_bits},
           {"seconds", r.found.seconds},
           {"attended_mean", r.found.attended_mean},
           {"details", r.found.bytes.details},
@@ -43,6 +44,9 @@ row row_from(const field& from) {
         .words = natural("words"),
         .found = {}};
   r.found.bits = from.at("bits").number(0, 1e15);
+  if (const auto blocks = from.find("block_bits")) {  // a file from before they were kept has none
+    for (const field& one : blocks->elements()) r.found.block_bits.push_back(one.number(0, 1e15));
+  }
   r.found.seconds = from.at("seconds").number(0, 1e15);
   r.found.attended_mean = from.at("attended_mean").number(0, 1e15);
   r.found.bytes = {.details = bytes("details"), .summaries = bytes("summaries"), .metadata = bytes("metadata")};

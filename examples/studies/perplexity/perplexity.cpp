@@ -15,6 +15,7 @@
 #include "../../decode/voters.hpp"
 #include "../../decode/weights.hpp"
 #include "../evaluate/policy_spec.hpp"
+#include "../evaluate/token_controls.hpp"
 #include "passages.hpp"
 #include "summary.hpp"
 
@@ -50,13 +51,14 @@ std::vector<task> tasks_of(const options& given, std::size_t layers) {
     // Quest leaves its first two layers dense, which suits models with many
     if (own.name == "quest" && layers <= 4) settings.insert(settings.begin(), "zones.dense_layers=0");
     used = used || own.name != "full";
-    with_policy(t.choice, [&](const auto& policy) {
+    if (is_token_control(own.name)) expect_token_control(t.choice, spec);
+    with_policy_or_control(t.choice, [&](const auto& policy) {
       if (own.name == "full") return;
       if constexpr (requires { policy.evict.queries; }) {
         if (policy.evict.queries > most_observed)
           fail(own.name, ": ", decltype(policy.evict)::name, ".queries must be at most ", most_observed, " here");
       }
-      expect_options(policy, spec, own, given.settings);
+      if (!is_token_control(own.name)) expect_options(policy, spec, own, given.settings);
     });
     all.push_back(std::move(t));
   }
@@ -141,7 +143,7 @@ void measure(bench& on, const passage& p, index_t context, const std::string& la
       progress bar(label + ": prompt", before.size());
       prompt.emplace(on.net, before, [&](std::size_t passed) { bar.at(passed); });
     }
-    with_policy(t.choice, [&](const auto& policy) {
+    with_policy_or_control(t.choice, [&](const auto& policy) {
       progress bar(label + ": " + t.choice.name, scored.size());
       r.found = score_tokens(on.net, policy, *prompt, scored, on.classes, [&](std::size_t passed) { bar.at(passed); });
     });

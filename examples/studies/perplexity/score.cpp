@@ -20,10 +20,16 @@ score score_tokens(session<zoomr::placement>& run, const prefill& prompt, std::s
   run.with_cache([&](auto& cache) { prompt.replay(cache, run.at(0)); });
   score out;
   const auto begin = std::chrono::steady_clock::now();
-  out.bits = bits_of(prompt.logits(), scored.front());
+  const auto add = [&](std::size_t t, std::span<const float> logits) {
+    const double bits = bits_of(logits, scored[t]);
+    out.bits += bits;
+    if (t % block_tokens == 0) out.block_bits.push_back(0);
+    out.block_bits.back() += bits;
+  };
+  add(0, prompt.logits());
   for (std::size_t t = 0; t + 1 < scored.size(); ++t) {
     run.advance(scored.subspan(t, 1));
-    out.bits += bits_of(run.logits(0), scored[t + 1]);
+    add(t + 1, run.logits(0));
     passed(t + 2);
   }
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -5,6 +5,7 @@
 #include <cstddef>     // std::size_t
 #include <functional>  // std::function
 #include <span>        // std::span
+#include <vector>      // std::vector
 
 #include "../../decode/session.hpp"
 #include "prefill.hpp"
@@ -15,9 +16,13 @@ namespace decode::perplexity {
 /// @param logits  [V]
 double bits_of(std::span<const float> logits, token_id token);
 
+/// Tokens whose bits are added up: neighbours depend on each other, blocks hardly do.
+inline constexpr std::size_t block_tokens = 32;
+
 /// One policy on one passage.
 struct score {
-  double bits = 0;  // of all scored tokens together
+  double bits = 0;                 // of all scored tokens together
+  std::vector<double> block_bits;  // of each block of them; the last one may be shorter
   double seconds = 0;
   double attended_mean = 0;
   zoomr::memory_use bytes;  // in use at the end

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Controls beside the presets, by name: what finding costs nothing, what nothing finds, and what no index loses.
+// Controls beside the presets, by name: what finding costs nothing, and what nothing finds.
 //
-//   oracle                  reads the segments that are needed next, and no others
-//   random                  reads two segments at random
-//   exact[@tokens]          each KV head reads the tokens with the largest attention, which it must compute first
-//   random_eviction[@tokens]  each KV head keeps tokens of the prompt at random
+//   oracle  reads the segments that are needed next, and no others
+//   random  reads two segments at random
 //
-// Budgets are attended tokens, sinks and window included.
+// Those of single tokens are in ../evaluate/token_controls.hpp.
 #pragma once
 
-#include <zoomr/policy/aggregate/pooled_mass.hpp>
 #include <zoomr/policy/compose.hpp>
-#include <zoomr/policy/score/key_mass.hpp>
-#include <zoomr/policy/segment/fixed_pages.hpp>
 
-#include <bit>       // std::bit_cast
 #include <concepts>  // std::same_as
 #include <vector>    // std::vector
 
 #include "../../decode/policies.hpp"
 #include "../evaluate/policy_spec.hpp"
+#include "../evaluate/token_controls.hpp"
 #include "../ledger/controls.hpp"
 #include "scene.hpp"
 
@@ -40,38 +35,7 @@ struct needed_alone {
   friend constexpr bool operator==(const needed_alone&, const needed_alone&) = default;
 };
 
-/// Keeps tokens of the prompt at random, other ones in each KV lane: the same for the same prompt.
-struct random_eviction {
-  using role = zoomr::role::evictor;
-  static constexpr const char* name = "random_eviction";
-  static constexpr bool observes = true, accumulates = false, reads_keys = false, while_decoding = false;
-
-  index_t tokens = 256;
-  index_t last = 64;  // which stay
-
-  constexpr index_t kept(index_t all) const { return tokens < all ? tokens : all; }
-  constexpr index_t observed(index_t all) const { return last < all ? last : all; }
-  constexpr index_t safe(index_t all) const { return observed(all); }
-  void rate(const zoomr::kv_lane_attention& seen, zoomr::view<float> importance) const {
-    std::uint64_t lane = 0;  // what was attended tells KV lanes apart
-    for (index_t t = 0; t < seen.scored; ++t) lane = mixed(lane ^ std::bit_cast<std::uint32_t>(seen.received(0, t)));
-    for (index_t t = 0; t < seen.scored; ++t)
-      importance[t] = static_cast<float>(mixed(lane + static_cast<std::uint64_t>(t)) >> 40);
-  }
-  friend constexpr bool operator==(const random_eviction&, const random_eviction&) = default;
-
- private:
-  static std::uint64_t mixed(std::uint64_t bits) {  // splitmix64
-    bits += 0x9e3779b97f4a7c15u;
-    bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
-    bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
-    return bits ^ (bits >> 31);
-  }
-};
-
 namespace detail {
-
-inline constexpr index_t least_control_budget = 3;
 
 template <class Selector, class Visit>
 void with_control(task kind, Selector selector, Visit visit) {
@@ -83,24 +47,10 @@ void with_control(task kind, Selector selector, Visit visit) {
   });
 }
 
-template <class Visit>
-void with_exact(index_t budget, Visit visit) {
-  const zoomr::zones zone = zoomr::within_budget({.sinks = 4, .recent = 64}, budget);
-  visit(zoomr::compose(zoomr::fixed_pages{.longest = 1}, zoomr::key_mass{}, zoomr::pooled_mass{},
-                       zoomr::top_k{.segments = budget - zone.sinks - zone.recent}, zoomr::every_token{}, zone));
-}
-
-template <class Visit>
-void with_random_eviction(index_t budget, Visit visit) {
-  const zoomr::zones zone = zoomr::within_budget({.sinks = 4, .recent = 64}, budget);
-  visit(zoomr::compose(random_eviction{.tokens = budget, .last = zone.recent},
-                       zoomr::zones{.sinks = zone.sinks, .recent = zoomr::unlimited}));
-}
-
 }  // namespace detail
 
 inline bool is_control(const std::string& name) {
-  return name == "oracle" || name == "random" || name == "exact" || name == "random_eviction";
+  return name == "oracle" || name == "random" || is_token_control(name);
 }
 
 /// Refuses what a control or a policy cannot do.
@@ -109,23 +59,18 @@ inline void expect_named(const policy_choice& choice, const std::string& spec) {
   if (!is_control(choice.name)) {
     return with_policy(choice, [&](const auto& policy) { expect_options(policy, spec, choice, {}); });
   }
+  if (is_token_control(choice.name)) return expect_token_control(choice, spec);
   if (!choice.settings.empty()) fail(spec, ": ", choice.name, " has no options");
-  const bool sized = choice.name == "exact" || choice.name == "random_eviction";
-  if (!sized && choice.budget > 0) fail(spec, ": ", choice.name, " has no budget");
-  if (sized && choice.budget > 0 && choice.budget < detail::least_control_budget)
-    fail(spec, ": the budget is ", choice.budget, ", but must be at least ", detail::least_control_budget);
+  if (choice.budget > 0) fail(spec, ": ", choice.name, " has no budget");
 }
 
 /// Calls visit(policy) with what is asked for by name: a preset or a control.
 /// @param next  the segments that are needed next, as long as the policy works
 template <class Visit>
 void with_named(const policy_choice& choice, task kind, const std::vector<index_t>& next, Visit visit) {
-  const index_t budget = choice.budget > 0 ? choice.budget : 256;
   if (choice.name == "oracle") return detail::with_control(kind, needed_alone{&next}, visit);
   if (choice.name == "random") return detail::with_control(kind, ledger::random_segments{.segments = 2}, visit);
-  if (choice.name == "exact") return detail::with_exact(budget, visit);
-  if (choice.name == "random_eviction") return detail::with_random_eviction(budget, visit);
-  with_policy(choice, visit);
+  with_policy_or_control(choice, visit);
 }
 
 }  // namespace decode::retrieval
