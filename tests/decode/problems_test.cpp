@@ -69,7 +69,8 @@ std::string text_of(const scene& lab, const problem& asked) { return lab.words.d
 }  // namespace
 
 TEST_CASE("each answer stands in the segment that is needed for it, and a problem is the same each time") {
-  for (const std::string task : {"needle", "keys", "values", "queries", "tracking", "notes", "paraphrase", "chain"}) {
+  for (const std::string task :
+       {"needle", "keys", "values", "queries", "tracking", "notes", "paraphrase", "chain", "repeated"}) {
     CAPTURE(task);
     const scene_options options = notes_asked_for(task);
     const scene lab(options);
@@ -176,6 +177,24 @@ TEST_CASE("words: the answers appear more often than all others") {
   CHECK(common == answers);
   CHECK(common.size() == 10);
   CHECK(lab.make(lab.groups.front(), 0).prompt == asked.prompt);
+}
+
+TEST_CASE("repeated: the text ends in a sentence that it has said before, and goes on as it did") {
+  const scene_options options = notes_asked_for("repeated");
+  const scene lab(options);
+  for (index_t number = 0; number < 8; ++number) {
+    const problem asked = lab.make(lab.groups.front(), number);
+    const std::string text = text_of(lab, asked);
+    const std::size_t begin = text.rfind(". ") + 2;
+    const std::string half = text.substr(begin), before = text.substr(text.rfind(". ", begin - 3) + 2);
+    CHECK(times(text, half) == 2);
+    CHECK(times(text, before) == 2);  // with the sentence before it
+    const std::vector<index_t> needed = lab.needed_segments(asked);
+    REQUIRE(asked.answers.size() == 2);
+    CHECK(segment_text(lab, asked, needed[0]).find(half + ' ' + asked.answers[0]) != std::string::npos);
+    CHECK(needed[1] == needed[0] + 1);
+    CHECK(text.find(before + ' ' + asked.answers[0] + ' ' + asked.answers[1]) != std::string::npos);
+  }
 }
 
 TEST_CASE("notes by number: there are as many, whatever they hold") {

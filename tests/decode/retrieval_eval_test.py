@@ -143,12 +143,13 @@ class Retrieval(unittest.TestCase):
     def test_each_task_runs_and_the_oracle_reads_what_is_needed_next(self):
         model = self.path("marked")
         marked(model)
-        tasks = ("needle", "keys", "values", "queries", "tracking", "notes", "paraphrase", "chain")
+        tasks = ("needle", "keys", "values", "queries", "tracking", "notes", "paraphrase", "chain",
+                 "repeated")
         groups = [task + (" x4" if task in ("notes", "paraphrase", "chain") else " 1600") for task in tasks]
         rows = self.rows("--marks", MARKS, "--tasks", ",".join(tasks), "--notes", 4, "--policies", "full,oracle,random",
                          model=model, tokens=1600, problems=1)
         self.assertEqual({group for _, group in rows}, set(groups))
-        written = {"values": 56, "queries": 56, "tracking": 60, "chain": 32}
+        written = {"values": 56, "queries": 56, "tracking": 60, "chain": 32, "repeated": 64}
         for task, group in zip(tasks, groups):
             with self.subTest(task=task):
                 oracle, random, full = rows["oracle", group], rows["random", group], rows["full", group]
@@ -165,7 +166,7 @@ class Retrieval(unittest.TestCase):
     def test_weights_are_learnt_at_each_moment_of_an_answer(self):
         model, done = self.path("marked"), self.path("done")
         marked(model)
-        learnt = self.asked("heads", "--marks", MARKS, "--tasks", "keys,queries,chain", "--notes", 5, "--resume", done,
+        learnt = self.asked("heads", "--marks", MARKS, "--tasks", "keys,queries,chain,repeated", "--notes", 5, "--resume", done,
                             model=model, tokens=1600, problems=2)
         self.assertEqual(learnt.returncode, 0, learnt.stderr)
         with open(done) as f:
@@ -173,7 +174,8 @@ class Retrieval(unittest.TestCase):
                 targets = [example["target"] for example in line["examples"]]
                 with self.subTest(group=line["group"], number=line["number"]):
                     # At the prompt's end, before each further answer, and in the middle of each.
-                    moments = {"keys 1600": (1,), "queries 1600": (2, 3, 4), "chain x5": (2,)}[line["group"]]
+                    moments = {"keys 1600": (1,), "queries 1600": (2, 3, 4), "chain x5": (2,),
+                               "repeated 1600": (2,)}[line["group"]]
                     self.assertIn(len(targets) / 2, moments)
                     self.assertEqual(targets[::2], targets[1::2])
                     self.assertEqual(len(set(targets)), len(targets) / 2)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences that are hidden among those of a novel: needle, keys, values, queries, tracking.
+// Sentences that are hidden among those of a novel: needle, keys, values, queries, tracking. Or said twice: repeated.
 #include "problems.hpp"
 
-#include <algorithm>  // std::sort
+#include <algorithm>  // std::min, std::sort
 #include <utility>    // std::move
 
 #include "../../decode/input_error.hpp"
@@ -49,6 +49,11 @@ std::vector<std::string> some_cities(std::size_t count, dice& random) {
   std::vector<std::string> names;
   for (const std::size_t city : some_of(cities.size(), count, random)) names.emplace_back(cities[city]);
   return names;
+}
+
+/// The blank next to a sentence's middle.
+std::size_t half_way(const std::string& sentence) {
+  return std::min(sentence.find(' ', sentence.size() / 2), sentence.size() - 2);
 }
 
 constexpr std::size_t in_number = 12;  // bytes from the end of such a sentence
@@ -150,6 +155,24 @@ problem_maker::draft problem_maker::make_tracking(index_t tokens, dice& random) 
               value + ", they are:",
           names,
           hay.inside};
+}
+
+// A passage, then one of its sentences and a half of the next once more. What follows stands there already.
+problem_maker::draft problem_maker::make_repeated(index_t tokens, dice& random) const {
+  const std::vector<std::string> body = passage(tokens, random);
+  expect_room(body, 2, tokens);
+  const std::size_t again = 1 + below(body.size() - margin - 2, random);
+  const std::string &said = body[again], &next = body[again + 1];
+  const std::size_t half = half_way(said), next_half = half_way(next);
+  draft text{"", "", "", "", {said.substr(half + 1), next.substr(0, next_half)}, {}};
+  text.plain = true;
+  for (std::size_t s = 0; s < body.size(); ++s) {
+    if (s == again) text.evidence = {text.body.size() + said.size() - 2};
+    if (s == again + 1) text.evidence.push_back(text.body.size() + next_half);
+    text.body += body[s] + ' ';
+  }
+  text.question = body[again - 1] + ' ' + said.substr(0, half);
+  return text;
 }
 
 }  // namespace decode::retrieval

@@ -13,15 +13,16 @@ struct task_fact {
   const char* name;
   index_t answer_tokens;
 };
-constexpr std::array<task_fact, 9> tasks = {{{"needle", 10},
-                                             {"keys", 10},
-                                             {"notes", 10},
-                                             {"values", 56},
-                                             {"queries", 56},
-                                             {"tracking", 60},
-                                             {"words", 64},
-                                             {"paraphrase", 10},
-                                             {"chain", 32}}};
+constexpr std::array<task_fact, 10> tasks = {{{"needle", 10},
+                                              {"keys", 10},
+                                              {"notes", 10},
+                                              {"values", 56},
+                                              {"queries", 56},
+                                              {"tracking", 60},
+                                              {"words", 64},
+                                              {"paraphrase", 10},
+                                              {"chain", 32},
+                                              {"repeated", 64}}};
 
 }  // namespace
 
@@ -101,6 +102,8 @@ problem problem_maker::make(task kind, problem_size size, std::uint64_t seed) co
         return make_queries(size.tokens, random);
       case task::tracking:
         return make_tracking(size.tokens, random);
+      case task::repeated:
+        return make_repeated(size.tokens, random);
       case task::words:
         return make_words(size.tokens, random);
       case task::notes:
@@ -117,9 +120,9 @@ problem problem_maker::make(task kind, problem_size size, std::uint64_t seed) co
 }
 
 problem problem_maker::finish(const draft& text) const {
-  const std::string before = turn_ + text.head;
+  const std::string before = (text.plain ? "" : turn_) + text.head;
   problem asked;
-  asked.prompt = words_.encode(before + text.body + text.question + reply_ + text.reply);
+  asked.prompt = words_.encode(before + text.body + text.question + (text.plain ? "" : reply_) + text.reply);
   asked.answers = text.answers;
   if (!text.goes_on.empty()) asked.goes_on = words_.encode(text.goes_on, {.add_special = false});
   for (const std::size_t at : text.evidence) {

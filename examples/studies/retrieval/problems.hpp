@@ -8,6 +8,7 @@
 //   queries     a number for each of eight cities, of which two to four are asked for
 //   tracking    a variable has a value, and four others have that of the one before; all five are asked for
 //   words       a numbered list of words, of which ten appear more often; no novel, and no sentence says the answer
+//   repeated    nothing is hidden or asked: the text comes back to a sentence and a half of its own, and goes on
 //
 // Notes are some of a novel's sentences on a building in a city, with a code and a summary that does not say it:
 //
@@ -31,7 +32,7 @@ namespace decode::retrieval {
 
 using zoomr::index_t;
 
-enum class task { needle, keys, notes, values, queries, tracking, words, paraphrase, chain };
+enum class task { needle, keys, notes, values, queries, tracking, words, paraphrase, chain, repeated };
 
 /// @throws input_error  there is no such task
 task task_named(std::string_view name);
@@ -88,6 +89,7 @@ class problem_maker {
     std::vector<std::string> answers;
     std::vector<std::size_t> evidence;  // bytes of `body` within what says each answer
     std::string goes_on = {};
+    bool plain = false;  // text alone: no turns of user and model around it
   };
   struct note;
   /// Numbers that are hidden in a text.
@@ -105,6 +107,7 @@ class problem_maker {
   draft make_values(index_t tokens, dice& random) const;
   draft make_queries(index_t tokens, dice& random) const;
   draft make_tracking(index_t tokens, dice& random) const;
+  draft make_repeated(index_t tokens, dice& random) const;
   numbers hide_numbers(const std::vector<std::string>& for_cities, index_t tokens, dice& random) const;
   std::vector<std::string> passage(index_t tokens, dice& random) const;
 
