@@ -78,6 +78,8 @@ TEST_CASE("each answer stands in the segment that is needed for it, and a proble
       const problem asked = lab.make(lab.groups.front(), number);
       REQUIRE(!asked.answers.empty());
       REQUIRE(asked.evidence.size() == asked.answers.size());
+      const std::string between = task == "chain" ? lab.words.decode(asked.goes_on) : task == "repeated" ? "" : ",";
+      CHECK(lab.words.decode(asked.between) == between);
       const std::vector<index_t> needed = lab.needed_segments(asked);
       for (std::size_t i = 0; i < needed.size(); ++i) {
         CAPTURE(asked.answers[i]);

@@ -67,20 +67,13 @@ struct solution {
   std::vector<moment> moments;
 };
 
-/// What stands between two answers.
-std::vector<token_id> what_joins(const scene& on, const problem& asked) {
-  if (asked.kind == task::repeated) return {};
-  return asked.goes_on.empty() ? on.words.encode(",", {.add_special = false}) : asked.goes_on;
-}
-
 solution solve(const scene& on, const problem& asked) {
   const std::vector<index_t> needed = on.needed_segments(asked);
   solution made;
   std::string written;
   for (const std::string& answer : asked.answers) {
     if (!written.empty()) {
-      const std::vector<token_id> between = what_joins(on, asked);
-      made.text.insert(made.text.end(), between.begin(), between.end());
+      made.text.insert(made.text.end(), asked.between.begin(), asked.between.end());
     }
     const index_t next = needed_next(asked, needed, written).front();
     const std::vector<token_id> tokens = on.words.encode(" " + answer, {.add_special = false});

@@ -57,10 +57,11 @@ struct problem_size {
 
 struct problem {
   task kind = task::needle;
-  std::vector<token_id> prompt;      // it ends in the middle of the sentence that says the answer
-  std::vector<std::string> answers;  // texts that must be written, in this order where the task has one
-  std::vector<token_id> goes_on;     // is written for the model as soon as it has written the first answer
-  std::vector<index_t> evidence;     // [answers] position of a token of what says it; empty: the whole prompt does
+  std::vector<token_id> prompt;        // it ends in the middle of the sentence that says the answer
+  std::vector<std::string> answers;    // texts that must be written, in this order where the task has one
+  std::vector<token_id> goes_on;       // is written for the model as soon as it has written the first answer
+  std::vector<token_id> between = {};  // stands between two answers
+  std::vector<index_t> evidence;       // [answers] position of a token of what says it; empty: the whole prompt does
 };
 
 /// Tokens of the vocabulary, otherwise unused, that mark thoughts and their summaries; as tokenizer.json writes them.
