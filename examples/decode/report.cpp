@@ -23,6 +23,8 @@ nlohmann::ordered_json to_json(const run_report& run) {
         {"zooms", run.stats.zooms},
         {"chosen", run.stats.chosen},
         {"agreeability", run.stats.agreeability()},
+        {"entropy_bits",
+         run.stats.entropy_count > 0 ? nlohmann::ordered_json(run.stats.entropy()) : nlohmann::ordered_json(nullptr)},
         {"churn", run.stats.churn()},
         {"cpu_path", zoomr::statistics::cpu_path()},
         {"options", run.options}}}};

@@ -19,16 +19,23 @@ TEST_CASE("means of counts, and what they are without any") {
   CHECK(none.attended_mean(model) == 0.0);
   CHECK(none.captured() == 0.0);
   CHECK(none.agreeability() == 0.0);
+  CHECK(none.entropy() == 0.0);
   CHECK(none.churn() == 0.0);
   statistics some;
   some.tokens = 5, some.prompt_tokens = 100, some.attended = 5 * 3 * 4 * 7;  // each query head reads seven tokens
   some.captured_sum = 1.5, some.captured_count = 2;
   some.agreeability_sum = 1.0, some.agreeability_count = 4;
+  some.entropy_sum = 5.0, some.entropy_count = 2;
   some.zooms = 3, some.chosen = 12;
   CHECK(some.attended_mean(model) == 7.0);
   CHECK(some.captured() == 0.75);
   CHECK(some.agreeability() == 0.25);
+  CHECK(some.entropy() == 2.5);
   CHECK(some.churn() == 0.25);
+  statistics both = some;
+  both.add_layers(some);
+  CHECK(both.entropy_sum == 10.0);
+  CHECK(both.entropy_count == 4);
   CHECK(std::string_view(statistics::cpu_path()) == name_of(fastest_cpu_path()));
 }
 

@@ -212,6 +212,7 @@ TEST_CASE("intervals are Wilson's, and a file of results holds what was written 
                  .active = 30,
                  .attended = 12.5,
                  .agreeability = 0.5,
+                 .entropy = 1.5,
                  .device_peak = 4096,
                  .prompt = 700,
                  .text = "so"};
@@ -225,6 +226,14 @@ TEST_CASE("intervals are Wilson's, and a file of results holds what was written 
   CHECK(sums.answers() == 0.875);
   CHECK(sums.found() == doctest::Approx(2.0 / 3));
   CHECK(sums.active() == doctest::Approx(1.0 / 3));
+  result.entropy = 0.5, sums.add(result);
+  result.entropy.reset(), sums.add(result);  // of another policy, or from before it was noted
+  CHECK(outcome_from(field(to_json(result), "here: ")).entropy == std::nullopt);
+  CHECK(sums.entropy() == doctest::Approx(3.5 / 3));
+  CHECK(sums.document("p", "g").at("entropy_bits") == doctest::Approx(3.5 / 3));
+  CHECK(tally{}.document("p", "g").count("entropy_bits") == 0);
+  CHECK(sums.cells("p", "g").size() == tally::titles().size());
+  CHECK(tally{}.cells("p", "g")[9] == "-");
 }
 
 TEST_CASE("of many heads those that look at what is needed get the weight, and are judged by it") {

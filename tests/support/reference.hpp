@@ -21,8 +21,9 @@ using zoomr::scope;
 
 /// Counters as in zoomr::statistics, for a text fed token by token.
 struct counts {
-  std::int64_t passes = 0, attended = 0, refreshes = 0, zooms = 0, chosen = 0, agreeability_count = 0;
-  double agreeability_sum = 0;
+  std::int64_t passes = 0, attended = 0, refreshes = 0, zooms = 0, chosen = 0, agreeability_count = 0,
+               entropy_count = 0;
+  double agreeability_sum = 0, entropy_sum = 0;
 };
 
 /// What one policy attends, token by token, over one history.
@@ -336,7 +337,6 @@ class replay {
 
     choice made;
     std::vector<estimate> votes(static_cast<std::size_t>(now.known));
-    constexpr bool hears = std::same_as<decltype(policy_.aggregate), zoomr::head_posterior>;
     if (hears) hear(now, eligible, votes);
     for (index_t layer = of.first_layer; layer < of.last_layer && !hears; ++layer) {
       scores_of scores{model().head_dim, past_.logits, {}, reads_keys()};
@@ -409,6 +409,12 @@ class replay {
     if (pools() || all <= 0) return;
     counts_.agreeability_sum += agreed / all;
     ++counts_.agreeability_count;
+    if (!hears) return;
+    for (const index_t id : eligible) {
+      const double share = votes[static_cast<std::size_t>(id)].value / all;
+      if (share > 0) counts_.entropy_sum -= share * std::log2(share);
+    }
+    ++counts_.entropy_count;
   }
 
   bool turned_away(const moment& now, const sharing& of) {
@@ -454,6 +460,7 @@ class replay {
 
   static constexpr bool selects = Policy::selects;
   static constexpr bool reads_keys() { return std::same_as<decltype(Policy::score), zoomr::key_mass>; }
+  static constexpr bool hears = std::same_as<decltype(Policy::aggregate), zoomr::head_posterior>;
   static constexpr bool pools() {
     using agrees = decltype(Policy::aggregate);
     return std::same_as<agrees, zoomr::pooled_score> || std::same_as<agrees, zoomr::pooled_mass>;

@@ -12,16 +12,18 @@
 namespace decode::retrieval {
 
 json to_json(const outcome& result) {
-  return {{"answers", result.answers},
-          {"asked", result.asked},
-          {"hit", result.hit},
-          {"queries", result.queries},
-          {"active", result.active},
-          {"attended", result.attended},
-          {"agreed", result.agreeability},
-          {"peak", result.device_peak},
-          {"prompt", result.prompt},
-          {"text", result.text}};
+  json line = {{"answers", result.answers},
+               {"asked", result.asked},
+               {"hit", result.hit},
+               {"queries", result.queries},
+               {"active", result.active},
+               {"attended", result.attended},
+               {"agreed", result.agreeability},
+               {"peak", result.device_peak},
+               {"prompt", result.prompt},
+               {"text", result.text}};
+  if (result.entropy) line["entropy"] = *result.entropy;
+  return line;
 }
 
 outcome outcome_from(const field& line) {
@@ -33,6 +35,7 @@ outcome outcome_from(const field& line) {
   result.queries = count("queries"), result.active = count("active");
   result.attended = line.at("attended").number(0, 1e12);
   result.agreeability = line.at("agreed").number(0, 1);
+  if (const auto entropy = line.find("entropy")) result.entropy = entropy->number(0, 64);
   result.device_peak = count("peak"), result.prompt = count("prompt");
   result.text = line.at("text").text();
   return result;
@@ -52,12 +55,18 @@ void tally::add(const outcome& result) {
   asked_ += result.asked, hit_ += result.hit;
   queries_ += static_cast<double>(result.queries), active_ += static_cast<double>(result.active);
   attended_ += result.attended, agreeability_ += result.agreeability;
+  if (result.entropy) entropy_ += *result.entropy, ++with_entropy_;
   peak_ += static_cast<double>(result.device_peak), prompt_ += static_cast<double>(result.prompt);
 }
 
+std::optional<double> tally::entropy() const {
+  if (with_entropy_ == 0) return std::nullopt;
+  return entropy_ / with_entropy_;
+}
+
 std::vector<std::string> tally::titles() {
-  return {"policy",  "problem",  "problems", "right %",  "95 %", "answers %",
-          "found %", "active %", "agreed",   "attended", "of",   "peak KiB"};
+  return {"policy",   "problem", "problems", "right %",  "95 %", "answers %", "found %",
+          "active %", "agreed",  "bits",     "attended", "of",   "peak KiB"};
 }
 std::vector<std::string> tally::cells(const std::string& policy, const std::string& group) const {
   const interval between = of_right();
@@ -70,6 +79,7 @@ std::vector<std::string> tally::cells(const std::string& policy, const std::stri
           chose() ? fixed(100 * found(), 1) : "-",
           fixed(100 * active(), 1),
           fixed(agreeability(), 2),
+          entropy() ? fixed(*entropy(), 2) : "-",
           fixed(attended(), 0),
           fixed(prompt(), 0),
           fixed(device_peak() / 1024, 0)};
@@ -77,14 +87,16 @@ std::vector<std::string> tally::cells(const std::string& policy, const std::stri
 
 const char* tally::csv_titles() {
   return "policy,group,problems,right,right_low,right_high,answers,hit,choices,active,attended,prompt_tokens,"
-         "device_peak\n";
+         "device_peak,entropy_bits\n";
 }
 std::string tally::csv(const std::string& policy, const std::string& group) const {
   const interval between = of_right();
   std::ostringstream line;
   line << policy << ',' << group << ',' << problems_ << ',' << right_ << ',' << between.low << ',' << between.high
        << ',' << answers() << ',' << hit_ << ',' << asked_ << ',' << active() << ',' << attended() << ',' << prompt()
-       << ',' << device_peak() << '\n';
+       << ',' << device_peak() << ',';
+  if (entropy()) line << *entropy();
+  line << '\n';
   return line.str();
 }
 
@@ -103,6 +115,7 @@ json tally::document(const std::string& policy, const std::string& group) const 
               {"prompt_tokens_mean", prompt()},
               {"device_bytes_peak_mean", device_peak()}};
   if (chose()) row["found"] = found();
+  if (entropy()) row["entropy_bits"] = *entropy();
   return row;
 }
 

@@ -2,9 +2,10 @@
 // What a policy did on one problem, and on many: lines of a file, rows of a table.
 #pragma once
 
-#include <cstdint>  // std::int64_t
-#include <string>   // std::string
-#include <vector>   // std::vector
+#include <cstdint>   // std::int64_t
+#include <optional>  // std::optional
+#include <string>    // std::string
+#include <vector>    // std::vector
 
 #include "../../decode/json_file.hpp"
 
@@ -19,6 +20,7 @@ struct outcome {
   std::int64_t active = 0;   // of them, those that attended to less than all before them
   double attended = 0;       // tokens, mean over them
   double agreeability = 0;
+  std::optional<double> entropy;  // bits of a choice's posterior, mean; none where no choice had one
   std::int64_t device_peak = 0;
   std::int64_t prompt = 0;  // tokens
 
@@ -48,6 +50,8 @@ class tally {
   double found() const { return chose() ? hit_ / asked_ : 0; }
   double active() const { return queries_ > 0 ? active_ / queries_ : 0; }
   double agreeability() const { return agreeability_ / count(); }
+  /// Mean over the problems where choices had a posterior.
+  std::optional<double> entropy() const;
   double attended() const { return attended_ / count(); }
   double prompt() const { return prompt_ / count(); }
   double device_peak() const { return peak_ / count(); }
@@ -66,6 +70,7 @@ class tally {
   int problems_ = 0;
   double right_ = 0, answers_ = 0, asked_ = 0, hit_ = 0, queries_ = 0, active_ = 0;
   double agreeability_ = 0, attended_ = 0, prompt_ = 0, peak_ = 0;
+  double entropy_ = 0, with_entropy_ = 0;
 };
 
 }  // namespace decode::retrieval

@@ -89,6 +89,7 @@ outcome answer(scene& on, const Policy& policy, const perplexity::prefill& promp
   result.answers = paper.written_share(result.text);
   result.attended = run.policy_attended_mean();
   result.agreeability = run.stats().agreeability(), result.device_peak = run.stats().device_peak;
+  if (run.stats().entropy_count > 0) result.entropy = run.stats().entropy();
   result.prompt = static_cast<std::int64_t>(paper.asked.prompt.size());
   return result;
 }

@@ -39,6 +39,8 @@ struct statistics {
   std::int64_t chosen = 0;         // segments that choices named, new or not
   double agreeability_sum = 0;     // of the choices below: share of all votes that the chosen segments got
   std::int64_t agreeability_count = 0;
+  double entropy_sum = 0;  // of the choices below: bits of the posterior that voters agree on
+  std::int64_t entropy_count = 0;
   double captured_sum = 0;  // with config.audit: share of full attention's mass that each query head's tokens have
   std::int64_t captured_count = 0;
   byte_count device_peak = 0;  // most bytes on the device in a step after the prompt: memory_use::total()
@@ -50,6 +52,7 @@ struct statistics {
   constexpr void add_layers(const statistics& other) {
     attended += other.attended, refreshes += other.refreshes, zooms += other.zooms, chosen += other.chosen;
     agreeability_sum += other.agreeability_sum, agreeability_count += other.agreeability_count;
+    entropy_sum += other.entropy_sum, entropy_count += other.entropy_count;
     captured_sum += other.captured_sum, captured_count += other.captured_count;
     device_peak += other.device_peak;
   }
@@ -69,6 +72,9 @@ struct statistics {
   double agreeability() const {
     return agreeability_count == 0 ? 0.0 : agreeability_sum / static_cast<double>(agreeability_count);
   }
+  /// Mean entropy of a choice's posterior (head_posterior), in bits: the voters are as unsure as among 2^entropy
+  /// segments that are equally likely. 0 where no choice had one.
+  double entropy() const { return entropy_count == 0 ? 0.0 : entropy_sum / static_cast<double>(entropy_count); }
   /// Share of chosen segments that were not chosen the time before.
   double churn() const { return chosen == 0 ? 0.0 : static_cast<double>(zooms) / static_cast<double>(chosen); }
 };

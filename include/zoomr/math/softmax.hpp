@@ -12,6 +12,13 @@ ZOOMR_HD inline votes_t units_of(float weight) { return static_cast<votes_t>(wei
 /// What so many units are.
 ZOOMR_HD inline float sum_of_units(votes_t units) { return static_cast<float>(units) * (1.0f / 1099511627776.0f); }
 
+/// What a share of so many units adds to an entropy, in units of 2^-40 bits: -p log2 p, which is 0 for none and all.
+ZOOMR_HD inline votes_t entropy_units(votes_t share) {
+  if (share <= 0) return 0;
+  const float p = sum_of_units(share);
+  return units_of(p * -1.44269504f * logarithm(p));
+}
+
 /// A logit, or the mark of a number that takes no part. NaN takes none.
 struct softmax_logit {
   constexpr softmax_logit() = default;  // takes no part

@@ -239,7 +239,7 @@ TEST_CASE("what is wrong is named") {
 
   saved_bytes bytes = whole;
   put_at(bytes, 8, std::uint64_t{2});
-  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 5");
+  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 6");
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;
@@ -327,7 +327,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   }
   const saved_section policy = section_of(bytes, "plcy");
   CHECK(kinds == "modl 0 84\nplcy 0 " + std::to_string(policy.length) +
-                     "\nseqn 0 132\nclas 0 40\nkept 0 0\npage 0 512\npage 1 512\npage 2 256\nsums 0 0\nprmt 0 8\n"
+                     "\nseqn 0 148\nclas 0 40\nkept 0 0\npage 0 512\npage 1 512\npage 2 256\nsums 0 0\nprmt 0 8\n"
                      "note 0 4\nqsum 0 4\nslct 0 4\n");
   CHECK(text_at(policy.contents, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = section_of(bytes, "seqn").contents;

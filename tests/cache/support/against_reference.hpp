@@ -112,6 +112,8 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   CHECK(counted.agreeability_count == right.counted().agreeability_count);
   const double choices = static_cast<double>(counted.agreeability_count);
   CHECK(tolerance::within(counted.agreeability_sum, right.counted().agreeability_sum, 1e-4 * (1 + choices)));
+  CHECK(counted.entropy_count == right.counted().entropy_count);
+  CHECK(tolerance::within(counted.entropy_sum, right.counted().entropy_sum, 1e-4 * (1 + choices)));
 }
 
 /// Stopped runs must be rare, and something must have been compared.

@@ -13,6 +13,7 @@
 #include <zoomr/cache/host/sequence_state.hpp>
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/core/executor.hpp>
+#include <zoomr/math/softmax.hpp>
 
 #include <algorithm>  // std::max, std::min
 #include <utility>    // std::move
@@ -68,6 +69,8 @@ struct choice_counts {
   std::int64_t zooms = 0;
   votes_t votes = 0;   // of all segments, where votes add up
   votes_t agreed = 0;  // of the chosen ones
+  bool posterior = false;
+  votes_t entropy = 0;  // of a posterior, in units of 2^-40 bits
 
   void add_to(statistics& stats) const {
     ++stats.refreshes;
@@ -77,6 +80,9 @@ struct choice_counts {
     // Agreeability is the share of votes that the taken segments got: it has a meaning only where votes add up.
     stats.agreeability_sum += static_cast<double>(agreed) / static_cast<double>(votes);
     ++stats.agreeability_count;
+    if (!posterior) return;
+    stats.entropy_sum += static_cast<double>(sum_of_units(entropy));
+    ++stats.entropy_count;
   }
 };
 
@@ -231,7 +237,16 @@ class chooser {
       counts.votes += votes()[id];
       if (taken) counts.agreed += votes()[id];
     }
+    if (policy_.aggregate.queries > 0) counts.posterior = true, counts.entropy = entropy();
     return counts;
+  }
+  // Of the votes, where they are a posterior.
+  votes_t entropy() {
+    votes_t units = 0;
+    on_fastest_path([&] {
+      for (const votes_t share : votes()) units += entropy_units(share);
+    });
+    return units;
   }
 
   const any_policy& policy_;

@@ -27,7 +27,7 @@ struct saved_counts {
   index_t evictions_from = 0;
   statistics stats;
 
-  static constexpr byte_count bytes = 9 * 4 + 12 * 8;
+  static constexpr byte_count bytes = 9 * 4 + 14 * 8;
 
   /// visit(number) for each, in the order of the file.
   template <class Self, class Visit>
@@ -41,7 +41,8 @@ struct saved_counts {
   static void each_counter(Stats& stats, Visit visit) {
     visit(stats.prompt_tokens), visit(stats.tokens), visit(stats.passes), visit(stats.attended);
     visit(stats.refreshes), visit(stats.zooms), visit(stats.chosen), visit(stats.agreeability_sum);
-    visit(stats.agreeability_count), visit(stats.captured_sum), visit(stats.captured_count), visit(stats.device_peak);
+    visit(stats.agreeability_count), visit(stats.entropy_sum), visit(stats.entropy_count), visit(stats.captured_sum);
+    visit(stats.captured_count), visit(stats.device_peak);
   }
 };
 

@@ -39,7 +39,7 @@ struct section_kind {
 inline constexpr char sequence_magic[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q'};
 inline constexpr char groups_magic[] = {'z', 'o', 'o', 'm',
                                         'r', 'g', 'r', 'p'};  // one for each group of layers follows
-inline constexpr std::uint64_t sequence_version = 5;
+inline constexpr std::uint64_t sequence_version = 6;
 
 /// Numbers of a machine as the file has them, or the other way round.
 /// @param from, to  `count` numbers of `size` bytes each; they do not overlap
