@@ -110,6 +110,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
           std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, queue, details);
       copy_logits(*core, queue);
       if constexpr (detail::hears_voters<Policy>) copy_voters(*core, queue);
+      if constexpr (detail::weighs_heads<Policy>) copy_head_weights(*core, queue);
       return core;
     });
     core_->arrays.arena.plan = plan;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
+#include <zoomr/policy/aggregate/weighted.hpp>
 #include <zoomr/policy/refresh/on_drift.hpp>
 #include <zoomr/policy/select/top_p.hpp>
 #include <zoomr/policy/summarize/stored_as.hpp>

@@ -16,6 +16,8 @@ static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<key_cubo
 static_assert(block_summarizer<typical_keys> && !block_summarizer<key_mean> && !dimension_summarizer<typical_keys>);
 static_assert(query_source<last_query> && query_source<running_mean>);
 static_assert(scorer<mean_dot> && scorer<box_bound>);
+static_assert(weighing_aggregator<decltype(weighted(head_mass{}))> && !weighing_aggregator<head_mass>);
+static_assert(weight_taker<head_votes> && !weight_taker<pooled_mass> && !weight_taker<head_posterior>);
 static_assert(aggregator<head_votes> && aggregator<head_mass> && aggregator<pooled_score> && aggregator<pooled_mass>);
 static_assert(selector<top_k> && selector<fill_budget> && selector<select_none>);
 static_assert(refresh_rule<boundaries> && refresh_rule<every_token> && refresh_rule<after_prefill> &&

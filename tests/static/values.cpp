@@ -15,6 +15,7 @@ static_assert(plain<keep_all, observation_window, key_mean, key_box, key_cuboid,
                     running_mean>);
 static_assert(plain<accumulated_attention, redundancy_aware, recently_attended_pages>);
 static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
+static_assert(plain<weighted_heads<head_votes>, weighted_heads<head_mass>>);
 static_assert(plain<top_k, fill_budget, select_none, boundaries, every_token, after_prefill, on_drift, zones>);
 static_assert(plain<placement, tiered<>>);
 static_assert(plain<shape, segment, token_range, bfloat16, sequence>);

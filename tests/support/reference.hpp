@@ -253,6 +253,17 @@ class replay {
     for (const double logit : logits) sum += std::exp(logit - largest);
     return {largest + std::log(sum), magnitude + 8};
   }
+  // What a vote of each head of a layer counts, in 65536ths of the largest weight.
+  std::vector<double> weights_in(index_t layer) const {
+    const std::vector<float> all = zoomr_test::voter_weights(model());
+    const double largest = double{*std::max_element(all.begin(), all.end())};
+    std::vector<double> made;
+    for (index_t head = 0; head < model().heads; ++head) {
+      const double weight = double{all[static_cast<std::size_t>(layer * model().heads + head)]};
+      made.push_back(weight == 0 ? 0 : std::max(1.0, std::floor(weight / largest * 65536 + 0.5)));
+    }
+    return made;
+  }
   // Each voter's largest log share among the last queries, weighted; then a softmax over the segments.
   void hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) const {
     const std::vector<float> weights = zoomr_test::voter_weights(model());
@@ -314,8 +325,8 @@ class replay {
 
   // How far float may be off a votes.
   double uncertainty(const estimate& counted_votes) const {
-    if (std::same_as<decltype(policy_.aggregate), zoomr::head_votes>) return -1;
-    if (std::same_as<decltype(policy_.aggregate), zoomr::head_mass>) return counted_votes.magnitude;
+    if (std::derived_from<decltype(policy_.aggregate), zoomr::head_votes>) return -1;
+    if (std::derived_from<decltype(policy_.aggregate), zoomr::head_mass>) return counted_votes.magnitude;
     if (std::same_as<decltype(policy_.aggregate), zoomr::pooled_mass>) return counted_votes.magnitude;
     if (std::same_as<decltype(policy_.aggregate), zoomr::head_posterior>) return counted_votes.magnitude;
     return scores_of{model().head_dim, past_.logits, {}}.rounding(counted_votes);
@@ -341,6 +352,7 @@ class replay {
     for (index_t layer = of.first_layer; layer < of.last_layer && !hears; ++layer) {
       scores_of scores{model().head_dim, past_.logits, {}, reads_keys()};
       std::vector<std::vector<const float*>> cues(static_cast<std::size_t>(now.known));  // of KV head `cues_of`
+      if (weighs) scores.weights = weights_in(layer);
       index_t cues_of = -1;
       for (index_t head = of.first_head; head < of.last_head; ++head) {
         const std::vector<double> query = asked(now, layer, head);
@@ -365,7 +377,7 @@ class replay {
     }
 
     constexpr bool counted = !pools();
-    constexpr bool needs_a_vote = std::same_as<decltype(policy_.aggregate), zoomr::head_votes>;
+    constexpr bool needs_a_vote = std::derived_from<decltype(policy_.aggregate), zoomr::head_votes>;
     std::vector<index_t> wanted;
     made.levels.assign(static_cast<std::size_t>(now.known), level::summary);
     for (const index_t id : eligible) {
@@ -461,6 +473,7 @@ class replay {
   static constexpr bool selects = Policy::selects;
   static constexpr bool reads_keys() { return std::same_as<decltype(Policy::score), zoomr::key_mass>; }
   static constexpr bool hears = std::same_as<decltype(Policy::aggregate), zoomr::head_posterior>;
+  static constexpr bool weighs = zoomr::weighing_aggregator<decltype(Policy::aggregate)>;
   static constexpr bool pools() {
     using agrees = decltype(Policy::aggregate);
     return std::same_as<agrees, zoomr::pooled_score> || std::same_as<agrees, zoomr::pooled_mass>;

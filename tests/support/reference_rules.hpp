@@ -28,6 +28,9 @@ struct scores_of {
   const logits_of_model& model;
   std::vector<std::vector<estimate>> of_head;  // [head][segment]
   bool natural = false;                        // of keys: logits of whole segments
+  std::vector<double> weights = {};            // [head]  of voters, in 65536ths of the largest; empty: all count alike
+
+  double weight(std::size_t head) const { return weights.empty() ? 1 : weights[head]; }
 
   /// Of a score; no bias by distance.
   double logit(double score) const { return natural ? score : model.capped(model.scaled(score, head_dim)); }
@@ -41,11 +44,13 @@ struct scores_of {
 /// otherwise.
 inline void aggregate(const zoomr::head_votes& by, const scores_of& scores, const std::vector<index_t>& eligible,
                       const std::vector<index_t>&, std::vector<estimate>& votes, bool& doubtful) {
-  for (const auto& of_head : scores.of_head) {
+  for (std::size_t head = 0; head < scores.of_head.size(); ++head) {
+    if (scores.weight(head) == 0) continue;
+    const auto& of_head = scores.of_head[head];
     const std::vector<index_t> order = ranked(of_head, eligible);
     for (std::size_t i = 0; i < order.size(); ++i) {
       const estimate& now = of_head[static_cast<std::size_t>(order[i])];
-      if (i < static_cast<std::size_t>(by.k)) votes[static_cast<std::size_t>(order[i])].value += 1;
+      if (i < static_cast<std::size_t>(by.k)) votes[static_cast<std::size_t>(order[i])].value += scores.weight(head);
       if (i + 1 != static_cast<std::size_t>(by.k) || i + 1 == order.size()) continue;
       const estimate& next = of_head[static_cast<std::size_t>(order[i + 1])];
       doubtful = doubtful || std::abs(now.value - next.value) <= scores.rounding(now) + scores.rounding(next);
@@ -54,13 +59,16 @@ inline void aggregate(const zoomr::head_votes& by, const scores_of& scores, cons
 }
 inline void aggregate(const zoomr::head_mass&, const scores_of& scores, const std::vector<index_t>& eligible,
                       const std::vector<index_t>& tokens, std::vector<estimate>& votes, bool&) {
-  for (const auto& of_head : scores.of_head) {
+  for (std::size_t head = 0; head < scores.of_head.size(); ++head) {
+    const auto& of_head = scores.of_head[head];
+    if (scores.weight(head) == 0) continue;
     std::vector<estimate> logits(of_head.size());
     double largest = -std::numeric_limits<double>::infinity();
     double magnitude = 0;
     for (const index_t id : eligible) {
       const auto i = static_cast<std::size_t>(id);
-      logits[i].value = scores.logit(of_head[i].value) + std::log(static_cast<double>(tokens[i]));
+      logits[i].value =
+          scores.logit(of_head[i].value) + (scores.natural ? 0 : std::log(static_cast<double>(tokens[i])));
       if (logits[i].value > largest) largest = logits[i].value;
       if (std::isfinite(of_head[i].magnitude)) magnitude = std::max(magnitude, scores.scaled(of_head[i].magnitude) + 8);
     }
@@ -73,8 +81,8 @@ inline void aggregate(const zoomr::head_mass&, const scores_of& scores, const st
     if (sum == 0) continue;
     for (const index_t id : eligible) {
       estimate& mass = votes[static_cast<std::size_t>(id)];
-      mass.value += std::floor(weight(id) / sum * 16777216.0 + 0.5);
-      mass.magnitude += tolerance::mass(scores.head_dim + 300, magnitude);
+      mass.value += scores.weight(head) * std::floor(weight(id) / sum * 16777216.0 + 0.5);
+      mass.magnitude += scores.weight(head) * tolerance::mass(scores.head_dim + 300, magnitude);
     }
   }
 }

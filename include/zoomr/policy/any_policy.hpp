@@ -134,6 +134,10 @@ class any_aggregator {
   votes_t least = 0;
   bool counts = false;
   index_t queries = 0;  // more than 0: it hears so many, by `add_shares`; 0: by `add`
+  bool weighs = false;  // voters alone, by `add_weighted`
+
+  /// It asks the heads that have a weight in `config.voters`.
+  bool asks_voters() const { return queries > 0 || weighs; }
 
   /// Adds what the heads of one layer agree on to the votes of the segments that are eligible.
   /// @param scores  [heads, segments]  products before any scale
@@ -142,6 +146,11 @@ class any_aggregator {
   /// @param order   [segments]  working memory
   virtual void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits,
                    view<votes_t> votes, view<index_t> order) const = 0;
+  /// The same for one that weighs.
+  /// @param scores   [voters of the layer, segments]
+  /// @param weights  [voters of the layer]  as of a `weight_taker`
+  virtual void add_weighted(view<const float, 2> scores, view<const votes_t> weights, view<const index_t> tokens,
+                            const score_logits& logits, view<votes_t> votes, view<index_t> order) const = 0;
   /// Arguments as of a `share_aggregator`.
   virtual void add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes) const = 0;
 

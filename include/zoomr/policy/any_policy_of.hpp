@@ -174,12 +174,20 @@ class any_aggregator_of final : public any_aggregator {
     per = aggregator.per;
     least = Aggregator::least, counts = Aggregator::counts;
     if constexpr (share_aggregator<Aggregator>) queries = aggregator.queries;
+    weighs = weighing_aggregator<Aggregator>;
   }
   void add([[maybe_unused]] view<const float, 2> scores, [[maybe_unused]] view<const index_t> tokens,
            [[maybe_unused]] const score_logits& logits, [[maybe_unused]] view<votes_t> votes,
            [[maybe_unused]] view<index_t> order) const override {
     if constexpr (score_aggregator<Aggregator>) {
       on_fastest_path([&] { aggregator_.add(scores, tokens, logits, votes, order); });
+    }
+  }
+  void add_weighted([[maybe_unused]] view<const float, 2> scores, [[maybe_unused]] view<const votes_t> weights,
+                    [[maybe_unused]] view<const index_t> tokens, [[maybe_unused]] const score_logits& logits,
+                    [[maybe_unused]] view<votes_t> votes, [[maybe_unused]] view<index_t> order) const override {
+    if constexpr (weighing_aggregator<Aggregator>) {
+      on_fastest_path([&] { aggregator_.add_weighted(scores, weights, tokens, logits, votes, order); });
     }
   }
   void add_shares([[maybe_unused]] view<float, 2> shares, [[maybe_unused]] view<const float> weights,

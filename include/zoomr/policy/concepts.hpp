@@ -204,6 +204,20 @@ concept score_aggregator = requires(Value t, view<const float, 2> scores, view<c
   { t.add(scores, tokens, logits, votes, order) } -> std::same_as<void>;
 };
 
+/// One that may be told to ask voters alone (policy/aggregate/weighted.hpp): `add_weighted` is `add` with the scores of
+/// heads that have a weight in `config.voters`, and weights [heads] in 65536ths of the largest, at least 1. Votes of
+/// layers add up.
+template <class T, class Value = const T>
+concept weight_taker = score_aggregator<T, Value> &&
+    requires(Value t, view<const float, 2> scores, view<const votes_t> weights, view<const index_t> tokens,
+             const score_logits& logits, view<votes_t> votes, view<index_t> order) {
+  { t.add_weighted(scores, weights, tokens, logits, votes, order) } -> std::same_as<void>;
+};
+
+/// It is told so.
+template <class T>
+concept weighing_aggregator = weight_taker<T> && T::weighs;
+
 /// An aggregator that hears several queries: the last `queries` ones, the asking token's included, each from the heads
 /// that have a weight in `config.voters`. Comes once for a sequence, with a `key_scorer`.
 ///

@@ -38,6 +38,58 @@ TEST_CASE("any number of queries is heard as the naive reference hears it, under
   }
 }
 
+TEST_CASE(
+    "voters that are asked by summaries, or by the keys of their query alone, are weighed as the reference does") {
+  const auto check = [](const char* name, const auto& policy) {
+    comparison all;
+    constexpr markup texts[] = {markup::pairs, markup::sentences, markup::stray};
+    for (const kind look : {kind::uniform, kind::peaked, kind::with_infinities}) {
+      for (const shape& of : {model, shape{3, 6, 2, 40}, shape{2, 3, 3, 8}}) {
+        for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+          const tape says = make_tape(of, look, texts[seed - 1], 211, 61, seed * 17);
+          CAPTURE(name);
+          CAPTURE(seed);
+          check_against_reference(policy, says, limits_for(says.size()), false, all);
+        }
+      }
+    }
+    check_rarely_stopped(name, all);
+  };
+  check("weighted_votes", small::weighted_votes);
+  check("weighted_mass", small::weighted_mass);
+  const zoomr::sentences nine{.longest = 9};
+  const zoomr::zones zone{.sinks = 2, .recent = 6};
+  check("weighted mass of sums",
+        zoomr::compose(nine, zoomr::key_box{}, zoomr::box_bound{}, zoomr::running_mean{},
+                       zoomr::weighted(zoomr::head_mass{}), zoomr::top_k{.segments = 2}, zoomr::every_token{}, zone));
+  check("on drift", zoomr::compose(nine, zoomr::key_mean{}, zoomr::weighted(zoomr::head_votes{.k = 3}),
+                                   zoomr::top_k{.segments = 2}, zoomr::on_drift{}, zone));
+  check("by keys", zoomr::compose(nine, zoomr::key_mass{}, zoomr::weighted(zoomr::head_mass{}),
+                                  zoomr::top_k{.segments = 2}, zoomr::every_token{}, zone));
+}
+
+TEST_CASE("weights that are all alike are no weights, and others choose otherwise") {
+  const tape says = make_tape(model, kind::peaked, markup::pairs, 150, 60, 5);
+  const auto played = [&](const auto& policy, const std::vector<float>& weights) {
+    zoomr::config limits = limits_for(says.size());
+    limits.voters = {weights.data(), {model.layers, model.heads}};
+    zoomr::kv_cache cache(model, policy, limits);
+    driver<zoomr::any_kv_cache<>> plays(cache);
+    plays.open(says);
+    plays.play_plainly();
+    return plays.at(0).log;
+  };
+  const std::vector<float> alike(8, 3.5f), others = voter_weights(model);
+  const auto check = [&](const auto& plain, const auto& weighed) {
+    const result_log right = played(plain, alike);
+    CHECK(difference(right, played(weighed, alike)) == "");
+    CHECK(difference(right, played(plain, others)) == "");  // who does not ask for weights does not see them
+    CHECK(difference(right, played(weighed, others)) != "");
+  };
+  check(small::zoomr_one_pass, small::weighted_votes);
+  check(small::zoomr_mass, small::weighted_mass);
+}
+
 TEST_CASE("one voter alone decides, and a query is heard as long as it is among the last ones") {
   // One layer, one head; segments of 4 tokens. Keys are e_s for segment s; the query at position 40 asks for segment 2.
   constexpr shape tiny{1, 1, 1, 8};
@@ -251,6 +303,11 @@ TEST_CASE("what voters cannot do is refused with a sentence, and their memory is
   auto twice = zoomr::compose(policy.segment, policy.score, policy.aggregate, policy.select,
                               zoomr::boundaries{.second_pass = true}, policy.zone);
   CHECK(refusal(twice, limits).find("no second pass") != std::string::npos);
+  CHECK(refusal(small::weighted_votes, limits).empty());
+  CHECK(refusal(small::weighted_votes, limits_for(100)).find("one of them above 0") != std::string::npos);
+  auto by_layer = small::weighted_mass;
+  by_layer.aggregate.per = zoomr::scope::layer, by_layer.refresh.second_pass = false;
+  CHECK(refusal(by_layer, limits).find("weighted: heads vote for all layers together") != std::string::npos);
 
   limits = limits_for(100);
   limits.voters = {weights.data(), {2, 4}};

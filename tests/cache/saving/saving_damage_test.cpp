@@ -311,7 +311,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
                        bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
   };
   const unsigned char begin[] = {
-      'z',  'o',  'o',  'm',  'r', 's', 'e',  'q',  5,  0, 0, 0, 0, 0, 0,    0,     // version
+      'z',  'o',  'o',  'm',  'r', 's', 'e',  'q',  6,  0, 0, 0, 0, 0, 0,    0,     // version
       'm',  'o',  'd',  'l',  0,   0,   0,    0,    84, 0, 0, 0, 0, 0, 0,    0,     // length
       1,    0,    0,    0,    2,   0,   0,    0,    1,  0, 0, 0, 8, 0, 0,    0,     // shape
       8,    0,    0,    0,    0,   0,   0,    0,                                    // of values

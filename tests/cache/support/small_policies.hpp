@@ -117,6 +117,12 @@ inline constexpr auto sentence_voters = with(presets::sentence_voters, [](auto& 
   p.aggregate.queries = 3;
   p.zone.recent = 6;
 });
+inline constexpr auto weighted_votes = ::zoomr::compose(
+    zoomr_one_pass.segment, zoomr_one_pass.summarize, zoomr_one_pass.score, ::zoomr::weighted(zoomr_one_pass.aggregate),
+    zoomr_one_pass.select, zoomr_one_pass.refresh, zoomr_one_pass.zone, zoomr_one_pass.placement);
+inline constexpr auto weighted_mass = ::zoomr::compose(zoomr_mass.segment, zoomr_mass.summarize, zoomr_mass.score,
+                                                       ::zoomr::weighted(zoomr_mass.aggregate), zoomr_mass.select,
+                                                       zoomr_mass.refresh, zoomr_mass.zone, zoomr_mass.placement);
 inline constexpr auto by_keys =
     ::zoomr::compose(::zoomr::sentences{.longest = 12}, ::zoomr::key_mass{}, ::zoomr::pooled_mass{},
                      ::zoomr::top_k{.segments = 2}, ::zoomr::every_token{}, ::zoomr::zones{.sinks = 2, .recent = 6});
@@ -165,6 +171,8 @@ void for_each_policy(Test test) {
   test("drifting", small::drifting);
   test("evicting", small::evicting);
   test("by_keys", small::by_keys);
+  test("weighted_votes", small::weighted_votes);
+  test("weighted_mass", small::weighted_mass);
 }
 
 }  // namespace zoomr_test

@@ -5,6 +5,7 @@
 #include <zoomr/policy/aggregate/head_votes.cuh>
 #include <zoomr/policy/aggregate/pooled_mass.cuh>
 #include <zoomr/policy/aggregate/pooled_score.cuh>
+#include <zoomr/policy/aggregate/weighted.hpp>
 
 #include <doctest/doctest.h>
 
@@ -68,6 +69,40 @@ bool right(Aggregator rule, index_t heads, index_t segments, index_t threads, st
   std::vector<index_t> order(in.tokens.size());
   rule.add(view<const float, 2>(in.scores.data(), {heads, segments}), view<const index_t>(in.tokens), logits,
            view<votes_t>(in.votes), view<index_t>(order));
+  return votes.values() == in.votes;
+}
+
+template <class Aggregator>
+__global__ void weigh_kernel(Aggregator rule, weighted_aggregation in) {
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  aggregate(rule, in, block);
+}
+
+// Some heads have no weight: the host is not shown their scores.
+template <class Aggregator>
+bool weighed_right(Aggregator rule, index_t heads, index_t segments, index_t threads, std::uint64_t seed) {
+  dice random(seed);
+  inputs in = made(heads, segments, random);
+  std::vector<votes_t> weights, of_voters;
+  std::vector<float> their_scores;
+  for (index_t head = 0; head < heads; ++head) {
+    weights.push_back(random.chance(40) ? 0 : random.between(1, 65536));
+    if (weights.back() == 0) continue;
+    of_voters.push_back(weights.back());
+    const auto row = in.scores.begin() + std::ptrdiff_t{head} * segments;
+    their_scores.insert(their_scores.end(), row, row + segments);
+  }
+  device_array<float> scores(in.scores);
+  device_array<index_t> tokens(in.tokens);
+  device_array<votes_t> votes(in.votes), weights_there(weights);
+  const weighted_aggregation given{{view<const float, 2>(scores.data(), {heads, segments}),
+                                    view<const index_t>(tokens.view()), score_logits(64), votes.view()},
+                                   view<const votes_t>(weights_there.view())};
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream{}, weigh_kernel<Aggregator>, rule, given);
+  std::vector<index_t> order(in.tokens.size());
+  rule.add_weighted({their_scores.data(), {static_cast<index_t>(of_voters.size()), segments}}, of_voters, in.tokens, 64,
+                    in.votes, order);
   return votes.values() == in.votes;
 }
 
@@ -136,6 +171,18 @@ TEST_CASE("a posterior of what heads that vote have heard") {
   for (const zoomr::index_t segments : {1, 2, 33, 257, 1031}) {
     for (const zoomr::index_t voters : {1, 3, 20}) {
       for (const zoomr::index_t threads : {32, 256}) CHECK(heard_right(voters, segments, threads, ++seed));
+    }
+  }
+}
+
+TEST_CASE("votes and masses of heads with weights") {
+  std::uint64_t seed = 1;
+  for (const zoomr::index_t segments : {1, 33, 257}) {
+    for (const zoomr::index_t heads : {1, 3, 9}) {
+      for (const zoomr::index_t threads : {32, 256}) {
+        CHECK(weighed_right(head_votes{.k = 3}, heads, segments, threads, ++seed));
+        CHECK(weighed_right(weighted(head_mass{}), heads, segments, threads, ++seed));
+      }
     }
   }
 }

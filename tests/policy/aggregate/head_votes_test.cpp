@@ -82,4 +82,24 @@ TEST_CASE("head_votes needs at least one vote, and a segment without one is not 
   CHECK(head_votes::least == 1);
 }
 
+TEST_CASE("a head of a weight counts as often as it says, and weights of 1 change nothing") {
+  unit::random random(33);
+  for (int round = 0; round < 200; ++round) {
+    const auto scores = unit::random_table(random, random.between(1, 6), random.between(1, 30), true);
+    const auto rule = head_votes{.k = random.between(1, 4)};
+    std::vector<votes_t> weights(unit::size(scores.heads), 1);
+    REQUIRE(unit::weighed(rule, scores, weights) == agreed(rule, scores));
+    for (votes_t& weight : weights) weight = random.between(1, 65536);
+    votes expected = scores.before;
+    for (index_t head = 0; head < scores.heads; ++head) {
+      votes alone = scores.before;
+      unit::add_heads(rule, scores, head, head + 1, alone);
+      for (index_t id = 0; id < scores.segments; ++id) {
+        if (scores.eligible(id)) expected[unit::size(id)] += weights[unit::size(head)] * alone[unit::size(id)];
+      }
+    }
+    REQUIRE(unit::weighed(rule, scores, weights) == expected);
+  }
+}
+
 }  // namespace zoomr

@@ -65,6 +65,16 @@ votes agreed(const Aggregator& aggregate, const score_table& table) {
   return made;
 }
 
+/// The votes of heads with these weights.
+template <class Aggregator>
+votes weighed(const Aggregator& aggregate, const score_table& table, const std::vector<zoomr::votes_t>& weights) {
+  votes made = table.before;
+  std::vector<zoomr::index_t> order(size(table.segments));
+  aggregate.add_weighted({table.scores.data(), {table.heads, table.segments}}, weights, table.tokens,
+                         zoomr::score_logits(table.head_dim), made, order);
+  return made;
+}
+
 /// True if masses under a scale and a soft cap of the model's own are those of scores that were capped before.
 template <class Aggregator>
 bool caps_scores(const Aggregator& aggregate, random& random) {

@@ -35,7 +35,7 @@ struct device_core {
   config limits;
   cache_sizes sizes;
   device_arrays<Policy, T> arrays;
-  voter_table voters;  // empty, unless the policy hears some
+  voter_table voters;  // empty, unless the policy asks some
   page_stock stock;
   std::vector<device_sequence> states;  // [sequences]
   step_plan<device_item> step;          // in progress
@@ -57,7 +57,7 @@ struct device_core {
       : host_policy(policy_value),
         limits(settings),
         sizes(sized(model, host_policy, settings, splits)),
-        voters(model, sizes.voting.heard > 0 ? settings.voters : view<const float, 2>{}, 0),
+        voters(model, host_policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{}, 0),
         stock(sizes.in_engine ? 0 : sizes.pages),
         step(model, settings, host_policy.segment),
         listed{{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())}},

@@ -114,6 +114,15 @@ constexpr int blocks_of_sm() {
   }
 }
 
+/// True if a head of the KV head has a weight: otherwise nobody reads its scores.
+/// @param weights  [heads]  of the layer
+__device__ inline bool any_votes(view<const votes_t> weights, index_t kv_head, index_t group) {
+  for (index_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    if (weights[head] > 0) return true;
+  }
+  return false;
+}
+
 /// One layer of the tokens after their prompts, or of those that have ended one.
 ///
 /// Grid: rows, blocks that may share one; blocks of choose_threads. Counters in `scored` find the last block of a
@@ -149,6 +158,9 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
     if (scores) row = rows_to_score<T, Number, summary>{a, a.summaries, in.layer, in.queries, 0, a.scales}.at(i);
     blocks = blocks_of_row(row.segments, static_cast<index_t>(gridDim.y));
     if (block_of_row >= blocks) return;
+    if constexpr (weighs_heads<Policy>) {
+      if (!any_votes(a.weights_in(in.layer, a.sizes.model.heads), kv_head, a.sizes.model.group())) row.segments = 0;
+    }
     const bool keeps_sums = is_first && decltype(Policy::query)::sums && !token.prompt;
     const auto ask_and_score = [&](const asking_row<Number, summary>& some, index_t first, index_t count) {
       if (row.segments > 0 || keeps_sums) ask(policy, a, in, t, first, count, keeps_sums, block_queries);

@@ -18,7 +18,9 @@ namespace detail {
 
 /// Everything that a device cache keeps on the device.
 template <class Policy, class T>
-struct device_arrays : common_arrays<T>, std::conditional_t<hears_voters<Policy>, some_voters, no_voters> {
+struct device_arrays : common_arrays<T>,
+                       std::conditional_t<hears_voters<Policy>, some_voters, no_voters>,
+                       std::conditional_t<weighs_heads<Policy>, some_weights, no_weights> {
   using number = summary_number<decltype(Policy::summarize)>;  // of summaries
 
   // [sequences][KV lanes][segments][head_dim, in the order of summary_place][rows]  of summarize_kernel, for scoring
@@ -29,6 +31,9 @@ struct device_arrays : common_arrays<T>, std::conditional_t<hears_voters<Policy>
   void carve(carver& from, const cache_sizes& cache) {
     common_arrays<T>::carve(from, cache);
     if constexpr (hears_voters<Policy>) this->voting.carve(from, cache);
+    if constexpr (weighs_heads<Policy>) {
+      this->head_weights = from.take<votes_t>(std::int64_t{cache.model.layers} * cache.model.heads);
+    }
     summaries = from.take<number>(
         bounded_product({cache.sequences, cache.model.kv_lanes(), cache.segments, cache.summary_numbers}));
     scales =

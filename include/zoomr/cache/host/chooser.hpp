@@ -157,11 +157,31 @@ class chooser {
       const view<const float, 2> queries(asked_memory(head), {last - head, sizes_.model.head_dim});
       score(kv_head, token_range{head, last}, queries, scores.slice(head - who.first, last - who.first), thread);
     });
-    if (policy_.score.reads_keys) {
-      policy_.aggregate.add(scores, {ones_.data(), {segments_}}, score_logits{}, votes(), order());
-    } else {
-      policy_.aggregate.add(scores, tokens(), logits_, votes(), order());
-    }
+    policy_.aggregate.add(scores, weighed_tokens(), logits_of_scores(), votes(), order());
+  }
+  /// The same for the voters among the heads of one layer, each KV head that any of them reads on its own.
+  /// @param who    all heads of the layer
+  /// @param score  score(KV lane of the voters, asked [its voters, head_dim], scores [its voters, segments], thread)
+  template <class Score>
+  void add_voters(const asking_heads& who, const voter_table& voters, const executor& workers, Score score) {
+    const view<const voter_table::kv_lane> lanes = voters.kv_lanes_in(who.layer);
+    if (lanes.size() == 0) return;
+    const voter_table::kv_lane& back = lanes[lanes.size() - 1];
+    const token_range all{lanes[0].first, back.first + static_cast<index_t>(back.heads.size())};
+    const view<float, 2> scores(scores_.data(), {all.size(), segments_});
+    const view<float, 2> queries(queries_.data(), {all.size(), sizes_.model.head_dim});
+    for_each_piece(workers, lanes.size(), [&](index_t piece, index_t thread) {
+      const voter_table::kv_lane& lane = lanes[piece];
+      const index_t first = lane.first - all.first;
+      const auto last = first + static_cast<index_t>(lane.heads.size());
+      for (index_t v = first; v < last; ++v) {
+        const index_t head = lane.heads[static_cast<std::size_t>(v - first)];
+        policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, queries[v].data());
+      }
+      score(lane, view<const float, 2>(queries.slice(first, last)), scores.slice(first, last), thread);
+    });
+    policy_.aggregate.add_weighted(scores, voters.votes().slice(all.first, all.last), weighed_tokens(),
+                                   logits_of_scores(), votes(), order());
   }
   /// Adds what the heads that vote have found: arguments as of a `share_aggregator`.
   void add_shares(view<float, 2> shares, view<const float> weights) {
@@ -214,6 +234,12 @@ class chooser {
   float* asked_memory(index_t head) {
     return queries_.data() + std::int64_t{head % row_heads(sizes_, policy_)} * sizes_.model.head_dim;
   }
+  // What an aggregator is told of the scores: those of keys are logits already, of whole segments.
+  view<const index_t> weighed_tokens() {
+    if (!policy_.score.reads_keys) return tokens();
+    return {ones_.data(), {segments_}};
+  }
+  score_logits logits_of_scores() const { return policy_.score.reads_keys ? score_logits{} : logits_; }
   view<index_t> tokens() { return {tokens_.data(), {segments_}}; }
   view<votes_t> votes() { return {votes_.data(), {segments_}}; }
   view<index_t> order() { return {order_.data(), {segments_}}; }

@@ -72,7 +72,8 @@ struct cache_core {
         eviction_queries(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
         prompt_queries(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
         choice_queries(model, layout::asking_parts(policy), settings.max_sequences),
-        voters(model, settings.voters, sizes.voters > 0 ? sizes.most_segments : 0),
+        voters(model, policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{},
+               sizes.voters > 0 ? sizes.most_segments : 0),
         heads(static_cast<std::size_t>(settings.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
         halves(model, settings),
         failures(static_cast<std::size_t>(settings.max_sequences)) {

@@ -69,7 +69,12 @@ class query_token {
       hear(chooser, workers);
     } else {
       for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
-        score(who(row, layer, queries), chooser, workers, thread);
+        const asking_heads asking = who(row, layer, queries);
+        if (core_.policy.aggregate.weighs) {
+          score_voters(asking, chooser, workers);
+        } else {
+          score(asking, chooser, workers, thread);
+        }
       }
     }
     const choice_counts counts =
@@ -158,6 +163,25 @@ class query_token {
               position_, chooser.details(), [&](index_t id) { return votes[id] != not_eligible; },
               [&](index_t head, index_t id, float score) { scores(head, id) = score; });
         });
+  }
+
+  // The same for the voters of the layer alone.
+  void score_voters(const asking_heads& asking, chooser& chooser, const executor& workers) {
+    const auto score_lane = [&](const voter_table::kv_lane& lane, view<const float, 2> queries, view<float, 2> scores,
+                                index_t thread) {
+      const view<const votes_t> votes = chooser.votes_so_far();
+      if (!core_.policy.score.reads_keys) {
+        const index_t kv_lane = lane.layer * core_.sizes.model.kv_heads + lane.kv_head;
+        core_.policy.score.score(queries, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
+        return;
+      }
+      key_scores<Pool> by_keys(core_, state_, lane.layer, lane.kv_head, thread);
+      by_keys.ask(view<const index_t>(lane.heads), queries);
+      by_keys.score(
+          position_, chooser.details(), [&](index_t id) { return votes[id] != not_eligible; },
+          [&](index_t voter, index_t id, float score) { scores(voter, id) = score; });
+    };
+    chooser.add_voters(asking, core_.voters, workers, score_lane);
   }
 
   // The heads that vote hear the last queries, this token's included.

@@ -6,8 +6,9 @@
 #include <zoomr/core/shape.hpp>
 #include <zoomr/core/view.hpp>
 
-#include <cstddef>  // std::size_t
-#include <vector>   // std::vector
+#include <algorithm>  // std::max_element
+#include <cstddef>    // std::size_t
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -30,6 +31,7 @@ class voter_table {
     each_weighted(weights,
                   [&](index_t layer, index_t head) { add(layer, head / model.group(), head, weights(layer, head)); });
     shares_ = buffer<float>(static_cast<std::int64_t>(weights_.size()) * segments);
+    for (const float weight : weights_) votes_.push_back(votes_of(weight));
   }
   static index_t count(view<const float, 2> weights) {
     index_t voters = 0;
@@ -50,6 +52,14 @@ class voter_table {
 
   view<const kv_lane> kv_lanes() const { return kv_lanes_; }
   view<const float> weights() const { return weights_; }  // [voters]
+  /// What a vote of each counts, as a `weight_taker` is told.  [voters]
+  view<const votes_t> votes() const { return votes_; }
+  /// KV lanes of one layer, ascending; none where nobody votes.
+  view<const kv_lane> kv_lanes_in(index_t layer) const {
+    index_t first = 0, last = 0;
+    for (const kv_lane& one : kv_lanes_) first += one.layer < layer ? 1 : 0, last += one.layer <= layer ? 1 : 0;
+    return kv_lanes().slice(first, last);
+  }
   /// The place of a KV lane in `kv_lanes`, or -1 if no voter reads it.
   index_t place_of(index_t layer, index_t kv_head) const {
     for (std::size_t at = 0; at < kv_lanes_.size(); ++at) {
@@ -87,6 +97,12 @@ class voter_table {
       }
     }
   }
+  // In 65536ths of the largest weight.
+  votes_t votes_of(float weight) const {
+    const double largest = *std::max_element(weights_.begin(), weights_.end());
+    const auto votes = static_cast<votes_t>(double{weight} / largest * 65536.0 + 0.5);
+    return votes > 1 ? votes : 1;
+  }
   void add(index_t layer, index_t kv_head, index_t head, float weight) {
     if (kv_lanes_.empty() || kv_lanes_.back().layer != layer || kv_lanes_.back().kv_head != kv_head) {
       kv_lanes_.push_back({layer, kv_head, static_cast<index_t>(weights_.size()), {}});
@@ -97,6 +113,7 @@ class voter_table {
 
   std::vector<kv_lane> kv_lanes_;
   std::vector<float> weights_;
+  std::vector<votes_t> votes_;
   index_t segments_ = 0;
   buffer<float> shares_;
 };

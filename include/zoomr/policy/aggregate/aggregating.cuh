@@ -23,6 +23,12 @@ struct aggregation {
   view<votes_t> votes;          // [segments]  not_eligible: left alone
 };
 
+/// The same for one that asks voters alone (weighing_aggregator): of a layer.
+struct weighted_aggregation {
+  aggregation heads;            // all of the layer; scores of those without a weight mean nothing
+  view<const votes_t> weights;  // [heads]  as of a weight_taker, 0 of those that are not asked
+};
+
 /// The same for an aggregator that hears several queries (share_aggregator): `aggregate` comes once for a sequence.
 struct share_aggregation {
   view<float, 2> shares;      // [voters, segments]  ln of the largest share; may be overwritten by a segment's thread

@@ -29,16 +29,12 @@ struct head_mass {
 
   void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits, view<votes_t> votes,
            view<index_t>) const {
-    for (index_t head = 0; head < scores.extent(0); ++head) {
-      const softmax mass(votes.size(), [&](index_t id) -> softmax_logit {
-        if (votes[id] == not_eligible) return {};
-        return logit(scores(head, id), logits, tokens[id]);
-      });
-      if (mass.sum() == 0.0f) continue;
-      for (index_t id = 0; id < votes.size(); ++id) {
-        if (votes[id] != not_eligible) votes[id] += counted(mass.share(id));
-      }
-    }
+    add_each(scores, tokens, logits, votes, [](index_t) { return votes_t{1}; });
+  }
+  /// A head's mass counts as often as its weight says.
+  void add_weighted(view<const float, 2> scores, view<const votes_t> weights, view<const index_t> tokens,
+                    const score_logits& logits, view<votes_t> votes, view<index_t>) const {
+    add_each(scores, tokens, logits, votes, [&](index_t head) { return weights[head]; });
   }
 
   // One segment of one head, for the device's twin too: the logit is natural, and `tokens` at least 1, since a segment
@@ -50,9 +46,26 @@ struct head_mass {
 
   static constexpr void each_field(auto& self, auto visit) { visit("per", self.per); }
   friend constexpr bool operator==(const head_mass&, const head_mass&) = default;
+
+ private:
+  // weight(head): how often its mass counts.
+  template <class Weight>
+  void add_each(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits,
+                view<votes_t> votes, Weight weight) const {
+    for (index_t head = 0; head < scores.extent(0); ++head) {
+      const softmax mass(votes.size(), [&](index_t id) -> softmax_logit {
+        if (votes[id] == not_eligible) return {};
+        return logit(scores(head, id), logits, tokens[id]);
+      });
+      if (mass.sum() == 0.0f) continue;
+      for (index_t id = 0; id < votes.size(); ++id) {
+        if (votes[id] != not_eligible) votes[id] += counted(mass.share(id)) * weight(head);
+      }
+    }
+  }
 };
 
-static_assert(aggregator<head_mass>);
+static_assert(aggregator<head_mass> && weight_taker<head_mass>);
 
 }  // namespace v0
 }  // namespace zoomr

@@ -16,10 +16,13 @@ __device__ inline std::uint64_t favour(float score, index_t id) {
   return high << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
 }
 
+namespace detail {
 /// Each head in turn gives its votes to its `k` best segments.
-/// @cost  k passes over the scores of each head, each with a block-wide reduction
-__device__ inline void aggregate(const head_votes& rule, const aggregation& in, block_threads& block) {
+/// @param weight  weight(head), what a vote of it counts; 0: it has none
+template <class Weight>
+__device__ void give_votes(const head_votes& rule, const aggregation& in, block_threads& block, Weight weight) {
   for (index_t head = 0; head < in.scores.extent(0); ++head) {
+    if (weight(head) == 0) continue;
     std::uint64_t last = ~std::uint64_t{0};
     for (index_t vote = 0; vote < rule.k && last != 0; ++vote) {
       std::uint64_t own = 0;
@@ -30,9 +33,20 @@ __device__ inline void aggregate(const head_votes& rule, const aggregation& in, 
       }
       // The thread that looks after the segment has found the word itself, and writes the vote.
       last = block.largest(own);
-      if (last != 0 && last == own) ++in.votes[static_cast<index_t>(0xffffffffu - static_cast<std::uint32_t>(last))];
+      if (last == 0 || last != own) continue;
+      in.votes[static_cast<index_t>(0xffffffffu - static_cast<std::uint32_t>(last))] += weight(head);
     }
   }
+}
+}  // namespace detail
+
+/// @cost  k passes over the scores of each head, each with a block-wide reduction
+__device__ inline void aggregate(const head_votes& rule, const aggregation& in, block_threads& block) {
+  detail::give_votes(rule, in, block, [](index_t) { return votes_t{1}; });
+}
+/// @cost  the same for each head that has a weight
+__device__ inline void aggregate(const head_votes& rule, const weighted_aggregation& in, block_threads& block) {
+  detail::give_votes(rule, in.heads, block, [&](index_t head) { return in.weights[head]; });
 }
 
 }  // namespace v0

@@ -21,17 +21,12 @@ struct head_votes {
   scope per = scope::sequence;
 
   void add(view<const float, 2> scores, view<const index_t>, index_t, view<votes_t> votes, view<index_t> order) const {
-    for (index_t head = 0; head < scores.extent(0); ++head) {
-      const auto key = [&](index_t id) {
-        return votes[id] == not_eligible ? not_eligible : order_key(scores(head, id));
-      };
-      ranking favourites(votes.size(), key, order);
-      for (index_t vote = 0; vote < k; ++vote) {
-        const index_t id = favourites.next();
-        if (id < 0) break;
-        ++votes[id];
-      }
-    }
+    add_each(scores, votes, order, [](index_t) { return votes_t{1}; });
+  }
+  /// A head's vote is its weight.
+  void add_weighted(view<const float, 2> scores, view<const votes_t> weights, view<const index_t>, const score_logits&,
+                    view<votes_t> votes, view<index_t> order) const {
+    add_each(scores, votes, order, [&](index_t head) { return weights[head]; });
   }
   constexpr const char* problem() const { return k < 1 ? "head_votes: k must be at least 1" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) {
@@ -39,9 +34,26 @@ struct head_votes {
     visit("per", self.per);
   }
   friend constexpr bool operator==(const head_votes&, const head_votes&) = default;
+
+ private:
+  // vote(head) is what one vote of it counts.
+  template <class Vote>
+  void add_each(view<const float, 2> scores, view<votes_t> votes, view<index_t> order, Vote vote) const {
+    for (index_t head = 0; head < scores.extent(0); ++head) {
+      const auto key = [&](index_t id) {
+        return votes[id] == not_eligible ? not_eligible : order_key(scores(head, id));
+      };
+      ranking favourites(votes.size(), key, order);
+      for (index_t named = 0; named < k; ++named) {
+        const index_t id = favourites.next();
+        if (id < 0) break;
+        votes[id] += vote(head);
+      }
+    }
+  }
 };
 
-static_assert(aggregator<head_votes>);
+static_assert(aggregator<head_votes> && weight_taker<head_votes>);
 
 }  // namespace v0
 }  // namespace zoomr

@@ -59,6 +59,19 @@ TEST_CASE("zoomr_voters and sentence_voters: chunks, dropped steps and rollbacks
   }
 }
 
+TEST_CASE("heads with weights are asked by summaries: as on the host, in batches and for a graph too") {
+  constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties, kind::with_infinities};
+  for (std::uint64_t seed = 1; seed < 5; ++seed) {
+    check(small::weighted_votes, looks[seed % 4], markup::pairs, seed, seed == 3);
+    check(small::weighted_mass, looks[seed % 4], markup::stray, seed, seed == 2);
+  }
+  check_together(small::weighted_votes, 1);
+  const auto on_drift = zoomr::compose(zoomr::sentences{.longest = 9}, zoomr::key_box{}, zoomr::box_bound{},
+                                       zoomr::running_mean{}, zoomr::weighted(zoomr::head_mass{}),
+                                       zoomr::top_p{.segments = 3}, zoomr::on_drift{}, zoomr::zones{.recent = 6});
+  for (const std::uint64_t seed : {1u, 2u}) check(on_drift, looks[seed], markup::sentences, seed);
+}
+
 TEST_CASE("drafts end where a choice is due, and rejected tokens are not heard") {
   for (std::uint64_t seed = 1; seed < 4; ++seed) {
     check(seldom, kind::peaked, markup::sentences, seed, seed == 2, 0, {}, seed == 3 ? 20 : short_draft);

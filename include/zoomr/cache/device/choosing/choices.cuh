@@ -151,11 +151,16 @@ struct layer_row {
     return a.slots_of(token.sequence, layer * kv_heads + row * kv_heads / a.sizes.layer_rows, token.held);
   }
 
-  /// Scores [heads of the row, segments], and the votes that they add to.
-  __device__ aggregation to_aggregate() const {
+  /// Scores [heads of the row, segments], and the votes that they add to; with the heads' weights, if voters are asked.
+  __device__ auto to_aggregate() const {
     const index_t heads = a.sizes.model.heads / a.sizes.layer_rows;
     const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
-    return {{scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.logits, votes()};
+    const aggregation all{{scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.logits, votes()};
+    if constexpr (weighs_heads<Policy>) {
+      return weighted_aggregation{all, a.weights_in(layer, heads)};
+    } else {
+      return all;
+    }
   }
 
   __device__ row_to_choose to_choose() const {

@@ -19,6 +19,9 @@ namespace detail {
 /// The policy hears heads that vote. What follows is compiled for such policies alone.
 template <class Policy>
 inline constexpr bool hears_voters = Policy::selects&& share_aggregator<decltype(Policy::aggregate)>;
+/// The policy's aggregator asks voters alone, by their scores of summaries.
+template <class Policy>
+inline constexpr bool weighs_heads = Policy::selects&& weighing_aggregator<decltype(Policy::aggregate)>;
 /// The policy's choices read summaries.
 template <class Policy>
 inline constexpr bool reads_summaries = Policy::selects && !key_scorer<decltype(Policy::score)>;
@@ -144,6 +147,17 @@ struct some_voters {
   voter_arrays voting;
 };
 struct no_voters {};
+
+/// The same, of policies that weigh heads. The constructor writes it.
+struct some_weights {
+  votes_t* head_weights = nullptr;  // [layers][heads]  voter_table::votes; 0: the head is no voter
+
+  /// Of one layer.  [heads]
+  ZOOMR_HD view<const votes_t> weights_in(index_t layer, index_t heads) const {
+    return {head_weights + std::int64_t{layer} * heads, {heads}};
+  }
+};
+struct no_weights {};
 
 }  // namespace detail
 }  // namespace v0

@@ -37,6 +37,19 @@ void copy_voters(Core& core, stream queue) {
   core.constants.copy(voting.weights, std::vector<float>(weights.begin(), weights.end()), queue);
 }
 
+/// Tells the device what a vote of each head counts.
+template <class Core>
+void copy_head_weights(Core& core, stream queue) {
+  const shape& model = core.sizes.model;
+  std::vector<votes_t> weights(static_cast<std::size_t>(model.layers) * static_cast<std::size_t>(model.heads));
+  for (index_t layer = 0; layer < model.layers; ++layer) {
+    core.voters.each_in(layer, [&](index_t voter, index_t head) {
+      weights[static_cast<std::size_t>(layer * model.heads + head)] = core.voters.votes()[voter];
+    });
+  }
+  core.constants.copy(core.arrays.head_weights, weights, queue);
+}
+
 /// Makes the choices for all layers from what voters say of the last queries; a block for each token. It comes after
 /// share_kernel; what it chooses is read from the next token on.
 template <class Policy, class T>
