@@ -129,6 +129,8 @@ class Retrieval(unittest.TestCase):
             self.assertLessEqual(float(rows[policy, "keys 1200"]["attended"]), most)
             self.assertEqual(rows[policy, "keys 1200"]["active"], "1")
         self.assertEqual(rows["full", "keys 1200"]["active"], "0")
+        self.assertGreater(float(voted["entropy_bits"]), 0)
+        self.assertEqual(rows["full", "keys 1200"]["entropy_bits"], "")  # no heads vote
         for row in rows.values():
             self.assertLessEqual(float(row["right_low"]), int(row["right"]) / 3)
             self.assertLessEqual(int(row["right"]) / 3, float(row["right_high"]))

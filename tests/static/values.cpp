@@ -15,6 +15,8 @@ static_assert(plain<keep_all, observation_window, key_mean, key_box, key_cuboid,
                     running_mean>);
 static_assert(plain<accumulated_attention, redundancy_aware, recently_attended_pages>);
 static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
+static_assert(plain<decltype(otherwise(key_mass{}, box_bound{})), decltype(otherwise(head_posterior{}, head_mass{})),
+                    decltype(otherwise(top_p{}, fill_budget{}))>);
 static_assert(plain<weighted_heads<head_votes>, weighted_heads<head_mass>>);
 static_assert(plain<top_k, fill_budget, select_none, boundaries, every_token, after_prefill, on_drift, zones>);
 static_assert(plain<placement, tiered<>>);

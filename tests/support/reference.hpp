@@ -191,7 +191,7 @@ class replay {
   // Keys, by their mean, box or cuboid, against the query that asks.
   estimate score(const std::vector<double>& query, const std::vector<const float*>& keys) const {
     constexpr bool cuboid = std::same_as<decltype(policy_.summarize), zoomr::key_cuboid>;
-    constexpr bool box = std::same_as<decltype(policy_.score), zoomr::box_bound>;
+    constexpr bool box = std::derived_from<decltype(policy_.score), zoomr::box_bound>;
     const auto count = static_cast<double>(keys.size());
     estimate made;
     for (index_t d = 0; d < model().head_dim; ++d) {
@@ -325,10 +325,13 @@ class replay {
 
   // How far float may be off a votes.
   double uncertainty(const estimate& counted_votes) const {
+    return hears ? counted_votes.magnitude : uncertainty_of_sums(counted_votes);
+  }
+  // The same of votes that layers have added up.
+  double uncertainty_of_sums(const estimate& counted_votes) const {
     if (std::derived_from<decltype(policy_.aggregate), zoomr::head_votes>) return -1;
     if (std::derived_from<decltype(policy_.aggregate), zoomr::head_mass>) return counted_votes.magnitude;
     if (std::same_as<decltype(policy_.aggregate), zoomr::pooled_mass>) return counted_votes.magnitude;
-    if (std::same_as<decltype(policy_.aggregate), zoomr::head_posterior>) return counted_votes.magnitude;
     return scores_of{model().head_dim, past_.logits, {}}.rounding(counted_votes);
   }
 
@@ -349,7 +352,8 @@ class replay {
     choice made;
     std::vector<estimate> votes(static_cast<std::size_t>(now.known));
     if (hears) hear(now, eligible, votes);
-    for (index_t layer = of.first_layer; layer < of.last_layer && !hears; ++layer) {
+    std::vector<estimate> sums(votes.size());  // of a second rule
+    for (index_t layer = of.first_layer; layer < of.last_layer && (!hears || goes_on); ++layer) {
       scores_of scores{model().head_dim, past_.logits, {}, reads_keys()};
       std::vector<std::vector<const float*>> cues(static_cast<std::size_t>(now.known));  // of KV head `cues_of`
       if (weighs) scores.weights = weights_in(layer);
@@ -372,12 +376,13 @@ class replay {
         cues_of = kv_head;
       }
       bool doubtful = false;
+      if constexpr (goes_on) aggregate(policy_.aggregate, scores, eligible, tokens, sums, doubtful);
       if constexpr (!hears) aggregate(policy_.aggregate, scores, eligible, tokens, votes, doubtful);
       if (doubtful && !past_.exact) close_call(now.position);
     }
 
     constexpr bool counted = !pools();
-    constexpr bool needs_a_vote = std::derived_from<decltype(policy_.aggregate), zoomr::head_votes>;
+    constexpr bool needs_a_vote = !hears && std::derived_from<decltype(policy_.aggregate), zoomr::head_votes>;
     std::vector<index_t> wanted;
     made.levels.assign(static_cast<std::size_t>(now.known), level::summary);
     for (const index_t id : eligible) {
@@ -390,8 +395,9 @@ class replay {
       if (counted) unless_clear(now.position, counted_votes.value - 0.5, uncertainty(counted_votes));
     }
     const std::vector<index_t> order = ranked(votes, wanted);
-    std::size_t taken = take(policy_.select, order, tokens, used, made);
-    if constexpr (std::same_as<decltype(policy_.select), zoomr::top_p>) {
+    std::size_t taken = 0;
+    if constexpr (!goes_on) taken = take(policy_.select, order, tokens, used, made);
+    if constexpr (std::derived_from<decltype(policy_.select), zoomr::top_p>) {
       double doubt = 0;
       for (const estimate& one : votes) doubt += uncertainty(one);
       taken =
@@ -402,8 +408,38 @@ class replay {
       const estimate& next = votes[static_cast<std::size_t>(order[i + 1])];
       unless_clear(now.position, one.value - next.value, uncertainty(one) + uncertainty(next));
     }
+    if constexpr (goes_on) go_on(now, votes, sums, eligible, tokens, used, made);
     count_choice(made, votes, in_force_[static_cast<std::size_t>(of.row)], eligible);
     return made;
+  }
+
+  // Where the posterior is flat, takes more by the sums of all layers.
+  void go_on(const moment& now, const std::vector<estimate>& posterior, const std::vector<estimate>& sums,
+             const std::vector<index_t>& eligible, const std::vector<index_t>& tokens, index_t used, choice& made) {
+    double all = 0, entropy = 0, doubt = 0;
+    for (const index_t id : eligible) all += posterior[choice::index_of(id)].value;
+    for (const index_t id : eligible) {
+      const double share = posterior[choice::index_of(id)].value / all;
+      if (share > 0) entropy -= share * std::log2(share);
+      doubt += uncertainty(posterior[choice::index_of(id)]) / all;
+    }
+    if (all > 0) unless_clear(now.position, entropy - double{policy_.select.flat}, 1e-5 + 40 * doubt);
+    if (std::isinf(policy_.select.flat) || (all > 0 && entropy <= double{policy_.select.flat})) return;
+    constexpr bool needs_a_vote = std::derived_from<decltype(policy_.aggregate), zoomr::head_votes>;
+    std::vector<index_t> others;
+    for (const index_t id : eligible) {
+      if (made.level_at(id) == level::details) {
+        used += tokens[choice::index_of(id)];
+      } else if (!needs_a_vote || sums[choice::index_of(id)].value >= 1) {
+        others.push_back(id);
+      }
+    }
+    const std::vector<index_t> order = ranked(sums, others);
+    const std::size_t taken = take_otherwise(policy_.select, order, tokens, used, made);
+    for (std::size_t i = 0; i < taken && i + 1 < order.size(); ++i) {
+      const estimate &one = sums[choice::index_of(order[i])], &next = sums[choice::index_of(order[i + 1])];
+      unless_clear(now.position, one.value - next.value, uncertainty_of_sums(one) + uncertainty_of_sums(next));
+    }
   }
 
   void count_choice(const choice& made, const std::vector<estimate>& votes, const choice& before,
@@ -472,7 +508,8 @@ class replay {
 
   static constexpr bool selects = Policy::selects;
   static constexpr bool reads_keys() { return std::same_as<decltype(Policy::score), zoomr::key_mass>; }
-  static constexpr bool hears = std::same_as<decltype(Policy::aggregate), zoomr::head_posterior>;
+  static constexpr bool hears = std::derived_from<decltype(Policy::aggregate), zoomr::head_posterior>;
+  static constexpr bool goes_on = zoomr::pair_component<decltype(Policy::aggregate)>;  // where voters are unsure
   static constexpr bool weighs = zoomr::weighing_aggregator<decltype(Policy::aggregate)>;
   static constexpr bool pools() {
     using agrees = decltype(Policy::aggregate);

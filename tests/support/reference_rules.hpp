@@ -159,6 +159,11 @@ inline std::size_t take(const zoomr::top_p&, const std::vector<index_t>&, const 
                         choice&) {
   return 0;  // it needs to know the votes: `take_share`
 }
+template <class First, class Second>
+std::size_t take_otherwise(const zoomr::selector_pair<First, Second>& by, const std::vector<index_t>& order,
+                           const std::vector<index_t>& tokens, index_t used, choice& made) {
+  return take(static_cast<const Second&>(by), order, tokens, used, made);
+}
 /// Takes segments until their votes are so much of all.
 /// @param close  close(gap, votes covered so far): float may have gone on, or not
 template <class Close>

@@ -28,7 +28,7 @@ class any_scorer_of final : public any_scorer {
   }
   void score(view<const float, 2> queries, const std::byte* summaries, view<const votes_t> votes,
              view<float, 2> scores) const override {
-    if constexpr (key_scorer<Scorer>) return;
+    if constexpr (rows == 0) return;
     const auto* const all = reinterpret_cast<const number*>(summaries);
     const index_t dims = queries.extent(1);
     const index_t apart = dims * rows + (scaled ? static_cast<index_t>(sizeof(float) / sizeof(number)) : 0);

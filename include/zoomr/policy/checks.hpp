@@ -157,7 +157,10 @@ constexpr bool check_pairs() {
                 "compose: a selector needs a segmenter: without one there is nothing to choose from");
   static_assert(!share_aggregator<Aggregator> || key_scorer<Scorer>,
                 "compose: this aggregator needs a scorer that reads keys, like key_mass");
-  if constexpr (key_scorer<Scorer>) {
+  static_assert(
+      pair_component<Scorer> == pair_component<Aggregator> && pair_component<Scorer> == pair_component<Selector>,
+      "compose: `otherwise` is said of scorer, aggregator and selector, or of none of them");
+  if constexpr (key_scorer<Scorer> && !pair_component<Scorer>) {
     static_assert(Summarizer::summary::rows == 0,
                   "compose: nothing reads the summaries, since the scorer reads keys: leave the summarizer out");
   } else if constexpr (Summarizer::summary::rows > 0) {

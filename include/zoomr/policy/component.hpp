@@ -4,7 +4,7 @@
 #pragma once
 
 #include <concepts>     // std::regular
-#include <type_traits>  // std::is_trivially_copyable_v, std::remove_const_t
+#include <type_traits>  // std::is_const_v, std::is_trivially_copyable_v, std::remove_const_t, ...
 
 namespace zoomr {
 inline namespace v0 {
@@ -61,6 +61,16 @@ template <class T, class Visit>
 constexpr void each_field_of(T& part, Visit visit) {
   using component_type = std::remove_const_t<T>;
   if constexpr (requires { component_type::each_field(part, visit); }) component_type::each_field(part, visit);
+}
+
+/// A component as one of the two that it is made from, const if it is.
+template <class Base>
+constexpr auto& base_of(auto& part) {
+  if constexpr (std::is_const_v<std::remove_reference_t<decltype(part)>>) {
+    return static_cast<const Base&>(part);
+  } else {
+    return static_cast<Base&>(part);
+  }
 }
 
 }  // namespace v0

@@ -117,6 +117,18 @@ inline constexpr auto sentence_voters = with(presets::sentence_voters, [](auto& 
   p.aggregate.queries = 3;
   p.zone.recent = 6;
 });
+// Those that go on by summaries where the voters do not know.
+inline constexpr auto unsure_voters = ::zoomr::compose(
+    sentence_voters.segment, ::zoomr::key_box{}, ::zoomr::otherwise(sentence_voters.score, ::zoomr::box_bound{}),
+    ::zoomr::otherwise(sentence_voters.aggregate, ::zoomr::head_mass{}),
+    ::zoomr::otherwise(::zoomr::top_p{.share = 0.9f, .segments = 2}, ::zoomr::fill_budget{.tokens = 40}, 1.5f),
+    sentence_voters.refresh, sentence_voters.zone, sentence_voters.placement);
+inline constexpr auto thoughts_or_votes = ::zoomr::compose(
+    zoomr_voters.segment, ::zoomr::key_mean{}, ::zoomr::otherwise(zoomr_voters.score, ::zoomr::mean_dot{}),
+    ::zoomr::otherwise(zoomr_voters.aggregate, ::zoomr::weighted(::zoomr::head_votes{.k = 3})),
+    ::zoomr::otherwise(::zoomr::top_p{.share = 0.9f, .segments = 1}, ::zoomr::top_k{.segments = 2}, 0.5f),
+    zoomr_voters.refresh, zoomr_voters.zone);
+// Voters by their scores of summaries.
 inline constexpr auto weighted_votes = ::zoomr::compose(
     zoomr_one_pass.segment, zoomr_one_pass.summarize, zoomr_one_pass.score, ::zoomr::weighted(zoomr_one_pass.aggregate),
     zoomr_one_pass.select, zoomr_one_pass.refresh, zoomr_one_pass.zone, zoomr_one_pass.placement);
@@ -171,6 +183,7 @@ void for_each_policy(Test test) {
   test("drifting", small::drifting);
   test("evicting", small::evicting);
   test("by_keys", small::by_keys);
+  test("unsure_voters", small::unsure_voters);
   test("weighted_votes", small::weighted_votes);
   test("weighted_mass", small::weighted_mass);
 }

@@ -67,15 +67,13 @@ class query_token {
     chooser.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(row.kv_lane));
     if (core_.sizes.heard > 0) {
       hear(chooser, workers);
-    } else {
-      for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
-        const asking_heads asking = who(row, layer, queries);
-        if (core_.policy.aggregate.weighs) {
-          score_voters(asking, chooser, workers);
-        } else {
-          score(asking, chooser, workers, thread);
-        }
+      if (chooser.unsure()) {
+        chooser.begin_otherwise();
+        score_layers(row, queries, chooser, workers, thread);
+        chooser.end_otherwise();
       }
+    } else {
+      score_layers(row, queries, chooser, workers, thread);
     }
     const choice_counts counts =
         chooser.finish(position_, item_.seq, into, row.row, state_.active_selection.row(row.row));
@@ -146,13 +144,26 @@ class query_token {
   // The part of a record that holds the query of the last choice: it comes after the sums, if there are any.
   index_t reference_part() const { return core_.policy.query.sums ? 1 : 0; }
 
+  // The votes of all layers of a row.
+  void score_layers(const choice_row& row, view<const float, 2> queries, chooser& chooser, const executor& workers,
+                    index_t thread) {
+    for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
+      const asking_heads asking = who(row, layer, queries);
+      if (core_.policy.aggregate.weighs) {
+        score_voters(asking, chooser, workers);
+      } else {
+        score(asking, chooser, workers, thread);
+      }
+    }
+  }
+
   // Scores the segments for the heads of one layer, by summaries or by keys.
   void score(const asking_heads& asking, chooser& chooser, const executor& workers, index_t caller) {
     chooser.add(
         asking, workers,
         [&](index_t kv_head, token_range heads, view<const float, 2> queries, view<float, 2> scores, index_t thread) {
           const view<const votes_t> votes = chooser.votes_so_far();
-          if (!core_.policy.score.reads_keys) {
+          if (!core_.policy.adds_scores_of_keys()) {
             const index_t kv_lane = asking.layer * core_.sizes.model.kv_heads + kv_head;
             core_.policy.score.score(queries, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
             return;
@@ -170,7 +181,7 @@ class query_token {
     const auto score_lane = [&](const voter_table::kv_lane& lane, view<const float, 2> queries, view<float, 2> scores,
                                 index_t thread) {
       const view<const votes_t> votes = chooser.votes_so_far();
-      if (!core_.policy.score.reads_keys) {
+      if (!core_.policy.adds_scores_of_keys()) {
         const index_t kv_lane = lane.layer * core_.sizes.model.kv_heads + lane.kv_head;
         core_.policy.score.score(queries, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
         return;

@@ -132,9 +132,10 @@ struct layout {
         std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * sizes.max_draft_tokens));
   }
   /// Arrays [layers, heads, head_dim] that are kept of the token that makes a choice which stays active: its queries.
-  /// Where voters are asked theirs are remembered anyway.
+  /// Where voters are asked theirs are remembered anyway, but others may be needed beside them.
   static index_t asking_parts(const any_policy& policy) {
-    return policy.persists() && (policy.aggregate.queries == 0 || policy.drifts()) ? 1 : 0;
+    const bool others = policy.aggregate.queries == 0 || policy.aggregate.is_pair || policy.drifts();
+    return policy.persists() && others ? 1 : 0;
   }
   /// Queries of the prompts' chunks in one step that are remembered until it is committed.
   index_t pending_queries(const config& sizes) const {

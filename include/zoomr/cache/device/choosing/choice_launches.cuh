@@ -90,6 +90,12 @@ struct choice_launches : device_pass<Policy, T> {
   void see_queries(index_t layer, view<const Number, 3> queries, stream queue) const {
     if constexpr (hears_voters<Policy>) {
       if (in_prompt > 0) voters().remember(layer, queries, queue);
+      if constexpr (has_second_rule<Policy>) {
+        if (in_prompt > 0) {
+          launch({grid(core.sizes.sequences), dim3(plain_threads)}, queue, remember_kernel<T, Number>, arrays(), layer,
+                 queries);
+        }
+      }
     } else if constexpr (Policy::selects) {
       if (in_prompt > 0 || (core.sizes.drifts && core.sizes.records > 0)) {
         launch({grid(core.sizes.sequences), dim3(plain_threads)}, queue, remember_kernel<T, Number>, arrays(), layer,

@@ -24,15 +24,19 @@ template <class Policy>
 inline constexpr bool weighs_heads = Policy::selects&& weighing_aggregator<decltype(Policy::aggregate)>;
 /// The policy's choices read summaries.
 template <class Policy>
-inline constexpr bool reads_summaries = Policy::selects && !key_scorer<decltype(Policy::score)>;
+inline constexpr bool reads_summaries = Policy::selects&& decltype(Policy::score)::summary::rows > 0;
+/// Where the voters do not know, a second rule goes on.
+template <class Policy>
+inline constexpr bool has_second_rule = hears_voters<Policy>&& pair_component<decltype(Policy::aggregate)>;
 
 /// How many of what; all 0 for other policies.
 struct voter_sizes {
   index_t voters = 0;
-  index_t kv_lanes = 0;  // that voters read
-  index_t heard = 0;     // last queries that a choice hears
-  index_t records = 0;   // of remembered queries, of one sequence
-  index_t pending = 0;   // queries of prompts' chunks in one step
+  index_t kv_lanes = 0;    // that voters read
+  index_t heard = 0;       // last queries that a choice hears
+  index_t records = 0;     // of remembered queries, of one sequence
+  index_t pending = 0;     // queries of prompts' chunks in one step
+  index_t posteriors = 0;  // 1: each sequence has one apart from its votes
 
   voter_sizes() = default;
   /// Kept are the queries that a rollback may need, and those of a draft, which may be rejected.
@@ -58,7 +62,9 @@ struct cache_sizes : device_sizes {
               pages_in lie)
       : device_sizes(model_shape, policy, limits, splits_wanted, lie),
         voting(in_engine ? layout::without_pages(model_shape, policy, limits) : layout(model_shape, policy, limits),
-               limits) {}
+               limits) {
+    voting.posteriors = voting.heard > 0 && policy.aggregate.is_pair ? 1 : 0;
+  }
 };
 
 /// A KV lane that voters read, and which voters these are.
@@ -83,6 +89,7 @@ struct known_masses {
 /// - masses, known: score_by_keys_kernel measures what is not known, share_kernel reads it, and forgets what was
 ///   measured of a part of a segment; choose_by_voters_kernel says what is known then. Whoever writes the query of a
 ///   position says that nothing of it is.
+/// - posterior: choose_by_voters_kernel alone.
 /// - shares: share_kernel, for choose_by_voters_kernel after it. A sequence makes one choice in a pass at most.
 struct voter_arrays {
   voter_sizes sizes;
@@ -97,6 +104,7 @@ struct voter_arrays {
   float* masses = nullptr;            // [sequences][heard][voters][segments]  by position; NaN: not known
   known_masses* known = nullptr;      // [sequences][heard]
   float* shares = nullptr;            // [sequences][voters][segments]
+  votes_t* posterior = nullptr;       // [sequences][segments]  where a second rule has votes too
 
   void carve(carver& from, const cache_sizes& all) {
     sizes = all.voting, model = all.model, segments = all.segments;
@@ -110,6 +118,7 @@ struct voter_arrays {
     masses = from.take<float>(bounded_product({sequences, sizes.heard, voters, segments}));
     known = from.take<known_masses>(sequences * sizes.heard);
     shares = from.take<float>(bounded_product({sequences, voters, segments}));
+    posterior = from.take<votes_t>(bounded_product({sizes.posteriors, sequences, segments}));
   }
   /// Forgets the masses of some sequences.
   void forget_masses(index_t first, index_t sequences, stream queue) const {
@@ -135,6 +144,10 @@ struct voter_arrays {
   ZOOMR_HD view<float, 2> masses_at(index_t sequence, index_t position) const {
     const std::int64_t record = std::int64_t{sequence} * sizes.heard + position % sizes.heard;
     return {masses + record * sizes.voters * segments, {sizes.voters, segments}};
+  }
+  /// Of the first `count` segments.  [count]
+  ZOOMR_HD view<votes_t> posterior_at(index_t sequence, index_t count) const {
+    return {posterior + std::int64_t{sequence} * segments, {count}};
   }
   /// Of the first `count` segments.  [voters, count]
   ZOOMR_HD view<float, 2> shares_at(index_t sequence, index_t count) const {
