@@ -38,7 +38,7 @@ policy/segment.hpp policy/slot_map.hpp policy/lane_logits.hpp policy/summary.hpp
 policy/take_best.hpp policy/zones.hpp
 L4:
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
-attention/run_logits.hpp attention/page_run.hpp attention/
+attention/run_logits.hpp attention/page_run.hpp attention/stretches.hpp attention/
 L5:
 policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/policy_text.hpp policy/any_scorer_of.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
@@ -48,7 +48,7 @@ cache/state/query_memory.hpp cache/state/selection.hpp cache/state/token_state.h
 cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/span_erasure.hpp cache/host/group_erasure.hpp cache/host/key_scores.hpp cache/host/query_token.hpp cache/host/token_choice.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp
+cache/host/eviction/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/cut_states.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/span_erasure.hpp cache/host/group_erasure.hpp cache/host/key_scores.hpp cache/host/query_token.hpp cache/host/token_choice.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp
 cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp cache/saving/saving.hpp
 cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh

@@ -8,11 +8,12 @@
 #pragma once
 
 #include <zoomr/attention/page_run.hpp>
+#include <zoomr/attention/stretches.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 #include <zoomr/policy/segment.hpp>
 
 #include <algorithm>    // std::max, std::min
-#include <type_traits>  // std::remove_cv_t
+#include <type_traits>  // std::is_same_v, std::remove_cv_t
 
 namespace zoomr {
 inline namespace v0 {
@@ -53,19 +54,25 @@ struct run_places {
   }
 };
 
+/// All that is read is one stretch.
+struct one_stretch {};
+
 /// Adds the tokens of `ranges` that are within `bounds` to the state of each query. As gather_attend, for queries that
 /// are anywhere: heads that share a KV head, of one token or of several; and for several KV lanes, page by page, whose
 /// rows may be side by side.
 /// @param bounds  slots; where they cut a range, at the border of a page, so that the runs are the same
 /// @param lanes   of the same pages, with the same distances in them: at least one
-template <class Lane, class Hook>
+/// @param end_stretch  end_stretch(state): called for each query where a stretch of `ranges` ends within `bounds`; or
+/// one_stretch
+template <class Lane, class Hook, class End = one_stretch>
 void gather_within(view<const token_range> ranges, token_range bounds, view<const lane_queries<Lane, Hook>> lanes,
-                   cpu_path path = fastest_cpu_path()) {
+                   cpu_path path = fastest_cpu_path(), End end_stretch = {}) {
   using number = std::remove_cv_t<typename Lane::number>;
   struct asked_run {
     page_run<number> run;
     const lane_queries<Lane, Hook>* lane = nullptr;
-    index_t slot = 0;  // of the first token; only a hook is told
+    index_t slot = 0;     // of the first token; only a hook is told
+    bool begins = false;  // a stretch, which is not the first
   };
   constexpr index_t ahead = 2;                  // runs between the one that is read and the one that is asked for
   asked_run last_ones[std::size_t{ahead + 1}];  // the last ones found
@@ -78,12 +85,17 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
   index_t found = 0, others = 0;
   const auto attend = [&](const asked_run& now, const asked_run& next) {
     const lane_queries<Lane, Hook>& lane = *now.lane;
+    if constexpr (!std::is_same_v<End, one_stretch>) {
+      for (index_t q = 0; now.begins && q < lane.queries.size(); ++q) end_stretch(*lane.queries[q].state);
+    }
     attend_run(path, now.run, next.run, lane.queries, widths, lane.scale,
                hooked<Hook>{*lane.hook, now.slot, lane.first_query});
   };
   const auto at = [&](index_t run) -> asked_run& { return last_ones[run % (ahead + 1)]; };
+  stretch_walk walk;
   for (const token_range& r : ranges) {
     const index_t end = (std::min)(r.last, bounds.last);
+    walk.pass({r.first, (std::min)(end, bounds.first)}, [](index_t) {});
     for (index_t first = (std::max)(r.first, bounds.first); first < end;) {
       const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
       const run_places* places = &of_page;
@@ -92,6 +104,8 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
         own_places = whole ? run_places(any_lane.rows, last - first) : run_places(any_lane, {first, last});
         places = &own_places;
       }
+      bool begins = false;
+      walk.pass({first, last}, [&](index_t) { begins = true; });
       for (const lane_queries<Lane, Hook>& lane : lanes) {
         const number* const keys = lane.kv_lane->key(first);
         const page_run<number> run{keys,
@@ -100,7 +114,7 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
                                    places->keys.at,
                                    follow ? places->keys.at : places->values.at,
                                    first % page_tokens};
-        at(found) = {run, &lane, first};
+        at(found) = {run, &lane, first, begins};
         if (found >= ahead) attend(at(found - ahead), at(found));
         ++found;
       }
@@ -112,11 +126,12 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
 
 /// Some KV lanes whose queries attend the same ranges: they are collected, as many as there is room for, and attend
 /// together.
-template <class Lane, class Hook>
+template <class Lane, class Hook, class End>
 class lanes_together {
  public:
-  /// @param ranges, bounds  as of gather_within
-  lanes_together(view<const token_range> ranges, token_range bounds) : ranges_(ranges), bounds_(bounds) {}
+  /// @param ranges, bounds, end_stretch  as of gather_within
+  lanes_together(view<const token_range> ranges, token_range bounds, End end_stretch)
+      : ranges_(ranges), bounds_(bounds), end_stretch_(end_stretch) {}
 
   /// @param ask  ask(i): the run_query with the number i of 0 ... queries - 1
   template <class Ask>
@@ -134,7 +149,8 @@ class lanes_together {
   }
   /// Those that were added and have not attended.
   void attend() {
-    if (lanes_ > 0) gather_within(ranges_, bounds_, view<const lane_queries<Lane, Hook>>(of_lane_, {lanes_}));
+    const view<const lane_queries<Lane, Hook>> lanes(of_lane_, {lanes_});
+    if (lanes_ > 0) gather_within(ranges_, bounds_, lanes, fastest_cpu_path(), end_stretch_);
     lanes_ = asking_ = 0;
   }
 
@@ -143,6 +159,7 @@ class lanes_together {
 
   view<const token_range> ranges_;
   token_range bounds_;
+  End end_stretch_;
   run_query queries_[std::size_t{most_asking}];
   Lane kv_lane_[std::size_t{most_lanes}];
   Hook hook_[std::size_t{most_lanes}];
@@ -152,7 +169,7 @@ class lanes_together {
 
 }  // namespace detail
 
-/// Adds the tokens of `ranges` to one attention state for each query head of the group.
+/// Adds the tokens of `ranges` to one attention state for each query head of the group, as one stretch.
 ///
 /// @param ranges     ascending slots
 /// @param kv_lane  `key(slot)` is where a key is, `value_of(key, slot)` its value, those of its page after them as

@@ -3,7 +3,8 @@
 //   m = max of the logits,  d = sum of exp(logit - m),  o = sum of exp(logit - m) v
 // and the state of a disjoint union is the merge of the states: split-K, tiers and ranks are folds of states.
 // Logits are natural here, and scaled already; on a device states count in units of ln 2 (attention/gather_output.cuh).
-// The order of merging changes results by rounding only, but it changes them: each caller has one order.
+// The order of merging changes results by rounding only, but it changes them: each caller has one order (of the host's
+// caches: attention/stretches.hpp).
 // Source: the online softmax, arXiv:1805.02867.
 #pragma once
 

@@ -42,18 +42,19 @@ struct cache_core {
   std::vector<head_counts> counts;               // [max_draft_tokens, heads]  of one item in one layer
   segment_summarizer summaries;
   eviction_room room;
-  step_plan<planned_item> step;        // in progress
-  query_memory draft_queries;          // [step's tokens after the prompt]  as after each token
-  query_memory eviction_queries;       // [step's tokens after the prompt]  queries that are observed or heard later
-  query_memory prompt_queries;         // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
-  query_memory choice_queries;         // [max_sequences]  queries of the token that makes a choice
-  voter_table voters;                  // of a choice that hears several queries
-  std::vector<selection> pending;      // [max_sequences]  choices not yet committed
-  std::vector<attention_state> heads;  // [max_batched_tokens, heads]  of the tokens that attend together
-  detail::half_queries halves;         // rows of the layer that is attended
-  std::vector<std::string> failures;   // [max_sequences]  why an item has failed
-  std::vector<index_t> replaced;       // [pages of the longest sequence]  of a sequence that loses tokens
-  attention_trace* trace = nullptr;    // the caller's, if attention is to be recorded
+  step_plan<planned_item> step;       // in progress
+  query_memory draft_queries;         // [step's tokens after the prompt]  as after each token
+  query_memory eviction_queries;      // [step's tokens after the prompt]  queries that are observed or heard later
+  query_memory prompt_queries;        // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
+  query_memory choice_queries;        // [max_sequences]  queries of the token that makes a choice
+  voter_table voters;                 // of a choice that hears several queries
+  std::vector<selection> pending;     // [max_sequences]  choices not yet committed
+  stretch_sums heads;                 // [max_batched_tokens, heads]  of the tokens that attend together
+  cut_states cut;                     // of tokens whose stretches several threads share
+  detail::half_queries halves;        // rows of the layer that is attended
+  std::vector<std::string> failures;  // [max_sequences]  why an item has failed
+  std::vector<index_t> replaced;      // [pages of the longest sequence]  of a sequence that loses tokens
+  attention_trace* trace = nullptr;   // the caller's, if attention is to be recorded
 
   /// @pre     expect_possible(model, *with, given) has let them pass
   /// @throws  error(capacity) or std::bad_alloc without memory; error(storage) without the file of a tiered pool
@@ -74,7 +75,8 @@ struct cache_core {
         choice_queries(model, layout::asking_parts(policy), settings.max_sequences),
         voters(model, policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0),
-        heads(static_cast<std::size_t>(settings.max_batched_tokens) * static_cast<std::size_t>(model.heads)),
+        heads(model, settings.max_batched_tokens, settings.max_tokens),
+        cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),
         failures(static_cast<std::size_t>(settings.max_sequences)) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;

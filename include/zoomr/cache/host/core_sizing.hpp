@@ -2,7 +2,9 @@
 // L6. What the arrays of a host cache take (cache/host/core.hpp), before any of them is allocated.
 #pragma once
 
+#include <zoomr/attention/stretches.hpp>
 #include <zoomr/cache/host/chooser.hpp>
+#include <zoomr/cache/host/cut_states.hpp>
 #include <zoomr/cache/host/eviction/eviction_room.hpp>
 #include <zoomr/cache/host/half_queries.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
@@ -59,8 +61,8 @@ struct core_sizing {
         bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) +
         query_memory::bytes(sizes.asked_heads(), 1, sizes.pending_queries(limits)) +
         query_memory::bytes(model, layout::asking_parts(policy), limits.max_sequences) +
-        bounded_product({limits.max_batched_tokens, model.heads, sizeof(attention_state)}) +
-        detail::half_queries::bytes(model, limits) +
+        stretch_sums::bytes(model, limits.max_batched_tokens, limits.max_tokens) +
+        cut_states::bytes(sizes, limits, threads) + detail::half_queries::bytes(model, limits) +
         bounded_product({policy.persists() ? 1 : 0, limits.max_sequences, sizes.selection_rows,
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;

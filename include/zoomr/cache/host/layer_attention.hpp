@@ -4,7 +4,8 @@
 //   out = value_scale * sum of softmax(logit) * value,   logit = key_scale / sqrt(head_dim) * q . key
 // over the attended slots, with keys and values as they are stored; with the model's own scale, soft cap and bias by
 // distance where config.logits has them, and its sink in the denominator, added last. Each token's slots are added in
-// ascending order, page by page, in either way: so the bits are the same for any chunks, drafts and tiers.
+// ascending order, page by page, and stretch by stretch (attention/stretches.hpp), in either way: so the bits are the
+// same for any chunks, drafts, tiers and threads.
 // `step.attend` calls it once for each item, layer and pass.
 #pragma once
 
@@ -44,10 +45,7 @@ class layer_attention {
   void begin(token_range tokens, token_range heads) {
     for (index_t t = tokens.first; t < tokens.last; ++t) {
       for (index_t head = heads.first; head < heads.last; ++head) {
-        const view<float> out = out_[packed(t)][head];
-        attention_state& state = state_at(t, head) = attention_state{};
-        state.out = out.data();
-        std::fill(out.begin(), out.end(), 0.0f);
+        core_.heads.begin(t, head, out_[packed(t)][head]);
       }
     }
   }
@@ -75,7 +73,7 @@ class layer_attention {
     }
     for (index_t t = 0; t < item_.tokens; ++t) {
       for (index_t head = 0; head < model.heads; ++head) {
-        const float log_sum = finish(state_at(t, head), head);
+        const float log_sum = finish(core_.heads.join(t, head), head);
         if (lse_.data() != nullptr) lse_(item_.packed + t, head) = log_sum;
       }
     }
@@ -92,7 +90,8 @@ class layer_attention {
       const index_t first = piece % parts * apart;
       const token_range tokens{first, (std::min)(first + apart, item_.tokens)};
       prompt_tile& tile = core_.of_thread[static_cast<std::size_t>(thread)].tile;
-      for (index_t slot = tile.first_seen(item_.first + first); slot < item_.first + tokens.last; slot += at_once) {
+      for (index_t slot = tile.first_seen(item_.first + first); slot < item_.first + tokens.last;
+           slot = tile_end(slot)) {
         attend_tile(tile, piece / parts, slot, tokens);
       }
     });
@@ -103,7 +102,7 @@ class layer_attention {
   void visit_prompt_over_tiers() {
     const token_range all{0, core_.sizes.model.kv_heads};
     prompt_tile& tile = core_.of_thread.front().tile;
-    for (index_t slot = tile.first_seen(item_.first); slot < item_.first + item_.tokens; slot += at_once) {
+    for (index_t slot = tile.first_seen(item_.first); slot < item_.first + item_.tokens; slot = tile_end(slot)) {
       core_.pool.prefetch(layer_, all, view<const index_t>(core_.state_of(item_).pages),
                           {slot + page_tokens, (std::min)(slot + 3 * page_tokens, item_.first)});
       for (index_t head = 0; head < all.last; ++head) attend_tile(tile, head, slot, {0, item_.tokens});
@@ -114,26 +113,41 @@ class layer_attention {
   // between.
   static constexpr index_t at_once = (Pool::may_fail ? 1 : prompt_tile::most_pages) * page_tokens;
 
+  // The end of a tile that begins at a slot: no tile is in two stretches.
+  static index_t tile_end(index_t first) {
+    return (std::min)(first + at_once, (first / stretch_tokens + 1) * stretch_tokens);
+  }
+
+  // Those tokens of the chunk for which a stretch ends where a tile begins. Each sees all slots from one on, its own
+  // the last.
+  // @param slot  the first of the tile
+  void end_stretches(token_range tokens, token_range heads, index_t slot) {
+    if (slot % stretch_tokens != 0 || slot == 0) return;
+    for (index_t t = (std::max)(tokens.first, slot - item_.first); t < tokens.last; ++t) {
+      const index_t seen = zone_bounds::first_seen(core_.limits.logits.window, item_.first + t);
+      for (index_t head = heads.first; slot - seen >= stretch_tokens && head < heads.last; ++head) {
+        core_.heads.end_stretch(core_.heads.at(t, head));
+      }
+    }
+  }
+
   // Some tokens of the chunk attend the tile of one KV head whose first slot is `first`.
   void attend_tile(prompt_tile& tile, index_t kv_head, index_t first, token_range tokens) {
     const shape& model = core_.sizes.model;
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
     const auto kv_lane = core_.kv_lane(core_.state_of(item_), layer_, kv_head);
-    tile.begin(kv_lane, first, (std::min)(first + at_once, item_.first + tokens.last));
+    tile.begin(kv_lane, first, (std::min)(tile_end(first), item_.first + tokens.last));
+    end_stretches(tokens, heads, first);
     for (index_t t = (std::max)(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
       const auto query = [&](index_t token, index_t head_of_group) -> run_query {
         const index_t head = kv_head * model.group() + head_of_group;
-        return {queries_[item_.packed + t + token][head].data(), &state_at(t + token, head)};
+        return {queries_[item_.packed + t + token][head].data(), &core_.heads.at(t + token, head)};
       };
       const index_t count = (std::min)(tile.tokens(), tokens.last - t);
       core_.with_hook(core_.state_of(item_), layer_, heads, item_.first + t,
                       [&](const auto& hook) { tile.attend(kv_lane, item_.first + t, count, query, scale, hook); });
     }
-  }
-
-  attention_state& state_at(index_t t, index_t head) {
-    return core_.heads[static_cast<std::size_t>(std::int64_t{t} * core_.sizes.model.heads + head)];
   }
 
   // Tokens that read the same but for their last ones attend together, so that a draft reads its context once; others
@@ -147,10 +161,13 @@ class layer_attention {
       now.see(queries_[packed(t)], workers, counts(t));
       for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], workers, counts(t));
       if (some.size() == 1) now.resolve_for_all();
-      const index_t kv_heads = core_.sizes.model.kv_heads, together = kv_heads_together(now, workers);
-      for_each_piece(workers, (kv_heads + together - 1) / together, [&](index_t piece, index_t thread) {
+      const index_t cut = attend_cut(now, some, workers);
+      const index_t kv_heads = core_.sizes.model.kv_heads, together = cut > 0 ? 1 : kv_heads_together(now, workers);
+      const executor finishing = cut > 0 && few_to_merge(some) ? executor{} : workers;
+      for_each_piece(finishing, (kv_heads + together - 1) / together, [&](index_t piece, index_t thread) {
         const token_range piece_heads{piece * together, (std::min)((piece + 1) * together, kv_heads)};
-        const index_t attended = together > 1 ? attend_alike(now, some, piece_heads, thread) : 0;
+        const index_t attended = together > 1 ? attend_alike(now, some, piece_heads, thread) : cut;
+        if (cut > 0) merge_cut(some, {piece * core_.sizes.model.group(), (piece + 1) * core_.sizes.model.group()});
         for (index_t kv_head = piece_heads.first; kv_head < piece_heads.last; ++kv_head) {
           attend_kv_head(now, some, kv_head, thread, attended);
         }
@@ -164,15 +181,12 @@ class layer_attention {
 
   token_choice<Pool> token(index_t t) { return token_choice<Pool>(core_, item_, item_.first + t, layer_, second_); }
 
-  // Queries of a KV head that read a page together, at most.
-  static constexpr index_t most_asking = 64;
-
   // The end of the tokens that attend together with token `t`: those before the next that makes a choice.
   index_t last_together(index_t t) {
     const token_choice<Pool> now = token(t);
     const index_t group = core_.sizes.model.group();
     if (now.may_choose() || now.heads_together() != group) return t + 1;
-    const index_t most = (std::min)(item_.tokens, t + (std::max)(1, most_asking / group));
+    const index_t most = (std::min)(item_.tokens, t + tokens_together(core_.sizes.model, core_.limits));
     index_t last = t + 1;
     while (last < most && !token(last).may_choose() && token(last).dense() == now.dense()) ++last;
     return last;
@@ -196,8 +210,7 @@ class layer_attention {
   // What some tokens and KV heads read alike, all that one token reads.
   // @return  slots before this one are in their states; 0: nothing was done
   index_t attend_alike(const token_choice<Pool>& now, token_range tokens, token_range kv_heads, index_t thread) {
-    const index_t group = core_.sizes.model.group();
-    const index_t until = tokens.size() == 1 ? now.slots() : now.settled(kv_heads.first, item_.first + tokens.last - 1);
+    const index_t group = core_.sizes.model.group(), until = alike(now, tokens);
     if (until == 0) return 0;
     const token_range heads{kv_heads.first * group, kv_heads.last * group};
     const range_list list = now.ranges_of(kv_heads.first, heads.first,
@@ -205,6 +218,63 @@ class layer_attention {
     begin(tokens, heads);
     gather(now.state(), tokens, heads, list.ranges(), {0, until});
     return until;
+  }
+  // Slots before this one are read alike by some tokens and all KV heads, if all heads read the same.
+  index_t alike(const token_choice<Pool>& now, token_range tokens) const {
+    return tokens.size() == 1 ? now.slots() : now.settled(0, item_.first + tokens.last - 1);
+  }
+
+  // The same as attend_alike for all KV heads, where it is several stretches and there are several threads. Pieces of
+  // work are stretches of some KV heads: all of those that a page holds, unless threads would have few pieces. They
+  // come in the order in which they lie in memory.
+  // @return  as attend_alike
+  index_t attend_cut(const token_choice<Pool>& now, token_range tokens, const executor& workers) {
+    cut_states& cut = core_.cut;
+    if (workers.threads() == 1 || !cut.ready() || !now.same_for_all()) return 0;
+    const index_t until = alike(now, tokens);
+    const range_list list = now.ranges_of(0, 0, cut.ranges());
+    const index_t stretches = cut.find(list.ranges(), until);
+    if (stretches == 1) return 0;
+    const shape& model = core_.sizes.model;
+    const index_t together = kv_heads_of_stretch(stretches, workers.threads()), parts = model.kv_heads / together;
+    for_each_piece(workers, stretches * parts, [&](index_t piece, index_t) {
+      const index_t stretch = piece / parts, first = piece % parts * together * model.group();
+      attend_stretch(now.state(), tokens, {first, first + together * model.group()}, list.ranges(), stretch);
+    });
+    return until;
+  }
+  // After attend_cut nothing is left to do that is worth waking threads once more.
+  bool few_to_merge(token_range tokens) const {
+    const shape& model = core_.sizes.model;
+    const std::int64_t numbers = std::int64_t{core_.cut.count()} * model.heads * model.value_width();
+    return tokens.size() == 1 && !core_.limits.audit && numbers < executor::usually_worth;
+  }
+  // Brings together what attend_cut has added up apart.
+  void merge_cut(token_range tokens, token_range heads) {
+    cut_states& cut = core_.cut;
+    begin(tokens, heads);
+    for (index_t t = tokens.first; t < tokens.last; ++t) {
+      for (index_t head = heads.first; head < heads.last; ++head) {
+        for (index_t s = 0; s < cut.count(); ++s) {
+          core_.heads.take(t, head, cut.at(s, t - tokens.first, head), s + 1 == cut.count());
+        }
+      }
+    }
+  }
+  // KV heads of a piece: so many that each thread has eight pieces to begin with, and all pieces are as large.
+  index_t kv_heads_of_stretch(index_t stretches, index_t threads) const {
+    const index_t kv_heads = core_.sizes.model.kv_heads;
+    index_t together = kv_heads;
+    while (together > 1 && (kv_heads % together != 0 || kv_heads / together * stretches < 8 * threads)) --together;
+    return together;
+  }
+  void attend_stretch(const sequence_state& state, token_range tokens, token_range heads,
+                      view<const token_range> ranges, index_t stretch) {
+    for (index_t t = 0; t < tokens.size(); ++t) {
+      for (index_t head = heads.first; head < heads.last; ++head) core_.cut.begin(stretch, t, head);
+    }
+    gather(state, tokens, heads, ranges, core_.cut.stretch(stretch), {},
+           [&](index_t t, index_t head) { return &core_.cut.at(stretch, t - tokens.first, head); });
   }
 
   // Some tokens and one KV head. What is here already is touched before anything is asked for, so that it does not make
@@ -246,35 +316,43 @@ class layer_attention {
       }
       gather(now.state(), {t, t + 1}, heads, ranges, {attended, unlimited});
       for (index_t head = heads.first; head < heads.last; ++head) {
+        attention_state& state = core_.heads.join(t, head);
         if (core_.limits.audit) {
           const float of_all =
               log_sum_of_held(kv_lane, now.seen_slots(kv_head), queries_[packed(t)][head].data(), scale,
                               core_.logits_of(now.state(), layer_, {head, head + 1}, item_.first + t));
-          counted[head].captured = std::exp(static_cast<double>(state_at(t, head).log_sum() - of_all));
+          counted[head].captured = std::exp(static_cast<double>(state.log_sum() - of_all));
         }
-        const float log_sum = finish(state_at(t, head), head);
+        const float log_sum = finish(state, head);
         if (lse_.data() != nullptr) lse_(packed(t), head) = log_sum;
       }
     }
     counted[first_head].kv_lane_tokens = found.different();
   }
 
-  // Some query heads of some tokens attend the slots of `ranges` that are within `bounds`.
+  // Some query heads of some tokens attend the slots of `ranges` that are within `bounds`, stretch after stretch.
   // @param heads  of one KV head, or all of several
   void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
               token_range bounds) {
+    gather(state, tokens, heads, ranges, bounds, stretch_ends{&core_.heads},
+           [&](index_t t, index_t head) { return &core_.heads.at(t, head); });
+  }
+  // @param state_at  state_at(token, query head): where they add up
+  template <class StateAt>
+  void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
+              token_range bounds, stretch_ends ends, StateAt state_at) {
     if (core_.limits.logits.plain()) {
-      return gather(state, tokens, heads, ranges, bounds, [](token_range) { return plain_logits{}; });
+      return gather(state, tokens, heads, ranges, bounds, ends, state_at, [](token_range) { return plain_logits{}; });
     }
-    gather(state, tokens, heads, ranges, bounds, [&](token_range query_heads) {
+    gather(state, tokens, heads, ranges, bounds, ends, state_at, [&](token_range query_heads) {
       return core_.logits_of(state, layer_, query_heads, item_.first + tokens.first);
     });
   }
-  template <class HookOf>
+  template <class StateAt, class HookOf>
   void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
-              token_range bounds, HookOf hook_of) {
+              token_range bounds, stretch_ends ends, StateAt state_at, HookOf hook_of) {
     const index_t group = core_.sizes.model.group();
-    lanes_together<typename Pool::kv_lane_type, decltype(hook_of(heads))> lanes(ranges, bounds);
+    lanes_together<typename Pool::kv_lane_type, decltype(hook_of(heads)), stretch_ends> lanes(ranges, bounds, ends);
     for (index_t kv_head = heads.first / group; kv_head * group < heads.last; ++kv_head) {
       const token_range query_heads{(std::max)(heads.first, kv_head * group),
                                     (std::min)(heads.last, (kv_head + 1) * group)};
@@ -282,7 +360,7 @@ class layer_attention {
           core_.kv_lane(state, layer_, kv_head), core_.limits.logit_scale(layer_, kv_head, core_.sizes.model.head_dim),
           hook_of(query_heads), tokens.size() * query_heads.size(), [&](index_t i) -> run_query {
             const index_t t = tokens.first + i / query_heads.size(), head = query_heads.first + i % query_heads.size();
-            return {queries_[packed(t)][head].data(), &state_at(t, head)};
+            return {queries_[packed(t)][head].data(), state_at(t, head)};
           });
     }
     lanes.attend();

@@ -2,7 +2,7 @@
 // L6. Attention of a chunk of a prompt, to everything before it. It is bound by arithmetic, so its work is tiled: some
 // pages of a KV head are widened once for the chunk, their keys dimension by dimension, and some queries at a time
 // attend them one after the other, with copies of queries and outputs that are side by side. Each query's sums are
-// those of `gather_attend`, in its order.
+// those of `gather_attend`, in its order; its caller ends their stretches between tiles.
 #pragma once
 
 #include <zoomr/attention/gather.hpp>

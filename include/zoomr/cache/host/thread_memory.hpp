@@ -24,6 +24,9 @@ struct head_counts {
   double captured = 0;  // share of full attention's mass, with config.audit
 };
 
+/// Ranges as `resolve` needs them: details and summary of each segment, and two zones.
+inline std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
+
 /// Working memory of one thread.
 template <class T>
 struct thread_memory {
@@ -44,9 +47,6 @@ struct thread_memory {
                 ? key_memory::bytes(sizes.model, scored_slots(sizes, policy), sizes.most_segments)
                 : 0);
   }
-  // As `resolve` needs: details and summary of each segment, and two zones.
-  static std::size_t most_ranges(const layout& sizes) { return 2 * static_cast<std::size_t>(sizes.most_segments) + 2; }
-
   static index_t scored_slots(const layout& sizes, const any_policy& policy) {
     return key_memory::slots_for(sizes.table_pages * page_tokens, policy.segment.longest);
   }
