@@ -84,9 +84,10 @@ class stretch_sums {
         before_(several(slots) ? states_.size() : 0),
         outs_(several(slots) ? std::int64_t{tokens} * model.heads * width_ : 0) {}
   static byte_count bytes(const shape& model, index_t tokens, index_t slots) {
-    const byte_count size = sizeof(attention_state), states = bounded_product({states_for(model, tokens), size});
+    const byte_count states = bounded_product({states_for(model, tokens), sizeof(attention_state)});
     if (!several(slots)) return states;
-    return 2 * states + bounded_product({tokens, model.heads, model.value_width(), sizeof(float)});
+    const byte_count outs = bounded_product({tokens, model.heads, model.value_width(), sizeof(float)});
+    return (std::min)(2 * states + outs, too_many_bytes);
   }
 
   /// What is being added up for a query.

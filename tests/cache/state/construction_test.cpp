@@ -193,13 +193,17 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real counting =
       std::min(c.max_draft_tokens, c.max_batched_tokens) * heads * real{sizeof(zoomr::detail::head_counts)};
   const real observing = (kept > 0 ? tokens : 0) * ((1 + 2 * group + (reads_keys ? dim : 0)) * float_bytes + 8);
+  // What a query has added up, four states in a cache line; and its stretches before, where it may read several.
+  const real states = real{1} * c.max_batched_tokens * m.kv_heads * std::ceil(group / 4) * 4;
+  const bool several = c.max_tokens > 1024;
   const real shared = choosing + counting + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
                       std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
                       // pages that an erased span has replaced
                       std::ceil(tokens / 16) * index_bytes + 16 * std::ceil(layers / 64) +
                       (persists ? sequences * (query + selection_rows * row) : 0) +
                       c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
-                      c.max_batched_tokens * heads * real{sizeof(zoomr::attention_state)} +
+                      (several ? 2 : 1) * states * real{sizeof(zoomr::attention_state)} +
+                      (several ? c.max_batched_tokens * heads * value * float_bytes : 0) +
                       // a prompt's tile: of each query its row, its output's, and where both are; eight pages
                       asking * ((dim + value) * float_bytes + 3 * real{sizeof(float*)}) +
                       8 * 16 * (dim + std::max(dim, value)) * float_bytes +
