@@ -29,7 +29,7 @@ class task_ref {
 
 /// `run(pieces, task)` calls task(i) once for each i of 0 ... pieces - 1, on any threads, several at the same time or
 /// not, and returns when all these calls have; what they wrote is then visible to the caller. No piece waits for
-/// another.
+/// another. Where threads come and go, `run.present()` says how many there are now.
 template <class Run>
 concept piece_runner = requires(Run& run, const task_ref& task) {
   run(index_t{2}, task);
@@ -52,16 +52,26 @@ class executor {
       : run_(&run),
         call_([](void* runner, index_t pieces, const task_ref& task) { (*static_cast<Run*>(runner))(pieces, task); }),
         threads_(threads),
-        worth_(worth) {}
-  /// As many as it says to have: a thread_pool.
+        worth_(worth) {
+    if constexpr (requires { run.present(); }) {
+      present_ = [](const void* runner) -> index_t { return static_cast<const Run*>(runner)->present(); };
+    }
+  }
+  /// As many as it says to have: a thread_pool, or a crew, whose threads look for work already.
   template <piece_runner Pool>
   requires requires(const Pool& pool) {
     { pool.threads() } -> std::convertible_to<index_t>;
   }
-  executor(Pool& pool) : executor(pool, pool.threads()) {}  // NOLINT: implicit, so that a config takes a pool
+  executor(Pool& pool) : executor(pool, pool.threads(), worth_for<Pool>()) {}  // NOLINT: implicit, for configs
 
   constexpr index_t threads() const { return threads_; }
   constexpr std::int64_t worth() const { return worth_; }
+  /// As many of the threads as can work now: all of them, unless they come and go.
+  executor present() const {
+    executor now = *this;
+    if (present_ != nullptr) now.threads_ = (std::min)(threads_, present_(run_));
+    return now;
+  }
 
   /// @pre  pieces <= threads(), or it is serial
   void run(index_t pieces, const task_ref& task) const {
@@ -70,8 +80,15 @@ class executor {
   }
 
  private:
+  template <class Pool>
+  static constexpr std::int64_t worth_for() {
+    if constexpr (requires { Pool::worth; }) return Pool::worth;
+    return usually_worth;
+  }
+
   void* run_ = nullptr;
   void (*call_)(void*, index_t, const task_ref&) = nullptr;
+  index_t (*present_)(const void*) = nullptr;  // nullptr: always `threads_`
   index_t threads_ = 1;
   std::int64_t worth_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/executor.hpp>
+#include <zoomr/core/waiting.hpp>
 
 #include <atomic>        // std::atomic
 #include <cstddef>       // std::size_t
@@ -55,29 +56,10 @@ class thread_pool {
     round_.fetch_add(1, std::memory_order_release);
     round_.notify_all();
     work();
-    for (index_t left = threads() - 1; left > 0;) left = awaited(busy_, left);
+    for (index_t left = threads() - 1; left > 0;) left = detail::awaited(busy_, left);
   }
 
  private:
-  static constexpr int looks = 500;
-
-  static void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-  }
-
-  /// Waits until `value` is something else than `old`, and returns that; or returns earlier with what it is.
-  template <class T>
-  static T awaited(const std::atomic<T>& value, T old) {
-    for (int i = 0; i < looks; ++i, pause()) {
-      const T now = value.load(std::memory_order_acquire);
-      if (now != old) return now;
-    }
-    value.wait(old, std::memory_order_acquire);
-    return value.load(std::memory_order_acquire);
-  }
-
   void work() {
     for (index_t i = next_.fetch_add(1, std::memory_order_relaxed); i < pieces_;
          i = next_.fetch_add(1, std::memory_order_relaxed)) {
@@ -88,7 +70,7 @@ class thread_pool {
   // Every thread takes part in every round, so that no round begins while one still looks at the one before.
   void serve() {
     for (std::uint32_t round = 0;;) {
-      const std::uint32_t now = awaited(round_, round);
+      const std::uint32_t now = detail::awaited(round_, round);
       if (now == round) continue;
       round = now;
       if (stopped_) return;

@@ -3,6 +3,7 @@
 // bits depend neither on how many threads work, nor on how a prompt and its continuation are cut.
 #include <cache/support/players.hpp>
 #include <cache/support/tiered_limits.hpp>
+#include <zoomr/core/crew.hpp>
 #include <zoomr/core/thread_pool.hpp>
 #include <zoomr/policy/placement/engine_pages.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
@@ -16,6 +17,7 @@
 #include <cmath>        // std::exp, std::log, std::sqrt
 #include <cstring>      // std::memcmp
 #include <string>       // std::string
+#include <thread>       // std::thread
 #include <type_traits>  // std::is_same_v, std::remove_const_t
 #include <vector>       // std::vector
 
@@ -217,6 +219,13 @@ void check_same(const Policy& policy, const text& says, const zoomr::config& lim
     zoomr::config pooled = limits;
     pooled.threads = zoomr::executor(pool, 3, worth);
     CHECK(play<T>(policy, says, pooled, way, from) == alone);
+    zoomr::crew crew(8);  // two of which are there
+    pooled.threads = zoomr::executor(crew, 8, worth);
+    std::thread other([&] { crew.run(1, 2, [] {}); });
+    result led;
+    crew.run(0, 2, [&] { led = play<T>(policy, says, pooled, way, from); });
+    other.join();
+    CHECK(led == alone);
   }
 }
 
@@ -277,6 +286,26 @@ TEST_CASE("stretches: so they are in each storage type") {
     for (const index_t tokens : {stretch + 1, index_t{2311}}) check_ends<T>(grouped, tokens, ++seed);
   };
   check(bfloat16{}), check(float16{}), check(float8{}), check(int8{}), check(scaled_int8{});
+}
+
+TEST_CASE("stretches: their memory is counted, and only where there may be several") {
+  backwards run;
+  const shape& model = grouped;
+  const auto bytes = [&](index_t tokens, index_t threads, index_t draft = 16) {
+    zoomr::config limits;
+    limits.max_tokens = tokens, limits.max_batched_tokens = 100, limits.max_draft_tokens = draft;
+    limits.max_segments = 8, limits.threads = zoomr::executor(run, threads);
+    return zoomr::kv_cache<decltype(zoomr::presets::full)>::bytes(model, zoomr::presets::full, limits).workspace;
+  };
+  constexpr zoomr::byte_count state = 16, width = 64 * 4;
+  CHECK(bytes(stretch + 1, 1) - bytes(stretch, 1) == 100 * (3 * 4 * state + 9 * width));
+  const zoomr::byte_count thread = bytes(stretch, 2) - bytes(stretch, 1);
+  const auto cut = [&](index_t tokens, index_t draft) {
+    return bytes(tokens, 2, draft) - bytes(tokens, 1, draft) - thread;
+  };
+  // So many stretches, of 21 tokens whose 63 queries of a KV head attend together; and ranges.
+  CHECK(cut(5000, 40) == 5 * (21 * (3 * 4 * state + 9 * width) + 8) + 2 * 8);
+  CHECK(cut(5000, 2) == 5 * (2 * (3 * 4 * state + 9 * width) + 8) + 2 * 8);
 }
 
 TEST_CASE("stretches: prompts in any chunks, drafts and single tokens add up in one order, under a window too") {

@@ -3,6 +3,7 @@
 // every policy, whatever runs the pieces of work and in whatever order. The program is compiled twice: the other time
 // with ThreadSanitizer.
 #include <cache/support/small_policies.hpp>
+#include <zoomr/core/crew.hpp>
 #include <zoomr/core/thread_pool.hpp>
 
 #include <doctest/doctest.h>
@@ -116,6 +117,18 @@ played play(const Policy& policy, const zoomr::executor& on, const tensors& give
   return made;
 }
 
+/// In the first of three threads that enter together.
+template <class Policy>
+played played_by_crew(const Policy& policy, const tensors& given, const std::vector<token_id>& ids) {
+  zoomr::crew crew(5);
+  played made;
+  std::vector<std::thread> others;
+  for (index_t i = 1; i < 3; ++i) others.emplace_back([&crew, i] { crew.run(i, 3, [] {}); });
+  crew.run(0, 3, [&] { made = play(policy, zoomr::executor(crew, crew.threads(), worth), given, ids); });
+  for (std::thread& other : others) other.join();
+  return made;
+}
+
 template <class Policy>
 void check(const char* name, const Policy& policy) {
   CAPTURE(std::string(name));
@@ -123,12 +136,14 @@ void check(const char* name, const Policy& policy) {
   const tensors given{model, kind::peaked, 11};
   const played alone = play(policy, {}, given, ids);
   REQUIRE(alone.stats.tokens == tokens - prompt);
-  const auto compare = [&](const char* how, const zoomr::executor& on) {
+  const auto compare_with = [&](const char* how, const played& other) {
     CAPTURE(std::string(how));
-    const played other = play(policy, on, given, ids);
     CHECK(same_bits(alone.numbers, other.numbers));
     CHECK(alone.stats == other.stats);
     CHECK(alone.rows == other.rows);
+  };
+  const auto compare = [&](const char* how, const zoomr::executor& on) {
+    compare_with(how, play(policy, on, given, ids));
   };
   backwards from_the_end;
   compare("backwards", zoomr::executor(from_the_end, 3, worth));
@@ -137,6 +152,7 @@ void check(const char* name, const Policy& policy) {
   at_once threads;
   compare("at once", zoomr::executor(threads, 2, worth));
   CHECK(threads.calls > 50);
+  compare_with("crew", played_by_crew(policy, given, ids));
 #if !defined(__SANITIZE_THREAD__)
   zoomr::thread_pool many(11);
   compare("more threads than heads", zoomr::executor(many, many.threads(), worth));

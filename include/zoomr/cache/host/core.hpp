@@ -125,7 +125,8 @@ struct cache_core {
   /// them. What is recorded is recorded in order, by one.
   executor threads_for(std::int64_t rows) const {
     const bool few = rows * sizes.model.kv_heads * sizes.model.head_dim < limits.threads.worth();
-    return few || Pool::may_fail || trace != nullptr || choosers.front().trace != nullptr ? executor{} : limits.threads;
+    const bool alone = few || Pool::may_fail || trace != nullptr || choosers.front().trace != nullptr;
+    return alone ? executor{} : limits.threads.present();
   }
 
   sequence_state& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
