@@ -4,7 +4,9 @@
 #pragma once
 
 #include <zoomr/core/cpu_path.hpp>
+#include <zoomr/core/executor.hpp>
 
+#include <span>    // std::span
 #include <vector>  // std::vector
 
 #include "rows.hpp"
@@ -15,7 +17,7 @@ namespace zoomr_bench {
 inline void use(float number) { asm volatile("" : : "g"(number) : "memory"); }
 
 /// The sum of floats, a cache line after the other, on the path of the processor that the library takes too.
-inline float sum_in_order(const std::vector<float>& numbers) {
+inline float sum_in_order(std::span<const float> numbers) {
   using line = float __attribute__((vector_size(64)));
   float all = 0;
   zoomr::detail::on_fastest_path([&] {
@@ -34,13 +36,17 @@ inline float sum_in_order(const std::vector<float>& numbers) {
   return all;
 }
 
-/// Bytes a second of reading `bytes` bytes in order, again and again.
-inline double read_bandwidth(std::int64_t bytes) {
+/// Bytes a second of reading `bytes` bytes in order, again and again, each thread a part of them.
+inline double read_bandwidth(std::int64_t bytes, const zoomr::executor& workers = {}) {
   const std::vector<float> numbers(static_cast<std::size_t>(bytes) / sizeof(float), 1.0f);
   std::vector<double> seconds;
+  const std::size_t part = numbers.size() / static_cast<std::size_t>(workers.threads());
+  auto read = [&](zoomr::index_t i) {
+    use(sum_in_order(std::span<const float>(numbers).subspan(static_cast<std::size_t>(i) * part, part)));
+  };
   for (int repetition = 0; repetition < (toy ? 1 : 7); ++repetition) {
     const double from = now();
-    use(sum_in_order(numbers));
+    workers.run(workers.threads(), zoomr::task_ref(read));
     seconds.push_back(now() - from);
   }
   return static_cast<double>(bytes) / std::max(quantile(seconds, 0.0), 1e-9);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache of the host with a context, and its next steps: one layer of 8 KV heads and 32 heads of 128 dimensions.
+// A cache of the host with a context, and its next steps: one layer, as a rule of 8 KV heads and 32 heads of 128
+// dimensions.
 #pragma once
 
 #include <zoomr/policy/placement/engine_pages.hpp>
@@ -31,13 +32,14 @@ struct engine_layout {
 };
 
 /// One sequence; each call of `advance` makes tokens.
-template <class Policy, class T>
+template <class Policy, class T, index_t KvHeads = 8, index_t HeadDim = 128, index_t Group = 4>
 class host_scene {
   template <class Number>
   using packed = zoomr::view<Number, 3>;
 
  public:
-  static constexpr index_t head_dim = toy ? 16 : 128, kv_heads = toy ? 2 : 8, group = 4, heads = kv_heads * group;
+  static constexpr index_t head_dim = toy ? 16 : HeadDim, kv_heads = toy ? 2 : KvHeads, group = Group;
+  static constexpr index_t heads = kv_heads * group;
 
   /// @param on    whose threads work
   /// @param lies  of a policy whose pages are an engine's
