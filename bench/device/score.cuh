@@ -7,6 +7,7 @@
 // double with the summaries that the device has; tolerance::reduction.
 #pragma once
 
+#include "../../tests/support/score_kernel.cuh"
 #include "../support/check.hpp"
 #include "../support/choosing.hpp"
 
@@ -20,8 +21,8 @@ struct score {
     const auto& a = made.arrays();
     const zoomr::detail::rows_to_score<zoomr::bfloat16, zoomr::bfloat16, summary> rows{
         a, a.summaries, 0, made.queries(), Choosing::batch * Choosing::kv_heads, a.scales};
-    zoomr::score_segments<Choosing::group, head_dim>(made.policy.query, made.policy.score, rows, a.sizes.score_blocks(),
-                                                     the_stream());
+    zoomr_test::score_segments<Choosing::group, head_dim>(made.policy.query, made.policy.score, rows,
+                                                          a.sizes.score_blocks(), the_stream());
   }
 
   template <class Choosing>

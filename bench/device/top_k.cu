@@ -3,9 +3,8 @@
 //   top_k/rows:R/n:N/k:K/cold, /warm
 // bytes_per_second: scores, once. Ceiling: of_copy; a short row is bound by its launch (nothing/cold).
 // Checked: ids and counts of all rows against Thrust's sort of them where they lie, exactly.
-#include <zoomr/math/row_top_k.cuh>
-
 #include "../../tests/support/oracles.hpp"
+#include "../../tests/support/row_top_k.cuh"
 #include "../support/check.hpp"
 #include "../support/device_time.hpp"
 #include "../support/kernels.hpp"
@@ -21,8 +20,8 @@ struct scene {
   device_buffer<index_t> counts{lists};
 
   void enqueue() const {
-    zoomr::launch_top_k(view<const float, 2>(scores.data(), {lists, n}), view<index_t, 2>(ids.data(), {lists, k}),
-                        view<index_t>(counts.data(), {lists}), the_stream());
+    zoomr_test::launch_top_k(view<const float, 2>(scores.data(), {lists, n}), view<index_t, 2>(ids.data(), {lists, k}),
+                             view<index_t>(counts.data(), {lists}), the_stream());
   }
 
   void expect_right() const {

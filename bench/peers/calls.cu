@@ -2,12 +2,13 @@
 // zoomr by plain C calls, so that compare.py can time it and a peer in one process, in turn, over the same memory.
 // Heads of 128 dimensions; queries and outputs in bf16. A call returns null, or the sentence that says what is wrong.
 #include <zoomr/attention/gather.cuh>
-#include <zoomr/math/row_top_k.cuh>
 
 #include <cmath>      // std::sqrt
 #include <stdexcept>  // std::invalid_argument
 #include <string>     // std::string
 
+#include "../../tests/support/row_top_k.cuh"
+#include "../../tests/support/tokens_of_slots.hpp"
 #include "../support/device_time.hpp"
 
 namespace zoomr_bench {
@@ -54,7 +55,7 @@ struct rows_of_slots {
   index_t group = 0;
   index_t count = 0;
 
-  ZOOMR_HD zoomr::attending_row<zoomr::tokens_of_slots> at(index_t i) const {
+  ZOOMR_HD zoomr::attending_row<zoomr_test::tokens_of_slots> at(index_t i) const {
     const index_t sequence = i / kv_heads;
     const index_t kv_head = i % kv_heads;
     return {{slots[sequence], slots.extent(1)}, sequence, kv_head, kv_head * group, group};
@@ -131,8 +132,8 @@ const char* zoomr_attend(const zoomr_attention* wanted, void* on) {
 
 const char* zoomr_top_k(const float* scores, int rows, int n, int k, int* ids, int* counts, void* on) {
   return said([&] {
-    zoomr::launch_top_k(view<const float, 2>(scores, {rows, n}), view<index_t, 2>(ids, {rows, k}),
-                        view<index_t>(counts, {rows}), as_stream(on));
+    zoomr_test::launch_top_k(view<const float, 2>(scores, {rows, n}), view<index_t, 2>(ids, {rows, k}),
+                             view<index_t>(counts, {rows}), as_stream(on));
   });
 }
 

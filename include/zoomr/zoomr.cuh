@@ -3,6 +3,5 @@
 #pragma once
 
 #include <zoomr/device_cache.cuh>
-#include <zoomr/math/row_top_k.cuh>
 #include <zoomr/tools/calibration.cuh>
 #include <zoomr/zoomr.hpp>

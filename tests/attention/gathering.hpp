@@ -14,6 +14,7 @@
 #include "support/device_memory.hpp"
 #include "support/inputs.hpp"
 #include "support/naive_attention.hpp"
+#include "support/tokens_of_slots.hpp"
 #include "support/tolerance.hpp"
 
 namespace zoomr_test::gathering {
@@ -247,7 +248,7 @@ answer attend(scene<T, Number>& s, const Rows& rows) {
   } else if (s.p.cap == 0.0f) {
     go(scaled_logits{scale});
   } else {
-    go(capped_logits{scale, s.p.cap});
+    go(layer_logits{scale, s.p.cap});
   }
   for (const unsigned left : arrived.values()) CHECK(left == 0u);
   answer made;

@@ -93,7 +93,7 @@ class table {
     }
   }
 
-  /// @param threads  of a block; 0: as launch_resolve does it
+  /// @param threads  of a block; 0: those of a kernel that resolves a row alone
   std::vector<answer> resolve(const std::vector<case_of_resolve>& cases, index_t threads) {
     device_array<segment> segments(segments_);
     device_array<index_t> kept(kept_);
@@ -108,8 +108,7 @@ class table {
       const auto count = static_cast<index_t>(one.of.segments.size());
       const auto kept_count = static_cast<index_t>(one.of.kept.size());
       const auto level_count = static_cast<index_t>(one.levels.size());
-      rows.push_back({true,
-                      {segments.data() + segment_at, {count}},
+      rows.push_back({{segments.data() + segment_at, {count}},
                       {{levels.data() + level_at, {level_count}}, one.cut_segment, one.cut_tokens},
                       one.of.zone,
                       one.own_summary,
@@ -128,7 +127,7 @@ class table {
   static void run_on(device_array<row_to_resolve>& rows, index_t threads) {
     const listed_rows listed{rows.view()};
     const index_t count = listed.rows.size();
-    if (threads == 0) return launch_resolve(listed, count, stream{});
+    if (threads == 0) threads = resolve_threads;
     launch({dim3(static_cast<unsigned>(count)), dim3(static_cast<unsigned>(threads))}, stream{}, &resolve_with, listed);
   }
 
@@ -198,14 +197,6 @@ TEST_CASE("no segments, one, and a tile full of them and one more or less") {
 TEST_CASE("65,536 segments are resolved by a block") {
   unit::random random(7);
   CHECK(wrong_case({random_case(random, 65536)}, 0) == -1);
-}
-
-TEST_CASE("a row that is not due is left alone") {
-  const row_to_resolve idle;
-  device_array<row_to_resolve> rows(2, idle);
-  launch_resolve(listed_rows{rows.view()}, 2, stream{});
-  launch_resolve(listed_rows{}, 0, stream{});
-  CHECK(rows.values().size() == 2);
 }
 
 TEST_CASE("no barrier of resolving can be left out") {

@@ -5,6 +5,9 @@
 #include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/zoomr.cuh>
 
+#include "../support/row_top_k.cuh"
+#include "../support/score_kernel.cuh"
+
 namespace zoomr {
 inline namespace v0 {
 
@@ -31,7 +34,6 @@ ZOOMR_GATHER(bfloat16, 256, 4)
 ZOOMR_GATHER(float, 128, 4)
 ZOOMR_GATHER(float16, 128, 4)
 ZOOMR_GATHER(int8, 128, 4)
-template __global__ void gather_attend_kernel<bfloat16, 128, 4>(task<bfloat16, capped_logits>);
 template __global__ void gather_attend_kernel<bfloat16, 128, 4>(task<bfloat16, layer_logits>);
 
 // On tensor cores, as are the groups of 4 and more above whose queries have the type of keys, or these 8 bits.
@@ -40,7 +42,6 @@ ZOOMR_GATHER(bfloat16, 256, 8)
 ZOOMR_GATHER(int8, 128, 8)
 template __global__ void gather_attend_kernel<float16, 128, 8>(
     gather_task<float16, float16, rows_of_ranges, scaled_logits>);
-template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, capped_logits>);
 template __global__ void gather_attend_kernel<bfloat16, 128, 8>(task<bfloat16, layer_logits>);
 
 // Latents of MLA, and values that are narrower than keys.
@@ -50,17 +51,6 @@ template __global__ void gather_attend_kernel<float8, 576, 16, task<float8, scal
     task<float8, scaled_logits>);
 template __global__ void gather_attend_kernel<bfloat16, 192, 8, task<bfloat16, scaled_logits>, values_apart<128>>(
     task<bfloat16, scaled_logits>);
-
-// Scores, as layer_kernel makes them too.
-template __global__ void
-    score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>>(
-        running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>);
-template __global__ void
-    score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, float8>>(
-        running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, float8>);
-
-// The best k of rows of floats.
-template __global__ void top_k_kernel<float>(view<const float, 2>, view<index_t, 2>, view<index_t>);
 
 // Whole steps: every kernel of a cache for each way to choose.
 template <index_t Group = 4, class Policy>
@@ -123,3 +113,20 @@ void steps() {
 
 }  // namespace v0
 }  // namespace zoomr
+
+namespace zoomr_test {
+
+using namespace zoomr;
+
+// Scores, as layer_kernel makes them too.
+template __global__ void
+    score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>>(
+        running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, bfloat16>);
+template __global__ void
+    score_kernel<4, 128, running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, float8>>(
+        running_mean, mean_dot, detail::rows_to_score<bfloat16, bfloat16, float8>);
+
+// The best k of rows of floats.
+template __global__ void top_k_kernel<float>(view<const float, 2>, view<index_t, 2>, view<index_t>);
+
+}  // namespace zoomr_test

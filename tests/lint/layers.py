@@ -28,7 +28,7 @@ core/carver.hpp
 core/device.cuh core/streams.cuh core/vectors.cuh core/warp.cuh core/block.cuh
 L2:
 math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
-math/dot.cuh math/softmax.cuh math/best.cuh math/best_floats.cuh math/row_top_k.cuh
+math/dot.cuh math/softmax.cuh math/best.cuh
 L3:
 paging/paged_kv_lane.hpp paging/resident_keys.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tiers/tier_frames.hpp paging/tiers/tier_statistics.hpp
 paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/tiers/read_ring.hpp

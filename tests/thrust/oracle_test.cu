@@ -4,8 +4,8 @@
 #include <core/random.hpp>
 #include <support/device_memory.hpp>
 #include <support/oracles.hpp>
+#include <support/row_top_k.cuh>
 #include <zoomr/core/block.cuh>
-#include <zoomr/math/row_top_k.cuh>
 
 namespace zoomr_test {
 namespace {
@@ -19,8 +19,8 @@ bool best_are_right(const std::vector<Score>& scores, index_t rows, index_t k) {
   const auto n = static_cast<index_t>(scores.size()) / rows;
   device_array<Score> in(scores);
   device_array<index_t> ids(std::int64_t{rows} * k, -7), counts(rows, -7);
-  zoomr::launch_top_k(view<const Score, 2>(in.data(), {rows, n}), view<index_t, 2>(ids.data(), {rows, k}),
-                      counts.view(), zoomr::stream{});
+  launch_top_k(view<const Score, 2>(in.data(), {rows, n}), view<index_t, 2>(ids.data(), {rows, k}), counts.view(),
+               zoomr::stream{});
   device_array<index_t> expected(std::int64_t{rows} * k, -8), expected_counts(rows, -8);
   wait_for(zoomr::stream{});
   oracle::best_ids(in.data(), rows, n, k, expected.data(), expected_counts.data());

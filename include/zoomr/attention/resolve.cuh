@@ -2,8 +2,8 @@
 // L4. Device twin of resolve.hpp: a block turns levels into the same ranges. Each thread holds the parts of a few
 // segments; the end of what was attended before it says whether they touch, prefix sums say where they go.
 //
-// layer_kernel (cache/device/layer_kernel.cuh) resolves what it has just chosen in the same block; launch_resolve does
-// it alone. The ranges are read by later kernels of the stream: query_tile_kernel, those that fetch, gather_attend.
+// layer_kernel (cache/device/layer_kernel.cuh) resolves what it has just chosen in the same block. The ranges are read
+// by later kernels of the stream: query_tile_kernel, those that fetch, gather_attend.
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
@@ -134,7 +134,6 @@ __device__ inline attended_size resolve(block_threads& block, view<const segment
 
 /// A row of a selection as one query reads it, and where its ranges go.
 struct row_to_resolve {
-  bool due = false;              // false: there is nothing to do
   view<const segment> segments;  // [segments]
   selection_row row;
   zone_bounds zone;
@@ -146,27 +145,6 @@ struct row_to_resolve {
 };
 
 inline constexpr index_t resolve_threads = 256;
-
-/// A block of resolve_threads for each row. @see launch_resolve
-template <class Rows>
-__global__ void __launch_bounds__(resolve_threads) resolve_kernel(Rows rows) {
-  __shared__ block_scratch scratch;
-  const row_to_resolve one = rows.at(static_cast<index_t>(blockIdx.x));
-  if (!one.due) return;
-  block_threads block(scratch);
-  const attended_size size =
-      resolve(block, one.segments, one.row, one.zone, one.own_summary, one.slots, one.ranges, one.before);
-  if (block.thread() == 0) *one.size = size;
-}
-
-/// Resolves `count` rows, each in a block of its own.
-/// @param rows  a kernel argument; `rows.at(i)` gives, on the device, the i-th `row_to_resolve`
-/// @throws error(device) if the kernel cannot be started
-template <class Rows>
-void launch_resolve(const Rows& rows, index_t count, stream queue) {
-  if (count == 0) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(resolve_threads)}, queue, &resolve_kernel<Rows>, rows);
-}
 
 }  // namespace v0
 }  // namespace zoomr

@@ -78,17 +78,5 @@ inline void resolve(view<const segment> segments, const selection_row& row, zone
   out.add({slots.slot_of(zone.back), slots.slot_of(zone.end)});
 }
 
-/// Writes the slots of `ranges` one by one, padded with -1, for engines with an attention kernel of their own.
-/// @param out  [at least as many as the ranges hold]
-/// @return     how many were written before the padding
-inline index_t expand(view<const token_range> ranges, view<index_t> out) {
-  index_t count = 0;
-  for (const token_range& r : ranges) {
-    for (index_t slot = r.first; slot < r.last; ++slot) out[count++] = slot;
-  }
-  for (index_t i = count; i < out.size(); ++i) out[i] = -1;
-  return count;
-}
-
 }  // namespace v0
 }  // namespace zoomr

@@ -128,15 +128,6 @@ struct tokens_of_ranges {
   }
 };
 
-/// Tokens one by one, as slots of the pool; what comes after them, usually -1, is never looked at.
-struct tokens_of_slots {
-  view<const index_t> slots;
-  index_t tokens = 0;
-
-  ZOOMR_HD index_t count() const { return tokens; }
-  ZOOMR_HD index_t slot(index_t i) const { return slots[i]; }
-};
-
 /// A token that several query tokens read together, at most 32 of them.
 struct shared_token {
   index_t slot = 0;

@@ -41,8 +41,7 @@ struct best_part {
 /// `not_eligible` or below `least` are never taken; a `share` is of the keys of all that are eligible.
 /// @pre   the tokens of all items together, and with a `share` their keys, fit into their types
 /// @cost  reads each key twice, and once more for each digit of 10 bits in which keys differ, until one item is left:
-/// as
-///        a rule for two; 3 barriers for each digit, and 3 before; atomics in shared memory only
+///        as a rule for two; 3 barriers for each digit, and 3 before; atomics in shared memory only
 template <index_t Threads, class Items>
 class best_walk {
  public:
@@ -234,6 +233,21 @@ class best_walk {
   bool one_tie_ = false;         // it is one item
   best_part better_;             // above the bound
 };
+
+/// Writes the taken ids of one walk, ascending. All threads call it; the block sees them after its next barrier.
+/// @param ids  [k]  as many as can be taken; padded with -1
+/// @return     how many were taken, to all threads
+template <index_t Threads, class Items>
+__device__ index_t write_best(block_threads& block, best_walk<Threads, Items>& walk, view<index_t> ids) {
+  index_t taken = 0;
+  walk.each([&](index_t id, index_t part) {
+    const scanned<index_t> of_tile = block.sum_before(part > 0 ? 1 : 0);
+    if (part > 0) ids[taken + of_tile.before] = id;
+    taken += of_tile.all;
+  });
+  for (index_t i = taken + block.thread(); i < ids.size(); i += Threads) ids[i] = -1;
+  return taken;
+}
 
 }  // namespace v0
 }  // namespace zoomr

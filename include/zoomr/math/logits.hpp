@@ -2,8 +2,8 @@
 // L2. From products of queries with keys, or with summaries, to logits: a scale, and perhaps a soft cap,
 //   logit = cap * tanh(scale * q . k / cap)
 // Natural logits are the host's, and those of scores and of observed attention everywhere. On a device gather_attend
-// counts in units of ln 2, so that a weight is a power of 2; it is given `scaled_logits`, `capped_logits` or
-// `layer_logits` as a part of its task.
+// counts in units of ln 2, so that a weight is a power of 2; it is given `scaled_logits` or `layer_logits`
+// as a part of its task.
 #pragma once
 
 #include <zoomr/core/view.hpp>
@@ -57,15 +57,6 @@ struct scaled_logits {
   ZOOMR_HD float of_query() const { return scale * log2_of_e; }
   /// From the product of such a query with a key to the logit: nothing is left to do.
   ZOOMR_HD float operator()(float logit) const { return logit; }
-};
-
-/// On a device: the same under a soft cap.
-struct capped_logits {
-  float scale = 1.0f;
-  float cap = 50.0f;
-
-  ZOOMR_HD float of_query() const { return scale / cap; }
-  ZOOMR_HD float operator()(float share) const { return hyperbolic_tangent(share) * (cap * log2_of_e); }
 };
 
 /// On a device: what a model has in one layer, each of which may be absent. Code of its own, so that models without any

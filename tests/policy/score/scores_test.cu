@@ -4,7 +4,6 @@
 #include <zoomr/policy/score/box_bound.hpp>
 #include <zoomr/policy/score/key_mass.cuh>
 #include <zoomr/policy/score/mean_dot.hpp>
-#include <zoomr/policy/score/scores.cuh>
 
 #include <doctest/doctest.h>
 
@@ -15,6 +14,7 @@
 #include "support/device_memory.hpp"
 #include "support/inputs.hpp"
 #include "support/mutations.hpp"
+#include "support/score_kernel.cuh"
 
 namespace {
 
@@ -140,7 +140,8 @@ bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t segme
                     scales_summaries<Summary> ? scales.data() + std::int64_t{r} * segments : nullptr});
   }
   device_array<asking_row<float, Summary>> listed(made);
-  score_segments<Group, HeadDim>(query_source, scorer, listed_rows<Summary>{listed.view(), 2}, blocks, zoomr::stream{});
+  zoomr_test::score_segments<Group, HeadDim>(query_source, scorer, listed_rows<Summary>{listed.view(), 2}, blocks,
+                                             zoomr::stream{});
   const auto got = scores.values();
   const auto held = summaries.values();
   const auto held_scales = scales.values();
@@ -238,7 +239,7 @@ TEST_CASE("a row without a block is refused, and one with too many") {
   device_array<asking_row<float>> none(std::vector<asking_row<float>>(1));
   const listed_rows<float> rows{none.view(), 1};
   const auto score = [&](index_t blocks) {
-    score_segments<4, 64>(last_query{}, mean_dot{}, rows, blocks, zoomr::stream{});
+    zoomr_test::score_segments<4, 64>(last_query{}, mean_dot{}, rows, blocks, zoomr::stream{});
   };
   CHECK_THROWS_AS(score(0), precondition_error);
   CHECK_THROWS_AS(score(65536), precondition_error);

@@ -174,8 +174,7 @@ class table {
     for (const question& q : asked) {
       const auto count = static_cast<index_t>(q.of.segments.size());
       const auto kept_count = static_cast<index_t>(q.of.kept.size());
-      rows.push_back({.due = true,
-                      .segments = {segments_.data() + at, {count}},
+      rows.push_back({.segments = {segments_.data() + at, {count}},
                       .zone = q.of.zone,
                       .slots = {{kept_.data() + kept_at, {kept_count}}, q.of.compacted_end},
                       .votes = {votes_.data() + at, {count}},
@@ -201,17 +200,14 @@ class table {
   device_array<row_to_choose> rows_;
 };
 
-/// @param Threads  of a block; 0: as launch_choose does it
+/// @param Threads  of a block; 0: those of a step's
 template <index_t Threads, class Selector>
 std::vector<chosen> on_device(const Selector& select, const std::vector<question>& asked) {
   table made(asked);
   const auto count = static_cast<index_t>(asked.size());
-  if constexpr (Threads == 0) {
-    launch_choose(select, made.rows(), count, stream{});
-  } else {
-    const launch_shape shape{dim3(static_cast<unsigned>(count)), dim3(Threads)};
-    launch(shape, stream{}, &choose_with<Threads, Selector>, select, made.rows());
-  }
+  constexpr index_t threads = Threads == 0 ? choose_threads : Threads;
+  const launch_shape shape{dim3(static_cast<unsigned>(count)), dim3(threads)};
+  launch(shape, stream{}, &choose_with<threads, Selector>, select, made.rows());
   return made.answers();
 }
 
@@ -383,13 +379,6 @@ TEST_CASE("which summaries are attended is the host's rule") {
   CHECK(least_attended<head_mass>(summaries_attended::all) == not_eligible);
   CHECK(least_attended<head_mass>(summaries_attended::candidates) == 1);
   CHECK(least_attended<pooled_score>(summaries_attended::candidates) == pooled_score::least);
-}
-
-TEST_CASE("a row that is not due is left alone") {
-  device_array<row_to_choose> rows(2, row_to_choose{});
-  launch_choose(top_k{}, listed_rows{rows.view()}, 2, stream{});
-  launch_choose(top_k{}, listed_rows{}, 0, stream{});
-  CHECK(rows.values().size() == 2);
 }
 
 TEST_CASE("no barrier of a choice can be left out") {

@@ -2,9 +2,8 @@
 // L4. Device twin of what the host's chooser does before and after scoring (cache/host/chooser.hpp): counts what can be
 // attended of each segment, then takes the best of them with any selector that is a walk with limits.
 //
-// layer_kernel and choose_for_all_kernel (cache/device/choosing/choices.cuh) call it within a step; launch_choose makes
-// rows from votes that are there already. A row's segments are shared out once: thread `id % threads` reads and writes
-// all that belongs to segment `id`, from its count to its level.
+// layer_kernel and choose_for_all_kernel (cache/device/choosing/choices.cuh) call it. A row's segments are shared out
+// once: thread `id % threads` reads and writes all that belongs to segment `id`, from its count to its level.
 #pragma once
 
 #include <zoomr/math/best.cuh>
@@ -18,7 +17,6 @@ inline namespace v0 {
 /// One row of a selection that is to be made, of what, and where it goes. All memory is the cache's, on the device; the
 /// levels stay where they are written, and `selection` only names them.
 struct row_to_choose {
-  bool due = false;                       // false: there is nothing to do
   view<const segment> segments;           // [segments]
   zone_bounds zone;                       // of the asking token
   slot_map slots;                         // of the KV lane whose tokens count
@@ -126,29 +124,6 @@ __device__ void go_on_row(block_threads& block, best_scratch<Threads>& scratch, 
 }
 
 inline constexpr index_t choose_threads = 256;
-
-/// A block for each row; one that is not due ends at once. @see launch_choose
-template <class Selector, class Rows>
-__global__ void __launch_bounds__(choose_threads) choose_kernel(Selector select, Rows rows) {
-  __shared__ block_scratch scratch;
-  __shared__ best_scratch<choose_threads> walk_scratch;
-  const row_to_choose row = rows.at(static_cast<index_t>(blockIdx.x));
-  if (!row.due) return;
-  block_threads block(scratch);
-  choose_row(block, walk_scratch, select, row, attended_anyway(block, select, row));
-}
-
-/// Makes `count` rows of a selection, each in a block of its own: the same levels and cuts as the host's.
-///
-/// @param rows  a kernel argument; `rows.at(i)` gives, on the device, the i-th `row_to_choose`
-/// @throws error(device) if the kernel cannot be started
-/// @cost   as `best_walk` and `count_left`; up to 65,536 segments
-template <limited_selector Selector, class Rows>
-void launch_choose(const Selector& select, const Rows& rows, index_t count, stream queue) {
-  if (count == 0) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(choose_threads)}, queue, &choose_kernel<Selector, Rows>, select,
-         rows);
-}
 
 }  // namespace v0
 }  // namespace zoomr

@@ -167,7 +167,6 @@ struct layer_row {
     using aggregator_type = decltype(policy.aggregate);
     const std::int64_t at = a.place_row(token.chooses, layer, row);
     row_to_choose result;
-    result.due = true;
     result.segments = segments();
     result.zone = token.zone;
     result.slots = slots();
@@ -194,7 +193,6 @@ struct layer_row {
   __device__ row_to_resolve to_resolve(index_t place) const {
     const std::int64_t at = a.token_row(t, row);
     row_to_resolve result;
-    result.due = true;
     result.zone = token.zone;
     result.own_summary = !Policy::selects || policy.zone.own_summary;
     result.slots = slots();

@@ -9,8 +9,8 @@
 
 #include <zoomr/cache/device/eviction/observed_queries.cuh>
 #include <zoomr/core/streams.cuh>
+#include <zoomr/math/best.cuh>
 #include <zoomr/math/dot.cuh>
-#include <zoomr/math/row_top_k.cuh>
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/evict/rating.cuh>
 

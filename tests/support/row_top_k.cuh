@@ -1,17 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2. The best k of a row of floats, by one block, where nothing but their number is limited: what a walk (best.cuh)
-// gives, with fewer instructions, since keys have 32 bits and are read four at a time. It looks for the k-th best digit
-// by digit, as a walk does, and then writes what is better and the first of what equals it.
+// The best k of each row, by a kernel of its own: rows of votes by the walk of math/best.cuh, which a cache's kernels
+// call too, rows of floats by a search of their own. No step launches it: it is here to test that walk, and for the
+// benchmarks, where it stands beside the top-k of other libraries.
 #pragma once
 
-#include <zoomr/core/block.cuh>
-#include <zoomr/core/view.hpp>
-#include <zoomr/math/order.hpp>
+#include <zoomr/math/best.cuh>
 
-namespace zoomr {
-inline namespace v0 {
+#include <type_traits>  // std::is_same_v
 
-/// Shared memory: 2,048 digits, some for each of up to 1,024 threads.
+namespace zoomr_test {
+
+using zoomr::best_scratch;
+using zoomr::best_walk;
+using zoomr::block_scratch;
+using zoomr::block_threads;
+using zoomr::index_t;
+using zoomr::launch;
+using zoomr::launch_shape;
+using zoomr::not_eligible;
+using zoomr::order_key;
+using zoomr::scanned;
+using zoomr::shared_array;
+using zoomr::stream;
+using zoomr::take_limits;
+using zoomr::view;
+using zoomr::votes_t;
+using zoomr::warp_lanes;
+using zoomr::write_best;
+
+/// Shared memory of best_floats: 2,048 digits, some for each of up to 1,024 threads.
 template <index_t Threads>
 struct best_floats_scratch {
   static_assert(Threads >= warp_lanes && Threads <= 1024 && (Threads & (Threads - 1)) == 0);
@@ -21,6 +38,10 @@ struct best_floats_scratch {
   shared_array<index_t, 3> reached;     // the digit of the k-th best, how many are better, how many have it
 };
 
+/// The best k of a row of floats, by one block, where nothing but their number is limited: what a walk gives, with
+/// fewer instructions, since keys have 32 bits and are read four at a time. It looks for the k-th best digit by digit,
+/// as a walk does, and then writes what is better and the first of what equals it.
+///
 /// All of a block's threads call the same things in the same order.
 /// @cost  reads the row once for each of 3 digits, less often where fewer tell the k-th best, and once to write; 3
 ///        barriers for each digit, 1 for each 8 * Threads scores written; atomics in shared memory only
@@ -174,5 +195,55 @@ class best_floats {
   index_t better_ = 0;      // how many are above
 };
 
-}  // namespace v0
-}  // namespace zoomr
+/// Threads of a block. Floats are read in pieces of 16 bytes, and a row of them by more threads at once.
+template <class Score>
+inline constexpr index_t top_k_threads = std::is_same_v<Score, float> ? 512 : 256;
+
+/// One row of votes as a walk sees it.
+struct row_of_votes {
+  view<const votes_t> row;
+  __device__ index_t size() const { return row.size(); }
+  __device__ votes_t key(index_t id) const { return row[id]; }
+  __device__ index_t tokens(index_t) const { return 1; }
+};
+
+/// A block for each row, which blockIdx.x names. @see launch_top_k
+template <class Score>
+__global__ void __launch_bounds__(top_k_threads<Score>)
+    top_k_kernel(view<const Score, 2> scores, view<index_t, 2> ids, view<index_t> counts) {
+  constexpr index_t threads = top_k_threads<Score>;
+  __shared__ block_scratch scratch;
+  block_threads block(scratch);
+  const auto row = static_cast<index_t>(blockIdx.x);
+  index_t taken = 0;
+  if constexpr (std::is_same_v<Score, float>) {
+    __shared__ best_floats_scratch<threads> own_scratch;
+    taken = best_floats<threads>(block, own_scratch, scores[row]).write(ids[row]);
+  } else {
+    __shared__ best_scratch<threads> walk_scratch;
+    const row_of_votes items{scores[row]};
+    const take_limits limits{.segments = ids.extent(1)};
+    best_walk<threads, row_of_votes> walk(block, walk_scratch, items, limits, not_eligible + 1);
+    taken = write_best(block, walk, ids[row]);
+  }
+  if (block.thread() == 0) counts[row] = taken;
+}
+
+/// The best of each row: highest score, ties to the lower id, NaN last.
+///
+/// @param scores  [rows, n]  votes, of which `not_eligible` is never taken, or floats; n up to 65,536
+/// @param ids     [rows, k]  the ids of the best k, ascending, padded with -1
+/// @param counts  [rows]     how many were taken
+/// @throws error(device) if the kernel cannot be started
+/// @cost   one block for each row. Reads a row of floats two to four times (best_floats), of votes twice, and once
+///         more for each 10 bits in which they differ
+template <class Score>
+void launch_top_k(view<const Score, 2> scores, view<index_t, 2> ids, view<index_t> counts, stream queue) {
+  ZOOMR_EXPECTS(ids.extent(0) == scores.extent(0) && counts.size() == scores.extent(0),
+                "top_k: ids and counts need a row for each row of scores");
+  if (scores.extent(0) == 0) return;
+  const launch_shape shape{dim3(static_cast<unsigned>(scores.extent(0))), dim3(top_k_threads<Score>)};
+  launch(shape, queue, &top_k_kernel<Score>, scores, ids, counts);
+}
+
+}  // namespace zoomr_test
