@@ -150,9 +150,10 @@ class grouped_kv_cache {
     for (index_t g = 0; g < count(); ++g) at(g).expect_unused(handle(id, g));
     detail::sink_of_part part(to);
     detail::section_writer out(part, detail::groups_magic);
-    out.begin("grps", 0, layers() * static_cast<byte_count>(sizeof(index_t)));
-    for (index_t layer = 0; layer < layers(); ++layer) out.put(place(layer).group);
-    out.end(), out.finish();
+    out.section([&] {
+      for (index_t layer = 0; layer < layers(); ++layer) out.put(place(layer).group);
+    });
+    out.finish();
     each([&](cache_type& in, index_t g) { in.save(handle(id, g), part); });
     to.finish();
   }
@@ -172,7 +173,8 @@ class grouped_kv_cache {
     if (tables.size() > 0) expect_extents("load: tables are", tables, {{count()}});
     detail::section_reader in(from);
     in.prologue(detail::groups_magic, "saved sequence of groups of layers");
-    bool same = in.begin("grps", 0) == layers() * static_cast<byte_count>(sizeof(index_t));
+    in.begin("groups");
+    bool same = in.left() == layers() * static_cast<byte_count>(sizeof(index_t));
     for (index_t layer = 0; same && layer < layers(); ++layer) same = in.get<index_t>() == place(layer).group;
     if (!same) detail::refuse_file("the file's layers are in other groups than those of this cache");
     in.end();

@@ -24,16 +24,6 @@ config limits() {
   return made;
 }
 
-/// As many sections as there are get the checksum of their contents, and those behind them are left out.
-void seal(saved_bytes& bytes) {
-  for (std::size_t at = 16; at + 24 <= bytes.size();) {
-    const auto length = zoomr_test::number_at<std::uint64_t>(bytes, at + 8);
-    if (length > bytes.size() - at - 24) return;
-    zoomr_test::reseal(bytes, {"", 0, at + 16, static_cast<std::size_t>(length)});
-    at += 24 + static_cast<std::size_t>(length);
-  }
-}
-
 /// One token more, whatever the policy.
 template <class Cache>
 void go_on(Cache& cache, sequence seq) {
@@ -71,7 +61,7 @@ void load(const Policy& policy, const saved_bytes& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   saved_bytes bytes(data, data + size);
-  seal(bytes);
+  zoomr_test::reseal(bytes);
   load(small::full, bytes), load(small::zoomr_second_pass, bytes), load(small::quest, bytes);
   load(small::h2o, bytes), load(small::drifting, bytes), load(small::evicting, bytes);
   return 0;

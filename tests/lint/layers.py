@@ -23,7 +23,7 @@ ORDER = """
 L0:
 core/platform.hpp core/version.hpp
 L1:
-core/types.hpp core/cpu_path.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/error.hpp core/waiting.hpp core/thread_pool.hpp core/crew.hpp core/view.hpp core/shape.hpp core/buffer.hpp
+core/types.hpp core/bytes.hpp core/cpu_path.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/error.hpp core/waiting.hpp core/thread_pool.hpp core/crew.hpp core/view.hpp core/shape.hpp core/buffer.hpp
 core/carver.hpp
 core/device.cuh core/streams.cuh core/vectors.cuh core/warp.cuh core/block.cuh
 L2:
@@ -32,7 +32,7 @@ math/dot.cuh math/softmax.cuh math/best.cuh
 L3:
 paging/paged_kv_lane.hpp paging/resident_keys.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tiers/tier_frames.hpp paging/tiers/tier_statistics.hpp
 paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/tiers/read_ring.hpp
-paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/early_reads.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp paging/pinned_blocks.hpp
+paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/early_reads.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp paging/tiers/frame_table.hpp paging/pinned_blocks.hpp
 paging/tiers/tiered_kv_lane.hpp paging/tiers/tier.hpp paging/tiers/tiered_blocks.hpp paging/tiers/tiered_pool.hpp
 policy/segment.hpp policy/slot_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/component.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp

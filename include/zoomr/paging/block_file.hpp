@@ -7,8 +7,8 @@
 // no memory is held.
 #pragma once
 
+#include <zoomr/core/bytes.hpp>
 #include <zoomr/core/error.hpp>
-#include <zoomr/core/types.hpp>
 #include <zoomr/paging/tiers/read_ring.hpp>
 
 #include <fcntl.h>     // open, posix_fallocate
@@ -16,7 +16,6 @@
 #include <unistd.h>    // pread, pwrite, close, unlink
 
 #include <cerrno>        // errno
-#include <cstring>       // std::memcpy
 #include <memory>        // std::unique_ptr
 #include <string>        // std::string
 #include <system_error>  // std::generic_category
@@ -25,21 +24,6 @@
 
 namespace zoomr {
 inline namespace v0 {
-
-/// A number that another content hardly has: for what disks and memory do to bytes, not for what people do.
-/// @cost  a multiplication for each 8 bytes
-inline std::uint64_t checksum(const void* data, byte_count bytes) {
-  constexpr std::uint64_t odd = 0x9e3779b97f4a7c15u;
-  std::uint64_t sum = odd ^ static_cast<std::uint64_t>(bytes);
-  const auto* at = static_cast<const unsigned char*>(data);
-  for (; bytes > 0; bytes -= 8, at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, at, bytes < 8 ? static_cast<std::size_t>(bytes) : 8);
-    sum = (sum ^ word) * odd;
-    sum ^= sum >> 29;
-  }
-  return sum;
-}
 
 class block_file;
 

@@ -154,24 +154,26 @@ void check_hostile(const char* name, const Policy& policy, index_t count) {
     changed += into.intact() ? 0 : 1;
   };
   constexpr index_t most = std::numeric_limits<index_t>::max(), least = std::numeric_limits<index_t>::min();
-  for (const saved_section& section : sections_of(whole)) {
-    const bool queries = section.kind == "sums" || section.kind == "note" || section.kind == "qsum" ||
-                         section.kind == "prmt" || section.kind == "page";
-    const std::size_t end = queries ? std::min<std::size_t>(section.length, 48) : section.length;
+  for (const saved_part& part : parts_of(whole)) {
+    const bool numbers = part.kind == "page" || part.kind == "sums" || part.kind == "prompted" ||
+                         part.kind == "noted" || part.kind == "records";
+    const std::size_t end = numbers ? std::min<std::size_t>(part.length, 48) : part.length;
     for (std::size_t at = 0; at + 4 <= end; at += 4) {
-      const auto old = number_at<index_t>(whole, section.contents + at);
+      const auto old = number_at<index_t>(whole, part.begin + at);
       for (const index_t value :
            {index_t{-1}, index_t{0}, index_t{1}, index_t{17}, most, least, most / 4, old ^ 1, old ^ 4, old ^ 16}) {
         saved_bytes bytes = whole;
-        put_at(bytes, section.contents + at, value);
-        reseal(bytes, section);
+        put_at(bytes, part.begin + at, value);
+        reseal(bytes);
         try_it(bytes);
       }
     }
+  }
+  for (const saved_part& section : sections_of(whole)) {
     for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{4}, std::uint64_t{1} << 20,
                                        std::uint64_t{1} << 59, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
       saved_bytes bytes = whole;
-      put_at(bytes, section.contents - 8, length);
+      put_at(bytes, section.begin - 8, length);
       try_it(bytes);
     }
   }
@@ -209,33 +211,41 @@ TEST_CASE("what is wrong is named") {
   REQUIRE(into.refuses(whole) == "");
   const auto changed = [&](const char* kind, std::size_t number, auto value) {
     saved_bytes bytes = whole;
-    const saved_section section = section_of(whole, kind);
-    put_at(bytes, section.contents + 4 * number, value);
-    reseal(bytes, section);
+    put_at(bytes, part_of(whole, kind).begin + 4 * number, value);
+    reseal(bytes);
     return into.refuses(bytes);
   };
   const std::string damaged = "zoomr: load: the file is damaged: ";
-  const std::string contradicts = damaged + "section seqn 0: its numbers contradict each other";
+  const std::string contradicts = damaged + "section head: its numbers contradict each other";
   for (const index_t value : {-1, -2147483647 - 1, 2147483647}) {
     for (const std::size_t number : {0u, 2u, 3u, 4u, 5u, 6u, 7u, 8u})
-      CHECK(changed("seqn", number, value) == contradicts);
+      CHECK(changed("counts", number, value) == contradicts);
   }
-  CHECK(changed("seqn", 0, index_t{65}) == "zoomr: load: the sequence has 65 tokens, config.max_tokens is 64");
-  CHECK(changed("seqn", 1, index_t{48}) == contradicts);  // the prompt ends behind the tokens
-  CHECK(changed("seqn", 1, index_t{0}) == contradicts);
-  CHECK(changed("seqn", 3, index_t{47}) == contradicts);  // evicted later than anything was observed
-  CHECK(changed("kept", 0, index_t{-1}) == damaged + "section kept 0: the positions of a KV lane do not ascend");
-  CHECK(changed("kept", 1, index_t{0}) == damaged + "section kept 0: the positions of a KV lane do not ascend");
-  CHECK(changed("kept", 15, index_t{60}) == damaged + "section kept 0: the positions of a KV lane do not ascend");
-  CHECK(changed("slct", 1, index_t{4000}) == damaged + "section slct 0: a row of a choice cannot be");
-  CHECK(changed("slct", 4, index_t{-1}) == damaged + "section slct 0: a row of a choice cannot be");
-  CHECK(changed("slct", 5, index_t{-6}) == damaged + "section slct 0: a level of a choice cannot be");
-  CHECK(changed("slct", 5, index_t{1}) == damaged + "section slct 0: a level of a choice cannot be");  // the usual one
-  const auto segments = number_at<index_t>(whole, section_of(whole, "slct").contents + 4);
-  CHECK(changed("slct", 1, segments + 1) == damaged + "section slct 0: a choice knows segments of later tokens");
-  CHECK(changed("note", 0, index_t{-1}) == damaged + "section note 0: its positions cannot be");
-  CHECK(changed("note", 0, index_t{46}) == damaged + "section note 0: it has another length than its contents");
-  CHECK(changed("qsum", 0, index_t{3}) == damaged + "section qsum 0: its positions cannot be");
+  CHECK(changed("counts", 0, index_t{65}) == "zoomr: load: the sequence has 65 tokens, config.max_tokens is 64");
+  CHECK(changed("counts", 1, index_t{48}) == contradicts);  // the prompt ends behind the tokens
+  CHECK(changed("counts", 1, index_t{0}) == contradicts);
+  CHECK(changed("counts", 3, index_t{47}) == contradicts);  // evicted later than anything was observed
+  const std::string unordered = damaged + "section text: the positions of a KV lane do not ascend";
+  CHECK(changed("kept", 0, index_t{-1}) == unordered);
+  CHECK(changed("kept", 1, index_t{0}) == unordered);
+  CHECK(changed("kept", 15, index_t{60}) == unordered);
+  CHECK(changed("page", 0, index_t{1}) == damaged + "section text: another page comes");
+  const std::string memory = damaged + "section memory: ";
+  CHECK(changed("choices", 1, index_t{4000}) == memory + "a row of a choice cannot be");
+  CHECK(changed("choices", 4, index_t{-1}) == memory + "a row of a choice cannot be");
+  CHECK(changed("choices", 5, index_t{-6}) == memory + "a level of a choice cannot be");
+  CHECK(changed("choices", 5, index_t{1}) == memory + "a level of a choice cannot be");  // the usual one
+  const auto segments = number_at<index_t>(whole, part_of(whole, "choices").begin + 4);
+  CHECK(changed("choices", 1, segments + 1) == memory + "a choice knows segments of later tokens");
+  CHECK(changed("sums", 0, index_t{-1}) == memory + "it has sums of more slots than there are");
+  CHECK(changed("sums", 0, index_t{3}) == memory + "its sums are of other slots");
+  CHECK(changed("prompted", 0, index_t{3}) == memory + "its voters cannot be");
+  CHECK(changed("noted", 0, index_t{-1}) == memory + "positions of queries cannot be");
+  CHECK(changed("noted", 0, index_t{46}) == memory + "positions of queries cannot be");
+  CHECK(changed("noted", 1, index_t{46}) == memory + "positions of queries cannot be");
+  CHECK(changed("records", 0, index_t{3}) == memory + "positions of records cannot be");
+  CHECK(changed("records", 1, index_t{3}) == memory + "it has more records than positions, or fewer");
+  CHECK(changed("policy", 0, index_t{100000}) == damaged + "section head: its policy is longer than the section");
 
   saved_bytes bytes = whole;
   put_at(bytes, 8, std::uint64_t{2});
@@ -243,11 +253,13 @@ TEST_CASE("what is wrong is named") {
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;
-  put_at(bytes, 24, ~std::uint64_t{0});
-  CHECK(into.refuses(bytes) == damaged + "section modl 0: its length cannot be");
-  bytes = whole;
-  ++bytes[section_of(whole, "page").contents];
-  CHECK(into.refuses(bytes) == damaged + "section page 0: its checksum differs");
+  put_at(bytes, 16, ~std::uint64_t{0});
+  CHECK(into.refuses(bytes) == damaged + "section head: its length cannot be");
+  for (const auto& [kind, section] : {std::pair("counts", "head"), {"page", "text"}, {"sums", "memory"}}) {
+    bytes = whole;
+    ++bytes[part_of(whole, kind).end() - 1];
+    CHECK(into.refuses(bytes) == damaged + "section " + section + ": its checksum differs");
+  }
   CHECK(into.refuses(memory_source(whole, whole.size() - 1)) == damaged + "it ends too early");
   CHECK(into.intact());
 }
@@ -257,20 +269,20 @@ TEST_CASE("a choice cannot be a choice of later tokens, nor a number of int8 be 
   const saved_bytes whole = saved_after<scaled_int8>(small::by_layer, says, 50);
   target<std::remove_const_t<decltype(small::by_layer)>, scaled_int8> into(small::by_layer, says);
   REQUIRE(into.refuses(whole) == "");
-  const saved_section choices = section_of(whole, "slct"), page = section_of(whole, "page");
+  const saved_part choices = part_of(whole, "choices"), page = part_of(whole, "page");
   saved_bytes bytes = whole;
-  const auto count = number_at<index_t>(whole, choices.contents + 4 + 12);
-  const std::size_t position = choices.contents + 4 + 16 + 4 * static_cast<std::size_t>(count);
+  const auto count = number_at<index_t>(whole, choices.begin + 4 + 12);
+  const std::size_t position = choices.begin + 4 + 16 + 4 * static_cast<std::size_t>(count);
   REQUIRE(number_at<index_t>(whole, position) == prompt - 1);
   for (const index_t wrong : {prompt - 2, 50}) {
     put_at(bytes, position, wrong);
-    reseal(bytes, choices);
-    CHECK(into.refuses(bytes) == "zoomr: load: the file is damaged: section slct 0: a choice's position cannot be");
+    reseal(bytes);
+    CHECK(into.refuses(bytes) == "zoomr: load: the file is damaged: section memory: a choice's position cannot be");
   }
   bytes = whole;
-  put_at(bytes, page.contents + 3, static_cast<signed char>(-128));
-  reseal(bytes, page);
-  CHECK(into.refuses(bytes) == "zoomr: load: the file is damaged: section page 0: -128 is no number of int8");
+  put_at(bytes, page.begin + 7, static_cast<signed char>(-128));
+  reseal(bytes);
+  CHECK(into.refuses(bytes) == "zoomr: load: the file is damaged: section text: -128 is no number of int8");
 }
 
 TEST_CASE("pages that can be reached cannot be freed, and queries that are not there cannot be rolled back to") {
@@ -279,22 +291,24 @@ TEST_CASE("pages that can be reached cannot be freed, and queries that are not t
     saved_bytes bytes = saved_after<float>(freeing, says, 50);
     target<std::remove_const_t<decltype(freeing)>> into(freeing, says);
     REQUIRE(into.refuses(bytes) == "");
-    const saved_section counts = section_of(bytes, "seqn");
-    REQUIRE(number_at<index_t>(bytes, counts.contents + 24) == 2);
-    put_at(bytes, counts.contents + 24, index_t{3});
-    reseal(bytes, counts);
-    const saved_section page = sections_of(bytes)[6];
-    REQUIRE((page.kind == "page" && page.number == 2));
-    const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(page.contents) - 16;
-    bytes.erase(first, first + static_cast<std::ptrdiff_t>(page.length) + 24);
+    const saved_part counts = part_of(bytes, "counts");
+    REQUIRE(number_at<index_t>(bytes, counts.begin + 24) == 2);
+    const saved_part page = parts_of(bytes)[6];
+    REQUIRE((page.kind == "page" && number_at<index_t>(bytes, page.begin) == 2));
+    put_at(bytes, counts.begin + 24, index_t{3});
+    const std::size_t text_length = sections_of(bytes)[1].begin - 8;
+    put_at(bytes, text_length, number_at<std::uint64_t>(bytes, text_length) - page.length);
+    const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(page.begin);
+    bytes.erase(first, first + static_cast<std::ptrdiff_t>(page.length));
+    reseal(bytes);
     CHECK(into.refuses(bytes) ==
-          "zoomr: load: the file is damaged: section seqn 0: pages were freed that can be reached");
+          "zoomr: load: the file is damaged: section text: pages were freed that can be reached");
   }
   saved_bytes bytes = saved_after<float>(drifting, says, 50);
-  const saved_section counts = section_of(bytes, "seqn");
-  REQUIRE(number_at<index_t>(bytes, counts.contents + 16) == 47);
-  put_at(bytes, counts.contents + 16, index_t{0});
-  reseal(bytes, counts);
+  const saved_part counts = part_of(bytes, "counts");
+  REQUIRE(number_at<index_t>(bytes, counts.begin + 16) == 47);
+  put_at(bytes, counts.begin + 16, index_t{0});
+  reseal(bytes);
   zoomr::config deep = limits();
   deep.rollback_tokens = 40;
   zoomr::kv_cache other(model, drifting, deep);
@@ -310,27 +324,33 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
     return std::string(bytes.begin() + static_cast<std::ptrdiff_t>(at),
                        bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
   };
-  const unsigned char begin[] = {
-      'z',  'o',  'o',  'm',  'r', 's', 'e',  'q',  6,  0, 0, 0, 0, 0, 0,    0,     // version
-      'm',  'o',  'd',  'l',  0,   0,   0,    0,    84, 0, 0, 0, 0, 0, 0,    0,     // length
-      1,    0,    0,    0,    2,   0,   0,    0,    1,  0, 0, 0, 8, 0, 0,    0,     // shape
-      8,    0,    0,    0,    0,   0,   0,    0,                                    // of values
-      'b',  'f',  'l',  'o',  'a', 't', '1',  '6',  0,  0, 0, 0, 0, 0, 0,    0,     // type
-      1,    0,    0,    0,    0,   0,   0x80, 0x3f, 1,  0, 0, 0, 0, 0, 0x80, 0x3f,  // scales
-      0xf3, 0x04, 0xb5, 0x3e, 0,   0,   0,    0,    0,  0, 0, 0, 0, 0, 0,    0,     // logits: 8^-0.5
-      0,    0,    0,    0,    0,   0,   0,    0,    0,  0, 0, 0};
-  REQUIRE(bytes.size() > sizeof begin);
+  const saved_part policy = part_of(bytes, "policy");
+  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 6, 0, 0, 0, 0, 0, 0, 0};  // version
+  const unsigned char of_model[] = {
+      1,    0,    0,    0,    2,   0,   0,    0,    1, 0, 0, 0, 8, 0, 0,    0,     // shape
+      8,    0,    0,    0,    0,   0,   0,    0,                                   // of values
+      'b',  'f',  'l',  'o',  'a', 't', '1',  '6',  0, 0, 0, 0, 0, 0, 0,    0,     // type
+      1,    0,    0,    0,    0,   0,   0x80, 0x3f, 1, 0, 0, 0, 0, 0, 0x80, 0x3f,  // scales
+      0xf3, 0x04, 0xb5, 0x3e, 0,   0,   0,    0,    0, 0, 0, 0, 0, 0, 0,    0,     // logits: 8^-0.5
+      0,    0,    0,    0,    0,   0,   0,    0,    0, 0, 0, 0};
+  REQUIRE(bytes.size() > 24 + sizeof of_model);
   CHECK(std::equal(std::begin(begin), std::end(begin), bytes.begin()));
+  CHECK(number_at<std::uint64_t>(bytes, 16) == 84 + policy.length + 148);
+  CHECK(std::equal(std::begin(of_model), std::end(of_model), bytes.begin() + 24));
+  const std::vector<saved_part> sections = sections_of(bytes);
+  REQUIRE(sections.size() == 3);
+  CHECK(sections[2].end() + 8 == bytes.size());
+  saved_bytes sealed = bytes;  // by the test's own sums
+  for (const saved_part& section : sections) put_at(sealed, section.end(), std::uint64_t{0});
+  reseal(sealed);
+  CHECK(sealed == bytes);
   std::string kinds;
-  for (const saved_section& section : sections_of(bytes)) {
-    kinds += section.kind + " " + std::to_string(section.number) + " " + std::to_string(section.length) + "\n";
-  }
-  const saved_section policy = section_of(bytes, "plcy");
-  CHECK(kinds == "modl 0 84\nplcy 0 " + std::to_string(policy.length) +
-                     "\nseqn 0 148\nclas 0 40\nkept 0 0\npage 0 512\npage 1 512\npage 2 256\nsums 0 0\nprmt 0 8\n"
-                     "note 0 4\nqsum 0 4\nslct 0 4\n");
-  CHECK(text_at(policy.contents, 24) == "unsegmented\nkeep_all\nno_");
-  const std::size_t counts = section_of(bytes, "seqn").contents;
+  for (const saved_part& part : parts_of(bytes)) kinds += part.kind + " " + std::to_string(part.length) + "\n";
+  CHECK(kinds == "model 84\npolicy " + std::to_string(policy.length) +
+                     "\ncounts 148\nclasses 40\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
+                     "noted 8\nrecords 12\nchoices 4\n");
+  CHECK(text_at(policy.begin + 8, 24) == "unsegmented\nkeep_all\nno_");
+  const std::size_t counts = part_of(bytes, "counts").begin;
   const index_t expected[] = {40, prompt, 0, 0, 37, 0, 0, 0, prompt};
   for (std::size_t i = 0; i < 9; ++i) CHECK(number_at<index_t>(bytes, counts + 4 * i) == expected[i]);
   CHECK(number_at<std::int64_t>(bytes, counts + 36) == prompt);
@@ -339,7 +359,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   float key[8], value[8];
   says.numbers.fill(role::key, says.ids[3], 3, 0, 0, 0, key);
   says.numbers.fill(role::value, says.ids[3], 3, 0, 0, 0, value);
-  const std::size_t page = section_of(bytes, "page").contents;
+  const std::size_t page = part_of(bytes, "page").begin + 4;
   for (std::size_t d = 0; d < 8; ++d) {
     CHECK(number_at<std::uint16_t>(bytes, page + (3 * 8 + d) * 2) == zoomr::from_float<bfloat16>(key[d]).bits);
     CHECK(number_at<std::uint16_t>(bytes, page + 256 + (3 * 8 + d) * 2) == zoomr::from_float<bfloat16>(value[d]).bits);

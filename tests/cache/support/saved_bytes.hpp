@@ -58,14 +58,6 @@ saved_bytes saved(zoomr::any_kv_cache<T, Placement>& cache, zoomr::sequence seq)
   return sink.bytes;
 }
 
-/// A section of a saved sequence, by what its header says.
-struct saved_section {
-  std::string kind;
-  std::uint32_t number = 0;
-  std::size_t contents = 0;  // where they begin
-  std::size_t length = 0;
-};
-
 template <class Number>
 Number number_at(const saved_bytes& bytes, std::size_t at) {
   Number made;
@@ -77,41 +69,92 @@ void put_at(saved_bytes& bytes, std::size_t at, Number number) {
   std::memcpy(bytes.data() + at, &number, sizeof number);
 }
 
-inline std::vector<saved_section> sections_of(const saved_bytes& bytes) {
-  std::vector<saved_section> made;
-  for (std::size_t at = 16; at < bytes.size();) {
-    saved_section one{std::string(bytes.begin() + static_cast<std::ptrdiff_t>(at),
-                                  bytes.begin() + static_cast<std::ptrdiff_t>(at) + 4),
-                      number_at<std::uint32_t>(bytes, at + 4), at + 16,
-                      static_cast<std::size_t>(number_at<std::uint64_t>(bytes, at + 8))};
-    at = one.contents + one.length + 8;
-    made.push_back(std::move(one));
+/// A stretch of a saved sequence: a section of it, or what is in one.
+struct saved_part {
+  std::string kind;
+  std::size_t begin = 0;
+  std::size_t length = 0;
+
+  std::size_t end() const { return begin + length; }
+};
+
+/// As many sections as the bytes have whole, each between its length and its checksum.
+inline std::vector<saved_part> sections_of(const saved_bytes& bytes) {
+  std::vector<saved_part> made;
+  for (std::size_t at = 16; at + 16 <= bytes.size();) {
+    const auto length = number_at<std::uint64_t>(bytes, at);
+    if (length > bytes.size() - at - 16) break;
+    made.push_back({"", at + 8, static_cast<std::size_t>(length)});
+    at = made.back().end() + 8;
   }
   return made;
 }
-inline saved_section section_of(const saved_bytes& bytes, const std::string& kind) {
-  for (const saved_section& one : sections_of(bytes)) {
+
+/// What is in the sections, found by what docs/sequence_format.md says, by no code of the library.
+inline std::vector<saved_part> parts_of(const saved_bytes& bytes) {
+  std::vector<saved_part> made;
+  std::size_t at = 0;
+  const auto part = [&](const char* kind, std::size_t length) { made.push_back({kind, at, length}), at += length; };
+  const auto number = [&](std::size_t further) {
+    return static_cast<std::size_t>(number_at<std::int32_t>(bytes, at + further));
+  };
+  const std::vector<saved_part> sections = sections_of(bytes);
+
+  at = sections.at(0).begin;
+  const std::size_t layers = number(0), heads = number(4), kv_heads = number(8), width = number(12);
+  const std::size_t value_width = number(20) == 1 ? 0 : number(16);
+  const std::string type(reinterpret_cast<const char*>(bytes.data() + at + 24));
+  const std::size_t of_keys = 4 + 4 * number(40), of_values = 4 + 4 * number(40 + of_keys);
+  part("model", 40 + of_keys + of_values + 28);
+  part("policy", 8 + static_cast<std::size_t>(number_at<std::int64_t>(bytes, at)));
+  const std::size_t tokens = number(0), kept = number(8), compacted_end = number(12), lanes = layers * kv_heads;
+  part("counts", 148);
+
+  at = sections.at(1).begin;
+  part("classes", tokens);
+  part("kept", 4 * lanes * kept);
+  const std::size_t slots = kept > 0 ? kept + tokens - compacted_end : tokens;
+  const std::size_t size = type == "float" ? 4 : type == "bfloat16" || type == "float16" ? 2 : 1;
+  const std::size_t scales = type == "scaled_int8" ? (value_width > 0 ? 8 : 4) : 0;
+  while (at < sections.at(1).end()) {
+    const std::size_t rows = std::min<std::size_t>(16, slots - 16 * number(0));
+    part("page", 4 + lanes * rows * (size * (width + value_width) + scales));
+  }
+
+  at = sections.at(2).begin;
+  const std::size_t record = 4 * layers * heads * width;
+  part("sums", 4 + 4 * layers * heads * number(0));
+  const std::size_t voters = number(0);
+  part("prompted", 12 + 4 * voters + (voters > 0 ? 4 * voters * width : record) * number(8 + 4 * voters));
+  part("noted", 8 + record * number(4));
+  part("records", 12 + record * number(4));
+  part("choices", sections.at(2).end() - at);
+  return made;
+}
+inline saved_part part_of(const saved_bytes& bytes, const std::string& kind) {
+  for (const saved_part& one : parts_of(bytes)) {
     if (one.kind == kind) return one;
   }
-  throw std::logic_error("there is no section " + kind);
+  throw std::logic_error("there is no part " + kind);
 }
 
-/// Gives a section the checksum that its contents have now, as who damages files on purpose does. It is computed as
-/// docs/sequence_format.md says, by no code of the library.
-inline void reseal(saved_bytes& bytes, const saved_section& of) {
+/// Gives all sections the checksum that belongs to what is before it now, as who damages files on purpose does. It is
+/// computed as docs/sequence_format.md says, by no code of the library.
+inline void reseal(saved_bytes& bytes) {
   constexpr std::uint64_t odd = 0x9e3779b97f4a7c15u;
-  std::uint64_t sum = odd ^ of.length;
-  const auto take = [&](std::uint64_t word) {
-    sum = (sum ^ word) * odd;
-    sum ^= sum >> 29;
-  };
-  take(number_at<std::uint64_t>(bytes, of.contents - 16));
-  for (std::size_t at = 0; at < of.length; at += 8) {
+  std::uint64_t sum = odd;
+  std::size_t taken = 0;
+  const auto with = [&](std::uint64_t before, std::size_t at, std::size_t count) {
     std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + of.contents + at, std::min<std::size_t>(8, of.length - at));
-    take(word);
+    std::memcpy(&word, bytes.data() + at, count);
+    before = (before ^ word) * odd;
+    return before ^ before >> 29;
+  };
+  for (const saved_part& section : sections_of(bytes)) {
+    for (; taken + 8 <= section.end(); taken += 8) sum = with(sum, taken, 8);
+    const std::size_t left = section.end() - taken;
+    put_at(bytes, section.end(), left > 0 ? with(sum, taken, left) : sum);
   }
-  put_at(bytes, of.contents + of.length, sum);
 }
 
 }  // namespace zoomr_test

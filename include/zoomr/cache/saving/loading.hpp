@@ -3,7 +3,7 @@
 // segments by the cache's own segmenter, summaries by its own summarizer. So a sequence can be loaded under another
 // policy too, where nothing is missing that this needs.
 //
-// Pages and tables fill up as sections come; nothing sees them before all is there and checked. If something fails,
+// Pages and tables fill up as their bytes come; nothing sees them before all is there and checked. If something fails,
 // they go back as they came, so that the pool's next pages are the ones that they would have been.
 #pragma once
 
@@ -37,18 +37,23 @@ class sequence_loader {
   void load() {
     header_loader<Pool> header(core_, in_);
     header.load();
-    counts_ = header.counted(), same_ = header.same_policy();
-    state_.rollback_floor = counts_.rollback_floor, state_.observed_end = counts_.observed_end;
+    counts_ = header.counted();
+    same_ = header.same_policy();
+    state_.rollback_floor = counts_.rollback_floor;
+    state_.observed_end = counts_.observed_end;
     state_.unclassified = counts_.unclassified == 1;
+    in_.begin("text");
     classes();
     if (same_) state_.evictions_from = counts_.evictions_from;
-    freed_pages(), kept();
+    freed_pages();
+    kept();
     if constexpr (Pool::owns_pages) {
       take_pages();
     } else {
       take_table();
     }
     pages();
+    in_.end();
     memory_loader<Pool> memory(core_, state_, in_, same_);
     memory.load();
     const index_t depth = core_.limits.rollback_depth();
@@ -60,14 +65,12 @@ class sequence_loader {
  private:
   // The segmenter is fed as it was when they came.
   void classes() {
-    in_.begin("clas", 0, counts_.tokens);
     token_class some[256];
     for (index_t first = 0; first < counts_.tokens; first += 256) {
       const index_t count = std::min<index_t>(256, counts_.tokens - first);
       in_.get(some, count);
       for (index_t t = 0; t < count; ++t) add(some[t], first + t);
     }
-    in_.end();
   }
   void add(token_class of_token, index_t position) {
     const bool prompt_ends = position + 1 == counts_.prompt_end;
@@ -91,19 +94,18 @@ class sequence_loader {
     const index_t reached = (std::min)(counts_.rollback_floor, counts_.tokens);
     const index_t end = window > 0 ? pages_passed(window, counts_.tokens)
                                    : unreachable_end(policy_, counts_.tokens - reached, state_) / page_tokens;
-    if (counts_.freed_pages > end)
-      refuse_file("the file is damaged: section seqn 0: pages were freed that can be reached");
+    in_.expect(counts_.freed_pages <= end, "pages were freed that can be reached");
   }
 
   void kept() {
     const index_t count = counts_.kept;
     const index_t lanes = sizes_.model.kv_lanes();
-    in_.begin("kept", 0, std::int64_t{4} * lanes * count);
     if (count > sizes_.kept) {
       no_room_to_load("each KV lane keeps " + std::to_string(count) + " tokens, there is room for " +
                       std::to_string(sizes_.kept));
     }
-    state_.kept_each.committed = count, state_.compacted_end = counts_.compacted_end;
+    state_.kept_each.committed = count;
+    state_.compacted_end = counts_.compacted_end;
     const index_t pinned = state_.pinned(policy_.zone);
     in_.expect(count == 0 || count >= pinned, "a pinned prompt is not kept");
     for (index_t lane = 0; count > 0 && lane < lanes; ++lane) {
@@ -114,7 +116,6 @@ class sequence_loader {
       in_.expect(ascending, "the positions of a KV lane do not ascend");
       in_.expect(pinned == 0 || positions[pinned - 1] == pinned - 1, "a pinned prompt is not kept");
     }
-    in_.end();
     const index_t last_time = last_eviction_time(policy_, state_);
     in_.expect(count == 0 || counts_.compacted_end <= last_time, "tokens were evicted between two evictions");
   }
@@ -150,7 +151,7 @@ class sequence_loader {
     for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
       if (!holds_page(core_, state_, page)) continue;
       const index_t rows = (std::min)(page_tokens, state_.slots() - page * page_tokens);
-      in_.begin("page", page, m.kv_lanes() * saved_row_bytes<number>(m, rows));
+      in_.expect(in_.get<index_t>() == page, "another page comes");
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
         const auto to = core_.kv_lane(state_, lane / m.kv_heads, lane % m.kv_heads);
         const auto key = [&](index_t slot) { return to.writable_key(slot); };
@@ -163,7 +164,6 @@ class sequence_loader {
           core_.keep_key(lane / m.kv_heads, lane % m.kv_heads, to.pages, slot, to.key(slot));
         }
       }
-      in_.end();
       if constexpr (Pool::may_fail) {
         if (rows == page_tokens) core_.pool.write_back(state_.pages[static_cast<std::size_t>(page)]);
       }

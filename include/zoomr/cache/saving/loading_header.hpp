@@ -39,7 +39,7 @@ class text_comparison final : public text_taker {
 /// Why a sequence has no room in a cache.
 [[noreturn]] inline void no_room_to_load(const std::string& why) { raise(errc::capacity, "load: " + why); }
 
-/// Reads the first sections.
+/// Reads the first section.
 template <class Pool>
 class header_loader {
   using number = typename Pool::number;
@@ -52,7 +52,18 @@ class header_loader {
   ///         too many tokens; whatever the source throws
   void load() {
     in_.prologue();
-    model(), policy(), counts(), expect_loadable();
+    in_.begin("head");
+    const std::string why = model();
+    if (why.empty()) {
+      policy();
+      saved_counts::each(counts_, [&](auto& field) { in_.get(&field, 1); });
+    } else {
+      in_.skip(in_.left());  // what it is decides how long it is
+    }
+    in_.end();
+    if (!why.empty()) refuse_file(why);
+    expect_possible();
+    expect_loadable();
   }
   /// Numbers that do not contradict each other.
   const saved_counts& counted() const { return counts_; }
@@ -60,46 +71,43 @@ class header_loader {
   bool same_policy() const { return same_; }
 
  private:
-  void model() {
+  // Why its keys and values are not of this cache's kind; empty if they are.
+  std::string model() {
     const shape& m = sizes_.model;
-    in_.begin("modl", 0);
     shape found;
-    found.layers = in_.get<index_t>(), found.heads = in_.get<index_t>();
-    found.kv_heads = in_.get<index_t>(), found.head_dim = in_.get<index_t>();
-    found.value_dim = in_.get<index_t>();
+    for (index_t* each : {&found.layers, &found.heads, &found.kv_heads, &found.head_dim, &found.value_dim}) {
+      *each = in_.get<index_t>();
+    }
     const auto in_keys = in_.get<index_t>();
     in_.expect(found.value_dim > 0 && (in_keys == 0 || in_keys == 1), "its values have a width that cannot be");
     found.values_in_keys = in_keys == 1;
     char name[16], wanted[16] = {};
     in_.get(name, 16);
     std::memcpy(wanted, storage_name<number>(), std::strlen(storage_name<number>()));
-    const bool same_keys = found == m && same_scales(core_.limits.key_scale);
-    const bool same_values = same_keys && same_scales(core_.limits.value_scale);
-    saved_rule rule;
-    if (same_values) saved_rule::each(rule, [&](auto& field) { in_.get(&field, 1); });
-    in_.skip(same_values ? 0 : in_.left());  // what it is decides how long it is
-    in_.end();
     if (found != m) {
-      refuse_file("the sequence's model has the shape " + text(found) + ", this cache's " + text(m) +
-                  " [layers, heads, kv_heads, head_dim, value_dim]" +
-                  (found.values_in_keys == m.values_in_keys ? ""
-                   : found.values_in_keys                   ? ", its values lie in its keys"
-                                                            : ", this cache's values lie in its keys"));
+      return "the sequence's model has the shape " + text(found) + ", this cache's " + text(m) +
+             " [layers, heads, kv_heads, head_dim, value_dim]" +
+             (found.values_in_keys == m.values_in_keys ? ""
+              : found.values_in_keys                   ? ", its values lie in its keys"
+                                                       : ", this cache's values lie in its keys");
     }
     if (std::memcmp(name, wanted, sizeof name) != 0) {
       const std::string other(
           name, std::find_if(name, name + 16, [](char c) { return c < 'a' && (c < '0' || c > '9') && c != '_'; }));
-      refuse_file("its keys and values are stored as " + other + ", this cache's as " + storage_name<number>());
+      return "its keys and values are stored as " + other + ", this cache's as " + storage_name<number>();
     }
+    const bool same_keys = same_scales(core_.limits.key_scale);
+    const bool same_values = same_scales(core_.limits.value_scale);
+    saved_rule rule;
+    saved_rule::each(rule, [&](auto& field) { in_.get(&field, 1); });
     if (!same_keys || !same_values) {
-      refuse_file(std::string("its ") + (same_keys ? "values" : "keys") +
-                  " are stored under other scales than this cache's config says");
+      return std::string("its ") + (same_keys ? "values" : "keys") +
+             " are stored under other scales than this cache's config says";
     }
     const saved_rule own(core_.limits.logits, m);  // by its name: nvcc takes no braced list here
-    if (const char* const field = rule.difference(own)) {
-      refuse_file(std::string("its keys and values were computed under another config.logits.") + field +
-                  " than this cache's");
-    }
+    const char* const field = rule.difference(own);
+    if (field == nullptr) return {};
+    return std::string("its keys and values were computed under another config.logits.") + field + " than this cache's";
   }
   static std::string text(const shape& model) {
     return shape_text(extents<5>{{model.layers, model.heads, model.kv_heads, model.head_dim, model.value_width()}});
@@ -118,21 +126,21 @@ class header_loader {
   }
 
   void policy() {
-    const byte_count bytes = in_.begin("plcy", 0);
+    const auto bytes = in_.get<byte_count>();
+    in_.expect(bytes >= 0 && bytes <= in_.left(), "its policy is longer than the section");
     text_length length;
     policy_.write_text(length);
     text_comparison text(in_);
-    if (length.bytes == bytes) policy_.write_text(text);
+    if (length.bytes == bytes) {
+      policy_.write_text(text);
+    } else {
+      in_.skip(bytes);
+    }
     same_ = length.bytes == bytes && text.same;
-    in_.skip(in_.left());
-    in_.end();
   }
 
-  void counts() {
-    in_.begin("seqn", 0, saved_counts::bytes);
-    saved_counts& c = counts_;
-    saved_counts::each(c, [&](auto& field) { in_.get(&field, 1); });
-    in_.end();
+  void expect_possible() const {
+    const saved_counts& c = counts_;
     bool possible = within(c.tokens, 0, config::most_tokens) && within(c.rollback_floor, 0, config::most_tokens);
     possible = possible && (c.prompt_end == -1 || within(c.prompt_end, 1, c.tokens));
     possible = possible && within(c.observed_end, 0, c.tokens > 0 ? c.tokens : config::most_tokens);

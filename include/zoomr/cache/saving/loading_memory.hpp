@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The second half of a saved sequence: what its policy remembers beside tokens, keys and values. Under another
+// L6. The last section of a saved sequence: what its policy remembers beside tokens, keys and values. Under another
 // policy nothing of it can be used; it is read past, so that damage is found all the same.
 //
 // A checksum is no protection from who writes a file on purpose. So each number is checked before it is used, and what
@@ -10,7 +10,7 @@
 #include <zoomr/cache/saving/saved_parts.hpp>
 #include <zoomr/cache/saving/section_reader.hpp>
 
-#include <algorithm>  // std::fill, std::fill_n, std::max
+#include <algorithm>  // std::clamp, std::fill, std::fill_n, std::max
 #include <string>     // std::string
 
 namespace zoomr {
@@ -34,16 +34,40 @@ class memory_loader {
 
   /// @throws error(format) if the file is damaged; error(capacity) if it lacks what this cache's config needs; whatever
   ///         the source throws
-  void load() { sums(), prompted(), noted(), records(), selections(); }
+  void load() {
+    in_.begin("memory");
+    if (same_) {
+      sums();
+      prompted();
+      noted();
+      records();
+      selections();
+    } else {
+      begin_anew();
+      in_.skip(in_.left());
+    }
+    in_.end();
+  }
   /// Fewer tokens can be rolled back to only where nothing is needed of them; known after `load`.
   index_t known_from() const { return known_from_; }
 
  private:
   bool generated() const { return !state_.in_prompt() && tokens_ > 0; }
   std::int64_t record_elements() const { return query_memory::elements(sizes_.model, 1); }
-  void skip_section() {
-    in_.skip(in_.left());
-    in_.end();
+  // Queries, each of so many numbers.
+  void skip(std::int64_t count, std::int64_t numbers) { in_.skip(4 * numbers * count); }
+
+  // Under another policy none is known. The last token's record says that nothing was summed, and that the query of the
+  // last choice is none: a rule that looks at drift chooses at the next token.
+  void begin_anew() {
+    state_.queries_from = sizes_.remembered > 0 ? parts_.prompted.last : 0;
+    if (sizes_.query_parts == 0 || !generated()) return;
+    const index_t reference = reference_part(policy_, sizes_);
+    for (index_t part = 0; part < sizes_.query_parts; ++part) {
+      std::fill_n(state_.queries.at(tokens_ - 1, part, 0).data(), record_elements(),
+                  part < reference ? 0.0f : not_a_number);
+    }
+    known_from_ = tokens_;
   }
 
   // Where the sequence was saved, all tokens that it could ever have would have been kept.
@@ -54,57 +78,43 @@ class memory_loader {
   }
 
   void sums() {
-    const byte_count bytes = in_.begin("sums", 0);
+    const auto saved = in_.get<index_t>();
     const index_t rows = sizes_.model.layers * sizes_.model.heads;
-    if (!same_ || sizes_.carried == 0) return skip_section();
-    if (bytes == 0 && parts_.summed > 0) lacks("attention that its tokens got");
-    in_.expect(bytes == std::int64_t{4} * rows * parts_.summed, "it has another length than its contents");
-    for (index_t row = 0; row < rows && parts_.summed > 0; ++row) {
-      in_.get(state_.received.committed.data() + std::int64_t{row} * sizes_.carried, parts_.summed);
+    in_.expect(saved >= 0 && saved <= tokens_, "it has sums of more slots than there are");
+    if (sizes_.carried == 0) return skip(saved, rows);
+    if (saved == 0 && parts_.summed > 0) lacks("attention that its tokens got");
+    in_.expect(saved == parts_.summed, "its sums are of other slots");
+    for (index_t row = 0; row < rows; ++row) {
+      in_.get(state_.received.committed.data() + std::int64_t{row} * sizes_.carried, saved);
     }
-    in_.end();
   }
 
-  // The first position of a section that has a record for each position from there to `last`.
-  index_t first_of(section_kind kind, index_t least, index_t last) {
-    const byte_count bytes = in_.begin(kind, 0);
+  // The first position of queries that are there from it up to `last`.
+  index_t first_before(index_t last) {
     const auto first = in_.get<index_t>();
-    in_.expect(first >= least && first <= last, "its positions cannot be");
-    in_.expect(bytes == 4 + record_elements() * 4 * (last - first), "it has another length than its contents");
+    const auto count = in_.get<index_t>();
+    in_.expect(first >= 0 && first <= last && count == last - first, "positions of queries cannot be");
     return first;
   }
-  // Records of the positions [first, last), of which those from `wanted` on are kept.
-  void get_records(query_memory& memory, index_t first, index_t last, index_t wanted) {
-    for (index_t p = first; p < last; ++p) {
-      if (p < wanted) {
-        in_.skip(record_elements() * 4);
-      } else {
-        in_.get(memory.at(p, 0, 0).data(), record_elements());
-      }
-    }
-    in_.end();
+  // Queries of the positions [first, last), of which those from `wanted` on are kept.
+  void get_queries(query_memory& memory, token_range positions, index_t wanted, std::int64_t each) {
+    wanted = std::clamp(wanted, positions.first, positions.last);
+    skip(wanted - positions.first, each);
+    for (index_t p = wanted; p < positions.last; ++p) in_.get(memory.at(p, 0, 0).data(), each);
   }
 
   // Without them `queries_from` says that none is known: the end of the prompt is refused if it needs them. Those of
   // other voters than this cache's are of no use.
   void prompted() {
-    const index_t last = parts_.prompted.last;
-    const std::int64_t each = query_memory::elements(sizes_.asked_heads(), 1);
-    const byte_count bytes = in_.begin("prmt", 0);
-    const auto first = in_.get<index_t>();
     const auto voters = in_.get<index_t>();
-    in_.expect(first >= 0 && first <= tokens_ && voters >= 0 && voters <= sizes_.model.layers * sizes_.model.heads,
-               "its positions or its voters cannot be");
-    const bool same_voters = asked_same(voters);
-    state_.queries_from = sizes_.remembered > 0 ? last : 0;
-    if (!same_ || !same_voters) return skip_section();
-    in_.expect(first <= last && bytes == 4 * (2 + voters + each * (last - first)),
-               "it has another length than its contents");
-    const index_t wanted = sizes_.remembered > 0 ? (std::max)(first, last - sizes_.remembered) : last;
-    if (sizes_.remembered > 0) state_.queries_from = wanted;
-    in_.skip(each * 4 * (wanted - first));
-    for (index_t p = wanted; p < last; ++p) in_.get(state_.last_queries.at(p, 0, 0).data(), each);
-    in_.end();
+    const index_t all = sizes_.model.layers * sizes_.model.heads;
+    in_.expect(voters >= 0 && voters <= all, "its voters cannot be");
+    const bool of_use = asked_same(voters) && sizes_.remembered > 0;
+    const token_range saved{first_before(parts_.prompted.last), parts_.prompted.last};
+    const index_t wanted = of_use ? (std::max)(saved.first, saved.last - sizes_.remembered) : saved.last;
+    state_.queries_from = sizes_.remembered > 0 ? wanted : 0;
+    get_queries(state_.last_queries, saved, wanted,
+                std::int64_t{sizes_.heard > 0 ? voters : all} * sizes_.model.head_dim);
   }
   // Reads whose queries they are: none named are all heads.
   bool asked_same(index_t voters) {
@@ -121,56 +131,40 @@ class memory_loader {
   }
 
   void noted() {
-    const index_t first = first_of("note", 0, tokens_);
-    const token_range wanted = same_ ? parts_.noted : token_range{tokens_, tokens_};
-    if (wanted.size() > 0 && first > wanted.first) lacks("queries that eviction will observe");
-    get_records(state_.noted, first, tokens_, wanted.first);
+    const index_t first = first_before(tokens_);
+    if (parts_.noted.size() > 0 && first > parts_.noted.first) lacks("queries that eviction will observe");
+    get_queries(state_.noted, {first, tokens_}, parts_.noted.first, record_elements());
   }
 
-  // Under another policy the last token's record says that nothing was summed, and that the query of the last choice is
-  // none: a rule that looks at drift chooses at the next token.
   void records() {
     const bool needed = sizes_.query_parts > 0 && generated();
     const index_t reference = reference_part(policy_, sizes_);
-    const byte_count bytes = in_.begin("qsum", 0);
-    if (!same_) {
-      for (index_t part = 0; needed && part < sizes_.query_parts; ++part) {
-        std::fill_n(state_.queries.at(tokens_ - 1, part, 0).data(), record_elements(),
-                    part < reference ? 0.0f : not_a_number);
-      }
-      known_from_ = needed ? tokens_ : 0;
-      return skip_section();
-    }
     const auto first = in_.get<index_t>();
     in_.expect(needed ? first >= state_.prompt_end - 1 && first < tokens_ : first == tokens_,
-               "its positions cannot be");
-    const std::int64_t saved = saved_record_parts(policy_, sizes_, state_, {first, tokens_});
-    in_.expect(bytes == 4 + record_elements() * 4 * saved, "it has another length than its contents");
+               "positions of records cannot be");
+    const std::int64_t parts = saved_record_parts(policy_, sizes_, state_, {first, tokens_});
+    in_.expect(in_.get<std::int64_t>() == parts, "it has more records than positions, or fewer");
     for (index_t p = first; p < tokens_; ++p) {
       for (index_t part = p < state_.prompt_end ? reference : 0; part < sizes_.query_parts; ++part) {
         if (p < tokens_ - sizes_.records) {
-          in_.skip(record_elements() * 4);
+          skip(1, record_elements());
         } else {
           in_.get(state_.queries.at(p, part, 0).data(), record_elements());
         }
       }
     }
     known_from_ = needed && first >= state_.prompt_end ? first + 1 : 0;
-    in_.end();
   }
 
   void selections() {
-    in_.begin("slct", 0);
-    if (!same_) return skip_section();
     const auto dropped = in_.get<index_t>();
-    in_.expect(dropped == 0 || dropped == 1, "its first number cannot be");
+    in_.expect(dropped == 0 || dropped == 1, "what it says of older choices cannot be");
     if (policy_.persists()) {
       while (in_.left() > 0) logged();
       if (dropped == 1) state_.log.mark_dropped();
     } else if (policy_.selects) {
       in_.expect(choice().position == -1, "a choice that serves its own token only has a position");
     }
-    in_.end();
   }
 
   struct read_choice {

@@ -27,22 +27,36 @@ struct saved_counts {
   index_t evictions_from = 0;
   statistics stats;
 
-  static constexpr byte_count bytes = 9 * 4 + 14 * 8;
-
   /// visit(number) for each, in the order of the file.
   template <class Self, class Visit>
   static void each(Self& self, Visit visit) {
-    visit(self.tokens), visit(self.prompt_end), visit(self.kept), visit(self.compacted_end);
-    visit(self.rollback_floor), visit(self.observed_end), visit(self.freed_pages), visit(self.unclassified);
+    visit(self.tokens);
+    visit(self.prompt_end);
+    visit(self.kept);
+    visit(self.compacted_end);
+    visit(self.rollback_floor);
+    visit(self.observed_end);
+    visit(self.freed_pages);
+    visit(self.unclassified);
     visit(self.evictions_from);
     each_counter(self.stats, visit);
   }
   template <class Stats, class Visit>
   static void each_counter(Stats& stats, Visit visit) {
-    visit(stats.prompt_tokens), visit(stats.tokens), visit(stats.passes), visit(stats.attended);
-    visit(stats.refreshes), visit(stats.zooms), visit(stats.chosen), visit(stats.agreeability_sum);
-    visit(stats.agreeability_count), visit(stats.entropy_sum), visit(stats.entropy_count), visit(stats.captured_sum);
-    visit(stats.captured_count), visit(stats.device_peak);
+    visit(stats.prompt_tokens);
+    visit(stats.tokens);
+    visit(stats.passes);
+    visit(stats.attended);
+    visit(stats.refreshes);
+    visit(stats.zooms);
+    visit(stats.chosen);
+    visit(stats.agreeability_sum);
+    visit(stats.agreeability_count);
+    visit(stats.entropy_sum);
+    visit(stats.entropy_count);
+    visit(stats.captured_sum);
+    visit(stats.captured_count);
+    visit(stats.device_peak);
   }
 };
 

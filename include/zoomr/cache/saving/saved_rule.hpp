@@ -20,23 +20,27 @@ struct saved_rule {
   std::uint64_t sinks = 0;
   std::uint64_t alibi_slopes = 0;
 
-  static constexpr byte_count bytes = 3 * 4 + 2 * 8;
-
   saved_rule() = default;
   saved_rule(const logit_rule& rule, const shape& model)
       : scale(rule.scale_of(model.head_dim)), soft_cap(rule.soft_cap + 0.0f), window(rule.window) {
-    table_sum of_sinks(model.layers * model.heads, -infinity), of_slopes(model.heads, 0.0f);
+    table_sum of_sinks(-infinity);
+    table_sum of_slopes(0.0f);
     for (index_t layer = 0; layer < rule.sinks.extent(0); ++layer) {
       for (const float sink : rule.sinks[layer]) of_sinks.add(sink);
     }
     for (const float slope : rule.alibi_slopes) of_slopes.add(slope);
-    sinks = of_sinks.value(), alibi_slopes = of_slopes.value();
+    sinks = of_sinks.value();
+    alibi_slopes = of_slopes.value();
   }
 
   /// visit(number) for each, in the order of the file.
   template <class Self, class Visit>
   static void each(Self& self, Visit visit) {
-    visit(self.scale), visit(self.soft_cap), visit(self.window), visit(self.sinks), visit(self.alibi_slopes);
+    visit(self.scale);
+    visit(self.soft_cap);
+    visit(self.window);
+    visit(self.sinks);
+    visit(self.alibi_slopes);
   }
   /// The field of config.logits in which a cache has another rule; nullptr: there is none.
   const char* difference(const saved_rule& other) const {
@@ -52,8 +56,7 @@ struct saved_rule {
   // Adds up a table, number by number, in the order of its rows.
   class table_sum {
    public:
-    table_sum(std::int64_t count, float none)
-        : sum_(0, 0, count * static_cast<byte_count>(sizeof(float))), none_(none) {}
+    explicit table_sum(float none) : none_(none) {}
     void add(float number) {
       number += 0.0f;  // zeros of both signs are one
       unsigned char one[sizeof number];
@@ -64,7 +67,7 @@ struct saved_rule {
     std::uint64_t value() const { return used_ ? sum_.value() : 0; }
 
    private:
-    section_sum sum_;
+    running_sum sum_;
     float none_;
     bool used_ = false;
   };

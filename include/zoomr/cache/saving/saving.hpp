@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Writes a sequence to a sink, section by section: docs/sequence_format.md. Nothing of the sequence changes; over
-// tiers its pages come to the device one after the other.
+// L6. Writes a sequence to a sink: what it is of, its tokens with keys and values, and what its policy remembers
+// (docs/sequence_format.md). Nothing of the sequence changes; over tiers its pages come to the device one after the
+// other.
 #pragma once
 
 #include <zoomr/cache/host/core.hpp>
@@ -38,31 +39,39 @@ class sequence_saver {
   /// @throws error(storage) if pages do not come; whatever the sink throws
   /// @cost   reads what the sequence holds once; allocates nothing
   void save() {
-    model(), policy(), counts(), classes(), kept(), pages();
-    sums();
-    prompted();
-    queries("note", state_.noted, parts_.noted);
-    records();
-    selections();
+    out_.section([&] {
+      model();
+      policy();
+      counts();
+    });
+    out_.section(text_bytes(), [&] {
+      out_.put(state_.classes.data(), state_.tokens());
+      kept();
+      pages();
+    });
+    out_.section([&] {
+      sums();
+      prompted();
+      noted();
+      records();
+      selections();
+    });
     out_.finish();
   }
 
  private:
   void model() {
     const shape& m = sizes_.model;
-    const storage_scale& of_keys = core_.limits.key_scale;
-    const storage_scale& of_values = core_.limits.value_scale;
     char name[16] = {};
     std::memcpy(name, storage_name<number>(), std::strlen(storage_name<number>()));
-    out_.begin("modl", 0,
-               6 * 4 + 16 + 2 * 4 + std::int64_t{4} * (scales(of_keys) + scales(of_values)) + saved_rule::bytes);
-    out_.put(m.layers), out_.put(m.heads), out_.put(m.kv_heads), out_.put(m.head_dim);
-    out_.put(m.value_width()), out_.put(index_t{m.values_in_keys});
+    for (const index_t each : {m.layers, m.heads, m.kv_heads, m.head_dim, m.value_width(), index_t{m.values_in_keys}}) {
+      out_.put(each);
+    }
     out_.put(name, 16);
-    put_scales(of_keys), put_scales(of_values);
+    put_scales(core_.limits.key_scale);
+    put_scales(core_.limits.value_scale);
     const saved_rule rule(core_.limits.logits, m);
     saved_rule::each(rule, [&](const auto& field) { out_.put(field); });
-    out_.end();
   }
   index_t scales(const storage_scale& scale) const {
     return scale.each.data() == nullptr ? 1 : sizes_.model.kv_lanes();
@@ -77,47 +86,52 @@ class sequence_saver {
   void policy() {
     text_length length;
     core_.policy.write_text(length);
-    out_.begin("plcy", 0, length.bytes);
+    out_.put(length.bytes);
     text_writer text(out_);
     core_.policy.write_text(text);
-    out_.end();
   }
 
   void counts() {
     saved_counts saved;
-    saved.tokens = state_.tokens(), saved.prompt_end = state_.prompt_end;
-    saved.kept = state_.kept_each.committed, saved.compacted_end = state_.compacted_end;
-    saved.rollback_floor = state_.rollback_floor, saved.observed_end = state_.observed_end;
-    saved.freed_pages = state_.freed_pages, saved.evictions_from = state_.evictions_from;
+    saved.tokens = state_.tokens();
+    saved.prompt_end = state_.prompt_end;
+    saved.kept = state_.kept_each.committed;
+    saved.compacted_end = state_.compacted_end;
+    saved.rollback_floor = state_.rollback_floor;
+    saved.observed_end = state_.observed_end;
+    saved.freed_pages = state_.freed_pages;
+    saved.evictions_from = state_.evictions_from;
     saved.unclassified = saved.tokens > 0 && (state_.unclassified || core_.limits.classes.size() == 0) ? 1 : 0;
     saved.stats = state_.stats;
-    out_.begin("seqn", 0, saved_counts::bytes);
     saved_counts::each(saved, [&](const auto& field) { out_.put(field); });
-    out_.end();
   }
 
-  void classes() {
-    out_.begin("clas", 0, state_.tokens());
-    out_.put(state_.classes.data(), state_.tokens());
-    out_.end();
+  // Counted beforehand: over tiers pages come once.
+  byte_count text_bytes() {
+    const shape& m = sizes_.model;
+    byte_count bytes = state_.tokens() + std::int64_t{4} * m.kv_lanes() * state_.kept_each.committed;
+    each_page([&](index_t, index_t rows) { bytes += 4 + m.kv_lanes() * saved_row_bytes<number>(m, rows); });
+    return bytes;
   }
-
+  // visit(page, rows) for each page that the file has.
+  template <class Visit>
+  void each_page(Visit visit) {
+    for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
+      if (holds_page(core_, state_, page)) visit(page, (std::min)(page_tokens, state_.slots() - page * page_tokens));
+    }
+  }
   void kept() {
     const index_t count = state_.kept_each.committed;
-    out_.begin("kept", 0, std::int64_t{4} * sizes_.model.kv_lanes() * count);
     for (index_t lane = 0; count > 0 && lane < sizes_.model.kv_lanes(); ++lane) {
       out_.put(state_.kept_positions(lane, count).data(), count);
     }
-    out_.end();
   }
 
   // Page by page, since that is how much of it is in memory at once.
   void pages() {
     const shape& m = sizes_.model;
-    for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
-      if (!holds_page(core_, state_, page)) continue;
-      const index_t rows = (std::min)(page_tokens, state_.slots() - page * page_tokens);
-      out_.begin("page", page, m.kv_lanes() * saved_row_bytes<number>(m, rows));
+    each_page([&](index_t page, index_t rows) {
+      out_.put(page);
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
         const auto from = core_.kv_lane(state_, lane / m.kv_heads, lane % m.kv_heads);
         const auto key = [&](index_t slot) -> const number* { return from.key(slot); };
@@ -126,8 +140,7 @@ class sequence_saver {
                          put_rows(row, width, stride, rows, together);
                        });
       }
-      out_.end();
-    }
+    });
   }
   // Of a page, as each_saved_row visits them.
   template <class Row>
@@ -141,80 +154,67 @@ class sequence_saver {
   }
 
   void sums() {
+    out_.put(parts_.summed);
     const index_t rows = parts_.summed > 0 ? sizes_.model.layers * sizes_.model.heads : 0;
-    out_.begin("sums", 0, std::int64_t{4} * rows * parts_.summed);
     for (index_t row = 0; row < rows; ++row) {
       out_.put(state_.received.committed.data() + std::int64_t{row} * sizes_.carried, parts_.summed);
     }
-    out_.end();
   }
 
   // Whose queries they are comes before them: of all heads, or of the voters named.
   void prompted() {
-    const index_t voters = sizes_.voters;
-    const std::int64_t each = query_memory::elements(sizes_.asked_heads(), 1);
-    const token_range positions = parts_.prompted;
-    out_.begin("prmt", 0, std::int64_t{4} * (2 + voters + each * positions.size()));
-    out_.put(positions.first), out_.put(voters);
-    for (index_t layer = 0; voters > 0 && layer < sizes_.model.layers; ++layer) {
+    out_.put(sizes_.voters);
+    for (index_t layer = 0; sizes_.voters > 0 && layer < sizes_.model.layers; ++layer) {
       core_.voters.each_in(layer, [&](index_t, index_t head) { out_.put(layer * sizes_.model.heads + head); });
     }
-    for (index_t p = positions.first; p < positions.last; ++p) out_.put(state_.last_queries.at(p, 0, 0).data(), each);
-    out_.end();
+    queries(state_.last_queries, parts_.prompted, query_memory::elements(sizes_.asked_heads(), 1));
   }
-  void queries(section_kind kind, query_memory& memory, token_range positions) {
-    const std::int64_t each = query_memory::elements(sizes_.model, 1);
-    out_.begin(kind, 0, 4 + each * 4 * positions.size());
+  void noted() { queries(state_.noted, parts_.noted, query_memory::elements(sizes_.model, 1)); }
+  void queries(query_memory& memory, token_range positions, std::int64_t each) {
     out_.put(positions.first);
+    out_.put(positions.size());
     for (index_t p = positions.first; p < positions.last; ++p) out_.put(memory.at(p, 0, 0).data(), each);
-    out_.end();
   }
 
   void records() {
     const token_range positions = parts_.records;
     const std::int64_t each = query_memory::elements(sizes_.model, 1);
-    out_.begin("qsum", 0, 4 + each * 4 * saved_record_parts(core_.policy, sizes_, state_, positions));
     out_.put(positions.first);
+    out_.put(saved_record_parts(core_.policy, sizes_, state_, positions));
     for (index_t p = positions.first; p < positions.last; ++p) {
       index_t part = p < state_.prompt_end ? reference_part(core_.policy, sizes_) : 0;
       for (; part < sizes_.query_parts; ++part) out_.put(state_.queries.at(p, part, 0).data(), each);
     }
-    out_.end();
   }
 
   // The log; or where none is kept, since each choice serves its own token only, the last choice in the same form.
   void selections() {
     const view<const index_t> words = state_.log.words();
-    const bool logged = !core_.policy.selects || core_.policy.persists();
-    out_.begin("slct", 0, 4 + std::int64_t{4} * (logged ? words.size() : active_words()));
     out_.put(index_t{state_.log.dropped() ? 1 : 0});
-    if (logged) {
+    if (!core_.policy.selects || core_.policy.persists()) {
       out_.put(words.data(), words.size());
     } else {
       put_active();
     }
-    out_.end();
   }
   static index_t exceptions(const selection_row& row) {
     index_t count = 0;
     for (const level at : row.levels) count += at != level::summary ? 1 : 0;
     return count;
   }
-  std::int64_t active_words() const {
-    std::int64_t words = 2;
-    for (index_t r = 0; r < state_.active_selection.rows(); ++r)
-      words += 4 + exceptions(state_.active_selection.row(r));
-    return words;
-  }
   void put_active() {
+    index_t words = 2;
     for (index_t r = 0; r < state_.active_selection.rows(); ++r) {
       const selection_row& row = state_.active_selection.row(r);
-      out_.put(row.levels.size()), out_.put(row.cut_segment), out_.put(row.cut_tokens), out_.put(exceptions(row));
+      const index_t levels = exceptions(row);
+      for (const index_t each : {row.levels.size(), row.cut_segment, row.cut_tokens, levels}) out_.put(each);
       for (index_t id = 0; id < row.levels.size(); ++id) {
         if (row.levels[id] != level::summary) out_.put(id * 4 + static_cast<index_t>(row.levels[id]));
       }
+      words += 4 + levels;
     }
-    out_.put(index_t{-1}), out_.put(static_cast<index_t>(active_words()));
+    out_.put(index_t{-1});
+    out_.put(words);
   }
 
   cache_core<Pool>& core_;

@@ -34,22 +34,13 @@ class section_reader {
     refuse_file("the file's format has version " + std::to_string(version) + ", this library reads version " +
                 std::to_string(sequence_version));
   }
-  /// The next section, which must be this one.
-  /// @return  its length, which nothing has been compared with
-  byte_count begin(section_kind kind, index_t number) {
-    kind_ = kind, number_ = number;
-    const auto found = fetch_number<std::uint32_t>();
-    const auto place = fetch_number<std::uint32_t>();
+  /// The next section; `left` is its length then, which nothing has been compared with.
+  /// @param name  for what is said of it
+  void begin(const char* name) {
+    name_ = name;
     const auto length = fetch_number<std::uint64_t>();
-    if (found != kind.code || place != static_cast<std::uint32_t>(number)) damaged("another one comes");
     if (length >= static_cast<std::uint64_t>(too_many_bytes)) damaged("its length cannot be");
     left_ = static_cast<byte_count>(length);
-    sum_ = section_sum(found, place, left_);
-    return left_;
-  }
-  /// The same, of a length that is known.
-  void begin(section_kind kind, index_t number, byte_count bytes) {
-    if (begin(kind, number) != bytes) damaged("it has another length than its contents");
   }
   template <class Number>
   Number get() {
@@ -80,14 +71,15 @@ class section_reader {
   }
   /// Bytes of the section that have not been read.
   byte_count left() const { return left_; }
-  /// Checks that all were, and that they are those that were written.
+  /// Checks that all were, and that they and all before them are those that were written.
   void end() {
     if (left_ != 0) damaged("it has more bytes than its contents");
-    if (fetch_number<std::uint64_t>() != sum_.value()) damaged("its checksum differs");
+    const std::uint64_t sum = sum_.value();
+    if (fetch_number<std::uint64_t>() != sum) damaged("its checksum differs");
   }
   /// Says that the section which is being read cannot be as it is.
-  [[noreturn]] void damaged(const std::string& how) const {
-    refuse_file("the file is damaged: section " + kind_.name() + " " + std::to_string(number_) + ": " + how);
+  [[noreturn]] void damaged(const char* how) const {
+    refuse_file(std::string("the file is damaged: section ") + name_ + ": " + how);
   }
   void expect(bool right, const char* how) const {
     if (!right) damaged(how);
@@ -105,18 +97,21 @@ class section_reader {
         break;
       }
       if (first_ == last_) {
-        first_ = 0, last_ = (std::min)(section_memory::size, left_ - (count - wanted));
+        first_ = 0;
+        last_ = (std::min)(section_memory::size, left_ - (count - wanted));
         fetch(memory_.at, last_);
       }
       const byte_count part = (std::min)(wanted, last_ - first_);
       std::memcpy(out, memory_.at + first_, static_cast<std::size_t>(part));
-      out += part, first_ += part, wanted -= part;
+      out += part;
+      first_ += part;
+      wanted -= part;
     }
     left_ -= count;
-    sum_.add(to, count);
   }
   void fetch(void* to, byte_count count) {
     if (source_.read(to, count) != count) refuse_file("the file is damaged: it ends too early");
+    sum_.add(to, count);
   }
   template <class Number>
   Number fetch_number() {
@@ -128,10 +123,9 @@ class section_reader {
   }
 
   byte_source& source_;
-  section_kind kind_{"    "};
-  index_t number_ = 0;
-  section_sum sum_;
-  byte_count left_ = 0;
+  const char* name_ = "";
+  running_sum sum_;       // of all that was fetched
+  byte_count left_ = 0;   // of the section
   byte_count first_ = 0;  // of the bytes in memory
   byte_count last_ = 0;   // exclusive
   section_memory memory_;

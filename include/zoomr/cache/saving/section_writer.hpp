@@ -31,15 +31,27 @@ class section_writer {
   /// @param magic  the kind of file
   explicit section_writer(byte_sink& sink, const char (&magic)[8] = sequence_magic) : sink_(sink) {
     keep(magic, sizeof magic);
-    put_apart(sequence_version);
+    keep_number(sequence_version);
   }
 
-  /// @param number  tells apart sections of one kind
-  /// @param bytes   that will follow before `end`
-  void begin(section_kind kind, index_t number, byte_count bytes) {
-    put_apart(kind.code), put_apart(static_cast<std::uint32_t>(number)), put_apart(static_cast<std::uint64_t>(bytes));
-    sum_ = section_sum(kind.code, static_cast<std::uint32_t>(number), bytes);
+  /// A section.
+  /// @param bytes  how many `write()` puts
+  template <class Write>
+  void section(byte_count bytes, Write write) {
+    keep_number(static_cast<std::uint64_t>(bytes));
     left_ = bytes;
+    write();
+    ZOOMR_ASSERT(left_ == 0, "a section has the bytes that it was said to have");
+    keep_number(sum_.value());
+  }
+  /// The same, where nobody knows how many these are: `write()` is called twice, the first time to count them.
+  template <class Write>
+  void section(Write write) {
+    left_ = 0;
+    counting_ = true;
+    write();
+    counting_ = false;
+    section(-left_, write);
   }
   template <class Number>
   void put(const Number& number) {
@@ -48,19 +60,13 @@ class section_writer {
   template <class Number>
   void put(const Number* numbers, std::int64_t count) {
     static_assert(std::is_trivially_copyable_v<Number>);
+    left_ -= count * size<Number>;
+    if (counting_ || count == 0) return;  // there may be no memory
     if constexpr (std::endian::native == std::endian::little || sizeof(Number) == 1) {
-      bytes(numbers, count * size<Number>);
+      keep(numbers, count * size<Number>);
     } else {
-      for (std::int64_t i = 0; i < count; ++i) {
-        unsigned char one[sizeof(Number)];
-        little_endian(numbers + i, one, sizeof(Number), 1);
-        bytes(one, size<Number>);
-      }
+      for (std::int64_t i = 0; i < count; ++i) keep_number(numbers[i]);
     }
-  }
-  void end() {
-    ZOOMR_ASSERT(left_ == 0, "a section has the bytes that it was said to have");
-    put_apart(sum_.value());
   }
   /// Behind the last section.
   void finish() {
@@ -72,19 +78,14 @@ class section_writer {
   template <class Number>
   static constexpr byte_count size = static_cast<byte_count>(sizeof(Number));
 
-  void bytes(const void* from, byte_count count) {
-    if (count == 0) return;  // there may be no memory
-    left_ -= count;
-    sum_.add(from, count);
-    keep(from, count);
-  }
   template <class Number>
-  void put_apart(Number number) {  // from checksum and length
+  void keep_number(const Number& number) {
     unsigned char one[sizeof number];
     little_endian(&number, one, sizeof number, 1);
     keep(one, size<Number>);
   }
   void keep(const void* from, byte_count count) {
+    sum_.add(from, count);
     if (used_ + count > section_memory::size) flush();
     if (count >= section_memory::size) return sink_.write(from, count);
     std::memcpy(memory_.at + used_, from, static_cast<std::size_t>(count));
@@ -96,8 +97,9 @@ class section_writer {
   }
 
   byte_sink& sink_;
-  section_sum sum_;
-  byte_count left_ = 0;
+  running_sum sum_;      // of all that was written
+  byte_count left_ = 0;  // of the section
+  bool counting_ = false;
   byte_count used_ = 0;
   section_memory memory_;
 };
