@@ -9,7 +9,7 @@
 
 #include <zoomr/core/view.hpp>
 #include <zoomr/paging/block_file.hpp>
-#include <zoomr/paging/tiers/replacement.hpp>
+#include <zoomr/paging/tiers/frame_table.hpp>
 
 #include <algorithm>  // std::find, std::max, std::replace
 #include <atomic>     // std::atomic
@@ -49,17 +49,14 @@ class pinned_blocks {
         numbers_(numbers),
         layers_(layers),
         pages_(pages),
-        frames_(static_cast<std::size_t>(most)),
-        block_frames_(static_cast<std::size_t>(std::int64_t{layers} * pages), -1),
-        in_file_(block_frames_.size()),
-        order_(most, layers),
+        frames_(most, layers, std::int64_t{layers} * pages),
+        in_file_(frames_.block_frames.size()),
         file_(path, numbers * static_cast<byte_count>(sizeof(T)), std::int64_t{layers} * pages) {
-    for (std::vector<index_t>* list : {&free_, &held_, &coming_}) list->reserve(frames_.size());
-    for (index_t at = most; at-- > 0;) free_.push_back(at);
+    for (std::vector<index_t>* list : {&held_, &coming_}) list->reserve(frames_.frames.size());
   }
 
   /// Blocks that have room in memory.
-  index_t most() const { return static_cast<index_t>(frames_.size()); }
+  index_t most() const { return frames_.count(); }
 
   /// A step begins that needs these pages. They come, and stay until the next call.
   /// @param places  [pages][layers]  out: where each is, in blocks
@@ -73,7 +70,7 @@ class pinned_blocks {
       for (index_t layer = 0; layer < layers_; ++layer) {
         const index_t at = *next++ = bring(layer, one.page, pass_, !one.fresh);
         if (at == spare()) continue;
-        pinned_frame& frame = frames_[index_of(at)];
+        pinned_frame& frame = frames_.at(at);
         frame.dirty = frame.dirty || one.written;
         if (!frame.held) held_.push_back(at);
         frame.held = true;
@@ -105,7 +102,7 @@ class pinned_blocks {
     index_t at = bring(layer, page, pass_, !write);
     await({&at, {1}});
     if (at == spare()) detail::raise(errc::storage, "a page of details cannot be moved: " + take_fault());
-    if (write) frames_[index_of(at)].dirty = true;
+    if (write) frames_.at(at).dirty = true;
     return memory_ + at * numbers_;
   }
 
@@ -133,40 +130,39 @@ class pinned_blocks {
   byte_count block_bytes() const { return numbers_ * static_cast<byte_count>(sizeof(T)); }
 
   void release() {
-    for (const index_t at : held_) frames_[index_of(at)].held = false;
+    for (const index_t at : held_) frames_.at(at).held = false;
     held_.clear();
   }
   void begin_pass() {
     ++pass_;
-    order_.begin_pass();
+    frames_.order.begin_pass();
   }
 
   // Where a block is, or will once `await` has been called.
   // @param wanted  false: what it held does not matter
   index_t bring(index_t layer, index_t page, std::int64_t pass, bool wanted) {
     const std::int64_t block = std::int64_t{layer} * pages_ + page;
-    index_t at = block_frames_[index_of(block)];
+    index_t at = frames_.frame_of(block);
     if (at < 0) {
       at = claim();
       if (at < 0) return spare();
-      frames_[index_of(at)].block = block;
-      block_frames_[index_of(block)] = at;
+      frames_.enter(at, block);
       if (wanted && in_file_[index_of(block)]) {
         file_.begin_read(block, memory_ + at * numbers_);  // as many as the ring takes; `await` reads the others
         coming_.push_back(at);
       }
     }
-    pinned_frame& frame = frames_[index_of(at)];
+    pinned_frame& frame = frames_.at(at);
     frame.pass = (std::max)(frame.pass, pass);
-    order_.touch(at);
-    if (pass > pass_) order_.expect(at);
+    frames_.order.touch(at);
+    if (pass > pass_) frames_.order.expect(at);
     return at;
   }
 
   // Waits for what `bring` has begun to read. Where that has failed, the spare is what `places` name.
   void await(view<index_t> places) {
     for (const index_t at : coming_) {
-      const std::int64_t block = frames_[index_of(at)].block;
+      const std::int64_t block = frames_.at(at).block;
       const block_fault fault = file_.try_read(block, memory_ + at * numbers_);
       blocks_in_.fetch_add(1, std::memory_order_relaxed);
       if (!fault) continue;
@@ -179,13 +175,13 @@ class pinned_blocks {
 
   // An empty frame; -1 if a block should make room for it, and cannot be written.
   index_t claim() {
-    if (free_.empty()) {
-      const index_t victim = order_.victim([&](index_t at) {
-        const pinned_frame& frame = frames_[index_of(at)];
+    if (frames_.free.empty()) {
+      const index_t victim = frames_.order.victim([&](index_t at) {
+        const pinned_frame& frame = frames_.at(at);
         return !frame.held && frame.pass < pass_;
       });
       ZOOMR_ASSERT(victim >= 0, "pinned memory has room for fewer blocks than a layer needs");
-      pinned_frame& frame = frames_[index_of(victim)];
+      pinned_frame& frame = frames_.at(victim);
       if (frame.dirty) {
         if (const block_fault fault = file_.try_write(frame.block, memory_ + victim * numbers_)) {
           note(fault);
@@ -196,18 +192,12 @@ class pinned_blocks {
       }
       empty(victim);
     }
-    const index_t at = free_.back();
-    free_.pop_back();
-    return at;
+    return frames_.claim();
   }
 
   void empty(index_t at) {
-    pinned_frame& frame = frames_[index_of(at)];
-    block_frames_[index_of(frame.block)] = -1;
-    if (frame.held) held_.erase(std::find(held_.begin(), held_.end(), at));
-    order_.forget(at);
-    free_.push_back(at);
-    frame = {};
+    if (frames_.at(at).held) held_.erase(std::find(held_.begin(), held_.end(), at));
+    frames_.empty(at);
   }
 
   void note(const block_fault& fault) {
@@ -220,13 +210,10 @@ class pinned_blocks {
   std::int64_t numbers_;
   index_t layers_;
   index_t pages_;
-  std::vector<pinned_frame> frames_;
-  std::vector<index_t> block_frames_;  // [blocks]  -1: it is in the file alone, if anywhere
-  std::vector<char> in_file_;          // [blocks]  something was written there
-  std::vector<index_t> free_;
+  frame_table<pinned_frame, Replacement> frames_;  // a block that has none is in the file alone, if anywhere
+  std::vector<char> in_file_;                      // [blocks]  something was written there
   std::vector<index_t> held_;
   std::vector<index_t> coming_;  // frames whose blocks are being read
-  Replacement order_;
   std::int64_t pass_ = 0;
   block_fault fault_;
   std::atomic<bool> failed_{false};

@@ -60,7 +60,7 @@ class tiered_blocks {
   /// The same, to be changed as long as it is valid, and before `write_back`: from now on the tier below is behind.
   T* reach_to_write(index_t block) {
     T* numbers = reach(block);
-    tier_frame& at = tiers_[0].frames[index_of(tiers_[0].block_frames[index_of(block)])];
+    tier_frame& at = tiers_[0].at(tiers_[0].frame_of(block));
     if (at.leaving != 0) finish_write(0, at);  // what is on its way must not change
     at.dirty = true;
     written_[index_of(block)] = true;
@@ -72,31 +72,31 @@ class tiered_blocks {
   /// makes room.
   /// @throws error(storage) if that one cannot be written below
   void prefetch(index_t block) {
-    if (!written_[index_of(block)] || tiers_[0].block_frames[index_of(block)] >= 0) return;
-    if (coming_ >= static_cast<index_t>(tiers_[0].frames.size()) / 2) return;
+    if (!written_[index_of(block)] || tiers_[0].frame_of(block) >= 0) return;
+    if (coming_ >= tiers_[0].count() / 2) return;
     tiers_[0].order.expect(bring(0, block));
     ++counts_.prefetched;
   }
   /// Makes a block on the device one that was used just now.
   void touch(index_t block) {
-    const index_t at = tiers_[0].block_frames[index_of(block)];
+    const index_t at = tiers_[0].frame_of(block);
     if (at >= 0) tiers_[0].order.touch(at);
   }
   /// Starts writing a block on the device to the tier below, if it has changed.
   /// @throws error(storage) if another block that must make room cannot be written
   void write_back(index_t block) {
-    const index_t at = tiers_[0].block_frames[index_of(block)];
+    const index_t at = tiers_[0].frame_of(block);
     if (at < 0) return;
-    const tier_frame& frame = tiers_[0].frames[index_of(at)];
+    const tier_frame& frame = tiers_[0].at(at);
     if (frame.dirty && frame.leaving == 0) start_write(0, at);
   }
   /// Nobody needs what the block holds any more: it leaves all tiers unwritten, and what is under way is waited for.
   void forget(index_t block) {
     written_[index_of(block)] = false;
     for (index_t t = 0; t < 2; ++t) {
-      const index_t at = tiers_[index_of(t)].block_frames[index_of(block)];
+      const index_t at = tiers_[index_of(t)].frame_of(block);
       if (at < 0) continue;
-      tier_frame& frame = tiers_[index_of(t)].frames[index_of(at)];
+      tier_frame& frame = tiers_[index_of(t)].at(at);
       if (t == 0 && frame.arriving != 0) --coming_;
       settle(frame);
       empty(tiers_[index_of(t)], at);
@@ -110,9 +110,9 @@ class tiered_blocks {
 
   // A visit: the block is brought if it is not there, waited for if it is on its way, and guarded.
   T* reach_block(index_t block) {
-    const bool here = tiers_[0].block_frames[index_of(block)] >= 0;
+    const bool here = tiers_[0].frame_of(block) >= 0;
     const index_t at = bring(0, block);
-    tier_frame& frame = tiers_[0].frames[index_of(at)];
+    tier_frame& frame = tiers_[0].at(at);
     ++(here && frame.arriving == 0 ? counts_.hits : counts_.misses);
     if (frame.arriving != 0) {
       counts_.stalls += engine_.done(frame.arriving) ? 0 : 1;
@@ -128,21 +128,21 @@ class tiered_blocks {
   // Waits for what comes into a frame. If that has failed, neither this frame nor the one below holds the block.
   bool arrived(index_t t, index_t at) {
     tier_type& here = tiers_[index_of(t)];
-    tier_frame& frame = here.frames[index_of(at)];
+    tier_frame& frame = here.at(at);
     const bool good = engine_.wait(std::exchange(frame.arriving, 0));
     if (t == 0) --coming_;
     if (good) return true;
     const index_t block = frame.block;
     empty(here, at);
-    const index_t below = t > 0 ? -1 : tiers_[1].block_frames[index_of(block)];
-    if (below >= 0 && tiers_[1].frames[index_of(below)].arriving != 0) arrived(1, below);
+    const index_t below = t > 0 ? -1 : tiers_[1].frame_of(block);
+    if (below >= 0 && tiers_[1].at(below).arriving != 0) arrived(1, below);
     return false;
   }
 
   // Finds the block's frame in a tier, or makes one and starts filling it.
   index_t bring(index_t t, index_t block) {
     tier_type& here = tiers_[index_of(t)];
-    index_t at = here.block_frames[index_of(block)];
+    index_t at = here.frame_of(block);
     if (at < 0) {
       at = claim(t);
       ZOOMR_TRY {
@@ -166,13 +166,13 @@ class tiered_blocks {
     if (t == 0) {
       const index_t below = bring(1, block);
       one.from = tiers_[1].numbers(below);
-      one.after = tiers_[1].frames[index_of(below)].arriving;
+      one.after = tiers_[1].at(below).arriving;
     } else {
       one.file = file_.get();
       one.block = block;
     }
     (t == 0 ? counts_.device_in : counts_.file_in) += one.bytes;
-    here.frames[index_of(at)].arriving = engine_.start(one);
+    here.at(at).arriving = engine_.start(one);
     if (t == 0) ++coming_;
   }
 
@@ -185,7 +185,7 @@ class tiered_blocks {
         return t > 0 || std::find(recent_, recent_ + guarded, at) == recent_ + guarded;
       };
       const auto goes_at_once = [&](index_t at) {  // a page of the device that is being filled stays if it can
-        const tier_frame& frame = here.frames[index_of(at)];
+        const tier_frame& frame = here.at(at);
         return may_go(at) && (frame.leaving == 0 ? t > 0 || !frame.dirty : engine_.done(frame.leaving));
       };
       index_t victim = here.order.victim(goes_at_once);
@@ -193,15 +193,13 @@ class tiered_blocks {
       ZOOMR_ASSERT(victim >= 0, "a tier has fewer frames than it needs");
       release(t, victim);
     }
-    const index_t at = here.free.back();
-    here.free.pop_back();
-    return at;
+    return here.claim();
   }
 
   // Empties a frame; what has changed is written to the tier below first.
   // Where that fails the block keeps its frame, and the call that wanted it fails.
   void release(index_t t, index_t at) {
-    tier_frame& frame = tiers_[index_of(t)].frames[index_of(at)];
+    tier_frame& frame = tiers_[index_of(t)].at(at);
     if (frame.arriving != 0 && !arrived(t, at)) return;
     if (frame.leaving != 0) finish_write(t, frame);
     if (frame.dirty) {
@@ -215,23 +213,23 @@ class tiered_blocks {
 
   // As tier::empty; the pointer to the last block is forgotten with its frame.
   void empty(tier_type& here, index_t at) {
-    if (&here == &tiers_[0] && here.frames[index_of(at)].block == last_block_) last_block_ = -1;
+    if (&here == &tiers_[0] && here.at(at).block == last_block_) last_block_ = -1;
     here.empty(at);
   }
 
   // Starts writing a changed block to the tier below, which is given a frame for it. It stays dirty until the write is
   // waited for.
   void start_write(index_t t, index_t at) {
-    tier_frame& frame = tiers_[index_of(t)].frames[index_of(at)];
+    tier_frame& frame = tiers_[index_of(t)].at(at);
     transfer one{.from = tiers_[index_of(t)].numbers(at), .bytes = bytes_};
     if (t == 0) {
-      index_t below = tiers_[1].block_frames[index_of(frame.block)];
+      index_t below = tiers_[1].frame_of(frame.block);
       if (below < 0) {  // nothing is fetched into it
         below = claim(1);
         tiers_[1].enter(below, frame.block);
       }
       tiers_[1].order.touch(below);
-      tier_frame& target = tiers_[1].frames[index_of(below)];
+      tier_frame& target = tiers_[1].at(below);
       settle(target);
       one.to = tiers_[1].numbers(below);
       target.dirty = file_ != nullptr;
@@ -249,9 +247,9 @@ class tiered_blocks {
   void finish_write(index_t t, tier_frame& frame) {
     const bool good = engine_.wait(std::exchange(frame.leaving, 0));
     if (good) frame.dirty = false;
-    const index_t below = t > 0 ? -1 : tiers_[1].block_frames[index_of(frame.block)];
+    const index_t below = t > 0 ? -1 : tiers_[1].frame_of(frame.block);
     if (below < 0) return;
-    tiers_[1].frames[index_of(below)].arriving = 0;
+    tiers_[1].at(below).arriving = 0;
     if (!good) empty(tiers_[1], below);
   }
 
