@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The folders are the architecture: a header includes only what stands before it in ORDER, and never a sibling; a
-device header (.cuh) may include those of its own folder, and no host header (.hpp) includes a device header. A part
-(.inl) is of the header of its name, includes nothing, and need not stand in ORDER.
+device header (.cuh) may include those of its own folder, and no host header (.hpp) includes a device header. Folders
+have an order too, FOLDERS, and nothing is included from one that stands behind. A part (.inl) is of the header of its
+name, includes nothing, and need not stand in ORDER.
 
 The layers L0 to L7 are the sections of ORDER. The caption of a header, its second line, begins with its layer. The
 table of layers in docs/design.md has a row for each, with the folders of its headers.
@@ -69,6 +70,9 @@ for entry in ORDER:
     else:
         LAYERS[entry] = layer
 ORDER = list(LAYERS)
+# Lowest first. The root has two places: what an engine calls, and, of L7, what includes everything.
+FOLDERS = ("core math paging policy presets attention cache cache/state cache/host cache/saving cache/device root tools "
+           "zoomr").split()
 LONGEST = 400
 SPDX = "// SPDX-License-Identifier: Apache-2.0"
 DESIGN = pathlib.Path(__file__).parents[2] / "docs" / "design.md"
@@ -83,6 +87,16 @@ def place(header):
         if any(header.startswith(folder) for folder in folders):
             return number
     return None
+
+
+def level(header):
+    """Where the folder of a header stands in FOLDERS, or None."""
+    parts = header.split("/")[:-1]
+    if not parts:
+        here = place(header)
+        return FOLDERS.index("zoomr" if here is not None and LAYERS[ORDER[here]] == "L7" else "root")
+    name = "/".join(parts[:2]) if parts[0] == "cache" else parts[0]
+    return FOLDERS.index(name) if name in FOLDERS else None
 
 
 def faults(include_dir):
@@ -115,6 +129,8 @@ def faults(include_dir):
             yield f"{header}: {len(lines)} lines, more than {LONGEST}"
         if re.search(r"\b(TODO|FIXME)\b", text):
             yield f"{header}: unfinished work (TODO, FIXME) belongs elsewhere"
+        if level(header) is None:
+            yield f"{header}: its folder has no place; give it one in FOLDERS"
         if not re.fullmatch(r"[a-z0-9_/]+\.(hpp|cuh)", header):
             yield f"{header}: names are snake_case"
         for kind, included in re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)', text, re.MULTILINE):
@@ -134,6 +150,8 @@ def faults(include_dir):
                     continue
                 elif here is not None and there is not None and there >= here:
                     yield f"{header}: {'sibling' if there == here else 'upward'} include of <{included}>"
+                elif None not in (level(header), level(other)) and level(other) > level(header):
+                    yield f"{header}: <{included}> is in a folder above its own"
 
 
 def folder(header):
@@ -177,6 +195,9 @@ PLANTED = [  # header, what is added at its end (or, with None, taken away), and
     ("math/order.hpp", "// TODO", "math/order.hpp: unfinished work"),
     ("attention/gather.hpp", "#include <zoomr/attention/gather.cuh>", "attention/gather.hpp: host code includes device code"),
     ("policy/score/scores.cuh", "#include <zoomr/policy/select/select_none.hpp>", "policy/score/scores.cuh: sibling include"),
+    ("paging/device_arena.cuh", "#include <zoomr/cache/config.hpp>", "paging/device_arena.cuh: <zoomr/cache/config.hpp> is in a folder above"),
+    ("tools/calibrate.hpp", "#include <zoomr/vocabulary.hpp>", "tools/calibrate.hpp: upward include"),
+    ("extras/newcomer.hpp", SPDX + "\n// L1. A header.\n#pragma once", "extras/newcomer.hpp: its folder has no place"),
     ("step.hpp", "\n" * LONGEST, "step.hpp: "),
     ("policy/summary.hpp", None, "policy/summary.hpp: the first line must be"),
     ("math/simd.inl", "#include <cmath>", "math/simd.inl: a part includes nothing"),
@@ -202,6 +223,7 @@ def self_test(include_dir):
         with tempfile.TemporaryDirectory() as copy:
             shutil.copytree(include_dir, copy, dirs_exist_ok=True)
             path = pathlib.Path(copy) / "zoomr" / header
+            path.parent.mkdir(exist_ok=True)
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             path.write_text("" if added is None else f"{text}{added}\n", encoding="utf-8")
             if not any(fault.startswith(said) for fault in set(faults(copy)) - clean):
