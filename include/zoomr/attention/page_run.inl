@@ -287,7 +287,10 @@ void attend_run(this_path, const Run& run, const Run& ahead, const run_query* qu
     }
   }
   for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
-  if (q + 2 <= count) attend_block<2>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q)), q += 2;
+  if (q + 2 <= count) {
+    attend_block<2>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
+    q += 2;
+  }
   if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
 }
 

@@ -25,9 +25,14 @@ struct bias_of_run {
     index_t head = hook.head(run.first_query), position = hook.position(run.first_query);
     for (index_t q = 0; q < Queries; ++q) {
       for (index_t lane = q; lane < simd; lane += Queries) {
-        positions[lane] = position, slopes[lane] = hook.lane.slopes[head], tokens[lane] = lane / Queries;
+        positions[lane] = position;
+        slopes[lane] = hook.lane.slopes[head];
+        tokens[lane] = lane / Queries;
       }
-      if (++head == hook.heads) head = 0, ++position;
+      if (++head == hook.heads) {
+        head = 0;
+        ++position;
+      }
     }
   }
   /// A vector of logits, of which the first is that of token `t` of the run.

@@ -43,7 +43,10 @@ template <index_t Queries, index_t First, index_t Apart>
 #pragma GCC unroll 4
       for (index_t i = 0; i < 4; ++i) add_dim<Queries>(queries, keys, d + 8 * i, part[i]);
     }
-    if (d < dims) add_dim<Queries>(queries, keys, d, part[0]), add_dim<Queries>(queries, keys, d + 8, part[1]);
+    if (d < dims) {
+      add_dim<Queries>(queries, keys, d, part[0]);
+      add_dim<Queries>(queries, keys, d + 8, part[1]);
+    }
     return (part[0] + part[2]) + (part[1] + part[3]);
   }
 }

@@ -216,8 +216,13 @@ void launch(launch_shape shape, stream queue, void (*kernel)(Parameters...), Arg
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid, config.blockDim = shape.block, config.stream = queue;
-  if (shape.early && detail::waits_itself(kernel)) config.attrs = &early, config.numAttrs = 1;
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.stream = queue;
+  if (shape.early && detail::waits_itself(kernel)) {
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
   expect_success(cudaLaunchKernelEx(&config, kernel, arguments...), "a kernel could not be started");
 }
 

@@ -170,7 +170,10 @@ void products(this_path, view<const float, 2> queries, const T* rows, std::int64
   const index_t count = queries.extent(0);
   index_t q = 0;
   for (; q + 4 <= count; q += 4) products_of<4>(queries.slice(q, q + 4), rows, stride, out.slice(q, q + 4));
-  if (q + 2 <= count) products_of<2>(queries.slice(q, q + 2), rows, stride, out.slice(q, q + 2)), q += 2;
+  if (q + 2 <= count) {
+    products_of<2>(queries.slice(q, q + 2), rows, stride, out.slice(q, q + 2));
+    q += 2;
+  }
   if (q < count) products_of<1>(queries.slice(q, q + 1), rows, stride, out.slice(q, q + 1));
 }
 

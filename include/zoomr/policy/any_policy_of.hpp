@@ -57,7 +57,8 @@ class any_evictor_of final : public any_evictor {
   explicit any_evictor_of(const Evictor& evictor) : evictor_(evictor) {
     observes = Evictor::observes;
     if constexpr (Evictor::observes) {
-      accumulates = Evictor::accumulates, reads_keys = Evictor::reads_keys;
+      accumulates = Evictor::accumulates;
+      reads_keys = Evictor::reads_keys;
       while_decoding = Evictor::while_decoding;
       updates_importance = importance_updater<Evictor>;
       if constexpr (Evictor::while_decoding) every = evictor.every;
@@ -172,7 +173,8 @@ class any_aggregator_of final : public any_aggregator {
  public:
   explicit any_aggregator_of(const Aggregator& aggregator) : aggregator_(aggregator) {
     per = aggregator.per;
-    least = Aggregator::least, counts = Aggregator::counts;
+    least = Aggregator::least;
+    counts = Aggregator::counts;
     if constexpr (share_aggregator<Aggregator>) queries = aggregator.queries;
     weighs = weighing_aggregator<Aggregator>;
     if constexpr (pair_component<Aggregator>) is_pair = true, least_otherwise = Aggregator::least_otherwise;
@@ -229,7 +231,9 @@ template <class Refresh>
 class any_refresh_of final : public any_refresh {
  public:
   explicit any_refresh_of(const Refresh& refresh) : refresh_(refresh) {
-    second_pass = refresh.second_pass, each_token = Refresh::each_token, drift = refresh.drift();
+    second_pass = refresh.second_pass;
+    each_token = Refresh::each_token;
+    drift = refresh.drift();
     only_after_prefill = std::same_as<Refresh, after_prefill>;
   }
   refresh_action due(const token_event& event) const override { return refresh_.due(event); }
@@ -242,8 +246,11 @@ template <class Zones>
 class any_zones_of final : public any_zones {
  public:
   explicit any_zones_of(const Zones& zones) : zones_(zones) {
-    sinks = zones.sinks, prompt = zones.prompt, summaries = zones.summaries;
-    own_summary = zones.own_summary, dense_layers = zones.dense_layers;
+    sinks = zones.sinks;
+    prompt = zones.prompt;
+    summaries = zones.summaries;
+    own_summary = zones.own_summary;
+    dense_layers = zones.dense_layers;
   }
   index_t front(index_t position, index_t prompt_end) const override { return zones_.front(position, prompt_end); }
   index_t back(index_t position, index_t prompt_end, index_t open_begin) const override {

@@ -45,8 +45,16 @@ struct policy {
 
   /// visit(component) for each of the ten.
   static constexpr void each_component(auto& self, auto visit) {
-    visit(self.segment), visit(self.evict), visit(self.summarize), visit(self.query), visit(self.score);
-    visit(self.aggregate), visit(self.select), visit(self.refresh), visit(self.zone), visit(self.placement);
+    visit(self.segment);
+    visit(self.evict);
+    visit(self.summarize);
+    visit(self.query);
+    visit(self.score);
+    visit(self.aggregate);
+    visit(self.select);
+    visit(self.refresh);
+    visit(self.zone);
+    visit(self.placement);
   }
   friend constexpr bool operator==(const policy&, const policy&) = default;
 };

@@ -82,7 +82,10 @@ constexpr zones within_budget(zones wanted, index_t budget) {
   if (named <= most && wanted.recent >= 1) return wanted;
   wanted.sinks = named > most ? static_cast<index_t>(wanted.sinks * std::int64_t{most} / named) : wanted.sinks;
   wanted.recent = most - wanted.sinks;
-  if (wanted.recent < 1) wanted.recent = 1, wanted.sinks = most - 1;
+  if (wanted.recent < 1) {
+    wanted.recent = 1;
+    wanted.sinks = most - 1;
+  }
   return wanted;
 }
 

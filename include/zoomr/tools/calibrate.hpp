@@ -40,7 +40,10 @@ class calibrated_cache {
   /// Forgets what there was, and takes a prompt of `count` tokens of `text`, over and over.
   void prompt(index_t count, view<const token_id> text, std::vector<float>& numbers) {
     if (open_) cache_.close(seq_);
-    seq_ = cache_.open(), open_ = true, text_ = text, numbers_ = numbers.data();
+    seq_ = cache_.open();
+    open_ = true;
+    text_ = text;
+    numbers_ = numbers.data();
     for (at_ = 0; at_ < count;) pass((std::min)(chunk, count - at_), count);
   }
   /// @return  seconds of the next `count` tokens, without their attention in dense layers
@@ -138,7 +141,8 @@ crossover calibrate(const shape& model, const Policy& policy, const config& limi
   bool clear = false;
   for (index_t size = 128; !clear && size <= limits.max_tokens - rounds * tokens;
        size = (size & (size - 1)) == 0 ? size / 2 * 3 : size / 3 * 4) {
-    sparse.prompt(size, text, numbers), dense.prompt(size, text, numbers);
+    sparse.prompt(size, text, numbers);
+    dense.prompt(size, text, numbers);
     std::vector<double> sparse_times, dense_times;
     for (index_t round = 0; round < rounds; ++round) {
       sparse_times.push_back(sparse.decode(tokens) / tokens);

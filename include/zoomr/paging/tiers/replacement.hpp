@@ -40,8 +40,10 @@ class use_order {
   void append(index_t frame) {
     remove(frame);
     const index_t last = at(before_, end_);
-    at(next_, last) = frame, at(before_, frame) = last;
-    at(next_, frame) = end_, at(before_, end_) = frame;
+    at(next_, last) = frame;
+    at(before_, frame) = last;
+    at(next_, frame) = end_;
+    at(before_, end_) = frame;
   }
   /// Takes it out of the order; nothing happens if it is not there.
   void remove(index_t frame) {

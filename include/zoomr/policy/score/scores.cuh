@@ -100,7 +100,8 @@ struct scoring_warp {
       for (index_t p = 0; p < bytes / 2; ++p) {
         float four[4];  // the upper two are of no number
         stored_word<Summary>::unpack(from[p], four);
-        numbers.at[2 * p] = four[0], numbers.at[2 * p + 1] = four[1];
+        numbers.at[2 * p] = four[0];
+        numbers.at[2 * p + 1] = four[1];
       }
     } else {
 #pragma unroll

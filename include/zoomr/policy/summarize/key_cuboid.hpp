@@ -21,7 +21,8 @@ struct key_cuboid {
   void make(view<const float, 2> keys, view<index_t>, view<float>, view<float, 2> out) const {
     for (index_t d = 0; d < keys.extent(1); ++d) {
       const cells<2> sides = of_dimension(keys.extent(0), [&](index_t t) { return keys(t, d); });
-      out(d, 0) = sides.row[0], out(d, 1) = sides.row[1];
+      out(d, 0) = sides.row[0];
+      out(d, 1) = sides.row[1];
     }
   }
   /// One dimension, for the device's twin too: key(t) of `count` keys in ascending order.
