@@ -128,7 +128,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
       attend(layer, queries, out, lse, queue);
       return;
     }
-    expect_append(layer, keys, values), expect_attend(layer, queries, out);
+    expect_append(layer, keys, values);
+    expect_attend(layer, queries, out);
     core_->step.layers.append(layer);
     core_->step.layers.expect_queries("attend", layer);
     const auto in = now.to_store(layer, queries, keys, values, queue);

@@ -66,7 +66,8 @@ struct device_core {
     carver block(memory);
     carve(arrays, block, sizes, on_device);
     if (sizes.tiered) {
-      arrays.pool = static_cast<T*>(details), arrays.arena.clear(queue);
+      arrays.pool = static_cast<T*>(details);
+      arrays.arena.clear(queue);
       if (prefetches(host_policy, model)) beside.emplace();
       if (sizes.host_blocks > 0) {
         file = std::make_unique<file_tier_of<Policy, T>>(sizes, arrays.pool, settings.tiers.path);

@@ -36,7 +36,10 @@ struct device_launches : device_pass<Policy, T> {
   ///        the host
   void upload(stream queue) const {
     if constexpr (tiered) {
-      if (core.file && table == step_table::first_pass) fetching().join(queue), hold_pages(core, queue);
+      if (core.file && table == step_table::first_pass) {
+        fetching().join(queue);
+        hold_pages(core, queue);
+      }
     }
     pass::upload(queue);
     const index_t copies = core.listed[table].counts().copies;

@@ -181,7 +181,8 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
         const index_t count = group - first < heads ? group - first : heads;
         asking_row<Number, summary> some = row;
         if (row.segments > 0) {
-          some.queries = row.queries.slice(first, first + count), some.scores = row.scores.slice(first, first + count);
+          some.queries = row.queries.slice(first, first + count);
+          some.scores = row.scores.slice(first, first + count);
         }
         ask_and_score(some, kv_head * group + first, count);
       }

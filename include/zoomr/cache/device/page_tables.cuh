@@ -23,7 +23,8 @@ void copy_engine_layers(Core& core, stream queue) {
   std::vector<decltype(core.layer(0).keys)> begins;  // [layers][keys | values]  page 0 of an engine's memory
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const auto pages = core.layer(layer);
-    begins.push_back(pages.keys), begins.push_back(pages.values);
+    begins.push_back(pages.keys);
+    begins.push_back(pages.values);
   }
   core.constants.copy(core.arrays.engine, begins, queue);
 }

@@ -57,7 +57,8 @@ device_token first_choice(Core& core, const device_item& item) {
   const index_t open_begin = core.host_policy.segment.open_begin(sequence.segmenting.data());
   device_token token;
   token.sequence = token.row = item.seq;
-  token.position = position, token.slot = sequence.slot_end(position);
+  token.position = position;
+  token.slot = sequence.slot_end(position);
   token.held = Core::held(sequence);
   token.segments = sequence.segment_count();
   if (sequence.heard > 0) token.sums = heard_queries(sequence, position);

@@ -94,8 +94,11 @@ struct device_sizes {
     segments = host.most_segments;
     tokens = limits.max_tokens;
     window = host.window;
-    kept = host.kept, noted = host.noted, carried = host.carried;
-    remembered = host.remembered, pending_queries = host.pending_queries(limits);
+    kept = host.kept;
+    noted = host.noted;
+    carried = host.carried;
+    remembered = host.remembered;
+    pending_queries = host.pending_queries(limits);
     layer_rows = policy.evict.observes ? model.kv_heads : 1;  // each KV head may have tokens of its own
     selects = policy.selects;
     reads_keys = policy.evict.reads_keys;

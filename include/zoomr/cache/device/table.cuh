@@ -168,7 +168,11 @@ struct table_lists {
     const device_counts listed = counts();
     put(&listed, sizeof listed);
     const auto put_all = [&](const auto& list) { put(list.data(), list.size() * sizeof(list[0])); };
-    put_all(tokens), put_all(tiles), put_all(closings), put_all(pages), put_all(copies);
+    put_all(tokens);
+    put_all(tiles);
+    put_all(closings);
+    put_all(pages);
+    put_all(copies);
   }
 };
 

@@ -109,7 +109,9 @@ struct eviction_arrays {
     model = cache.model;
     most_kept = cache.kept;
     tokens = cache.kept > 0 ? cache.tokens : 0;
-    noted_tokens = cache.noted, carried_tokens = cache.carried, sequences = cache.sequences;
+    noted_tokens = cache.noted;
+    carried_tokens = cache.carried;
+    sequences = cache.sequences;
     prompt_tokens = cache.kept > 0 ? cache.remembered : 0;  // of heads that vote others keep them
     const std::int64_t heads = model.heads;
     kept = from.template take<index_t>(bounded_product({sequences, model.kv_lanes(), most_kept}));

@@ -65,7 +65,8 @@ struct observing_layer {
     batch.first_row = first_row;
     batch.count = asking.size();
     batch.context = slot_end(asking.first + 1);
-    batch.soft_cap = core.limits.logits.soft_cap, batch.slopes = arrays.slopes;
+    batch.soft_cap = core.limits.logits.soft_cap;
+    batch.slopes = arrays.slopes;
     batch.position = asking.first;
     batch.kept = {arrays.eviction.kept_of(sequence, layer * model().kv_heads, 0).data(),
                   {model().kv_heads, held.kept},

@@ -28,7 +28,8 @@ class choice_move {
 
   void choices_to_host(const device_sequence& from, const remembered_parts& parts, sequence_state& to) {
     const index_t rows = device_.sizes.place_rows;
-    to.active_selection.clear(), to.log.clear();
+    to.active_selection.clear();
+    to.log.clear();
     if (!device_.sizes.persists) return;
     references(from.choices, parts, to, [&](const float* of_device, float* of_host, std::int64_t count) {
       this->enqueue(of_host, of_device, count);
@@ -52,7 +53,8 @@ class choice_move {
         const selection_row& source = of_choice[static_cast<std::size_t>(r)];
         selection_row& row = to.active_selection.renew(r, source.levels.size());
         std::copy_n(levels.begin() + std::int64_t{r} * device_.sizes.segments, row.levels.size(), row.levels.begin());
-        row.cut_segment = source.cut_segment, row.cut_tokens = source.cut_tokens;
+        row.cut_segment = source.cut_segment;
+        row.cut_tokens = source.cut_tokens;
       }
       to.log.push(choice.position, to.active_selection, level::summary);
     }

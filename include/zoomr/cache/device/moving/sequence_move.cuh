@@ -54,7 +54,8 @@ class sequence_move : choice_move<Policy, T> {
       : base(host, device, queue), record_(query_memory::elements(device.sizes.model, 1)) {
     device.home.expect_current("to_host, to_device");
     text_collector of_host, of_device;
-    host.policy.write_text(of_host), device.host_policy.write_text(of_device);
+    host.policy.write_text(of_host);
+    device.host_policy.write_text(of_device);
     ZOOMR_EXPECTS(of_host.text == of_device.text, "a sequence moves only between caches of the same policy");
     ZOOMR_EXPECTS(host.sizes.model == device.sizes.model, "a sequence moves only between caches of the same model");
     ZOOMR_EXPECTS(same(host.limits.key_scale, device.limits.key_scale) &&

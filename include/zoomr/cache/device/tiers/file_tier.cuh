@@ -146,7 +146,8 @@ class file_tier {
   void hold(const common_arrays<T>& a, Each each, Known known, stream queue) {
     held_pages& now = held_[turn_];
     turn_ = (turn_ + 1) % holds;
-    now.pages.clear(), now.known.clear();
+    now.pages.clear();
+    now.known.clear();
     known([&](index_t sequence, index_t segments) { now.known.push_back({sequence, segments}); });
     ++held_so_far_;
     each([&](const held_page& one) {
