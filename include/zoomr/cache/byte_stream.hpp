@@ -101,7 +101,10 @@ struct replaced_file {
     }
     mode = file.st_mode & 07777;
     char* const target = ::realpath(path.c_str(), nullptr);  // a link stays one
-    if (target != nullptr) name = target, part = name + ".part";
+    if (target != nullptr) {
+      name = target;
+      part = name + ".part";
+    }
     std::free(target);
   }
 
@@ -162,7 +165,9 @@ class file_sink final : public byte_sink, private detail::stream_file {
     while (bytes > 0) {
       const auto done = patiently([&] { return ::write(file_, from, static_cast<std::size_t>(bytes)); });
       if (done < 0) fail_writing();
-      from += done, bytes -= done, written_ += done;
+      from += done;
+      bytes -= done;
+      written_ += done;
     }
   }
   void sync(int file) {
@@ -215,11 +220,13 @@ class file_source final : public byte_source, private detail::stream_file {
             patiently([&] { return ::read(file_, memory_.data(), static_cast<std::size_t>(memory_.bytes())); });
         if (came < 0) fail("read");
         if (came == 0) break;
-        first_ = 0, last_ = came;
+        first_ = 0;
+        last_ = came;
       }
       const byte_count part = (std::min)(bytes - taken, last_ - first_);
       std::memcpy(static_cast<char*>(to) + taken, memory_.data() + first_, static_cast<std::size_t>(part));
-      taken += part, first_ += part;
+      taken += part;
+      first_ += part;
     }
     return taken;
   }

@@ -20,8 +20,12 @@ struct memory_use {
   /// Of the device, or of the only memory that there is.
   constexpr byte_count total() const { return details + summaries + metadata + workspace; }
   constexpr memory_use& operator+=(const memory_use& other) {
-    details += other.details, summaries += other.summaries, metadata += other.metadata;
-    workspace += other.workspace, host += other.host, file += other.file;
+    details += other.details;
+    summaries += other.summaries;
+    metadata += other.metadata;
+    workspace += other.workspace;
+    host += other.host;
+    file += other.file;
     return *this;
   }
   friend constexpr bool operator==(const memory_use&, const memory_use&) = default;
@@ -50,10 +54,16 @@ struct statistics {
   /// Adds what other layers have cost for the same tokens and passes. The peak becomes the sum of both, which is not
   /// less than what all layers held at once.
   constexpr void add_layers(const statistics& other) {
-    attended += other.attended, refreshes += other.refreshes, zooms += other.zooms, chosen += other.chosen;
-    agreeability_sum += other.agreeability_sum, agreeability_count += other.agreeability_count;
-    entropy_sum += other.entropy_sum, entropy_count += other.entropy_count;
-    captured_sum += other.captured_sum, captured_count += other.captured_count;
+    attended += other.attended;
+    refreshes += other.refreshes;
+    zooms += other.zooms;
+    chosen += other.chosen;
+    agreeability_sum += other.agreeability_sum;
+    agreeability_count += other.agreeability_count;
+    entropy_sum += other.entropy_sum;
+    entropy_count += other.entropy_count;
+    captured_sum += other.captured_sum;
+    captured_count += other.captured_count;
     device_peak += other.device_peak;
   }
 

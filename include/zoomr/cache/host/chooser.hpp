@@ -95,12 +95,17 @@ class chooser {
       : policy_(policy), sizes_(sizes), logits_(logits) {
     const auto segments = static_cast<std::size_t>(sizes.most_segments);
     const auto heads = static_cast<std::size_t>(row_heads(sizes, policy));
-    tokens_.resize(segments), votes_.resize(segments), order_.resize(segments);
+    tokens_.resize(segments);
+    votes_.resize(segments);
+    order_.resize(segments);
     scores_.resize(segments * heads);
     queries_.resize(heads * static_cast<std::size_t>(sizes.model.head_dim));
     levels_.resize(segments);
     if (policy.aggregate.is_pair) others_.resize(segments);
-    if (policy.score.reads_keys) ones_.assign(segments, 1), details_.resize(segments);
+    if (policy.score.reads_keys) {
+      ones_.assign(segments, 1);
+      details_.resize(segments);
+    }
     if (const byte_count bytes = policy.select.work_bytes(sizes.most_segments); bytes > 0) {
       work_ = buffer<std::byte>(bytes);
     }

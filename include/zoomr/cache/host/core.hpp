@@ -209,7 +209,8 @@ struct cache_core {
   void roll_back(sequence_state& state, index_t to) {
     expect_known(state, to);
     if (to < state.prompt_end) {  // nothing has been chosen or summed
-      state.log.clear(), state.masses.forget();
+      state.log.clear();
+      state.masses.forget();
       state.reopen_prompt(to, limits.rollback_depth());
     }
     state.go_back(policy.segment, to, policy.evict.spacing());

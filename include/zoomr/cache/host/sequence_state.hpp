@@ -132,7 +132,9 @@ struct sequence_state : token_state {
   /// before a new sequence has written it.
   void forget_everything(const any_segmenter& segmenter) {
     forget_tokens(segmenter);
-    active_selection.clear(), log.clear(), masses.forget();
+    active_selection.clear();
+    log.clear();
+    masses.forget();
     stats = {};
   }
 };

@@ -42,7 +42,10 @@ void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index
     for (index_t r = 0; r < choice.rows() && closed_at <= position; ++r) {
       const selection_row& chosen = state.active_selection.row(r);
       selection_row& row = choice.add(r, before >= 0 ? chosen.level_at(before) : level::summary);
-      if (before >= 0 && before == chosen.cut_segment) row.cut_segment = count, row.cut_tokens = chosen.cut_tokens;
+      if (before >= 0 && before == chosen.cut_segment) {
+        row.cut_segment = count;
+        row.cut_tokens = chosen.cut_tokens;
+      }
     }
     ++count;
   };

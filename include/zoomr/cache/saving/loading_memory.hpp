@@ -192,7 +192,8 @@ class memory_loader {
                      cut_tokens >= 0 && count >= 0 && count <= segments,
                  "a row of a choice cannot be");
       selection_row& row = state_.active_selection.renew(r, segments);
-      row.cut_segment = cut_segment, row.cut_tokens = cut_tokens;
+      row.cut_segment = cut_segment;
+      row.cut_tokens = cut_tokens;
       std::fill(row.levels.begin(), row.levels.end(), level::summary);
       index_t last = -1;
       for (index_t i = 0; i < count; ++i) {

@@ -29,7 +29,8 @@ class step_layers {
 
   /// A new pass begins.
   void clear() {
-    std::fill(appended_.begin(), appended_.end(), 0u), std::fill(seen_.begin(), seen_.end(), 0u);
+    std::fill(appended_.begin(), appended_.end(), 0u);
+    std::fill(seen_.begin(), seen_.end(), 0u);
     any_ = started_ = false;
   }
   /// False if neither `append` nor `attend` nor `observe` was called in this pass: a replayed graph may have done so.

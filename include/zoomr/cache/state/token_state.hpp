@@ -211,7 +211,9 @@ struct token_state {
     open = stale_summaries = unclassified = false;
     ++generation;
     prompt_end = -1;
-    classes.clear(), segments.clear(), after_close.clear();
+    classes.clear();
+    segments.clear();
+    after_close.clear();
     segmenter.open(segmenting.data());
     freed_pages = rollback_floor = 0;
     kept_each = {};

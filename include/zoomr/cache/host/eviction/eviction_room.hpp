@@ -47,7 +47,9 @@ class eviction_room {
     if (!used_) return;
     begun_ = true;
     kept_.assign(state.kept.begin(), state.kept.end());
-    kept_each_ = state.kept_each.committed, compacted_end_ = state.compacted_end, observed_end_ = state.observed_end;
+    kept_each_ = state.kept_each.committed;
+    compacted_end_ = state.compacted_end;
+    observed_end_ = state.observed_end;
   }
   /// The sums that were received in this commit are the sequence's from now on.
   void swap_sums(sequence_state& state) {
@@ -76,8 +78,13 @@ class eviction_room {
     if (swapped_) state.received.commit();
     if (!replaced_.empty()) state.pages.assign(replaced_.begin(), replaced_.end());
     std::copy(kept_.begin(), kept_.end(), state.kept.begin());
-    state.kept_each.committed = kept_each_, state.compacted_end = compacted_end_, state.observed_end = observed_end_;
-    for (index_t& page : spare_) stock.give_back(page), page = stock.take();  // nothing is known of them
+    state.kept_each.committed = kept_each_;
+    state.compacted_end = compacted_end_;
+    state.observed_end = observed_end_;
+    for (index_t& page : spare_) {  // nothing is known of them
+      stock.give_back(page);
+      page = stock.take();
+    }
     forget();
   }
 

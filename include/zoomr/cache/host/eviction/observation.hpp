@@ -28,7 +28,9 @@ class observation {
   observation() = default;
   observation(const shape& model, index_t tokens, bool reads_keys) : tokens_(tokens), head_dim_(model.head_dim) {
     const auto size = static_cast<std::size_t>(tokens);
-    importance_.resize(size), order_.resize(size), kept_.resize(size);
+    importance_.resize(size);
+    order_.resize(size);
+    kept_.resize(size);
     sums_.resize(size * static_cast<std::size_t>(model.group()));
     weights_.resize(sums_.size());
     if (reads_keys) keys_.resize(size * static_cast<std::size_t>(model.head_dim));
@@ -115,7 +117,10 @@ class observation {
     const auto key = [&](index_t t) { return t < safe ? not_eligible : order_key(at(importance_, t)); };
     ranking best(seen.scored, key, view<index_t>(order_));
     index_t count = 0;
-    while (count < safe) kept[count] = count, ++count;
+    while (count < safe) {
+      kept[count] = count;
+      ++count;
+    }
     while (count < rated_end) kept[count++] = best.next();
     for (index_t t = seen.scored; count < kept.size(); ++t) kept[count++] = t;
     std::sort(kept.begin(), kept.end());
