@@ -3,7 +3,7 @@
 #pragma once
 
 #include <zoomr/math/softmax.cuh>
-#include <zoomr/policy/aggregate/aggregating.cuh>
+#include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/head_mass.hpp>
 
 namespace zoomr {

@@ -2,7 +2,7 @@
 // L4. Device twin of head_votes.hpp.
 #pragma once
 
-#include <zoomr/policy/aggregate/aggregating.cuh>
+#include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/head_votes.hpp>
 
 namespace zoomr {

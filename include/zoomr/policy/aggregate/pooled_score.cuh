@@ -2,7 +2,7 @@
 // L4. Device twin of pooled_score.hpp.
 #pragma once
 
-#include <zoomr/policy/aggregate/aggregating.cuh>
+#include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/pooled_score.hpp>
 
 namespace zoomr {
