@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_
 ///
 /// @tparam Group    heads of a row, at most 32
 /// @tparam HeadDim  of queries and keys
-/// @param  rows     device functor: `rows.at(i)` is an asking_row of `Rows::number` and `Rows::summary`, `rows.count`
+/// @param  rows     device functor: `rows.at(i)` is an row_to_score of `Rows::number` and `Rows::summary`, `rows.count`
 ///                  how many there are
 /// @param  blocks   that share a row, below 65,536
 /// @throws precondition_error for rows with too many numbers, or no block; error(device) if the kernel cannot be

@@ -27,9 +27,9 @@ struct listed_rows {
   using number = float;
   using summary = Summary;
 
-  view<const asking_row<float, Summary>> rows;
+  view<const row_to_score<float, Summary>> rows;
   index_t count = 0;
-  ZOOMR_HD asking_row<float, Summary> at(index_t i) const { return rows[i]; }
+  ZOOMR_HD row_to_score<float, Summary> at(index_t i) const { return rows[i]; }
 };
 
 template <class T>
@@ -131,7 +131,7 @@ bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t segme
   device_array<Summary> summaries(stored<Summary>(floats(2 * std::int64_t{segments} * head_dim * rows, random)));
   device_array<float> scales(scales_for(2 * segments, random));
   device_array<float> scores(2 * std::int64_t{heads} * segments, 77.0f);
-  std::vector<asking_row<float, Summary>> made;
+  std::vector<row_to_score<float, Summary>> made;
   for (index_t r = 0; r < 2; ++r) {
     made.push_back({view<const float, 2>(queries.data() + r * numbers, {heads, head_dim}),
                     view<const float, 2>(sums.data() + r * numbers, {heads, head_dim}), 3 + r,
@@ -139,7 +139,7 @@ bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t segme
                     view<float, 2>(scores.data() + std::int64_t{r} * heads * segments, {heads, segments}),
                     scales_summaries<Summary> ? scales.data() + std::int64_t{r} * segments : nullptr});
   }
-  device_array<asking_row<float, Summary>> listed(made);
+  device_array<row_to_score<float, Summary>> listed(made);
   zoomr_test::score_segments<Group, HeadDim>(query_source, scorer, listed_rows<Summary>{listed.view(), 2}, blocks,
                                              zoomr::stream{});
   const auto got = scores.values();
@@ -236,7 +236,7 @@ TEST_CASE("an index of 8 bits: scores are multiplied by the scales of summaries,
 }
 
 TEST_CASE("a row without a block is refused, and one with too many") {
-  device_array<asking_row<float>> none(std::vector<asking_row<float>>(1));
+  device_array<row_to_score<float>> none(std::vector<row_to_score<float>>(1));
   const listed_rows<float> rows{none.view(), 1};
   const auto score = [&](index_t blocks) {
     zoomr_test::score_segments<4, 64>(last_query{}, mean_dot{}, rows, blocks, zoomr::stream{});

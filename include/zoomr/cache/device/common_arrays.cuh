@@ -239,7 +239,7 @@ struct common_arrays {
             {sizes.model.heads, sizes.model.head_dim}};
   }
   /// False if row `row` of a token that chooses keeps what is active.
-  ZOOMR_HD bool chooses_anew(index_t token, index_t row) const {
+  ZOOMR_HD bool renews_choice(index_t token, index_t row) const {
     return !sizes.drifts || drifted[token_row(token, row)] != 0;
   }
   /// Row `row` of layer `layer` of the selection at `place`: where in `rows`. Layers have the same rows if one choice

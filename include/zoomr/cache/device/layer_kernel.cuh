@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
   index_t blocks = 1;  // that share the row
   if constexpr (reads_summaries<Policy>) {
     using summary = typename device_arrays<Policy, T>::number;
-    asking_row<Number, summary> row;
+    row_to_score<Number, summary> row;
     if (scores) row = rows_to_score<T, Number, summary>{a, a.summaries, in.layer, in.queries, 0, a.scales}.at(i);
     blocks = blocks_of_row(row.segments, static_cast<index_t>(gridDim.y));
     if (block_of_row >= blocks) return;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
       if (!any_votes(a.weights_in(in.layer, a.sizes.model.heads), kv_head, a.sizes.model.group())) row.segments = 0;
     }
     const bool keeps_sums = is_first && decltype(Policy::query)::sums && !token.prompt;
-    const auto ask_and_score = [&](const asking_row<Number, summary>& some, index_t first, index_t count) {
+    const auto ask_and_score = [&](const row_to_score<Number, summary>& some, index_t first, index_t count) {
       if (row.segments > 0 || keeps_sums) ask(policy, a, in, t, first, count, keeps_sums, block_queries);
       __syncthreads();
       if (row.segments > 0) {
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
       for (index_t first = 0; first < group; first += heads) {
         if (first > 0) __syncthreads();  // nothing reads what the heads before have asked
         const index_t count = group - first < heads ? group - first : heads;
-        asking_row<Number, summary> some = row;
+        row_to_score<Number, summary> some = row;
         if (row.segments > 0) {
           some.queries = row.queries.slice(first, first + count);
           some.scores = row.scores.slice(first, first + count);

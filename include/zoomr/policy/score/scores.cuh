@@ -18,12 +18,12 @@ ZOOMR_HD constexpr index_t summary_place(index_t head_dim, index_t d) {
   return d % partial_sums * (head_dim / partial_sums) + d / partial_sums;
 }
 
-/// The heads of one KV head that ask, what they ask, and where the answers go. As it is default-constructed, with no
-/// segments, there is nothing to score.
+/// The heads of one KV head whose queries are scored against all segments, and where the scores go. As it is made by
+/// default, with no segments, there is nothing to score.
 /// @tparam Number   of queries
 /// @tparam Summary  in which the index is kept
 template <class Number, class Summary = float>
-struct asking_row {
+struct row_to_score {
   view<const Number, 2> queries;       // [heads, head_dim]  of the token
   view<const float, 2> sums;           // [heads, head_dim]  over the open segment; empty: the queries alone
   index_t count = 1;                   // queries in the sums
@@ -58,11 +58,11 @@ struct scoring_warp {
   static constexpr index_t loaded = fitting(together);
 
   const Scorer& scorer;
-  const asking_row<Number, Summary>& row;
+  const row_to_score<Number, Summary>& row;
   shared_array<float, Heads * HeadDim>& asking_queries;  // [heads][head_dim]
   float queries[std::size_t{in_registers ? Heads * own : 1}];
 
-  __device__ scoring_warp(const Scorer& for_scorer, const asking_row<Number, Summary>& for_row,
+  __device__ scoring_warp(const Scorer& for_scorer, const row_to_score<Number, Summary>& for_row,
                           shared_array<float, Heads * HeadDim>& for_queries)
       : scorer(for_scorer), row(for_row), asking_queries(for_queries) {
     if constexpr (in_registers) {

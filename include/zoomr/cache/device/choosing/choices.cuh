@@ -83,7 +83,7 @@ struct rows_to_score {
 
   using number = Number;
   using summary = Summary;
-  using row_type = asking_row<Number, Summary>;
+  using row_type = row_to_score<Number, Summary>;
 
   __device__ row_type at(index_t i) const {
     const shape& model = a.sizes.model;
@@ -93,7 +93,7 @@ struct rows_to_score {
     if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return row;
     const device_token& token = a.table.tokens[t];
     const index_t first = kv_head * model.group();
-    if (!chooses_anew(t, kv_head)) return row;
+    if (!renews_choice(t, kv_head)) return row;
     row.queries = queries[token.row].slice(first, first + model.group());
     row.count = token.sums;
     if (a.sizes.records > 0 && !token.prompt) {
@@ -112,13 +112,13 @@ struct rows_to_score {
 
  private:
   // A row of the selection may be that of some heads of the KV head, or of several KV heads.
-  __device__ bool chooses_anew(index_t t, index_t kv_head) const {
+  __device__ bool renews_choice(index_t t, index_t kv_head) const {
     if (a.sizes.drifts_as_one) return true;  // only the last layer will know
     const index_t rows = a.sizes.layer_rows;
     const index_t each = rows > a.sizes.model.kv_heads ? rows / a.sizes.model.kv_heads : 1;
     const index_t first = rows == 1 ? 0 : kv_head * each;
     for (index_t row = first; row < first + each; ++row) {
-      if (a.chooses_anew(t, row)) return true;
+      if (a.renews_choice(t, row)) return true;
     }
     return false;
   }
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
   if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
   block_threads block(scratch);
   const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, 0};
-  if (a.chooses_anew(t, 0)) {
+  if (a.renews_choice(t, 0)) {
     const row_to_choose choice = row.to_choose();
     choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
   } else {
@@ -264,7 +264,7 @@ __device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored,
         if (scored && row.token.chooses >= 0) aggregate(policy.aggregate, row.to_aggregate(), block);
       }
     } else if (row.chooses()) {
-      if (row.a.chooses_anew(row.t, row.row)) {
+      if (row.a.renews_choice(row.t, row.row)) {
         const index_t anyway =
             begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.votes());
         aggregate(policy.aggregate, row.to_aggregate(), block);
