@@ -52,9 +52,9 @@ inline choice_row row_for(const shape& model, scope per, index_t layer, index_t 
   return {layer * model.heads + head, kv_lane, layer, layer + 1, head, head + 1};
 }
 
-/// The heads [first, last) of one layer ask, with their queries of one token. The views hold all heads of the layer,
+/// Queries of one token by which the heads [first, last) of a layer choose. The views hold all heads of the layer,
 /// rotated.
-struct asking_heads {
+struct head_queries {
   index_t layer = 0;
   index_t first = 0;
   index_t last = 0;
@@ -153,7 +153,7 @@ class chooser {
   /// @cost  the summaries of each KV head are read once, segments * head_dim * rows numbers, or once for each four of
   /// its heads, or all keys; then what the aggregator costs
   template <class Score>
-  void add(const asking_heads& who, const executor& workers, Score score) {
+  void add(const head_queries& who, const executor& workers, Score score) {
     const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
     const index_t group = sizes_.model.group();
     const index_t first_kv_head = who.first / group;
@@ -247,7 +247,7 @@ class chooser {
 
   /// The query that asks for query head `head`; valid until it is asked for again, or for a head of the same place in
   /// its group.  [head_dim]
-  view<const float> query(const asking_heads& who, index_t head) {
+  view<const float> query(const head_queries& who, index_t head) {
     float* const out = asked_memory(head);
     policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, out);
     return {out, {sizes_.model.head_dim}};

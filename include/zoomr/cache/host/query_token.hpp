@@ -94,7 +94,7 @@ class query_token {
     float now = 0.0f;
     float then = 0.0f;
     for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
-      const asking_heads asking = who(row, layer, queries);
+      const head_queries asking = who(row, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
       for (index_t head = row.first_head; head < row.last_head; ++head) {
         const view<const float> query = chooser.query(asking, head);
@@ -158,7 +158,7 @@ class query_token {
   }
 
   // Scores the segments for the heads of one layer, by summaries or by keys.
-  void score(const asking_heads& asking, chooser& chooser, const executor& workers, index_t caller) {
+  void score(const head_queries& asking, chooser& chooser, const executor& workers, index_t caller) {
     chooser.add(
         asking, workers,
         [&](index_t kv_head, token_range heads, view<const float, 2> queries, view<float, 2> scores, index_t thread) {
@@ -215,7 +215,7 @@ class query_token {
   }
 
   // At the end of a prompt nothing has been summed: only generated tokens count, so that the token asks alone.
-  asking_heads who(const choice_row& row, index_t layer, view<const float, 2> queries) {
+  head_queries who(const choice_row& row, index_t layer, view<const float, 2> queries) {
     const view<const float, 2> own = queries.data() != nullptr ? queries : core_.choice_queries.at(item_.seq, 0, layer);
     if (item_.prompt || reference_part() == 0) return {layer, row.first_head, row.last_head, own, own, 1};
     return {layer, row.first_head, row.last_head, own, record(layer, 0), count()};
@@ -224,7 +224,7 @@ class query_token {
   void remember_asked(const choice_row& row, view<const float, 2> queries, chooser& chooser) {
     if (!core_.policy.drifts()) return;
     for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
-      const asking_heads asking = who(row, layer, queries);
+      const head_queries asking = who(row, layer, queries);
       const view<float, 2> reference = record(layer, reference_part());
       for (index_t head = row.first_head; head < row.last_head; ++head) {
         std::copy_n(chooser.query(asking, head).data(), reference.extent(1), reference[head].data());
