@@ -3,9 +3,9 @@
 // once for all query heads that share it.
 //
 // A block takes a stretch of one row's tokens, tile after tile: keys and values come by asynchronous copies, one tile
-// ahead. Lanes share a token's dimensions, groups of lanes take tokens, warps take tokens or, for large groups, heads
-// (gather_warp.cuh); large groups of 16-bit queries are multiplied on tensor cores (gather_tensor.cuh).
-// States are merged from lanes to warps to splits, in an order that depends on sizes alone.
+// ahead. Threads share a token's dimensions, groups of threads take tokens, warps take tokens or, for large groups,
+// heads (gather_warp.cuh); large groups of 16-bit queries are multiplied on tensor cores (gather_tensor.cuh). States
+// are merged from threads to warps to splits, in an order that depends on sizes alone.
 //
 // Grid: x is the row, y the split of its tokens, z the block of its heads. Logits are in units of ln 2 here, weights
 // powers of 2. Lists, queries and pages must have been written by work that the stream comes after; splits of a row

@@ -3,8 +3,8 @@
 // longer than reading: S = Q K^T and O += P V in tiles whose rows are 16 heads, of few heads mostly zeros.
 //
 // Which dimension is which number of a tile is free as long as queries and keys agree, and so is which token is which
-// column of S as long as values agree: both are chosen such that a lane reads whole pieces of 16 bytes, and that the
-// eight lanes that read at once never want the same bank. The sums of S are the operands of P V as they are.
+// column of S as long as values agree: both are chosen such that a thread reads whole pieces of 16 bytes, and that the
+// eight threads that read at once never want the same bank. The sums of S are the operands of P V as they are.
 // The scale of logits is applied to S, in float. Weights are rounded to the type that is multiplied before they meet
 // values, but added up as they are, so that lse is as exact as without tensor cores.
 #pragma once
@@ -29,13 +29,13 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
   static constexpr index_t tokens_at_once = layout::tokens_at_once;
   static constexpr index_t own_dims = Values::width / dim_parts;         // of a value
   static constexpr index_t pairs = 2 / static_cast<index_t>(sizeof(T));  // of numbers in a word
-  // adjacent numbers of a value that a lane reads at once
+  // adjacent numbers of a value that a thread reads at once
   static constexpr index_t halved(index_t n) { return own_dims % (8 * n) == 0 ? n : halved(n / 2); }
   static constexpr index_t value_numbers = halved(per_piece);
 
   float out[std::size_t{own_dims / 8}][4] = {};  // [tile][rows r, r + 8][columns 2c, 2c + 1], as in `mma_16x8x16`
   float max[2] = {-infinity, -infinity};         // of rows r and r + 8
-  float sum[2] = {};                             // of this lane's tokens
+  float sum[2] = {};                             // of this thread's tokens
   unsigned token_bits[2];  // the bits of rows r and r + 8, where several query tokens read together
 
   __device__ static index_t head_part() { return 0; }
@@ -74,7 +74,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
   /// @param logit  [half of the tokens][rows r, r + 8][columns 2c, 2c + 1]
   template <index_t N>
   __device__ void multiply(shared_array<uint4, N>& stages, index_t keys, float (&logit)[2][4]) const {
-    constexpr index_t lane_pieces = 4 * key_numbers / per_piece;  // that four lanes read at once
+    constexpr index_t row_pieces = 4 * key_numbers / per_piece;  // that four threads read at once
     constexpr index_t words = key_numbers / (2 * pairs);
     const index_t piece = quarter() * key_numbers / per_piece;
     const index_t first_word = key_numbers == per_piece ? 0 : quarter() * words % 4;
@@ -84,11 +84,11 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
 #pragma unroll
       for (index_t half = 0; half < 2; ++half) {
         const index_t own = token(half, row());
-        // place(own, stretch(i) * lane_pieces + piece), such that only the last term depends on i
+        // place(own, stretch(i) * row_pieces + piece), such that only the last term depends on i
         const index_t flipped = layout::flipped(layout::pieces, own), swapped = flipped & 4;
         const index_t first = keys + own * layout::pieces + (piece ^ (flipped & 3));
         const bool even = (dim_parts == 1 ? i : dim_part()) % 2 == 0;
-        const uint4 key = stages[(even ? first + swapped : first - swapped) + stretch(i) * lane_pieces];
+        const uint4 key = stages[(even ? first + swapped : first - swapped) + stretch(i) * row_pieces];
 #pragma unroll
         for (index_t step = 0; step < steps; ++step) {
           unsigned both[2];
@@ -114,16 +114,16 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
 #pragma unroll
     for (index_t i = 0; i < 8; ++i) logit[i / 4][i % 4] *= factor[i % 4 / 2];
     if constexpr (dim_parts > 1) {
-      const index_t lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
+      const index_t warp_lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
 #pragma unroll
-      for (index_t i = 0; i < 8; ++i) products[(warp() * 8 + i) * warp_lanes + lane] = logit[i / 4][i % 4];
+      for (index_t i = 0; i < 8; ++i) products[(warp() * 8 + i) * warp_lanes + warp_lane] = logit[i / 4][i % 4];
       __syncthreads();
 #pragma unroll
       for (index_t i = 0; i < 8; ++i) {
         float all = 0.0f;
 #pragma unroll
         for (index_t part = 0; part < dim_parts; ++part) {
-          all += products[((token_part() * dim_parts + part) * 8 + i) * warp_lanes + lane];
+          all += products[((token_part() * dim_parts + part) * 8 + i) * warp_lanes + warp_lane];
         }
         logit[i / 4][i % 4] = all;
       }
@@ -182,7 +182,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
 #pragma unroll
       for (index_t t = 0; t < 4; ++t) {
         const index_t own = token(t / 2, 2 * quarter() + t % 2);
-        // place(own, (first_dim() + tile * 8) / per_piece + piece): what is flipped is below what eight lanes read
+        // place(own, (first_dim() + tile * 8) / per_piece + piece): what is flipped is below what eight threads read
         constexpr index_t of_row = layout::value_row;
         const index_t first = values + own * of_row + first_dim() / per_piece + (piece ^ layout::flipped(of_row, own));
         value[t] = stages[first + tile * 8 / per_piece];
@@ -221,8 +221,8 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
     add_values(stages, values, weight);
   }
 
-  /// Adds up what the four lanes of a row have seen: each has weighed other tokens. Maxima are the same in all of them
-  /// since `weigh`, and `out` is already that of all tokens.
+  /// Adds up what the four threads of a row have seen: each has weighed other tokens. Maxima are the same in all of
+  /// them since `weigh`, and `out` is already that of all tokens.
   __device__ void merge_lanes() {
 #pragma unroll
     for (index_t r = 0; r < 2; ++r) {

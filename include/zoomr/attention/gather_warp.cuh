@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. One warp's part of gather.cuh: how work is shared out, and the states that live in registers.
 //
-// For all types and groups for which tensor cores do not pay. A token's dimensions are shared by `lanes` lanes in
-// pieces of 16 bytes, so that adjacent lanes read adjacent memory; a warp reads 32 / lanes tokens at once. Products are
-// float.
+// For all types and groups for which tensor cores do not pay. A token's dimensions are shared by `token_threads`
+// threads in pieces of 16 bytes, so that adjacent ones read adjacent memory; a warp reads 32 / token_threads tokens at
+// once. Products are float.
 #pragma once
 
 #include <zoomr/core/device.cuh>
@@ -23,13 +23,13 @@ struct gather_layout {
   static constexpr index_t pieces = HeadDim / per_piece;  // of a key
   static constexpr index_t value_pieces = Values::width / per_piece;
   static constexpr index_t value_row = Values::in_keys ? pieces : value_pieces;  // from a value to the next one
-  static constexpr index_t most_lanes(index_t n) {
-    return n < warp_lanes && pieces % (2 * n) == 0 && value_pieces % (2 * n) == 0 ? most_lanes(2 * n) : n;
+  static constexpr index_t most_threads(index_t n) {
+    return n < warp_lanes && pieces % (2 * n) == 0 && value_pieces % (2 * n) == 0 ? most_threads(2 * n) : n;
   }
-  static constexpr index_t lanes = most_lanes(1);   // of a token
-  static constexpr index_t dims = HeadDim / lanes;  // of a key, in each lane
-  static constexpr index_t value_dims = Values::width / lanes;
-  static constexpr index_t tokens_at_once = warp_lanes / lanes;
+  static constexpr index_t token_threads = most_threads(1);  // of a token
+  static constexpr index_t dims = HeadDim / token_threads;   // of a key, in each thread
+  static constexpr index_t value_dims = Values::width / token_threads;
+  static constexpr index_t tokens_at_once = warp_lanes / token_threads;
 
   static constexpr index_t token_bytes = (HeadDim + Values::stored) * static_cast<index_t>(sizeof(T));
   // of which each has tokens of its own where heads are few: two tiles must fit a block
@@ -71,7 +71,7 @@ struct attended_by_all {
 };
 
 /// One warp's part of a block: the states of its heads over the tokens that it has seen. `max` is in units of ln 2, the
-/// same in all lanes of a token; `sum` counts the lane's own tokens, `out` the lane's own dimensions of them.
+/// same in all threads of a token; `sum` counts the thread's own tokens, `out` the thread's own dimensions of them.
 template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 struct gather_warp {
   using layout = gather_layout<T, HeadDim, Group, Values>;
@@ -86,15 +86,17 @@ struct gather_warp {
   unsigned token_bits[std::size_t{heads}];  // the bits of the heads' query tokens, where several read together
 
   __device__ static index_t warp() { return static_cast<index_t>(threadIdx.x) / warp_lanes; }
-  __device__ static index_t lane() { return static_cast<index_t>(threadIdx.x) % layout::lanes; }
-  __device__ static index_t token_slot() { return static_cast<index_t>(threadIdx.x) % warp_lanes / layout::lanes; }
+  __device__ static index_t token_thread() { return static_cast<index_t>(threadIdx.x) % layout::token_threads; }
+  __device__ static index_t token_slot() {
+    return static_cast<index_t>(threadIdx.x) % warp_lanes / layout::token_threads;
+  }
   __device__ static index_t head_part() { return warp() % layout::head_parts; }
   __device__ static index_t token_part() { return warp() / layout::head_parts; }
-  /// The dimension of this lane's `i`-th number.
+  /// The dimension of this thread's `i`-th number.
   __device__ static index_t dim(index_t i) {
-    return (i / layout::per_piece * layout::lanes + lane()) * layout::per_piece + i % layout::per_piece;
+    return (i / layout::per_piece * layout::token_threads + token_thread()) * layout::per_piece + i % layout::per_piece;
   }
-  /// The token of the tile that this lane reads in a round.
+  /// The token of the tile that this thread reads in a round.
   __device__ static index_t token(index_t round) {
     return (round * layout::token_parts + token_part()) * layout::tokens_at_once + token_slot();
   }
@@ -116,12 +118,12 @@ struct gather_warp {
     for (index_t h = 0; h < heads; ++h) token_bits[h] = 1u << (first + h) / each;
   }
 
-  /// This lane's numbers of a key or a value: the first `Dims`, of a row that begins at `first` of the stages.
+  /// This thread's numbers of a key or a value: the first `Dims`, of a row that begins at `first` of the stages.
   template <index_t Dims, index_t N>
   __device__ static void read(shared_array<uint4, N>& stages, index_t first, float (&numbers)[std::size_t{dims}]) {
 #pragma unroll
     for (index_t p = 0; p < Dims / layout::per_piece; ++p) {
-      const uint4 piece = stages[first + p * layout::lanes + lane()];
+      const uint4 piece = stages[first + p * layout::token_threads + token_thread()];
       float part[std::size_t{layout::per_piece}];
       unpack<T>(piece, part);
 #pragma unroll
@@ -129,7 +131,7 @@ struct gather_warp {
     }
   }
 
-  /// q . key for each head, summed over the lanes of the token, for each of them. All lanes of the warp call it.
+  /// q . key for each head, summed over the threads of the token, for each of them. All threads of the warp call it.
   __device__ void multiply(const float (&key)[std::size_t{dims}], float (&logit)[std::size_t{heads}]) const {
 #pragma unroll
     for (index_t h = 0; h < heads; ++h) {
@@ -137,7 +139,7 @@ struct gather_warp {
 #pragma unroll
       for (index_t i = 0; i < dims; ++i) part = fused(query[h][i], key[i], part);
 #pragma unroll
-      for (index_t flipped = layout::lanes / 2; flipped > 0; flipped /= 2) {
+      for (index_t flipped = layout::token_threads / 2; flipped > 0; flipped /= 2) {
         part += __shfl_xor_sync(all_lanes, part, flipped);
       }
       logit[h] = part;
@@ -205,11 +207,11 @@ struct gather_warp {
     }
   }
 
-  /// Merges the states of the lanes that have read different tokens: all of them hold the whole warp's afterwards.
-  /// Lanes `flipped` apart exchange theirs, so that both add the same two numbers.
+  /// Merges the states of the threads that have read different tokens: all of them hold the whole warp's afterwards.
+  /// Threads `flipped` apart exchange theirs, so that both add the same two numbers.
   __device__ void merge_lanes() {
 #pragma unroll
-    for (index_t flipped = layout::lanes; flipped < warp_lanes; flipped *= 2) {
+    for (index_t flipped = layout::token_threads; flipped < warp_lanes; flipped *= 2) {
 #pragma unroll
       for (index_t h = 0; h < heads; ++h) {
         const float other = __shfl_xor_sync(all_lanes, max[h], flipped);
@@ -234,7 +236,7 @@ struct gather_warp {
     if (token_slot() != 0) return;
     for (index_t h = 0; h < heads; ++h) {
       const index_t at = warp() * heads + h;
-      if (lane() == 0) {
+      if (token_thread() == 0) {
         ends[2 * at] = max[h];
         ends[2 * at + 1] = sum[h];
       }

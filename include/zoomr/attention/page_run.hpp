@@ -50,7 +50,7 @@ struct page_run {
 };
 
 /// The same, widened for many queries. Keys are stored dimension by dimension: a vector holds those of several tokens,
-/// so that no sum goes across lanes.
+/// so that no sum goes across a vector.
 struct page_tile {
   using number = float;
 

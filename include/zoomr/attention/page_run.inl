@@ -7,9 +7,9 @@ namespace detail {
 namespace ZOOMR_PATH {
 
 #if ZOOMR_PAIRS
-// Pairs of bfloat16: a number of one token, and in the upper half of the lane that of the next.
+// Pairs of bfloat16: a number of one token, and in the upper half of its 32 bits that of the next.
 
-/// Lane by lane sum + a[0] * b[0] + a[1] * b[1]; subnormal numbers count as zeros.
+/// Number by number: sum + a[0] * b[0] + a[1] * b[1]; subnormal numbers count as zeros.
 [[gnu::always_inline]] inline floats fused(words a, words b, floats sum) {
   asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b));
   return sum;

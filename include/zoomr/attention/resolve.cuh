@@ -106,7 +106,7 @@ class block_range_list {
 /// @param ranges    [2 * segments + 2]  out, in slots
 /// @param before    [2 * segments + 2]  out: tokens in the ranges before
 /// @return          how many ranges and tokens, to all threads
-/// @cost  O(segments / threads), or times O(log kept) where a lane has been compacted; 2 barriers for each
+/// @cost  O(segments / threads), or times O(log kept) where a KV lane has been compacted; 2 barriers for each
 ///        4 * threads segments
 __device__ inline attended_size resolve(block_threads& block, view<const segment> segments, const selection_row& row,
                                         zone_bounds zone, bool own_summary, const slot_map& slots,

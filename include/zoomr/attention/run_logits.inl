@@ -15,7 +15,7 @@ struct bias_of_run {
   index_t first_slot;
   index_t first = 0;      // position of the first token
   bool together = false;  // the other tokens are at the positions after it
-  // Of each lane: the position and the slope of its query, and its token, from that of the vector's first on.
+  // Of each number of a vector: the position and the slope of its query, and its token, from that of the first on.
   index_t positions[std::size_t{simd}], tokens[std::size_t{simd}];
   float slopes[std::size_t{simd}];
 
@@ -24,10 +24,10 @@ struct bias_of_run {
     together = slots.position_of(run.first_slot + run.tokens - 1) - first == run.tokens - 1;
     index_t head = hook.head(run.first_query), position = hook.position(run.first_query);
     for (index_t q = 0; q < Queries; ++q) {
-      for (index_t lane = q; lane < simd; lane += Queries) {
-        positions[lane] = position;
-        slopes[lane] = hook.lane.slopes[head];
-        tokens[lane] = lane / Queries;
+      for (index_t i = q; i < simd; i += Queries) {
+        positions[i] = position;
+        slopes[i] = hook.lane.slopes[head];
+        tokens[i] = i / Queries;
       }
       if (++head == hook.heads) {
         head = 0;
@@ -42,7 +42,7 @@ struct bias_of_run {
       keys = from_memory<ints>(tokens) + (first + t);
     } else {
       index_t at[std::size_t{simd}];
-      for (index_t lane = 0; lane < simd; ++lane) at[lane] = slots.position_of(first_slot + t + lane / Queries);
+      for (index_t i = 0; i < simd; ++i) at[i] = slots.position_of(first_slot + t + i / Queries);
       keys = from_memory<ints>(at);
     }
     const floats apart = __builtin_convertvector(keys - from_memory<ints>(positions), floats);

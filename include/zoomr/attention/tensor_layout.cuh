@@ -14,7 +14,7 @@ inline namespace v0 {
 
 /// True if heads share keys, and tensor cores multiply their numbers exactly: queries of 16 bits, keys and values of
 /// their type or of 8 bits. Two tiles of 16 tokens must fit a block, and a value that is in its key ends where eight
-/// lanes that read it at once do.
+/// threads that read it at once do.
 template <class T, class Number, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 constexpr bool fits_tensor_cores() {
   const bool multiplied = std::is_same_v<Number, bfloat16> || std::is_same_v<Number, float16>;

@@ -18,7 +18,7 @@ struct tensor_query {
   using multiplied = std::conditional_t<sizeof(T) == 1, float16, Number>;
   static constexpr index_t dim_parts = Layout::dim_parts;
   static constexpr index_t per_piece = Layout::per_piece;
-  // adjacent numbers of a key that a lane reads at once; a stretch of the key is what four lanes read
+  // adjacent numbers of a key that a thread reads at once; a stretch of the key is what four threads read
   static constexpr index_t key_numbers = HeadDim % (4 * per_piece) == 0 ? per_piece : 8;
   static constexpr index_t stretches = HeadDim / (4 * key_numbers);
   static constexpr index_t own_stretches = (stretches + dim_parts - 1) / dim_parts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of queries with keys that are stored dimension by dimension: a vector holds those of several tokens, so that
-// no sum goes across lanes.
+// no sum goes across a vector.
 namespace zoomr {
 inline namespace v0 {
 namespace detail {

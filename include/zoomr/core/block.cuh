@@ -83,7 +83,7 @@ class block_threads {
     return warp_reduce(shown_by_warps(warp_reduce(value, join), 0, none), join);
   }
 
-  // The same with prefixes: what comes before a thread is that of the warps before its own, and of the lanes before it.
+  // The same with prefixes: what comes before a thread is that of the warps before its own, and of its own warp's.
   template <class T, class Join>
   __device__ scanned<T> scan(T value, Join join, T none) {
     const T through = warp_scan(value, join);
@@ -94,7 +94,7 @@ class block_threads {
     return {join(warp_ > 0 ? earlier_warps : none, lane_ > 0 ? earlier_lanes : none), all};
   }
 
-  // To lane w of each warp, what lane `speaker` of warp w has; to the lanes after the last warp, `none`.
+  // To thread w of each warp, what thread `speaker` of warp w has; to the threads after the last warp, `none`.
   template <class T>
   __device__ T shown_by_warps(T value, index_t speaker, T none) {
     const index_t half = turn_ * most_warps;

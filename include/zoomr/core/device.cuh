@@ -21,7 +21,7 @@ namespace zoomr {
 inline namespace v0 {
 
 inline constexpr index_t warp_lanes = 32;
-inline constexpr unsigned all_lanes = 0xffffffffu;  // the mask of shuffles in which each lane of a warp takes part
+inline constexpr unsigned all_lanes = 0xffffffffu;  // the mask of shuffles in which each thread of a warp takes part
 
 /// How a kernel is started. Kernels are compiled for one number of threads or read blockDim; shared memory is static.
 struct launch_shape {
@@ -32,19 +32,19 @@ struct launch_shape {
 
 /// mma_16x8x16 in plain arithmetic, for devices whose tensor cores do not know these types. Blocks have one dimension.
 /// Products are added in float, in ascending order.
-/// @cost  32 shuffles and 64 multiplications in each lane
+/// @cost  32 shuffles and 64 multiplications in each thread
 template <class Number>
 __device__ inline void mma_by_shuffles(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   const auto at = [](unsigned pair, index_t half) {
     return to_float(Number{static_cast<std::uint16_t>(half == 0 ? pair : pair >> 16)});
   };
-  const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
+  const auto warp_lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
   for (index_t k = 0; k < 8; ++k) {  // pairs of products
-    const index_t row = lane / 4 * 4 + k % 4;
+    const index_t row = warp_lane / 4 * 4 + k % 4;
     const unsigned upper = __shfl_sync(all_lanes, k < 4 ? a[0] : a[2], row);
     const unsigned lower = __shfl_sync(all_lanes, k < 4 ? a[1] : a[3], row);
     for (index_t column = 0; column < 2; ++column) {
-      const unsigned other = __shfl_sync(all_lanes, k < 4 ? b[0] : b[1], (lane % 4 * 2 + column) * 4 + k % 4);
+      const unsigned other = __shfl_sync(all_lanes, k < 4 ? b[0] : b[1], (warp_lane % 4 * 2 + column) * 4 + k % 4);
       for (index_t half = 0; half < 2; ++half) {
         sums[column] += at(upper, half) * at(other, half);
         sums[2 + column] += at(lower, half) * at(other, half);
@@ -152,8 +152,8 @@ __device__ inline float quick_exp2(float x) {
 /// The larger number; where one is NaN, the other.
 __device__ inline float quick_max(float a, float b) { return fmaxf(a, b); }
 
-/// sums += A B on tensor cores: A has 16 rows of 16 numbers, B 8 columns of 16, sums 16 rows of 8. All lanes of a warp
-/// call it. A bfloat16 or float16 has half a word, the lower half that of the lower index; lane 4r + c has
+/// sums += A B on tensor cores: A has 16 rows of 16 numbers, B 8 columns of 16, sums 16 rows of 8. All threads of a
+/// warp call it. A bfloat16 or float16 has half a word, the lower half that of the lower index; thread 4r + c has
 ///
 /// @param sums  rows r, r + 8 (outer), columns 2c, 2c + 1; added up in float, in an order that the device chooses
 /// @param a     rows r, r + 8 (inner), numbers 2c and 2c + 1 of a row, 2c + 8 and 2c + 9 (outer)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L1. What the lanes of a warp do together: CUB's reductions and scans. CUB does not run where kernels run without a
+// L1. What the threads of a warp do together: CUB's reductions and scans. CUB does not run where kernels run without a
 // device; there a stand-in beside the SIMT shim takes its place (tests/support/simt/warp.hpp).
 #pragma once
 
@@ -36,7 +36,7 @@ struct smaller {
 
 }  // namespace detail
 
-/// The values of all 32 lanes, joined, to all of them. All lanes call it. It is no barrier for memory.
+/// The values of all 32 threads, joined, to all of them. All threads call it. It is no barrier for memory.
 /// @param join  associative and commutative
 template <class T, class Join>
 __device__ inline T warp_reduce(T value, Join join) {
@@ -49,7 +49,8 @@ __device__ inline T warp_reduce(T value, Join join) {
 #endif
 }
 
-/// The values of the lanes up to this one, itself included, joined. All 32 lanes call it; `join` as of `warp_reduce`.
+/// The values of the threads up to this one, itself included, joined. All 32 threads call it; `join` as of
+/// `warp_reduce`.
 template <class T, class Join>
 __device__ inline T warp_scan(T value, Join join) {
 #if defined(ZOOMR_SIMT)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L2. The order of summation, which is part of the contract: a sum over dimensions is 32 strided partial sums
 // (partial l takes dimensions l, l + 32, l + 64, ... in ascending order), then a halving tree
-// (l += l + 16, 8, 4, 2, 1). A warp does the same with one lane for each partial, so that host and device
+// (l += l + 16, 8, 4, 2, 1). A warp does the same with one thread for each partial, so that host and device
 // select the same segments.
 #pragma once
 

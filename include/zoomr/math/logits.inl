@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The soft cap in vectors: lane by lane the operations of hyperbolic_tangent and soft_capped.
+// The soft cap in vectors: number by number the operations of hyperbolic_tangent and soft_capped.
 namespace zoomr {
 inline namespace v0 {
 namespace detail {

@@ -5,7 +5,7 @@ inline namespace v0 {
 namespace detail {
 namespace ZOOMR_PATH {
 
-/// What sums across lanes are made in: as many of them at a time.
+/// What sums across vectors are made in: as many of them at a time.
 inline constexpr index_t sums_at_once = simd < 8 ? 4 : 8;
 using summed = float __attribute__((vector_size(ZOOMR_SIMD < 8 ? 16 : 32)));
 

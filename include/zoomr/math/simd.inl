@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of ZOOMR_SIMD floats, and what kernels do with them: lane for lane the same operations, in the same order, as
-// math/functions.hpp, math/dot.hpp and core/storage.hpp do one by one.
+// Vectors of ZOOMR_SIMD floats, and what kernels do with them: number for number the same operations, in the same
+// order, as math/functions.hpp, math/dot.hpp and core/storage.hpp do one by one.
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
@@ -18,7 +18,7 @@ using halves = __fp16 __attribute__((vector_size(2 * ZOOMR_SIMD)));
 using halves = short __attribute__((vector_size(2 * ZOOMR_SIMD)));
 #endif
 
-#if defined(__clang__)  // masks of 16 lanes
+#if defined(__clang__)  // masks of 16 numbers
 inline constexpr unsigned short all_lanes = 0xffff;
 #else
 inline constexpr short all_lanes = -1;
@@ -198,10 +198,10 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   __builtin_memcpy(static_cast<void*>(at), &low, ZOOMR_SIMD);
 }
 
-/// The larger one, lane by lane; `a` where one is NaN.
+/// The larger one, number by number; `a` where one is NaN.
 [[gnu::always_inline]] inline floats larger(floats a, floats b) { return b > a ? b : a; }
 
-/// Lane i is what was lane i + By, around the end.
+/// Number i is what was number i + By, around the end.
 template <index_t By>
 [[gnu::always_inline]] inline floats rotated(floats v) {
 #if ZOOMR_SIMD == 16
@@ -214,7 +214,7 @@ template <index_t By>
 #endif
 }
 
-/// Lane i is what lane i % Period was.
+/// Number i is what number i % Period was.
 template <index_t Period>
 [[gnu::always_inline]] inline floats repeated(floats v) {
   constexpr int a = 0, b = Period > 1 ? 1 : 0, c = Period > 2 ? 2 : 0, d = Period > 2 ? 3 : b;

@@ -9,7 +9,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// The bound of the page that begins at `first`, to all lanes of a warp; all call it.
+/// The bound of the page that begins at `first`, to all threads of a warp; all call it.
 __device__ inline float page_bound(const recently_attended_pages& evictor, const observed_query& observed,
                                    index_t first) {
   float partial = 0.0f;
@@ -20,7 +20,7 @@ __device__ inline float page_bound(const recently_attended_pages& evictor, const
 }
 
 /// A warp for each page finds its bound; then a thread for each page its rank and, where it is good enough, the stamps.
-/// @cost  as on the host, and (pages of the lane)^2 comparisons; 1 barrier
+/// @cost  as on the host, and (pages of the KV lane)^2 comparisons; 1 barrier
 __device__ inline void update_importance(const recently_attended_pages& evictor, const observed_query& observed,
                                          view<float> received, block_threads& block) {
   const index_t pages = (observed.keys.extent(0) - 1 - observed.pinned) / evictor.every;  // complete before this token

@@ -12,26 +12,26 @@ inline namespace v0 {
 
 /// Makes keys [tokens, head_dim] unit vectors, a warp for each. All threads call it; a barrier must follow.
 __device__ inline void make_unit_keys(view<float, 2> keys, block_threads& block) {
-  const index_t lane = block.thread() % warp_lanes;
+  const index_t warp_lane = block.thread() % warp_lanes;
   for (index_t t = block.thread() / warp_lanes; t < keys.extent(0); t += block.size() / warp_lanes) {
     float partial = 0.0f;
-    for (index_t d = lane; d < keys.extent(1); d += partial_sums) partial = fused(keys(t, d), keys(t, d), partial);
+    for (index_t d = warp_lane; d < keys.extent(1); d += partial_sums) partial = fused(keys(t, d), keys(t, d), partial);
     const float length = square_root(warp_sum(partial));
-    for (index_t d = lane; d < keys.extent(1); d += warp_lanes) {
+    for (index_t d = warp_lane; d < keys.extent(1); d += warp_lanes) {
       keys(t, d) = length > 0.0f ? quotient(keys(t, d), length) : 0.0f;
     }
   }
 }
 
 /// Visits the cosines of key `row` with all others, a thread for each: visit(t, cosine) on thread t % threads. A warp
-/// multiplies with 32 keys at a time, so that each lane ends with the product of its own key. All threads call it.
+/// multiplies with 32 keys at a time, so that each thread ends with the product of its own key. All threads call it.
 /// @param keys  [tokens, head_dim]  unit vectors
 template <class Visit>
 __device__ void each_cosine(view<const float, 2> keys, index_t row, block_threads& block, Visit visit) {
-  const index_t lane = block.thread() % warp_lanes;
-  for (index_t first = block.thread() - lane; first < keys.extent(0); first += block.size()) {
+  const index_t warp_lane = block.thread() % warp_lanes;
+  for (index_t first = block.thread() - warp_lane; first < keys.extent(0); first += block.size()) {
     float partial[std::size_t{partial_sums}] = {};
-    for (index_t d = lane; d < keys.extent(1); d += partial_sums) {
+    for (index_t d = warp_lane; d < keys.extent(1); d += partial_sums) {
       const float own = keys(row, d);
 #pragma unroll
       for (index_t t = 0; t < warp_lanes; ++t) {
@@ -40,7 +40,7 @@ __device__ void each_cosine(view<const float, 2> keys, index_t row, block_thread
       }
     }
     const float cosine = warp_sums(partial);
-    const index_t t = first + lane;
+    const index_t t = first + warp_lane;
     if (t < keys.extent(0) && t != row) visit(t, cosine);
   }
 }
@@ -50,13 +50,13 @@ __device__ void each_cosine(view<const float, 2> keys, index_t row, block_thread
 __device__ inline void update_importance(const redundancy_aware& evictor, const observed_query& observed,
                                          view<float> received, block_threads& block) {
   if (observed.head > 0) return;
-  const index_t lane = block.thread() % warp_lanes;
-  for (index_t first = block.thread() - lane; first < observed.earlier; first += block.size()) {
+  const index_t warp_lane = block.thread() % warp_lanes;
+  for (index_t first = block.thread() - warp_lane; first < observed.earlier; first += block.size()) {
     float all = 0.0f;
-    const index_t lane_token = first + lane < observed.earlier ? first + lane : observed.earlier - 1;
+    const index_t own_token = first + warp_lane < observed.earlier ? first + warp_lane : observed.earlier - 1;
     for (index_t head = 0; head < observed.group.extent(0); ++head) {
       float partial[std::size_t{partial_sums}] = {};
-      for (index_t d = lane; d < observed.keys.extent(1); d += partial_sums) {
+      for (index_t d = warp_lane; d < observed.keys.extent(1); d += partial_sums) {
         const float query = observed.group(head, d);
 #pragma unroll
         for (index_t t = 0; t < warp_lanes; ++t) {
@@ -65,9 +65,9 @@ __device__ inline void update_importance(const redundancy_aware& evictor, const 
         }
       }
       const float product = warp_sums(partial);
-      all = evictor.joined(head, all, evictor.product_of(product, observed, head, lane_token));
+      all = evictor.joined(head, all, evictor.product_of(product, observed, head, own_token));
     }
-    if (first + lane < observed.earlier) observed.work[first + lane] = evictor.logit_of(all, observed);
+    if (first + warp_lane < observed.earlier) observed.work[first + warp_lane] = evictor.logit_of(all, observed);
   }
   // each thread reads the logits that it has written itself
   const auto shares = block_softmax(

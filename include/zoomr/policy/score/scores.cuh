@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Device twin of the scoring in cache/host/chooser.hpp: the heads of one KV head ask all segments at once. A warp
-// takes as many segments as give 32 scores; each lane holds one of the 32 partial sums of all of them, and the tree
-// that the contract asks for (math/dot.hpp) is walked for all together, every exchange halving what a lane still holds.
+// takes as many segments as give 32 scores; each thread holds one of the 32 partial sums of all of them, and the tree
+// that the contract asks for (math/dot.hpp) is walked for all together, every exchange halving what a thread still
+// holds.
 #pragma once
 
 #include <zoomr/core/vectors.cuh>
@@ -11,7 +12,7 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Where the device's index keeps dimension `d` of a summary: those of one partial sum side by side, so that a lane
+/// Where the device's index keeps dimension `d` of a summary: those of one partial sum side by side, so that a thread
 /// loads all of its own at once. Where partial sums have not equally many, as the host does.
 ZOOMR_HD constexpr index_t summary_place(index_t head_dim, index_t d) {
   if (head_dim % partial_sums != 0) return d;
@@ -48,12 +49,12 @@ struct scoring_warp {
   static constexpr index_t together = warp_lanes / Heads;  // segments that are scored at once
   static constexpr index_t rows = Scorer::summary::rows;
   static constexpr index_t sums = sums_of<Scorer>();
-  static constexpr index_t own = (HeadDim + partial_sums - 1) / partial_sums;  // dimensions of a lane, at most
+  static constexpr index_t own = (HeadDim + partial_sums - 1) / partial_sums;  // dimensions of a thread, at most
   static constexpr bool even = HeadDim % partial_sums == 0;                    // exactly
   static constexpr bool in_registers = Heads * own <= 32;                      // the queries
   static constexpr bool scaled = scales_summaries<Summary>;
   static constexpr bool scales_numbers = scaled && !homogeneous_scorer<Scorer>;  // or else scores
-  /// Segments whose numbers a lane has at once: as many as registers hold.
+  /// Segments whose numbers a thread has at once: as many as registers hold.
   static constexpr index_t fitting(index_t n) { return n > 1 && n * own * rows > 64 ? fitting(n / 2) : n; }
   static constexpr index_t loaded = fitting(together);
 
@@ -71,14 +72,15 @@ struct scoring_warp {
     }
   }
 
-  /// The lane's j-th number of a head's query.
+  /// The thread's j-th number of a head's query.
   __device__ float asking(index_t head, index_t j) const {
-    return head < row.queries.extent(0) && has(j) ? asking_queries[head * HeadDim + lane() + j * partial_sums] : 0.0f;
+    return head < row.queries.extent(0) && has(j) ? asking_queries[head * HeadDim + warp_lane() + j * partial_sums]
+                                                  : 0.0f;
   }
-  __device__ static index_t lane() { return static_cast<index_t>(threadIdx.x) % warp_lanes; }
-  __device__ static bool has(index_t j) { return even || lane() + j * partial_sums < HeadDim; }
+  __device__ static index_t warp_lane() { return static_cast<index_t>(threadIdx.x) % warp_lanes; }
+  __device__ static bool has(index_t j) { return even || warp_lane() + j * partial_sums < HeadDim; }
 
-  /// The lane's numbers of one summary.
+  /// The thread's numbers of one summary.
   struct own_numbers {
     float at[std::size_t{own * rows}];
   };
@@ -95,7 +97,7 @@ struct scoring_warp {
     } else if constexpr (even && bytes % 4 == 0) {
       load_words<unsigned>(summary, numbers, [](unsigned one, index_t) { return one; });
     } else if constexpr (even && bytes % 2 == 0 && sizeof(Summary) == 1) {
-      const auto* from = reinterpret_cast<const std::uint16_t*>(summary) + lane() * (bytes / 2);
+      const auto* from = reinterpret_cast<const std::uint16_t*>(summary) + warp_lane() * (bytes / 2);
 #pragma unroll
       for (index_t p = 0; p < bytes / 2; ++p) {
         float four[4];  // the upper two are of no number
@@ -106,7 +108,7 @@ struct scoring_warp {
     } else {
 #pragma unroll
       for (index_t j = 0; j < own; ++j) {
-        const index_t place = summary_place(HeadDim, lane() + j * partial_sums);
+        const index_t place = summary_place(HeadDim, warp_lane() + j * partial_sums);
 #pragma unroll
         for (index_t r = 0; r < rows; ++r) {
           numbers.at[j * rows + r] = has(j) ? to_float(summary[place * rows + r]) : 0.0f;
@@ -125,7 +127,7 @@ struct scoring_warp {
     constexpr auto of_word = static_cast<index_t>(4 / sizeof(Summary));
     constexpr index_t words = static_cast<index_t>(sizeof(Piece)) / 4;
     constexpr index_t pieces = own * rows / (of_word * words);
-    const auto* from = reinterpret_cast<const Piece*>(summary) + lane() * pieces;
+    const auto* from = reinterpret_cast<const Piece*>(summary) + warp_lane() * pieces;
 #pragma unroll
     for (index_t p = 0; p < pieces; ++p) {
       const Piece piece = from[p];
@@ -136,8 +138,8 @@ struct scoring_warp {
     }
   }
 
-  /// Scores of segments [first, first + together) for each of `Heads` heads; lane h * together + s gets that of head h
-  /// and segment s. Behind the last segment the last one is scored again.
+  /// Scores of segments [first, first + together) for each of `Heads` heads; thread h * together + s gets that of head
+  /// h and segment s. Behind the last segment the last one is scored again.
   /// @tparam Whole  none of them is after it
   template <bool Whole>
   __device__ float score(index_t first) const {
@@ -177,7 +179,7 @@ struct scoring_warp {
   }
   /// Scores its share of the row's segments, as the `number`-th of so many warps.
   __device__ void score_all(index_t number, index_t warps) const {
-    const index_t head = lane() / together, segment = lane() % together;
+    const index_t head = warp_lane() / together, segment = warp_lane() % together;
     const bool present = head < row.queries.extent(0);
     index_t first = number * together;
     for (; first + together <= row.segments; first += warps * together) {

@@ -31,7 +31,7 @@ __global__ void drift_kernel(Policy policy, common_arrays<T> a, index_t layer, v
   const device_token& token = a.table.tokens[t];
   const shape& model = a.sizes.model;
   const index_t heads = model.heads / a.sizes.layer_rows;
-  const auto lane = static_cast<index_t>(threadIdx.x);
+  const auto warp_lane = static_cast<index_t>(threadIdx.x);
   view<const float, 2> sums;
   if (a.sizes.records > 0 && !token.prompt) sums = a.sums_of(token.sequence, token.position, layer);
   const auto query = [&](index_t head, index_t d) {
@@ -47,7 +47,7 @@ __global__ void drift_kernel(Policy policy, common_arrays<T> a, index_t layer, v
     __syncwarp(all_lanes);
     for (index_t head = row * heads; head < (row + 1) * heads; ++head) {
       float partial[3] = {};
-      for (index_t d = lane; d < model.head_dim; d += warp_lanes) {
+      for (index_t d = warp_lane; d < model.head_dim; d += warp_lanes) {
         const float q = query(head, d);
         partial[0] = fused(q, reference(head, d), partial[0]);
         partial[1] = fused(q, q, partial[1]);
@@ -57,13 +57,13 @@ __global__ void drift_kernel(Policy policy, common_arrays<T> a, index_t layer, v
       now += warp_sum(partial[1]);
       then += warp_sum(partial[2]);
     }
-    if (lane == 0) so_far = {along, now, then};
+    if (warp_lane == 0) so_far = {along, now, then};
     drifted = !(along >= policy.refresh.drift() * square_root(now) * square_root(then));
   }
-  if (lane == 0) a.drifted[a.token_row(t, row)] = drifted ? 1 : 0;
+  if (warp_lane == 0) a.drifted[a.token_row(t, row)] = drifted ? 1 : 0;
   const view<float, 2> kept = a.reference_of(token.chooses, layer);
   for (index_t head = row * heads; head < (row + 1) * heads; ++head) {
-    for (index_t d = lane; d < model.head_dim; d += warp_lanes) {
+    for (index_t d = warp_lane; d < model.head_dim; d += warp_lanes) {
       const bool turned = drifted || a.sizes.drifts_as_one;
       kept(head, d) = turned ? query(head, d) : a.reference_of(token.reads, layer)(head, d);
     }

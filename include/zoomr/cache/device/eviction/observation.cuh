@@ -20,7 +20,7 @@ namespace detail {
 
 inline constexpr index_t observe_threads = 128;
 
-/// The logits of one query head, 8 queries by 4 tokens in each warp: lane l has those of query l / 4 and token l % 4.
+/// The logits of one query head, 8 queries by 4 tokens in each warp: thread l has those of query l / 4 and token l % 4.
 template <index_t HeadDim, class T, class Number>
 class observing_warp {
  public:
@@ -54,7 +54,7 @@ class observing_warp {
     }
   }
 
-  /// Of this lane.
+  /// Of this thread.
   __device__ index_t token() const { return first_ + lane_ % tokens; }
   __device__ index_t query(index_t turn) const { return turn * queries + lane_ / tokens; }
   __device__ bool has(index_t turn) const { return turn * queries < batch_.count; }
@@ -62,7 +62,7 @@ class observing_warp {
     return query(turn) < batch_.count && token() < batch_.context + query(turn);
   }
 
-  /// All lanes call it; where the query does not see the token the result means nothing.
+  /// All threads call it; where the query does not see the token the result means nothing.
   __device__ float logit(index_t turn) const {
     float partial[std::size_t{partial_sums}] = {};
 #pragma unroll
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_q
   using warp_type = observing_warp<HeadDim, T, Number>;
   __shared__ typename warp_type::queries_in_block block_queries;
   const auto head = static_cast<index_t>(blockIdx.y);
-  const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
+  const auto warp_lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
   warp_type warp(batch, head, block_queries);
   const observed_sum* sums = batch.sums + head * observed_at_once;
   warp.each_four([&] {
@@ -187,10 +187,10 @@ __global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_q
       }
 #pragma unroll
       for (index_t q = 0; q < warp_type::queries; ++q) {
-        all += __shfl_sync(all_lanes, share, q * warp_type::tokens + lane % warp_type::tokens);
+        all += __shfl_sync(all_lanes, share, q * warp_type::tokens + warp_lane % warp_type::tokens);
       }
     }
-    if (present && lane < warp_type::tokens) batch.received(head, warp.token()) = all;
+    if (present && warp_lane < warp_type::tokens) batch.received(head, warp.token()) = all;
   });
 }
 
