@@ -171,7 +171,7 @@ class chooser {
   /// @param who    all heads of the layer
   /// @param score  score(KV lane of the voters, asked [its voters, head_dim], scores [its voters, segments], thread)
   template <class Score>
-  void add_voters(const asking_heads& who, const voter_table& voters, const executor& workers, Score score) {
+  void add_voters(const head_queries& who, const voter_table& voters, const executor& workers, Score score) {
     const view<const voter_table::kv_lane> lanes = voters.kv_lanes_in(who.layer);
     if (lanes.size() == 0) return;
     const voter_table::kv_lane& back = lanes[lanes.size() - 1];

@@ -148,7 +148,7 @@ class query_token {
   void score_layers(const choice_row& row, view<const float, 2> queries, chooser& chooser, const executor& workers,
                     index_t thread) {
     for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
-      const asking_heads asking = who(row, layer, queries);
+      const head_queries asking = who(row, layer, queries);
       if (core_.policy.aggregate.weighs) {
         score_voters(asking, chooser, workers);
       } else {
@@ -177,7 +177,7 @@ class query_token {
   }
 
   // The same for the voters of the layer alone.
-  void score_voters(const asking_heads& asking, chooser& chooser, const executor& workers) {
+  void score_voters(const head_queries& asking, chooser& chooser, const executor& workers) {
     const auto score_lane = [&](const voter_table::kv_lane& lane, view<const float, 2> queries, view<float, 2> scores,
                                 index_t thread) {
       const view<const votes_t> votes = chooser.votes_so_far();
