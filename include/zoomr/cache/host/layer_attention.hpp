@@ -162,7 +162,8 @@ class layer_attention {
       for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], workers, counts(t));
       if (some.size() == 1) now.resolve_for_all();
       const index_t cut = attend_cut(now, some, workers);
-      const index_t kv_heads = core_.sizes.model.kv_heads, together = cut > 0 ? 1 : kv_heads_together(now, workers);
+      const index_t kv_heads = core_.sizes.model.kv_heads,
+                    together = cut > 0 ? 1 : kv_heads_together(now, some, workers);
       const executor finishing = cut > 0 && few_to_merge(some) ? executor{} : workers;
       for_each_piece(finishing, (kv_heads + together - 1) / together, [&](index_t piece, index_t thread) {
         const token_range piece_heads{piece * together, (std::min)((piece + 1) * together, kv_heads)};
@@ -200,10 +201,12 @@ class layer_attention {
     return view<head_counts>(core_.counts).slice(t * heads, (t + 1) * heads);
   }
 
-  // KV heads of a piece of work. Where all of them read the same slots, and the rows of one are apart, a thread attends
-  // its share of them page by page: the rows of the others are in between, so that memory is read in order.
-  index_t kv_heads_together(const token_choice<Pool>& now, const executor& workers) const {
-    if (!now.same_for_all() || keys_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
+  // KV heads of a piece of work that is not a stretch. Where all of them read the same slots, a thread attends its
+  // share of them page by page: the rows of the others are in between, so that memory is read in order. Those of a
+  // draft that lie side by side are attended one after the other: its queries are more than stay near the processor.
+  index_t kv_heads_together(const token_choice<Pool>& now, token_range tokens, const executor& workers) const {
+    if (Pool::may_fail || !now.same_for_all()) return 1;
+    if (tokens.size() > 1 && keys_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
     return (core_.sizes.model.kv_heads + workers.threads() - 1) / workers.threads();
   }
 
