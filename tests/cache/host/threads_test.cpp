@@ -10,11 +10,12 @@
 #include <support/inputs.hpp>
 #include <support/voters.hpp>
 
-#include <atomic>   // std::atomic
-#include <cstring>  // std::memcmp
-#include <string>   // std::string
-#include <thread>   // std::thread
-#include <vector>   // std::vector
+#include <algorithm>  // std::min
+#include <atomic>     // std::atomic
+#include <cstring>    // std::memcmp
+#include <string>     // std::string
+#include <thread>     // std::thread
+#include <vector>     // std::vector
 
 namespace zoomr_test {
 namespace {
@@ -159,7 +160,56 @@ void check(const char* name, const Policy& policy) {
 #endif
 }
 
+/// Outputs and log sums of drafts behind a long prompt, whose tokens several threads share along their slots.
+std::vector<float> play_long(const zoomr::executor& on) {
+  constexpr shape small{1, 4, 2, 16};
+  constexpr index_t context = 2590, chunk_size = 512, last = 2599;
+  zoomr::config limits;
+  limits.max_tokens = last, limits.threads = on;
+  zoomr::kv_cache<decltype(zoomr::presets::full)> cache(small, zoomr::presets::full, limits);
+  const zoomr::sequence seq = cache.open();
+  const std::vector<token_id> ids(std::size_t{last}, 1);
+  dice random(5);
+  std::vector<float> numbers(std::size_t{chunk_size} * 4 * 16 + last), out, made;
+  for (float& number : numbers) number = static_cast<float>(random.between(-1000, 1000)) / 500.0f;
+  for (index_t at = 0; at < last;) {
+    const bool in_prompt = at < context;
+    const index_t count = in_prompt ? std::min(chunk_size, context - at) : draft;
+    auto step = cache.begin(seq, view<const token_id>(ids).slice(at, at + count), in_prompt && at + count == context);
+    const float* const first = numbers.data() + at;  // other numbers for each step
+    const view<const float, 3> rows(first, {count, small.kv_heads, small.head_dim});
+    const view<const float, 3> queries(first, {count, small.heads, small.head_dim});
+    step.append(0, rows, rows);
+    if (in_prompt) {
+      step.observe(0, queries);
+    } else {
+      out.resize(static_cast<std::size_t>(count) * 4 * 17);
+      step.attend(0, queries, view<float, 3>(out.data(), {count, small.heads, small.head_dim}),
+                  view<float, 2>(out.data() + std::int64_t{count} * 4 * 16, {count, small.heads}));
+      made.insert(made.end(), out.begin(), out.end());
+    }
+    step.commit(count);
+    at += count;
+  }
+  return made;
+}
+
 }  // namespace
+
+TEST_CASE("threads: a token that several share along its slots has the bits of one thread") {
+  const std::vector<float> alone = play_long({});
+  REQUIRE(alone.size() == 9 * 4 * 17);
+  at_once threads;
+  CHECK(same_bits(alone, play_long(zoomr::executor(threads, 2, worth))));
+  CHECK(threads.calls >= 6);  // of each draft the context, and what is left
+  zoomr::thread_pool pool(3);
+  CHECK(same_bits(alone, play_long(zoomr::executor(pool, 3, worth))));
+  zoomr::crew crew(8);
+  std::vector<std::thread> others;
+  for (index_t i = 1; i < 8; ++i) others.emplace_back([&crew, i] { crew.run(i, 8, [] {}); });
+  crew.run(0, 8, [&] { CHECK(same_bits(alone, play_long(zoomr::executor(crew, 8, worth)))); });
+  for (std::thread& other : others) other.join();
+}
 
 TEST_CASE("threads: bits, choices and statistics do not depend on how many work") {
 #if defined(__SANITIZE_THREAD__)
