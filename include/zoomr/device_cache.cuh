@@ -141,7 +141,9 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     core_->home.expect_current("begin");
     const auto check = [&](const detail::device_sequence& stepped, const step_item& item, index_t i) {
       if constexpr (!in_engine) base::expect_no_table(item, i);
-      ZOOMR_EXPECTS(!fixed || !stepped.in_prompt(), "begin: a step for a graph takes no prompt tokens");
+      ZOOMR_EXPECTS(!fixed || !(stepped.in_prompt() || item.prompt_begins),
+                    "begin: a step for a graph takes no prompt tokens");
+      expect_beginning(core_->host_policy, core_->limits, stepped, item);
       expect_observed(core_->host_policy, stepped, item);
     };
     base::plan_step(items, check, [&] {

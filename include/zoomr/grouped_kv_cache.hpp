@@ -242,7 +242,8 @@ class grouped_kv_cache {
     const auto& first = at(0).expect_open(handle(id, 0));
     for (index_t g = 1; g < count(); ++g) {
       const auto& state = at(g).expect_open(handle(id, g));
-      if (state.tokens() != first.tokens() || state.prompt_end != first.prompt_end) {
+      const bool same_prompts = state.prompt_end == first.prompt_end && state.later_prompts == first.later_prompts;
+      if (state.tokens() != first.tokens() || !same_prompts) {
         detail::refuse_file("the groups of the file have different texts");
       }
     }

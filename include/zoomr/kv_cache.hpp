@@ -56,6 +56,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     const auto check = [&](const detail::sequence_state& stepped, const step_item& item, index_t i) {
       if constexpr (pool_type::owns_pages) base::expect_no_table(item, i);
       renew_summaries(*core_, item, i);
+      expect_beginning(core_->policy, core_->limits, stepped, item);
       expect_observed(core_->policy, stepped, item);
     };
     base::plan_step(items, check, [&] {
@@ -70,7 +71,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     return step_type(*core_);
   }
 
-  /// Begins a step for one sequence. `prompt_ends` marks the last chunk of its prompt.
+  /// Begins a step for one sequence. `prompt_ends` marks the last chunk of its prompt; a later prompt begins with a
+  /// `step_item`.
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
     const step_item item{seq, ids, prompt_ends};
     return begin(view<const step_item>(&item, {1}));

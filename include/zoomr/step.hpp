@@ -260,7 +260,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
       return item.chooses || sizes.query_parts > 0 || sizes.notes_queries() || pass_ == 1 ||
              core_->step.layers.any_seen();
     }
-    return item.prompt_ends || (core_->sizes.carried > 0 && !core_->policy.zone.prompt);
+    const bool pinned = core_->policy.zone.prompt && core_->state_of(item).in_first_prompt();
+    return item.prompt_ends || (core_->sizes.carried > 0 && !pinned);
   }
 
   auto queries_needed() const {

@@ -143,7 +143,8 @@ class replay {
   std::vector<double> asked(const moment& now, index_t layer, index_t head) const {
     std::vector<double> made(static_cast<std::size_t>(model().head_dim));
     constexpr bool means = std::same_as<decltype(policy_.query), zoomr::running_mean>;
-    const index_t first = means && !now.prompt ? std::max(now.asks_from, prompt_end_) : now.position;
+    const index_t from = past_.generated_from(now.position);
+    const index_t first = means && !now.prompt ? std::max(now.asks_from, from) : now.position;
     for (index_t p = first; p <= now.position; ++p) {
       const float* query = past_.query(p, layer, head, p < now.position ? final_pass(p) : now.pass);
       for (index_t d = 0; d < model().head_dim; ++d) made[static_cast<std::size_t>(d)] += double{query[d]};
@@ -521,12 +522,14 @@ class replay {
   }
 
   void token(index_t position) {
-    if (position == prompt_end_ - 1) {
+    if (past_.later_prompt_at(position)) attend_all(position);
+    if (past_.generated_from(position) == position + 1) {
       evict_after(position);
       if (selects && stays_in_force()) choose_all(at(position, true, 0), refresh_action::choose, 0);
       last_choice_ = position;
       return;
     }
+    if (past_.later_prompt_at(position)) return;
     const moment now = at(position, false, 0);
     const refresh_action action = due(policy_.refresh, now);
     const bool chooses = selects && (action == refresh_action::choose || action == refresh_action::choose_if_drifted);
@@ -560,6 +563,15 @@ class replay {
         in_force_[static_cast<std::size_t>(of.row)] = choose(now, of);
         last_choice_ = now.position;
       }
+    }
+  }
+
+  // A token of a later prompt. It counts for no statistics.
+  void attend_all(index_t position) {
+    const moment now = at(position, false, 0);
+    heads_attended& all = attended_[{position, 0}];
+    for (index_t layer = 0; layer < model().layers; ++layer) {
+      for (index_t head = 0; head < model().heads; ++head) all.push_back(positions(now, layer, head, true));
     }
   }
 

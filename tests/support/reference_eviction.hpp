@@ -145,8 +145,10 @@ class eviction {
     bool doubtful = false;
     if constexpr (Evictor::observes) {
       const index_t end = position + 1;
-      bool due = end == prompt_end_;
-      if constexpr (Evictor::while_decoding) due = due || (end > prompt_end_ && (end - prompt_end_) % by_.every == 0);
+      const auto later = past_.later_prompt_at(position);
+      const index_t from = past_.generated_from(position);
+      bool due = end == from;
+      if constexpr (Evictor::while_decoding) due = due || (!later && (end - from) % by_.every == 0);
       if (!due || by_.tokens == zoomr::unlimited || end <= pinned_) return false;
       for (index_t layer = 0; layer < past_.model.layers; ++layer) {
         for (index_t kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head)
@@ -169,7 +171,9 @@ class eviction {
       if (retained(layer, kv_head, t)) held.push_back(t);
     }
     const auto n = static_cast<index_t>(held.size());
-    const index_t first = Evictor::accumulates ? asked_until_ : end - observed(end);
+    const auto later = past_.later_prompt_at(end - 1);
+    const index_t last_ones = std::max(later ? later->first : 0, end - observed(end));
+    const index_t first = Evictor::accumulates ? asked_until_ : last_ones;
     bool doubtful = false;
     kv_lane_tokens seen;
     seen.head_dim = past_.model.head_dim;
@@ -183,7 +187,7 @@ class eviction {
         if constexpr (std::same_as<Evictor, zoomr::recently_attended_pages>) {
           doubtful = stamp_pages(layer, kv_head, head, query, held, sums) || doubtful;
         } else if constexpr (std::same_as<Evictor, zoomr::redundancy_aware>) {
-          if (head == kv_head * group()) add_group_attention(layer, kv_head, query, held, seen.scored, sums);
+          if (head == kv_head * group()) add_group_attention(layer, kv_head, query, held, first, sums);
         } else {
           add_attention(layer, kv_head, head, query, held, sums);
         }
@@ -259,13 +263,14 @@ class eviction {
            last.value - next.value <= tolerance::reduction(past_.model.head_dim) * (last.magnitude + next.magnitude);
   }
 
-  // Adds what the queries of a group at one token pay together to those that compete: for each the largest of their
-  // logits, or the mean, then a softmax.
+  // Adds what the queries of a group at one token pay together to the tokens before those that ask: for each the
+  // largest of their logits, or the mean, then a softmax.
   void add_group_attention(index_t layer, index_t kv_head, index_t query, const std::vector<index_t>& held,
-                           index_t scored, std::vector<double>& sums) {
+                           index_t first, std::vector<double>& sums) {
     std::vector<double> logits;
     double largest = -std::numeric_limits<double>::infinity();
-    for (index_t i = 0; i < scored; ++i) {
+    const auto earlier = std::lower_bound(held.begin(), held.end(), first) - held.begin();
+    for (index_t i = 0; i < earlier; ++i) {
       const float* k = past_.key(held[static_cast<std::size_t>(i)], layer, kv_head, 0);
       std::vector<double> of_heads;
       for (index_t head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
@@ -291,7 +296,7 @@ class eviction {
       weights.push_back(std::isnan(logit) ? 0.0 : logit == largest ? 1.0 : std::exp(logit - largest));
       all += weights.back();
     }
-    for (index_t i = 0; i < scored && all > 0; ++i)
+    for (index_t i = 0; i < earlier && all > 0; ++i)
       sums[static_cast<std::size_t>(held[static_cast<std::size_t>(i)])] += weights[static_cast<std::size_t>(i)] / all;
   }
 

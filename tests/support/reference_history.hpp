@@ -9,6 +9,7 @@
 
 #include <algorithm>  // std::sort, std::max
 #include <cmath>      // std::abs, std::isnan, std::sqrt, std::tanh
+#include <optional>   // std::optional
 #include <vector>     // std::vector
 
 namespace reference {
@@ -48,7 +49,24 @@ struct history {
   std::vector<float> keys[2];     // [pass][token, layer, kv_head, head_dim]  as stored
   std::vector<float> values[2];   // [pass][token, layer, kv_head, head_dim]  as stored
   logits_of_model logits;
+  std::vector<zoomr::token_range> later_prompts = {};
   bool exact = false;  // scores are exact in float: no close calls
+
+  /// The later prompt that a token is in, if it is in one.
+  std::optional<zoomr::token_range> later_prompt_at(index_t position) const {
+    for (const zoomr::token_range& later : later_prompts) {
+      if (later.first <= position && position < later.last) return later;
+    }
+    return std::nullopt;
+  }
+  /// The first position after the last prompt that ended before this token, or with it.
+  index_t generated_from(index_t position) const {
+    auto from = static_cast<index_t>(words.prompt_end);
+    for (const zoomr::token_range& later : later_prompts) {
+      if (later.last <= position + 1) from = later.last;
+    }
+    return from;
+  }
 
   const float* query(index_t position, index_t layer, index_t head, index_t pass) const {
     return row(queries[pass], position, layer, model.heads, head);

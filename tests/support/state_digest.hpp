@@ -124,6 +124,7 @@ class digesting {
     at_ = state_digest::tokens;
     add(state_.open), add(state_.prompt_end), add(state_.rollback_floor), add(state_.observed_end);
     add(state_.kept_each.pending), add(state_.freed_pages);
+    for (const zoomr::token_range& later : state_.later_prompts) add(later.first), add(later.last);
     add(state_.tokens()), add_all(state_.classes.data(), state_.tokens());
   }
   void segments() {
@@ -154,7 +155,7 @@ class digesting {
   void summaries() {
     at_ = state_digest::summaries;
     const bool observes = core_.policy.evict.observes;
-    if (!core_.policy.selects || (observes && state_.in_prompt())) return;  // none are made, or not yet
+    if (!core_.policy.selects || (observes && state_.in_first_prompt())) return;  // none are made, or not yet
     for (index_t kv_lane = 0; kv_lane < core_.sizes.model.kv_lanes(); ++kv_lane) {
       add_all(state_.summaries_of(core_.sizes, kv_lane), core_.sizes.kv_lane_summary_bytes(state_.segment_count()));
     }
@@ -162,9 +163,11 @@ class digesting {
 
   // The last time that tokens were evicted, or would have been.
   index_t last_time() const {
-    if (state_.in_prompt()) return core_.policy.zone.prompt ? 0 : state_.tokens();
-    if (!core_.policy.evict.while_decoding) return state_.prompt_end;
-    return state_.tokens() - (state_.tokens() - state_.prompt_end) % core_.policy.evict.every;
+    if (state_.in_first_prompt()) return core_.policy.zone.prompt ? 0 : state_.tokens();
+    if (state_.in_later_prompt()) return state_.tokens();
+    const index_t from = state_.last_prompt_end();
+    if (!core_.policy.evict.while_decoding) return from;
+    return state_.tokens() - (state_.tokens() - from) % core_.policy.evict.every;
   }
   void eviction() {
     const zoomr::shape& of_model = core_.sizes.model;
@@ -191,9 +194,10 @@ class digesting {
     const index_t parts = core_.sizes.query_parts;
     if (parts == 0 || state_.in_prompt()) return;
     const index_t first = std::max(state_.rollback_floor - 1, state_.tokens() - core_.sizes.records);
-    add_records(state_.queries, std::max(first, state_.prompt_end), 0, parts);
+    const index_t from = state_.last_prompt_end();
+    add_records(state_.queries, std::max(first, from), 0, parts);
     const index_t asked = parts - (core_.policy.drifts() ? 1 : 0);  // the query that has chosen last
-    if (first < state_.prompt_end) add_record(state_.queries, state_.prompt_end - 1, asked, parts);
+    if (first < from) add_record(state_.queries, from - 1, asked, parts);
   }
   void add_records(zoomr::detail::query_memory& of, index_t first, index_t part, index_t parts) {
     for (index_t position = first; position < state_.tokens(); ++position) add_record(of, position, part, parts);

@@ -18,7 +18,8 @@ struct sequence {
 };
 
 /// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag says that the
-/// prompt ends with them; afterwards they are one token, or a draft of which a prefix may be accepted.
+/// prompt ends with them; afterwards they are one token, or a draft of which a prefix may be accepted; or a later
+/// prompt begins with them, such as the next message of a conversation.
 struct step_item {
   sequence seq;
   view<const token_id> ids;
@@ -26,6 +27,8 @@ struct step_item {
   /// The block table of the sequence, with the placement engine_pages: pages of its slots, those of this step's tokens
   /// with them; more may come after. It is copied. Empty: the pages that it has, if none is added or replaced.
   view<const index_t> pages = {};
+  /// After the prompt: a later one begins with these ids, and goes on until a step with `prompt_ends`.
+  bool prompt_begins = false;
 };
 
 /// What some query heads of one token read in one layer, as `step::list_slots` says it.

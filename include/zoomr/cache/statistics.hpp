@@ -34,7 +34,7 @@ struct memory_use {
 /// What a sequence has cost since it was opened. Work counts when it is done, also for drafts that were rejected, steps
 /// that were dropped and commits that have failed.
 struct statistics {
-  std::int64_t prompt_tokens = 0;  // committed in the prompt
+  std::int64_t prompt_tokens = 0;  // committed in prompts
   std::int64_t tokens = 0;         // committed after it
   std::int64_t passes = 0;         // forward passes after the prompt, second ones counted
   std::int64_t attended = 0;       // after the prompt, summed over query heads, layers and passes

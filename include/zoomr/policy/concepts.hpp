@@ -22,8 +22,8 @@ inline namespace v0 {
 /// which after a close depends only on the tokens since. `longest` bounds every segment.
 ///
 /// Tokens that may not be committed are fed to a copy of the state, and after a rollback those since the last close
-/// again. `end_of_prompt` comes after the prompt's last token was fed, with its position; `open_begin` is the position
-/// at which the open segment begins. `out` takes the segments that close, in ascending order.
+/// again. `end_of_prompt` comes after the first prompt's last token was fed, with its position; `open_begin` is the
+/// position at which the open segment begins. `out` takes the segments that close, in ascending order.
 template <class T, class Value = const T>
 concept segmenter = component<T> && std::same_as<typename T::role, role::segmenter> &&
     std::regular<typename T::state> && std::is_trivially_copyable_v<typename T::state> &&

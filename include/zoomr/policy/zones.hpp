@@ -20,14 +20,14 @@ struct zones {
   index_t sinks = 0;    // first tokens
   index_t recent = 1;   // last tokens, the asking one included
   index_t align = 1;    // these begin at a multiple of so many tokens, so that there may be fewer: whole pages
-  bool prompt = false;  // the whole prompt, or let it be segments like the rest
+  bool prompt = false;  // the whole first prompt, or let it be segments like the rest
   index_t open = 0;     // last tokens of the open segment, at most, `recent` among them; `unlimited`: all of it
   summaries_attended summaries = summaries_attended::all;  // or only those with a vote or some mass
   bool own_summary = true;                                 // the summary of a chosen segment is attended too
   index_t dense_layers = 0;                                // first layers that attend everything
 
   /// End of the front zone, exclusive, for a query at `position`: never after its own token. `prompt_end` is the first
-  /// position after the prompt.
+  /// position after the first prompt.
   ZOOMR_HD constexpr index_t front(index_t position, index_t prompt_end) const {
     const index_t pinned = prompt && prompt_end > sinks ? prompt_end : sinks;
     return pinned < position + 1 ? pinned : position + 1;

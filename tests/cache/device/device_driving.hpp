@@ -169,6 +169,7 @@ class device_as_host {
     cache_.rollback(seq, position);
   }
   index_t tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
+  bool in_prompt(zoomr::sequence seq) const { return cache_.in_prompt(seq); }
   void trace(zoomr::attention_trace* into) { trace_ = into; }
 
   /// What the arena of a tiered placement has done so far.
@@ -254,7 +255,7 @@ class device_as_host {
 
   bool after_prompt(view<const zoomr::step_item> items) const {
     for (const zoomr::step_item& item : items) {
-      if (cache_.in_prompt(item.seq)) return false;
+      if (cache_.in_prompt(item.seq) || item.prompt_begins) return false;
     }
     return true;
   }

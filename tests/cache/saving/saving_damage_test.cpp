@@ -225,6 +225,9 @@ TEST_CASE("what is wrong is named") {
   CHECK(changed("counts", 1, index_t{48}) == contradicts);  // the prompt ends behind the tokens
   CHECK(changed("counts", 1, index_t{0}) == contradicts);
   CHECK(changed("counts", 3, index_t{47}) == contradicts);  // evicted later than anything was observed
+  const std::string too_many = damaged + "section text: there are more later prompts than tokens";
+  CHECK(changed("later", 0, index_t{-1}) == too_many);
+  CHECK(changed("later", 0, index_t{48}) == too_many);
   const std::string unordered = damaged + "section text: the positions of a KV lane do not ascend";
   CHECK(changed("kept", 0, index_t{-1}) == unordered);
   CHECK(changed("kept", 1, index_t{0}) == unordered);
@@ -347,7 +350,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   std::string kinds;
   for (const saved_part& part : parts_of(bytes)) kinds += part.kind + " " + std::to_string(part.length) + "\n";
   CHECK(kinds == "model 84\npolicy " + std::to_string(policy.length) +
-                     "\ncounts 148\nclasses 40\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
+                     "\ncounts 148\nclasses 40\nlater 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
                      "noted 8\nrecords 12\nchoices 4\n");
   CHECK(text_at(policy.begin + 8, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = part_of(bytes, "counts").begin;

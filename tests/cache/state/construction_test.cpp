@@ -143,7 +143,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
       if (kept > 0) noted = policy.evict.observed(std::min<index_t>(policy.evict.every, c.max_tokens));
     }
     if (kept > 0 && decltype(policy.evict)::accumulates) carried = tokens;
-    if (kept > 0 && carried == 0 && !policy.zone.prompt) {
+    if (kept > 0 && carried == 0) {
       remembered = std::min(policy.evict.observed(c.max_tokens) + undo, tokens);
     }
     reads_keys = decltype(policy.evict)::reads_keys;
@@ -170,7 +170,8 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real query = layers * heads * dim * float_bytes;
   const real row = segments + real{sizeof(zoomr::selection_row)};
   const real state_bytes = real{sizeof(zoomr::segment)} + real{sizeof(typename decltype(policy.segment)::state)};
-  const real of_sequence = tokens + (std::ceil(tokens / 16) + kv_lanes * kept + log) * index_bytes +
+  const real later_prompts = (tokens - 1) * real{sizeof(zoomr::token_range)};
+  const real of_sequence = tokens + later_prompts + (std::ceil(tokens / 16) + kv_lanes * kept + log) * index_bytes +
                            segments * state_bytes + 2 * layers * heads * carried * float_bytes +
                            (noted + remembered) * query + selection_rows * row + parts * records * query +
                            segments * kv_lanes * summary;

@@ -25,6 +25,24 @@ struct tape {
   std::vector<token_id> ids;
   index_t prompt = 1;
   std::vector<index_t> places = {};  // [tokens]  where each token's numbers stand in its first text; empty: here
+  std::vector<zoomr::token_range> later_prompts = {};
+
+  /// The prompt that a token is in.
+  std::optional<zoomr::token_range> prompt_at(index_t position) const {
+    if (position < prompt) return zoomr::token_range{0, prompt};
+    for (const zoomr::token_range& later : later_prompts) {
+      if (later.first <= position && position < later.last) return later;
+    }
+    return std::nullopt;
+  }
+  bool in_prompt(index_t position) const { return prompt_at(position).has_value(); }
+  /// Where the next prompt begins; the text's end if none does.
+  index_t generated_until(index_t position) const {
+    for (const zoomr::token_range& later : later_prompts) {
+      if (later.first >= position) return later.first;
+    }
+    return size();
+  }
 
   index_t size() const { return static_cast<index_t>(ids.size()); }
   index_t place(index_t position) const {
@@ -37,6 +55,11 @@ struct tape {
     made.places.erase(made.places.begin() + erased.first, made.places.begin() + erased.last);
     made.ids.erase(made.ids.begin() + erased.first, made.ids.begin() + erased.last);
     made.prompt = zoomr::detail::without(erased, prompt);
+    made.later_prompts.clear();
+    for (zoomr::token_range later : later_prompts) {
+      later = {zoomr::detail::without(erased, later.first), zoomr::detail::without(erased, later.last)};
+      if (later.size() > 0) made.later_prompts.push_back(later);
+    }
     return made;
   }
   std::vector<token_id> between(index_t first, index_t last) const {
@@ -112,7 +135,17 @@ struct part {
   std::vector<token_id> ids;
   bool prompt_ends = false;
   bool accept_all = false;  // commit the tokens even if they are not the tape's
+  bool prompt_begins = false;
 };
+
+/// The next `count` tokens of a text after `now`, or fewer: a chunk of a prompt, or generated ones.
+inline part part_of(const tape& says, index_t v, index_t now, index_t count) {
+  if (const auto prompt = says.prompt_at(now)) {
+    const index_t last = std::min(now + count, prompt->last);
+    return {v, says.between(now, last), last == prompt->last, false, now > 0 && now == prompt->first};
+  }
+  return {v, says.between(now, std::min(now + count, says.generated_until(now)))};
+}
 
 /// One sequence that a player plays.
 struct voice {
@@ -141,7 +174,7 @@ class driver {
   /// @return the number of accepted tokens of each part
   std::vector<index_t> play(const std::vector<part>& parts, fate until = fate::committed);
 
-  /// The prompt in one chunk, and then one token after the other up to `to`.
+  /// Each prompt in one chunk, and what is generated one token after the other, up to `to`; the first prompt whole.
   void play_plainly(index_t v = 0, index_t to = zoomr::unlimited);
 
   /// The next `count` tokens of a tape after its prompt.
@@ -203,7 +236,8 @@ bool driver<Cache>::done(index_t v) {
 template <class Cache>
 std::vector<index_t> driver<Cache>::play(const std::vector<part>& parts, fate until) {
   std::vector<zoomr::step_item> items;
-  for (const part& p : parts) items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends});
+  for (const part& p : parts)
+    items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins});
   auto step = cache_.begin(view<const zoomr::step_item>(items));
   if (until == fate::dropped_at_once) return {};
   const index_t passes = step.passes();
@@ -234,8 +268,10 @@ std::vector<index_t> driver<Cache>::play(const std::vector<part>& parts, fate un
 template <class Cache>
 void driver<Cache>::play_plainly(index_t v, index_t to) {
   const tape& says = *at(v).says;
-  if (tokens(v) < says.prompt) play({{v, says.between(tokens(v), says.prompt), true}});
-  while (tokens(v) < std::min(to, says.size())) play({next(v, 1)});
+  to = std::max(says.prompt, std::min(to, says.size()));
+  for (index_t now = tokens(v); now < to; now = tokens(v)) {
+    play({part_of(says, v, now, says.in_prompt(now) ? to - now : 1)});
+  }
 }
 
 template <class Cache>
@@ -254,7 +290,7 @@ template <class Cache>
 index_t driver<Cache>::accepts(const std::vector<part>& parts, const step_type& step, index_t i) {
   const part& p = parts[static_cast<std::size_t>(i)];
   const tape& says = *at(p.voice).says;
-  if (p.accept_all || step.position(i) < says.prompt) return step.taken(i);
+  if (p.accept_all || says.in_prompt(step.position(i))) return step.taken(i);
   index_t count = 0;
   while (count < step.taken(i) && step.position(i) + count < says.size() &&
          p.ids[static_cast<std::size_t>(count)] == says.ids[static_cast<std::size_t>(step.position(i) + count)]) {
@@ -308,7 +344,7 @@ bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_
       const tape& says = *at(parts[part_at].voice).says;
       const tensors& numbers = says.numbers;
       const index_t place = position < says.size() ? says.place(position) : position;
-      all_prompt = all_prompt && position < says.prompt;
+      all_prompt = all_prompt && says.in_prompt(position);
       for (index_t head = 0; head < m.kv_heads; ++head) {
         numbers.fill(role::key, id, place, layer, head, pass_number, &k(packed, head, 0));
         numbers.fill(role::value, id, place, layer, head, pass_number, wide.data());
@@ -472,6 +508,7 @@ reference::history history_of(const tape& says, float key_scale = 1.0f, float va
   made.model = m;
   for (const token_id id : says.ids) made.words.classes.push_back(class_of(id));
   made.words.prompt_end = says.prompt;
+  made.later_prompts = says.later_prompts;
   const auto fill = [&](role of, index_t heads, index_t pass, std::vector<float>& rows) {
     rows.resize(says.ids.size() * static_cast<std::size_t>(m.layers * heads * m.head_dim));
     float* out = rows.data();

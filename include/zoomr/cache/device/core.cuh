@@ -151,6 +151,7 @@ struct device_core {
       going_back.dropped = false;
       going_back.reopen_prompt(to, limits.rollback_depth());
     }
+    going_back.reopen_later_prompt(to, limits.rollback_depth());
     going_back.go_back(host_policy.segment, to, host_policy.evict.spacing());
     going_back.known_segments = (std::min)(going_back.known_segments, going_back.segment_count());
     while (!going_back.choices.empty() && going_back.choices.back().position >= to) going_back.choices.pop_back();
@@ -171,16 +172,18 @@ struct device_core {
     return {sequence.kept_each.committed, sequence.compacted_end};
   }
 
-  /// Tokens that each KV lane will keep of the prompt that an item ends; 0: all of it.
+  /// Slots that each KV lane will keep when the prompt has ended that an item ends; 0: all.
   index_t kept_of_prompt(const planned_item& item) const {
-    if (sizes.kept == 0 || !item.prompt_ends || policy.zone.prompt) return 0;
-    const index_t kept = policy.evict.kept(item.first + item.tokens);
-    return kept < item.first + item.tokens ? kept : 0;
+    if (sizes.kept == 0 || !item.prompt_ends) return 0;
+    const device_sequence& sequence = states[static_cast<std::size_t>(item.seq)];
+    const index_t end = item.first + item.tokens, kept = kept_after_prompt(host_policy, sequence, end);
+    return kept < sequence.slot_end(end) ? kept : 0;
   }
 
   /// The queries of this chunk of a prompt count: the policy adds up attention, or the prompt ends here.
   bool observes(const planned_item& item) const {
-    return kept_of_prompt(item) > 0 || (item.prompt && sizes.carried > 0 && !policy.zone.prompt);
+    const bool pinned = policy.zone.prompt && states[static_cast<std::size_t>(item.seq)].in_first_prompt();
+    return kept_of_prompt(item) > 0 || (item.prompt && sizes.carried > 0 && !pinned);
   }
 
   /// Adds a token to the table of a pass.
@@ -233,14 +236,14 @@ struct device_core {
     if (accepted == 0) return;
     sequence.known_segments = sequence.segment_count();
     sequence.known_pages = item.pages;
-    commit_tokens(host_policy.segment, sequence, step.first_tokens(item, accepted), item.prompt_ends,
-                  limits.rollback_depth());
+    commit_tokens(host_policy.segment, sequence, item, step.first_tokens(item, accepted), limits.rollback_depth());
     const index_t remembered = item.observed || !item.prompt ? sizes.remembered : 0;
     if (item.prompt || hears_voters<Policy>) {
       sequence.queries_from = (std::max)(sequence.queries_from, sequence.tokens() - remembered);
     }
     free_pages(host_policy, limits, sequence, sizes.in_engine ? nullptr : &stock);
-    item.due = due_eviction(host_policy, limits, sizes.kept, sizes.carried > 0, sequence, sequence.sums, item.prompt);
+    item.due = due_eviction(host_policy, limits, sizes.kept, sizes.noted, sizes.carried > 0, sequence, sequence.sums,
+                            item.prompt);
     if (item.prompt || item.due.kept > 0) {
       list_closings(step_table::commit, item.seq);
       sequence.known_segments = sequence.segment_count();

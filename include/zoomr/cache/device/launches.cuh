@@ -118,7 +118,7 @@ struct device_launches : device_pass<Policy, T> {
     if (in_prompt > 0) {
       const index_t first = core.decoding_tiles;
       const index_t tiles = core.listed[table].counts().tiles - first;
-      const prompt_rows<T, tiered> rows{{}, tiles * model.kv_heads, first};
+      const prompt_rows<T, tiered> rows{{}, tiles * model.kv_heads, first, layer};
       gather<together>(layer, queries, out, lse, rows, 1, queue);
     }
     if (layer == model.layers - 1) choices().end(queue);

@@ -37,7 +37,7 @@ __global__ void list_slots_kernel(common_arrays<T> a, view<index_t, 3> slots, vi
   };
   if (token.prompt) {
     const view<const index_t> pages = a.pages_of(token.sequence);
-    const index_t first = token.zone.begin;  // slots are positions
+    const index_t first = token.zone.begin;  // of a window: slots are positions
     list(token.slot + 1 - first, [&](index_t i) { return pool_slot(pages, first + i, a.sizes.page_bits); });
   } else {
     const tokens_of_ranges read = a.tokens_of(t, row);

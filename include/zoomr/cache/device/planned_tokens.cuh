@@ -26,7 +26,8 @@ template <class Core>
 device_token token_for(Core& core, const device_item& item, const planned_token& known, index_t position,
                        bool second_pass) {
   const device_sequence& sequence = core.state(item.seq);
-  const index_t prompt_end = sequence.in_prompt() ? position + 1 : sequence.prompt_end;
+  const index_t prompt_end = sequence.in_first_prompt() ? position + 1 : sequence.prompt_end;
+  const index_t generated_from = item.prompt ? position + 1 : sequence.last_prompt_end();
   const bool last = position == item.last();
   device_token token;
   token.sequence = item.seq;
@@ -34,7 +35,7 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   token.slot = sequence.slot_end(position);
   token.held = Core::held(sequence);
   token.segments = sequence.segment_count();
-  token.sums = position + 1 - (std::max)(known.asks_from, prompt_end);
+  token.sums = position + 1 - (std::max)(known.asks_from, generated_from);
   if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
   token.reads = sequence.choices.empty() ? -1 : sequence.choices.back().place;
   token.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, prompt_end, item.open_begin);

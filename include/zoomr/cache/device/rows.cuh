@@ -106,9 +106,9 @@ struct shared_rows {
   }
 };
 
-/// The tokens of a sequence, as some tokens of its prompt read them: each up to itself, from the first or as far back
-/// as a window lets it see. They need no list of ranges: slots are positions, since nothing of a prompt is evicted
-/// before its end.
+/// The tokens of a sequence, as some tokens of a prompt read them: each up to itself, from the first slot or as far
+/// back as a window lets it see. They need no list of ranges: of a prompt nothing is evicted before its end, and where
+/// there is a window, never.
 struct tokens_before {
   view<const index_t> pages;
   token_range slots;         // that some of them see
@@ -134,6 +134,7 @@ struct prompt_rows {
   common_arrays<T> a;
   index_t count = 0;
   index_t first_tile = 0;
+  index_t layer = 0;
 
   __device__ attending_row<tokens_before> at(index_t i) const {
     const index_t kv_heads = a.sizes.model.kv_heads;
@@ -149,6 +150,7 @@ struct prompt_rows {
     row.token = token.row;
     row.position = token.position;
     row.kv_head = i % kv_heads;
+    row.slots = a.eviction.slots_of(token.sequence, layer * kv_heads + row.kv_head, token.held);
     row.heads = a.sizes.model.group();
     row.first_head = row.kv_head * row.heads;
     return row;

@@ -33,7 +33,7 @@ struct device_sequence : token_state {
   /// Position of the token that made the active choice; -1: there is none.
   index_t last_choice() const { return choices.empty() ? -1 : choices.back().position; }
   /// True if what was active before the token at `position` is still there.
-  bool reaches(index_t position) const { return !dropped || choices.front().position < position; }
+  bool reaches(index_t position) const { return !dropped || (!choices.empty() && choices.front().position < position); }
 
   /// The place where the next choice that stays active goes: the one after the last in the sequence's ring. `choices`
   /// holds fewer than the ring has, so that none that can be gone back to is lost.

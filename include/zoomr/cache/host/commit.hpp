@@ -54,14 +54,15 @@ template <class Pool>
 bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
   if (!core.policy.evict.observes) return false;
   auto& state = core.state_of(item);
-  if (item.prompt) {
+  if (item.prompt && state.later_prompts.empty()) {
     evict_after_prefill(core, state);
     return item.prompt_ends;
   }
+  if (item.prompt) return evict_after_later_prompt(core, state, item);
   for (index_t t = (std::max)(0, accepted - core.sizes.noted); t < accepted; ++t) {
     state.noted.copy_from(core.eviction_queries, item.draft + t, item.first + t);
   }
-  return evicts_after(core.policy, core.limits, state.evictions_from, item.first + accepted - 1) &&
+  return evicts_after(core.policy, core.limits, state.evictions_begin(), item.first + accepted - 1) &&
          evict_while_decoding(core, state);
 }
 
@@ -71,8 +72,7 @@ bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
 template <class Pool>
 index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const planned_item& item, index_t count) {
   const index_t segments_before = state.segment_count();
-  commit_tokens(core.policy.segment, state, core.step.first_tokens(item, count), item.prompt_ends,
-                core.limits.rollback_depth());
+  commit_tokens(core.policy.segment, state, item, core.step.first_tokens(item, count), core.limits.rollback_depth());
   if constexpr (Pool::may_fail) {
     for (index_t page = state.slot_end(item.first) / page_tokens; (page + 1) * page_tokens <= state.slots(); ++page) {
       core.pool.write_back(state.pages[static_cast<std::size_t>(page)]);
@@ -87,7 +87,7 @@ index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const plann
 template <class Pool>
 void prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   auto& state = core.state_of(item);
-  item.floor_before = state.rollback_floor;
+  item.floor_before = state.rollback_floor, item.queries_before = state.queries_from;
   count_pass(core, item);
   if (accepted == 0) return;
   state.masses.forget_from(item.first);
@@ -95,8 +95,8 @@ void prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted
   if (!item.prompt && chooses && !item.chosen && core.policy.aggregate.per == scope::sequence) make_choice(core, item);
   const index_t segments_before = commit_tokens(core, state, item, accepted);
   const bool other_tokens = evict(core, item, accepted);
-  state.stale_summaries = other_tokens && !state.in_prompt();  // until it is certain that they stay
-  if (!core.policy.evict.observes || !state.in_prompt())
+  state.stale_summaries = other_tokens && !state.in_first_prompt();  // until it is certain that they stay
+  if (!core.policy.evict.observes || !state.in_first_prompt())
     core.summaries.make(core.pool, state, other_tokens ? 0 : segments_before);
 }
 
@@ -150,8 +150,8 @@ void undo_commit(cache_core<Pool>& core, const planned_item& item) {
   auto& state = core.state_of(item);
   core.room.undo(state, core.pool);
   state.go_back(core.policy.segment, item.first, core.policy.evict.spacing());
-  state.rollback_floor = item.floor_before;
-  state.stale_summaries = state.stale_summaries && !state.in_prompt();
+  state.rollback_floor = item.floor_before, state.queries_from = item.queries_before;
+  state.stale_summaries = state.stale_summaries && !state.in_first_prompt();
   core.trim_pages(state);
 }
 

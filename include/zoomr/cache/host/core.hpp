@@ -165,11 +165,11 @@ struct cache_core {
     work(logits_of(state, layer, query_heads, position));
   }
 
-  /// The zones of a query at `position`, in positions. While the prompt is still coming it counts as ending with this
-  /// token.
+  /// The zones of a query at `position`, in positions. While the first prompt is still coming it counts as ending with
+  /// this token.
   /// @param open_begin  first position of the open segment, as committed
   zone_bounds zone_at(const sequence_state& state, index_t position, index_t open_begin) const {
-    const index_t prompt_end = state.in_prompt() ? position + 1 : state.prompt_end;
+    const index_t prompt_end = state.in_first_prompt() ? position + 1 : state.prompt_end;
     return zones_of_query(policy.zone, limits.logits.window, position, prompt_end, open_begin);
   }
 
@@ -213,6 +213,7 @@ struct cache_core {
       state.masses.forget();
       state.reopen_prompt(to, limits.rollback_depth());
     }
+    state.reopen_later_prompt(to, limits.rollback_depth());
     state.go_back(policy.segment, to, policy.evict.spacing());
     if (policy.persists()) {
       state.log.restore(to, state.active_selection, level::summary);

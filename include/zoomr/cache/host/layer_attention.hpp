@@ -82,7 +82,7 @@ class layer_attention {
   // Pieces of work are some tokens of one KV head: so many that it pays to widen the pages for them.
   void visit_prompt() {
     constexpr index_t together = 128;
-    const index_t end = item_.first + item_.tokens;
+    const index_t end = slot(item_.tokens);
     const executor workers = core_.threads_for(std::int64_t{item_.tokens} * end / 4);
     const index_t apart = workers.threads() == 1 ? item_.tokens : together;
     const index_t parts = (item_.tokens + apart - 1) / apart;
@@ -90,9 +90,8 @@ class layer_attention {
       const index_t first = piece % parts * apart;
       const token_range tokens{first, (std::min)(first + apart, item_.tokens)};
       prompt_tile& tile = core_.of_thread[static_cast<std::size_t>(thread)].tile;
-      for (index_t slot = tile.first_seen(item_.first + first); slot < item_.first + tokens.last;
-           slot = tile_end(slot)) {
-        attend_tile(tile, piece / parts, slot, tokens);
+      for (index_t at = tile.first_seen(slot(first)); at < slot(tokens.last); at = tile_end(at)) {
+        attend_tile(tile, piece / parts, at, tokens);
       }
     });
   }
@@ -102,10 +101,10 @@ class layer_attention {
   void visit_prompt_over_tiers() {
     const token_range all{0, core_.sizes.model.kv_heads};
     prompt_tile& tile = core_.of_thread.front().tile;
-    for (index_t slot = tile.first_seen(item_.first); slot < item_.first + item_.tokens; slot = tile_end(slot)) {
+    for (index_t at = tile.first_seen(slot(0)); at < slot(item_.tokens); at = tile_end(at)) {
       core_.pool.prefetch(layer_, all, view<const index_t>(core_.state_of(item_).pages),
-                          {slot + page_tokens, (std::min)(slot + 3 * page_tokens, item_.first)});
-      for (index_t head = 0; head < all.last; ++head) attend_tile(tile, head, slot, {0, item_.tokens});
+                          {at + page_tokens, (std::min)(at + 3 * page_tokens, slot(0))});
+      for (index_t head = 0; head < all.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
     }
   }
 
@@ -120,12 +119,12 @@ class layer_attention {
 
   // Those tokens of the chunk for which a stretch ends where a tile begins. Each sees all slots from one on, its own
   // the last.
-  // @param slot  the first of the tile
-  void end_stretches(token_range tokens, token_range heads, index_t slot) {
-    if (slot % stretch_tokens != 0 || slot == 0) return;
-    for (index_t t = (std::max)(tokens.first, slot - item_.first); t < tokens.last; ++t) {
-      const index_t seen = zone_bounds::first_seen(core_.limits.logits.window, item_.first + t);
-      for (index_t head = heads.first; slot - seen >= stretch_tokens && head < heads.last; ++head) {
+  // @param first  slot of the tile
+  void end_stretches(token_range tokens, token_range heads, index_t first) {
+    if (first % stretch_tokens != 0 || first == 0) return;
+    for (index_t t = (std::max)(tokens.first, first - slot(0)); t < tokens.last; ++t) {
+      const index_t seen = zone_bounds::first_seen(core_.limits.logits.window, slot(t));
+      for (index_t head = heads.first; first - seen >= stretch_tokens && head < heads.last; ++head) {
         core_.heads.end_stretch(core_.heads.at(t, head));
       }
     }
@@ -137,18 +136,21 @@ class layer_attention {
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
     const auto kv_lane = core_.kv_lane(core_.state_of(item_), layer_, kv_head);
-    tile.begin(kv_lane, first, (std::min)(tile_end(first), item_.first + tokens.last));
+    tile.begin(kv_lane, first, (std::min)(tile_end(first), slot(tokens.last)));
     end_stretches(tokens, heads, first);
-    for (index_t t = (std::max)(tokens.first, first - item_.first); t < tokens.last; t += tile.tokens()) {
+    for (index_t t = (std::max)(tokens.first, first - slot(0)); t < tokens.last; t += tile.tokens()) {
       const auto query = [&](index_t token, index_t head_of_group) -> run_query {
         const index_t head = kv_head * model.group() + head_of_group;
         return {queries_[item_.packed + t + token][head].data(), &core_.heads.at(t + token, head)};
       };
       const index_t count = (std::min)(tile.tokens(), tokens.last - t);
       core_.with_hook(core_.state_of(item_), layer_, heads, item_.first + t,
-                      [&](const auto& hook) { tile.attend(kv_lane, item_.first + t, count, query, scale, hook); });
+                      [&](const auto& hook) { tile.attend(kv_lane, slot(t), count, query, scale, hook); });
     }
   }
+
+  // The slot of a token of the item.
+  index_t slot(index_t t) const { return core_.state_of(item_).slot_end(item_.first + t); }
 
   // Tokens that read the same but for their last ones attend together, so that a draft reads its context once; others
   // one after the other, since what a token chooses may depend on the one before. In a second pass the last alone.

@@ -41,10 +41,9 @@ class prompt_tile {
   /// Tokens whose queries attend together.
   index_t tokens() const { return static_cast<index_t>(queries_.size()) / group_; }
 
-  /// The first slot of the first page that a token at `position` sees, and with it all that come after.
-  index_t first_seen(index_t position) const {
-    return zone_bounds::first_seen(window_, position) / page_tokens * page_tokens;
-  }
+  /// The first slot of the first page that a token at `slot` sees, and with it all that come after. Where there is a
+  /// window none was evicted, so that slots are positions.
+  index_t first_seen(index_t slot) const { return zone_bounds::first_seen(window_, slot) / page_tokens * page_tokens; }
 
   /// From now on these pages are attended: those that hold the slots [first, end), at most `most_pages`.
   /// @param first  the first slot of a page

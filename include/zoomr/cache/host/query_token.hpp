@@ -207,7 +207,7 @@ class query_token {
   }
 
   // Queries in the running sum: those of generated tokens of the segment that the token belongs to.
-  index_t count() const { return position_ + 1 - (std::max)(planned().asks_from, state_.prompt_end); }
+  index_t count() const { return position_ + 1 - (std::max)(planned().asks_from, state_.last_prompt_end()); }
 
   // Of a prompt the last token has a record, and it is the sequence's: its choice is made once the prompt is committed.
   view<float, 2> record(index_t layer, index_t part) {

@@ -43,8 +43,8 @@ struct sequence_state : token_state {
       kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
   attention_sums received;
   query_memory noted;         // of the tokens before tokens are evicted again
-  query_memory last_queries;  // of the prompt's last tokens, in case they are observed at its end, or at another one;
-                              // or the voters' of the last tokens at any time, where a choice hears them
+  query_memory last_queries;  // of the last prompt's last tokens, in case they are observed at its end, or at another
+                              // one; or the voters' of the last tokens at any time, where a choice hears them
   key_masses masses;          // what these found in the segments: none of it is needed, all of it saves work
   selection active_selection;
   selection_log log;
@@ -83,8 +83,8 @@ struct sequence_state : token_state {
   /// Bytes in use, tables at their present length.
   byte_count metadata_bytes(const layout& sizes) const {
     const auto table = sizeof(segment) + sizes.state_bytes;
-    return static_cast<byte_count>(classes.size() * sizeof(token_class) + pages.size() * sizeof(index_t) +
-                                   segments.size() * table) +
+    return static_cast<byte_count>(classes.size() * sizeof(token_class) + later_prompts.size() * sizeof(token_range) +
+                                   pages.size() * sizeof(index_t) + segments.size() * table) +
            std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
            sizes.observing_bytes(in_prompt()) + key_masses::bytes(sizes.heard, sizes.voters, segment_count()) +
            std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
@@ -95,6 +95,7 @@ struct sequence_state : token_state {
   static byte_count metadata_capacity(const layout& sizes, const config& limits) {
     const auto table = static_cast<byte_count>(sizeof(segment) + sizes.state_bytes);
     return limits.max_tokens * static_cast<byte_count>(sizeof(token_class)) +
+           most_later_prompts(limits.max_tokens) * static_cast<byte_count>(sizeof(token_range)) +
            (sizes.table_pages + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index_t)) +
            bounded_product({sizes.log_words, sizeof(index_t)}) + sizes.most_segments * table +
@@ -121,7 +122,7 @@ struct sequence_state : token_state {
     }
     if (sizes.noted > 0) noted.copy_from(other.noted, {prompt_end, tokens()});
     if (sizes.remembered > 0) last_queries.copy_from(other.last_queries, known_queries());
-    if (!in_prompt()) queries.copy_from(other.queries, {prompt_end - 1, tokens()});
+    if (!in_first_prompt()) queries.copy_from(other.queries, {prompt_end - 1, tokens()});
     masses.forget();
     active_selection.assign(other.active_selection);
     log = other.log;

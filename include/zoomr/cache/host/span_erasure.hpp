@@ -190,7 +190,7 @@ void move_records(const cache_core<Pool>& core, sequence_state& state, token_ran
     const token_range known = state.known_queries();
     state.last_queries.erase({(std::min)(erased.first, known.last), (std::min)(erased.last, known.last)}, known);
   }
-  if (!state.in_prompt()) {
+  if (!state.in_first_prompt()) {
     if (sizes.query_parts > 0) state.queries.erase(erased, {state.prompt_end - 1, tokens});
     if (sizes.noted > 0) state.noted.erase(erased, {state.prompt_end, tokens});
   }
@@ -243,7 +243,7 @@ class span_erasure {
     if constexpr (Pool::owns_pages) {
       if (state_.freed_pages > 0 && frees_unreachable_pages(core_.policy, core_.limits)) look_at_pages_again();
     }
-    if (core_.policy.evict.observes && state_.in_prompt()) return;
+    if (core_.policy.evict.observes && state_.in_first_prompt()) return;
     summarize(made_anew);
   }
 

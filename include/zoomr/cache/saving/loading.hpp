@@ -58,7 +58,7 @@ class sequence_loader {
     memory.load();
     const index_t depth = core_.limits.rollback_depth();
     state_.rollback_floor = (std::max)({counts_.rollback_floor, counts_.tokens - depth, memory.known_from()});
-    if (!policy_.evict.observes || !state_.in_prompt()) core_.summaries.make(core_.pool, state_, 0);
+    if (!policy_.evict.observes || !state_.in_first_prompt()) core_.summaries.make(core_.pool, state_, 0);
     statistics_of_tokens();
   }
 
@@ -71,6 +71,24 @@ class sequence_loader {
       in_.get(some, count);
       for (index_t t = 0; t < count; ++t) add(some[t], first + t);
     }
+    later_prompts();
+  }
+  void later_prompts() {
+    const auto count = in_.get<index_t>();
+    in_.expect(count >= 0 && count <= counts_.tokens, "there are more later prompts than tokens");
+    for (index_t i = 0; i < count; ++i) later_prompt();
+  }
+  // Each begins where the one before has ended, or later; the last may be still coming.
+  void later_prompt() {
+    token_range later;
+    later.first = in_.get<index_t>();
+    later.last = in_.get<index_t>();
+    const index_t before = state_.last_prompt_end();
+    if (later.last == -1) later.last = token_state::open_prompt;
+    const bool ends = later.last <= counts_.tokens || later.last == token_state::open_prompt;
+    in_.expect(before > 0 && later.first >= before && later.first < (std::min)(later.last, counts_.tokens) && ends,
+               "a later prompt cannot be there");
+    state_.later_prompts.push_back(later);
   }
   void add(token_class of_token, index_t position) {
     const bool prompt_ends = position + 1 == counts_.prompt_end;
@@ -195,7 +213,7 @@ class sequence_loader {
   void statistics_of_tokens() {
     state_.stats = same_ ? counts_.stats : statistics{};
     if (same_) return;
-    state_.stats.prompt_tokens = state_.in_prompt() ? counts_.tokens : counts_.prompt_end;
+    state_.stats.prompt_tokens = state_.prompt_tokens();
     state_.stats.tokens = counts_.tokens - state_.stats.prompt_tokens;
   }
 

@@ -61,6 +61,7 @@ class memory_loader {
   // last choice is none: a rule that looks at drift chooses at the next token.
   void begin_anew() {
     state_.queries_from = sizes_.remembered > 0 ? parts_.prompted.last : 0;
+    known_from_ = before_later_prompt();
     if (sizes_.query_parts == 0 || !generated()) return;
     const index_t reference = reference_part(policy_, sizes_);
     for (index_t part = 0; part < sizes_.query_parts; ++part) {
@@ -140,12 +141,12 @@ class memory_loader {
     const bool needed = sizes_.query_parts > 0 && generated();
     const index_t reference = reference_part(policy_, sizes_);
     const auto first = in_.get<index_t>();
-    in_.expect(needed ? first >= state_.prompt_end - 1 && first < tokens_ : first == tokens_,
+    in_.expect(needed ? first >= state_.last_prompt_end() - 1 && first < tokens_ : first == tokens_,
                "positions of records cannot be");
     const std::int64_t parts = saved_record_parts(policy_, sizes_, state_, {first, tokens_});
     in_.expect(in_.get<std::int64_t>() == parts, "it has more records than positions, or fewer");
     for (index_t p = first; p < tokens_; ++p) {
-      for (index_t part = p < state_.prompt_end ? reference : 0; part < sizes_.query_parts; ++part) {
+      for (index_t part = p < state_.last_prompt_end() ? reference : 0; part < sizes_.query_parts; ++part) {
         if (p < tokens_ - sizes_.records) {
           skip(1, record_elements());
         } else {
@@ -153,7 +154,11 @@ class memory_loader {
         }
       }
     }
-    known_from_ = needed && first >= state_.prompt_end ? first + 1 : 0;
+    known_from_ = needed && first >= state_.last_prompt_end() ? first + 1 : before_later_prompt();
+  }
+  // Records of tokens before a later prompt are not saved: fewer tokens than this can only be inside of it.
+  index_t before_later_prompt() const {
+    return sizes_.query_parts > 0 && !state_.later_prompts.empty() ? state_.last_prompt_begin() + 1 : 0;
   }
 
   void selections() {
@@ -176,7 +181,8 @@ class memory_loader {
   void logged() {
     const index_t before = (std::max)(state_.log.last_position(), state_.prompt_end - 2);
     const read_choice entry = choice();
-    in_.expect(generated() && entry.position > before && entry.position < tokens_, "a choice's position cannot be");
+    in_.expect(!state_.in_first_prompt() && entry.position > before && entry.position < tokens_,
+               "a choice's position cannot be");
     in_.expect(entry.words <= sizes_.log_entry_words, "a choice has more than its policy can take");
     const bool closed = entry.segments == 0 ||
                         state_.segments[static_cast<std::size_t>(entry.segments) - 1].closed_at <= entry.position;

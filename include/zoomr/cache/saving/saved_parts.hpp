@@ -73,14 +73,14 @@ struct remembered_parts {
   index_t summed = 0;      // slots whose attention is carried
   token_range prompted{};  // queries of the prompt that its end may need, or last ones that choices hear
   token_range noted{};     // queries that eviction will observe while decoding
-  token_range records{};   // records of query memory; of the one before the prompt's end, the last part alone
+  token_range records{};   // records of query memory; of the one before the last prompt's end, the last part alone
 };
 
 /// Tokens when some were last evicted, or would have been: what is summed and noted counts from there.
 inline index_t last_eviction_time(const any_policy& policy, const token_state& state) {
   const index_t tokens = state.tokens();
-  if (state.in_prompt()) return policy.zone.prompt ? 0 : tokens;
-  if (!policy.evict.while_decoding) return state.prompt_end;
+  if (state.in_first_prompt()) return policy.zone.prompt ? 0 : tokens;
+  if (!policy.evict.while_decoding) return (std::min)(state.last_prompt_end(), tokens);
   return state.last_eviction(policy.evict.every);
 }
 
@@ -102,7 +102,7 @@ inline remembered_parts remembered_of(const any_policy& policy, const layout& si
   }
   if (sizes.query_parts > 0) {
     const index_t reached = (std::min)(state.rollback_floor, tokens) - 1;
-    parts.records.first = (std::max)({reached, tokens - sizes.records, state.prompt_end - 1});
+    parts.records.first = (std::max)({reached, tokens - sizes.records, state.last_prompt_end() - 1});
   }
   return parts;
 }
@@ -116,7 +116,7 @@ inline index_t reference_part(const any_policy& policy, const layout& sizes) {
 inline std::int64_t saved_record_parts(const any_policy& policy, const layout& sizes, const token_state& state,
                                        token_range records) {
   if (records.size() == 0) return 0;
-  const bool before = records.first < state.prompt_end;
+  const bool before = records.first < state.last_prompt_end();
   const std::int64_t whole = std::int64_t{records.size()} - (before ? 1 : 0);
   return whole * sizes.query_parts + (before ? sizes.query_parts - reference_part(policy, sizes) : 0);
 }

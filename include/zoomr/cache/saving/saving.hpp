@@ -46,6 +46,7 @@ class sequence_saver {
     });
     out_.section(text_bytes(), [&] {
       out_.put(state_.classes.data(), state_.tokens());
+      later_prompts();
       kept();
       pages();
     });
@@ -106,10 +107,19 @@ class sequence_saver {
     saved_counts::each(saved, [&](const auto& field) { out_.put(field); });
   }
 
+  void later_prompts() {
+    out_.put(static_cast<index_t>(state_.later_prompts.size()));
+    for (const token_range& later : state_.later_prompts) {
+      out_.put(later.first);
+      out_.put(later.last == token_state::open_prompt ? -1 : later.last);
+    }
+  }
+
   // Counted beforehand: over tiers pages come once.
   byte_count text_bytes() {
     const shape& m = sizes_.model;
-    byte_count bytes = state_.tokens() + std::int64_t{4} * m.kv_lanes() * state_.kept_each.committed;
+    byte_count bytes = state_.tokens() + 4 + static_cast<byte_count>(state_.later_prompts.size()) * 8;
+    bytes += std::int64_t{4} * m.kv_lanes() * state_.kept_each.committed;
     each_page([&](index_t, index_t rows) { bytes += 4 + m.kv_lanes() * saved_row_bytes<number>(m, rows); });
     return bytes;
   }
@@ -182,7 +192,7 @@ class sequence_saver {
     out_.put(positions.first);
     out_.put(saved_record_parts(core_.policy, sizes_, state_, positions));
     for (index_t p = positions.first; p < positions.last; ++p) {
-      index_t part = p < state_.prompt_end ? reference_part(core_.policy, sizes_) : 0;
+      index_t part = p < state_.last_prompt_end() ? reference_part(core_.policy, sizes_) : 0;
       for (; part < sizes_.query_parts; ++part) out_.put(state_.queries.at(p, part, 0).data(), each);
     }
   }

@@ -28,7 +28,7 @@ class cache_base {
   /// Gives the sequence's memory back to the pool.
   void close(sequence seq) { core_->clear(expect_unused(seq)); }
   /// Makes the sequence what it was when `tokens` tokens were committed: details, summaries, segments, query sums
-  /// and selection. Rolling back into the prompt reopens it.
+  /// and selection. Rolling back into a prompt reopens it.
   /// @throws error(rollback_depth) if more would have to be rolled back than was kept; nothing has changed
   void rollback(sequence seq, index_t tokens) {
     auto& going_back = expect_held(seq, tokens);
@@ -38,7 +38,7 @@ class cache_base {
   /// Committed tokens.
   index_t tokens(sequence seq) const { return expect_open(seq).tokens(); }
   /// True until a step with `prompt_ends` is committed: all tokens until then are prompt, and attend to all that
-  /// their layer sees.
+  /// their layer sees. True again from a step with `step_item::prompt_begins` to the next one with `prompt_ends`.
   bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }
   /// Slots at the front that no query reads again, since a layer's window (config.logits) has passed them, as far as
   /// config.rollback_tokens lets it come back: whole pages of 16. The cache has given its own pages back; pages of an

@@ -37,7 +37,7 @@ inline bool reopens_freed(const any_segmenter& segmenter, const token_state& sta
 /// @cost   O(segments after the span, and pages that were freed)
 inline void expect_erasable(const any_segmenter& segmenter, index_t window, const token_state& state,
                             token_range erased) {
-  ZOOMR_EXPECTS(state.in_prompt() || erased.first > 0 || erased.last < state.prompt_end,
+  ZOOMR_EXPECTS(state.in_first_prompt() || erased.first > 0 || erased.last < state.prompt_end,
                 "erase: of a prompt that has ended at least one token must be left");
   const bool evicted = state.kept_each.committed > 0 && erased.first < state.compacted_end;
   const index_t held_from = state.freed_pages * page_tokens;

@@ -11,7 +11,7 @@
 #include <zoomr/paging/block_shape.hpp>
 #include <zoomr/policy/any_policy.hpp>
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::max, std::min
 
 namespace zoomr {
 inline namespace v0 {
@@ -172,7 +172,7 @@ struct layout {
     if (evict.while_decoding) noted = evict.observed(std::min<index_t>(evict.every, sizes.max_tokens));
     if (evict.accumulates) {
       carried = sizes.max_tokens;
-    } else if (!policy.zone.prompt) {
+    } else {
       const auto last = std::int64_t{evict.observed(sizes.max_tokens)} + sizes.rollback_depth();
       remembered = static_cast<index_t>(std::min<std::int64_t>(last, sizes.max_tokens));
     }
@@ -215,6 +215,12 @@ inline bool evicts_after(const any_policy& policy, const config& limits, index_t
   if (!policy.evict.while_decoding) return false;
   const bool evicts = policy.evict.kept(limits.max_tokens) < limits.max_tokens;
   return evicts && (position + 1 - from) % policy.evict.every == 0;
+}
+
+/// The first position whose query an evictor that does not accumulate observes at the end of a prompt [begin, end): of
+/// its last ones, none before its begin.
+inline index_t observed_from(const any_policy& policy, index_t begin, index_t end) {
+  return (std::max)(begin, end - policy.evict.observed(end));
 }
 
 }  // namespace detail

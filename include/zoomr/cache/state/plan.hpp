@@ -39,18 +39,28 @@ struct planned_item {
   index_t draft = 0;       // of its first token, in the step's query memory
   index_t open_begin = 0;  // of the open segment, before the step
   bool prompt = false;
+  bool prompt_begins = false;  // a later prompt does
   bool prompt_ends = false;
-  bool chooses = false;      // its last token makes a choice that stays active
-  bool chosen = false;       // and some row of it has been made
-  bool observed = false;     // of a prompt: the queries of all its tokens were seen, in each layer
-  index_t remembered = 0;    // of a prompt: where its queries are remembered until commit
-  bool second_pass = false;  // its last token is in the second pass
-  bool failed = false;       // pages that it needs did not come
-  index_t floor_before = 0;  // the sequence's rollback_floor, before its commit began
-  index_t announced = -1;    // how many tokens `needs_second_pass` was told will be accepted
+  bool chooses = false;        // its last token makes a choice that stays active
+  bool chosen = false;         // and some row of it has been made
+  bool observed = false;       // of a prompt: the queries of all its tokens were seen, in each layer
+  index_t remembered = 0;      // of a prompt: where its queries are remembered until commit
+  bool second_pass = false;    // its last token is in the second pass
+  bool failed = false;         // pages that it needs did not come
+  index_t floor_before = 0;    // the sequence's rollback_floor, before its commit began
+  index_t queries_before = 0;  // its queries_from, likewise
+  index_t announced = -1;      // how many tokens `needs_second_pass` was told will be accepted
 
   index_t last() const { return first + tokens - 1; }
 };
+
+/// Slots of each KV lane that are left if a prompt ends with `end` tokens: all, or as many as its evictor keeps. A
+/// first prompt that is pinned loses none.
+inline index_t kept_after_prompt(const any_policy& policy, const token_state& state, index_t end) {
+  const index_t held = state.slot_end(end);
+  const index_t pinned = !policy.zone.prompt ? 0 : state.in_first_prompt() ? end : state.prompt_end;
+  return pinned + policy.evict.kept(held - pinned);
+}
 
 /// Checks that `call` is told of each item how many of its tokens are accepted.
 /// @throws precondition_error if not
@@ -74,7 +84,7 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
 
 /// Plans one item: how many of its tokens the step takes, and what each of them makes due.
 ///
-/// After the prompt an item ends at the first token that closes a segment, makes a choice that stays active, or has
+/// After a prompt an item ends at the first token that closes a segment, makes a choice that stays active, or has
 /// tokens evicted, so that everything is the same as token by token.
 /// @param last_choice  position of the last choice that stays active, or -1
 /// @param table        [tokens that the step has room for]  out
@@ -88,7 +98,8 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
                  std::vector<std::byte>& segmenting) {
   planned.seq = item.seq.id;
   planned.first = state.tokens();
-  planned.prompt = state.in_prompt();
+  planned.prompt_begins = item.prompt_begins && planned.first > 0;
+  planned.prompt = state.in_prompt() || planned.prompt_begins;
   planned.prompt_ends = item.prompt_ends;
   planned.open_begin = policy.segment.open_begin(state.segmenting.data());
   const index_t wanted = planned.prompt ? item.ids.size() : (std::min)(item.ids.size(), limits.max_draft_tokens);
@@ -105,7 +116,7 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
   }
   segmenting = state.segmenting;
   index_t segments = state.segment_count();
-  last_choice = (std::max)(last_choice, state.prompt_end - 1);
+  last_choice = (std::max)(last_choice, state.last_prompt_end() - 1);
   while (planned.tokens < wanted) {
     const index_t position = planned.first + planned.tokens;
     planned_token& token = table[planned.tokens++] = {};
@@ -116,7 +127,7 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
     const bool ended_by_it = closed.count > 0 && closed.at[closed.count - 1].end == position + 1;
     token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(segmenting.data());
     if (planned.prompt && item.prompt_ends && planned.tokens == wanted) {
-      policy.segment.end_of_prompt(segmenting.data(), position, closed);
+      if (state.in_first_prompt()) policy.segment.end_of_prompt(segmenting.data(), position, closed);
       planned.chooses = policy.persists();
     }
     segments += closed.count;
@@ -126,7 +137,7 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
         policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
     const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
     planned.chooses = chooses && policy.persists();
-    if (closed.count > 0 || planned.chooses || evicts_after(policy, limits, state.evictions_from, position)) break;
+    if (closed.count > 0 || planned.chooses || evicts_after(policy, limits, state.evictions_begin(), position)) break;
   }
   if (segments > most_segments) {
     detail::raise(errc::capacity, "sequence " + std::to_string(planned.seq) + " would have " +

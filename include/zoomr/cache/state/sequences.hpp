@@ -97,7 +97,7 @@ State& expect_open(std::vector<State>& states, sequence seq) {
 /// Checks item `i` of a step against the others and its sequence.
 /// @return the state of its sequence
 /// @throws precondition_error for no ids, an id that is negative or beyond config.classes, a sequence that comes twice,
-///         or a prompt that has already ended
+///         a prompt that has already ended, or one that begins before that
 /// @cost   O(ids), and O(i) for the items before
 template <class State>
 State& expect_item(std::vector<State>& states, view<const step_item> items, index_t i, const config& limits) {
@@ -114,19 +114,34 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
   for (index_t before = 0; before < i; ++before) {
     ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
   }
-  ZOOMR_EXPECTS(stepped.in_prompt() || !item.prompt_ends, "begin: the prompt of this sequence has already ended");
+  const bool begins = item.prompt_begins && stepped.tokens() > 0;
+  ZOOMR_EXPECTS(!begins || !stepped.in_prompt(),
+                "begin: a prompt cannot begin before the one of this sequence has ended, with `prompt_ends`");
+  ZOOMR_EXPECTS(stepped.in_prompt() || begins || !item.prompt_ends,
+                "begin: the prompt of this sequence has already ended; another begins with `prompt_begins`");
   return stepped;
+}
+
+/// Checks that a later prompt may begin with an item: all that its tokens attend to is there.
+/// @throws precondition_error if not
+inline void expect_beginning(const any_policy& policy, const config& limits, const token_state& state,
+                             const step_item& item) {
+  ZOOMR_EXPECTS(!item.prompt_begins || state.tokens() == 0 || !frees_unreachable_pages(policy, limits),
+                "begin: a later prompt attends to everything, but the policy's placement frees what no query reaches: "
+                "pass it token by token, or in drafts");
 }
 
 /// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
 /// They are not if a chunk was appended without `attend` or `observe`, or a rollback went before what is remembered.
 /// @throws precondition_error if some are not known
 inline void expect_observed(const any_policy& policy, const token_state& state, const step_item& item) {
-  if (!policy.evict.observes || policy.evict.accumulates || policy.zone.prompt || !item.prompt_ends) return;
+  if (!policy.evict.observes || policy.evict.accumulates || !item.prompt_ends) return;
+  const bool begins = item.prompt_begins && state.tokens() > 0;
+  if (policy.zone.prompt && state.in_first_prompt() && !begins) return;
   const auto prompt =
       static_cast<index_t>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
-  if (policy.evict.kept(prompt) >= prompt) return;
-  const index_t from = prompt - policy.evict.observed(prompt);
+  if (kept_after_prompt(policy, state, prompt) >= state.slot_end(prompt)) return;
+  const index_t from = observed_from(policy, begins ? state.tokens() : state.last_prompt_begin(), prompt);
   const index_t known = (std::min)(state.queries_from, state.tokens());
   ZOOMR_EXPECTS(known <= from || state.tokens() <= from,
                 "begin: at the end of the prompt eviction observes the queries from token " + std::to_string(from) +
@@ -137,10 +152,11 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
 
 /// Checks that a sequence can be rolled back to `to` tokens.
 ///
-/// It cannot go into a prompt of which tokens were evicted or pages freed; nor before the last eviction or adding up of
-/// attention, unless it becomes empty with nothing evicted. After the prompt it cannot go before the log of choices,
-/// nor, if there are query records or pages are freed, before `rollback_floor`. Where a layer's window frees pages it
-/// can go, in the prompt too, as far as the window finds its pages, or to nothing. Otherwise any depth will do.
+/// It cannot go into the first prompt if tokens of it were evicted or pages freed; nor before the last eviction or
+/// adding up of attention, unless it becomes empty with nothing evicted. To a generated token it cannot go before the
+/// log of choices, nor, if there are query records or pages are freed, before `rollback_floor`. Where a layer's window
+/// frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing. Otherwise any depth
+/// will do.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
 /// @param has_choice   what was active then is known
 /// @throws error(rollback_depth) if not
@@ -148,7 +164,7 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
                             bool has_records, bool has_choice) {
   const index_t window = limits.logits.window;
   const bool passed = window > 0 && to > 0 && pages_passed(window, to) < state.freed_pages;
-  const bool generated = !state.in_prompt() && to >= state.prompt_end;
+  const bool generated = !state.in_first_prompt() && to >= state.prompt_end && !state.inside_later_prompt(to);
   const bool deep = to < state.rollback_floor && (has_records || frees_unreachable_pages(policy, limits));
   const bool freed = window == 0 && state.freed_pages > 0;
   const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || freed);
@@ -208,11 +224,12 @@ inline void trim_pages(std::vector<index_t>& pages, index_t slots, page_stock& s
 
 /// Commits tokens to segments and segmenter. The table has room for the segments, since `plan` has counted them.
 /// @param planned      [tokens that are accepted]
-/// @param prompt_ends  with the last of them
-inline void commit_tokens(const any_segmenter& segmenter, token_state& state, view<const planned_token> planned,
-                          bool prompt_ends, index_t rollback_depth) {
+/// @param item     where a prompt begins or ends
+inline void commit_tokens(const any_segmenter& segmenter, token_state& state, const planned_item& item,
+                          view<const planned_token> planned, index_t rollback_depth) {
+  if (item.prompt_begins) state.begin_later_prompt();
   for (index_t t = 0; t < planned.size(); ++t) {
-    state.add(segmenter, planned[t].classes, prompt_ends && t + 1 == planned.size());
+    state.add(segmenter, planned[t].classes, item.prompt_ends && t + 1 == planned.size());
   }
   state.rollback_floor = (std::max)(state.rollback_floor, state.tokens() - rollback_depth);
 }

@@ -41,15 +41,10 @@ struct shared_writes {
     if (!policy.evict.observes) return {};
     const State& state = state_of(item);
     const index_t held = state.slot_end(item.last() + 1);
-    index_t kept = held;
-    index_t stay = policy.zone.sinks;
-    if (item.prompt) {
-      if (item.prompt_ends && !policy.zone.prompt) kept = policy.evict.kept(held);
-    } else if (evicts_after(policy, limits, state.evictions_from, item.last())) {
-      const index_t pinned = state.pinned(policy.zone);
-      kept = pinned + policy.evict.kept(held - pinned);
-      stay = (std::max)(stay, pinned);
-    }
+    const bool due =
+        item.prompt ? item.prompt_ends : evicts_after(policy, limits, state.evictions_begin(), item.last());
+    const index_t kept = due ? kept_after_prompt(policy, state, item.last() + 1) : held;
+    const index_t stay = (std::max)(policy.zone.sinks, state.pinned(policy.zone));
     if (kept >= held) return {};
     if (eviction_may_fail) return {0, kept};
     return {(std::max)(0, (std::min)(stay, kept - policy.evict.safe(held))), kept};  // as observation::choose says

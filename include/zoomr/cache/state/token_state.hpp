@@ -5,7 +5,7 @@
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/policy/any_policy.hpp>
 
-#include <algorithm>  // std::copy_n, std::count_if, std::max, std::min
+#include <algorithm>  // std::any_of, std::copy_n, std::count_if, std::max, std::min
 #include <cstddef>    // std::byte, std::ptrdiff_t
 #include <cstdint>    // std::uint32_t
 #include <vector>     // std::vector
@@ -25,29 +25,30 @@ struct kept_tokens {
 /// sequence from the start, so that nothing here allocates later.
 struct token_state {
   bool open = false;
-  std::uint32_t generation = 0;        // of the sequences that have had this place
-  bool stale_summaries = false;        // some were made for a commit that has failed
-  bool unclassified = false;           // some tokens were loaded that no table of classes has seen
-  index_t prompt_end = -1;             // first position after the prompt; -1 while it is still coming
-  std::vector<token_class> classes;    // [tokens]
-  std::vector<index_t> pages;          // [pages]  -1: given back, unreachable
-  std::vector<segment> segments;       // [segments]
-  std::vector<std::byte> after_close;  // [segments, state_bytes]  the segmenter's state after each close
-  std::vector<std::byte> segmenting;   // [state_bytes]  its state now
-  index_t freed_pages = 0;             // pages before this one were given back, or looked at (unreachable_pages.hpp)
+  std::uint32_t generation = 0;            // of the sequences that have had this place
+  bool stale_summaries = false;            // some were made for a commit that has failed
+  bool unclassified = false;               // some tokens were loaded that no table of classes has seen
+  index_t prompt_end = -1;                 // first position after the first prompt; -1 while it is still coming
+  std::vector<token_range> later_prompts;  // [later prompts]  ascending; the last may be `open_prompt`: still coming
+  std::vector<token_class> classes;        // [tokens]
+  std::vector<index_t> pages;              // [pages]  -1: given back, unreachable
+  std::vector<segment> segments;           // [segments]
+  std::vector<std::byte> after_close;      // [segments, state_bytes]  the segmenter's state after each close
+  std::vector<std::byte> segmenting;       // [state_bytes]  its state now
+  index_t freed_pages = 0;     // pages before this one were given back, or looked at (unreachable_pages.hpp)
   index_t rollback_floor = 0;  // rollback_tokens before the longest that it ever was: no deeper can it be rolled back
   kept_tokens kept_each;
-  index_t compacted_end = 0;  // first position after what has been compacted
-  index_t observed_end = 0;   // tokens when some were last evicted, or when attention was last added up
-  index_t evictions_from =
-      0;  // while decoding, tokens are evicted every so many from here on: the prompt's end, or later
-  index_t queries_from = 0;  // the prompt's queries from this position on are remembered for its end
-  index_t heard = 0;         // more than 0: those after it too, and so many of the last ones are heard by a choice
+  index_t compacted_end = 0;   // first position after what has been compacted
+  index_t observed_end = 0;    // tokens when some were last evicted, or when attention was last added up
+  index_t evictions_from = 0;  // as of `evictions_begin`, but for later prompts: the first one's end, or later
+  index_t queries_from = 0;    // the last prompt's queries from this position on are remembered for its end
+  index_t heard = 0;           // more than 0: those after it too, and so many of the last ones are heard by a choice
 
   /// A new sequence, with room for the longest.
   token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
       : segmenting(segmenter.state_bytes) {
     classes.reserve(static_cast<std::size_t>(most_tokens));
+    later_prompts.reserve(static_cast<std::size_t>(most_later_prompts(most_tokens)));
     pages.reserve(static_cast<std::size_t>(most_pages));
     segments.reserve(static_cast<std::size_t>(most_segments));
     after_close.reserve(static_cast<std::size_t>(most_segments) * segmenter.state_bytes);
@@ -56,7 +57,29 @@ struct token_state {
 
   index_t tokens() const { return static_cast<index_t>(classes.size()); }
   index_t segment_count() const { return static_cast<index_t>(segments.size()); }
-  bool in_prompt() const { return prompt_end < 0; }
+  /// The end of a later prompt that is still coming.
+  static constexpr index_t open_prompt = unlimited;
+  /// Each has a token at least, and so has the first one.
+  static constexpr index_t most_later_prompts(index_t most_tokens) { return most_tokens > 0 ? most_tokens - 1 : 0; }
+
+  bool in_prompt() const { return in_first_prompt() || in_later_prompt(); }
+  bool in_first_prompt() const { return prompt_end < 0; }
+  bool in_later_prompt() const { return !later_prompts.empty() && later_prompts.back().last == open_prompt; }
+  /// True if a rollback to so many tokens would open a later prompt again.
+  bool inside_later_prompt(index_t to) const {
+    const auto has = [to](token_range later) { return later.first < to && to < later.last; };
+    return std::any_of(later_prompts.begin(), later_prompts.end(), has);
+  }
+  /// First position of the last prompt.
+  index_t last_prompt_begin() const { return later_prompts.empty() ? 0 : later_prompts.back().first; }
+  /// First position after the last prompt; while it is still coming no position is.
+  index_t last_prompt_end() const { return later_prompts.empty() ? prompt_end : later_prompts.back().last; }
+  /// Tokens of all prompts.
+  index_t prompt_tokens() const {
+    index_t count = in_first_prompt() ? tokens() : prompt_end;
+    for (const token_range& later : later_prompts) count += (std::min)(later.last, tokens()) - later.first;
+    return count;
+  }
   /// Pages that it has: those that were given back count no more.
   index_t held_pages() const {
     return static_cast<index_t>(std::count_if(pages.begin(), pages.end(), [](index_t page) { return page >= 0; }));
@@ -69,39 +92,64 @@ struct token_state {
     return kept_each.committed == 0 ? position : kept_each.committed + position - compacted_end;
   }
   /// Tokens when some were evicted while decoding, or would have been: what is summed and noted counts from there.
-  index_t last_eviction(index_t every) const { return tokens() - (tokens() - evictions_from) % every; }
-  /// Tokens at the front of each KV lane that are never evicted: the prompt, if the zones pin it. Their slots are their
-  /// positions.
+  /// In a later prompt all is summed.
+  index_t last_eviction(index_t every) const {
+    return in_later_prompt() ? tokens() : tokens() - (tokens() - evictions_begin()) % every;
+  }
+  /// While decoding, tokens are evicted every so many from here on: the last prompt's end, or later where a span was
+  /// erased.
+  index_t evictions_begin() const { return (std::max)(evictions_from, last_prompt_end()); }
+  /// Tokens at the front of each KV lane that are never evicted: the first prompt, if the zones pin it. Their slots are
+  /// their positions.
   index_t pinned(const any_zones& zone) const { return zone.prompt ? (std::max)(prompt_end, 0) : 0; }
 
+  /// The tokens that come are those of a later prompt. Unless choices hear the queries of all tokens, those before it
+  /// are not known any more.
+  void begin_later_prompt() {
+    later_prompts.push_back({tokens(), open_prompt});
+    if (heard == 0) queries_from = (std::max)(queries_from, tokens());
+  }
   /// Makes the next token part of the sequence, with the segments that it closes. At most three: those of the token,
-  /// then that which the end of the prompt closes; the state that is kept is the one after all of them.
+  /// then that which the end of the first prompt closes; the state that is kept is the one after all of them.
   void add(const any_segmenter& segmenter, token_class of_token, bool prompt_ends) {
     closings closed;
     segmenter.feed(segmenting.data(), of_token, tokens(), closed);
-    if (prompt_ends) segmenter.end_of_prompt(segmenting.data(), tokens(), closed);
+    const bool first_ends = prompt_ends && in_first_prompt();
+    if (first_ends) segmenter.end_of_prompt(segmenting.data(), tokens(), closed);
     classes.push_back(of_token);
     for (index_t c = 0; c < closed.count; ++c) {
       segments.push_back(closed.at[c]);
       after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());
     }
-    if (prompt_ends) prompt_end = evictions_from = tokens();
+    if (first_ends) {
+      prompt_end = evictions_from = tokens();
+    } else if (prompt_ends) {
+      later_prompts.back().last = tokens();
+    }
   }
 
   /// Positions of the prompt whose queries are remembered for its end; where choices hear queries, of all tokens. They
   /// stay known after the prompt, since a rollback may open it again; not where tokens were evicted, of which no
   /// rollback is.
   token_range known_queries() const {
-    const index_t last = in_prompt() || heard > 0 ? tokens() : prompt_end;
-    return {kept_each.committed == 0 ? (std::min)(queries_from, last) : last, last};
+    const index_t last = in_prompt() || heard > 0 ? tokens() : last_prompt_end();
+    return {kept_each.committed == 0 || in_prompt() ? (std::min)(queries_from, last) : last, last};
   }
   /// Of a prompt that has ended: no rollback leaves fewer, and pages are freed that such a sequence would not reach.
   index_t least_tokens() const { return (std::max)(prompt_end, rollback_floor); }
 
-  /// Before a rollback into the prompt: what was known after its end is forgotten.
+  /// Before a rollback into the first prompt: what was known after its end is forgotten.
   void reopen_prompt(index_t to, index_t rollback_depth) {
     rollback_floor = (std::max)(0, to - rollback_depth);
     observed_end = (std::min)(observed_end, to);
+  }
+  /// Before a rollback into a later prompt: after its end everything will be new. What was before its begin stays as
+  /// far away as it was.
+  void reopen_later_prompt(index_t to, index_t rollback_depth) {
+    if (!inside_later_prompt(to)) return;
+    auto later = later_prompts.rbegin();
+    while (later->first >= to) ++later;
+    rollback_floor = (std::max)(to - rollback_depth, (std::min)(rollback_floor, later->first + 1));
   }
 
   /// Tokens and segments as they were when `to` tokens were committed: the table holds the segmenter's state after the
@@ -112,9 +160,13 @@ struct token_state {
   /// @cost  O(segments that go, and tokens since the last close that stays)
   void go_back(const any_segmenter& segmenter, index_t to, index_t every) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
+    for (; !later_prompts.empty() && later_prompts.back().first >= to; later_prompts.pop_back()) {
+      if (evictions_from > later_prompts.back().first) evictions_from = 0;  // a span after it was erased
+    }
+    if (!later_prompts.empty() && later_prompts.back().last > to) later_prompts.back().last = open_prompt;
     if (to < evictions_from) evictions_from -= (evictions_from - to + every - 1) / every * every;
     evictions_from = (std::max)({evictions_from, prompt_end, 0});
-    if (in_prompt()) evictions_from = 0;
+    if (in_first_prompt()) evictions_from = 0;
     unclassified = unclassified && to > 0;
     queries_from = (std::min)(queries_from, to);
     freed_pages = (std::min)(freed_pages, pages_for(to));
@@ -132,7 +184,7 @@ struct token_state {
     return count;
   }
   /// Segments that stay as they are without the erased tokens: after them all tokens are fed again, with them the one
-  /// that ends the prompt then, if another did before.
+  /// that ends the first prompt then, if another did before.
   index_t segments_kept(token_range erased) const {
     return segments_before(erased.first - (ends_prompt_earlier(erased) ? 1 : 0));
   }
@@ -142,8 +194,13 @@ struct token_state {
       return segmenter.open_begin(after_close.data() + static_cast<std::size_t>(kept - 1) * segmenting.size());
     return 0;
   }
-  /// The token that ends the prompt is erased.
+  /// The token that ends the first prompt is erased.
   bool ends_prompt_earlier(token_range erased) const { return erased.first < prompt_end && prompt_end <= erased.last; }
+  /// The same of a later one.
+  bool ends_later_prompt_earlier(token_range erased) const {
+    const auto is_cut = [erased](token_range later) { return erased.first < later.last && later.last <= erased.last; };
+    return std::any_of(later_prompts.begin(), later_prompts.end(), is_cut);
+  }
 
   /// Feeds all tokens after the close of the last of the first `kept` segments to the segmenter.
   /// @param erased   positions that are passed over, none of them before that close: those after count so many less
@@ -177,12 +234,18 @@ struct token_state {
   /// @cost  O(tokens after the last close before them)
   void erase(const any_segmenter& segmenter, token_range erased, index_t every) {
     const index_t kept = segments_kept(erased);
-    if (!in_prompt()) evictions_from = without(erased, last_eviction(every));
+    evictions_from = without(erased, in_prompt() ? evictions_from : last_eviction(every));
     classes.erase(classes.begin() + erased.first, classes.begin() + erased.last);
     if (freed_pages > 0) rollback_floor = least_tokens();
-    // Nothing is remembered of the token that ends the prompt now.
-    if (ends_prompt_earlier(erased)) rollback_floor = (std::max)(rollback_floor, erased.first + 1);
+    // Nothing is remembered of the token that ends a prompt now.
+    if (ends_prompt_earlier(erased) || ends_later_prompt_earlier(erased))
+      rollback_floor = (std::max)(rollback_floor, erased.first + 1);
     if (prompt_end > 0) prompt_end = without(erased, prompt_end);
+    for (token_range& later : later_prompts) {
+      later.first = without(erased, later.first);
+      if (later.last != open_prompt) later.last = without(erased, later.last);
+    }
+    std::erase_if(later_prompts, [](token_range later) { return later.size() == 0; });
     rollback_floor = (std::min)(rollback_floor, tokens());
     observed_end = without(erased, observed_end);
     // Of those that choices hear no more is known than any sequence of this length knows.
@@ -212,6 +275,7 @@ struct token_state {
     ++generation;
     prompt_end = -1;
     classes.clear();
+    later_prompts.clear();
     segments.clear();
     after_close.clear();
     segmenter.open(segmenting.data());

@@ -24,7 +24,10 @@ struct held_slots {
 
 /// What a commit has made due of one sequence, in slots of each KV lane: all of them hold, and keep, as many.
 struct eviction_due {
-  bool updates_importance = false;  // while decoding: the queries since the last time are observed
+  bool updates_importance = false;  // the queries in `asking`, which are remembered, are observed
+  bool chooses = false;             // which slots are kept is yet to be found, unless `kept` is 0
+  bool after_prompt = false;        // a later one: its queries are remembered apart
+  token_range asking{};             // queries that count, in positions
   index_t kept = 0;                 // so many slots of each KV lane are kept; 0: all
   held_slots before;                // what the KV lanes held
   index_t slots = 0;                // as many as are held before the eviction
@@ -43,43 +46,47 @@ struct carried_sums {
 /// that is done, so that the caller must enqueue it in the same commit.
 ///
 /// With p pinned tokens, p + kept(slots - p) slots of each KV lane stay: where a prompt has ended, and while decoding
-/// after every `evict.every` tokens from there.
+/// after every `evict.every` tokens from there. At the end of the first prompt which ones they are is known.
 /// @param most     layout::kept
+/// @param noted    layout::noted
 /// @param state    with the tokens that have just been committed
 /// @param carries  sums are carried over
 /// @param prompt   these were tokens of the prompt
-inline eviction_due due_eviction(const any_policy& policy, const config& limits, index_t most, bool carries,
-                                 token_state& state, carried_sums& sums, bool prompt) {
+inline eviction_due due_eviction(const any_policy& policy, const config& limits, index_t most, index_t noted,
+                                 bool carries, token_state& state, carried_sums& sums, bool prompt) {
   eviction_due due;
   if (!policy.evict.observes) return due;
-  const index_t pinned = state.in_prompt() ? state.tokens() : state.pinned(policy.zone);
+  const bool first = prompt && state.later_prompts.empty();
+  const index_t end = state.tokens(), pinned = state.in_first_prompt() ? end : state.pinned(policy.zone);
   const bool ended = prompt && !state.in_prompt();
-  const bool again = !prompt && evicts_after(policy, limits, state.evictions_from, state.tokens() - 1);
+  const bool again = !prompt && evicts_after(policy, limits, state.evictions_begin(), end - 1);
+  const bool unobserved = first && policy.zone.prompt;
   due.before = {state.kept_each.committed, state.compacted_end};
   due.slots = state.slots();
   due.summed = sums.slots;
   const index_t kept = pinned + policy.evict.kept(due.slots - pinned);
   if (most == 0 || (!ended && !again && !(prompt && carries))) return due;
-  due.updates_importance = again && (carries || kept < due.slots);
+  due.chooses = !first, due.after_prompt = prompt && !first;
+  due.asking = {prompt ? observed_from(policy, state.last_prompt_begin(), end) : end - noted, end};
+  due.updates_importance = (again && carries) || (!first && !carries && (ended || again) && kept < due.slots);
   if ((ended || again) && kept < due.slots) {
     due.kept = state.kept_each.committed = kept;
-    state.compacted_end = state.tokens();
+    state.compacted_end = end;
   }
-  if (due.updates_importance || (prompt && carries))
-    state.observed_end = prompt && policy.zone.prompt ? 0 : state.tokens();
-  if (carries) sums.slots = prompt && policy.zone.prompt ? 0 : state.slots();
-  if (prompt && carries && !policy.zone.prompt) sums.half = 1 - sums.half;
+  if (due.updates_importance || (prompt && carries)) state.observed_end = unobserved ? 0 : end;
+  if (carries) sums.slots = unobserved ? 0 : state.slots();
+  if (prompt && carries && !unobserved) sums.half = 1 - sums.half;
   return due;
 }
 
 /// Empty unless the policy evicts tokens. Kernels of the caller's stream alone touch it, in its order:
-/// - kept: at the end of a prompt choose_kept_kernel writes it, layer by layer, and nothing reads it until the commit,
-///   after which `held_slots::kept` is not 0 any more; while decoding compact_kernel does.
+/// - kept: at the end of the first prompt choose_kept_kernel writes it, layer by layer, and nothing reads it until the
+///   commit, after which `held_slots::kept` is not 0 any more; later on compact_kernel does.
 /// - noted: note_kernel writes the queries of each pass, of a draft the last `noted_tokens`, which the eviction reads.
 ///   A draft ends where tokens are evicted, so that what a rejected token has written is not read before it is
 ///   overwritten.
 /// - chunk, prompted: remember_chunk_kernel writes a step's queries to the first, commit_chunk_kernel copies them to
-///   the second; there they are observed when a later chunk ends the prompt.
+///   the second; there they are observed when a later chunk ends the prompt, or when a later prompt ends.
 /// - carried: the kernels that observe add to it, choose_kept_kernel reads it, compact_kernel moves it.
 /// - sums, received, importance, keys, asked, work, slots: working memory, which the next layer or item overwrites.
 struct eviction_arrays {
@@ -101,7 +108,7 @@ struct eviction_arrays {
   float* keys = nullptr;         // [kv_heads][tokens][head_dim]  if the evictor reads them
   float* group_queries = nullptr;  // [heads][group][head_dim]  the queries that are observed with that of a head
   float* work = nullptr;           // [heads][tokens]  if the evictor reads keys and carries no sums
-  index_t* slots = nullptr;        // [kv_heads][most_kept]  that a layer's KV lanes keep, while decoding
+  index_t* slots = nullptr;        // [kv_heads][most_kept]  that a layer's KV lanes keep, after the first prompt
 
   /// Takes the arrays from a block.
   template <class Carver, class Sizes>
@@ -125,7 +132,7 @@ struct eviction_arrays {
     keys = from.template take<float>(cache.reads_keys ? std::int64_t{model.kv_heads} * tokens * model.head_dim : 0);
     group_queries = from.template take<float>(cache.reads_keys ? heads * model.group() * model.head_dim : 0);
     work = from.template take<float>(cache.reads_keys && carried_tokens == 0 ? heads * tokens : 0);
-    slots = from.template take<index_t>(noted_tokens > 0 ? std::int64_t{model.kv_heads} * most_kept : 0);
+    slots = from.template take<index_t>(std::int64_t{model.kv_heads} * most_kept);
   }
 
   /// The table of a KV lane, to be written.  [count]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Device twin of cache/host/eviction/token_eviction.hpp. How many tokens a KV lane keeps follows from counts, so
-// that the host plans pages and slots; which ones, the device finds: at the end of the prompt while the queries of its
-// last chunk pass, layer by layer, and writes them where nothing reads before commit; while decoding at the commit
-// itself, from queries that were remembered. Then keys, values and sums move together.
+// that the host plans pages and slots; which ones, the device finds: at the end of the first prompt while the queries
+// of its last chunk pass, layer by layer, and writes them where nothing reads before commit; while decoding, and at the
+// end of a later prompt, at the commit itself, from queries that were remembered. Then keys, values and sums move
+// together.
 //
 // All of it is enqueued on the caller's stream, which orders it: keys of a layer are appended before its queries are
 // observed; what is observed, chosen and compacted in working memory of one layer comes before the next layer; the
@@ -132,11 +133,8 @@ struct observing_layer {
     }
   }
 
-  // While a prompt comes nothing of it is pinned: where zones pin it, its queries are not observed.
-  index_t pinned() const {
-    const auto& state = core.state(sequence);
-    return state.in_prompt() ? 0 : state.pinned(core.host_policy.zone);
-  }
+  // While the first prompt comes nothing of it is pinned: where zones pin it, its queries are not observed.
+  index_t pinned() const { return core.state(sequence).pinned(core.host_policy.zone); }
 };
 
 /// Remembers, until commit, the last queries of a chunk of a prompt in one layer: eviction may observe them at the
@@ -151,19 +149,41 @@ void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>
          layer, queries, item.packed + item.tokens - count, item.remembered);
 }
 
-/// Makes them part of a sequence whose tokens are committed, unless nothing can ask for them any more.
+/// Makes them part of a sequence whose tokens are committed, unless nothing asks for them any more.
 /// @cost  1 launch
 template <class Policy, class T>
 void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
                     stream queue) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
-  if (count == 0 || !item.observed || item.due.kept > 0) return;
+  if (count == 0 || !item.observed || (item.due.kept > 0 && !item.due.after_prompt)) return;
   launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, queue, &commit_chunk_kernel<T>, arrays, item.seq,
          item.remembered, item.first + item.tokens - count);
 }
 
+/// Lets the queries of a chunk of a later prompt update one layer, if the policy adds up attention, after those of the
+/// tokens since some were last evicted.
+/// @param queries  [tokens of the step, heads, head_dim]
+template <index_t HeadDim, class Policy, class T, class Number>
+void observe_later_chunk(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
+                         index_t layer, view<const Number, 3> queries, stream queue) {
+  if (core.sizes.carried == 0) return;
+  const device_sequence& state = core.state(item.seq);
+  const carried_sums& sums = state.sums;
+  const index_t end = item.first + item.tokens, first = state.last_eviction(core.policy.evict.every);
+  const observing_layer<HeadDim, Policy, T> observer{core, arrays, item.seq, layer, core.held(state)};
+  observer.copy_keys(state.slot_end(end), queue);
+  if (first < item.first) {
+    observer.update_importance(view<const float, 3>(arrays.eviction.noted_of(item.seq, layer)),
+                               first % core.sizes.noted, {first, item.first}, first, sums.slots, sums.half,
+                               1 - sums.half, queue);
+  }
+  observer.update_importance(queries, item.packed, {item.first, end}, first,
+                             first < item.first ? state.slot_end(item.first) : sums.slots,
+                             first < item.first ? 1 - sums.half : sums.half, 1 - sums.half, queue);
+}
+
 /// Lets the queries of a chunk of a prompt that count update one layer, after those that are remembered of chunks
-/// before it; where it ends the prompt, says what each KV lane will keep.
+/// before it; where it ends the first prompt, says what each KV lane will keep.
 /// @param queries  [tokens of the step, heads, head_dim]
 /// @cost  for each such item 4 launches for each 32 queries, 1 or 2 more at the end of the prompt; before that 1 to
 ///        remember queries
@@ -173,6 +193,12 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
   for (device_item& item : core.step.items) {
     remember_queries(core, arrays, item, layer, queries, queue);
     if (!core.observes(item)) continue;
+    if (!core.state(item.seq).in_first_prompt()) {
+      if constexpr (decltype(core.policy.evict)::accumulates) {
+        observe_later_chunk<HeadDim>(core, arrays, item, layer, queries, queue);
+      }
+      continue;
+    }
     const index_t end = item.first + item.tokens;
     const index_t first = core.sizes.carried > 0 ? item.first : end - core.policy.evict.observed(end);
     const index_t here = (std::max)(first, item.first);
@@ -196,10 +222,10 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
   }
 }
 
-/// Does what the commit of an item has made due: at the end of a prompt all layers move what `observe_prompts` has
-/// chosen; while decoding each layer observes, chooses and moves in turn.
+/// Does what the commit of an item has made due: at the end of the first prompt all layers move what `observe_prompts`
+/// has chosen; later on each layer observes, unless its chunks have done so, chooses and moves in turn.
 /// @return  true if its KV lanes hold other tokens than before
-/// @cost    at the end of a prompt 1 launch; while decoding, for each layer 1 if the evictor reads keys, 1 or 4 for
+/// @cost    at the end of the first prompt 1 launch; later on, for each layer 1 if the evictor reads keys, 1 or 4 for
 ///          each 32 queries to observe, and 2 to evict
 template <index_t HeadDim, class Policy, class T>
 bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
@@ -208,22 +234,26 @@ bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays
   const eviction_arrays& retained = arrays.eviction;
   const index_t sequence = item.seq;
   const auto& state = core.state(sequence);
-  if (!due.updates_importance) {
-    if (due.kept == 0) return false;
+  if (!due.updates_importance && due.kept == 0) return false;
+  if (!due.chooses) {
     const observing_layer<HeadDim, Policy, T> all{core, arrays, sequence, 0, due.before};
     all.compact(core.sizes.model.layers, retained.kept_of(sequence, 0, due.kept).data(), core.sizes.kept, due.kept,
                 state.sums.half, queue);
     return true;
   }
-  const token_range asking{state.tokens() - core.sizes.noted, state.tokens()};
+  const token_range asking = due.asking;
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const observing_layer<HeadDim, Policy, T> observer{core, arrays, sequence, layer, due.before};
     observer.copy_keys(due.slots, queue);
-    observer.update_importance(view<const float, 3>(retained.noted_of(sequence, layer)),
-                               asking.first % core.sizes.noted, asking, asking.first, due.summed, state.sums.half,
-                               state.sums.half, queue);
+    if (due.updates_importance) {
+      const auto queries =
+          due.after_prompt ? retained.prompted_of(sequence, layer) : retained.noted_of(sequence, layer);
+      const index_t row = asking.first % (due.after_prompt ? core.sizes.remembered : core.sizes.noted);
+      observer.update_importance(view<const float, 3>(queries), row, asking, asking.first, due.summed, state.sums.half,
+                                 state.sums.half, queue);
+    }
     if (due.kept == 0) continue;
-    observer.choose(due.slots, due.kept, core.sizes.noted, state.sums.half, retained.slots, core.sizes.kept, queue);
+    observer.choose(due.slots, due.kept, asking.size(), state.sums.half, retained.slots, core.sizes.kept, queue);
     observer.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, queue);
   }
   return due.kept > 0;

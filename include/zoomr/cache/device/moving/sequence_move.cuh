@@ -71,7 +71,7 @@ class sequence_move : choice_move<Policy, T> {
   /// The state `to` of the host's becomes what `from` is on the device.
   void to_host(const device_sequence& from, index_t id, sequence_state& to) {
     expect_room(from, host_.limits, host_.sizes.most_segments, host_.sizes.kept, host_.pool.free_pages());
-    become(to, from, host_.limits, host_.sizes.remembered);
+    become(to, from, host_.limits, host_.sizes.remembered, host_.sizes.query_parts > 0);
     take_pages(from, to, host_.pool);
     each_page(from, to, false, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
       copy_rows(of_host, bytes_of(width), of_device, bytes_of(stride), bytes_of(width), rows, queue_);
@@ -87,7 +87,7 @@ class sequence_move : choice_move<Policy, T> {
     base::choices_to_host(from, parts, to);
     wait();
     if (!makes_summaries_late(to)) host_.summaries.make(host_.pool, to, 0);
-    to.stats.prompt_tokens = to.in_prompt() ? to.tokens() : to.prompt_end;
+    to.stats.prompt_tokens = to.prompt_tokens();
     to.stats.tokens = to.tokens() - to.stats.prompt_tokens;
   }
 
@@ -100,7 +100,7 @@ class sequence_move : choice_move<Policy, T> {
       renew_summaries(host_, from);
     }
     const remembered_parts parts = remembered_of(host_.policy, host_.sizes, from);
-    become(to, from, device_.limits, device_.sizes.remembered);
+    become(to, from, device_.limits, device_.sizes.remembered, host_.sizes.query_parts > 0);
     take_pages(from, to, device_.stock);
     to.known_pages = static_cast<index_t>(to.pages.size());
     to.known_segments = to.segment_count();
@@ -154,16 +154,21 @@ class sequence_move : choice_move<Policy, T> {
   }
 
   // The tokens of one state in another, which may remember less.
-  static void become(token_state& to, const token_state& from, const config& limits, index_t remembered) {
+  static void become(token_state& to, const token_state& from, const config& limits, index_t remembered, bool sums) {
     const index_t heard = to.heard;  // by the cache's own limits
     to.become(from);
     to.heard = heard;
     to.rollback_floor = (std::max)(to.rollback_floor, to.tokens() - limits.rollback_depth());
     to.queries_from = (std::max)(to.queries_from, to.known_queries().last - remembered);
+    // Sums of queries before a later prompt do not move.
+    if (sums && !to.later_prompts.empty())
+      to.rollback_floor = (std::max)(to.rollback_floor, to.last_prompt_begin() + 1);
   }
 
-  // Of a prompt of which tokens will be evicted a host makes them at its end, a device as its segments close.
-  bool makes_summaries_late(const token_state& state) const { return host_.policy.evict.observes && state.in_prompt(); }
+  // Of a first prompt of which tokens will be evicted a host makes them at its end, a device as its segments close.
+  bool makes_summaries_late(const token_state& state) const {
+    return host_.policy.evict.observes && state.in_first_prompt();
+  }
 
   // Those that were given up have none.
   template <class Stock>
@@ -234,7 +239,7 @@ class sequence_move : choice_move<Policy, T> {
   void sums(index_t id, const remembered_parts& parts, sequence_state& of_host, Visit visit) {
     if (device_.sizes.records == 0) return;
     const index_t first =
-        (std::max)({parts.records.first, of_host.prompt_end, parts.records.last - device_.sizes.records});
+        (std::max)({parts.records.first, of_host.last_prompt_end(), parts.records.last - device_.sizes.records});
     for (index_t p = first; p < parts.records.last; ++p) {
       visit(device_.arrays.sums_of(id, p, 0).data(), of_host.queries.at(p, 0, 0).data());
     }

@@ -66,7 +66,8 @@ __device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
 }
 
 /// Slots that a token of a prompt asks for: the last one of a chunk all that it sees, each before it the first that it
-/// sees in a window. So all ask together for what the chunk reads, and no page for long. Slots are positions there.
+/// sees in a window. So all ask together for what the chunk reads, and no page for long. Where there is a window slots
+/// are positions.
 __device__ inline token_range slots_asked(const device_token& token, bool ends_chunk) {
   const index_t first = token.zone.begin;
   return {first, ends_chunk ? token.slot + 1 : first > 0 ? first + 1 : first};

@@ -5,6 +5,8 @@
 // Which queries eviction will observe is known only when the prompt ends. So each chunk leaves its last
 // `layout::remembered` ones in `core.prompt_queries`, commit moves them to the sequence's ring `last_queries`, and the
 // last chunk observes those together with its own. An evictor that accumulates observes each chunk as it comes.
+// Of a later prompt they are observed when its last chunk is committed, since until then the lists of what is kept are
+// those of the eviction before.
 #pragma once
 
 #include <zoomr/cache/host/token_choice.hpp>
@@ -100,7 +102,24 @@ void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned
   state.queries_from = (std::max)(state.queries_from, state.tokens() - (known ? core.sizes.remembered : 0));
 }
 
-/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the prompt update one layer, after those
+/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of a later prompt update one layer, if the evictor
+/// accumulates: as pending, after those of the tokens since some were last evicted.
+template <class Pool>
+void observe_later_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
+  if (!core.policy.evict.accumulates) return;
+  auto& state = core.state_of(item);
+  const token_range asking{state.last_eviction(core.policy.evict.every), item.first + item.tokens};
+  const executor workers = core.threads_for(std::int64_t{asking.size()} * state.slot_end(asking.last));
+  for_each_piece(workers, core.sizes.model.kv_heads, [&](index_t kv_head, index_t thread) {
+    observation& memory = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory, [&](index_t t) {
+      if (t >= item.first) return queries[t - item.first];
+      return view<const float, 2>(state.noted.at(t, 0, layer));
+    });
+  });
+}
+
+/// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the first prompt update one layer, after those
 /// that are remembered of chunks before it, as pending, and after the last chunk says which positions each KV lane
 /// keeps. These lists are written at once: nothing reads them before the commit.
 template <class Pool>
@@ -132,7 +151,12 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
 template <class Pool>
 void observe_prompt(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
   if (item.chooses) query_token<Pool>(core, item, item.last()).note(layer, queries[item.tokens - 1]);
-  if (core.sizes.kept > 0) observe_chunk(core, item, layer, queries);
+  if (core.sizes.kept == 0) return;
+  if (core.state_of(item).in_first_prompt()) {
+    observe_chunk(core, item, layer, queries);
+  } else {
+    observe_later_chunk(core, item, layer, queries);
+  }
 }
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Eviction at work: at the end of the prompt and, for an evictor that works while decoding, every so many tokens
+// L6. Eviction at work: at the end of each prompt and, for an evictor that works while decoding, every so many tokens
 // from there, each KV lane evicts what its queries do not look at. What is left moves together in the order of
 // positions, and the pages after it go back to the pool.
 //
@@ -54,7 +54,7 @@ void compacted(cache_core<Pool>& core, sequence_state& state, index_t kept) {
   core.trim_pages(state);
 }
 
-/// Commits what the queries of a chunk of the prompt have led to. If pages do not come, `core.room` undoes it.
+/// Commits what the queries of a chunk of the first prompt have led to. If pages do not come, `core.room` undoes it.
 ///
 /// Before the prompt's end only sums change. They are by slot, so that they move with the tokens. A pinned prompt is
 /// never evicted, and is not observed: its sums begin at 0.
@@ -81,13 +81,13 @@ void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
   if (state.kept_each.pending > 0) compacted(core, state, state.kept_each.pending);
 }
 
-/// One KV lane evicts what the queries just observed in `memory` do not look at; `kept` slots are left.
+/// One KV lane evicts what the `queries` queries just observed in `memory` do not look at; `kept` slots are left.
 template <class Pool>
 void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
-                  observation& memory) {
+                  index_t queries, observation& memory) {
   const shape& model = core.sizes.model;
   const view<index_t> slots = memory.kept(kept);
-  memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), core.sizes.noted,
+  memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), queries,
                 (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
   move_kv_lane(core, state, layer, kv_head, slots);
   move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
@@ -95,6 +95,14 @@ void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, 
   const slot_map before = state.slots_of(kv_lane);
   const view<index_t> positions = state.kept_positions(kv_lane, kept);  // in place: no slot moves to the back
   for (index_t slot = 0; slot < kept; ++slot) positions[slot] = before.position_of(slots[slot]);
+}
+
+/// Queries were observed, and each KV lane has `kept` tokens left, which is all if none was evicted.
+template <class Pool>
+void observed(cache_core<Pool>& core, sequence_state& state, index_t kept) {
+  if (core.sizes.carried > 0) core.room.swap_sums(state);
+  state.observed_end = state.tokens();
+  if (kept < state.slots()) compacted(core, state, kept);
 }
 
 /// After every so many tokens: observes the last `layout::noted` queries, and evicts what is too much. An evictor that
@@ -119,11 +127,55 @@ bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
     const index_t kv_head = kv_lane % model.kv_heads;
     observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory,
                     [&](index_t t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
-    if (kept < held) evict_tokens(core, state, layer, kv_head, kept, memory);
+    if (kept < held) evict_tokens(core, state, layer, kv_head, kept, core.sizes.noted, memory);
   });
-  if (core.sizes.carried > 0) core.room.swap_sums(state);
-  state.observed_end = state.tokens();
-  if (kept < held) compacted(core, state, kept);
+  observed(core, state, kept);
+  return kept < held;
+}
+
+/// What a chunk of a later prompt has added to the sums of one KV lane, for `evict_tokens`.
+template <class Pool>
+void take_pending_sums(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head,
+                       observation& memory) {
+  const index_t held = state.slots(), group = core.sizes.model.group();
+  memory.copy_keys(core.kv_lane(state, layer, kv_head), held, core.limits.key_scale.at(layer, kv_head));
+  for (index_t g = 0; g < group; ++g) {
+    const view<float> sums = carried(core.sizes, state.received.pending, layer, kv_head * group + g, held);
+    std::copy_n(sums.data(), held, memory.sums(g, held).data());
+  }
+}
+
+/// Commits what the queries of a chunk of a later prompt, whose tokens are committed, lead to: sums change where they
+/// are carried, and at the prompt's end tokens are evicted. What is observed then, unless it is summed, are the last
+/// queries of the prompt.
+/// @throws error(storage) if pages do not come; `core.room` undoes it
+/// @return true if tokens were evicted
+template <class Pool>
+bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, const planned_item& item) {
+  const index_t held = state.slots(), end = state.tokens();
+  const index_t kept = item.prompt_ends ? kept_after_prompt(core.policy, state, end) : held;
+  const bool carries = core.sizes.carried > 0;
+  if (!carries && kept >= held) return false;
+  const token_range asking{observed_from(core.policy, state.last_prompt_begin(), end), end};
+  const index_t remembered_from = end - (std::min)(item.tokens, core.sizes.remembered);
+  const auto query = [&](index_t t, index_t layer) {
+    if (t < item.first) return view<const float, 2>(state.last_queries.at(t, 0, layer));
+    return view<const float, 2>(core.prompt_queries.at(item.remembered + t - remembered_from, 0, layer));
+  };
+  core.room.begin(state);
+  const executor workers = core.threads_for(std::int64_t{asking.size()} * held * core.sizes.model.layers);
+  for_each_piece(workers, kept < held ? core.sizes.model.kv_lanes() : 0, [&](index_t kv_lane, index_t thread) {
+    observation& memory = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    const index_t layer = kv_lane / core.sizes.model.kv_heads, kv_head = kv_lane % core.sizes.model.kv_heads;
+    if (carries) {
+      take_pending_sums(core, state, layer, kv_head, memory);
+    } else {
+      observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory,
+                      [&](index_t t) { return query(t, layer); });
+    }
+    evict_tokens(core, state, layer, kv_head, kept, asking.size(), memory);
+  });
+  observed(core, state, kept);
   return kept < held;
 }
 

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prompt that begins after the first one: the next message of a conversation, or tokens that are read again.
+#include <cache/support/against_reference.hpp>
+#include <cache/support/conversations.hpp>
+#include <cache/support/players.hpp>
+#include <cache/support/saved_bytes.hpp>
+
+#include <doctest/doctest.h>
+
+#include <set>     // std::set
+#include <string>  // std::string
+
+namespace zoomr_test {
+namespace {
+
+constexpr shape model{2, 4, 2, 8};
+
+TEST_CASE("every preset attends, chooses and evicts after later prompts as the naive reference does") {
+  for_each_preset([](const char* name, const auto& policy) {
+    if (frees_pages(policy)) return;
+    comparison all;
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      CAPTURE(std::string(name));
+      CAPTURE(seed);
+      const tape says = conversation(model, seed, seed % 3 == 0 ? kind::peaked : kind::uniform);
+      check_against_reference(policy, says, limits_for(says.size()), false, all);
+    }
+    check_rarely_stopped(name, all);
+  });
+}
+
+template <class Player>
+void save_and_load(Player& plays, index_t v, happened& all) {
+  memory_sink saved;
+  plays.cache.save(plays.at(v).seq, saved);
+  plays.cache.close(plays.at(v).seq);
+  memory_source from(saved.bytes);
+  plays.at(v).seq = plays.cache.load(from);
+  const auto within = plays.at(v).says->prompt_at(plays.tokens(v));
+  all.loaded_within += within && within->first > 0 && within->first < plays.tokens(v) ? 1 : 0;
+}
+
+template <class Policy>
+void check_lives(const Policy& policy, std::uint64_t seed, happened& all) {
+  const tape says = conversation(model, seed);
+  player<Policy> plainly(model, policy, limits_for(says.size())), plays(model, policy, limits_for(says.size(), 3));
+  plainly.open(says);
+  plainly.play_plainly();
+  plays.open(says);
+  dice random(mixed(seed));
+  all.longest.clear();
+  for (bool left = true; left;) {
+    for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) {
+      if (random.chance(4)) roll_back(policy, plays, v, random, all);
+      if (random.chance(4)) save_and_load(plays, v, all);
+    }
+    if (plays.voices.size() < 3 && plays.tokens(0) > 70 && random.chance(10)) {
+      all.longest[fork(plays, 0, says)] = all.longest[0];
+      ++all.forked;
+    }
+    any_step(plays, random, all);
+    left = false;
+    for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) left = left || !plays.done(v);
+  }
+  for (voice& each : plays.voices) REQUIRE(difference(plainly.at(0).log, each.log) == "");
+}
+
+TEST_CASE("later prompts cut anywhere, dropped, rolled back, forked, saved and loaded give the same bits") {
+  for_each_preset([](const char* name, const auto& policy) {
+    if (frees_pages(policy)) return;
+    happened all;
+    for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+      CAPTURE(std::string(name));
+      CAPTURE(seed);
+      check_lives(policy, seed, all);
+    }
+    CAPTURE(std::string(name));
+    CHECK(all.forked > 0);
+    CHECK(all.loaded_within > 0);
+    const bool evicts = policy.evict.kept(211) < 211;
+    CHECK((evicts || all.rolled_into > 0));
+    CHECK((evicts || all.rolled_before > 0));
+  });
+}
+
+// What is passed after a span was erased gets what it gets in the text that never had the span.
+template <class Policy>
+void check_erased(const Policy& policy, std::uint64_t seed) {
+  CAPTURE(seed);
+  dice random(mixed(seed));
+  const tape says = conversation(model, seed);
+  player<Policy> plays(model, policy, limits_for(says.size())), never(model, policy, limits_for(says.size()));
+  plays.open(says);
+  const index_t now = random.between(says.prompt + 20, says.size() - 1);
+  plays.play_plainly(0, now);
+  zoomr::token_range span{random.between(0, now - 2), 0};
+  span.last = random.between(span.first + 1, std::min(now - 1, span.first + 60));
+  if (span.first == 0 && span.last >= says.prompt) span.first = 1;
+  CAPTURE(span.first);
+  CAPTURE(span.last);
+  const tape left = says.without(span);
+  plays.cache.erase(plays.at(0).seq, span);
+  plays.at(0).says = &left, plays.at(0).log.clear();
+  CHECK(plays.cache.in_prompt(plays.at(0).seq) ==
+        (says.in_prompt(now) && says.in_prompt(now - 1) && says.prompt_at(now)->first < now));
+  plays.play_plainly();
+  never.open(left);
+  never.play_plainly();
+  never.at(0).log.erase(never.at(0).log.begin(), never.at(0).log.lower_bound({now - span.size(), 0}));
+  REQUIRE(difference(never.at(0).log, plays.at(0).log) == "");
+}
+
+TEST_CASE("a span goes that holds a part of a later prompt, its end, or all of it") {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    check_erased(small::full, seed);
+    check_erased(small::quest, seed);
+    check_erased(small::sentence_box, seed);
+  }
+}
+
+TEST_CASE("a later prompt is open until it ends, counts as prompt, and may begin only after one that has ended") {
+  const tape says = conversation(model, 4);  // the first later prompt: 80 to 97
+  player<std::decay_t<decltype(small::zoomr_focus)>> plays(model, small::zoomr_focus, limits_for(says.size()));
+  const index_t v = plays.open(says);
+  zoomr::sequence seq = plays.at(v).seq;
+  plays.play({{v, says.between(0, 20), false, false, true}});  // where nothing was before it says nothing
+  CHECK(sentence_of([&] {
+          plays.play({{v, says.between(20, 30), false, false, true}});
+        }) == "zoomr: begin: a prompt cannot begin before the one of this sequence has ended, with `prompt_ends`");
+  plays.play({{v, says.between(20, 61), true}});
+  plays.play_plainly(v, 80);
+  CHECK_FALSE(plays.cache.in_prompt(seq));
+  CHECK(sentence_of([&] {
+          plays.play({{v, says.between(80, 97), true}});
+        }) == "zoomr: begin: the prompt of this sequence has already ended; another begins with `prompt_begins`");
+  plays.play({{v, says.between(80, 90), false, false, true}});
+  CHECK(plays.cache.in_prompt(seq));
+  CHECK(plays.cache.stats(seq).prompt_tokens == 71);
+  CHECK(plays.cache.stats(seq).tokens == 19);
+  CHECK(sentence_of([&] {
+          plays.play({{v, says.between(90, 97), true, false, true}});
+        }) == "zoomr: begin: a prompt cannot begin before the one of this sequence has ended, with `prompt_ends`");
+  plays.play({{v, says.between(90, 97), true}});
+  CHECK_FALSE(plays.cache.in_prompt(seq));
+  plays.rollback(v, 97);
+  CHECK_FALSE(plays.cache.in_prompt(seq));
+  plays.rollback(v, 96);
+  CHECK(plays.cache.in_prompt(seq));
+  plays.rollback(v, 80);  // all of it
+  CHECK_FALSE(plays.cache.in_prompt(seq));
+  plays.play({{v, says.between(80, 81), false}});  // a generated token may come there too
+  CHECK_FALSE(plays.cache.in_prompt(seq));
+  CHECK(plays.cache.stats(seq).tokens == 20);
+}
+
+TEST_CASE("where pages are freed that no query reaches, a later prompt is refused") {
+  std::set<std::string> refused;
+  for_each_preset([&](const char* name, const auto& policy) {
+    if (!frees_pages(policy)) return;
+    const tape says = conversation(model, 4);
+    player<std::decay_t<decltype(policy)>> plays(model, policy, limits_for(says.size()));
+    plays.open(says);
+    plays.play_plainly(0, 80);
+    const std::string why = sentence_of([&] { plays.play({part_of(says, 0, 80, 17)}); });
+    CHECK(why.find("frees what no query reaches: pass it token by token") != std::string::npos);
+    CHECK(plays.tokens() == 80);
+    plays.play({{0, says.between(80, 81)}});
+    refused.insert(name);
+  });
+  CHECK(refused == std::set<std::string>{"lightthinker", "summary_only", "window"});
+}
+
+}  // namespace
+}  // namespace zoomr_test
