@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers in groups: what a grouped cache gives is what one cache gives where all layers are alike, and otherwise what
 // caches give that are driven by hand, one for each group; and what fails in one group has happened in none.
+#include <cache/support/conversations.hpp>
 #include <cache/support/players.hpp>
 #include <cache/support/reciting.hpp>
 #include <cache/support/saved_bytes.hpp>
@@ -196,7 +197,8 @@ TEST_CASE("layers with one policy and shape, in groups, give the bits and the st
   constexpr shape model{5, 4, 2, 8};
   const auto check = [&](const char* name, const auto& policy, index_t back) {
     CAPTURE(std::string(name));
-    const std::vector<tape> says = texts(3);
+    std::vector<tape> says = texts(3);
+    if (!frees_pages(policy)) says[0].later_prompts = {{40, 77}, {90, 91}}, says[1].later_prompts = {{70, 141}};
     const zoomr::config limits = limits_for(longest, 2);
     any_kv_cache<> one = zoomr::kv_cache(model, policy, limits);
     const table group_of{0, 1, 0, 1, 1};
@@ -229,18 +231,22 @@ TEST_CASE("layers with one policy and shape, in groups, give the bits and the st
   check("quest", quest_everywhere, 20);
   check("drifting", small::drifting, 20);
   check("h2o", small::h2o, 0);
+  check("snapkv", small::snapkv, 0);
 }
 
 struct two_ways {
   caches by_hand, grouped;
+  bool with_later_prompts = true;
   template <class Policy>
   void add(const shape& model, const Policy& policy, const zoomr::config& limits) {
     by_hand.push_back(zoomr::kv_cache(model, policy, limits));
     grouped.push_back(zoomr::kv_cache(model, policy, limits));
+    with_later_prompts = with_later_prompts && !frees_pages(policy);
   }
   /// @return  second passes, and drafts that were cut short
   std::pair<std::int64_t, std::int64_t> compare(const table& group_of, index_t back, bool repeats = false) {
-    const std::vector<tape> says = texts(11, 3);
+    std::vector<tape> says = texts(11, 3);
+    if (with_later_prompts) says[0].later_prompts = {{60, 90}}, says[2].later_prompts = {{80, 83}, {100, 132}};
     const std::vector<shape> shapes = shapes_of(by_hand, group_of);
     hand_driven hand(by_hand, group_of);
     grouped_kv_cache<> cache(std::move(grouped), view<const index_t>(group_of));
@@ -650,7 +656,7 @@ TEST_CASE("what a grouped cache and its steps refuse") {
   CHECK(cache.tokens(seq) == 3);
   CHECK_FALSE(cache.in_prompt(seq));
   CHECK(mistake([&] { cache.begin(seq, view<const token_id>(ids), true); }) ==
-        "group 0: begin: the prompt of this sequence has already ended");
+        "group 0: begin: the prompt of this sequence has already ended; another begins with `prompt_begins`");
   const std::vector<step_item> twice(2, step_item{seq, view<const token_id>(ids)});
   CHECK(begins(mistake([&] { cache.begin(view<const step_item>(twice)); }), "group 0: begin: a sequence can"));
 }

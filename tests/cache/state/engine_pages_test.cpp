@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cache in the pages of an engine: in any layout the bits of a cache with pages of its own, for the engine's own
 // kernel too, and no key or value copied.
+#include <cache/support/conversations.hpp>
 #include <cache/support/model_logits.hpp>
 #include <cache/support/players.hpp>
 #include <cache/support/saved_bytes.hpp>
@@ -49,12 +50,7 @@ void play_at_random(Player& plays, const tape& one, const tape& other, std::uint
       if (plays.done(v) || (random.chance(30) && !plays.done(1 - v))) continue;
       const tape& says = *plays.at(v).says;
       const index_t now = plays.tokens(v);
-      if (now < says.prompt) {
-        const index_t end = std::min(says.prompt, now + random.between(1, 40));
-        parts.push_back({v, says.between(now, end), end == says.prompt});
-      } else {
-        parts.push_back(plays.next(v, random.between(1, 5)));
-      }
+      parts.push_back(part_of(says, v, now, random.between(1, says.in_prompt(now) ? 40 : 5)));
     }
     if (parts.empty()) continue;
     if (random.chance(15)) plays.play(parts, fate::dropped_between_layers);
@@ -71,8 +67,9 @@ void play_at_random(Player& plays, const tape& one, const tape& other, std::uint
 
 template <class T, class Policy>
 void check_layouts(const char* name, const Policy& policy, std::uint64_t seed) {
-  const tape one = make_tape(model, kind::uniform, markup::pairs, 150, 61, seed);
-  const tape other = make_tape(model, kind::peaked, markup::sentences, 120, 33, seed + 1);
+  tape one = make_tape(model, kind::uniform, markup::pairs, 150, 61, seed);
+  tape other = make_tape(model, kind::peaked, markup::sentences, 120, 33, seed + 1);
+  if (!frees_pages(policy)) one.later_prompts = {{90, 113}}, other.later_prompts = {{50, 54}, {80, 120}};
   player<Policy, T> own(model, policy, limits_for(150, 2));
   play_at_random(own, one, other, seed);
   for (const std::size_t which : {seed % std::size(layouts), (seed + 3) % std::size(layouts)}) {
@@ -412,12 +409,14 @@ TEST_CASE("moved slots are those that an eviction writes, and no others") {
   const auto check = [](const char* name, const auto& policy) {
     CAPTURE(std::string(name));
     paged_engine<float> engine(model, policy, limits_for(160), layouts[0]);
-    const tape says = make_tape(model, kind::uniform, markup::pairs, 160, 70, 4);
+    tape says = make_tape(model, kind::uniform, markup::pairs, 160, 70, 4);
+    says.later_prompts = {{95, 130}, {140, 147}};
     const zoomr::sequence seq = engine.open();
     index_t moves = 0;
     for (index_t now = 0; now < says.size(); now = engine.tokens(seq)) {
-      const std::vector<token_id> ids = says.between(now, now < 70 ? 70 : now + 1);
-      const zoomr::step_item item{seq, view<const token_id>(ids), now < 70};
+      const part next = part_of(says, 0, now, now < 70 ? 70 : says.in_prompt(now) ? 20 : 1);
+      const std::vector<token_id>& ids = next.ids;
+      const zoomr::step_item item{seq, view<const token_id>(ids), next.prompt_ends, {}, next.prompt_begins};
       auto step = engine.begin(view<const zoomr::step_item>(&item, {1}));
       const index_t count = step.tokens();
       std::vector<float> rows(static_cast<std::size_t>(count * model.heads * model.head_dim)), out(rows.size());

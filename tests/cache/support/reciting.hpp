@@ -38,17 +38,14 @@ class reciter {
     at(v).says = &left;
     at(v).log.clear();
   }
-  part next(index_t v, index_t count) {
-    const index_t now = tokens(v), prompt = at(v).says->prompt;
-    const index_t last = now < prompt ? std::min(now + count, prompt) : now + count;
-    return {v, at(v).says->between(now, last), last == prompt};
-  }
+  part next(index_t v, index_t count) { return part_of(*at(v).says, v, tokens(v), count); }
 
   /// One step. Of a draft the longest prefix that the tape holds is accepted; of an item that has failed nothing.
   /// @return  false if some item has failed
   bool play(const std::vector<part>& parts, fate until = fate::committed) {
     std::vector<zoomr::step_item> items;
-    for (const part& p : parts) items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends});
+    for (const part& p : parts)
+      items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins});
     auto step = cache_.begin(view<const zoomr::step_item>(items));
     if (until == fate::dropped_at_once) return true;
     const index_t passes = step.passes();
@@ -108,8 +105,9 @@ class reciter {
           rollback(v, random.between(std::max(most - back, at(v).says->prompt), now));
           ++rollbacks;
         }
-        part draft = next(v, tokens(v) < at(v).says->prompt ? random.between(1, 30) : random.between(1, 6));
-        if (random.chance(25) && tokens(v) >= at(v).says->prompt) draft.ids.back() = unspoken_id;
+        const bool prompt = at(v).says->in_prompt(tokens(v));
+        part draft = next(v, prompt ? random.between(1, 30) : random.between(1, 6));
+        if (random.chance(25) && !prompt) draft.ids.back() = unspoken_id;
         parts.push_back(draft);
       }
       if (parts.empty()) continue;
@@ -123,7 +121,7 @@ class reciter {
   /// The rest of the texts, one token after the other.
   void recite_plainly() {
     for (index_t v = 0; v < static_cast<index_t>(voices.size()); ++v) {
-      while (!done(v)) play({next(v, tokens(v) < at(v).says->prompt ? at(v).says->prompt : 1)});
+      while (!done(v)) play({next(v, at(v).says->in_prompt(tokens(v)) ? at(v).says->size() : 1)});
     }
   }
 

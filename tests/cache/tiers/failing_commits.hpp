@@ -4,6 +4,7 @@
 // a rollback, get the bits of a cache that never failed.
 #pragma once
 
+#include <cache/support/conversations.hpp>
 #include <cache/support/driving.hpp>
 #include <cache/support/small_policies.hpp>
 #include <cache/support/tiered_limits.hpp>
@@ -34,7 +35,14 @@ class speaker {
   static constexpr index_t chunk = 21;  // of the prompt
   static constexpr index_t draft = 3;
 
-  static tape text() { return make_tape(model, kind::uniform, markup::pairs, tokens, prompt, 21); }
+  static constexpr zoomr::token_range later{54, 67};  // a later prompt, where it is not refused
+  static constexpr index_t later_chunk = 8;
+
+  static tape text(const Policy& policy) {
+    tape made = make_tape(model, kind::uniform, markup::pairs, tokens, prompt, 21);
+    if (!frees_pages(policy)) made.later_prompts = {later};
+    return made;
+  }
   static zoomr::config limits(index_t undo) {
     zoomr::config made = limits_for(tokens, 2);
     made.max_batched_tokens = chunk;
@@ -104,10 +112,11 @@ class speaker {
 
   step_type begin() {
     first_ = now();
-    const bool in_prompt = first_ < prompt;
-    const index_t last = in_prompt ? std::min(first_ + chunk, prompt) : std::min(first_ + draft, goal_);
-    ids_ = says_.between(first_, last);
-    return cache_.begin(seq_, view<const token_id>(ids_), last == prompt);
+    const index_t most = first_ < prompt ? chunk : says_.in_prompt(first_) ? later_chunk : draft;
+    const part next = part_of(says_, 0, first_, first_ < prompt ? most : std::min(most, goal_ - first_));
+    ids_ = next.ids;
+    const zoomr::step_item item{seq_, view<const token_id>(ids_), next.prompt_ends, {}, next.prompt_begins};
+    return cache_.begin(view<const zoomr::step_item>(&item, {1}));
   }
 
   /// @return  false if the item has failed
@@ -219,7 +228,8 @@ class speaker {
 
   void fail_each_call(const state_digest& before) {
     bool reached = zoomr::tiered_placement<decltype(Policy::placement)>;
-    for (std::int64_t later = first_ % 3; reached; later += first_ < prompt ? 17 : 5) {  // not each one: they are many
+    for (std::int64_t later = first_ % 3; reached;
+         later += says_.in_prompt(first_) ? 17 : 5) {  // not each one: they are many
       CAPTURE(later);
       arm(later);
       {
@@ -284,7 +294,9 @@ class speaker {
   // As far as it is granted, and forward again. Tokens are counted twice then, and a log may have dropped others.
   bool go_back() {
     const index_t goal = now();
-    const index_t to = std::max({prompt, goal - undo_, least_rollback(policy_, prompt, goal)});
+    index_t ended = prompt;
+    for (const zoomr::token_range& each : says_.later_prompts) ended = goal > each.first ? each.last : ended;
+    const index_t to = std::max({ended, goal - undo_, least_rollback(policy_, ended, goal)});
     if (goal <= to) return false;
     ++met.rollbacks;
     cache_.rollback(seq_, to);
@@ -322,7 +334,7 @@ class speaker {
 template <class Policy>
 failures_met say_in_spite_of_failures(const Policy& policy, const zoomr::config& limits,
                                       const zoomr::config& limits_of_other) {
-  const tape says = speaker<Policy>::text();
+  const tape says = speaker<Policy>::text(policy);
   const bits_of expected = speaker<Policy>(policy, limits_of_other, says).all();
   speaker<Policy> speaks(policy, limits, says);
   while (!speaks.done()) speaks.say_after_failures();
