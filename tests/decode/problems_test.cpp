@@ -78,8 +78,6 @@ TEST_CASE("each answer stands in the segment that is needed for it, and a proble
       const problem asked = lab.make(lab.groups.front(), number);
       REQUIRE(!asked.answers.empty());
       REQUIRE(asked.evidence.size() == asked.answers.size());
-      const std::string between = task == "chain" ? lab.words.decode(asked.goes_on) : task == "repeated" ? "" : ",";
-      CHECK(lab.words.decode(asked.between) == between);
       const std::vector<index_t> needed = lab.needed_segments(asked);
       for (std::size_t i = 0; i < needed.size(); ++i) {
         CAPTURE(asked.answers[i]);
@@ -181,21 +179,19 @@ TEST_CASE("words: the answers appear more often than all others") {
   CHECK(lab.make(lab.groups.front(), 0).prompt == asked.prompt);
 }
 
-TEST_CASE("repeated: the text ends in a sentence that it has said before, and goes on as it did") {
+TEST_CASE("repeated: the text ends in half a sentence that it has said before") {
   const scene_options options = notes_asked_for("repeated");
   const scene lab(options);
   for (index_t number = 0; number < 8; ++number) {
     const problem asked = lab.make(lab.groups.front(), number);
     const std::string text = text_of(lab, asked);
     const std::size_t begin = text.rfind(". ") + 2;
-    const std::string half = text.substr(begin), before = text.substr(text.rfind(". ", begin - 3) + 2);
+    const std::string half = text.substr(begin);
+    CHECK(half.size() >= 20);
     CHECK(times(text, half) == 2);
-    CHECK(times(text, before) == 2);  // with the sentence before it
-    const std::vector<index_t> needed = lab.needed_segments(asked);
-    REQUIRE(asked.answers.size() == 2);
-    CHECK(segment_text(lab, asked, needed[0]).find(half + ' ' + asked.answers[0]) != std::string::npos);
-    CHECK(needed[1] == needed[0] + 1);
-    CHECK(text.find(before + ' ' + asked.answers[0] + ' ' + asked.answers[1]) != std::string::npos);
+    REQUIRE(asked.answers.size() == 1);
+    CHECK(segment_text(lab, asked, lab.needed_segments(asked)[0]).find(half + ' ' + asked.answers[0]) !=
+          std::string::npos);
   }
 }
 

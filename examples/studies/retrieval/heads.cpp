@@ -73,7 +73,9 @@ solution solve(const scene& on, const problem& asked) {
   std::string written;
   for (const std::string& answer : asked.answers) {
     if (!written.empty()) {
-      made.text.insert(made.text.end(), asked.between.begin(), asked.between.end());
+      const std::vector<token_id> between =
+          asked.goes_on.empty() ? on.words.encode(",", {.add_special = false}) : asked.goes_on;
+      made.text.insert(made.text.end(), between.begin(), between.end());
     }
     const index_t next = needed_next(asked, needed, written).front();
     const std::vector<token_id> tokens = on.words.encode(" " + answer, {.add_special = false});

@@ -51,11 +51,6 @@ std::vector<std::string> some_cities(std::size_t count, dice& random) {
   return names;
 }
 
-/// The blank next to a sentence's middle.
-std::size_t half_way(const std::string& sentence) {
-  return std::min(sentence.find(' ', sentence.size() / 2), sentence.size() - 2);
-}
-
 constexpr std::size_t in_number = 12;  // bytes from the end of such a sentence
 
 constexpr const char* one_hidden =
@@ -157,21 +152,19 @@ problem_maker::draft problem_maker::make_tracking(index_t tokens, dice& random) 
           hay.inside};
 }
 
-// A passage, then one of its sentences and a half of the next once more. What follows stands there already.
+// A passage, then a half of one of its sentences once more. What follows stands there already.
 problem_maker::draft problem_maker::make_repeated(index_t tokens, dice& random) const {
   const std::vector<std::string> body = passage(tokens, random);
-  expect_room(body, 2, tokens);
-  const std::size_t again = 1 + below(body.size() - margin - 2, random);
-  const std::string &said = body[again], &next = body[again + 1];
-  const std::size_t half = half_way(said), next_half = half_way(next);
-  draft text{"", "", "", "", {said.substr(half + 1), next.substr(0, next_half)}, {}};
+  expect_room(body, 1, tokens);
+  const std::size_t again = below(body.size() - margin, random);
+  const std::string& said = body[again];
+  const std::size_t half = std::min(said.find(' ', said.size() / 2), said.size() - 2);
+  draft text{"", "", said.substr(0, half), "", {said.substr(half + 1)}, {}};
   text.plain = true;
   for (std::size_t s = 0; s < body.size(); ++s) {
     if (s == again) text.evidence = {text.body.size() + said.size() - 2};
-    if (s == again + 1) text.evidence.push_back(text.body.size() + next_half);
     text.body += body[s] + ' ';
   }
-  text.question = body[again - 1] + ' ' + said.substr(0, half);
   return text;
 }
 

@@ -22,7 +22,7 @@ constexpr std::array<task_fact, 10> tasks = {{{"needle", 10},
                                               {"words", 64},
                                               {"paraphrase", 10},
                                               {"chain", 32},
-                                              {"repeated", 64}}};
+                                              {"repeated", 24}}};
 
 }  // namespace
 
@@ -125,7 +125,6 @@ problem problem_maker::finish(const draft& text) const {
   asked.prompt = words_.encode(before + text.body + text.question + (text.plain ? "" : reply_) + text.reply);
   asked.answers = text.answers;
   if (!text.goes_on.empty()) asked.goes_on = words_.encode(text.goes_on, {.add_special = false});
-  if (!text.plain) asked.between = text.goes_on.empty() ? words_.encode(",", {.add_special = false}) : asked.goes_on;
   for (const std::size_t at : text.evidence) {
     asked.evidence.push_back(static_cast<index_t>(words_.encode(before + text.body.substr(0, at)).size()) - 1);
   }

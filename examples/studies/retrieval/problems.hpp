@@ -8,7 +8,7 @@
 //   queries     a number for each of eight cities, of which two to four are asked for
 //   tracking    a variable has a value, and four others have that of the one before; all five are asked for
 //   words       a numbered list of words, of which ten appear more often; no novel, and no sentence says the answer
-//   repeated    nothing is hidden or asked: the text comes back to a sentence and a half of its own, and goes on
+//   repeated    nothing is hidden or asked: the text comes back to a sentence of its own, and goes on
 //
 // Notes are some of a novel's sentences on a building in a city, with a code and a summary that does not say it:
 //
@@ -57,11 +57,10 @@ struct problem_size {
 
 struct problem {
   task kind = task::needle;
-  std::vector<token_id> prompt;        // it ends in the middle of the sentence that says the answer
-  std::vector<std::string> answers;    // texts that must be written, in this order where the task has one
-  std::vector<token_id> goes_on;       // is written for the model as soon as it has written the first answer
-  std::vector<token_id> between = {};  // stands between two answers
-  std::vector<index_t> evidence;       // [answers] position of a token of what says it; empty: the whole prompt does
+  std::vector<token_id> prompt;      // it ends in the middle of the sentence that says the answer
+  std::vector<std::string> answers;  // texts that must be written, in this order where the task has one
+  std::vector<token_id> goes_on;     // is written for the model as soon as it has written the first answer
+  std::vector<index_t> evidence;     // [answers] position of a token of what says it; empty: the whole prompt does
 };
 
 /// Tokens of the vocabulary, otherwise unused, that mark thoughts and their summaries; as tokenizer.json writes them.
