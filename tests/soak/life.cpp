@@ -41,10 +41,16 @@ struct told {
   index_t from = 0;             // tokens before this one came before the span was erased
   index_t prompt = 1;           // tokens that the prompt will have, or has
   bool in_prompt = true;
+  std::vector<zoomr::token_range> later_prompts;  // of one that has not ended: where it will
+  bool in_later_prompt = false;
   zoomr::token_range erased;  // at the end
   bool turned = false;        // keys that moved then
 
   index_t length() const { return static_cast<index_t>(ids.size()); }
+  /// In some prompt.
+  bool open() const { return in_prompt || in_later_prompt; }
+  /// Where that prompt will end.
+  index_t goal() const { return in_later_prompt ? later_prompts.back().last : prompt; }
 };
 
 /// A sequence as it must be.
@@ -81,6 +87,31 @@ struct line : told {
     prompt = zoomr::detail::without(span, prompt);
     forgotten = zoomr::detail::without(span, forgotten);
     if (in_prompt) prompt = std::max({prompt, length() + 1, forgotten > 0 ? forgotten + most_observed : 0});
+    for (zoomr::token_range& later : later_prompts)
+      later = {zoomr::detail::without(span, later.first), zoomr::detail::without(span, later.last)};
+    if (in_later_prompt) go_on();
+    std::erase_if(later_prompts, [](zoomr::token_range later) { return later.size() == 0; });
+  }
+  /// A later prompt that has not ended ends so late that the queries which are observed then are known.
+  void go_on() {
+    zoomr::token_range& later = later_prompts.back();
+    later.last = std::max({later.last, length() + 1, forgotten > later.first ? forgotten + most_observed : 0});
+  }
+  /// It has lost tokens.
+  /// @param undo  config.rollback_tokens
+  void reopen_later_prompts(index_t undo) {
+    while (!later_prompts.empty() && later_prompts.back().first >= length()) {
+      later_prompts.pop_back();
+      in_later_prompt = false;
+    }
+    if (later_prompts.empty() || later_prompts.back().last <= length()) return;
+    in_later_prompt = true;
+    floor = std::max(length() - undo, std::min(floor, later_prompts.back().first + 1));
+    go_on();
+  }
+  /// It was saved and loaded: no query sums from before its last prompt were.
+  void forget_sums() {
+    if (!later_prompts.empty()) floor = std::max(floor, later_prompts.back().first + 1);
   }
 };
 
@@ -90,8 +121,12 @@ struct part {
   sequence seq;
   std::vector<token_id> ids = {};
   bool prompt_ends = false;
+  bool prompt_begins = false;        // a later one
+  index_t goal = 0;                  // where that will end
   std::vector<index_t> places = {};  // [ids]  where their numbers stand; empty: where the line says
   std::vector<seen> got = {};        // [tokens of the step]
+
+  bool prompt() const { return of->open() || prompt_begins; }
 };
 
 /// Passes steps through a cache, with the numbers that the tokens of each line have.
@@ -395,13 +430,13 @@ class life {
     }
     expect(looks_of(other) == looks_of(of), "a sequence that was loaded is not what was saved");
     std::vector<part> mine(1), others(1);
-    const bool ends = of.in_prompt && of.length() + 1 >= of.prompt;
+    const bool ends = of.open() && of.length() + 1 >= of.goal();
     mine[0] = {.of = &of, .seq = of.seq, .ids = {random_.between(1, 30)}, .prompt_ends = ends};
     others[0] = {.of = &of, .seq = other.seq, .ids = mine[0].ids, .prompt_ends = ends};
     armed_ = false;
     if (tries(mine) && tries(others)) compare(mine[0].got[0], others[0].got[0], of.length());
     armed_ = true;
-    if (random_.chance(50)) std::swap(of.seq, other.seq);
+    if (random_.chance(50)) std::swap(of.seq, other.seq), of.forget_sums();
     stale_ = other.seq;
     cache_->close(other.seq);
   }
@@ -458,9 +493,12 @@ class life {
         continue;
       }
       of.floor = std::max(of.floor, of.length() - limits_.rollback_tokens);
-      const index_t end = of.in_prompt ? of.length() : std::min(of.prompt, of.length());
+      of.forget_sums();
+      const index_t last_end = of.later_prompts.empty() ? of.prompt : of.later_prompts.back().last;
+      const index_t end = of.open() ? of.length() : std::min(last_end, of.length());
       of.forgotten = std::max(of.forgotten, end - least_observed - limits_.rollback_tokens);
       if (of.in_prompt && of.forgotten > 0) of.prompt = std::max(of.prompt, of.forgotten + most_observed);
+      if (of.in_later_prompt) of.go_on();
       const looks now = looks_of(of);
       expect(now == expected(of, now), "a sequence that was loaded elsewhere has other tokens");
       stay.push_back(std::move(of));
@@ -486,6 +524,7 @@ class life {
       return event("loads that have failed");
     }
     expect(looks_of(of) == before, "a sequence that was loaded is not what was saved");
+    of.forget_sums();
   }
 
   void close(std::size_t which) {
@@ -518,7 +557,7 @@ class life {
     if (sort_.kept > 0 && !of.in_prompt && random_.chance(40)) to = std::max(0, of.prompt - random_.between(1, 6));
     to = std::min(to, now);
     // where queries are forgotten, the prompt's end must be so far behind that none of them is observed
-    if (to < of.prompt && std::min(of.forgotten, to) + most_observed > limits_.max_tokens) to = 0;
+    if (std::min(of.forgotten, to) + most_observed > limits_.max_tokens) to = 0;
     const looks before = looks_of(of);
     count(call::rollback);
     try {
@@ -532,6 +571,10 @@ class life {
       return event("refused: rollback");
     }
     of.cut(to);
+    of.forgotten = std::min(of.forgotten, to);
+    const bool was_later = of.in_later_prompt;
+    of.reopen_later_prompts(limits_.rollback_tokens);
+    if (of.in_later_prompt && !was_later) event("rolled back into a later prompt");
     if (!of.in_prompt && to < of.prompt) {
       of.in_prompt = true;
       of.prompt = any_prompt(to + 1, 8);
@@ -539,7 +582,6 @@ class life {
       of.floor = std::max(0, to - limits_.rollback_tokens);
       event("rolled back into the prompt");
     }
-    of.forgotten = std::min(of.forgotten, to);
     if (!sort_.accumulates) of.forget_spans();
     if (of.in_prompt && of.forgotten > 0) of.prompt = std::max(of.prompt, of.forgotten + most_observed);
     const looks after = looks_of(of);
@@ -595,8 +637,10 @@ class life {
       part made{.of = &of, .seq = of.seq};
       const index_t now = of.length();
       index_t count = 0;
-      if (of.in_prompt) {
-        const index_t left = of.prompt - now;
+      made.prompt_begins = begins_prompt(of);
+      if (made.prompt_begins) made.goal = std::min(limits_.max_tokens, now + random_.between(1, 40));
+      if (made.prompt()) {
+        const index_t left = (made.prompt_begins ? made.goal : of.goal()) - now;
         count = random_.between(1, std::min(left, room));
         if (left <= room && random_.chance(40)) count = left;
         const bool long_end = leaves_out("short_prompts");  // the last chunk holds all that eviction observes
@@ -614,9 +658,15 @@ class life {
     }
     return parts;
   }
+  // Not where it would be refused, as in the resident cache that `check` makes.
+  bool begins_prompt(const line& of) {
+    const bool may = !of.open() && of.length() < limits_.max_tokens && !sort_.frees_unreachable;
+    return may && !leaves_out("later_prompts") && random_.chance(6);
+  }
   static std::vector<zoomr::step_item> items_of(const std::vector<part>& parts) {
     std::vector<zoomr::step_item> items;
-    for (const part& p : parts) items.push_back({p.seq, view<const token_id>(p.ids), p.prompt_ends});
+    for (const part& p : parts)
+      items.push_back({p.seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins});
     return items;
   }
 
@@ -638,7 +688,7 @@ class life {
       bool roomy = limits_.pool_tokens == 0 && limits_.max_segments > limits_.max_tokens;
       for (const part& p : parts) {
         const auto wanted = static_cast<index_t>(p.ids.size());
-        const index_t taken = p.of->in_prompt ? wanted : std::min(wanted, limits_.max_draft_tokens);
+        const index_t taken = p.prompt() ? wanted : std::min(wanted, limits_.max_draft_tokens);
         roomy = roomy && p.of->length() + taken <= limits_.max_tokens;
       }
       const bool full = why.code() == zoomr::errc::capacity;
@@ -667,7 +717,7 @@ class life {
     std::vector<part> parts = next_parts();
     const std::vector<looks> before = all_looks(parts);
     if (!begin(parts)) return;
-    const bool all_prompt = std::all_of(parts.begin(), parts.end(), [](const part& p) { return p.of->in_prompt; });
+    const bool all_prompt = std::all_of(parts.begin(), parts.end(), [](const part& p) { return p.prompt(); });
     const bool observes = all_prompt && random_.chance(20);
     const index_t drops_after = random_.chance(8) ? random_.between(0, 2 * model.layers) : -1;
     if (!pass(parts, 0, observes, drops_after)) return expect_dropped(parts, before);
@@ -675,7 +725,7 @@ class life {
     for (index_t i = 0; i < items(parts); ++i) {
       const index_t taken = cache_->step_tokens(i);
       const bool some = random_.chance(25);
-      index_t takes = !some ? taken : parts[size(i)].of->in_prompt ? 0 : random_.between(0, taken);
+      index_t takes = !some ? taken : parts[size(i)].prompt() ? 0 : random_.between(0, taken);
       if (cache_->failure(i) != nullptr && (leaves_out("accept_failed") || random_.chance(50))) takes = 0;
       accepted.push_back(takes);
     }
@@ -769,17 +819,24 @@ class life {
                                                                 : "nothing was accepted, and something has changed");
         continue;
       }
+      const bool prompt = p.prompt();
+      if (p.prompt_begins) {
+        event("later prompts");
+        of.later_prompts.push_back({of.length(), p.goal});
+        of.in_later_prompt = true;
+        of.forgotten = std::max(of.forgotten, of.length());
+      }
       for (index_t t = 0; t < takes; ++t) {
         of.places.push_back(of.length() + of.shift);
         of.ids.push_back(p.ids[size(t)]);
         of.got.push_back(p.got.empty() ? seen{} : p.got[size(t)]);
         of.unasked.push_back(!asked && t + 1 == taken[size(i)] ? 1 : 0);
       }
-      (of.in_prompt ? of.prompt_tokens : of.tokens) += takes;
-      if (of.in_prompt) {
+      (prompt ? of.prompt_tokens : of.tokens) += takes;
+      if (prompt) {
         of.forgotten = std::max(of.forgotten, of.length() - least_observed - limits_.rollback_tokens);
       }
-      if (p.prompt_ends) of.in_prompt = false;
+      if (p.prompt_ends) of.in_prompt = of.in_later_prompt = false;
       of.floor = std::max(of.floor, of.length() - limits_.rollback_tokens);
       const looks after = looks_of(of);
       expect(after == expected(of, after), "what was committed is not what was accepted");
@@ -838,6 +895,12 @@ class life {
       case 3:
         return mistaken("a negative id", [&] { begins(of.seq, negative); });
       case 4:
+        if (of.in_later_prompt) {
+          return mistaken("a prompt that begins in another", [&] {
+            const zoomr::step_item item{of.seq, view<const token_id>(one), false, {}, true};
+            cache_->begin(view<const zoomr::step_item>(&item, {1}));
+          });
+        }
         if (of.in_prompt) {
           return mistaken("a chunk longer than config.max_batched_tokens", [&] { begins(of.seq, many); });
         }
@@ -955,17 +1018,25 @@ class life {
   void tell(subject& fresh, sequence seq, line& of, const told& all) {
     const index_t known = fresh.tokens(seq);
     if (all.from < known) fresh.rollback(seq, all.from);
-    const index_t prompt = all.in_prompt ? all.length() : all.prompt;
+    zoomr::token_range prompt{0, all.in_prompt ? all.length() : all.prompt};  // that `now` is in, or the one before it
     for (index_t now = all.from; now < all.length();) {
-      index_t last = now < prompt ? prompt : std::min(all.length(), now + 8);
-      for (index_t t = now; t < last && now >= prompt; ++t) {
+      index_t last = std::min(all.length(), now + 8);
+      for (const zoomr::token_range& later : all.later_prompts) {
+        if (later.first <= now) prompt = {later.first, std::min(later.last, all.length())};
+        if (later.first > now) last = std::min(last, later.first);
+      }
+      const bool in_prompt = now < prompt.last;
+      if (in_prompt) last = prompt.last;
+      const bool open = all.in_prompt || (all.in_later_prompt && prompt.first == all.later_prompts.back().first);
+      for (index_t t = now; t < last && !in_prompt; ++t) {
         if (all.unasked[size(t)] == 1) last = t + 1;
       }
       std::vector<part> parts(1);
       parts[0] = {.of = &of,
                   .seq = seq,
                   .ids = {all.ids.begin() + now, all.ids.begin() + last},
-                  .prompt_ends = last == prompt && !all.in_prompt,
+                  .prompt_ends = in_prompt && !open,
+                  .prompt_begins = in_prompt && now == prompt.first && now > 0,
                   .places = {all.places.begin() + now, all.places.begin() + last}};
       const auto items = items_of(parts);
       fresh.begin(view<const zoomr::step_item>(items));
