@@ -153,6 +153,38 @@ TEST_CASE("a later prompt is open until it ends, counts as prompt, and may begin
   CHECK(plays.cache.stats(seq).tokens == 20);
 }
 
+TEST_CASE("a file whose later prompts cannot be is refused") {
+  const tape says = conversation(model, 4);
+  player<std::decay_t<decltype(small::quest)>> plays(model, small::quest, limits_for(says.size(), 2));
+  plays.open(says);
+  plays.play_plainly(0, 125);  // behind prompts of 80 to 97 and of 120 to 121, in one from 121 on
+  memory_sink saved;
+  plays.cache.save(plays.at(0).seq, saved);
+  const saved_section clas = section_of(saved.bytes, "clas");
+  REQUIRE(clas.length == 125 + 3 * 8);
+  const auto loads = [&](std::size_t number, index_t value) {
+    saved_bytes bytes = saved.bytes;
+    put_at(bytes, clas.contents + 125 + 4 * number, value);
+    reseal(bytes, clas);
+    memory_source from(bytes);
+    return sentence_of([&] { plays.cache.close(plays.cache.load(from)); });
+  };
+  CHECK(number_at<index_t>(saved.bytes, clas.contents + 125 + 4 * 5) == -1);
+  CHECK(loads(5, -1) == "");
+  CHECK(loads(5, 125) == "");  // it has just ended
+  const auto refused = [&](std::size_t number, index_t value) {
+    return loads(number, value) == "zoomr: load: the file is damaged: section clas 0: a later prompt cannot be there";
+  };
+  CHECK(refused(0, 60));  // in the first prompt
+  CHECK(refused(0, 97));  // empty
+  CHECK(refused(0, -80));
+  CHECK(refused(1, -1));   // open, and not the last
+  CHECK(refused(2, 96));   // in the one before
+  CHECK(refused(4, 125));  // behind all tokens
+  CHECK(refused(5, 126));
+  CHECK(refused(5, -2));
+}
+
 TEST_CASE("where pages are freed that no query reaches, a later prompt is refused") {
   std::set<std::string> refused;
   for_each_preset([&](const char* name, const auto& policy) {
