@@ -98,9 +98,9 @@ class sequences {
     if (span.size() == s->tokens()) return close(id);
     settle(*s);
     if (span.last == s->tokens()) return cut(*s, span.first);
-    s->removed = span;
     const auto first = s->positions.begin() + span.first, last = s->positions.begin() + span.last;
     s->removed_positions.assign(first, last);
+    s->removed = span;
     s->positions.erase(first, last);
     if (!can_shift()) settle(*s);
   }
@@ -115,8 +115,8 @@ class sequences {
     close(to);
     if (span.size() == 0) return;
     held_sequence& made = adopt(to, [&] { return cache_.fork(original->handle); });
-    made.positions = original->positions;
     try {
+      made.positions = original->positions;
       if (span.last < made.tokens()) cut(made, span.last);
     } catch (...) {
       close(to);

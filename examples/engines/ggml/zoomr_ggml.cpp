@@ -4,12 +4,12 @@
 
 #include <zoomr/vocabulary.hpp>
 
-#include <cmath>    // std::pow
-#include <cstdlib>  // std::abs
-#include <new>      // std::bad_alloc
+#include <algorithm>  // std::max
+#include <cstring>    // std::memset
 
-#include "../../decode/input_error.hpp"
 #include "graph.hpp"
+#include "outcome.hpp"
+#include "settings.hpp"
 #include "state.hpp"
 
 namespace {
@@ -22,92 +22,7 @@ static_assert(ZOOMR_GGML_DELIMITER == static_cast<int>(zoomr::token_class::delim
               ZOOMR_GGML_SUMMARY_BEGIN == static_cast<int>(zoomr::token_class::summary_begin) &&
               ZOOMR_GGML_SUMMARY_END == static_cast<int>(zoomr::token_class::summary_end));
 
-/// How a call has ended.
-struct outcome {
-  int status = ZOOMR_GGML_SUCCESS;
-  std::string sentence;
-};
-
-int status_of(zoomr::errc code) {
-  switch (code) {
-    case zoomr::errc::capacity:
-      return ZOOMR_GGML_NO_ROOM;
-    case zoomr::errc::rollback_depth:
-    case zoomr::errc::not_held:
-      return ZOOMR_GGML_NOT_KEPT;
-    default:
-      return ZOOMR_GGML_FAILED;
-  }
-}
-
-/// Does the work of a call; what it throws becomes a status and a sentence.
-template <class Work>
-outcome done(Work work) {
-  try {
-    work();
-    return {};
-  } catch (const zoomr::error& why) {
-    return {status_of(why.code()), why.what()};
-  } catch (const zoomr::precondition_error& why) {
-    return {ZOOMR_GGML_REFUSED, why.what()};
-  } catch (const decode::input_error& why) {
-    return {ZOOMR_GGML_REFUSED, why.what()};
-  } catch (const refusal& why) {
-    return {ZOOMR_GGML_REFUSED, why.what()};
-  } catch (const std::bad_alloc&) {
-    return {ZOOMR_GGML_FAILED, "there is no memory left"};
-  } catch (const std::exception& why) {
-    return {ZOOMR_GGML_FAILED, why.what()};
-  } catch (...) {
-    return {ZOOMR_GGML_FAILED, "an unknown failure"};
-  }
-}
-
 thread_local outcome last_init;
-
-template <class T>
-std::vector<T> copied(const T* from, std::int64_t count) {
-  return from == nullptr ? std::vector<T>{} : std::vector<T>(from, from + count);
-}
-
-cache_settings settings_of(const zoomr_ggml_params& p) {
-  cache_settings s;
-  s.model = {p.n_layer, p.n_head, p.n_head_kv, p.n_embd_head_k, p.n_embd_head_v};
-  if (const char* problem = s.model.problem()) throw refusal(problem);
-  s.limits.max_sequences = p.n_seq_max;
-  s.limits.max_tokens = p.n_ctx_seq;
-  s.limits.pool_tokens = p.n_ctx;
-  s.limits.max_batched_tokens = p.n_ubatch;
-  s.limits.max_draft_tokens = (std::min)(p.n_draft, p.n_ubatch);
-  s.limits.rollback_tokens = p.n_rollback;
-  s.limits.logits.scale = p.kq_scale;
-  s.limits.logits.soft_cap = p.logit_softcap;
-  s.windows = copied(p.window, p.n_layer);
-  s.policy = {p.policy == nullptr ? "full" : p.policy, p.budget, {}};
-  for (std::int32_t i = 0; i < p.n_settings; ++i) s.policy.settings.emplace_back(p.settings[i]);
-  for (const std::uint8_t flags : copied(p.classes, p.n_vocab)) {
-    s.classes.push_back(static_cast<zoomr::token_class>(flags));
-  }
-  s.voters = copied(p.voters, std::int64_t{p.n_layer} * p.n_head);
-  return s;
-}
-
-rope rope_of(const zoomr_ggml_params& p) {
-  rope r;
-  for (std::int32_t i = 0; i < p.n_rot / 2; ++i) {
-    const double power = std::pow(static_cast<double>(p.rope_freq_base), -2.0 * i / p.n_rot);
-    const double factor = p.rope_factors == nullptr ? 1.0 : static_cast<double>(p.rope_factors[i]);
-    r.frequencies.push_back(static_cast<float>(static_cast<double>(p.rope_freq_scale) * power / factor));
-  }
-  r.pairs = p.rope_neox ? zoomr::rotary_pairs::halves : zoomr::rotary_pairs::adjacent;
-  return r;
-}
-
-std::unique_ptr<cache> opened(const cache_settings& settings, int type) {
-  if (type == GGML_TYPE_F16) return open_f16(settings);
-  if (type == GGML_TYPE_F32) return open_f32(settings);
-  throw refusal("type_kv must be GGML_TYPE_F16 or GGML_TYPE_F32");
-}
 
 /// What a node of a graph is given.
 struct layer_node {
@@ -177,7 +92,12 @@ struct zoomr_ggml {
 
   void commit() {
     std::vector<index_t> accepted;
-    for (const graph_item& item : tokens.items) accepted.push_back(static_cast<index_t>(item.ids.size()));
+    for (const graph_item& item : tokens.items) {
+      accepted.push_back(static_cast<index_t>(item.ids.size()));
+      std::vector<std::int32_t>& positions = held.find(item.id)->positions;
+      const std::size_t needed = positions.size() + item.positions.size();
+      if (positions.capacity() < needed) positions.reserve(2 * needed);  // nothing fails after the commit
+    }
     in->commit(view<const index_t>(accepted));
     for (const graph_item& item : tokens.items) {
       std::vector<std::int32_t>& positions = held.find(item.id)->positions;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a cache is made of, from the parameters of the engine.
+#pragma once
+
+#include <ggml.h>
+
+#include <algorithm>  // std::min
+#include <cmath>      // std::pow
+
+#include "sequences.hpp"
+#include "zoomr_ggml.h"
+
+namespace adaptor {
+
+/// Empty: there is no such table.
+template <class T>
+std::vector<T> copied(const T* from, std::int64_t count) {
+  return from == nullptr ? std::vector<T>{} : std::vector<T>(from, from + count);
+}
+
+inline cache_settings settings_of(const zoomr_ggml_params& p) {
+  cache_settings s;
+  s.model = {p.n_layer, p.n_head, p.n_head_kv, p.n_embd_head_k, p.n_embd_head_v};
+  if (const char* problem = s.model.problem()) throw refusal(problem);
+  s.limits.max_sequences = p.n_seq_max;
+  s.limits.max_tokens = p.n_ctx_seq;
+  s.limits.pool_tokens = p.n_ctx;
+  s.limits.max_batched_tokens = p.n_ubatch;
+  s.limits.max_draft_tokens = (std::min)(p.n_draft, p.n_ubatch);
+  s.limits.rollback_tokens = p.n_rollback;
+  s.limits.logits.scale = p.kq_scale;
+  s.limits.logits.soft_cap = p.logit_softcap;
+  s.windows = copied(p.window, p.n_layer);
+  s.policy = {p.policy == nullptr ? "full" : p.policy, p.budget, {}};
+  for (std::int32_t i = 0; i < p.n_settings; ++i) s.policy.settings.emplace_back(p.settings[i]);
+  for (const std::uint8_t flags : copied(p.classes, p.n_vocab)) {
+    s.classes.push_back(static_cast<zoomr::token_class>(flags));
+  }
+  s.voters = copied(p.voters, std::int64_t{p.n_layer} * p.n_head);
+  return s;
+}
+
+inline rope rope_of(const zoomr_ggml_params& p) {
+  rope r;
+  for (std::int32_t i = 0; i < p.n_rot / 2; ++i) {
+    const double power = std::pow(static_cast<double>(p.rope_freq_base), -2.0 * i / p.n_rot);
+    const double factor = p.rope_factors == nullptr ? 1.0 : static_cast<double>(p.rope_factors[i]);
+    r.frequencies.push_back(static_cast<float>(static_cast<double>(p.rope_freq_scale) * power / factor));
+  }
+  r.pairs = p.rope_neox ? zoomr::rotary_pairs::halves : zoomr::rotary_pairs::adjacent;
+  return r;
+}
+
+inline std::unique_ptr<cache> opened(const cache_settings& settings, int type) {
+  if (type == GGML_TYPE_F16) return open_f16(settings);
+  if (type == GGML_TYPE_F32) return open_f32(settings);
+  throw refusal("type_kv must be GGML_TYPE_F16 or GGML_TYPE_F32");
+}
+
+}  // namespace adaptor
