@@ -11,6 +11,7 @@ DIR/voters.json, and are measured with.
 """
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ WEIGHTS = {
     "notes": ("notes", "700,1500,2500"),
     "sentences": ("keys,needle", "700,1500,2500"),
     "short": ("notes,chain,keys,needle", "700"),
+    "repeated": ("repeated", "700"),
 }
 LEARNT_SEED, LEARNT_PROBLEMS = 11, 14
 
@@ -48,10 +50,20 @@ STUDIES = {
     "longer": ("keys,needle", "--tokens 2048", 40, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
     "long": ("keys,needle", "--tokens 4096", 16, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
     "longest": ("keys,needle", "--tokens 8000", 6, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
-    **{f"{kind}_from_{weights}": (kind, size, 24, [policy], weights) for weights in ("notes", "sentences", "short")
+    "sentence_kv": ("needle", "--tokens 1024,2048", 40,
+                    ["full", "oracle", "sentence_kv@128", "sentence_kv_published@128", "sentence_box@128",
+                     "sentence_voters"], "all"),
+    **{f"{kind}_from_{weights}": (kind, size, 24, [policy], weights)
+       for weights in ("notes", "sentences", "short", "repeated")
        for kind, size, policy in (("notes", "--notes 12", "zoomr_voters"), ("keys", "--tokens 1024", "sentence_voters"))},
 }
 SEED = 77
+
+# Perplexity: one passage, of which the last tokens are foretold one by one.
+CONTEXT, SCORED = 8192, 512
+FORETOLD = ["full", *(f"{policy}@{budget}" for budget in (512, 256, 1024)
+                      for policy in ("window", "quest", "arkvale", "sentence_box", "exact")),
+            "sentence_kv@512", "snapkv@512", "h2o@512", "infllm@512", "shadowkv@512", "sentence_voters"]
 
 
 def kept(options, name):
@@ -85,6 +97,16 @@ def measure(options, name):
                           "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems", str(problems), "--policies",
                           ",".join(policies), "--voters", voters(options, weights), "--json", "--resume",
                           kept(options, f"{name}.jsonl")))["rows"]
+
+
+def foretell(options):
+    print(f"perplexity: {SCORED} of {CONTEXT} tokens", flush=True)
+    rows = json.loads(run(options, "perplexity", "--model", options.model, "--text", options.text, "--seed", str(SEED),
+                          "--contexts", str(CONTEXT), "--tokens", str(SCORED), "--passages", "1", "--policies",
+                          ",".join(FORETOLD), "--json", "--resume", kept(options, "perplexity.jsonl")))["rows"]
+    kept_keys = ("tokens", "bits", "block_bits", "attended_mean", "device_peak")
+    return [{"policy": row["policy"] + (f"@{row['budget']}" if row["budget"] else ""), **{k: row[k] for k in kept_keys}}
+            for row in rows]
 
 
 def load():
@@ -149,10 +171,35 @@ def transfer_table(studies):
     return markdown(["weights from", "problems", "right (95 %)", "found"], rows)
 
 
+def beyond_full(row, full):
+    """How much larger the perplexity of a token is than with full, and its 95 % interval over blocks of tokens."""
+    blocks = [a - b for a, b in zip(row["block_bits"], full["block_bits"])]
+    count, mean = len(blocks), sum(blocks) / len(blocks)
+    deviation = math.sqrt(sum((block - mean) ** 2 for block in blocks) / (count - 1))
+    half = (1.96 + 2.46 / (count - 1)) * deviation / math.sqrt(count)  # Student's t
+    return [2 ** (bits * count / row["tokens"]) - 1 for bits in (mean, mean - half, mean + half)]
+
+
+def perplexity_table(found):
+    full = next(row for row in found["rows"] if row["policy"] == "full")
+    rows = []
+    for row in found["rows"]:
+        beyond, low, high = (f"{100 * share:+.1f}" for share in beyond_full(row, full))
+        rows.append([f"`{row['policy']}`", f"{2 ** (row['bits'] / row['tokens']):.2f}",
+                     "–" if row is full else f"{beyond} ({low} – {high})", f"{row['attended_mean']:,.0f}",
+                     f"{row['device_peak'] / 2**20:.1f} MiB"])
+    blocks = len(full["block_bits"])
+    return (f"{full['tokens']} tokens after {CONTEXT - SCORED:,}, {blocks} blocks; commit {found['commit']}, "
+            f"{found['date']}.\n\n"
+            + markdown(["policy", "perplexity", "beyond full, % (95 %)", "attended", "device"], rows))
+
+
 def tables_of(document):
     tables = {name: study_table(study) for name, study in document["studies"].items() if "_from_" not in name}
     tables["weights"] = weights_table(document["weights"]["all"]) if "all" in document["weights"] else ""
     tables["transfer"] = transfer_table(document["studies"])
+    if "perplexity" in document:
+        tables["perplexity"] = perplexity_table(document["perplexity"])
     return tables
 
 
@@ -207,7 +254,8 @@ if __name__ == "__main__":
     parser.add_argument("--learn", help="novel that weights are learnt on")
     parser.add_argument("--weights", default=",".join(WEIGHTS), help="which, separated by commas; default: all")
     parser.add_argument("--text", help="another novel: what is measured")
-    parser.add_argument("--only", default=",".join(STUDIES), help="studies, separated by commas; default: all")
+    parser.add_argument("--only", default=",".join([*STUDIES, "perplexity"]),
+                        help="studies, separated by commas; default: all")
     parser.add_argument("--draw", action="store_true", help="run nothing")
     given = parser.parse_args()
     if not given.draw and not (given.build and given.model and (given.learn or given.text)):
@@ -221,10 +269,11 @@ if __name__ == "__main__":
             everything["weights"][chosen] = {**measured_now(), **table}
             save(everything)
     if given.text:
-        for chosen in names(given.only, STUDIES):
-            result = measure(given, chosen)
+        for chosen in names(given.only, [*STUDIES, "perplexity"]):
+            result = foretell(given) if chosen == "perplexity" else measure(given, chosen)
             everything = load()
-            everything["studies"][chosen] = {**measured_now(), "rows": result}
+            place = everything if chosen == "perplexity" else everything["studies"]
+            place[chosen] = {**measured_now(), "rows": result}
             save(everything)
     everything = load()
     draw(everything)
