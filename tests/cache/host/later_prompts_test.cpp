@@ -160,20 +160,21 @@ TEST_CASE("a file whose later prompts cannot be is refused") {
   plays.play_plainly(0, 125);  // behind prompts of 80 to 97 and of 120 to 121, in one from 121 on
   memory_sink saved;
   plays.cache.save(plays.at(0).seq, saved);
-  const saved_section clas = section_of(saved.bytes, "clas");
-  REQUIRE(clas.length == 125 + 3 * 8);
+  const saved_part ranges = part_of(saved.bytes, "later");
+  REQUIRE(ranges.length == 4 + 3 * 8);
+  const auto place = [&](std::size_t number) { return ranges.begin + 4 + 4 * number; };
   const auto loads = [&](std::size_t number, index_t value) {
     saved_bytes bytes = saved.bytes;
-    put_at(bytes, clas.contents + 125 + 4 * number, value);
-    reseal(bytes, clas);
+    put_at(bytes, place(number), value);
+    reseal(bytes);
     memory_source from(bytes);
     return sentence_of([&] { plays.cache.close(plays.cache.load(from)); });
   };
-  CHECK(number_at<index_t>(saved.bytes, clas.contents + 125 + 4 * 5) == -1);
+  CHECK(number_at<index_t>(saved.bytes, place(5)) == -1);
   CHECK(loads(5, -1) == "");
   CHECK(loads(5, 125) == "");  // it has just ended
   const auto refused = [&](std::size_t number, index_t value) {
-    return loads(number, value) == "zoomr: load: the file is damaged: section clas 0: a later prompt cannot be there";
+    return loads(number, value) == "zoomr: load: the file is damaged: section text: a later prompt cannot be there";
   };
   CHECK(refused(0, 60));  // in the first prompt
   CHECK(refused(0, 97));  // empty
