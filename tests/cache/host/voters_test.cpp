@@ -5,6 +5,7 @@
 #include <cache/support/saved_bytes.hpp>
 #include <support/voters.hpp>
 
+#include <cmath>   // std::log2, std::pow
 #include <string>  // std::string
 
 namespace zoomr_test {
@@ -115,7 +116,14 @@ TEST_CASE("one voter alone decides, and a query is heard as long as it is among 
     step.commit();
   };
   for (index_t t = 0; t < 40; ++t) token(t, -1, t == 39);
+  // Nobody has asked: the first nine segments had a ninth of some query each, the last one 3 tokens of 39.
+  const double more = std::pow(13.0 / 9.0, 4.0), all = 9 * more + 1;
+  const double entropy = -(9 * more * std::log2(more / all) + std::log2(1 / all)) / all;
+  CHECK(cache.stats(seq).entropy() == doctest::Approx(entropy).epsilon(1e-5));
   token(40, 2);
+  CHECK(cache.stats(seq).entropy_count == 2);
+  CHECK(cache.stats(seq).entropy_sum > entropy + 1e-3);
+  CHECK(cache.stats(seq).entropy_sum < entropy + 0.1);  // now the voter knows
   for (index_t t = 41; t < 41 + heard + 3; ++t) {
     trace.clear();
     token(t, -1);

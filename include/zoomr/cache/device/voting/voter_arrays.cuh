@@ -32,11 +32,10 @@ inline constexpr bool has_second_rule = hears_voters<Policy>&& pair_component<de
 /// How many of what; all 0 for other policies.
 struct voter_sizes {
   index_t voters = 0;
-  index_t kv_lanes = 0;    // that voters read
-  index_t heard = 0;       // last queries that a choice hears
-  index_t records = 0;     // of remembered queries, of one sequence
-  index_t pending = 0;     // queries of prompts' chunks in one step
-  index_t posteriors = 0;  // 1: each sequence has one apart from its votes
+  index_t kv_lanes = 0;  // that voters read
+  index_t heard = 0;     // last queries that a choice hears
+  index_t records = 0;   // of remembered queries, of one sequence
+  index_t pending = 0;   // queries of prompts' chunks in one step
 
   voter_sizes() = default;
   /// Kept are the queries that a rollback may need, and those of a draft, which may be rejected.
@@ -62,9 +61,7 @@ struct cache_sizes : device_sizes {
               pages_in lie)
       : device_sizes(model_shape, policy, limits, splits_wanted, lie),
         voting(in_engine ? layout::without_pages(model_shape, policy, limits) : layout(model_shape, policy, limits),
-               limits) {
-    voting.posteriors = voting.heard > 0 && policy.aggregate.is_pair ? 1 : 0;
-  }
+               limits) {}
 };
 
 /// A KV lane that voters read, and which voters these are.
@@ -89,7 +86,6 @@ struct known_masses {
 /// - masses, known: score_by_keys_kernel measures what is not known, share_kernel reads it, and forgets what was
 ///   measured of a part of a segment; choose_by_voters_kernel says what is known then. Whoever writes the query of a
 ///   position says that nothing of it is.
-/// - posterior: choose_by_voters_kernel alone.
 /// - shares: share_kernel, for choose_by_voters_kernel after it. A sequence makes one choice in a pass at most.
 struct voter_arrays {
   voter_sizes sizes;
@@ -104,7 +100,6 @@ struct voter_arrays {
   float* masses = nullptr;            // [sequences][heard][voters][segments]  by position; NaN: not known
   known_masses* known = nullptr;      // [sequences][heard]
   float* shares = nullptr;            // [sequences][voters][segments]
-  votes_t* posterior = nullptr;       // [sequences][segments]  where a second rule has votes too
 
   void carve(carver& from, const cache_sizes& all) {
     sizes = all.voting, model = all.model, segments = all.segments;
@@ -118,7 +113,6 @@ struct voter_arrays {
     masses = from.take<float>(bounded_product({sequences, sizes.heard, voters, segments}));
     known = from.take<known_masses>(sequences * sizes.heard);
     shares = from.take<float>(bounded_product({sequences, voters, segments}));
-    posterior = from.take<votes_t>(bounded_product({sizes.posteriors, sequences, segments}));
   }
   /// Forgets the masses of some sequences.
   void forget_masses(index_t first, index_t sequences, stream queue) const {
@@ -145,10 +139,6 @@ struct voter_arrays {
     const std::int64_t record = std::int64_t{sequence} * sizes.heard + position % sizes.heard;
     return {masses + record * sizes.voters * segments, {sizes.voters, segments}};
   }
-  /// Of the first `count` segments.  [count]
-  ZOOMR_HD view<votes_t> posterior_at(index_t sequence, index_t count) const {
-    return {posterior + std::int64_t{sequence} * segments, {count}};
-  }
   /// Of the first `count` segments.  [voters, count]
   ZOOMR_HD view<float, 2> shares_at(index_t sequence, index_t count) const {
     return {shares + std::int64_t{sequence} * sizes.voters * segments, {sizes.voters, count}, {segments, 1}};
@@ -160,6 +150,13 @@ struct some_voters {
   voter_arrays voting;
 };
 struct no_voters {};
+
+/// The same, of policies with a second rule, whose votes are in common_arrays. choose_by_voters_kernel alone touches
+/// it.
+struct some_posteriors {
+  votes_t* posteriors = nullptr;  // [sequences][segments]
+};
+struct no_posteriors {};
 
 /// The same, of policies that weigh heads. The constructor writes it.
 struct some_weights {

@@ -90,17 +90,19 @@ __global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy
   const layer_row<Policy, T> row{a, policy, token, t, 0, 0};
   const view<float, 2> shares = voting.shares_at(token.sequence, token.segments);
   const view<const float> weights{voting.weights, {voting.sizes.voters}};
-  row_to_choose choice = row.to_choose();
   if constexpr (has_second_rule<Policy>) {
-    const view<votes_t> votes = row.votes(), posterior = voting.posterior_at(token.sequence, token.segments);
+    const view<votes_t> votes = row.votes();
+    const view<votes_t> posterior(a.posteriors + std::int64_t{token.sequence} * a.sizes.segments, {token.segments});
     for (index_t id = block.thread(); id < votes.size(); id += block.size()) {
       posterior[id] = votes[id] == not_eligible ? not_eligible : 0;
     }
     if (token.segments > 0) aggregate(policy.aggregate, share_aggregation{shares, weights, posterior}, block);
+    row_to_choose choice = row.to_choose();
     choice.votes = posterior;
     choose_or_go_on(policy, choice, votes, block, walk_scratch);
   } else {
     if (token.segments > 0) aggregate(policy.aggregate, share_aggregation{shares, weights, row.votes()}, block);
+    const row_to_choose choice = row.to_choose();
     choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
   }
   for (index_t query = block.thread(); query < token.sums; query += block.size()) {
