@@ -2,6 +2,7 @@
 // Sequences that move between the caches of host and device: in the middle of a text, and back, nothing shows it.
 #include <cache/device/device_against_host.hpp>
 #include <cache/device/tiers/arena_limits.hpp>
+#include <cache/support/conversations.hpp>
 #include <cache/support/small_policies.hpp>
 #include <support/state_digest.hpp>
 #include <zoomr/device_transfer.cuh>
@@ -19,7 +20,8 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
   CAPTURE(seed);
   dice random(seed);
   constexpr shape of{2, 4, 2, HeadDim};
-  const tape says = make_tape(of, kind::uniform, markup::pairs, tokens, prompt, seed);
+  tape says = make_tape(of, kind::uniform, markup::pairs, tokens, prompt, seed);
+  if (!frees_pages(policy) && seed % 2 == 0) says.later_prompts = {{52, 66}, {70, 71}};
   zoomr::config larger = limits_for(tokens, 2);
   larger.logits = limits.logits;
   player<Policy> alone(of, policy, larger), host(of, policy, larger);
@@ -30,8 +32,7 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
   while (!alone.done()) {
     const index_t now = alone.tokens();
     // In chunks that depend on nothing but the text; drafts of three.
-    const part next =
-        now < prompt ? part{0, says.between(now, std::min(prompt, now + 11)), now + 11 >= prompt} : alone.next(0, 3);
+    const part next = part_of(says, 0, now, now < prompt ? 11 : says.in_prompt(now) ? 5 : 3);
     alone.play({next});
     if (is_on_host) {
       host.play({next});
@@ -49,7 +50,8 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
         device.cache.close(device.at(0).seq);
         state_digest moved = digest_of(host.cache, host.at(0).seq), stayed = digest_of(alone.cache, alone.at(0).seq);
         moved.of[state_digest::pages] = stayed.of[state_digest::pages] = 0;  // it has others
-        if (limits.rollback_tokens < 24) {                                   // less of it is remembered
+        const bool lacks_sums = now >= prompt && !says.later_prompts.empty() && now >= says.later_prompts[0].first;
+        if (limits.rollback_tokens < 24 || lacks_sums) {  // less of it is remembered
           for (const auto part :
                {state_digest::tokens, state_digest::remembered, state_digest::query_sums, state_digest::log}) {
             moved.of[part] = stayed.of[part] = 0;
@@ -68,7 +70,9 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
       is_on_host = !is_on_host;
     }
     const index_t after = alone.tokens();
-    const index_t back = std::max(prompt, least_rollback(policy, prompt, after));
+    index_t ended = prompt;
+    for (const zoomr::token_range& later : says.later_prompts) ended = after > later.first ? later.last : ended;
+    const index_t back = std::max(ended, least_rollback(policy, ended, after));
     if (after > prompt + 10 && random.chance(10) && back < after) {
       const index_t to = std::max(back, after - random.between(1, 9));
       alone.rollback(0, to);
