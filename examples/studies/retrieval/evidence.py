@@ -63,7 +63,7 @@ SEED = 77
 CONTEXT, SCORED = 8192, 512
 FORETOLD = ["full", *(f"{policy}@{budget}" for budget in (512, 256, 1024)
                       for policy in ("window", "quest", "arkvale", "sentence_box", "exact")),
-            "sentence_kv@512", "snapkv@512", "h2o@512", "infllm@512", "shadowkv@512", "sentence_voters"]
+            "sentence_kv@512", "snapkv@512", "infllm@512", "shadowkv@512", "sentence_voters"]
 
 
 def kept(options, name):
