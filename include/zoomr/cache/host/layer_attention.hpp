@@ -164,13 +164,13 @@ class layer_attention {
       for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], workers, counts(t));
       if (some.size() == 1) now.resolve_for_all();
       const index_t cut = attend_cut(now, some, workers);
-      const index_t kv_heads = core_.sizes.model.kv_heads,
-                    together = cut > 0 ? 1 : kv_heads_together(now, some, workers);
-      const executor finishing = cut > 0 && few_to_merge(some) ? executor{} : workers;
+      const index_t kv_heads = core_.sizes.model.kv_heads;
+      const index_t together = cut > 0 ? 1 : kv_heads_together(now, some, workers);
+      const bool done = cut > 0 && some.size() == 1 && !core_.limits.audit;  // nothing is left to read
+      const executor finishing = done ? executor{} : workers;
       for_each_piece(finishing, (kv_heads + together - 1) / together, [&](index_t piece, index_t thread) {
         const token_range piece_heads{piece * together, (std::min)((piece + 1) * together, kv_heads)};
         const index_t attended = together > 1 ? attend_alike(now, some, piece_heads, thread) : cut;
-        if (cut > 0) merge_cut(some, {piece * core_.sizes.model.group(), (piece + 1) * core_.sizes.model.group()});
         for (index_t kv_head = piece_heads.first; kv_head < piece_heads.last; ++kv_head) {
           attend_kv_head(now, some, kv_head, thread, attended);
         }
@@ -246,25 +246,28 @@ class layer_attention {
       const index_t stretch = piece / parts, first = piece % parts * together * model.group();
       attend_stretch(now.state(), tokens, {first, first + together * model.group()}, list.ranges(), stretch);
     });
+    merge_cut(tokens, workers);
     return until;
   }
-  // After attend_cut nothing is left to do that is worth waking threads once more.
-  bool few_to_merge(token_range tokens) const {
+  // Brings together what was added up apart. A piece of work is four query heads, whose states are a cache line. The
+  // threads have just worked, so that little is worth it.
+  void merge_cut(token_range tokens, const executor& workers) {
     const shape& model = core_.sizes.model;
-    const std::int64_t numbers = std::int64_t{core_.cut.count()} * model.heads * model.value_width();
-    return tokens.size() == 1 && !core_.limits.audit && numbers < executor::usually_worth;
-  }
-  // Brings together what attend_cut has added up apart.
-  void merge_cut(token_range tokens, token_range heads) {
-    cut_states& cut = core_.cut;
-    begin(tokens, heads);
-    for (index_t t = tokens.first; t < tokens.last; ++t) {
-      for (index_t head = heads.first; head < heads.last; ++head) {
-        for (index_t s = 0; s < cut.count(); ++s) {
-          core_.heads.take(t, head, cut.at(s, t - tokens.first, head), s + 1 == cut.count());
+    const index_t group = model.group(), parts = states_apart(group) / 4, stretches = core_.cut.count();
+    const std::int64_t numbers = std::int64_t{tokens.size()} * stretches * model.heads * model.value_width();
+    const bool few = numbers < executor::usually_worth / 16;
+    for_each_piece(few ? executor{} : workers, model.kv_heads * parts, [&](index_t piece, index_t) {
+      const index_t first = piece / parts * group, part = first + piece % parts * 4;
+      const token_range heads{part, (std::min)(part + 4, first + group)};
+      begin(tokens, heads);
+      for (index_t t = tokens.first; t < tokens.last; ++t) {
+        for (index_t head = heads.first; head < heads.last; ++head) {
+          for (index_t s = 0; s < stretches; ++s) {
+            core_.heads.take(t, head, core_.cut.at(s, t - tokens.first, head), s + 1 == stretches);
+          }
         }
       }
-    }
+    });
   }
   // KV heads of a piece: so many that each thread has eight pieces to begin with, and all pieces are as large.
   index_t kv_heads_of_stretch(index_t stretches, index_t threads) const {
