@@ -150,7 +150,7 @@ TEST_CASE("exact reads the tokens with the largest attention of each KV head, an
   const lane of(200);
   const index_t prompt = 150, budget = 100;
   std::vector<std::set<index_t>> kept;
-  detail::with_exact(budget, [&](const auto& policy) {
+  decode::detail::with_exact(budget, [&](const auto& policy) {
     REQUIRE(policy.problem() == nullptr);
     const zoomr::attention_trace trace = of.attended(policy, prompt);
     REQUIRE(trace.size() == static_cast<std::size_t>((of.tokens - prompt) * of.heads));
@@ -163,7 +163,7 @@ TEST_CASE("exact reads the tokens with the largest attention of each KV head, an
       CHECK(std::set<index_t>(one.positions.begin(), one.positions.end()) == expected);
     }
   });
-  detail::with_random_eviction(budget, [&](const auto& policy) {
+  decode::detail::with_random_eviction(budget, [&](const auto& policy) {
     REQUIRE(policy.problem() == nullptr);
     const zoomr::attention_trace trace = of.attended(policy, prompt);
     for (const zoomr::attended_record& one : trace) {
