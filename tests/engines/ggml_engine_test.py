@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import venv
 
 PACKAGE, VERSION = "llama-cpp-python", "0.3.36"     # with ggml 0.25.3
 SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
@@ -25,9 +26,16 @@ def skip(why):
     sys.exit("and CI is set, where the test must run" if os.environ.get("CI") else SKIPPED)
 
 
+def python_with_pip(folder):
+    """Of a virtual environment: the system's Python may have no pip."""
+    environment = pathlib.Path(folder) / "environment"
+    venv.create(environment, with_pip=True)
+    return environment / "bin" / "python"
+
+
 def fetched(folder):
     """The archive of the package's source. pip runs the package's build system to read its metadata, no more."""
-    done = subprocess.run([sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps",
+    done = subprocess.run([python_with_pip(folder), "-m", "pip", "download", "--disable-pip-version-check", "--no-deps",
                            "--no-cache-dir", "--retries=1", "--timeout=20", f"--no-binary={PACKAGE}",
                            f"--dest={folder}", f"{PACKAGE}=={VERSION}"], capture_output=True, text=True)
     archives = list(pathlib.Path(folder).glob("*.tar.gz"))
