@@ -18,7 +18,8 @@ std::vector<T> copied(const T* from, std::int64_t count) {
   return from == nullptr ? std::vector<T>{} : std::vector<T>(from, from + count);
 }
 
-inline cache_settings settings_of(const zoomr_ggml_params& p) {
+/// @param threads  outlives the cache
+inline cache_settings settings_of(const zoomr_ggml_params& p, zoomr::executor threads) {
   cache_settings s;
   s.model = {p.n_layer, p.n_head, p.n_head_kv, p.n_embd_head_k, p.n_embd_head_v};
   if (const char* problem = s.model.problem()) throw refusal(problem);
@@ -30,6 +31,7 @@ inline cache_settings settings_of(const zoomr_ggml_params& p) {
   s.limits.rollback_tokens = p.n_rollback;
   s.limits.logits.scale = p.kq_scale;
   s.limits.logits.soft_cap = p.logit_softcap;
+  s.limits.threads = threads;
   s.windows = copied(p.window, p.n_layer);
   s.policy = {p.policy == nullptr ? "full" : p.policy, p.budget, {}};
   for (std::int32_t i = 0; i < p.n_settings; ++i) s.policy.settings.emplace_back(p.settings[i]);

@@ -2,6 +2,7 @@
 // The calls of zoomr_ggml.h. Each is a few lines around one of the classes beside it; nothing is thrown out of it.
 #include "zoomr_ggml.h"
 
+#include <zoomr/core/crew.hpp>
 #include <zoomr/vocabulary.hpp>
 
 #include <algorithm>  // std::max
@@ -34,7 +35,7 @@ struct layer_node {
 
 struct zoomr_ggml {
   explicit zoomr_ggml(const zoomr_ggml_params& p)
-      : settings(settings_of(p)), in(opened(settings, p.type_kv)), held(*in, rope_of(p)) {
+      : crew(p.n_threads), settings(settings_of(p, crew)), in(opened(settings, p.type_kv)), held(*in, rope_of(p)) {
     for (index_t layer = 0; layer < p.n_layer; ++layer) nodes.push_back({this, layer});
   }
 
@@ -111,6 +112,7 @@ struct zoomr_ggml {
     stepping = false, failed = {};
   }
 
+  zoomr::crew crew;  // threads of the engine that attend together
   cache_settings settings;
   std::unique_ptr<cache> in;
   sequences held;
@@ -146,13 +148,12 @@ struct zoomr_ggml {
 
 namespace {
 
-/// How many threads of the engine enter a node. One, as long as a step is attended by its caller.
-constexpr int tasks() { return 1; }
-
-void attend_in_node(ggml_tensor* dst, int ith, int, void* userdata) {
-  if (ith >= tasks()) return;  // all threads of a graph come here
+// All threads of a graph come here, and as many as the cache knows work together.
+void attend_in_node(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto& node = *static_cast<layer_node*>(userdata);
-  node.owner->attend(node.layer, *dst);
+  zoomr::crew& crew = node.owner->crew;
+  const int together = (std::min)(nth, static_cast<int>(crew.threads()));
+  if (ith < together) crew.run(ith, together, [&] { node.owner->attend(node.layer, *dst); });
 }
 
 /// A call whose result is a number of bytes; 0 where it fails.
@@ -188,6 +189,7 @@ zoomr_ggml_params zoomr_ggml_default_params(void) {
   zoomr_ggml_params p{};
   p.n_seq_max = 1, p.n_ubatch = 512, p.n_draft = 16, p.n_rollback = 16;
   p.type_kv = GGML_TYPE_F16;
+  p.n_threads = 1;
   p.policy = "full";
   p.rope_freq_base = 10000, p.rope_freq_scale = 1;
   return p;
@@ -232,7 +234,7 @@ struct ggml_tensor* zoomr_ggml_attn(zoomr_ggml* z, struct ggml_context* ctx, str
     if (k_rows.type != v_rows.type) throw refusal("attn: k and v must have one type");
     ggml_tensor* sources[] = {q, k, v};
     node = ggml_custom_4d(ctx, GGML_TYPE_F32, model.value_width(), model.heads, q->ne[2], 1, sources, 3, attend_in_node,
-                          tasks(), &z->nodes[static_cast<std::size_t>(layer)]);
+                          GGML_N_TASKS_MAX, &z->nodes[static_cast<std::size_t>(layer)]);
   });
   return node;
 }

@@ -58,6 +58,7 @@ typedef struct zoomr_ggml_params {
   int32_t n_ubatch;   /* 512: most tokens of one graph */
   int32_t n_draft;    /* 16: most tokens of one sequence in one graph after its prompt */
   int32_t n_rollback; /* 16: how many tokens at the end seq_rm can always take back */
+  int32_t n_threads;  /* 1: most threads of a graph that attend together */
   int type_kv;        /* GGML_TYPE_F16 (the default) or GGML_TYPE_F32: how keys and values are stored */
 
   float kq_scale;        /* 0: 1 / sqrt(n_embd_head_k); q comes unscaled */

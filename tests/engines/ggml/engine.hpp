@@ -129,6 +129,7 @@ class engine {
     p.n_layer = layers, p.n_head = heads, p.n_head_kv = kv_heads, p.n_embd_head_k = width;
     p.n_ctx_seq = 1024, p.n_seq_max = 4, p.n_ubatch = 128;
     p.type_kv = options.type;
+    p.n_threads = std::min(options.threads, 2);  // of three threads one only waits
     p.n_rot = width, p.rope_neox = options.neox;
     return p;
   }
