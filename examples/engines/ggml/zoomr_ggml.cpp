@@ -129,7 +129,11 @@ struct zoomr_ggml {
     for (const graph_item& item : tokens.items) {
       const held_sequence& s = held.ready(item.id);
       expect_ascending(item, s.positions.empty() ? -1 : s.positions.back(), embeddings);
-      items.push_back({s.handle, view<const zoomr::token_id>(item.ids), item.prompt_ends && in->in_prompt(s.handle)});
+      zoomr::step_item next{s.handle, view<const zoomr::token_id>(item.ids)};
+      const bool ended = !in->in_prompt(s.handle);
+      next.prompt_begins = ended && next.ids.size() > settings.limits.max_draft_tokens;
+      next.prompt_ends = item.prompt_ends && (!ended || next.prompt_begins);
+      items.push_back(next);
     }
     return items;
   }
@@ -262,15 +266,24 @@ void zoomr_ggml_drop(zoomr_ggml* z) { z->drop(); }
 int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch) {
   std::int32_t most = z->settings.limits.max_batched_tokens;
   const int status = z->edit([&] {
-    bool turns = false;  // several tokens of a sequence whose prompt has ended
+    bool turns = false, later = false;  // several tokens of a sequence whose prompt has ended; a later prompt
     for (const graph_item& item : graph_tokens(*batch).items) {
       const held_sequence* const s = z->held.find(item.id);
-      turns = turns || (s != nullptr && item.ids.size() > 1 && !z->in->in_prompt(s->handle));
+      if (s == nullptr || item.ids.size() == 1 || z->in->in_prompt(s->handle)) continue;
+      turns = true;
+      later = later || static_cast<index_t>(item.ids.size()) > z->settings.limits.max_draft_tokens;
     }
     if (!turns) return;
-    const bool one_graph = batch->n_tokens <= most;
-    if (one_graph) z->begin(*batch);
-    if (!one_graph || z->taken_in_part() >= 0) most = 1;
+    zoomr_ggml_batch first = *batch;
+    first.n_tokens = (std::min)(first.n_tokens, most);
+    const bool tried = later || first.n_tokens == batch->n_tokens;
+    try {
+      if (tried) z->begin(first);
+      if (!tried || z->taken_in_part() >= 0) most = 1;
+    } catch (const zoomr::precondition_error&) {  // a policy without later prompts
+      if (!later) throw;
+      most = 1;
+    }
     z->drop();
   });
   return status == ZOOMR_GGML_SUCCESS ? most : status < 0 ? status : -status;

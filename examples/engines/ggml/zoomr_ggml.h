@@ -118,8 +118,9 @@ typedef struct zoomr_ggml_batch {
 } zoomr_ggml_batch;
 
 /* Before a graph is computed. A step that was begun before, and not committed, is dropped. A sequence that is not held
- * is opened. Of a sequence whose prompt has ended a policy may take several tokens one by one only: REFUSED then, and
- * zoomr_ggml_split tells before. */
+ * is opened. Of a sequence whose prompt has ended more than n_draft tokens are a later prompt, which ends as the first
+ * one does. Fewer are a draft, which a policy may take one by one only: REFUSED then, and zoomr_ggml_split tells
+ * before. Policies that free what they do not reach have no later prompts. */
 int zoomr_ggml_begin(zoomr_ggml* z, const zoomr_ggml_batch* batch);
 /* After it: its tokens are held. Where a node has failed, none are, and the status is that of the failure. */
 int zoomr_ggml_commit(zoomr_ggml* z);

@@ -330,7 +330,7 @@ TEST_CASE("where a prompt ends: as it is said, or with the first single token") 
   CHECK_FALSE(zoomr_ggml_in_prompt(e.z(), 0));
 }
 
-TEST_CASE("a later turn is passed in pieces that the policy takes") {
+TEST_CASE("a draft is passed in pieces that the policy takes, more tokens are a later prompt") {
   std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
   classes[9] = ZOOMR_GGML_DELIMITER;
   zoomr_ggml_params p = engine::params({});
@@ -349,13 +349,25 @@ TEST_CASE("a later turn is passed in pieces that the policy takes") {
   e.plan({{0, 4}, {1, 30}});
   CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 128);  // up to the end of a sentence
   e.decode(0, 6);
+  e.plan({{0, 300}});
+  CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 128);
+  e.pass({{0, 40}}), e.pass({{0, 3}});
+  CHECK(zoomr_ggml_in_prompt(e.z(), 0));
+  e.pass({{0, 30, true}});
+  CHECK_FALSE(zoomr_ggml_in_prompt(e.z(), 0));
+  e.decode(0, 3);
+
+  p.policy = "window";
+  engine window({}, p);
+  window.pass({{0, 12, true}});
+  window.plan({{0, 30}});
+  CHECK(zoomr_ggml_split(window.z(), &window.batch()) == 1);
   engine full({});
   full.pass({{0, 12, true}});
   full.plan({{0, 16}});
   CHECK(zoomr_ggml_split(full.z(), &full.batch()) == 128);
-  full.plan({{0, 17}});  // more than a draft
-  CHECK(zoomr_ggml_split(full.z(), &full.batch()) == 1);
   full.pass({{0, 16}});
+  CHECK_FALSE(zoomr_ggml_in_prompt(full.z(), 0));
 }
 
 TEST_CASE("a failure in a node loses nothing: zeros, and a commit that says why") {
