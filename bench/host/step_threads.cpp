@@ -6,7 +6,7 @@
 // median of one thread divided by that of two, in this repetition. `of_read_by_two`: the share of reading memory in
 // order, by two threads as well; it counts nothing else.
 // Checked: as host/step.
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include "../support/host.hpp"
 #include "../support/host_policies.hpp"

@@ -2,7 +2,7 @@
 // The host's attention and steps by plain C calls, so that host_compare.py can time them and a peer in one process, in
 // turn. One layer of 32 heads, 8 KV heads of 128 dimensions; `type` 0: float32, 1: float16, 2: bfloat16.
 #include <zoomr/attention/gather.hpp>
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include <map>      // std::map
 #include <numeric>  // std::iota

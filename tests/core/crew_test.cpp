@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine's threads enter together: each piece is done once, everybody sees what came of it, and nobody leaves early
 // or is left behind, whoever comes late and however many come.
-#include <zoomr/core/crew.hpp>
+#include <zoomr/core/threads/crew.hpp>
 
 #include <doctest/doctest.h>
 #include <support/inputs.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every piece is done once, whoever does it, and what it wrote is seen by the caller.
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include <doctest/doctest.h>
 

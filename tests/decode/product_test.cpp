@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include <nlohmann/json.hpp>
 

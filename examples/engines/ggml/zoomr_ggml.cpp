@@ -2,7 +2,7 @@
 // The calls of zoomr_ggml.h. Each is a few lines around one of the classes beside it; nothing is thrown out of it.
 #include "zoomr_ggml.h"
 
-#include <zoomr/core/crew.hpp>
+#include <zoomr/core/threads/crew.hpp>
 #include <zoomr/vocabulary.hpp>
 
 #include <algorithm>  // std::max

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include "../../decode/input_error.hpp"
 #include "../../decode/output.hpp"

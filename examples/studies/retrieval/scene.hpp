@@ -11,7 +11,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include "../../decode/model.hpp"
 #include "../../decode/token_classes.hpp"

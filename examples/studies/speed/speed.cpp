@@ -12,7 +12,7 @@
 #include <iostream>   // std::cout
 #include <optional>   // std::optional
 
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include "../../decode/input_error.hpp"
 #include "../../decode/progress.hpp"

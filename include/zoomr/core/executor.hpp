@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. Whose threads do the work of a cache. The library starts none of its own accord: an engine lends those that it
-// has, or makes a thread_pool (core/thread_pool.hpp). Results do not depend on how many there are.
+// has, or makes a thread_pool (core/threads/thread_pool.hpp). Results do not depend on how many there are.
 #pragma once
 
 #include <zoomr/core/types.hpp>

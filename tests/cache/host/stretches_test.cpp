@@ -3,8 +3,8 @@
 // bits depend neither on how many threads work, nor on how a prompt and its continuation are cut.
 #include <cache/support/players.hpp>
 #include <cache/support/tiered_limits.hpp>
-#include <zoomr/core/crew.hpp>
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/crew.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 #include <zoomr/policy/placement/engine_pages.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 

@@ -3,8 +3,8 @@
 // every policy, whatever runs the pieces of work and in whatever order. The program is compiled twice: the other time
 // with ThreadSanitizer.
 #include <cache/support/small_policies.hpp>
-#include <zoomr/core/crew.hpp>
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/crew.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include <doctest/doctest.h>
 #include <support/inputs.hpp>

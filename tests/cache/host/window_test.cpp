@@ -7,7 +7,7 @@
 #include <cache/support/reciting.hpp>
 #include <cache/support/saved_bytes.hpp>
 #include <support/paged_engine.hpp>
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
 
 #include <algorithm>  // std::max, std::min

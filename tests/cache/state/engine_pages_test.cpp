@@ -8,7 +8,7 @@
 #include <support/naive_attention.hpp>
 #include <support/paged_engine.hpp>
 #include <support/tolerance.hpp>
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include <doctest/doctest.h>
 

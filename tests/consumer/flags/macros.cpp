@@ -5,7 +5,7 @@
 #include "hostile.hpp"
 // clang-format on
 
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/presets/table.hpp>
 #include <zoomr/zoomr.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For what only the compiler's flags make different.
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/presets/table.hpp>
 #include <zoomr/zoomr.hpp>

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/presets/table.hpp>
 #include <zoomr/zoomr.hpp>

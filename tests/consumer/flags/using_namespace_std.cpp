@@ -5,7 +5,7 @@
 #include <future>
 #include <ranges>
 
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/presets/table.hpp>
 #include <zoomr/zoomr.hpp>

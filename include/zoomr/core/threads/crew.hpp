@@ -7,7 +7,7 @@
 
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/executor.hpp>
-#include <zoomr/core/waiting.hpp>
+#include <zoomr/core/threads/waiting.hpp>
 
 #include <algorithm>  // std::min
 #include <atomic>     // std::atomic

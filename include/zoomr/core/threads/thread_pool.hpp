@@ -4,7 +4,7 @@
 
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/executor.hpp>
-#include <zoomr/core/waiting.hpp>
+#include <zoomr/core/threads/waiting.hpp>
 
 #include <atomic>        // std::atomic
 #include <cstddef>       // std::size_t
