@@ -45,6 +45,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   app.add_option("--model", given.directory, "directory with config.json, model.safetensors and tokenizer.json");
   auto* prompt = app.add_option("--prompt", given.prompt, "text to continue; empty: BOS alone");
   app.add_option("--prompt-file", given.prompt_file, "the same from a file")->excludes(prompt);
+  app.add_option("--turn", given.turns,
+                 "text that follows an answer, such as the next message; once for each, and each is answered")
+      ->allow_extra_args(false);
   app.add_option("--policy", given.policies, "names, see --list-policies")->delimiter(',')->capture_default_str();
   app.add_option("--budget", given.budgets, "one run for each; what it limits depends on the policy")
       ->delimiter(',')
@@ -72,7 +75,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   app.add_option("--threads", given.threads,
                  "that multiply and attend; default: one attends, and OPENBLAS_NUM_THREADS multiply, or all cores")
       ->transform(number_in(1, zoomr::executor::most_threads));
-  app.add_option("--max-tokens", given.max_tokens, "to generate at most")
+  app.add_option("--max-tokens", given.max_tokens, "to generate at most, in each answer")
       ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
   app.add_option("--temperature", given.sampling.temperature, "0: greedy")->capture_default_str();

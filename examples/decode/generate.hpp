@@ -28,6 +28,7 @@ struct job {
   const tokenizer& words;
   std::vector<zoomr::token_class> classes;  // [V]
   std::vector<token_id> prompt;
+  std::vector<std::vector<token_id>> turns;  // each follows an answer, and is answered
   std::size_t runs = 1;
   zoomr::executor threads;         // of the host's session
   bool continues = false;          // the prompt has text: what is written comes behind it
@@ -37,12 +38,21 @@ struct job {
     const auto& eos = config.eos;
     return id == words.eos() || std::find(eos.begin(), eos.end(), id) != eos.end();
   }
-  index_t most_tokens() const {
-    const auto room = config.context - prompt.size();
-    return static_cast<index_t>(std::min(room, static_cast<std::size_t>(given.max_tokens)));
+  /// Of the prompt and its turns. An answer that has ended leaves its last token to the turn after it.
+  std::size_t given_tokens() const {
+    std::size_t count = prompt.size();
+    for (const std::vector<token_id>& turn : turns) count += turn.size();
+    return count;
   }
-  /// Of the longest text: the prompt and all that is written.
-  index_t tokens() const { return static_cast<index_t>(prompt.size()) + most_tokens(); }
+  /// Of one answer.
+  index_t most_tokens() const {
+    const std::size_t room = config.context - std::min(config.context, given_tokens());
+    return static_cast<index_t>(std::min(room / (turns.size() + 1), static_cast<std::size_t>(given.max_tokens)));
+  }
+  /// Of the longest text: what is given and all that is written.
+  index_t tokens() const {
+    return static_cast<index_t>(given_tokens()) + static_cast<index_t>(turns.size() + 1) * most_tokens();
+  }
 };
 
 /// A file of one run: FILE, or FILE.policy-budget of several runs; nullptr if none is wanted.
@@ -52,25 +62,13 @@ inline std::unique_ptr<output_file> for_run(const job& work, std::string path, c
   return std::make_unique<output_file>(path);
 }
 
-/// Writes on after the prompt, with a session of the host or of a device. Text streams as it comes unless JSON is
-/// wanted.
+/// Writes an answer after what was passed last. Text streams as it comes unless JSON is wanted.
 /// @param passed  called after each token that was passed
+/// @return  the token that ended it, which has not been passed; none where it is as long as it may be
 template <class Session, class Passed>
-run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out, Passed passed) {
-  const index_t most = work.most_tokens();
-  run_report report;
-  report.policy = choice.name;
-  report.budget = choice.budget;
-  {
-    progress bar("prompt", work.prompt.size());
-    run.prompt(work.prompt, [&](std::size_t count) { bar.at(count); });
-  }
-  for (const std::string& note : std::exchange(work.notes, {})) std::cerr << "note: " << note << '\n';
-  progress bar(choice.name, work.given.json ? static_cast<std::size_t>(most) : 0);
-  sampler sample(work.given.sampling);
-  text_stream stream(work.words, false, work.continues);  // markers of thoughts and summaries are worth seeing
-  const auto begin = std::chrono::steady_clock::now();
-  while (static_cast<index_t>(report.tokens.size()) < most) {
+std::optional<token_id> answer(job& work, Session& run, sampler& sample, text_stream& stream, run_report& report,
+                               progress& bar, std::ostream* logits_out, Passed passed) {
+  for (index_t written = 0; written < work.most_tokens(); ++written) {
     const auto logits = run.logits();
     if (logits_out != nullptr)
       logits_out->write(reinterpret_cast<const char*>(logits.data()),
@@ -81,9 +79,43 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
     report.text += piece;
     if (!work.given.json) std::cout << piece << std::flush;
     bar.at(report.tokens.size());
-    if (work.ends(next)) break;
+    if (work.ends(next)) return next;
     run.advance({&next, 1});
     passed();
+  }
+  return std::nullopt;
+}
+
+/// Writes on after the prompt, with a session of the host or of a device, and after each turn.
+/// @param passed  called after each token that was passed
+template <class Session, class Passed>
+run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out, Passed passed) {
+  const auto most = static_cast<std::size_t>(work.most_tokens()) * (work.turns.size() + 1);
+  run_report report;
+  report.policy = choice.name;
+  report.budget = choice.budget;
+  {
+    progress bar("prompt", work.prompt.size());
+    run.prompt(work.prompt, [&](std::size_t count) { bar.at(count); });
+  }
+  for (const std::string& note : std::exchange(work.notes, {})) std::cerr << "note: " << note << '\n';
+  progress bar(choice.name, work.given.json ? most : 0);
+  sampler sample(work.given.sampling);
+  text_stream stream(work.words, false, work.continues);  // markers of thoughts and summaries are worth seeing
+  const auto begin = std::chrono::steady_clock::now();
+  std::optional<token_id> end = answer(work, run, sample, stream, report, bar, logits_out, passed);
+  if constexpr (requires { run.turn(0, work.prompt); }) {
+    for (std::size_t i = 0; i < work.turns.size(); ++i) {
+      std::vector<token_id> turn = work.turns[i];
+      if (end) turn.insert(turn.begin(), *end);
+      run.turn(0, turn);
+      passed();
+      const std::string rest = stream.finish() + work.given.turns[i];
+      report.text += rest;
+      if (!work.given.json) std::cout << rest << std::flush;
+      stream = text_stream(work.words, false, true);
+      end = answer(work, run, sample, stream, report, bar, logits_out, passed);
+    }
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.text += stream.finish();

@@ -5,7 +5,7 @@
 #include <iostream>   // std::cout
 #include <optional>   // std::optional
 
-#include <zoomr/core/thread_pool.hpp>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include "../device_engine/decoder.hpp"
 #include "command_line.hpp"
@@ -16,6 +16,16 @@
 
 namespace decode {
 namespace {
+
+/// The messages after the first answer, encoded.
+std::vector<std::vector<token_id>> encode_turns(const tokenizer& words, const options& given, std::size_t room) {
+  std::vector<std::vector<token_id>> turns;
+  for (const std::string& text : given.turns) {
+    turns.push_back(words.encode(text, {.add_special = false, .allow_unknown = false, .most = room}));
+    if (turns.back().empty()) fail("--turn: there is nothing in it");
+  }
+  return turns;
+}
 
 std::vector<token_id> encode_prompt(const tokenizer& words, const std::string& text, const model_config& config) {
   const std::size_t most = config.context - 1;  // the first token that is written needs a place too
@@ -47,6 +57,7 @@ void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
   const model_config config = read_config_with_voters(given.directory, given.voters_file);
+  if (given.on_device() && !given.turns.empty()) fail("--turn: on a device there are no later turns");
   if (given.on_device()) expect_layers_alike(config, "--device cuda");
   if (given.tiers.given()) expect_layers_alike(config, "--tiers");
   if (!given.pages_file.empty()) expect_layers_alike(config, "--trace-pages");
@@ -59,18 +70,17 @@ void decode_text(const options& given) {
     net.emplace(config, read_weights(given.directory, config), pool ? zoomr::executor(*pool) : zoomr::executor{});
   }
   const tokenizer words(given.directory, config.vocab);
-  job work{given,
-           config,
-           words,
-           classify(words, config.vocab, given.delimiters, given.marks()),
-           {},
-           all.size(),
-           given.threads > 1 ? net->threads() : zoomr::executor{},
-           false,
-           {}};
+  job work{given, config, words,      classify(words, config.vocab, given.delimiters, given.marks()),
+           {},    {},     all.size(), given.threads > 1 ? net->threads() : zoomr::executor{},
+           false, {}};
   const std::string text = prompt_text(given, words, config);
   work.continues = !text.empty();
   work.prompt = encode_prompt(words, text, config);
+  work.turns = encode_turns(words, given, config.context);
+  if (work.most_tokens() < 1) {
+    fail("the prompt and its turns have ", work.given_tokens(), " tokens, and this model's context of ", config.context,
+         " has no room for ", work.turns.size() + 1, " answers");
+  }
   const auto on = net ? nullptr : device::load(given.directory, config, work.tokens());
   const auto ends_sentence = [](zoomr::token_class of) {
     using enum zoomr::token_class;

@@ -16,6 +16,7 @@ struct options {
   std::string directory;
   std::string prompt;
   std::string prompt_file;
+  std::vector<std::string> turns;
   std::vector<std::string> policies = {"full"};
   std::vector<index_t> budgets;
   std::vector<std::string> settings;

@@ -68,11 +68,14 @@ class session {
                            .tiers = tiers,
                            .audit = audit,
                            .classes = classes,
-                           .threads = threads})) {}
+                           .threads = threads})) {
+    if constexpr (requires { policy.placement.frees_unreachable; }) frees_ = policy.placement.frees_unreachable;
+  }
   session(const session&) = delete;
   ~session();
 
-  /// Passes the prompt of sequence `s`, chunk by chunk; then `logits(s)` are those of its last token.
+  /// Passes a prompt of sequence `s`, the first or a later one, chunk by chunk; then `logits(s)` are those of its last
+  /// token.
   /// @param passed  called with the number of tokens passed so far
   template <class Passed>
   void prompt(index_t s, std::span<const token_id> ids, Passed passed) {
@@ -80,7 +83,8 @@ class session {
       const std::size_t left = ids.size() - first;
       // the last chunk is never short: retention observes the last tokens of the prompt
       const std::size_t count = left <= chunk_ ? left : std::min(chunk_, left - chunk_ / 2);
-      const zoomr::step_item item{at(s), ids.subspan(first, count), count == left};
+      zoomr::step_item item{at(s), ids.subspan(first, count), count == left};
+      item.prompt_begins = first == 0;
       pass({&item, 1}, s, false);
       first += count;
       passed(first);
@@ -92,6 +96,16 @@ class session {
   template <class Passed>
   void prompt(std::span<const token_id> ids, Passed passed) {
     prompt(0, ids, passed);
+  }
+  /// Passes what comes after an answer, such as the next message of a conversation: as a later prompt, or token by
+  /// token where the placement has freed what such a prompt would attend to. Then `logits(s)` are those of its last
+  /// token.
+  void turn(index_t s, std::span<const token_id> ids) {
+    if (!frees_) return prompt(s, ids);
+    for (std::size_t t = 0; t < ids.size(); ++t) {
+      const zoomr::step_item item{at(s), ids.subspan(t, 1), false};
+      pass({&item, 1}, s, false);
+    }
   }
 
   /// Passes one token for each sequence; then `logits` are theirs.
@@ -203,8 +217,9 @@ class session {
   index_t pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every);
 
   model& net_;
-  std::size_t chunk_;  // tokens of a prompt that pass together
-  index_t draft_;      // tokens that `follow` passes at once
+  std::size_t chunk_;   // tokens of a prompt that pass together
+  index_t draft_;       // tokens that `follow` passes at once
+  bool frees_ = false;  // pages that no query reaches
   any_cache cache_;
   std::vector<zoomr::sequence> sequences_;         // [B]
   std::vector<float> logits_, rows_logits_;        // [B, T, V]; [rows of a pass, V]

@@ -156,6 +156,27 @@ class Output(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["runs"][0]["stats"]["prompt_tokens"], 1)
 
+    def test_a_turn_is_passed_after_an_answer_and_is_answered(self):
+        alone = json.loads(self.generate("--json").stdout)["runs"][0]
+        # A window that holds everything passes turns token by token; the others pass them as later prompts.
+        done = self.generate("--policy", "full,quest,window", "--budget", 2048, "--turn", "; = [", "--turn", "=", "--json")
+        runs = json.loads(done.stdout)["runs"]
+        turns = [run["stats"]["prompt_tokens"] - alone["stats"]["prompt_tokens"] for run in runs]
+        self.assertGreaterEqual(turns[0], 4)
+        self.assertEqual(turns, [turns[0], turns[0], 0])
+        for r in runs:
+            self.assertEqual(len(r["tokens"]), 36)
+            self.assertEqual(r["tokens"], runs[0]["tokens"])
+            self.assertEqual(r["tokens"][:12], alone["tokens"])
+            self.assertTrue(r["text"].startswith(alone["text"] + "; = ["), r["text"])
+        said = self.generate("--turn", "; = [").stdout
+        self.assertIn(alone["text"] + "; = [", said)
+        for options, sentence in ((("--turn", ""), "--turn: there is nothing in it"),
+                                  (("--turn", "= " * 5000), "has no room for 2 answers")):
+            refused = run("--model", LLAMA, "--prompt", "=", *options)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(sentence, refused.stderr)
+
     def test_a_prompt_may_come_from_a_file(self):
         with tempfile.NamedTemporaryFile("w") as f:
             f.write("= ; [")
