@@ -109,22 +109,27 @@ struct token_state {
     later_prompts.push_back({tokens(), open_prompt});
     if (heard == 0) queries_from = (std::max)(queries_from, tokens());
   }
+  /// The prompt in progress ends with the token that comes next.
+  /// @param closed  what this token closes already
+  void end_prompt(const any_segmenter& segmenter, closings& closed) {
+    const index_t end = tokens() + 1;
+    if (in_first_prompt()) {
+      segmenter.end_of_prompt(segmenting.data(), tokens(), closed);
+      prompt_end = evictions_from = end;
+    } else {
+      later_prompts.back().last = end;
+    }
+  }
   /// Makes the next token part of the sequence, with the segments that it closes. At most three: those of the token,
   /// then that which the end of the first prompt closes; the state that is kept is the one after all of them.
   void add(const any_segmenter& segmenter, token_class of_token, bool prompt_ends) {
     closings closed;
     segmenter.feed(segmenting.data(), of_token, tokens(), closed);
-    const bool first_ends = prompt_ends && in_first_prompt();
-    if (first_ends) segmenter.end_of_prompt(segmenting.data(), tokens(), closed);
+    if (prompt_ends) end_prompt(segmenter, closed);
     classes.push_back(of_token);
     for (index_t c = 0; c < closed.count; ++c) {
       segments.push_back(closed.at[c]);
       after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());
-    }
-    if (first_ends) {
-      prompt_end = evictions_from = tokens();
-    } else if (prompt_ends) {
-      later_prompts.back().last = tokens();
     }
   }
 
