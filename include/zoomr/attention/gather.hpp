@@ -68,6 +68,7 @@ template <class Lane, class Hook, class End = one_stretch>
 void gather_within(view<const token_range> ranges, token_range bounds, view<const lane_queries<Lane, Hook>> lanes,
                    cpu_path path = fastest_cpu_path(), End end_stretch = {}) {
   using number = std::remove_cv_t<typename Lane::number>;
+  constexpr bool ends = !std::is_same_v<End, one_stretch>;  // else nobody is told where stretches end
   struct asked_run {
     page_run<number> run;
     const lane_queries<Lane, Hook>* lane = nullptr;
@@ -85,17 +86,17 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
   index_t found = 0, others = 0;
   const auto attend = [&](const asked_run& now, const asked_run& next) {
     const lane_queries<Lane, Hook>& lane = *now.lane;
-    if constexpr (!std::is_same_v<End, one_stretch>) {
+    if constexpr (ends) {
       for (index_t q = 0; now.begins && q < lane.queries.size(); ++q) end_stretch(*lane.queries[q].state);
     }
     attend_run(path, now.run, next.run, lane.queries, widths, lane.scale,
                hooked<Hook>{*lane.hook, now.slot, lane.first_query});
   };
   const auto at = [&](index_t run) -> asked_run& { return last_ones[run % (ahead + 1)]; };
-  stretch_walk walk;
+  [[maybe_unused]] stretch_walk walk;
   for (const token_range& r : ranges) {
     const index_t end = (std::min)(r.last, bounds.last);
-    walk.pass({r.first, (std::min)(end, bounds.first)}, [](index_t) {});
+    if constexpr (ends) walk.pass({r.first, (std::min)(end, bounds.first)}, [](index_t) {});
     for (index_t first = (std::max)(r.first, bounds.first); first < end;) {
       const index_t last = (std::min)(end, (first / page_tokens + 1) * page_tokens);
       const run_places* places = &of_page;
@@ -105,7 +106,7 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
         places = &own_places;
       }
       bool begins = false;
-      walk.pass({first, last}, [&](index_t) { begins = true; });
+      if constexpr (ends) walk.pass({first, last}, [&](index_t) { begins = true; });
       for (const lane_queries<Lane, Hook>& lane : lanes) {
         const number* const keys = lane.kv_lane->key(first);
         const page_run<number> run{keys,

@@ -70,6 +70,10 @@ inline void add_stretch(attention_state& sums, const attention_state& stretch, i
 /// Numbers from the states of one KV head to those of the next, so that threads never write to the same cache line.
 constexpr index_t states_apart(index_t group) { return (group + 3) / 4 * 4; }
 static_assert(sizeof(attention_state) == 16, "four in a cache line");
+/// Where the state of a query head is, of states [rows, KV heads, states_apart].
+constexpr std::int64_t state_place(std::int64_t row, index_t head, index_t heads, index_t group) {
+  return (row * (heads / group) + head / group) * states_apart(group) + head % group;
+}
 
 /// Of each query of a step: the state of the stretch that is added up now, and that of the stretches before it.
 class stretch_sums {
@@ -135,9 +139,7 @@ class stretch_sums {
   static std::int64_t states_for(const shape& model, index_t tokens) {
     return std::int64_t{tokens} * model.kv_heads * states_apart(model.group());
   }
-  std::int64_t place(index_t t, index_t head) const {
-    return (std::int64_t{t} * (heads_ / group_) + head / group_) * states_apart(group_) + head % group_;
-  }
+  std::int64_t place(index_t t, index_t head) const { return state_place(t, head, heads_, group_); }
   attention_state& before(const attention_state& state) { return before_.data()[&state - states_.data()]; }
 
   index_t heads_, group_, width_;

@@ -66,7 +66,7 @@ class cut_states {
   /// @param t  token, the first of those that attend together is 0
   attention_state& at(index_t stretch, index_t t, index_t head) {
     const std::int64_t row = std::int64_t{stretch} * tokens_ + t;
-    return states_.data()[(row * (heads_ / group_) + head / group_) * states_apart(group_) + head % group_];
+    return states_.data()[state_place(row, head, heads_, group_)];
   }
   void begin(index_t stretch, index_t t, index_t head) {
     float* const out = outs_.data() + ((std::int64_t{stretch} * tokens_ + t) * heads_ + head) * width_;

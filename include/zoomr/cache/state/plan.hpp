@@ -82,6 +82,11 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
                        : ", wanted 0 ... " + all));
 }
 
+/// A later prompt begins with an item. Of a sequence's first tokens the flag says nothing.
+inline bool begins_later_prompt(const token_state& state, const step_item& item) {
+  return item.prompt_begins && state.tokens() > 0;
+}
+
 /// Plans one item: how many of its tokens the step takes, and what each of them makes due.
 ///
 /// After a prompt an item ends at the first token that closes a segment, makes a choice that stays active, or has
@@ -98,7 +103,7 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
                  std::vector<std::byte>& segmenting) {
   planned.seq = item.seq.id;
   planned.first = state.tokens();
-  planned.prompt_begins = item.prompt_begins && planned.first > 0;
+  planned.prompt_begins = begins_later_prompt(state, item);
   planned.prompt = state.in_prompt() || planned.prompt_begins;
   planned.prompt_ends = item.prompt_ends;
   planned.open_begin = policy.segment.open_begin(state.segmenting.data());

@@ -114,7 +114,7 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
   for (index_t before = 0; before < i; ++before) {
     ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
   }
-  const bool begins = item.prompt_begins && stepped.tokens() > 0;
+  const bool begins = begins_later_prompt(stepped, item);
   ZOOMR_EXPECTS(!begins || !stepped.in_prompt(),
                 "begin: a prompt cannot begin before the one of this sequence has ended, with `prompt_ends`");
   ZOOMR_EXPECTS(stepped.in_prompt() || begins || !item.prompt_ends,
@@ -126,7 +126,7 @@ State& expect_item(std::vector<State>& states, view<const step_item> items, inde
 /// @throws precondition_error if not
 inline void expect_beginning(const any_policy& policy, const config& limits, const token_state& state,
                              const step_item& item) {
-  ZOOMR_EXPECTS(!item.prompt_begins || state.tokens() == 0 || !frees_unreachable_pages(policy, limits),
+  ZOOMR_EXPECTS(!begins_later_prompt(state, item) || !frees_unreachable_pages(policy, limits),
                 "begin: a later prompt attends to everything, but the policy's placement frees what no query reaches: "
                 "pass it token by token, or in drafts");
 }
@@ -136,7 +136,7 @@ inline void expect_beginning(const any_policy& policy, const config& limits, con
 /// @throws precondition_error if some are not known
 inline void expect_observed(const any_policy& policy, const token_state& state, const step_item& item) {
   if (!policy.evict.observes || policy.evict.accumulates || !item.prompt_ends) return;
-  const bool begins = item.prompt_begins && state.tokens() > 0;
+  const bool begins = begins_later_prompt(state, item);
   if (policy.zone.prompt && state.in_first_prompt() && !begins) return;
   const auto prompt =
       static_cast<index_t>(std::min<std::int64_t>(std::int64_t{state.tokens()} + item.ids.size(), unlimited));
