@@ -176,14 +176,18 @@ template <index_t Queries>
   add_weights<Queries>(logits, tokens, queries);
 }
 
+#if ZOOMR_PAIRS
+using avx512::weigh_changed;
+#else
 /// The same for logits that go through a hook. It does not depend on the run, and is compiled once for all.
 template <index_t Queries, class Hook>
 [[gnu::noinline]] void weigh_changed(float* logits, index_t tokens, index_t value_width, float scale,
                                      const run_query* queries, const hooked<Hook>& call) {
   for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(load(logits + i) * scale, logits + i);
-  change<Queries>(call.hook, run_logits{logits, tokens, Queries, call.first_slot, call.first_query});
+  change(call.hook, run_logits{logits, tokens, Queries, call.first_slot, call.first_query});
   weigh<Queries>(logits, tokens, value_width, 1.0f, queries);
 }
+#endif
 
 template <index_t Queries>
 inline constexpr index_t weights_of = row_products_size<Queries>(page_tokens);

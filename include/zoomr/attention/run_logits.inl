@@ -6,11 +6,11 @@ inline namespace v0 {
 namespace detail {
 namespace ZOOMR_PATH {
 
-/// The bias by distance of the queries of a run.
-template <index_t Queries>
-struct bias_of_run {
-  static_assert(simd % Queries == 0, "a vector holds all queries of a token");
+#if !ZOOMR_PAIRS
 
+/// The bias by distance of the queries of a run.
+/// @pre  a vector holds all queries of a token
+struct bias_of_run {
   const slot_map& slots;
   index_t first_slot;
   index_t first = 0;      // position of the first token
@@ -23,11 +23,11 @@ struct bias_of_run {
       : slots(hook.lane.slots), first_slot(run.first_slot), first(slots.position_of(run.first_slot)) {
     together = slots.position_of(run.first_slot + run.tokens - 1) - first == run.tokens - 1;
     index_t head = hook.head(run.first_query), position = hook.position(run.first_query);
-    for (index_t q = 0; q < Queries; ++q) {
-      for (index_t i = q; i < simd; i += Queries) {
+    for (index_t q = 0; q < run.queries; ++q) {
+      for (index_t i = q, token = 0; i < simd; i += run.queries, ++token) {
         positions[i] = position;
         slopes[i] = hook.lane.slopes[head];
-        tokens[i] = i / Queries;
+        tokens[i] = token;
       }
       if (++head == hook.heads) {
         head = 0;
@@ -42,7 +42,7 @@ struct bias_of_run {
       keys = from_memory<ints>(tokens) + (first + t);
     } else {
       index_t at[std::size_t{simd}];
-      for (index_t i = 0; i < simd; ++i) at[i] = slots.position_of(first_slot + t + i / Queries);
+      for (index_t i = 0; i < simd; ++i) at[i] = slots.position_of(first_slot + t + tokens[i]);
       keys = from_memory<ints>(at);
     }
     const floats apart = __builtin_convertvector(keys - from_memory<ints>(positions), floats);
@@ -50,32 +50,36 @@ struct bias_of_run {
   }
 };
 
-/// @pre run.queries == Queries
-template <index_t Queries>
-[[gnu::flatten]] void change(const model_logits& hook, const run_logits& run) {
+/// @pre run.queries is 1, 2 or 4
+[[gnu::flatten, gnu::noinline]] inline void change(const model_logits& hook, const run_logits& run) {
   if (hook.lane.plain()) return;
   const float cap = hook.lane.soft_cap;
-  const index_t all = run.tokens * Queries;
+  const index_t all = run.tokens * run.queries, together = simd / run.queries;
   index_t i = 0;
   if (hook.lane.slopes.size() == 0) {
     for (; i + simd <= all; i += simd) to_memory(soft_capped(load(run.logits + i), cap), run.logits + i);
   } else {
-    const bias_of_run<Queries> bias(hook, run);
-    for (; i + simd <= all; i += simd) {
+    const bias_of_run bias(hook, run);
+    for (index_t t = 0; i + simd <= all; i += simd, t += together) {
       const floats logits = load(run.logits + i);
-      to_memory(bias(i / Queries, cap == 0.0f ? logits : soft_capped(logits, cap)), run.logits + i);
+      to_memory(bias(t, cap == 0.0f ? logits : soft_capped(logits, cap)), run.logits + i);
     }
   }
-  if (i < all) hook({run.logits + i, (all - i) / Queries, Queries, run.first_slot + i / Queries, run.first_query});
-}
-
-template <index_t Queries, class Hook>
-[[gnu::always_inline]] inline void change(const Hook& hook, const run_logits& run) {
-  hook(run);
+  const index_t done = i / run.queries;
+  if (i < all) hook({run.logits + i, run.tokens - done, run.queries, run.first_slot + done, run.first_query});
 }
 
 /// Of one query.
-inline void change_one(this_path, const model_logits& hook, const run_logits& run) { change<1>(hook, run); }
+inline void change_one(this_path, const model_logits& hook, const run_logits& run) { change(hook, run); }
+
+#else
+inline void change(const model_logits& hook, const run_logits& run) { avx512::change(hook, run); }
+#endif
+
+template <class Hook>
+[[gnu::always_inline]] inline void change(const Hook& hook, const run_logits& run) {
+  hook(run);
+}
 
 }  // namespace ZOOMR_PATH
 }  // namespace detail

@@ -6,6 +6,13 @@ inline namespace v0 {
 namespace detail {
 namespace ZOOMR_PATH {
 
+#if ZOOMR_PAIRS
+template <index_t Queries>
+[[gnu::always_inline]] inline void tile_products(const float* const* queries, const float* keys, index_t dims,
+                                                 float* out) {
+  avx512::tile_products<Queries>(queries, keys, dims, out);
+}
+#else
 /// A number of each query, for the tokens of a vector.
 template <index_t Queries>
 struct of_queries {
@@ -76,6 +83,7 @@ template <index_t Queries>
     }
   }
 }
+#endif
 
 }  // namespace ZOOMR_PATH
 }  // namespace detail

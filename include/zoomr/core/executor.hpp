@@ -3,6 +3,7 @@
 // has, or makes a thread_pool (core/threads/thread_pool.hpp). Results do not depend on how many there are.
 #pragma once
 
+#include <zoomr/core/function_ref.hpp>
 #include <zoomr/core/types.hpp>
 
 #include <algorithm>  // std::min
@@ -12,20 +13,8 @@
 namespace zoomr {
 inline namespace v0 {
 
-/// Work in pieces that are told apart by a number: a reference, valid during the call that it is an argument of.
-class task_ref {
- public:
-  template <class Task>
-  explicit task_ref(Task& task)
-      : task_(&task), call_([](void* work, index_t piece) { (*static_cast<Task*>(work))(piece); }) {}
-
-  /// Does one piece. It does not throw.
-  void operator()(index_t piece) const { call_(task_, piece); }
-
- private:
-  void* task_;
-  void (*call_)(void*, index_t);
-};
+/// Work in pieces that are told apart by a number: task(i) does one, and does not throw.
+using task_ref = function_ref<void(index_t)>;
 
 /// `run(pieces, task)` calls task(i) once for each i of 0 ... pieces - 1, on any threads, several at the same time or
 /// not, and returns when all these calls have; what they wrote is then visible to the caller. No piece waits for

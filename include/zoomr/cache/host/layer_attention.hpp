@@ -281,8 +281,7 @@ class layer_attention {
     for (index_t t = 0; t < tokens.size(); ++t) {
       for (index_t head = heads.first; head < heads.last; ++head) core_.cut.begin(stretch, t, head);
     }
-    gather(state, tokens, heads, ranges, core_.cut.stretch(stretch), {},
-           [&](index_t t, index_t head) { return &core_.cut.at(stretch, t - tokens.first, head); });
+    gather(state, tokens, heads, ranges, core_.cut.stretch(stretch), stretch);
   }
 
   // Some tokens and one KV head. What is here already is touched before anything is asked for, so that it does not make
@@ -339,40 +338,39 @@ class layer_attention {
   }
 
   // Some query heads of some tokens attend the slots of `ranges` that are within `bounds`, stretch after stretch.
-  // @param heads  of one KV head, or all of several
+  // @param heads    of one KV head, or all of several
+  // @param stretch  the one that they attend by itself, whose states are apart; or all
   void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
-              token_range bounds) {
-    gather(state, tokens, heads, ranges, bounds, stretch_ends{&core_.heads},
-           [&](index_t t, index_t head) { return &core_.heads.at(t, head); });
-  }
-  // @param state_at  state_at(token, query head): where they add up
-  template <class StateAt>
-  void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
-              token_range bounds, stretch_ends ends, StateAt state_at) {
+              token_range bounds, index_t stretch = all_stretches) {
     if (core_.limits.logits.plain()) {
-      return gather(state, tokens, heads, ranges, bounds, ends, state_at, [](token_range) { return plain_logits{}; });
+      return gather(state, tokens, heads, ranges, bounds, stretch, [](token_range) { return plain_logits{}; });
     }
-    gather(state, tokens, heads, ranges, bounds, ends, state_at, [&](token_range query_heads) {
+    gather(state, tokens, heads, ranges, bounds, stretch, [&](token_range query_heads) {
       return core_.logits_of(state, layer_, query_heads, item_.first + tokens.first);
     });
   }
-  template <class StateAt, class HookOf>
+  template <class HookOf>
   void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
-              token_range bounds, stretch_ends ends, StateAt state_at, HookOf hook_of) {
+              token_range bounds, index_t stretch, HookOf hook_of) {
     const index_t group = core_.sizes.model.group();
+    const stretch_ends ends = stretch == all_stretches ? stretch_ends{&core_.heads} : stretch_ends{};
     lanes_together<typename Pool::kv_lane_type, decltype(hook_of(heads)), stretch_ends> lanes(ranges, bounds, ends);
     for (index_t kv_head = heads.first / group; kv_head * group < heads.last; ++kv_head) {
       const token_range query_heads{(std::max)(heads.first, kv_head * group),
                                     (std::min)(heads.last, (kv_head + 1) * group)};
-      lanes.add(
-          core_.kv_lane(state, layer_, kv_head), core_.limits.logit_scale(layer_, kv_head, core_.sizes.model.head_dim),
-          hook_of(query_heads), tokens.size() * query_heads.size(), [&](index_t i) -> run_query {
-            const index_t t = tokens.first + i / query_heads.size(), head = query_heads.first + i % query_heads.size();
-            return {queries_[packed(t)][head].data(), state_at(t, head)};
-          });
+      lanes.add(core_.kv_lane(state, layer_, kv_head),
+                core_.limits.logit_scale(layer_, kv_head, core_.sizes.model.head_dim), hook_of(query_heads),
+                tokens.size() * query_heads.size(), [&](index_t i) -> run_query {
+                  const index_t t = i / query_heads.size(), head = query_heads.first + i % query_heads.size();
+                  attention_state& sum = stretch == all_stretches ? core_.heads.at(tokens.first + t, head)
+                                                                  : core_.cut.at(stretch, t, head);
+                  return {queries_[packed(tokens.first + t)][head].data(), &sum};
+                });
     }
     lanes.attend();
   }
+
+  static constexpr index_t all_stretches = -1;
 
   cache_core<Pool>& core_;
   planned_item& item_;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <zoomr/cache/host/token_choice.hpp>
+#include <zoomr/core/function_ref.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -30,15 +31,15 @@ inline view<float> carried(const layout& sizes, buffer<float>& memory, index_t l
 /// @param queries  queries(position) is [heads, head_dim]
 /// @throws error(storage) if pages do not come
 /// @cost  reads the KV lane's keys once for each token of `asking` and four query heads of the group
-template <class Pool, class Queries>
+template <class Pool>
 void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, token_range asking,
-                     buffer<float>& into, observation& memory, Queries queries) {
+                     buffer<float>& into, observation& memory, function_ref<view<const float, 2>(index_t)> queries) {
   const shape& model = core.sizes.model;
   const auto kv_lane = core.kv_lane(state, layer, kv_head);
   const index_t before = state.slot_end(asking.first);
   const index_t held = state.slot_end(asking.last);
   const auto group_of = [&](index_t t) {
-    return view<const float, 2>(queries(t)).slice(kv_head * model.group(), (kv_head + 1) * model.group());
+    return queries(t).slice(kv_head * model.group(), (kv_head + 1) * model.group());
   };
   memory.copy_keys(kv_lane, held, core.limits.key_scale.at(layer, kv_head));
   for (index_t g = 0; g < model.group(); ++g) {
