@@ -2,8 +2,9 @@
 // How much of a large grid of cases is tried.
 #pragma once
 
-#include <cstdint>  // std::int64_t
+#include <cstdint>  // std::int64_t, std::uint64_t
 #include <cstdlib>  // std::getenv, std::strtoll
+#include <vector>   // std::vector
 
 namespace zoomr_test {
 
@@ -13,6 +14,13 @@ inline std::int64_t stride() {
   const char* const given = std::getenv("ZOOMR_STRIDE");
   const long long wanted = given == nullptr ? 1 : std::strtoll(given, nullptr, 10);
   return wanted > 1 ? wanted : 1;
+}
+
+/// Seeds first, first + 1, ...: `count` of them, or where a stride is wanted every second, the first among them.
+inline std::vector<std::uint64_t> seeds(std::uint64_t first, std::uint64_t count) {
+  std::vector<std::uint64_t> found;
+  for (std::uint64_t seed = first; seed<first + count; seed += stride()> 1 ? 2 : 1) found.push_back(seed);
+  return found;
 }
 
 }  // namespace zoomr_test

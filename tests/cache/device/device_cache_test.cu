@@ -27,12 +27,12 @@ inline constexpr auto boxes_in_8_bits = with_index<zoomr::float8>(small::quest);
 inline constexpr auto means_in_8_bits = with_index<zoomr::float8>(running_sentences);
 inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::layer; });
 
-/// Three texts of four, or two; the last is fed as a graph would be.
+/// Three texts of four, or two, where a stride is wanted; the last is fed as a graph would be.
 template <class Policy>
 void check_texts(const Policy& policy, std::uint64_t first = 1) {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
   constexpr markup texts[] = {markup::pairs, markup::stray, markup::sentences, markup::summaries_alone};
-  for (std::uint64_t seed = first; seed<first + 3; seed += stride()> 1 ? 2 : 1) {
+  for (const std::uint64_t seed : seeds(first, 3)) {
     check(policy, looks[seed % 3], texts[seed % 4], seed, seed == first + 2);
   }
 }

@@ -5,6 +5,7 @@
 #include <cache/device/device_engine.hpp>
 #include <cache/support/small_policies.hpp>
 #include <support/naive_attention.hpp>
+#include <support/stride.hpp>
 
 #include <doctest/doctest.h>
 
@@ -25,7 +26,8 @@ void check_layouts(const Policy& policy, std::uint64_t seed, bool fixed = false)
   own.cache.fixed = fixed;
   own.open(says);
   play_wildly(own, policy, seed);
-  for (const std::size_t which : {seed % std::size(layouts), (seed + 2) % std::size(layouts)}) {
+  for (const std::uint64_t each : seeds(seed, 2)) {
+    const std::size_t which = each % std::size(layouts);
     layout_of_engines = layouts[which];
     CAPTURE(layouts[which].name());
     engine_player<Policy> engine(model, policy, limits_for(tokens));

@@ -4,6 +4,7 @@
 #include <cache/support/model_logits.hpp>
 #include <cache/support/small_policies.hpp>
 #include <support/mutations.hpp>
+#include <support/stride.hpp>
 
 #include <doctest/doctest.h>
 
@@ -13,7 +14,7 @@ namespace {
 template <class Policy>
 void check_looks(const Policy& policy, std::uint64_t first, index_t prompt = 0) {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
-  for (std::uint64_t seed = first; seed < first + 3; ++seed) {
+  for (const std::uint64_t seed : seeds(first, 3)) {
     check(policy, looks[seed % 3], markup::sentences, seed, seed % 3 == 2, prompt);
   }
 }

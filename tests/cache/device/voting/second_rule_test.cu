@@ -2,6 +2,7 @@
 // Voters who do not know, on the device: the same choices as the host's.
 #include <cache/device/device_against_host.hpp>
 #include <cache/support/small_policies.hpp>
+#include <support/stride.hpp>
 
 #include <doctest/doctest.h>
 
@@ -17,7 +18,7 @@ auto flat_above(const Policy& policy, float bits) {
 
 TEST_CASE("a flat posterior goes on by summaries: chunks, dropped steps and rollbacks, as for a graph too") {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties, kind::with_infinities};
-  for (std::uint64_t seed = 1; seed < 5; ++seed) {
+  for (const std::uint64_t seed : seeds(1, 4)) {
     check(small::unsure_voters, looks[seed % 4], markup::sentences, seed, seed == 3);
     check(small::thoughts_or_votes, looks[seed % 4], markup::pairs, seed, seed == 2);
   }
