@@ -17,7 +17,7 @@ inline std::int64_t stride() {
 }
 
 /// Seeds first, first + 1, ...: `count` of them, or where a stride is wanted every second, the first among them.
-inline std::vector<std::uint64_t> seeds(std::uint64_t first, std::uint64_t count) {
+inline std::vector<std::uint64_t> seeds_from(std::uint64_t first, std::uint64_t count) {
   std::vector<std::uint64_t> found;
   for (std::uint64_t seed = first; seed<first + count; seed += stride()> 1 ? 2 : 1) found.push_back(seed);
   return found;

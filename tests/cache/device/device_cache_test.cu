@@ -32,7 +32,7 @@ template <class Policy>
 void check_texts(const Policy& policy, std::uint64_t first = 1) {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
   constexpr markup texts[] = {markup::pairs, markup::stray, markup::sentences, markup::summaries_alone};
-  for (const std::uint64_t seed : seeds(first, 3)) {
+  for (const std::uint64_t seed : seeds_from(first, 3)) {
     check(policy, looks[seed % 3], texts[seed % 4], seed, seed == first + 2);
   }
 }

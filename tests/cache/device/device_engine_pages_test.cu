@@ -26,7 +26,7 @@ void check_layouts(const Policy& policy, std::uint64_t seed, bool fixed = false)
   own.cache.fixed = fixed;
   own.open(says);
   play_wildly(own, policy, seed);
-  for (const std::uint64_t each : seeds(seed, 2)) {
+  for (const std::uint64_t each : seeds_from(seed, 2)) {
     const std::size_t which = each % std::size(layouts);
     layout_of_engines = layouts[which];
     CAPTURE(layouts[which].name());

@@ -177,13 +177,13 @@ TEST_CASE("sliding-window layers beside dense ones and layers under a policy") {
   const auto dense = group<1>(small::full, 1);
   const auto sparse = group<2, 16>(focus, 2);
   both all({0, 1, 0, 2, 0, 2}, *sliding, *dense, *sparse);
-  for (const std::uint64_t seed : seeds(1, 3)) all.play(markup::pairs, seed);
+  for (const std::uint64_t seed : seeds_from(1, 3)) all.play(markup::pairs, seed);
 }
 TEST_CASE("policies that choose at every token, with tokens evicted in one group") {
   const auto pages = group(small::quest, 2);
   const auto sentences = group<1, 16>(small::sentence_kv, 2);
   both all({0, 1, 1, 0}, *pages, *sentences);
-  for (const std::uint64_t seed : seeds(4, 3)) all.play(markup::sentences, seed);
+  for (const std::uint64_t seed : seeds_from(4, 3)) all.play(markup::sentences, seed);
 }
 TEST_CASE("heads that vote choose for their group, with weights of its own, also beside one that has a second pass") {
   const zoomr::config limits = limits_for(most, 3);
@@ -194,7 +194,7 @@ TEST_CASE("heads that vote choose for their group, with weights of its own, also
   const auto few = group<1, 16>(small::sentence_voters, 1, other);
   const auto asks = group<1>(small::zoomr_second_pass, 1);
   both all({0, 1, 2, 0}, *voters, *few, *asks);
-  for (const std::uint64_t seed : seeds(10, 3)) all.play(markup::pairs, seed);
+  for (const std::uint64_t seed : seeds_from(10, 3)) all.play(markup::pairs, seed);
   CHECK(all.second_passes > 5);
 }
 TEST_CASE("a second pass goes through all groups") {
@@ -203,7 +203,7 @@ TEST_CASE("a second pass goes through all groups") {
   const auto stays = group<2, 16>(focus, 2);
   const auto chosen_once = group(once, 1);  // has no new choice where the others have
   both all({1, 0, 2, 3, 0, 2}, *asks, *sliding, *stays, *chosen_once);
-  for (const std::uint64_t seed : seeds(7, 3)) all.play(markup::pairs, seed);
+  for (const std::uint64_t seed : seeds_from(7, 3)) all.play(markup::pairs, seed);
   CHECK(all.second_passes > 5);
 }
 
@@ -212,7 +212,7 @@ TEST_CASE("a choice for all layers of a group asks again in a second pass that a
   const auto votes = group<1>(small::zoomr_one_pass, 2);
   const auto drifts = group<2, 16>(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 1);
   both all({0, 1, 2, 1, 0}, *asks, *votes, *drifts);
-  for (const std::uint64_t seed : seeds(13, 2)) all.play(markup::pairs, seed);
+  for (const std::uint64_t seed : seeds_from(13, 2)) all.play(markup::pairs, seed);
   CHECK(all.second_passes > 5);
 }
 

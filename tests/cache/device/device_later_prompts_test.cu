@@ -24,7 +24,7 @@ void live(const Policy& policy, Player& plays, std::uint64_t seed, happened& all
 template <class Policy>
 void check_conversations(const Policy& policy, std::uint64_t first, const zoomr::logit_rule& rule = {}) {
   happened of_host, of_device;
-  for (const std::uint64_t seed : seeds(first, 4)) {
+  for (const std::uint64_t seed : seeds_from(first, 4)) {
     CAPTURE(seed);
     const tape says = conversation(model, seed, seed % 2 == 0 ? kind::peaked : kind::uniform);
     zoomr::config limits = limits_for(says.size());

@@ -165,15 +165,15 @@ TEST_CASE("snapkv: more queries than one launch takes, one query, no pooling, on
   check(evicting(small::snapkv, 1, 1, 1, false), kind::ties, markup::sentences, 7, false, 20);
 }
 TEST_CASE("snapkv: keys that are no numbers") {
-  for (const std::uint64_t seed : seeds(20, 6)) {
+  for (const std::uint64_t seed : seeds_from(20, 6)) {
     check(evicting(small::snapkv, 16, 4, 3, seed % 2 == 0), kind::with_infinities, markup::sentences, seed, false, 45);
   }
 }
 TEST_CASE("each KV head has runs of its own where nothing is chosen") {
-  for (const std::uint64_t seed : seeds(30, 4)) check(windowed, kind::peaked, markup::sentences, seed, false, 50);
+  for (const std::uint64_t seed : seeds_from(30, 4)) check(windowed, kind::peaked, markup::sentences, seed, false, 50);
 }
 TEST_CASE("sentence_kv: whole sentences of what is left") {
-  for (const std::uint64_t seed : seeds(40, 4)) {
+  for (const std::uint64_t seed : seeds_from(40, 4)) {
     check(with(small::sentence_kv, [&](auto& p) { p.evict.tokens = static_cast<index_t>(9 + 4 * (seed % 6)); }),
           seed % 2 == 0 ? kind::peaked : kind::ties, markup::sentences, seed, seed % 3 == 0, 50);
   }
@@ -181,17 +181,17 @@ TEST_CASE("sentence_kv: whole sentences of what is left") {
   check(each_head_of_sentences, kind::uniform, markup::sentences, 48, false, 50);
 }
 TEST_CASE("segments of which nothing is left are not chosen") {
-  for (const std::uint64_t seed : seeds(70, 3)) check(counted, kind::peaked, markup::sentences, seed, false, 60);
-  for (const std::uint64_t seed : seeds(70, 3)) {
+  for (const std::uint64_t seed : seeds_from(70, 3)) check(counted, kind::peaked, markup::sentences, seed, false, 60);
+  for (const std::uint64_t seed : seeds_from(70, 3)) {
     check(counted_boxes, kind::peaked, markup::sentences, seed, false, 60);
     check(with_index<zoomr::float8>(counted), kind::with_infinities, markup::sentences, seed, false, 60);
   }
 }
 TEST_CASE("a choice that stays active is first made of what is left") {
-  for (const std::uint64_t seed : seeds(50, 2)) check(boundary, kind::peaked, markup::sentences, seed, false, 40);
+  for (const std::uint64_t seed : seeds_from(50, 2)) check(boundary, kind::peaked, markup::sentences, seed, false, 40);
 }
 TEST_CASE("several sequences, whose prompts end in one step or not") {
-  for (const std::uint64_t seed : seeds(60, 3)) {
+  for (const std::uint64_t seed : seeds_from(60, 3)) {
     check_together(evicting(small::snapkv, 14, 5, 3, false), seed);
     check_together(evicting(small::sentence_kv, 20, 8, 7, false), seed);
   }

@@ -14,7 +14,7 @@ namespace {
 template <class Policy>
 void check_looks(const Policy& policy, std::uint64_t first, index_t prompt = 0) {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
-  for (const std::uint64_t seed : seeds(first, 3)) {
+  for (const std::uint64_t seed : seeds_from(first, 3)) {
     check(policy, looks[seed % 3], markup::sentences, seed, seed % 3 == 2, prompt);
   }
 }

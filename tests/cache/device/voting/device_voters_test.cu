@@ -54,7 +54,7 @@ void check_plays(const Policy& policy, const zoomr::config& limits, Play play) {
 TEST_CASE("zoomr_voters and sentence_voters: chunks, dropped steps and rollbacks, as for a graph too") {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties, kind::with_infinities};
   constexpr markup texts[] = {markup::pairs, markup::stray, markup::sentences, markup::summaries_alone};
-  for (const std::uint64_t seed : seeds(1, 4)) {
+  for (const std::uint64_t seed : seeds_from(1, 4)) {
     check(small::zoomr_voters, looks[seed % 4], texts[seed % 4], seed, seed == 3);
     check(small::sentence_voters, looks[seed % 4], texts[(seed + 1) % 4], seed, seed == 3);
   }
@@ -62,7 +62,7 @@ TEST_CASE("zoomr_voters and sentence_voters: chunks, dropped steps and rollbacks
 
 TEST_CASE("heads with weights are asked by summaries: as on the host, in batches and for a graph too") {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties, kind::with_infinities};
-  for (const std::uint64_t seed : seeds(1, 4)) {
+  for (const std::uint64_t seed : seeds_from(1, 4)) {
     check(small::weighted_votes, looks[seed % 4], markup::pairs, seed, seed == 3);
     check(small::weighted_mass, looks[seed % 4], markup::stray, seed, seed == 2);
   }
@@ -74,7 +74,7 @@ TEST_CASE("heads with weights are asked by summaries: as on the host, in batches
 }
 
 TEST_CASE("drafts end where a choice is due, and rejected tokens are not heard") {
-  for (const std::uint64_t seed : seeds(1, 3)) {
+  for (const std::uint64_t seed : seeds_from(1, 3)) {
     check(seldom, kind::peaked, markup::sentences, seed, seed == 2, 0, {}, seed == 3 ? 20 : short_draft);
   }
 }

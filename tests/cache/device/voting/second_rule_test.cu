@@ -18,7 +18,7 @@ auto flat_above(const Policy& policy, float bits) {
 
 TEST_CASE("a flat posterior goes on by summaries: chunks, dropped steps and rollbacks, as for a graph too") {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties, kind::with_infinities};
-  for (const std::uint64_t seed : seeds(1, 4)) {
+  for (const std::uint64_t seed : seeds_from(1, 4)) {
     check(small::unsure_voters, looks[seed % 4], markup::sentences, seed, seed == 3);
     check(small::thoughts_or_votes, looks[seed % 4], markup::pairs, seed, seed == 2);
   }
