@@ -37,7 +37,8 @@ class stretch_walk {
     while (slots.first < slots.last) {
       if (slots.first >= end_) {
         begins(slots.first);
-        tokens_ = 0, end_ = unlimited;
+        tokens_ = 0;
+        end_ = unlimited;
       }
       if (end_ == unlimited) {
         const index_t missing = stretch_tokens - tokens_;
@@ -62,7 +63,8 @@ class stretch_walk {
 inline void add_stretch(attention_state& sums, const attention_state& stretch, index_t width) {
   on_fastest_path([&] {
     if (sums.sum != 0.0f) return sums.merge(stretch, width);
-    sums.max = stretch.max, sums.sum = stretch.sum;
+    sums.max = stretch.max;
+    sums.sum = stretch.sum;
     std::copy_n(stretch.out, width, sums.out);
   });
 }
@@ -111,7 +113,8 @@ class stretch_sums {
   /// @param state  as `at` has said
   void end_stretch(attention_state& state) {
     add_stretch(before(state), state, width_);
-    state.max = -infinity, state.sum = 0.0f;
+    state.max = -infinity;
+    state.sum = 0.0f;
     std::fill(state.out, state.out + width_, 0.0f);
   }
   /// A stretch that was added up elsewhere, after those before.
@@ -119,7 +122,8 @@ class stretch_sums {
   void take(index_t t, index_t head, const attention_state& stretch, bool last) {
     attention_state& state = at(t, head);
     if (!last) return add_stretch(before(state), stretch, width_);
-    state.max = stretch.max, state.sum = stretch.sum;
+    state.max = stretch.max;
+    state.sum = stretch.sum;
     std::copy_n(stretch.out, width_, state.out);
   }
   /// All stretches as one state: nothing is added any more.
@@ -129,7 +133,8 @@ class stretch_sums {
     attention_state& sums = before(state);
     if (sums.sum == 0.0f) return state;
     add_stretch(sums, state, width_);
-    state.max = sums.max, state.sum = sums.sum;
+    state.max = sums.max;
+    state.sum = sums.sum;
     std::copy_n(sums.out, width_, state.out);
     return state;
   }

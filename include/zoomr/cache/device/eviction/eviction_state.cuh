@@ -66,7 +66,8 @@ inline eviction_due due_eviction(const any_policy& policy, const config& limits,
   due.summed = sums.slots;
   const index_t kept = pinned + policy.evict.kept(due.slots - pinned);
   if (most == 0 || (!ended && !again && !(prompt && carries))) return due;
-  due.chooses = !first, due.after_prompt = prompt && !first;
+  due.chooses = !first;
+  due.after_prompt = prompt && !first;
   due.asking = {prompt ? observed_from(policy, state.last_prompt_begin(), end) : end - noted, end};
   due.updates_importance = (again && carries) || (!first && !carries && (ended || again) && kept < due.slots);
   if ((ended || again) && kept < due.slots) {

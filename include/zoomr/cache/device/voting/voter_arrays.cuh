@@ -102,7 +102,9 @@ struct voter_arrays {
   float* shares = nullptr;            // [sequences][voters][segments]
 
   void carve(carver& from, const cache_sizes& all) {
-    sizes = all.voting, model = all.model, segments = all.segments;
+    sizes = all.voting;
+    model = all.model;
+    segments = all.segments;
     const std::int64_t sequences = all.sequences, voters = sizes.voters;
     kv_lanes = from.take<voter_kv_lane>(sizes.kv_lanes);
     layer_begin = from.take<index_t>(model.layers + 1);

@@ -103,7 +103,9 @@ class segment_logits {
 
   /// @param query  [head_dim]
   __device__ void ask(view<const float> query, const lane_logits& rule, float scale, index_t position) {
-    rule_ = rule, scale_ = scale, position_ = position;
+    rule_ = rule;
+    scale_ = scale;
+    position_ = position;
 #pragma unroll
     for (index_t c = 0; c < cells; ++c) query_[c] = has(c) ? query[c * warp_lanes + lane_] : 0.0f;
   }

@@ -63,7 +63,8 @@ __device__ void choose_or_go_on(const Policy& policy, row_to_choose row, view<vo
     all += row.votes[id] == not_eligible ? 0 : row.votes[id];
     entropy += entropy_units(row.votes[id]);
   }
-  all = block.sum(all), entropy = block.sum(entropy);
+  all = block.sum(all);
+  entropy = block.sum(entropy);
   if (!policy.select.unsure(all, entropy)) return;
   index_t taken = 0;
   for (index_t id = block.thread(); id < votes.size(); id += block.size()) {
