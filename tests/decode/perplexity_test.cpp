@@ -132,6 +132,20 @@ TEST_CASE("a prompt given from memory is the prompt passed in the cache") {
   }
 }
 
+TEST_CASE("attention that adds up sees the queries of the whole prompt") {
+  trained lab(900);
+  const std::size_t first = 800;
+  const prefill prompt(lab.net, std::span(lab.ids).first(first), ignore, prefill::kept_queries::all);
+  for (const char* name : {"h2o", "snapkv", "r_kv", "quest"}) {
+    CAPTURE(name);
+    with_policy({name, 128, {}}, [&](const auto& policy) {
+      const auto scored = std::span(lab.ids).subspan(first);
+      const score found = score_tokens(lab.net, policy, prompt, scored, lab.classes, ignore);
+      CHECK(found.bits == doctest::Approx(session_bits(lab, policy, first)).epsilon(1e-4));  // a near tie may turn
+    });
+  }
+}
+
 TEST_CASE("budgets are attended tokens") {
   trained lab(1000);
   const prefill prompt(lab.net, std::span(lab.ids).first(800), ignore);

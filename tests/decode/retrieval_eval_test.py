@@ -113,19 +113,20 @@ class Retrieval(unittest.TestCase):
         self.assertIn('measured with "checkpoint, prose.txt, seed 1, queries 16", but', other.stderr)
 
         results = self.path("results.csv")
-        policies = "full,oracle,random,sentence_voters,window@128,exact@128,random_eviction@128"
+        policies = "full,oracle,random,sentence_voters,window@128,exact@128,random_eviction@128,voters_or_boxes@300"
         options = ("--voters", voters, "--policies", policies, "--resume", self.path("r"))
         found = self.asked("retrieval", "--csv", results, *options)
         self.assertEqual(found.returncode, 0, found.stderr)
         with open(results, newline="") as f:
             rows = {(r["policy"], r["group"]): r for r in csv.DictReader(f)}
-        self.assertEqual(len(rows), 14)
+        self.assertEqual(len(rows), 16)
         oracle, voted = rows["oracle", "keys 1200"], rows["sentence_voters", "keys 1200"]
         self.assertEqual(oracle["hit"], oracle["choices"])  # it always reads what is needed
         self.assertGreater(int(oracle["choices"]), 0)
         self.assertEqual(voted["choices"], oracle["choices"])
         self.assertLess(float(voted["attended"]), 0.5 * float(rows["full", "keys 1200"]["attended"]))
-        for policy, most in (("window@128", 128), ("exact@128", 128), ("random_eviction@128", 128 + 10)):
+        for policy, most in (("window@128", 128), ("exact@128", 128), ("random_eviction@128", 128 + 10),
+                             ("voters_or_boxes@300", 4 + 150 + 4 * 80)):  # zones, four sentences
             self.assertLessEqual(float(rows[policy, "keys 1200"]["attended"]), most)
             self.assertEqual(rows[policy, "keys 1200"]["active"], "1")
         self.assertEqual(rows["full", "keys 1200"]["active"], "0")
@@ -164,6 +165,14 @@ class Retrieval(unittest.TestCase):
         words = self.rows("--tasks", "words", "--policies", "full,window@128", tokens=3000, problems=1)
         self.assertEqual(words["full", "words 3000"]["active"], 0)
         self.assertEqual(words["window@128", "words 3000"]["active"], 1)
+
+    def test_a_task_may_name_the_tokens_of_its_problems(self):
+        rows = self.rows("--tasks", "keys@1300,needle,keys@2400", "--policies", "window@128", problems=1)
+        sizes = {group: row["prompt_tokens_mean"] for (_, group), row in rows.items()}
+        self.assertEqual(list(sizes), ["keys 1300", "needle 1200", "keys 2400"])
+        self.assertAlmostEqual(sizes["keys 2400"] - sizes["keys 1300"], 1100, delta=200)
+        plain = self.rows("--tasks", "keys", "--policies", "window@128", tokens=1300, problems=1)
+        self.assertEqual(plain["window@128", "keys 1300"], rows["window@128", "keys 1300"])
 
     def test_weights_are_learnt_at_each_moment_of_an_answer(self):
         model, done = self.path("marked"), self.path("done")
@@ -216,6 +225,10 @@ class Retrieval(unittest.TestCase):
                                 (("retrieval", "--policies", "random+zones.sinks=1"), "random has no options"),
                                 (("retrieval", "--policies", "oracle", "--tasks", "words"), "there is no oracle"),
                                 (("heads", "--tasks", "riddles"), "there is no task"),
+                                (("heads", "--tasks", "riddles@700"), "there is no task"),
+                                (("heads", "--tasks", "keys@"), "behind the @ stands a number of tokens"),
+                                (("heads", "--tasks", "keys@7e2"), "behind the @ stands a number of tokens"),
+                                (("heads", "--tasks", "keys@-700"), "behind the @ stands a number of tokens"),
                                 (("heads", "--tasks", "values"), "no single segment is needed next"),
                                 (("heads", "--tasks", "notes"), "four tokens that mark them")):
             with self.subTest(arguments=arguments):

@@ -73,7 +73,7 @@ CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
   command
       ->add_option("--policies,--policy", given.policies,
                    "name[@budget][+component.field=value]..., see zoomr-decode --list-policies; also the controls "
-                   "exact[@budget] and random_eviction[@budget]")
+                   "exact[@budget], random_eviction[@budget] and voters_or_boxes[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
@@ -96,8 +96,10 @@ void add_scene(CLI::App* command, retrieval::scene_options& given) {
       ->required()
       ->delimiter(',');
   command
-      ->add_option("--tasks,--task", given.tasks,
-                   "needle, keys, values, queries, tracking, words, notes, paraphrase, chain, repeated")
+      ->add_option(
+          "--tasks,--task", given.tasks,
+          "needle, keys, values, queries, tracking, words, notes, paraphrase, chain, repeated; keys@4096: of so "
+          "many tokens, in place of --tokens")
       ->delimiter(',')
       ->capture_default_str();
   command
@@ -137,8 +139,8 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
   add_scene(command, given.of);
   command
       ->add_option("--policies,--policy", given.policies,
-                   "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget] and "
-                   "random_eviction[@budget]")
+                   "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget], "
+                   "random_eviction[@budget] and voters_or_boxes[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   add_voters(command, given.of.voters);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perplexity.hpp"
 
-#include <iostream>  // std::cerr, std::cout
+#include <algorithm>  // std::ranges::any_of
+#include <iostream>   // std::cerr, std::cout
 
 #include <nlohmann/json.hpp>
 
@@ -28,6 +29,7 @@ constexpr index_t most_observed = static_cast<index_t>(prefill::chunk / 2);  // 
 struct task {
   policy_choice choice;
   std::string settings;  // as they were given
+  bool adds_up = false;  // it must see the queries of the whole prompt
 };
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -54,6 +56,7 @@ std::vector<task> tasks_of(const options& given, std::size_t layers) {
     if (is_token_control(own.name)) expect_token_control(t.choice, spec);
     with_policy_or_control(t.choice, [&](const auto& policy) {
       if (own.name == "full") return;
+      if constexpr (requires { decltype(policy.evict)::accumulates; }) t.adds_up = decltype(policy.evict)::accumulates;
       if constexpr (requires { policy.evict.queries; }) {
         if (policy.evict.queries > most_observed)
           fail(own.name, ": ", decltype(policy.evict)::name, ".queries must be at most ", most_observed, " here");
@@ -125,6 +128,8 @@ void measure(bench& on, const passage& p, index_t context, const std::string& la
   const std::vector<token_id> ids = tokens_of(p, on.texts, context, on.bos());
   const auto scored = std::span(ids).last(static_cast<std::size_t>(on.given.scored));
   const text_size size = size_of(scored, on.words);
+  // Queries of all tokens take more memory than keys and values together: kept where one policy asks for them.
+  const bool adds_up = std::ranges::any_of(on.tasks, &task::adds_up);
   std::optional<prefill> prompt;
   for (const task& t : on.tasks) {
     row r{.policy = t.choice.name,
@@ -141,7 +146,9 @@ void measure(bench& on, const passage& p, index_t context, const std::string& la
     if (!prompt) {
       const auto before = std::span(ids).first(ids.size() - scored.size());
       progress bar(label + ": prompt", before.size());
-      prompt.emplace(on.net, before, [&](std::size_t passed) { bar.at(passed); });
+      prompt.emplace(
+          on.net, before, [&](std::size_t passed) { bar.at(passed); },
+          adds_up ? prefill::kept_queries::all : prefill::kept_queries::last);
     }
     with_policy_or_control(t.choice, [&](const auto& policy) {
       progress bar(label + ": " + t.choice.name, scored.size());

@@ -46,7 +46,7 @@ struct prefill::own_step {
     write(keys, to.of(layer).keys), write(values, to.of(layer).values);
   }
   void attend(index_t layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
-    if (last) write(queries, to.of(layer).queries);
+    if (last || to.kept_ == kept_queries::all) write(queries, to.of(layer).queries);
     zoomr::detail::for_each_piece(to.threads_, to.shape_.heads, [&](index_t head, index_t thread) {
       const std::size_t window = to.windows_[static_cast<std::size_t>(layer)];
       to.attend_head(to.of(layer), window, head, first, queries, out, to.weights_[static_cast<std::size_t>(thread)]);
@@ -69,8 +69,10 @@ void prefill::each_chunk(Visit visit) const {
   }
 }
 
-prefill::prefill(model& net, std::span<const token_id> ids, const std::function<void(std::size_t)>& passed)
+prefill::prefill(model& net, std::span<const token_id> ids, const std::function<void(std::size_t)>& passed,
+                 kept_queries kept)
     : shape_(shape_of(net.config(), net.config().layers)),
+      kept_(kept),
       all_(numbers_below(net.config().layers)),
       windows_(windows_of(net.config())),
       scale_(net.config().attention_scale > 0 ? static_cast<float>(net.config().attention_scale)
@@ -101,7 +103,11 @@ void prefill::replay(Cache& cache, zoomr::sequence seq, std::span<const index_t>
       const auto own = static_cast<index_t>(l);
       const layer_memory& memory = layers_[static_cast<std::size_t>(layers[l])];
       step.append(own, rows(memory.keys, first, count), rows(memory.values, first, count));
-      if (last) step.observe(own, queries(memory, count));
+      if (kept_ == kept_queries::all) {
+        step.observe(own, queries(memory, first, count));
+      } else if (last) {
+        step.observe(own, queries(memory, 0, count));
+      }
     }
     step.commit();
   });
@@ -130,8 +136,9 @@ void prefill::attend_head(const layer_memory& memory, std::size_t window, index_
               memory.values.data() + of_key, key_row, 0.0f, out.data() + of_query, query_row);
 }
 
-zoomr::view<const float, 3> prefill::queries(const layer_memory& memory, std::size_t count) const {
-  return {memory.queries.data(), {static_cast<index_t>(count), shape_.heads, shape_.head_dim}};
+zoomr::view<const float, 3> prefill::queries(const layer_memory& memory, std::size_t first, std::size_t count) const {
+  const std::size_t width = static_cast<std::size_t>(shape_.heads) * static_cast<std::size_t>(shape_.head_dim);
+  return {memory.queries.data() + first * width, {static_cast<index_t>(count), shape_.heads, shape_.head_dim}};
 }
 
 zoomr::view<const float, 3> prefill::rows(const std::vector<float>& all, std::size_t first, std::size_t count) const {

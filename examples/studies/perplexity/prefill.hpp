@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prompt passed densely once, and given to the cache of each policy from memory: keys and values of all its tokens,
-// and the queries of the last ones, which retention observes. This is what an engine with its own prefill kernel does.
-// Layers with a sliding window attend to what is in it.
+// and the queries of the last ones, which retention observes, or of all, where attention adds up since the first token.
+// This is what an engine with its own prefill kernel does. Layers with a sliding window attend to what is in it.
 //
 // P = tokens of the prompt, V = vocab, G = kv_heads, N = heads, D = head_dim
 #pragma once
@@ -10,6 +10,7 @@
 #include <zoomr/kv_cache.hpp>
 
 #include <cstddef>     // std::size_t
+#include <cstdint>     // std::uint8_t
 #include <functional>  // std::function
 #include <span>        // std::span
 #include <vector>      // std::vector
@@ -23,9 +24,13 @@ class prefill {
   /// Tokens that pass together; the last chunk has at least half as many, or it is the whole prompt.
   static constexpr std::size_t chunk = 256;
 
+  /// Whose queries are kept: of the last chunk's tokens, or of all.
+  enum class kept_queries : std::uint8_t { last, all };
+
   /// @param ids     [P]  P >= 1
   /// @param passed  called with the number of tokens passed so far
-  prefill(model& net, std::span<const token_id> ids, const std::function<void(std::size_t)>& passed);
+  prefill(model& net, std::span<const token_id> ids, const std::function<void(std::size_t)>& passed,
+          kept_queries kept = kept_queries::last);
 
   std::size_t tokens() const { return ids_.size(); }
   /// [V]  of the prompt's last token
@@ -43,7 +48,7 @@ class prefill {
  private:
   struct layer_memory {
     std::vector<float> keys, values;  // [P, G, D]
-    std::vector<float> queries;       // [tokens of the last chunk, N, D]
+    std::vector<float> queries;       // [tokens of the last chunk, or P, N, D]
   };
 
   struct own_step;
@@ -59,13 +64,14 @@ class prefill {
   // [count, G, D]  from token `first` on
   zoomr::view<const float, 3> rows(const std::vector<float>& all, std::size_t first, std::size_t count) const;
 
-  // [count, N, D]  of the last chunk
-  zoomr::view<const float, 3> queries(const layer_memory& memory, std::size_t count) const;
+  // [count, N, D]  from token `first` of those that are kept on
+  zoomr::view<const float, 3> queries(const layer_memory& memory, std::size_t first, std::size_t count) const;
 
   template <class Visit>
   void each_chunk(Visit visit) const;
 
   zoomr::shape shape_;
+  kept_queries kept_;
   std::vector<index_t> all_;          // [layers]  their numbers
   std::vector<std::size_t> windows_;  // [layers]  0: none
   float scale_;                       // of query times key

@@ -3,6 +3,7 @@
 
     python3 evidence.py --build BUILD --model DIR --learn MIDDLEMARCH.txt [--weights all,notes]    learns weights
     python3 evidence.py --build BUILD --model DIR --text WAR_AND_PEACE.txt [--only notes_12,keys]   measures with them
+    python3 evidence.py --build BUILD --model DIR --prose MIDDLEMARCH.txt                            perplexity of another
     python3 evidence.py --draw                                                        only tables and figure
 
 BUILD is a Release build of the project; DIR is what ../pretrained/get.py smollm2 makes. Finished parts are kept in
@@ -29,6 +30,7 @@ WEIGHTS = {
     "sentences": ("keys,needle", "700,1500,2500"),
     "short": ("notes,chain,keys,needle", "700"),
     "repeated": ("repeated", "700"),
+    "long": ("notes,chain,keys,needle,keys@4000,keys@7500,needle@7500", "700,1500,2500"),
 }
 LEARNT_SEED, LEARNT_PROBLEMS = 11, 14
 
@@ -56,14 +58,23 @@ STUDIES = {
     **{f"{kind}_from_{weights}": (kind, size, 24, [policy], weights)
        for weights in ("notes", "sentences", "short", "repeated")
        for kind, size, policy in (("notes", "--notes 12", "zoomr_voters"), ("keys", "--tokens 1024", "sentence_voters"))},
+    "notes_from_long": ("notes", "--notes 12", 24, ["zoomr_voters", "zoomr_voters+top_p.share=0.7"], "long"),
+    "longest_from_long": ("keys,needle", "--tokens 8000", 6, ["sentence_voters"], "long"),
 }
 SEED = 77
 
 # Perplexity: one passage, of which the last tokens are foretold one by one.
-CONTEXT, SCORED = 8192, 512
-FORETOLD = ["full", *(f"{policy}@{budget}" for budget in (512, 256, 1024)
-                      for policy in ("window", "quest", "arkvale", "sentence_box", "exact")),
-            "sentence_kv@512", "snapkv@512", "infllm@512", "shadowkv@512", "sentence_voters"]
+CONTEXT = 8192
+BOXES = [f"{policy}@{budget}" for budget in (512, 256, 1024) for policy in ("window", "quest", "arkvale", "sentence_box")]
+WIDER = ["sentence_voters+zones.recent=256", "sentence_voters+zones.recent=448",
+         "sentence_voters+zones.recent=256+top_p.share=0.99+top_p.segments=12"]
+# name: (which text, tokens foretold, policies)
+FORETOLD = {
+    "perplexity": ("text", 512,
+                   ["full", *BOXES, "exact@512", "sentence_kv@512", "snapkv@512", "h2o@512", "infllm@512", "shadowkv@512",
+                    "sentence_voters", *WIDER, "voters_or_boxes@512"]),
+    "perplexity_other": ("prose", 256, ["full", *BOXES, "snapkv@512", "h2o@512", "sentence_voters", WIDER[0]]),
+}
 
 
 def kept(options, name):
@@ -99,14 +110,19 @@ def measure(options, name):
                           kept(options, f"{name}.jsonl")))["rows"]
 
 
-def foretell(options):
-    print(f"perplexity: {SCORED} of {CONTEXT} tokens", flush=True)
-    rows = json.loads(run(options, "perplexity", "--model", options.model, "--text", options.text, "--seed", str(SEED),
-                          "--contexts", str(CONTEXT), "--tokens", str(SCORED), "--passages", "1", "--policies",
-                          ",".join(FORETOLD), "--json", "--resume", kept(options, "perplexity.jsonl")))["rows"]
+def foretell(options, name):
+    which, scored, policies = FORETOLD[name]
+    print(f"{name}: {scored} of {CONTEXT} tokens", flush=True)
+    rows = json.loads(run(options, "perplexity", "--model", options.model, "--text", getattr(options, which), "--seed",
+                          str(SEED), "--contexts", str(CONTEXT), "--tokens", str(scored), "--passages", "1", "--policies",
+                          ",".join(policies), "--json", "--resume", kept(options, f"{name}.jsonl")))["rows"]
     kept_keys = ("tokens", "bits", "block_bits", "attended_mean", "device_peak")
-    return [{"policy": row["policy"] + (f"@{row['budget']}" if row["budget"] else ""), **{k: row[k] for k in kept_keys}}
-            for row in rows]
+    found = {}
+    for row in rows:
+        policy = row["policy"] + (f"@{row['budget']}" if row["budget"] else "")
+        policy = "+".join([policy, *row["settings"].split()])
+        found[policy] = {"policy": policy, **{k: row[k] for k in kept_keys}}
+    return [found[policy] for policy in policies if policy in found]
 
 
 def load():
@@ -166,9 +182,10 @@ def transfer_table(studies):
     rows = []
     for name, (_, _, _, _, weights) in STUDIES.items():
         if "_from_" in name and name in studies:
-            rows += [[weights, row["group"], percent(row["right"], row["right_interval"]), percent(row["found"])]
+            rows += [[weights, f"{row['problems']} of {row['group']}", f"`{row['policy']}`",
+                      percent(row["right"], row["right_interval"]), percent(row["found"])]
                      for row in studies[name]["rows"]]
-    return markdown(["weights from", "problems", "right (95 %)", "found"], rows)
+    return markdown(["weights from", "problems", "policy", "right (95 %)", "found"], rows)
 
 
 def beyond_full(row, full):
@@ -189,7 +206,7 @@ def perplexity_table(found):
                      "–" if row is full else f"{beyond} ({low} – {high})", f"{row['attended_mean']:,.0f}",
                      f"{row['device_peak'] / 2**20:.1f} MiB"])
     blocks = len(full["block_bits"])
-    return (f"{full['tokens']} tokens after {CONTEXT - SCORED:,}, {blocks} blocks; commit {found['commit']}, "
+    return (f"{full['tokens']} tokens after {CONTEXT - full['tokens']:,}, {blocks} blocks; commit {found['commit']}, "
             f"{found['date']}.\n\n"
             + markdown(["policy", "perplexity", "beyond full, % (95 %)", "attended", "device"], rows))
 
@@ -198,8 +215,7 @@ def tables_of(document):
     tables = {name: study_table(study) for name, study in document["studies"].items() if "_from_" not in name}
     tables["weights"] = weights_table(document["weights"]["all"]) if "all" in document["weights"] else ""
     tables["transfer"] = transfer_table(document["studies"])
-    if "perplexity" in document:
-        tables["perplexity"] = perplexity_table(document["perplexity"])
+    tables.update((name, perplexity_table(document[name])) for name in FORETOLD if name in document)
     return tables
 
 
@@ -254,12 +270,13 @@ if __name__ == "__main__":
     parser.add_argument("--learn", help="novel that weights are learnt on")
     parser.add_argument("--weights", default=",".join(WEIGHTS), help="which, separated by commas; default: all")
     parser.add_argument("--text", help="another novel: what is measured")
-    parser.add_argument("--only", default=",".join([*STUDIES, "perplexity"]),
+    parser.add_argument("--prose", help="a novel of which perplexity alone is measured")
+    parser.add_argument("--only", default=",".join([*STUDIES, *FORETOLD]),
                         help="studies, separated by commas; default: all")
     parser.add_argument("--draw", action="store_true", help="run nothing")
     given = parser.parse_args()
-    if not given.draw and not (given.build and given.model and (given.learn or given.text)):
-        parser.error("name --build, --model, and --learn or --text; or give --draw")
+    if not given.draw and not (given.build and given.model and (given.learn or given.text or given.prose)):
+        parser.error("name --build, --model, and --learn, --text or --prose; or give --draw")
     if given.learn:
         for chosen in names(given.weights, WEIGHTS):
             learn(given, chosen)
@@ -268,13 +285,14 @@ if __name__ == "__main__":
             everything = load()
             everything["weights"][chosen] = {**measured_now(), **table}
             save(everything)
-    if given.text:
-        for chosen in names(given.only, [*STUDIES, "perplexity"]):
-            result = foretell(given) if chosen == "perplexity" else measure(given, chosen)
-            everything = load()
-            place = everything if chosen == "perplexity" else everything["studies"]
-            place[chosen] = {**measured_now(), "rows": result}
-            save(everything)
+    for chosen in names(given.only, [*STUDIES, *FORETOLD]):
+        if not getattr(given, FORETOLD[chosen][0] if chosen in FORETOLD else "text"):
+            continue
+        result = foretell(given, chosen) if chosen in FORETOLD else measure(given, chosen)
+        everything = load()
+        place = everything if chosen in FORETOLD else everything["studies"]
+        place[chosen] = {**measured_now(), "rows": result}
+        save(everything)
     everything = load()
     draw(everything)
     fill("pretrained.md", tables_of(everything))

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scene.hpp"
 
-#include <filesystem>  // std::filesystem::path
+#include <charconv>      // std::from_chars
+#include <filesystem>    // std::filesystem::path
+#include <system_error>  // std::errc
+#include <utility>       // std::pair
 
 #include "../../decode/input_error.hpp"
 #include "../../decode/weights.hpp"
@@ -9,11 +12,24 @@
 namespace decode::retrieval {
 namespace {
 
+// "keys@4096": the task, and the tokens of its problems, 0 if none are named.
+std::pair<task, index_t> task_and_tokens(const std::string& spec) {
+  const std::size_t at = spec.find('@');
+  if (at == std::string::npos) return {task_named(spec), 0};
+  const char *const first = spec.data() + at + 1, *const last = spec.data() + spec.size();
+  index_t tokens = 0;
+  const auto [end, wrong] = std::from_chars(first, last, tokens);
+  if (wrong != std::errc() || end != last || tokens < 1) fail(spec, ": behind the @ stands a number of tokens");
+  return {task_named(std::string_view(spec).substr(0, at)), tokens};
+}
+
 std::vector<group> groups_of(const scene_options& asked) {
   std::vector<group> groups;
-  for (const std::string& name : asked.tasks) {
-    const task kind = task_named(name);
-    if (has_notes(kind) && !asked.notes.empty()) {
+  for (const std::string& spec : asked.tasks) {
+    const auto [kind, own_tokens] = task_and_tokens(spec);
+    if (own_tokens > 0) {
+      groups.push_back({kind, {.tokens = own_tokens, .notes = 0}});
+    } else if (has_notes(kind) && !asked.notes.empty()) {
       for (const index_t notes : asked.notes) groups.push_back({kind, {.tokens = 0, .notes = notes}});
     } else {
       for (const index_t tokens : asked.tokens) groups.push_back({kind, {.tokens = tokens, .notes = 0}});

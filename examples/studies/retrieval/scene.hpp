@@ -25,7 +25,7 @@ namespace decode::retrieval {
 struct scene_options {
   std::string directory;                                // of the checkpoint
   std::vector<std::string> texts;                       // files
-  std::vector<std::string> tasks = {"needle", "keys"};  // see problems.hpp
+  std::vector<std::string> tasks = {"needle", "keys"};  // see problems.hpp; "keys@4096": of so many tokens
   std::vector<std::string> marks;                       // four tokens, for notes
   std::vector<index_t> tokens = {1024, 2048};           // of a problem
   std::vector<index_t> notes;                           // of a problem, for tasks that have some; empty: by tokens
