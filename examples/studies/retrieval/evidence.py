@@ -73,7 +73,10 @@ FORETOLD = {
     "perplexity": ("text", 512,
                    ["full", *BOXES, "exact@512", "sentence_kv@512", "snapkv@512", "h2o@512", "infllm@512", "shadowkv@512",
                     "sentence_voters", *WIDER, "voters_or_boxes@512"]),
-    "perplexity_other": ("prose", 256, ["full", *BOXES, "snapkv@512", "h2o@512", "sentence_voters", WIDER[0]]),
+    "perplexity_other": ("prose", 256,
+                         ["full", "window@512", "quest@512", "arkvale@512", "sentence_box@512", "window@256",
+                          "sentence_box@256", "window@1024", "sentence_box@1024", "snapkv@512", "sentence_voters",
+                          WIDER[0]]),
 }
 
 
@@ -178,10 +181,10 @@ def weights_table(weights):
     return markdown(["problems, not learnt on", "number", "first", "in the set", "segments of the set"], rows)
 
 
-def transfer_table(studies):
+def transfer_table(studies, long=False):
     rows = []
     for name, (_, _, _, _, weights) in STUDIES.items():
-        if "_from_" in name and name in studies:
+        if name.split("_from_")[1:] == [weights] and (weights == "long") == long and name in studies:
             rows += [[weights, f"{row['problems']} of {row['group']}", f"`{row['policy']}`",
                       percent(row["right"], row["right_interval"]), percent(row["found"])]
                      for row in studies[name]["rows"]]
@@ -213,8 +216,10 @@ def perplexity_table(found):
 
 def tables_of(document):
     tables = {name: study_table(study) for name, study in document["studies"].items() if "_from_" not in name}
-    tables["weights"] = weights_table(document["weights"]["all"]) if "all" in document["weights"] else ""
+    for name, weights in (("weights", "all"), ("weights_long", "long")):
+        tables[name] = weights_table(document["weights"][weights]) if weights in document["weights"] else ""
     tables["transfer"] = transfer_table(document["studies"])
+    tables["from_long"] = transfer_table(document["studies"], long=True)
     tables.update((name, perplexity_table(document[name])) for name in FORETOLD if name in document)
     return tables
 
