@@ -38,7 +38,8 @@ CONTROLS = ["full", "oracle", "random"]
 # name: (tasks, size, problems, policies, weights)
 STUDIES = {
     "notes_12": ("notes", "--notes 12", 200,
-                 [*CONTROLS, "zoomr_one_pass+zones.prompt=false", "zoomr_voters", "zoomr_voters+top_p.share=0.5"], "all"),
+                 [*CONTROLS, "zoomr_one_pass+zones.prompt=false", "zoomr_voters", "zoomr_voters+top_p.share=0.7",
+                  "zoomr_voters+top_p.share=0.5"], "all"),
     "notes_24": ("notes", "--notes 24", 80, [*CONTROLS, "zoomr_voters"], "all"),
     "chain": ("chain", "--notes 12", 80,
               ["full", "oracle", "zoomr_voters", "zoomr_voters+head_posterior.queries=8"], "all"),
@@ -59,6 +60,7 @@ STUDIES = {
        for weights in ("notes", "sentences", "short", "repeated")
        for kind, size, policy in (("notes", "--notes 12", "zoomr_voters"), ("keys", "--tokens 1024", "sentence_voters"))},
     "notes_from_long": ("notes", "--notes 12", 24, ["zoomr_voters", "zoomr_voters+top_p.share=0.7"], "long"),
+    "chain_from_long": ("chain", "--notes 12", 16, ["zoomr_voters", "zoomr_voters+head_posterior.queries=8"], "long"),
     "longest_from_long": ("keys,needle", "--tokens 8000", 6, ["sentence_voters"], "long"),
 }
 SEED = 77
