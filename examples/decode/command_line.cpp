@@ -3,7 +3,9 @@
 
 #include <zoomr/core/executor.hpp>
 
-#include <string>  // std::string
+#include <algorithm>    // std::all_of
+#include <string>       // std::string
+#include <string_view>  // std::string_view
 
 #include <CLI/CLI.hpp>
 
@@ -35,6 +37,27 @@ CLI::App* add_demo(CLI::App& app, ledger::options& given) {
       ->capture_default_str();
   demo->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return demo;
+}
+
+/// The command line, with quotes where a shell needs them.
+std::string as_typed(int argc, const char* const* argv) {
+  std::string out;
+  for (int i = 0; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto plain = [](char c) {
+      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+             std::string_view("-_=.,:/@+").find(c) != std::string_view::npos;
+    };
+    out += i > 0 ? " " : "";
+    if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
+      out += word;
+      continue;
+    }
+    out += '\'';
+    for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    out += '\'';
+  }
+  return out;
 }
 
 }  // namespace
@@ -85,6 +108,12 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
                  "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
   app.add_option("--trace-pages", given.pages_file,
                  "what each layer reads of the text's pages, for bench/tier_hits; of several runs FILE.policy-budget");
+  app.add_option("--report", given.report_file,
+                 "one page, HTML, with all runs: what each step read of the text, what it cost");
+  app.add_flag("--same-text", given.same_text,
+               "the policies after the first pass the text that it wrote, and count the tokens that they would have "
+               "written themselves");
+  app.add_flag("--audit", given.audit, "measure what share of full attention's mass is attended: slow");
   app.add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   app.add_flag("--list-policies", said.list, "what each policy does, what --budget limits, its other options");
   CLI::App* demo = add_demo(app, said.of_demo);
@@ -100,6 +129,11 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
   if (given.tiers.given() && said.demo) fail("--tiers: the demo `ledger` runs without");
   if (given.threads > 1 && given.on_device()) fail("--threads, --device cuda: threads are of the host");
+  given.command = as_typed(argc, argv);
+  if (!given.report_file.empty() && given.on_device()) fail("--report: only the host's choices are shown");
+  if (given.audit && given.on_device()) fail("--audit: the mass is measured on the host alone");
+  if (!given.report_file.empty() && !given.pages_file.empty())
+    fail("--report, --trace-pages: one of the two, since a cache records for one");
   if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
   if (!said.demo && given.directory.empty())
     fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");

@@ -15,6 +15,7 @@
 #include "page_trace.hpp"
 #include "policies.hpp"
 #include "progress.hpp"
+#include "recording.hpp"
 #include "report.hpp"
 #include "session.hpp"
 #include "tokenizer.hpp"
@@ -33,6 +34,8 @@ struct job {
   zoomr::executor threads;         // of the host's session
   bool continues = false;          // the prompt has text: what is written comes behind it
   std::vector<std::string> notes;  // told once a run goes on: an error stays one sentence
+  std::vector<token_id> text;      // that all runs write; empty: each its own
+  std::optional<report::page> page;
 
   bool ends(token_id id) const {
     const auto& eos = config.eos;
@@ -63,7 +66,7 @@ inline std::unique_ptr<output_file> for_run(const job& work, std::string path, c
 }
 
 /// Writes an answer after what was passed last. Text streams as it comes unless JSON is wanted.
-/// @param passed  called after each token that was passed
+/// @param passed  passed(ids)  called after each step with what was passed
 /// @return  the token that ended it, which has not been passed; none where it is as long as it may be
 template <class Session, class Passed>
 std::optional<token_id> answer(job& work, Session& run, sampler& sample, text_stream& stream, run_report& report,
@@ -73,7 +76,9 @@ std::optional<token_id> answer(job& work, Session& run, sampler& sample, text_st
     if (logits_out != nullptr)
       logits_out->write(reinterpret_cast<const char*>(logits.data()),
                         static_cast<std::streamsize>(logits.size_bytes()));
-    const token_id next = sample(logits);
+    const token_id own = sample(logits);
+    const token_id next = work.text.empty() ? own : work.text[report.tokens.size()];
+    report.own_tokens += own == next ? 1 : 0;
     report.tokens.push_back(next);
     const std::string piece = work.ends(next) ? "" : stream.push(next);
     report.text += piece;
@@ -81,13 +86,13 @@ std::optional<token_id> answer(job& work, Session& run, sampler& sample, text_st
     bar.at(report.tokens.size());
     if (work.ends(next)) return next;
     run.advance({&next, 1});
-    passed();
+    passed(std::span(&next, 1));
   }
   return std::nullopt;
 }
 
 /// Writes on after the prompt, with a session of the host or of a device, and after each turn.
-/// @param passed  called after each token that was passed
+/// @param passed  passed(ids)  called after the prompt and after each step with what was passed
 template <class Session, class Passed>
 run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out, Passed passed) {
   const auto most = static_cast<std::size_t>(work.most_tokens()) * (work.turns.size() + 1);
@@ -98,6 +103,7 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
     progress bar("prompt", work.prompt.size());
     run.prompt(work.prompt, [&](std::size_t count) { bar.at(count); });
   }
+  passed(std::span<const token_id>(work.prompt));
   for (const std::string& note : std::exchange(work.notes, {})) std::cerr << "note: " << note << '\n';
   progress bar(choice.name, work.given.json ? most : 0);
   sampler sample(work.given.sampling);
@@ -109,7 +115,7 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
       std::vector<token_id> turn = work.turns[i];
       if (end) turn.insert(turn.begin(), *end);
       run.turn(0, turn);
-      passed();
+      passed(std::span<const token_id>(turn));
       const std::string rest = stream.finish() + work.given.turns[i];
       report.text += rest;
       if (!work.given.json) std::cout << rest << std::flush;
@@ -119,23 +125,27 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.text += stream.finish();
+  if (!work.text.empty()) report.more["own_tokens"] = report.own_tokens;
   return report;
 }
 
 /// On the host.
-/// @param per  who shares one selection
+/// @param policy   its options, in words
 template <class Placement>
-run_report generate(job& work, const policy_choice& choice, session<Placement>& run, zoomr::scope per,
-                    std::ostream* logits_out) {
+run_report generate(job& work, const policy_choice& choice, session<Placement>& run, const std::string& policy,
+                    const report::policy_facts& facts, std::ostream* logits_out) {
   const auto file = for_run(work, work.given.pages_file, choice);
   std::optional<page_trace> pages;
   if (file) {
-    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, per);
+    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, facts.per);
     run.cache().trace(&pages->records);
     run.cache().trace_choices(&pages->choices);
   }
-  run_report report = write(work, choice, run, logits_out, [&] {
+  std::optional<recording<Placement>> recorded;
+  if (work.page) recorded.emplace(run, facts);
+  run_report report = write(work, choice, run, logits_out, [&](std::span<const token_id> ids) {
     if (pages) pages->flush(run.cache().segments(run.at(0)));
+    if (recorded) recorded->passed(ids);
   });
   if (file) file->finish();
   report.stats = run.stats();
@@ -144,12 +154,14 @@ run_report generate(job& work, const policy_choice& choice, session<Placement>& 
   report.attended_mean = run.attended_mean();
   report.device_peak = report.stats.device_peak;
   report.bytes = run.bytes();
+  report.options = policy;
   if constexpr (zoomr::tiered_placement<Placement>) {
     const zoomr::memory_use capacity = run.cache().capacity();
     report.device_peak = capacity.total();  // what the arena has taken, not what a step needs of it
     report.more["tiers"] = to_json(run.cache().tiers(), capacity);
     if (!work.given.json) std::cerr << '\n' << in_words(run.cache().tiers(), capacity);
   }
+  if (recorded) recorded->add_to(*work.page, work.words, report);
   return report;
 }
 
@@ -157,11 +169,9 @@ run_report generate(job& work, const policy_choice& choice, session<Placement>& 
 template <class Policy>
 run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
                     std::ostream* logits_out) {
-  session run(net, policy, 1, work.tokens(), work.classes, 1, false, work.given.tiers.limits(),
+  session run(net, policy, 1, work.tokens(), work.classes, 1, work.given.audit, work.given.tiers.limits(),
               work.given.tiers.segments, work.threads);
-  run_report report = generate(work, choice, run, policy.aggregate.per, logits_out);
-  report.options = describe(policy);
-  return report;
+  return generate(work, choice, run, describe(policy), report::facts_of(policy, work.tokens()), logits_out);
 }
 
 /// On a device. Choices stay there: what needs to see them is not counted.
@@ -169,7 +179,7 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
 inline run_report generate(job& work, const policy_choice& choice, const std::string& policy, device::engine& on,
                            std::ostream* logits_out) {
   const auto run = on.open(choice, work.classes, {work.given.tiers.limits(), work.given.tiers.segments});
-  run_report report = write(work, choice, *run, logits_out, [] {});
+  run_report report = write(work, choice, *run, logits_out, [](std::span<const token_id>) {});
   const device::run_cost cost = run->cost();
   report.options = policy;
   report.steps = cost.tokens;

@@ -31,6 +31,10 @@ struct options {
   sampler_options sampling;
   std::string logits_file;
   std::string pages_file;
+  std::string report_file;
+  std::string command;  // all that was said, for a shell
+  bool same_text = false;
+  bool audit = false;
   bool json = false;
 
   bool on_device() const { return device != "host"; }

@@ -28,8 +28,37 @@ nlohmann::ordered_json to_json(const run_report& run) {
         {"churn", run.stats.churn()},
         {"cpu_path", zoomr::statistics::cpu_path()},
         {"options", run.options}}}};
+  if (run.stats.captured_count > 0) out["stats"]["captured"] = run.stats.captured();
   out.update(run.more);
   return out;
+}
+
+std::vector<std::pair<std::string, std::string>> figures(const run_report& run) {
+  const zoomr::statistics& stats = run.stats;
+  const auto all = std::to_string(run.tokens.size());
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"budget", run.budget > 0 ? std::to_string(run.budget) : "the preset's"},
+      {"tokens: prompt + passed after it", std::to_string(stats.prompt_tokens) + " + " + std::to_string(stats.tokens)},
+      {"tokens a second", fixed(run.tokens_per_second(), 1)},
+      {"attended tokens, mean", fixed(run.attended_mean, 1)},
+      {"peak on a device, KiB", kib(run.device_peak)},
+      {"details, KiB", kib(run.bytes.details)},
+      {"summaries, KiB", kib(run.bytes.summaries)},
+      {"metadata, KiB", kib(run.bytes.metadata)},
+      {"passes", std::to_string(run.passes)},
+      {"choices", std::to_string(stats.refreshes)},
+      {"segments zoomed into", std::to_string(stats.zooms)}};
+  if (run.more.contains("own_tokens"))
+    rows.emplace_back("tokens it would write too", std::to_string(run.own_tokens) + " of " + all);
+  if (stats.chosen > 0) rows.emplace_back("churn", fixed(100 * stats.churn(), 1) + " %");
+  if (stats.agreeability_count > 0) rows.emplace_back("agreeability", fixed(stats.agreeability(), 3));
+  if (stats.entropy_count > 0) rows.emplace_back("entropy, bits", fixed(stats.entropy(), 2));
+  if (stats.captured_count > 0) rows.emplace_back("captured mass", fixed(100 * stats.captured(), 1) + " %");
+  if (const auto tiers = run.more.find("tiers"); tiers != run.more.end()) {
+    rows.emplace_back("hits in the arena", fixed(100 * tiers->at("hit_rate").get<double>(), 1) + " %");
+    rows.emplace_back("to the device, KiB", kib(tiers->at("device_in").get<zoomr::byte_count>()));
+  }
+  return rows;
 }
 
 void print_json(std::ostream& out, const std::vector<run_report>& runs) {

@@ -6,6 +6,7 @@
 
 #include <ostream>  // std::ostream
 #include <string>   // std::string
+#include <utility>  // std::pair
 #include <vector>   // std::vector
 
 #include <nlohmann/json.hpp>
@@ -26,6 +27,7 @@ struct run_report {
   zoomr::memory_use bytes;  // in use at the end
   zoomr::byte_count device_peak = 0;
   std::int64_t passes = 0;
+  std::int64_t own_tokens = 0;  // of `tokens`, those that the sampler drew
   zoomr::statistics stats;
   std::string options;                                             // all fields of the policy
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // what a task measures beside
@@ -34,6 +36,9 @@ struct run_report {
 };
 
 nlohmann::ordered_json to_json(const run_report& run);
+
+/// The same for people: names and values.
+std::vector<std::pair<std::string, std::string>> figures(const run_report& run);
 
 /// One document, with nothing before or after it.
 void print_json(std::ostream& out, const std::vector<run_report>& runs);

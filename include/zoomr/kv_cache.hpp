@@ -205,6 +205,17 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// What a tiered placement has moved since the cache was made, for all sequences.
   tier_statistics tiers() const requires tiered_placement<placement_type> { return core_->pool.stats(); }
 
+  /// Whether attention would find a slot of a KV head on the device now, without waiting for a transfer. It moves
+  /// nothing, and does not count as a use.
+  bool on_device(sequence seq, index_t layer, index_t kv_head,
+                 index_t slot) const requires tiered_placement<placement_type> {
+    const detail::sequence_state& state = expect_open(seq);
+    expect_kv_lane(layer, kv_head);
+    ZOOMR_EXPECTS(slot >= 0 && slot < state.slots(), "on_device: there is no such slot");
+    const index_t page = state.pages[static_cast<std::size_t>(slot / page_tokens)];
+    return page >= 0 && core_->pool.on_device(core_->pool.piece_of(layer, kv_head), page);
+  }
+
   /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr. For tests and
   /// pictures: memory that runs out while it records is a std::bad_alloc, after which the cache must not be used again.
   void trace(attention_trace* into) { core_->trace = into; }

@@ -6,7 +6,9 @@
 #include <support/temporary_folder.hpp>
 #include <zoomr/paging/tiers/tiered_pool.hpp>
 
-#include <map>  // std::map
+#include <map>      // std::map
+#include <random>   // std::mt19937
+#include <utility>  // std::exchange, std::pair
 
 namespace zoomr {
 
@@ -177,6 +179,35 @@ TEST_CASE("what is on the device does not move again") {
   CHECK(pool.stats().device_in == before.device_in);
   CHECK(pool.stats().device_out == before.device_out);
   CHECK(before.device_out == all_heads.bytes<float>());
+}
+
+TEST_CASE_TEMPLATE("a block is on the device where reaching it is a hit, and asking moves nothing", Order, cyclic_mru,
+                   lru, lfu) {
+  tiered_pool<float, Order, sync_transfers> pool(one_head, 12, 9, 48, "");
+  std::vector<index_t> pages;
+  for (index_t p = 0; p < 12; ++p) pages.push_back(pool.take());
+  std::mt19937 random(3);
+  int here = 0;
+  std::pair<index_t, index_t> last{-1, -1};
+  for (int i = 0; i < 300; ++i) {
+    const auto piece = static_cast<index_t>(random() % static_cast<unsigned>(one_head.pieces()));
+    const index_t page = pages[random() % (i < 50 ? 2 : pages.size())];
+    if (std::exchange(last, {piece, page}) == std::pair(piece, page)) continue;  // no visit: it is the same block
+    const tier_statistics before = pool.stats();
+    const bool found = pool.on_device(piece, page);
+    REQUIRE(pool.stats().hits + pool.stats().misses == before.hits + before.misses);
+    REQUIRE(pool.stats().device_in == before.device_in);
+    pool.reach_to_write(piece, page)[0] = 1.0f;
+    REQUIRE(pool.stats().hits - before.hits == (found ? 1 : 0));
+    REQUIRE(pool.on_device(piece, page));
+    here += found ? 1 : 0;
+    if (i % 40 == 39) {
+      pool.forget(page);
+      REQUIRE(!pool.on_device(piece, page));
+    }
+  }
+  CHECK(here > 30);
+  CHECK(here < 250);
 }
 
 TEST_CASE_TEMPLATE("four pointers are valid at a time", Order, cyclic_mru, lru, lfu) {

@@ -556,6 +556,8 @@ TEST_CASE("choices are traced best first: the first runner-up is what a larger c
     std::size_t with_others = 0;
     for (std::size_t i = 0; i < few.size(); ++i) {
       zoomr::choice_record expected = few[i];
+      REQUIRE(expected.votes.size() == expected.chosen.size() + expected.runners_up.size());
+      REQUIRE(std::is_sorted(expected.votes.rbegin(), expected.votes.rend()));
       if (!expected.runners_up.empty()) {
         ++with_others;
         expected.chosen.push_back(expected.runners_up.front());

@@ -237,7 +237,7 @@ class chooser {
     const selection_input input{tokens(), room_used_, least, position, sequence, work_.data()};
     policy_.select.choose(best, input, choice);
     if (goes_on_) go_on(input, choice);
-    if (trace != nullptr) record({sequence, position, row, {}, {}}, choice);
+    if (trace != nullptr) record({sequence, position, row, {}, {}, {}}, choice);
     const choice_counts counted = count(choice, before);
     into.assign(row, choice);
     return counted;
@@ -291,6 +291,8 @@ class chooser {
     for (index_t id = best.next(); id >= 0; id = best.next()) {
       (row.level_at(id) == level::details ? entry.chosen : entry.runners_up).push_back(id);
     }
+    for (const index_t id : entry.chosen) entry.votes.push_back(votes()[id]);
+    for (const index_t id : entry.runners_up) entry.votes.push_back(votes()[id]);
     trace->push_back(std::move(entry));
   }
 

@@ -103,6 +103,11 @@ class tiered_blocks {
     }
   }
 
+  /// A block is on the device, and not on its way there.
+  bool on_device(index_t block) const {
+    const index_t at = tiers_[0].frame_of(block);
+    return at >= 0 && tiers_[0].frames[index_of(at)].arriving == 0;
+  }
   tier_statistics stats() const { return counts_.timed(engine_.times()); }
 
  private:

@@ -91,6 +91,7 @@ class tiered_pool : public page_stock {
     for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.forget(block_of(piece, page));
   }
 
+  bool on_device(index_t piece, index_t page) const { return blocks_.on_device(block_of(piece, page)); }
   tier_statistics stats() const { return blocks_.stats(); }
 
  private:
