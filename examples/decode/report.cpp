@@ -35,29 +35,32 @@ nlohmann::ordered_json to_json(const run_report& run) {
 
 std::vector<std::pair<std::string, std::string>> figures(const run_report& run) {
   const zoomr::statistics& stats = run.stats;
-  const auto all = std::to_string(run.tokens.size());
   std::vector<std::pair<std::string, std::string>> rows = {
       {"budget", run.budget > 0 ? std::to_string(run.budget) : "the preset's"},
-      {"tokens: prompt + passed after it", std::to_string(stats.prompt_tokens) + " + " + std::to_string(stats.tokens)},
-      {"tokens a second", fixed(run.tokens_per_second(), 1)},
-      {"attended tokens, mean", fixed(run.attended_mean, 1)},
-      {"peak on a device, KiB", kib(run.device_peak)},
-      {"details, KiB", kib(run.bytes.details)},
-      {"summaries, KiB", kib(run.bytes.summaries)},
-      {"metadata, KiB", kib(run.bytes.metadata)},
-      {"passes", std::to_string(run.passes)},
-      {"choices", std::to_string(stats.refreshes)},
-      {"segments zoomed into", std::to_string(stats.zooms)}};
-  if (run.more.contains("own_tokens"))
-    rows.emplace_back("tokens it would write too", std::to_string(run.own_tokens) + " of " + all);
-  if (stats.chosen > 0) rows.emplace_back("churn", fixed(100 * stats.churn(), 1) + " %");
-  if (stats.agreeability_count > 0) rows.emplace_back("agreeability", fixed(stats.agreeability(), 3));
-  if (stats.entropy_count > 0) rows.emplace_back("entropy, bits", fixed(stats.entropy(), 2));
-  if (stats.captured_count > 0) rows.emplace_back("captured mass", fixed(100 * stats.captured(), 1) + " %");
+      {"prompt + later tokens", std::to_string(stats.prompt_tokens) + " + " + std::to_string(stats.tokens)},
+      {"attended tokens, mean", fixed(run.attended_mean, 1)}};
+  const auto add = [&](bool known, const char* name, const std::string& value) {
+    if (known) rows.emplace_back(name, value);
+  };
+  const auto percent = [](double share) { return fixed(100 * share, 1) + " %"; };
+  add(stats.captured_count > 0, "captured mass", percent(stats.captured()));
+  add(run.more.contains("own_tokens"), "tokens it would write too",
+      std::to_string(run.own_tokens) + " of " + std::to_string(run.tokens.size()));
+  add(stats.agreeability_count > 0, "agreeability", fixed(stats.agreeability(), 3));
+  add(stats.entropy_count > 0, "entropy, bits", fixed(stats.entropy(), 2));
+  add(true, "choices", std::to_string(stats.refreshes));
+  add(true, "zoomed into", std::to_string(stats.zooms));
+  add(stats.chosen > 0, "churn", percent(stats.churn()));
+  add(true, "peak on a device, KiB", kib(run.device_peak));
+  add(true, "details, KiB", kib(run.bytes.details));
+  add(true, "summaries, KiB", kib(run.bytes.summaries));
+  add(true, "metadata, KiB", kib(run.bytes.metadata));
   if (const auto tiers = run.more.find("tiers"); tiers != run.more.end()) {
-    rows.emplace_back("hits in the arena", fixed(100 * tiers->at("hit_rate").get<double>(), 1) + " %");
-    rows.emplace_back("to the device, KiB", kib(tiers->at("device_in").get<zoomr::byte_count>()));
+    add(true, "hits in the arena", percent(tiers->at("hit_rate").get<double>()));
+    add(true, "to the device, KiB", kib(tiers->at("device_in").get<zoomr::byte_count>()));
   }
+  add(true, "passes", std::to_string(run.passes));
+  add(true, "tokens a second", fixed(run.tokens_per_second(), 1));
   return rows;
 }
 
