@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `zoomr-decode --report` in a headless Chromium: what it shows, by mouse and keyboard, colours, speed.
+
+    python3 report_page_test.py PROGRAM REPORT LEDGER    REPORT: the folder of page.html
+
+Without Chromium nothing is tested, and it says so with status 77.
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import browser
+
+PROGRAM, REPORT, LEDGER = sys.argv[1:4]
+POLICIES = ["full", "zoomr_mass", "zoomr_focus", "window"]
+READY = "document.querySelectorAll('article').length > 0 && document.getElementById('where').textContent !== ''"
+
+
+def large_page(path):
+    """16,384 tokens in 24 layers that choose alone, in the page's own files; no model has so much time."""
+    dice = random.Random(1)
+    tokens, prompt, piece, layers = 16384, 512, 16, 24
+    pieces, classes = [-1, -1, -1, 0, -1], []
+    for begin in range(0, tokens - piece, piece):
+        pieces += [begin, begin + piece, begin + piece, max(0, begin + piece - prompt), begin // piece]
+    for _ in range(layers):
+        runs = []
+        for at in range(1, len(pieces) // 5):
+            since, mine, end = pieces[5 * at + 3], [], 0
+            column = since
+            while len(mine) < 24 and column < tokens - prompt - 600:
+                length = dice.randrange(1, 400)
+                mine += [column - end, length, dice.choice((2, 3, 7, 7))]
+                end = column + length
+                column = end + dice.randrange(1, 2000)
+            if mine:
+                runs += [at, len(mine) // 3, *mine]
+        classes.append(runs)
+    steps = tokens - prompt
+    series = {"stride": 4, "attended": [dice.randrange(10**6) for _ in range(steps // 4)],
+              "details": [4096 * i for i in range(steps // 4)]}
+    run = {"policy": "large", "options": "", "text": 0, "figures": [["budget", "64"]], "prompt": prompt,
+           "tokens": tokens, "steps": steps, "positions": [prompt, steps], "per": "layer", "layers": list(range(layers)),
+           "kv_heads": 1, "group": 2, "query_heads": 48, "pieces": pieces,
+           "levels": {"stride": 1, "lanes": list(range(layers)), "classes": classes}, "on_device": None,
+           "choices": {"unit": "share", "stride": 1, "list": [[s, s % layers, 9000, 1, s // 20, 0.5]
+                                                              for s in range(0, steps, 8)]}, "series": series}
+    data = {"zoomr_report": 1, "title": "large", "command": "none", "runs": [run],
+            "texts": [[f" word{t}" if t % 15 else "\n" for t in range(tokens)]]}
+
+    def read(name):
+        with open(os.path.join(REPORT, name), encoding="utf-8") as file:
+            return file.read()
+
+    html = read("page.html")
+    for mark, text in (("/*SCRIPT*/", read("page.js")), ("/*STYLES*/", read("page.css")), ("/*DATA*/", json.dumps(data))):
+        before, after = html.split(mark)
+        html = before + text + after
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(html)
+
+
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.page = os.path.join(cls.folder.name, "run.html")
+        done = subprocess.run(
+            [PROGRAM, "--model", os.path.join(LEDGER, "checkpoints", "indexed"), "--delimiters", ";", "--policy",
+             ",".join(POLICIES), "--prompt", "<bos> a = #17 ; b = #42 ; c = a [ @5 ] ; d = b [ last ] ; <go>",
+             "--report", cls.page, "--same-text", "--audit", "--json"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        cls.tab = browser.Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.tab.close()
+        cls.folder.cleanup()
+
+    def setUp(self):
+        self.tab.events.clear()
+        self.tab.size(1280)
+        self.tab.prefer("light")
+
+    def tearDown(self):
+        self.assertEqual(self.tab.complaints(), [])
+        self.assertEqual([url for url in self.tab.requests() if not url.startswith(("file://", "data:"))], [])
+        self.assertLessEqual(len({url for url in self.tab.requests() if url.startswith("file://")}), 1)
+
+    def open(self, path=None):
+        self.tab.mouse("mouseMoved", 2, 2)  # where it points at nothing
+        self.tab.open(path or self.page, READY)
+
+    def frame(self):
+        self.tab.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def where(self):
+        self.frame()
+        return int(self.tab.run("document.getElementById('where').textContent").split()[0])
+
+    def detail(self, number):
+        self.frame()
+        return self.tab.run(f"document.querySelectorAll('.detail')[{number}].textContent")
+
+    def place(self, selector, number=0):
+        """The middle of an element, scrolled into view."""
+        return self.tab.run(f"""(() => {{
+            const one = document.querySelectorAll({json.dumps(selector)})[{number}];
+            one.scrollIntoView({{block: "center"}});
+            const box = one.getBoundingClientRect();
+            return [box.left, box.top, box.width, box.height];
+        }})()""")
+
+    def pixels(self, canvas):
+        """Different colours on a canvas."""
+        return self.tab.run(f"""(() => {{
+            const one = document.querySelectorAll("canvas")[{canvas}], pen = one.getContext("2d");
+            return new Set(new Uint32Array(pen.getImageData(0, 0, one.width, one.height).data.buffer)).size;
+        }})()""")
+
+    def test_all_runs_are_shown_with_their_figures_and_the_command(self):
+        self.open()
+        run = self.tab.run
+        self.assertEqual(run("[...document.querySelectorAll('article h3')].map((one) => one.textContent)"), POLICIES)
+        self.assertEqual(run("[...document.querySelectorAll('tbody th')].map((one) => one.textContent)"), POLICIES)
+        self.assertIn("captured mass", run("document.getElementById('figures').textContent"))
+        self.assertIn("--same-text --audit", run("document.getElementById('command').textContent"))
+        text = run("document.querySelectorAll('.text')[1].textContent")
+        self.assertIn("<thought> c = a [ @5 ] ;", text)
+        self.assertEqual(text, run("data.texts[0].join('')"))
+        for i in range(4):
+            self.assertGreater(self.pixels(2 * i), 3)
+        self.assertEqual(run("document.querySelectorAll('figure').length"), 6)
+
+    def test_the_pointer_moves_one_cursor_in_all_and_a_click_holds_it(self):
+        self.open()
+        left, top, width, height = self.place(".run .plot", 1)
+        self.tab.mouse("mouseMoved", left + width * 0.7, top + 25)  # the second row: the first thought
+        moved = self.where()
+        self.assertNotEqual(moved, 279)
+        said = self.detail(1)
+        self.assertIn("Segment 1", said)
+        self.assertIn("chosen in all KV heads", said)
+        self.assertIn("share of the votes", said)
+        self.assertIn("Agreeability", said)
+        self.assertEqual(self.tab.run("[...document.querySelectorAll('.text .k3')].length > 0"), True)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.tab.mouse(kind, left + width * 0.7, top + 25, button="left", clickCount=1)
+        self.tab.mouse("mouseMoved", left + width * 0.9, top + 10)
+        self.assertEqual(self.where(), moved)
+        left, top, width, height = self.place(".chart .plot", 0)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.tab.mouse(kind, left + width * 0.5, top + 25, button="left", clickCount=1)
+        self.assertAlmostEqual(self.where(), 24 + 128, delta=2)
+        left, top, width, height = self.place(".text", 1)
+        self.tab.mouse("mouseMoved", left + 60, top + height - 20)
+        token = self.where()
+        self.assertTrue(self.tab.run(f"data.runs[1].prompt <= {token}"))
+        self.assertNotEqual(token, 152)
+
+    def test_the_keyboard_reaches_everything(self):
+        self.open()
+        self.tab.run("document.querySelectorAll('.run .plot')[1].focus()")
+        self.tab.key("Home")
+        self.assertEqual(self.where(), 24)
+        self.tab.key("ArrowRight")
+        self.tab.key("ArrowRight", shift=True)
+        self.assertEqual(self.where(), 35)
+        self.tab.key("ArrowLeft")
+        self.assertEqual(self.where(), 34)
+        self.tab.key("n")
+        changed = self.where()
+        self.assertGreater(changed, 34)
+        self.tab.key("n")
+        self.assertGreater(self.where(), changed)
+        self.tab.key("p")
+        self.assertEqual(self.where(), changed)
+        self.tab.key("End")
+        self.assertEqual(self.where(), 279)
+        self.tab.key("ArrowUp")
+        self.assertIn("Segment 4", self.detail(1))
+        self.tab.key("ArrowUp")
+        self.assertIn("Segment 3", self.detail(1))
+        before = self.tab.run("visible()")
+        self.tab.key("+")
+        self.frame()
+        self.assertLess(self.tab.run("visible()"), before)
+        self.tab.key("0")
+        self.frame()
+        self.assertEqual(self.tab.run("visible()"), before)
+        # Tab comes to each of them, in the order of the page
+        self.tab.run("document.activeElement.blur()")
+        order = []
+        for _ in range(40):
+            self.tab.call("Input.dispatchKeyEvent", type="rawKeyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+            order.append(self.tab.run("document.activeElement.id || document.activeElement.className"))
+        for name in ("layer", "head", "step", "plot", "text"):
+            self.assertIn(name, order)
+
+    def test_layer_head_and_runs_are_chosen(self):
+        self.open()
+        choose = """(id, value) => { const one = document.getElementById(id); one.value = value;
+                                     one.dispatchEvent(new Event("change")); }"""
+        whole = self.detail(2)
+        self.tab.run(f"({choose})('layer', '1')")
+        self.assertEqual(self.tab.run("views[2].run.lanes.length"), self.tab.run("data.runs[2].kv_heads"))
+        self.tab.run(f"({choose})('head', '0')")
+        self.frame()
+        self.assertEqual(self.tab.run("views[2].run.lanes"), [self.tab.run("data.runs[2].kv_heads")])
+        self.tab.run("document.querySelectorAll('#shown input')[0].click()")
+        self.frame()
+        self.assertEqual(self.tab.run("getComputedStyle(document.querySelector('article')).display"), "none")
+        self.assertIn("KV heads", whole)
+
+    def test_what_is_shown_is_what_the_data_say(self):
+        self.open()
+        self.assertEqual(self.tab.run("""(() => {
+            const run = views[2].run, {columns} = run;  // of each cell from the runs, one lane after the other
+            for (const [r, row] of run.rows.entries()) {
+              const read = new Array(columns).fill(0), chosen = new Array(columns).fill(0);
+              for (const kind of data.runs[2].levels.lanes) {
+                const list = data.runs[2].levels.classes[kind];
+                for (let at = 0; at < list.length;) {
+                  const piece = list[at], runs = list[at + 1];
+                  at += 2;
+                  for (let i = 0, column = 0; i < runs; ++i, at += 3) {
+                    column += list[at];
+                    for (let end = column + list[at + 1]; column < end; ++column) {
+                      if (piece !== row.id) continue;
+                      read[column] += list[at + 2] & 3, chosen[column] += list[at + 2] >> 2;
+                    }
+                  }
+                }
+              }
+              for (let c = 0; c < columns; ++c) {
+                if (run.fine.read[r * columns + c] !== Math.ceil(255 * read[c] / (3 * run.lanes.length))) return `${r} ${c}`;
+                if (run.fine.chosen[r * columns + c] !== Math.ceil(255 * chosen[c] / run.lanes.length)) return `${r} ${c}`;
+              }
+            }
+            return "";
+        })()"""), "")
+
+    def test_contrast_is_enough_in_both_themes(self):
+        """Of each element with text of its own, with the background that it stands on."""
+        script = """(() => {
+            const canvas = document.createElement("canvas"), pen = canvas.getContext("2d", {willReadFrequently: true});
+            canvas.width = canvas.height = 1;
+            const over = (colours) => {
+              pen.clearRect(0, 0, 1, 1);
+              for (const colour of colours) pen.fillStyle = colour, pen.fillRect(0, 0, 1, 1);
+              return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map((value) => value / 255)
+                .map((value) => (value <= .04045 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4));
+            };
+            const light = ([r, g, b]) => .2126 * r + .7152 * g + .0722 * b;
+            const found = [];
+            for (const one of document.querySelectorAll("body *")) {
+              if (![...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
+              if (one.closest("script, style, noscript") || !one.getClientRects().length) continue;
+              const backs = [];
+              for (let up = one; up; up = up.parentElement) backs.unshift(getComputedStyle(up).backgroundColor);
+              backs.unshift("#888");
+              const back = light(over(backs)), ink = light(over([...backs, getComputedStyle(one).color]));
+              const ratio = (Math.max(back, ink) + .05) / (Math.min(back, ink) + .05);
+              found.push([ratio, `${one.tagName}.${one.className} ${one.textContent.slice(0, 20)}`]);
+            }
+            return found.sort((a, b) => a[0] - b[0]).slice(0, 1).concat([[found.length, "elements"]]);
+        })()"""
+        for scheme in ("light", "dark"):
+            self.tab.prefer(scheme)
+            self.open()
+            for kind in range(4):  # each state of text is there
+                self.tab.run(f"document.querySelector('.text span').className = 'k{kind}'")
+                (worst, where), (count, _) = self.tab.run(script)
+                self.assertGreater(count, 60)
+                self.assertGreaterEqual(worst, 4.5, f"{scheme}: {where}")
+            back = self.tab.run("getComputedStyle(document.body).backgroundColor")
+            self.assertEqual(int(back[4:].split(",")[0]) > 128, scheme == "light")
+
+    def test_a_phone_needs_no_scrolling_to_the_side(self):
+        self.tab.size(400, 800, phone=True)
+        self.open()
+        self.assertLessEqual(self.tab.run("document.documentElement.scrollWidth"), 400)
+        self.assertGreaterEqual(self.tab.run("document.querySelector('.run .plot').clientWidth"), 330)
+
+    def test_sixteen_thousand_tokens_are_quick(self):
+        path = os.path.join(self.folder.name, "large.html")
+        large_page(path)
+        self.assertLess(os.path.getsize(path), 8 << 20)
+        self.open(path)
+        for _ in range(50):
+            paint = self.tab.run("performance.getEntriesByType('paint').map((one) => one.startTime)")
+            if paint:
+                break
+            time.sleep(0.05)
+        self.assertLessEqual(min(paint), 1000)
+        self.assertEqual(self.tab.run("document.querySelectorAll('.text span').length"), 1024)
+        frames = """new Promise((done) => {
+            const times = [];
+            const next = (now) => { times.push(now); WORK; times.length < 40 ? requestAnimationFrame(next) : done(times); };
+            requestAnimationFrame(next);
+        })"""
+        for what, work, least in (("scrolling", "window.scrollTo(0, (times.length % 20) * 60)", 30),
+                                  ("the cursor", "moveTo(600 + 350 * times.length)", 30),
+                                  ("zooming", "zoom(times.length % 8 < 4 ? 1.3 : 1 / 1.3)", 10)):
+            times = self.tab.run(frames.replace("WORK", work))
+            steps = sorted(b - a for a, b in zip(times, times[1:]))
+            print(f"{what}: {1000 / steps[len(steps) // 2]:.0f} frames a second", file=sys.stderr)
+            self.assertLessEqual(steps[len(steps) // 2], 1000 / least, what)
+
+
+if __name__ == "__main__":
+    if browser.program() is None:
+        print("skipped: there is no Chromium (Debian's package `chromium`)")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])
