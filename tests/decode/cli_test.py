@@ -18,6 +18,12 @@ LLAMA = os.path.join(FIXTURES, "llama")
 TABLE = os.path.join(os.path.dirname(__file__), "..", "..", "include", "zoomr", "presets", "table.hpp")
 
 
+def data_of(page):
+    """What the page of --report says (docs/report.md)."""
+    with open(page, encoding="utf-8") as f:
+        return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', f.read(), re.S)[1])
+
+
 def run(*arguments, stdin=subprocess.DEVNULL):
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, stdin=stdin, timeout=600)
 
@@ -128,6 +134,42 @@ class Output(unittest.TestCase):
                     chosen, others = last[0].split()[2:], last[1].split()
                     self.assertEqual(len(chosen), 2)
                     self.assertEqual(sorted(map(int, chosen + others)), list(range(len(chosen + others))))
+
+    def test_a_page_has_all_runs_on_the_same_text_and_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "it's a page.html")
+            policies = ("--policy", "quest,quest,window", "--set", "zones.recent=1", "--set", "zones.sinks=0")
+            options = ("--same-text", "--audit", "--json", "--report", path)
+            runs = json.loads(self.generate(*policies, *options).stdout)["runs"]
+            self.assertEqual(os.listdir(folder), ["it's a page.html"])
+            data = data_of(path)
+            self.generate("--turn", "; = [", "--report", path)
+            turned = data_of(path)["runs"][0]
+        self.assertEqual(data["zoomr_report"], 1)
+        self.assertIn("--prompt '= ; [' --max-tokens 12", data["command"])
+        self.assertIn("--json --report '" + path.replace("'", "'\\''") + "'", data["command"])
+        self.assertEqual([r["policy"] for r in data["runs"]], ["quest", "quest", "window"])
+        self.assertEqual(len(data["texts"]), 1)
+        self.assertTrue("".join(data["texts"][0]).endswith(runs[0]["text"]), data["texts"][0])
+        for page, said in zip(data["runs"], runs):
+            self.assertEqual(said["tokens"], runs[0]["tokens"])
+            self.assertEqual((page["tokens"], page["prompt"], page["steps"]), (len(data["texts"][0]), 3, 12))
+            self.assertGreater(said["stats"]["captured"], 0)
+            self.assertEqual(len(page["levels"]["lanes"]), 4)
+        self.assertNotIn("own_tokens", runs[0])  # it wrote them all
+        self.assertEqual(runs[1]["own_tokens"], 12)
+        self.assertLess(runs[2]["own_tokens"], 12)  # it sees one token
+        self.assertEqual(turned["steps"], 12 + 1 + 12)  # a turn is one step
+        self.assertEqual(sum(turned["positions"][1::2]), turned["steps"])
+        self.assertEqual(len(turned["positions"]), 4)
+
+    def test_a_page_says_no_where_nothing_can_be_recorded(self):
+        for said, *arguments in (("--report: only the host's choices are shown", "--device", "cuda"),
+                                 ("--report, --trace-pages: one of the two", "--trace-pages", "pages")):
+            done = run("--model", LLAMA, "--prompt", "=", "--report", "page.html", *arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
+            self.assertFalse(os.path.exists("page.html"))
 
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
@@ -267,6 +309,16 @@ class Windows(unittest.TestCase):
         self.assertGreater(full["bytes"]["details"], 0)
         seen = 17 + (1 + 9) / 2  # by a token without a window, mean over nine after a prompt of 17
         self.assertAlmostEqual(full["attended_tokens_mean"] - window["attended_tokens_mean"], (seen - 3) / 7)
+
+    def test_a_page_has_the_layers_without_a_window(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "page.html")
+            done = self.generate("--policy", "window", "--report", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            page = data_of(path)["runs"][0]
+        self.assertEqual(page["layers"], [5])
+        self.assertEqual(len(page["levels"]["lanes"]), page["kv_heads"])
+        self.assertGreater(page["query_heads"], page["kv_heads"] * page["group"])  # all layers: what is counted
 
     def test_what_serves_all_layers_alike_refuses_it(self):
         for said, *arguments in (("--device cuda", "--device", "cuda"), ("--tiers", "--tiers", "device=1MiB"),

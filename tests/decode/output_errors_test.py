@@ -87,7 +87,7 @@ class Outputs(unittest.TestCase):
             self.assertEqual(os.path.getsize(logits) % 48, 0)
 
     def test_files_on_a_full_disk(self):
-        for option in ("--dump-logits", "--trace-pages"):
+        for option in ("--dump-logits", "--trace-pages", "--report"):
             for more in ((), ("--json",)):
                 self.refused(run((*SHORT, *more, option, "/dev/full")), "/dev/full: cannot be written", NO_SPACE)
         self.refused(run((*STUDY, "--csv", "/dev/full")), "/dev/full: cannot be written", NO_SPACE)
@@ -97,7 +97,7 @@ class Outputs(unittest.TestCase):
         place = self.path("out")
         for before in (None, b"kept"):
             for command in ((*SHORT, "--dump-logits", place), (*SHORT, "--trace-pages", place),
-                            (*STUDY, "--csv", place), (*self.perplexity, "--csv", place)):
+                            (*SHORT, "--report", place), (*STUDY, "--csv", place), (*self.perplexity, "--csv", place)):
                 if before is not None:
                     with open(place, "wb") as f:
                         f.write(before)

@@ -208,6 +208,7 @@ class Page(unittest.TestCase):
                                      one.dispatchEvent(new Event("change")); }"""
         whole = self.detail(2)
         self.tab.run(f"({choose})('layer', '1')")
+        self.frame()
         self.assertEqual(self.tab.run("views[2].run.lanes.length"), self.tab.run("data.runs[2].kv_heads"))
         self.tab.run(f"({choose})('head', '0')")
         self.frame()
@@ -301,7 +302,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.tab.run("document.querySelectorAll('.text span').length"), 1024)
         frames = """new Promise((done) => {
             const times = [];
-            const next = (now) => { times.push(now); WORK; times.length < 40 ? requestAnimationFrame(next) : done(times); };
+            const next = (now) => { times.push(now); WORK; times.length < 24 ? requestAnimationFrame(next) : done(times); };
             requestAnimationFrame(next);
         })"""
         for what, work, least in (("scrolling", "window.scrollTo(0, (times.length % 20) * 60)", 30),
