@@ -34,7 +34,7 @@ struct scene {
         group(heads),
         tokens(count),
         pages(unit::size(pages_for(count))),
-        memory(pages.size() * static_cast<std::size_t>(head_numbers<T>(model)), from_float<T>(not_a_number)),
+        memory(pages.size() * static_cast<std::size_t>(head_numbers<T>(model)), poison()),
         queries(random.floats(unit::size(heads * dims), -3.0f, 3.0f)),
         ranges(std::move(read)),
         scale(1.0f / std::sqrt(static_cast<float>(dims))) {
@@ -46,17 +46,22 @@ struct scene {
     const float factor = scales_rows<T> ? 127.0f : 1.0f;
     for (const token_range& r : ranges) {
       for (index_t slot = r.first; slot < r.last; ++slot) {
-        for (index_t d = 0; d < head_dim; ++d) {
-          kv_lane().key(slot)[d] = from_float<T>(random.uniform(-3.0f, 3.0f) * (scales_rows<T> ? 42.0f : 1.0f));
-        }
-        for (index_t d = 0; d < model.stored_value_width(); ++d) {
-          kv_lane().value(slot)[d] = from_float<T>(random.uniform(-1.0f, 1.0f) * factor);
-        }
+        const float of_key = scales_rows<T> ? 126.0f : 3.0f;
+        detail::narrow(cpu_path::portable, random.floats(unit::size(head_dim), -of_key, of_key), 1.0f,
+                       kv_lane().key(slot));
+        detail::narrow(cpu_path::portable, random.floats(unit::size(model.stored_value_width()), -factor, factor), 1.0f,
+                       kv_lane().value(slot));
         set_scales(slot, random.uniform(0.0f, 1.0f) / 42.0f, random.uniform(0.0f, 1.0f) / 127.0f);
       }
     }
   }
 
+  static T poison() {
+    if constexpr (in_blocks<T>)
+      return {0x7fff};  // a scale that is NaN
+    else
+      return from_float<T>(not_a_number);
+  }
   void set_scales(index_t slot, float of_key, float of_value) {
     if constexpr (scales_rows<T>) {
       std::memcpy(static_cast<void*>(scale_of(kv_lane().key(slot), slot, head_dim)), &of_key, sizeof of_key);
@@ -69,7 +74,7 @@ struct scene {
     return number(kv_lane().value(slot), slot, model.values_in_keys ? head_dim : width(), d);
   }
   static double number(const T* row, index_t slot, index_t stride, index_t d) {
-    return static_cast<double>(to_float(row[d])) * static_cast<double>(row_scale(row, slot, stride));
+    return static_cast<double>(number_at(row, d)) * static_cast<double>(row_scale(row, slot, stride));
   }
 
   index_t width() const { return model.value_width(); }
@@ -149,6 +154,13 @@ void check_softmax(scene<T>& of, group_states& made, cpu_path path = fastest_cpu
   }
 }
 
+/// Of these, the widths that rows of the type may have.
+template <class T>
+std::vector<index_t> widths_of(std::vector<index_t> all) {
+  if (in_blocks<T>) std::erase_if(all, [](index_t width) { return width % 32 != 0; });
+  return all;
+}
+
 std::vector<token_range> random_ranges(unit::random& random, index_t tokens) {
   std::vector<token_range> ranges;
   for (index_t first = random.below(20); first < tokens;) {
@@ -162,10 +174,10 @@ std::vector<token_range> random_ranges(unit::random& random, index_t tokens) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing else", T, float, bfloat16,
-                   scaled_int8) {
+TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing else", T, float, bfloat16, scaled_int8,
+                   q8_0, q4_0) {
   unit::random random(70);
-  for (const index_t head_dim : {8, 16, 24, 40, 64, 96, 128, 256}) {
+  for (const index_t head_dim : widths_of<T>({8, 16, 24, 32, 40, 64, 96, 128, 256})) {
     for (const index_t group : {1, 2, 3, 4, 7, 8}) {
       const index_t tokens = random.between(1, 150);
       scene<T> of(random, head_dim, group, tokens, random_ranges(random, tokens));
@@ -180,10 +192,10 @@ TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing
 }
 
 TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one, unless it rounds weights", T, float,
-                   bfloat16, float16, float8, int8, scaled_int8) {
+                   bfloat16, float16, float8, int8, scaled_int8, q8_0, q4_0) {
   unit::random random(76);
   for (const cpu_path path : vector_paths) {
-    for (const index_t head_dim : {16, 24, 48, 64, 80, 128, 144, 256, 576}) {
+    for (const index_t head_dim : widths_of<T>({16, 24, 32, 48, 64, 80, 96, 128, 144, 256, 576})) {
       for (const index_t group : {1, 2, 3, 4, 5, 8, 19}) {
         const index_t tokens = random.between(1, 150);
         scene<T> of(random, head_dim, group, tokens, random_ranges(random, tokens));
@@ -206,7 +218,7 @@ TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one
 }
 
 TEST_CASE_TEMPLATE("values narrower than keys, wider, or in them: the softmax on every path", T, float, bfloat16,
-                   float8, scaled_int8) {
+                   float8, scaled_int8, q8_0, q4_0) {
   struct sizes {
     index_t key, value;
     bool in_keys;
@@ -215,9 +227,11 @@ TEST_CASE_TEMPLATE("values narrower than keys, wider, or in them: the softmax on
   std::vector<cpu_path> paths = vector_paths;
   paths.push_back(cpu_path::portable);
   for (const cpu_path path : paths) {
-    for (const sizes& of_rows : {sizes{16, 32, false}, sizes{192, 128, false}, sizes{48, 176, false},
-                                 sizes{24, 16, false}, sizes{16, 40, false}, sizes{8, 64, false}, sizes{576, 512, true},
-                                 sizes{80, 64, true}, sizes{48, 16, true}, sizes{40, 24, true}, sizes{32, 32, true}}) {
+    for (const sizes& of_rows :
+         {sizes{16, 32, false}, sizes{192, 128, false}, sizes{48, 176, false}, sizes{24, 16, false},
+          sizes{16, 40, false}, sizes{8, 64, false}, sizes{576, 512, true}, sizes{80, 64, true}, sizes{48, 16, true},
+          sizes{40, 24, true}, sizes{32, 32, true}, sizes{96, 32, false}, sizes{32, 160, false}, sizes{96, 64, true}}) {
+      if (in_blocks<T> && (of_rows.key % 32 != 0 || of_rows.value % 32 != 0)) continue;
       for (const index_t group : {1, 3, 4, 16, 19}) {
         const index_t tokens = random.between(1, 100);
         scene<T> of(random, of_rows.key, group, tokens, random_ranges(random, tokens), of_rows.value, of_rows.in_keys);
@@ -255,6 +269,28 @@ TEST_CASE("what no sum can hold has the same bits on every path too") {
       gather(of, of.ranges, made, path);
       CAPTURE(round);
       REQUIRE(same_bits(portable, made));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("blocks with scales that are infinite, NaN, zero or tiny have the same bits on every path", T, q8_0,
+                   q4_0) {
+  unit::random random(81);
+  const std::uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff};
+  for (const cpu_path path : vector_paths) {
+    for (index_t round = 0; round < 100; ++round) {
+      const index_t tokens = random.between(1, 70);
+      scene<T> held(random, 64, 4, tokens, random_ranges(random, tokens));
+      for (index_t i = random.below(5); i >= 0; --i) {
+        const index_t slot = random.below(tokens);
+        T* const row = random.below(2) == 0 ? held.kv_lane().key(slot) : held.kv_lane().value(slot);
+        row[random.below(2) * block_size<T>].bits = odd[random.below(9)];
+      }
+      group_states portable(4, 64), other(4, 64);
+      gather(held, held.ranges, portable, cpu_path::portable);
+      gather(held, held.ranges, other, path);
+      CAPTURE(round);
+      REQUIRE(same_bits(portable, other));
     }
   }
 }

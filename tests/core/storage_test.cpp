@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <core/random.hpp>
-#include <zoomr/core/storage.hpp>
+#include <zoomr/core/block_rows.hpp>
 
 #include <algorithm>  // std::lower_bound
+#include <array>      // std::array
 #include <bit>        // std::bit_cast
-#include <cmath>      // std::isnan, std::ldexp, std::nextafter
+#include <cmath>      // std::fabs, std::isinf, std::isnan, std::ldexp, std::nextafter
+#include <cstring>    // std::memcpy
+#include <vector>     // std::vector
 
 namespace zoomr {
 
@@ -338,11 +341,160 @@ TEST_CASE("a float is stored as it is") {
   }
 }
 
+namespace {
+
+/// A block as bytes, read and written by the format's definition alone, in double.
+template <class T>
+using block_bytes = std::array<unsigned char, 2 * std::size_t{block_size<T>}>;
+
+template <class T>
+constexpr int least_code = std::is_same_v<T, q8_0> ? -127 : -8;
+template <class T>
+constexpr int largest_code = std::is_same_v<T, q8_0> ? 127 : 7;
+
+template <class T>
+int code_of(const block_bytes<T>& block, std::size_t i) {
+  if constexpr (std::is_same_v<T, q8_0>) return block[2 + i] < 128 ? block[2 + i] : block[2 + i] - 256;
+  return (i < 16 ? block[2 + i] % 16 : block[2 + i - 16] / 16) - 8;
+}
+template <class T>
+double scale_of_block(const block_bytes<T>& block) {
+  const std::uint32_t bits = block[0] + 256u * block[1], magnitude = bits & 0x7fffu;
+  if (magnitude > 0x7c00u) return std::nan("");
+  const double size = magnitude == 0x7c00u ? HUGE_VAL : magnitude_of<float16>(magnitude);
+  return bits < 0x8000u ? size : -size;
+}
+
+template <class T>
+block_bytes<T> stored_block(const std::vector<float>& numbers, float scale = 1.0f) {
+  T block[std::size_t{block_size<T>}];
+  store_block(numbers.data(), scale, block);
+  block_bytes<T> bytes;
+  std::memcpy(bytes.data(), block, sizeof block);
+  return bytes;
+}
+template <class T>
+std::vector<float> numbers_of(const block_bytes<T>& bytes) {
+  T block[std::size_t{block_size<T>}];
+  std::memcpy(static_cast<void*>(block), bytes.data(), sizeof block);
+  std::vector<float> numbers;
+  for (index_t i = 0; i < 32; ++i) numbers.push_back(number_at(block, i));
+  return numbers;
+}
+
+/// What `store_block` must have made of these numbers.
+template <class T>
+void check_block(const std::vector<float>& numbers) {
+  float most = 0.0f;  // the first of the largest magnitude
+  for (const float number : numbers) most = std::fabs(number) > std::fabs(most) ? number : most;
+  const float wanted = std::is_same_v<T, q8_0> ? std::fabs(most) / 127.0f : most / -8.0f;
+  const float bounded = std::min(std::max(wanted, -65504.0f), 65504.0f);
+  const block_bytes<T> block = stored_block<T>(numbers);
+  REQUIRE(block[0] + 256u * block[1] == from_float<float16>(bounded).bits);
+  const double scale = scale_of_block<T>(block);
+  for (std::size_t i = 0; i < 32; ++i) {
+    const int code = code_of<T>(block, i);
+    CAPTURE(i);
+    CAPTURE(numbers[i]);
+    CAPTURE(scale);
+    REQUIRE(code >= least_code<T>);
+    REQUIRE(code <= largest_code<T>);
+    if (scale == 0.0 || std::isnan(numbers[i])) {
+      REQUIRE(code == 0);
+      continue;
+    }
+    const double exact = std::isinf(numbers[i]) ? (double{numbers[i]} > 0.0) == (scale > 0.0) ? 1e9 : -1e9
+                                                : double{static_cast<float>(numbers[i] / static_cast<float>(scale))};
+    if (exact >= largest_code<T>) {
+      REQUIRE(code == largest_code<T>);
+    } else if (exact <= least_code<T>) {
+      REQUIRE(code == least_code<T>);
+    } else {
+      const double off = std::fabs(exact - code);
+      REQUIRE((off < 0.5 || (off == 0.5 && code % 2 == 0)));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a block's numbers are its scale times its codes, exactly, of every scale", T, q8_0, q4_0) {
+  unit::random random(5);
+  block_bytes<T> block;
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    for (unsigned char& byte : block) byte = static_cast<unsigned char>(random.below(256));
+    block[0] = static_cast<unsigned char>(bits & 0xffu), block[1] = static_cast<unsigned char>(bits >> 8);
+    const std::vector<float> numbers = numbers_of<T>(block);
+    const double scale = scale_of_block<T>(block);
+    for (std::size_t i = 0; i < 32; ++i) {
+      const double exact = scale * code_of<T>(block, i);
+      REQUIRE((std::isnan(exact) ? std::isnan(numbers[i]) : double{numbers[i]} == exact));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("32 floats become a block by the rule of the format: nearest, ties to even, never beyond", T, q8_0,
+                   q4_0) {
+  unit::random random(6);
+  std::vector<float> numbers(32);
+  const auto check_filled = [&](auto number) {
+    for (float& each : numbers) each = number();
+    check_block<T>(numbers);
+  };
+  for (int i = 0; i < 3000; ++i) {
+    const float size = std::ldexp(1.0f, random.between(-30, 30));
+    check_filled([&] { return random.uniform(-size, size); });
+    check_filled([&] { return random.below(3) == 0 ? random.uniform(0.0f, size) : 0.0f; });
+    check_filled([&] { return random.any_float(); });
+    check_filled([&] { return size * 0.5f * static_cast<float>(random.between(-16, 16)); });  // ties of q4_0
+    check_filled([&] { return size * 0.5f * static_cast<float>(random.between(-254, 254)); });
+  }
+  check_filled([] { return 0.0f; });
+  check_filled([] { return -0.0f; });
+  check_filled([] { return infinity; });
+  check_filled([] { return not_a_number; });
+  check_filled([] { return 1e-45f; });
+  check_filled([] { return -3.4e38f; });
+  for (const float odd : {infinity, -infinity, not_a_number}) {
+    check_filled([&] { return random.below(8) == 0 ? odd : random.uniform(-1.0f, 1.0f); });
+  }
+}
+
+TEST_CASE("a block of q4_0 takes its sign from the first of its largest numbers") {
+  std::vector<float> numbers(32, 1.0f);
+  numbers[9] = -8.0f, numbers[20] = 8.0f;
+  CHECK(scale_of_block<q4_0>(stored_block<q4_0>(numbers)) == 1.0);
+  CHECK(numbers_of<q4_0>(stored_block<q4_0>(numbers))[20] == 7.0f);
+  std::swap(numbers[9], numbers[20]);
+  CHECK(scale_of_block<q4_0>(stored_block<q4_0>(numbers)) == -1.0);
+  CHECK(numbers_of<q4_0>(stored_block<q4_0>(numbers))[20] == -7.0f);
+}
+
+TEST_CASE_TEMPLATE("what was stored in a block stays when it is stored again; a scale divides first", T, q8_0, q4_0) {
+  unit::random random(7);
+  for (int i = 0; i < 2000; ++i) {
+    const std::vector<float> numbers = random.floats(32, -3.0f, 3.0f);
+    const block_bytes<T> once = stored_block<T>(numbers);
+    CHECK(stored_block<T>(numbers_of<T>(once)) == once);
+    std::vector<float> larger = numbers, divided = numbers;
+    for (float& number : larger) number *= 4.0f;
+    CHECK(stored_block<T>(larger, 4.0f) == once);
+    for (float& number : divided) number /= 0.37f;
+    CHECK(stored_block<T>(numbers, 0.37f) == stored_block<T>(divided));
+    std::vector<float> tiny = numbers;
+    for (float& number : tiny) number *= 0x1p-128f;
+    for (std::size_t d = 0; d < 32; ++d) divided[d] = tiny[d] / 0x1p-128f;
+    CHECK(stored_block<T>(tiny, 0x1p-128f) == stored_block<T>(divided));  // the scale has no inverse
+  }
+}
+
 // Legal arguments of a kernel, of the size that they must have, and usable at compile time.
 template <class T>
 inline constexpr bool plain = std::is_trivially_copyable_v<T>&& std::is_standard_layout_v<T>&& to_float(T{}) == 0.0f &&
                               from_float<T>(1.5f) == from_float<T>(to_float(from_float<T>(1.5f)));
 static_assert(plain<float> && plain<bfloat16> && plain<float16> && plain<float8> && plain<int8>);
+static_assert(sizeof(q8_0) == 2 && sizeof(q4_0) == 2 && alignof(q8_0) == 2 && alignof(q4_0) == 2);
+static_assert(stored_size<q8_0>(96) * 2 == 102 && stored_size<q4_0>(96) * 2 == 54 && stored_size<float>(96) == 96);
 static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2 && sizeof(float8) == 1 && sizeof(int8) == 1);
 static_assert(to_float(from_float<float16>(0.1f)) == 0.0999755859375f && from_float<float16>(65520.0f).bits == 0x7c00);
 static_assert(to_float(from_float<float8>(0.1f)) == 0.1015625f && to_float(from_float<float8>(-1e9f)) == -448.0f);

@@ -2,9 +2,11 @@
 // Work on many numbers has the bits of the functions that do it one by one, on every path that this machine has.
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <support/tolerance.hpp>
 #include <zoomr/math/products.hpp>
 
 #include <algorithm>  // std::min
+#include <cmath>      // std::fabs
 #include <cstring>    // std::memcmp
 #include <string>     // std::string
 #include <vector>     // std::vector
@@ -116,6 +118,82 @@ TEST_CASE_TEMPLATE("every float is narrowed as from_float does, whatever the pat
         detail::narrow(path, view<const float>(all).slice(0, static_cast<index_t>(count)), scale, made.data());
         CHECK((count == 0 || std::memcmp(made.data(), expected.data(), count * sizeof(T)) == 0));
       }
+    });
+  }
+}
+
+namespace {
+
+/// Blocks with any bytes, and mostly usual scales.
+template <class T>
+std::vector<T> some_blocks(unit::random& random, std::int64_t numbers) {
+  std::vector<T> blocks(static_cast<std::size_t>(stored_size<T>(numbers)));
+  for (T& bits : blocks) bits.bits = static_cast<std::uint16_t>(random.bits());
+  for (std::size_t at = 0; at < blocks.size(); at += std::size_t{block_size<T>}) {
+    if (random.below(50) != 0) blocks[at].bits = from_float<float16>(random.uniform(-0.1f, 0.1f)).bits;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("of rows in blocks: products are dot's, and those of books, whatever the path", T, q8_0, q4_0) {
+  unit::random random(82);
+  on_each_path([&](cpu_path path) {
+    for (const index_t dims : {32, 64, 96, 128, 256, 576}) {
+      for (const index_t queries : {1, 2, 3, 4, 7}) {
+        const index_t rows = random.between(1, 40);
+        const std::int64_t stride = stored_size<T>(dims) + random.below(2) * block_size<T>;
+        std::vector<float> numbers = random.floats(unit::size(queries * dims), -10.0f, 10.0f);
+        std::vector<float> outputs(unit::size(queries * rows));
+        const std::vector<T> blocks = some_blocks<T>(random, rows * stride / block_size<T> * 32);
+        const view<const float, 2> asking(numbers.data(), {queries, dims});
+        detail::products(path, asking, blocks.data(), stride, view<float, 2>(outputs.data(), {queries, rows}));
+        CAPTURE(dims);
+        CAPTURE(queries);
+        for (index_t q = 0; q < queries; ++q) {
+          for (index_t r = 0; r < rows; ++r) {
+            const T* const row = blocks.data() + r * stride;
+            double exact = 0.0, sizes = 0.0;
+            for (index_t d = 0; d < dims; ++d) {
+              const double product = double{asking(q, d)} * double{number_at(row, d)};
+              exact += product, sizes += std::fabs(product);
+            }
+            const float got = outputs[unit::size(q * rows + r)];
+            REQUIRE(unit::same_bits(got, dot(asking[q].data(), row, dims)));
+            if (!(sizes < 1e30)) continue;  // of infinities
+            REQUIRE(zoomr_test::tolerance::within(double{got}, exact, zoomr_test::tolerance::reduction(dims) * sizes));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE_TEMPLATE("of rows in blocks: widened is number_at times a scale, narrowed store_block, whatever the path", T,
+                   q8_0, q4_0) {
+  unit::random random(83);
+  for (const index_t count : {0, 32, 96, 32 * 0x10000}) {
+    std::vector<T> blocks = some_blocks<T>(random, count);
+    for (index_t block = 0; count > 1000 && block < count / 32; ++block) {  // all scales
+      blocks[unit::size(block * block_size<T>)].bits = static_cast<std::uint16_t>(block);
+    }
+    std::vector<float> floats(unit::size(count)), wide(unit::size(count));
+    for (float& number : floats) number = some_number(random);
+    std::vector<T> expected(blocks.size());
+    for (index_t i = 0; i < count; i += 32) {
+      store_block(floats.data() + i, 0.37f, expected.data() + stored_size<T>(i));
+    }
+    on_each_path([&](cpu_path path) {
+      detail::widen(path, blocks.data(), 0.37f, wide);
+      bool same = true;
+      for (index_t i = 0; i < count; ++i) {
+        same = same && unit::same_bits(wide[unit::size(i)], number_at(blocks.data(), i) * 0.37f);
+      }
+      CHECK(same);
+      std::vector<T> outputs(blocks.size());
+      detail::narrow(path, view<const float>(floats), 0.37f, outputs.data());
+      CHECK(outputs == expected);
     });
   }
 }

@@ -24,16 +24,16 @@ class engine_pool_memory {
     const std::int64_t key_stride = keys_page + (lies.together ? values_page : 0) + lies.padding;
     const std::int64_t value_stride = lies.together ? key_stride : values_page + lies.padding;
     const auto array = [&](std::int64_t stride) {
-      const auto numbers = static_cast<std::size_t>(stride * pages);
-      arrays_.emplace_back(numbers);
-      std::memset(static_cast<void*>(arrays_.back().data()), 0xff, numbers * sizeof(T));
+      const auto size = static_cast<std::size_t>(zoomr::stored_size<T>(stride * pages));
+      arrays_.emplace_back(size);
+      std::memset(static_cast<void*>(arrays_.back().data()), 0xff, size * sizeof(T));
       return arrays_.back().data();
     };
     for (zoomr::index_t layer = 0; layer < model.layers; ++layer) {
       T* const first = array(key_stride);
       keys_.push_back(first);
       if (model.values_in_keys) continue;
-      values_.push_back(lies.together ? first + keys_page : array(value_stride));
+      values_.push_back(lies.together ? first + zoomr::stored_size<T>(keys_page) : array(value_stride));
     }
     using made = zoomr::engine_memory;
     const zoomr::view<void*const> keys(keys_), values(values_);
@@ -99,8 +99,8 @@ class paged_engine {
       const index_t layer = kv_lane / model.kv_heads, kv_head = kv_lane % model.kv_heads;
       const auto source = pool.kv_lane(layer, kv_head, pages(from)), goal = pool.kv_lane(layer, kv_head, pages(made));
       for (index_t slot = 0; slot < slots; ++slot) {
-        std::copy_n(source.key(slot), model.head_dim, goal.key(slot));
-        std::copy_n(source.value(slot), model.value_width(), goal.value(slot));
+        std::copy_n(source.key(slot), zoomr::stored_size<T>(model.head_dim), goal.key(slot));
+        std::copy_n(source.value(slot), zoomr::stored_size<T>(model.value_width()), goal.value(slot));
       }
     }
     return made;

@@ -61,12 +61,12 @@ template <index_t Vectors, class Run>
 [[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t width, index_t d,
                                                floats* out) {
   using T = typename Run::number;
-  const T* const row = run.values + run.value_place(t, width) + d;
-  const T* const next = ahead.values + ahead.value_place(t, width) + d;
+  const T* const row = run.values + run.value_place(t, width);
+  const T* const next = ahead.values + ahead.value_place(t, width);
 #pragma GCC unroll 8
   for (index_t v = 0; v < Vectors; ++v) {
-    out[v] = kept(load(row + v * simd));
-    if (v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + v * simd);
+    out[v] = kept(load_at(row, d + v * simd));
+    if (v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + stored_size<T>(d + v * simd));
   }
 }
 
@@ -223,8 +223,9 @@ template <index_t Queries, class Run, class Hook>
   if constexpr (!std::is_base_of_v<page_tile, Run>) {
     constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
     for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below ask for
-      for (index_t d = 0; d < widths.key; d += line) prefetch(ahead.keys + ahead.places[t] + d);
-      for (index_t d = 0; d < widths.value; d += line) prefetch(ahead.values + ahead.value_places[t] + d);
+      for (index_t d = 0; d < widths.key; d += line) prefetch(ahead.keys + ahead.places[t] + stored_size<T>(d));
+      for (index_t d = 0; d < widths.value; d += line)
+        prefetch(ahead.values + ahead.value_places[t] + stored_size<T>(d));
     }
   }
   products_with<Queries>(run, ahead, query, widths.key, weights);

@@ -8,7 +8,7 @@
 // Source: the online softmax, arXiv:1805.02867.
 #pragma once
 
-#include <zoomr/core/storage.hpp>
+#include <zoomr/core/block_rows.hpp>
 #include <zoomr/math/functions.hpp>
 
 namespace zoomr {
@@ -47,7 +47,7 @@ struct attention_state {
   }
 
   /// The second half: adds values under their weights.
-  /// @param place  place(t): numbers from the first value to that of token t
+  /// @param place  place(t): in `T`, from the first value to that of token t
   ZOOMR_CALLS_EITHER
   template <class T, class Place>
   ZOOMR_HD void add_values(const float* weights, const T* values, index_t count, index_t head_dim, Place place) {
@@ -57,13 +57,13 @@ struct attention_state {
       float part[block];
       for (index_t l = 0; l < block; ++l) part[l] = out[d + l];
       for (index_t t = 0; t < count; ++t) {
-        const T* value = values + place(t) + d;
-        for (index_t l = 0; l < block; ++l) part[l] = fused(weights[t], to_float(value[l]), part[l]);
+        const T* value = values + place(t);
+        for (index_t l = 0; l < block; ++l) part[l] = fused(weights[t], number_at(value, d + l), part[l]);
       }
       for (index_t l = 0; l < block; ++l) out[d + l] = part[l];
     }
     for (index_t t = 0; t < count; ++t) {
-      for (index_t l = d; l < head_dim; ++l) out[l] = fused(weights[t], to_float(values[place(t) + l]), out[l]);
+      for (index_t l = d; l < head_dim; ++l) out[l] = fused(weights[t], number_at(values + place(t), l), out[l]);
     }
   }
 

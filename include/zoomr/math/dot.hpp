@@ -5,7 +5,7 @@
 // select the same segments.
 #pragma once
 
-#include <zoomr/core/storage.hpp>
+#include <zoomr/core/block_rows.hpp>
 #include <zoomr/math/functions.hpp>
 
 namespace zoomr {
@@ -61,10 +61,10 @@ ZOOMR_HD inline Sums several_sums_over_dims(index_t n, Term term) {
 }
 
 /// a . b in the contract's order.
-/// @param a, b  [n]
+/// @param a, b  [n]  b as it is stored
 template <class T>
 ZOOMR_HD inline float dot(const float* a, const T* b, index_t n) {
-  return sum_over_dims(n, [=](float acc, index_t d) { return fused(a[d], to_float(b[d]), acc); });
+  return sum_over_dims(n, [=](float acc, index_t d) { return fused(a[d], number_at(b, d), acc); });
 }
 
 }  // namespace v0

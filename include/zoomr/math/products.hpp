@@ -12,7 +12,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// Where up to 16 rows are, evenly apart or not: numbers from the first one. Places after the last row are the last
+/// Where up to 16 rows are, evenly apart or not: how far from the first one. Places after the last row are the last
 /// row's, so that kernels may take more rows than there are.
 struct row_places {
   std::int64_t at[16] = {};
@@ -88,19 +88,25 @@ void widen(cpu_path path, const T* from, float scale, view<float> to) {
   index_t i = 0;
   dispatch(path, [&](auto vectors) { i = widen(vectors, from, scale, to.data(), to.size()); });
   on_path(path, [&] {
-    for (; i < to.size(); ++i) to[i] = fused(to_float(from[i]), scale, -0.0f);
+    for (; i < to.size(); ++i) to[i] = fused(number_at(from, i), scale, -0.0f);
   });
 }
 
 /// Floats, divided by `scale`, as they are stored.
-/// @param to  [from.size()]
+/// @param to  [from.size()]; of blocks, whole ones
 template <class T>
 void narrow(cpu_path path, view<const float> from, float scale, T* to) {
   index_t i = 0;
-  dispatch(path, [&](auto vectors) { i = narrow(vectors, from.data(), scale, to, from.size()); });
-  on_path(path, [&] {
-    for (; i < from.size(); ++i) to[i] = from_float<T>(from[i] / scale);
-  });
+  if constexpr (in_blocks<T>) {
+    on_path(path, [&] {
+      for (; i < from.size(); i += numbers_in_block) store_block(from.data() + i, scale, to + stored_size<T>(i));
+    });
+  } else {
+    dispatch(path, [&](auto vectors) { i = narrow(vectors, from.data(), scale, to, from.size()); });
+    on_path(path, [&] {
+      for (; i < from.size(); ++i) to[i] = from_float<T>(from[i] / scale);
+    });
+  }
 }
 
 }  // namespace detail

@@ -76,7 +76,7 @@ template <index_t Queries, index_t Rows, class T>
     floats(&of_part)[std::size_t{products}] = sum[part];
 #else  // too many to unroll: the sums go to memory
   for (index_t r = 0; r < Rows; ++r) {
-    for (index_t d = 0; d < dims; d += 64 / static_cast<index_t>(sizeof(T))) prefetch(next[r] + d);
+    for (index_t d = 0; d < dims; d += 64 / static_cast<index_t>(sizeof(T))) prefetch(next[r] + stored_size<T>(d));
   }
   for (index_t part = 0; part < parts; ++part) {
     floats of_part[std::size_t{products}];
@@ -89,8 +89,8 @@ template <index_t Queries, index_t Rows, class T>
       for (index_t q = 0; q < Queries; ++q) query[q] = kept(load(queries[q] + d));
 #pragma GCC unroll 16
       for (index_t r = 0; r < Rows; ++r) {
-        const floats number = kept(load(row[r] + d));
-        if (simd > 4 && part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + d);
+        const floats number = kept(load_at(row[r], d));
+        if (simd > 4 && part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + stored_size<T>(d));
 #pragma GCC unroll 4
         for (index_t q = 0; q < Queries; ++q) {
           of_part[r * Queries + q] = fused(query[q], number, of_part[r * Queries + q]);
@@ -188,7 +188,7 @@ template <class T>
 index_t widen(this_path, const T* from, float scale, float* to, index_t count) {
   const floats times = filled(scale), nothing = filled(-0.0f);
   index_t i = 0;
-  for (; i + simd <= count; i += simd) to_memory(fused(load(from + i), times, nothing), to + i);
+  for (; i + simd <= count; i += simd) to_memory(fused(load_at(from, i), times, nothing), to + i);
   return i;
 }
 

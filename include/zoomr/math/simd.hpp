@@ -3,8 +3,8 @@
 // <immintrin.h> takes a third of the time that all of zoomr takes to include, <arm_neon.h> a sixth.
 #pragma once
 
+#include <zoomr/core/block_rows.hpp>
 #include <zoomr/core/cpu_path.hpp>
-#include <zoomr/core/storage.hpp>
 
 namespace zoomr {
 inline namespace v0 {

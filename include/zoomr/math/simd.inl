@@ -59,7 +59,7 @@ template <class Vector, class T>
 #endif
 }
 
-// Integers of 8 and 16 bits, widened. g++ 12 takes conversions of whole vectors apart, clang does not.
+// Integers of 8 and 16 bits and float16, widened. g++ 12 takes conversions of whole vectors apart, clang does not.
 #if ZOOMR_SIMD == 4
 using eight_bytes = std::int8_t __attribute__((vector_size(8)));
 
@@ -76,6 +76,13 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
 #endif
 }
 #else
+[[gnu::always_inline]] inline floats widened(halves v) {
+#if ZOOMR_SIMD == 16
+  return __builtin_ia32_vcvtph2ps512_mask(v, floats{}, all_lanes, 4);
+#else
+  return __builtin_ia32_vcvtph2ps256(v);
+#endif
+}
 [[gnu::always_inline]] inline words widened(const std::uint16_t* at) {
 #if defined(__clang__)
   using narrow = std::uint16_t __attribute__((vector_size(2 * ZOOMR_SIMD)));
@@ -120,15 +127,7 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
       __builtin_shufflevector(shorts{}, from_memory<shorts>(&at->bits), 0, 4, 1, 5, 2, 6, 3, 7));
 #endif
 }
-[[gnu::always_inline]] inline floats load(const float16* at) {
-#if ZOOMR_SIMD == 16
-  return __builtin_ia32_vcvtph2ps512_mask(from_memory<halves>(at), floats{}, all_lanes, 4);
-#elif ZOOMR_SIMD == 8
-  return __builtin_ia32_vcvtph2ps256(from_memory<halves>(at));
-#else
-  return widened(from_memory<halves>(at));
-#endif
-}
+[[gnu::always_inline]] inline floats load(const float16* at) { return widened(from_memory<halves>(at)); }
 [[gnu::always_inline]] inline floats load(const int8* at) {
   return __builtin_convertvector(widened(&at->bits), floats);
 }
@@ -152,6 +151,30 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   result = size == 0x7fu ? words{} + bits_as<std::uint32_t>(not_a_number) : result;
   return reinterpret_cast<floats>(result | ((bits & 0x80u) << 24));
 #endif
+}
+
+// Numbers d, d + 1, ... of a row, as number_at; d is a multiple of their number.
+template <class T>
+[[gnu::always_inline]] inline floats load_at(const T* row, index_t d) {
+  return load(row + d);
+}
+/// The scale of a block, in each number of a vector.
+[[gnu::always_inline]] inline floats block_scale(std::uint16_t bits) {
+  using shorts = std::uint16_t __attribute__((vector_size(2 * ZOOMR_SIMD)));
+  return widened(reinterpret_cast<halves>(shorts{} + bits));
+}
+[[gnu::always_inline]] inline floats load_at(const q8_0* row, index_t d) {
+  const auto number = static_cast<std::uint32_t>(d);
+  const q8_0* const block = row + number / 32 * 17;
+  const ints n = widened(reinterpret_cast<const std::int8_t*>(block + 1) + number % 32);
+  return __builtin_convertvector(n, floats) * block_scale(block->bits);
+}
+[[gnu::always_inline]] inline floats load_at(const q4_0* row, index_t d) {
+  const auto number = static_cast<std::uint32_t>(d);
+  const q4_0* const block = row + number / 32 * 9;
+  const ints pairs = widened(reinterpret_cast<const std::int8_t*>(block + 1) + number % 16);
+  const ints n = ((pairs >> (number % 32 < 16 ? 0 : 4)) & 15) - 8;
+  return __builtin_convertvector(n, floats) * block_scale(block->bits);
 }
 
 /// -1 where there is a NaN, 0 elsewhere; by its bits, as is_nan.

@@ -22,8 +22,8 @@ struct kv_strides {
 /// The pool of an engine, as its block tables number it. The key of a token is at
 ///   keys[layer] + page * page_stride + kv_head * head_stride + (place in the page) * token_stride
 /// numbers of the cache's storage type, its value at the same place after values[layer], or at one by strides of its
-/// own. The numbers of a row are side by side. The memory and the tables of pointers are the caller's, and outlive the
-/// cache.
+/// own. The numbers of a row are side by side; of a type whose rows are blocks, 32 numbers are one block, and strides
+/// are multiples of them. The memory and the tables of pointers are the caller's, and outlive the cache.
 struct engine_memory {
   view<void* const> keys;    // [layers]  page 0, KV head 0, first token
   view<void* const> values;  // [layers]  not read where values are in keys
@@ -63,7 +63,8 @@ struct engine_memory {
 
   /// nullptr, or the sentence that says what is wrong.
   /// @param number_bytes  of the storage type
-  const char* problem(const shape& model, std::size_t number_bytes) const {
+  /// @param together      numbers that are stored as one: those of a block, or 1
+  const char* problem(const shape& model, std::size_t number_bytes, index_t together = 1) const {
     if (keys.size() != model.layers || (!model.values_in_keys && values.size() != model.layers)) {
       return "config: engine.keys and engine.values need a pointer for each layer";
     }
@@ -76,6 +77,11 @@ struct engine_memory {
         values_apart.page > 0 && values_apart.head > 0 && values_apart.token >= model.value_width();
     if (!model.values_in_keys && !apart_enough) {
       return "config: engine's strides of values must be positive, and that of tokens at least as wide as a value";
+    }
+    for (const kv_strides& of_rows : {strides_of_keys(), values_apart}) {
+      if (of_rows.page % together != 0 || of_rows.head % together != 0 || of_rows.token % together != 0) {
+        return "config: engine's strides must be multiples of 32 numbers, which are a block of q8_0 or q4_0";
+      }
     }
     for (index_t layer = 0; layer < model.layers; ++layer) {
       if (keys[layer] == nullptr) return "config: a pointer of engine is null";

@@ -58,25 +58,24 @@ class engine_pool : public page_stock {
 
   /// Of the pages of one sequence: what the engine holds for it.
   byte_count bytes_of_page() const {
-    const index_t widths = shape_.head_dim + shape_.stored_value_width();
-    return std::int64_t{shape_.kv_lanes()} * memory_.page_tokens * widths * static_cast<byte_count>(sizeof(T));
+    const std::int64_t size = stored_size<T>(shape_.head_dim) + stored_size<T>(shape_.stored_value_width());
+    return std::int64_t{shape_.kv_lanes()} * memory_.page_tokens * size * static_cast<byte_count>(sizeof(T));
   }
 
   engine_kv_lane<T> kv_lane(index_t layer, index_t kv_head, view<const index_t> pages) {
     T* const keys = static_cast<T*>(memory_.keys[layer]);
-    kv_rows rows{shape_.head_dim, shape_.value_width(), memory_.token_stride, memory_.token_stride, 0};
-    std::int64_t value_page_stride = memory_.page_stride;
+    const kv_strides of_keys = stored(memory_.strides_of_keys());
+    kv_rows rows{shape_.head_dim, shape_.value_width(), of_keys.token, of_keys.token, 0};
+    std::int64_t value_page_stride = of_keys.page;
     if (!shape_.values_in_keys) {
-      const kv_strides of_values = memory_.strides_of_values();
+      const kv_strides of_values = stored(memory_.strides_of_values());
       // The two may be in different arrays: their distance is counted in addresses.
       const auto apart = reinterpret_cast<std::intptr_t>(memory_.values[layer]) - reinterpret_cast<std::intptr_t>(keys);
-      rows.value_offset =
-          apart / static_cast<std::intptr_t>(sizeof(T)) + kv_head * (of_values.head - memory_.head_stride);
+      rows.value_offset = apart / static_cast<std::intptr_t>(sizeof(T)) + kv_head * (of_values.head - of_keys.head);
       rows.value_stride = of_values.token;
       value_page_stride = of_values.page;
     }
-    return {
-        keys + kv_head * memory_.head_stride, memory_.page_stride, memory_.page_tokens, rows, value_page_stride, pages};
+    return {keys + kv_head * of_keys.head, of_keys.page, memory_.page_tokens, rows, value_page_stride, pages};
   }
   const engine_memory& memory() const { return memory_; }
 
@@ -85,6 +84,10 @@ class engine_pool : public page_stock {
   void touch(index_t, token_range, view<const index_t>, token_range) {}
 
  private:
+  static kv_strides stored(const kv_strides& numbers) {
+    return {stored_size<T>(numbers.page), stored_size<T>(numbers.head), stored_size<T>(numbers.token)};
+  }
+
   shape shape_;
   engine_memory memory_;
 };

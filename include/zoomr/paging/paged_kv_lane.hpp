@@ -4,8 +4,8 @@
 // is after it.
 #pragma once
 
+#include <zoomr/core/block_rows.hpp>
 #include <zoomr/core/shape.hpp>
-#include <zoomr/core/storage.hpp>
 #include <zoomr/core/view.hpp>
 
 #include <cstring>  // std::memcpy
@@ -18,12 +18,12 @@ inline constexpr index_t page_tokens = 16;
 /// Pages that hold `tokens` tokens.
 constexpr index_t pages_for(index_t tokens) { return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0); }
 
-/// Numbers that the keys, or the values, of one KV head take in a page: [16][width], and after them the scales of
-/// their rows where these have any, as floats [16].
+/// What the keys, or the values, of one KV head take in a page, in `T`: [16][width], and after them the scales of their
+/// rows where these have any, as floats [16].
 template <class T>
 constexpr std::int64_t head_numbers(index_t width) {
   if (width == 0) return 0;
-  return std::int64_t{page_tokens} * (width + (scales_rows<T> ? static_cast<index_t>(sizeof(float)) : 0));
+  return page_tokens * (stored_size<T>(width) + (scales_rows<T> ? static_cast<std::int64_t>(sizeof(float)) : 0));
 }
 /// Those that keys and values of one KV head take together.
 template <class T>
@@ -49,21 +49,21 @@ float row_scale([[maybe_unused]] const T* row, [[maybe_unused]] index_t slot, [[
   return scale;
 }
 
-/// How the rows of a KV lane are made.
+/// How the rows of a KV lane are made: widths are numbers, the rest counts what is stored, in `T`.
 struct kv_rows {
   index_t key_width = 0;
   index_t value_width = 0;
-  std::int64_t key_stride = 0;    // numbers from a token's key to that of the next one in the same 16 slots
+  std::int64_t key_stride = 0;    // from a token's key to that of the next one in the same 16 slots
   std::int64_t value_stride = 0;  // the same of values
-  std::int64_t value_offset = 0;  // numbers from the key of the first of 16 slots to its value
+  std::int64_t value_offset = 0;  // from the key of the first of 16 slots to its value
 
   /// Of one of some KV heads that are stored as [key | value][heads][16][width].
   template <class T>
   static constexpr kv_rows in_page(const shape& model, index_t heads, index_t head) {
-    if (model.values_in_keys) return {model.head_dim, model.value_width(), model.head_dim, model.head_dim, 0};
+    const std::int64_t key = stored_size<T>(model.head_dim), value = stored_size<T>(model.value_width());
+    if (model.values_in_keys) return {model.head_dim, model.value_width(), key, key, 0};
     const std::int64_t keys = head_numbers<T>(model.head_dim), values = head_numbers<T>(model.value_width());
-    return {model.head_dim, model.value_width(), model.head_dim, model.value_width(),
-            heads * keys + head * (values - keys)};
+    return {model.head_dim, model.value_width(), key, value, heads * keys + head * (values - keys)};
   }
   /// From the key in a slot to its value.
   /// @param place  of the slot in its page

@@ -31,7 +31,10 @@ class resident_keys {
   /// @param lane   [0, lanes)
   /// @param pages  the sequence's page table, which must stay as long as the KV lane is used
   paged_kv_lane<T> kv_lane(index_t lane, view<const index_t> pages) {
-    return {memory_.data() + lane * head_numbers<T>(width_), page_numbers(), {width_, 0, width_, 0, 0}, pages};
+    return {memory_.data() + lane * head_numbers<T>(width_),
+            page_numbers(),
+            {width_, 0, stored_size<T>(width_), 0, 0},
+            pages};
   }
   void copy_page(index_t from, index_t to) {
     std::copy_n(memory_.data() + from * page_numbers(), page_numbers(), memory_.data() + to * page_numbers());

@@ -51,7 +51,7 @@ void read_row(const T* row, index_t slot, float scale, view<float> to) {
 template <class T>
 void copy_row(const T* from, [[maybe_unused]] index_t from_slot, T* to, [[maybe_unused]] index_t to_slot,
               index_t width) {
-  std::copy_n(from, width, to);
+  std::copy_n(from, stored_size<T>(width), to);
   if constexpr (scales_rows<T>) {
     std::copy_n(scale_of(from, from_slot, width), sizeof(float), scale_of(to, to_slot, width));
   }
@@ -69,12 +69,13 @@ void copy_value(const From& from, const T* from_key, index_t from_slot, const To
 /// Keys of 16 slots, or of the first of them, are next to each other.
 template <class Lane>
 bool keys_side_by_side(const Lane& kv_lane) {
-  return kv_lane.whole_pages() && kv_lane.rows.key_stride == kv_lane.rows.key_width;
+  return kv_lane.whole_pages() && kv_lane.rows.key_stride == stored_size<typename Lane::number>(kv_lane.rows.key_width);
 }
 /// Values do.
 template <class Lane>
 bool values_side_by_side(const Lane& kv_lane) {
-  return kv_lane.whole_pages() && kv_lane.rows.value_stride == kv_lane.rows.value_width;
+  return kv_lane.whole_pages() &&
+         kv_lane.rows.value_stride == stored_size<typename Lane::number>(kv_lane.rows.value_width);
 }
 /// Values are stored as far from their keys in all slots, so that rows of both are as far apart.
 inline bool values_follow_keys(const kv_rows& rows) { return rows.value_stride == rows.key_stride; }

@@ -40,8 +40,9 @@ void count_pass(cache_core<Pool>& core, planned_item& item) {
   }
   memory_use use = core.bytes_in_use(state);
   if (core.policy.placement.details_on_host)
-    use.details = (most * (core.sizes.model.head_dim + core.sizes.model.stored_value_width()) +
-                   std::int64_t{lanes_with_keys(core)} * state.slots() * core.sizes.model.head_dim) *
+    use.details = stored_size<typename Pool::number>(
+                      most * (core.sizes.model.head_dim + core.sizes.model.stored_value_width()) +
+                      std::int64_t{lanes_with_keys(core)} * state.slots() * core.sizes.model.head_dim) *
                   static_cast<byte_count>(sizeof(typename Pool::number));
   state.stats.device_peak = (std::max)(state.stats.device_peak, use.total());
 }

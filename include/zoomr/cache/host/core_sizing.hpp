@@ -80,10 +80,16 @@ struct core_sizing {
     ZOOMR_EXPECTS(!Pool::may_fail || !policy.selects || !policy.score.reads_keys || policy.aggregate.queries > 0,
                   "a policy that scores by the keys of all KV heads reads them at each choice: not over tiers, where "
                   "only the keys of heads that vote are kept at hand");
+    if constexpr (in_blocks<number>) {
+      ZOOMR_EXPECTS(
+          model.head_dim % numbers_in_block == 0 && model.value_width() % numbers_in_block == 0,
+          "config: a row of q8_0 or q4_0 is blocks of 32 numbers: head_dim and value_dim must be multiples of 32");
+    }
     if constexpr (Pool::owns_pages) {
       return layout(model, policy, limits, Pool::may_fail);
     } else {
-      const char* const problem = limits.engine.problem(model, sizeof(number));
+      const char* const problem =
+          limits.engine.problem(model, sizeof(number), in_blocks<number> ? numbers_in_block : 1);
       ZOOMR_EXPECTS(problem == nullptr, problem);
       return layout::without_pages(model, policy, limits);
     }

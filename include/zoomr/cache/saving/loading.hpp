@@ -191,7 +191,7 @@ class sequence_loader {
   template <class Row>
   void get_rows(Row row, index_t width, [[maybe_unused]] std::int64_t stride, index_t rows, bool together) {
     const index_t at_once = together ? rows : 1;
-    for (index_t t = 0; t < rows; t += at_once) get_numbers(row(t), std::int64_t{at_once} * width);
+    for (index_t t = 0; t < rows; t += at_once) get_numbers(row(t), at_once * stored_size<number>(width));
     if constexpr (scales_rows<number>) {
       number* const first = row(0);  // they are side by side
       for (index_t t = 0; t < rows; ++t) {

@@ -133,7 +133,7 @@ template <class T>
 byte_count saved_row_bytes(const shape& model, index_t rows) {
   const auto bytes = [](index_t width) {
     const auto scale = static_cast<byte_count>(scales_rows<T> && width > 0 ? sizeof(float) : 0);
-    return width * static_cast<byte_count>(sizeof(T)) + scale;
+    return stored_size<T>(width) * static_cast<byte_count>(sizeof(T)) + scale;
   };
   return rows * (bytes(model.head_dim) + bytes(model.stored_value_width()));
 }

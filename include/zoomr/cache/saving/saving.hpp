@@ -156,7 +156,7 @@ class sequence_saver {
   template <class Row>
   void put_rows(Row row, index_t width, [[maybe_unused]] std::int64_t stride, index_t rows, bool together) {
     const index_t at_once = together ? rows : 1;
-    for (index_t t = 0; t < rows; t += at_once) out_.put(row(t), std::int64_t{at_once} * width);
+    for (index_t t = 0; t < rows; t += at_once) out_.put(row(t), at_once * stored_size<number>(width));
     if constexpr (scales_rows<number>) {
       const number* const first = row(0);  // they are side by side
       for (index_t t = 0; t < rows; ++t) out_.put(row_scale(first + t * stride, t, stride));

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Caches whose rows are blocks, q8_0 and q4_0: they have the bits of caches of floats that are given what is stored, in
+// pages of their own, an engine's, or tiers; and sequences that are saved, forked or cut.
+#include <cache/support/driving.hpp>
+#include <cache/support/saved_bytes.hpp>
+#include <cache/support/small_policies.hpp>
+#include <support/paged_engine.hpp>
+#include <support/state_digest.hpp>
+#include <zoomr/cache/key_rotation.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>  // std::copy, std::min
+#include <cmath>      // std::abs, std::isfinite
+#include <string>     // std::string
+#include <vector>     // std::vector
+
+namespace zoomr_test {
+namespace {
+
+using zoomr::q4_0, zoomr::q8_0;
+
+constexpr shape model{2, 4, 2, 64};
+constexpr index_t tokens = 150, prompt = 61;
+
+/// A row as a cache of `T` stores it.
+template <class T>
+std::vector<T> stored_row(const float* row, index_t width) {
+  std::vector<T> stored(static_cast<std::size_t>(zoomr::stored_size<T>(width)));
+  for (index_t d = 0; d < width; d += 32) zoomr::store_block(row + d, 1.0f, stored.data() + zoomr::stored_size<T>(d));
+  return stored;
+}
+template <class T>
+void store(token_id, index_t, index_t, index_t, float* key, float* value, index_t dim) {
+  for (float* const row : {key, value}) {
+    const std::vector<T> stored = stored_row<T>(row, dim);
+    for (index_t d = 0; d < dim; ++d) row[d] = zoomr::number_at(stored.data(), d);
+  }
+}
+
+/// Chunks of a prompt, drafts, and tokens that are taken back, from the same dice in each cache.
+template <class Player>
+void play_at_random(Player& plays, const tape& says, std::uint64_t seed) {
+  dice random(seed);
+  plays.open(says);
+  while (!plays.done()) {
+    const index_t now = plays.tokens();
+    plays.play({part_of(says, 0, now, random.between(1, says.in_prompt(now) ? 40 : 5))});
+    if (plays.tokens() <= prompt || !random.chance(15)) continue;
+    try {
+      plays.rollback(0, std::max(prompt, plays.tokens() - random.between(1, 6)));
+    } catch (const zoomr::error& why) {
+      REQUIRE(why.code() == zoomr::errc::rollback_depth);
+    }
+  }
+}
+
+template <class T>
+class engine_player : public cache_holder<paged_engine<T>>, public driver<paged_engine<T>> {
+ public:
+  template <class Policy>
+  engine_player(const Policy& policy, const engine_layout& lies)
+      : cache_holder<paged_engine<T>>{paged_engine<T>(model, policy, with_voters(policy, limits_for(tokens), model),
+                                                      lies)},
+        driver<paged_engine<T>>(this->cache) {}
+};
+
+/// Rows of a head after one another, as ggml lays them: pages of one token. Or pages of the others, with gaps.
+constexpr engine_layout layouts[] = {
+    {1, false, false, 0}, {16, false, false, 0}, {16, true, true, 32}, {3, false, true, 96}, {48, true, false, 0}};
+
+template <class T, class Policy>
+void check_bits(const char* name, const Policy& policy, std::uint64_t seed) {
+  constexpr kind looks[] = {kind::peaked, kind::uniform, kind::with_infinities};
+  const markup text = seed % 2 == 0 ? markup::pairs : markup::sentences;
+  const tape says = make_tape(model, looks[seed % 3], text, tokens, prompt, seed);
+  CAPTURE(std::string(name));
+  player<Policy> floats(model, policy, limits_for(tokens));
+  floats.spoil = store<T>;
+  player<Policy, T> stored(model, policy, limits_for(tokens));
+  engine_player<T> engine(policy, layouts[seed % std::size(layouts)]);
+  play_at_random(floats, says, seed), play_at_random(stored, says, seed), play_at_random(engine, says, seed);
+  REQUIRE(difference(floats.at(0).log, stored.at(0).log) == "");
+  REQUIRE(difference(floats.at(0).log, engine.at(0).log) == "");
+  const zoomr::byte_count row = 2 * zoomr::stored_size<T>(64);
+  const zoomr::byte_count slots = stored.cache.bytes(stored.at(0).seq).details / (2 * 2 * 2 * row);
+  CHECK(slots % 16 == 0);
+  CHECK(floats.cache.bytes(floats.at(0).seq).details == slots * 2 * 2 * 2 * 64 * 4);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("in blocks: the bits of a cache of floats that is given what is stored, in an engine's pages too", T,
+                   q8_0, q4_0) {
+  std::uint64_t seed = 0;
+  const auto check = [&](const char* name, const auto& policy) {
+    for (int twice = 0; twice < 2; ++twice) check_bits<T>(name, policy, ++seed);
+  };
+  check("full", small::full);
+  check("quest", small::quest);
+  check("infllm", small::infllm);
+  check("h2o", small::h2o);
+  check("r_kv", small::r_kv);
+  check("zoomr_mass", small::zoomr_mass);
+  check("sentence_voters", small::sentence_voters);
+}
+
+namespace {
+
+/// Limits with an arena of so many blocks of pages, which hold `T`.
+template <class T, class Policy>
+zoomr::config with_arena(const Policy& policy, index_t blocks) {
+  zoomr::config limits = with_voters(policy, limits_for(tokens, 3), model);
+  const zoomr::detail::layout sizes(model, zoomr::detail::any_policy_of<Policy>(policy), limits, true);
+  limits.tiers.device = zoomr::byte_count{1} << 40;
+  const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(model, policy, limits);
+  limits.tiers.device = all.total() - all.details + blocks * sizes.blocks.template bytes<T>();
+  return limits;
+}
+
+/// Pages are written, shared, copied, moved up with turned keys, saved and loaded.
+/// @return  what every sequence attended and got
+template <class Player>
+std::vector<result_log> live(Player& plays, const tape& says, const tape& other, const tape& rest) {
+  plays.open(says);
+  plays.play_plainly(0, 87);
+  const index_t branch = fork(plays, 0, other);
+  plays.play_plainly(branch, 110), plays.play_plainly(0, 120);
+  plays.rollback(0, 112);
+  const std::vector<float> frequencies(32, 0.125f);
+  plays.cache.erase(plays.at(branch).seq, {20, 33}, zoomr::key_rotation({frequencies.data(), {32}}, -13));
+  plays.at(branch).says = &rest;
+  plays.voices.push_back({plays.cache.load(memory_source(saved(plays.cache, plays.at(0).seq))), &says, {}});
+  for (index_t voice = 0; voice < 3; ++voice) plays.play_plainly(voice);
+  std::vector<result_log> logs;
+  for (index_t voice = 0; voice < 3; ++voice) logs.push_back(plays.at(voice).log);
+  return logs;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loaded goes on as what was saved", T, q8_0,
+                   q4_0) {
+  const auto check = [](const char* name, const auto& policy, index_t blocks) {
+    CAPTURE(std::string(name));
+    const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, prompt, 7);
+    const tape other = with_other_end(says, 87, prompt, 8), rest = other.without({20, 33});
+    player<std::decay_t<decltype(policy)>, T> resident(model, policy,
+                                                       with_voters(policy, limits_for(tokens, 3), model));
+    const auto expected = live(resident, says, other, rest);
+    const auto last = [](const result_log& log) { return result_log(log.lower_bound({112, 0}), log.end()); };
+    REQUIRE(difference(last(expected[0]), last(expected[2])) == "");
+    const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
+    player<std::remove_const_t<decltype(moved)>, T> tiers(model, moved, with_arena<T>(moved, blocks));
+    const auto found = live(tiers, says, other, rest);
+    for (std::size_t voice = 0; voice < 3; ++voice) CHECK(difference(expected[voice], found[voice]) == "");
+    CHECK(tiers.cache.tiers().misses > 500);
+  };
+  check("quest", small::quest, 7);
+  check("sentence_voters", small::sentence_voters, 6);
+}
+
+TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored again, values and keys before it stay",
+                   T, q8_0, q4_0) {
+  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, prompt, 3);
+  player<std::decay_t<decltype(small::full)>> floats(model, small::full, limits_for(tokens));
+  floats.spoil = store<T>;
+  player<std::decay_t<decltype(small::full)>, T> stored(model, small::full, limits_for(tokens));
+  const std::vector<float> frequencies(32, 0.125f);
+  const auto live = [&](auto& plays) {
+    plays.open(says);
+    plays.play_plainly(0, 100);
+    plays.cache.erase(plays.at(0).seq, {20, 33}, zoomr::key_rotation({frequencies.data(), {32}}, -13));
+  };
+  live(floats), live(stored);
+  auto& float_core = zoomr::inspection::core(floats.cache);
+  auto& block_core = zoomr::inspection::core(stored.cache);
+  index_t turned = 0;  // that are no longer what they were
+  for (index_t lane = 0; lane < model.kv_lanes(); ++lane) {
+    const auto from = float_core.kv_lane(float_core.states[0], lane / 2, lane % 2);
+    const auto to = block_core.kv_lane(block_core.states[0], lane / 2, lane % 2);
+    for (index_t slot = 0; slot < 87; ++slot) {
+      const std::vector<T> key = stored_row<T>(from.key(slot), 64), value = stored_row<T>(from.value(slot), 64);
+      REQUIRE(std::equal(key.begin(), key.end(), to.key(slot)));
+      REQUIRE(std::equal(value.begin(), value.end(), to.value(slot)));
+      for (index_t d = 0; d < 64; ++d) {
+        const float scale = std::abs(zoomr::to_float(zoomr::float16{to.key(slot)[zoomr::stored_size<T>(d)].bits}));
+        const float off = std::abs(from.key(slot)[d] - zoomr::number_at(to.key(slot), d));
+        const bool beyond = std::is_same_v<T, q4_0> && std::abs(from.key(slot)[d]) > 7.0f * scale;
+        REQUIRE(off <= (beyond ? 1.001f : 0.501f) * scale);
+        turned += off > 0.0f ? 1 : 0;
+        if (slot < 20) REQUIRE(off == 0.0f);
+      }
+    }
+  }
+  CHECK(turned > 1000);
+}
+
+TEST_CASE_TEMPLATE("in blocks: what is not made of whole ones is refused", T, q8_0, q4_0) {
+  const auto sentence = [](const shape& wide, const zoomr::config& limits, const auto& policy) {
+    return sentence_of([&] { zoomr::kv_cache<std::decay_t<decltype(policy)>, T>(wide, policy, limits); });
+  };
+  const std::string widths =
+      "zoomr: config: a row of q8_0 or q4_0 is blocks of 32 numbers: head_dim and value_dim must be multiples of 32";
+  zoomr::config limits = limits_for(tokens);
+  CHECK(sentence({1, 2, 2, 48}, limits, small::full) == widths);
+  CHECK(sentence({1, 2, 2, 64, 40}, limits, small::full) == widths);
+  CHECK(sentence({1, 2, 2, 96, 48, true}, limits, small::full) == widths);
+  CHECK(sentence({1, 2, 2, 96, 32}, limits, small::full) == "");
+  std::vector<T> rows(1000);
+  void* const keys[] = {rows.data()};
+  void* const values[] = {rows.data() + 500};
+  const auto paged = with_placement(small::full, zoomr::engine_pages{});
+  limits.engine =
+      zoomr::engine_memory::nhd(view<void* const>(keys, {1}), view<void* const>(values, {1}), 2, 1, {1, 1, 1, 64});
+  CHECK(sentence({1, 1, 1, 64}, limits, paged) == "");
+  limits.engine.token_stride = 80;
+  CHECK(sentence({1, 1, 1, 64}, limits, paged) ==
+        "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0 or q4_0");
+  limits.engine.token_stride = 64, limits.engine.of_values = {72, 64, 64};
+  CHECK(sentence({1, 1, 1, 64}, limits, paged) ==
+        "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0 or q4_0");
+}
+
+TEST_CASE_TEMPLATE("in blocks: a latent's value is its first blocks", T, q8_0, q4_0) {
+  constexpr shape latent{1, 4, 1, 96, 64, true};
+  zoomr::kv_cache<std::decay_t<decltype(small::full)>, T> cache(latent, small::full, limits_for(32));
+  const auto seq = cache.open();
+  const token_id ids[] = {5, 6, 7};
+  auto step = cache.begin(seq, view<const token_id>(ids, {3}));
+  std::vector<float> rows(3 * 96), queries(3 * 4 * 96, 0.0f), out(3 * 4 * 64);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i % 61) - 30.0f;
+  step.append(0, view<const float, 3>(rows.data(), {3, 1, 96}), view<const float, 3>());
+  step.attend(0, view<const float, 3>(queries.data(), {3, 4, 96}), view<float, 3>(out.data(), {3, 4, 64}));
+  step.commit();
+  const std::vector<T> first = stored_row<T>(rows.data(), 96);
+  for (index_t d = 0; d < 64; ++d) CHECK(out[static_cast<std::size_t>(d)] == zoomr::number_at(first.data(), d));
+  CHECK(cache.bytes(seq).details == 16 * 2 * zoomr::stored_size<T>(96));
+}
+
+}  // namespace zoomr_test
