@@ -73,5 +73,7 @@ class cache {
 /// @throws decode::input_error, zoomr::precondition_error, zoomr::error
 std::unique_ptr<cache> open_f32(const cache_settings& settings);
 std::unique_ptr<cache> open_f16(const cache_settings& settings);
+std::unique_ptr<cache> open_q8_0(const cache_settings& settings);
+std::unique_ptr<cache> open_q4_0(const cache_settings& settings);
 
 }  // namespace adaptor

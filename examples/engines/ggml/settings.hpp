@@ -56,7 +56,9 @@ inline rope rope_of(const zoomr_ggml_params& p) {
 inline std::unique_ptr<cache> opened(const cache_settings& settings, int type) {
   if (type == GGML_TYPE_F16) return open_f16(settings);
   if (type == GGML_TYPE_F32) return open_f32(settings);
-  throw refusal("type_kv must be GGML_TYPE_F16 or GGML_TYPE_F32");
+  if (type == GGML_TYPE_Q8_0) return open_q8_0(settings);
+  if (type == GGML_TYPE_Q4_0) return open_q4_0(settings);
+  throw refusal("type_kv must be GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0");
 }
 
 }  // namespace adaptor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache of one storage type. It is included by one source for each type, since all presets are compiled for it.
+// A cache of one storage type, with all presets.
 #pragma once
 
 #include <algorithm>  // std::copy_n, std::max

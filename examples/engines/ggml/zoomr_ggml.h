@@ -59,7 +59,8 @@ typedef struct zoomr_ggml_params {
   int32_t n_draft;    /* 16: most tokens of one sequence in one graph after its prompt */
   int32_t n_rollback; /* 16: how many tokens at the end seq_rm can always take back */
   int32_t n_threads;  /* 1: most threads of a graph that attend together */
-  int type_kv;        /* GGML_TYPE_F16 (the default) or GGML_TYPE_F32: how keys and values are stored */
+  int type_kv;        /* GGML_TYPE_F16 (the default), F32, Q8_0 or Q4_0: how keys and values are stored; of the last two
+                         rows are multiples of 32 wide, and rounded by zoomr */
 
   float kq_scale;        /* 0: 1 / sqrt(n_embd_head_k); q comes unscaled */
   float logit_softcap;   /* 0: none */

@@ -8,6 +8,7 @@ namespace ggml_test {
 namespace {
 
 constexpr ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16};
+constexpr ggml_type types_and_blocks[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0};
 
 bool says(const zoomr_ggml* z, const char* part) {
   const std::string sentence = zoomr_ggml_error(z);
@@ -26,9 +27,51 @@ std::vector<float> outputs(const engine& of) {
   return all;
 }
 
+/// Bytes that stand for `numbers` in blocks of ours.
+template <class T>
+std::vector<T> blocks_of(const std::vector<float>& from) {
+  std::vector<T> blocks(static_cast<std::size_t>(zoomr::stored_size<T>(static_cast<std::int64_t>(from.size()))));
+  for (std::size_t at = 0; at < from.size(); at += 32) {
+    zoomr::store_block(from.data() + at, 1.0f, blocks.data() + zoomr::stored_size<T>(static_cast<std::int64_t>(at)));
+  }
+  return blocks;
+}
+
+template <class T>
+void check_blocks(ggml_type type) {
+  CAPTURE(type);
+  const ggml_type_traits& traits = *ggml_get_type_traits(type);
+  REQUIRE(ggml_row_size(type, 32) == static_cast<std::size_t>(zoomr::block_size<T>) * sizeof(T));
+  numbers random(3);
+  std::vector<float> rows(32 * 500), read(rows.size());
+  for (float& number : rows) number = random.next() * (random.next() > 0 ? 1.0f : 100.0f);
+  std::vector<T> blocks(blocks_of<T>(rows).size());
+  traits.from_float_ref(rows.data(), blocks.data(), static_cast<std::int64_t>(rows.size()));
+  const auto same = [&] {
+    traits.to_float(blocks.data(), read.data(), static_cast<std::int64_t>(read.size()));
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      if (zoomr::number_at(blocks.data(), static_cast<zoomr::index_t>(i)) != read[i]) return false;
+    }
+    return true;
+  };
+  CHECK(same());
+  const std::vector<T> theirs = blocks;
+  blocks = blocks_of<T>(rows);
+  CHECK(same());
+  for (std::size_t at = 0; at < blocks.size(); at += static_cast<std::size_t>(zoomr::block_size<T>)) {
+    CHECK(blocks[at].bits == theirs[at].bits);  // scales
+  }
+}
+
+TEST_CASE("blocks are read as ggml reads them, ours and its own, and have its scales") {
+  check_blocks<zoomr::q8_0>(GGML_TYPE_Q8_0);
+  check_blocks<zoomr::q4_0>(GGML_TYPE_Q4_0);
+}
+
 TEST_CASE("a prompt in chunks and tokens after it, by any number of threads") {
-  for (const ggml_type type : types) {
+  for (const ggml_type type : types_and_blocks) {
     for (const int threads : {1, 2, 3}) {
+      if (ggml_is_quantized(type) && threads != 2) continue;
       CAPTURE(type);
       CAPTURE(threads);
       engine e({.type = type, .threads = threads});
@@ -182,7 +225,7 @@ TEST_CASE("without rotary dimensions nothing is turned") {
 }
 
 TEST_CASE("a state goes on as if it had never been saved, also elsewhere") {
-  for (const ggml_type type : types) {
+  for (const ggml_type type : types_and_blocks) {
     CAPTURE(type);
     engine e({.type = type, .threads = 2}), other({.type = type});
     e.pass({{2, 50}}), e.pass({{2, 8, true}}), e.decode(2, 7);
@@ -420,7 +463,8 @@ TEST_CASE("what cannot be is refused with a sentence") {
   p = good, p.policy = "zoomr_focus", refused(p, "classes");
   p = good, p.policy = "zoomr_voters", refused(p, "voters");
   p = good, p.n_head = 0, refused(p, "heads");
-  p = good, p.type_kv = GGML_TYPE_Q8_0, refused(p, "type_kv");
+  p = good, p.type_kv = GGML_TYPE_Q5_0, refused(p, "type_kv");
+  p = good, p.type_kv = GGML_TYPE_Q8_0, p.n_embd_head_k = 48, refused(p, "multiples of 32");
   p = good, p.n_rollback = -1, refused(p, "negative");
   p = good, p.policy = "quest", p.budget = -4, refused(p, "budget");
   const char* const settings[] = {"zones.sinks"};
