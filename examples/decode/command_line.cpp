@@ -88,6 +88,10 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->excludes(delimiters);
   app.add_option("--voters", given.voters_file,
                  "weights of the heads that vote, for policies that ask them; default: voters.json beside the model");
+  app.add_option("--storage", given.storage,
+                 "of keys and values: float, or ggml's q8_0 or q4_0, with 8.5 or 4.5 bits for a number")
+      ->check(CLI::IsMember({"float", "q8_0", "q4_0"}))
+      ->capture_default_str();
   app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
@@ -128,6 +132,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (said.demo && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
   if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
   if (given.tiers.given() && said.demo) fail("--tiers: the demo `ledger` runs without");
+  if (given.storage != "float" && (given.on_device() || given.tiers.given() || said.demo))
+    fail("--storage: on a device, over tiers and in the demo keys and values are float");
   if (given.threads > 1 && given.on_device()) fail("--threads, --device cuda: threads are of the host");
   given.command = as_typed(argc, argv);
   if (!given.report_file.empty() && given.on_device()) fail("--report: only the host's choices are shown");

@@ -130,9 +130,9 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
 }
 
 /// On the host.
-/// @param policy   its options, in words
-template <class Placement>
-run_report generate(job& work, const policy_choice& choice, session<Placement>& run, const std::string& policy,
+/// @param policy  its options, in words
+template <class Placement, class T>
+run_report generate(job& work, const policy_choice& choice, session<Placement, T>& run, const std::string& policy,
                     const report::policy_facts& facts, std::ostream* logits_out) {
   const auto file = for_run(work, work.given.pages_file, choice);
   std::optional<page_trace> pages;
@@ -141,7 +141,7 @@ run_report generate(job& work, const policy_choice& choice, session<Placement>& 
     run.cache().trace(&pages->records);
     run.cache().trace_choices(&pages->choices);
   }
-  std::optional<recording<Placement>> recorded;
+  std::optional<recording<session<Placement, T>>> recorded;
   if (work.page) recorded.emplace(run, facts);
   run_report report = write(work, choice, run, logits_out, [&](std::span<const token_id> ids) {
     if (pages) pages->flush(run.cache().segments(run.at(0)));
@@ -166,12 +166,24 @@ run_report generate(job& work, const policy_choice& choice, session<Placement>& 
 }
 
 /// On the host, under one policy.
-template <class Policy>
+/// @tparam T  in which keys and values are stored
+template <class T = float, class Policy>
 run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
                     std::ostream* logits_out) {
-  session run(net, policy, 1, work.tokens(), work.classes, 1, work.given.audit, work.given.tiers.limits(),
-              work.given.tiers.segments, work.threads);
-  return generate(work, choice, run, describe(policy), report::facts_of(policy, work.tokens()), logits_out);
+  session<decltype(Policy::placement), T> run(net, policy, 1, work.tokens(), work.classes, 1, work.given.audit,
+                                              work.given.tiers.limits(), work.given.tiers.segments, work.threads);
+  run_report report =
+      generate(work, choice, run, describe(policy), report::facts_of(policy, work.tokens()), logits_out);
+  if (work.given.storage != "float") report.more["storage"] = work.given.storage;
+  return report;
+}
+
+/// Calls visit(T{}) for the storage type of a name.
+template <class Visit>
+auto with_storage(const std::string& name, Visit visit) {
+  if (name == zoomr::storage_name<zoomr::q8_0>()) return visit(zoomr::q8_0{});
+  if (name == zoomr::storage_name<zoomr::q4_0>()) return visit(zoomr::q4_0{});
+  return visit(0.0f);
 }
 
 /// On a device. Choices stay there: what needs to see them is not counted.

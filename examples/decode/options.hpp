@@ -23,6 +23,7 @@ struct options {
   std::vector<std::string> delimiters;
   std::string sentence_marks = "anywhere";
   std::string voters_file;
+  std::string storage = "float";
   std::string device = "host";
   std::string tiers_text;
   tier_options tiers;

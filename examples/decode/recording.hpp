@@ -16,10 +16,10 @@ namespace decode {
 
 /// Records sequence 0 from its first token to the end of the session; of a model whose layers differ what the policy
 /// is for.
-template <class Placement>
+template <class Session>
 class recording {
  public:
-  recording(session<Placement>& run, report::policy_facts facts) : run_(run), recorded_(completed(run, facts)) {
+  recording(Session& run, report::policy_facts facts) : run_(run), recorded_(completed(run, facts)) {
     run_.trace(&recorded_.attended, &recorded_.choices);
   }
   recording(const recording&) = delete;
@@ -45,7 +45,7 @@ class recording {
   }
 
  private:
-  static report::policy_facts completed(session<Placement>& run, report::policy_facts facts) {
+  static report::policy_facts completed(Session& run, report::policy_facts facts) {
     run.with_cache([&](const auto& cache) {
       if constexpr (requires { cache.groups(); }) {
         facts.model = cache.group(0).model();
@@ -73,7 +73,7 @@ class recording {
     }
   }
 
-  session<Placement>& run_;
+  Session& run_;
   report::recorder recorded_;
   std::vector<token_id> ids_;  // that were passed
 };

@@ -40,11 +40,12 @@ inline zoomr::shape shape_of(const model& net) {
 /// One for all policies of a placement: it is compiled once for each, in session.cpp.
 ///
 /// The policy is for all layers but those with a sliding window, which attend to all that is in their window.
-template <class Placement>
+/// @tparam T  in which keys and values are stored
+template <class Placement, class T = float>
 class session {
  public:
-  using cache_type = zoomr::any_kv_cache<float, Placement>;
-  using grouped_type = zoomr::grouped_kv_cache<float, Placement>;
+  using cache_type = zoomr::any_kv_cache<T, Placement>;
+  using grouped_type = zoomr::grouped_kv_cache<T, Placement>;
 
   /// @param tokens   of the longest sequence
   /// @param draft    tokens that `follow` passes at once
@@ -199,14 +200,14 @@ class session {
       const auto heads = static_cast<index_t>(c.heads);
       limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
     }
-    if (c.window == 0) return zoomr::kv_cache(shape_of(c, c.layers), policy, limits);
+    if (c.window == 0) return zoomr::kv_cache<Policy, T>(shape_of(c, c.layers), policy, limits);
     if (limits.tiers.device > 0) expect_layers_alike(c, "tiers");
     const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
     std::vector<cache_type> groups;
-    groups.push_back(zoomr::kv_cache(shape_of(c, c.layers - with_window), policy, limits));
+    groups.push_back(zoomr::kv_cache<Policy, T>(shape_of(c, c.layers - with_window), policy, limits));
     limits.logits.window = static_cast<index_t>(c.window), limits.voters = {};
-    const auto all_in_window = with_placement(zoomr::presets::full, Placement{});
-    groups.push_back(zoomr::kv_cache(shape_of(c, with_window), all_in_window, limits));
+    auto all_in_window = with_placement(zoomr::presets::full, Placement{});
+    groups.push_back(zoomr::kv_cache<decltype(all_in_window), T>(shape_of(c, with_window), all_in_window, limits));
     return grouped_type(std::move(groups), std::vector<index_t>(c.windows.begin(), c.windows.end()));
   }
 
@@ -232,16 +233,16 @@ session(model&, const Policy&, index_t, index_t, std::span<const zoomr::token_cl
         zoomr::tier_bytes = {}, index_t = 0, const zoomr::executor& = {}, index_t = 0)
     -> session<decltype(Policy::placement)>;
 
-template <class Placement>
-session<Placement>::session(model& net, index_t chunk, index_t draft, index_t sequences, any_cache cache)
+template <class Placement, class T>
+session<Placement, T>::session(model& net, index_t chunk, index_t draft, index_t sequences, any_cache cache)
     : net_(net), chunk_(static_cast<std::size_t>(chunk)), draft_(draft), cache_(std::move(cache)) {
   const auto open = [](auto& in) { return in.open(); };
   for (index_t s = 0; s < sequences; ++s) sequences_.push_back(std::visit(open, cache_));
   logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
 }
 
-template <class Placement>
-session<Placement>::~session() = default;
+template <class Placement, class T>
+session<Placement, T>::~session() = default;
 
 // One step: a first pass for all items, a second for those whose selection has just changed, then commit. The logits
 // of item i, of its last token or of every one, become those of sequence first + i.
@@ -250,9 +251,9 @@ session<Placement>::~session() = default;
 // for after each pass, and none of its tokens are accepted; the others are committed (docs/errors.md). Then the reason
 // is thrown: the sequence is what it was before the step, which may be tried again. Pages that fail in
 // `needs_second_pass` or `commit` throw there.
-template <class Placement>
+template <class Placement, class T>
 template <class Cache>
-index_t session<Placement>::pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every) {
+index_t session<Placement, T>::pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every) {
   auto step = cache.begin(zoomr::view<const zoomr::step_item>(items));
   index_t fewest = step.taken(0);
   for (index_t i = 1; i < step.items(); ++i) fewest = std::min(fewest, step.taken(i));
@@ -295,6 +296,8 @@ index_t session<Placement>::pass(Cache& cache, std::span<const zoomr::step_item>
 }
 
 extern template class session<zoomr::placement>;
+extern template class session<zoomr::placement, zoomr::q8_0>;
+extern template class session<zoomr::placement, zoomr::q4_0>;
 extern template class session<zoomr::tiered<>>;
 
 }  // namespace decode

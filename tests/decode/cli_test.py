@@ -52,6 +52,22 @@ class Output(unittest.TestCase):
             self.assertEqual(r["tokens"], runs[0]["tokens"])   # nothing is left out yet
         self.assertEqual(done.stderr, "")                      # no progress bar in a pipe
 
+    def test_keys_and_values_take_as_many_bytes_as_their_storage_type(self):
+        model = os.path.join(LEDGER, "checkpoints", "plain")    # heads of 64 dimensions
+        runs = {}
+        for kind in ("float", "q8_0", "q4_0"):
+            done = run("--model", model, "--prompt", "<bos> a = #17 ; b = #42 ; c = a [ @5 ] ; <go>", "--max-tokens", 4,
+                       "--policy", "full,quest", "--storage", kind, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            runs[kind] = json.loads(done.stdout)["runs"]
+        for i in range(2):
+            floats = runs["float"][i]
+            self.assertNotIn("storage", floats)
+            for kind, bits in (("q8_0", 8.5), ("q4_0", 4.5)):
+                self.assertEqual(runs[kind][i]["storage"], kind)
+                self.assertEqual(runs[kind][i]["bytes"]["details"] * 32, floats["bytes"]["details"] * bits)
+                self.assertEqual(len(runs[kind][i]["tokens"]), len(floats["tokens"]))
+
     def test_threads_write_the_same_text(self):
         one, three = (json.loads(self.generate("--policy", "full,sentence_kv", "--threads", n, "--json").stdout)["runs"]
                       for n in (1, 3))
@@ -383,6 +399,10 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--policy", "window", "--budget", 4, says="must be at least 5")
         self.refused(*model, "--max-tokens", 0, says="--max-tokens")
         self.refused(*model, "--threads", 0, says="--threads")
+        self.refused(*model, "--storage", "q5_0", says="--storage")
+        self.refused(*model, "--storage", "q4_0", says="blocks of 32 numbers")  # heads of 8 dimensions
+        self.refused(*model, "--storage", "q8_0", "--tiers", "device=1MiB", says="keys and values are float")
+        self.refused(*model, "--storage", "q4_0", "--device", "cuda", says="keys and values are float")
         self.refused(*model, "--threads", 2, "--device", "cuda", says="threads are of the host")
         self.refused(*model, "--top-p", 0, says="top-p")
         self.refused(*model, "--temperature", -1, says="temperature")
