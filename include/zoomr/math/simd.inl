@@ -106,9 +106,8 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   return __builtin_ia32_pmovsxbd512_mask(from_memory<chars>(at), ints{}, static_cast<unsigned short>(-1));
 #elif ZOOMR_SIMD == 8
   using chars = char __attribute__((vector_size(16)));
-  chars eight{};
-  __builtin_memcpy(&eight, at, 8);
-  return __builtin_ia32_pmovsxbd256(eight);
+  using pair = double __attribute__((vector_size(16)));  // of bytes g++ 12 makes such a vector in memory
+  return __builtin_ia32_pmovsxbd256(reinterpret_cast<chars>(pair{from_memory<double>(at), 0.0}));
 #else
   const auto four = four_bytes(at);
   return reinterpret_cast<ints>(__builtin_shufflevector(four, four, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3)) >>
