@@ -144,6 +144,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       if constexpr (!in_engine) base::expect_no_table(item, i);
       ZOOMR_EXPECTS(!fixed || !(stepped.in_prompt() || item.prompt_begins),
                     "begin: a step for a graph takes no prompt tokens");
+      ZOOMR_EXPECTS(item.positions.size() == 0, "begin: on a device model positions are positions");
       expect_beginning(core_->host_policy, core_->limits, stepped, item);
       expect_observed(core_->host_policy, stepped, item);
     };

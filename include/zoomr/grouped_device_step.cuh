@@ -26,6 +26,7 @@ class grouped_device_step {
   index_t tokens() const { return any().tokens(); }
   index_t taken(index_t item) const { return any().taken(item); }
   index_t position(index_t item) const { return any().position(item); }
+  index_t model_position(index_t item) const { return any().model_position(item); }
   bool active(index_t item) const { return any().active(item); }
   index_t packed(index_t item) const { return any().packed(item); }
   index_t items() const { return any().items(); }

@@ -3,7 +3,7 @@
 // own, and sequences and steps that go through all of them.
 #pragma once
 
-#include <zoomr/cache/host/group_erasure.hpp>
+#include <zoomr/cache/host/group_edit.hpp>
 #include <zoomr/grouped_step.hpp>
 #include <zoomr/kv_cache.hpp>
 
@@ -97,25 +97,20 @@ class grouped_kv_cache {
 
   /// As of `any_kv_cache`: from all groups, or where it fails from none. In an engine's pages a fork has had a step of
   /// its own before.
-  /// @param turn  turn(layer of the model, key of its group)
+  /// @param turn  turn(layer of the model, key of its group), or position_gap{}
+  /// @return  with the placement engine_pages: of each group, the entries of its block table that go
   template <class Turn = detail::unturned>
-  void erase(sequence seq, token_range positions, const Turn& turn = {}) {
-    const index_t id = expect_open(seq);
-    each([&](cache_type& in, index_t g) { in.expect_unused(handle(id, g)); });
-    if (!detail::needs_erasing(at(0).expect_unused(handle(id, 0)), positions)) {
-      if (positions.size() > 0) rollback(seq, positions.first);
-      return;
-    }
-    detail::group_erasure<pool_of<Placement, T>, Turn> erasure(turn, table());
-    each([&](cache_type& in, index_t g) { erasure.prepare(*in.core_, handle(id, g).id, positions); });
-    ZOOMR_TRY {
-      each([&](cache_type&, index_t g) { erasure.write(g); });
-    }
-    ZOOMR_CATCH(const error& why) {
-      erasure.forget();
-      detail::rethrow();
-    }
-    erasure.finish();
+  auto erase(sequence seq, token_range positions, const Turn& turn = {}) {
+    std::vector<token_range> entries = erase_span(seq, positions, turn);
+    if constexpr (!pool_type::owns_pages) return entries;
+  }
+  /// As of `any_kv_cache`, in all groups or in none.
+  /// @param turn  as of `erase`
+  template <class Turn = detail::unturned>
+  void shift(sequence seq, token_range positions, index_t distance, const Turn& turn = {}) {
+    expect_unused(seq);
+    detail::expect_distance(turn, distance);
+    edit<detail::span_shift>(expect_open(seq), positions, turn, distance);
   }
 
   /// Begins a step in all groups. It takes of each draft the fewest tokens that a group takes.
@@ -209,6 +204,49 @@ class grouped_kv_cache {
   void trace_choices(index_t g, choice_trace* into) { group(g), at(g).trace_choices(into); }
 
  private:
+  using pool_type = pool_of<Placement, T>;
+
+  void expect_unused(sequence seq) {
+    const index_t id = expect_open(seq);
+    each([&](cache_type& in, index_t g) { in.expect_unused(handle(id, g)); });
+  }
+  template <class Turn>
+  std::vector<token_range> erase_span(sequence seq, token_range positions, const Turn& turn) {
+    const index_t id = expect_open(seq);
+    expect_unused(seq);
+    if (!detail::needs_erasing(at(0).expect_unused(handle(id, 0)), positions)) {
+      std::vector<token_range> entries;
+      for (index_t g = 0; g < count(); ++g) entries.push_back({0, entries_of(id, g)});
+      if (positions.size() > 0) rollback(seq, positions.first);
+      for (index_t g = 0; g < count(); ++g) entries[static_cast<std::size_t>(g)].first = entries_of(id, g);
+      return entries;
+    }
+    if constexpr (std::is_same_v<Turn, position_gap>) {
+      return edit<detail::span_erasure>(id, positions, detail::unturned{}, true);
+    } else {
+      return edit<detail::span_erasure>(id, positions, turn, false);
+    }
+  }
+  index_t entries_of(index_t id, index_t g) const {
+    return static_cast<index_t>(at(g).expect_open(handle(id, g)).pages.size());
+  }
+  // @return  what each group's edit has finished with
+  template <template <class, class> class Edit, class Turn, class How>
+  std::vector<token_range> edit(index_t id, token_range positions, const Turn& turn, How how) {
+    detail::group_edit<Edit, pool_type, Turn> edited(turn, table());
+    each([&](cache_type& in, index_t g) { edited.prepare(*in.core_, handle(id, g).id, positions, how); });
+    ZOOMR_TRY {
+      each([&](cache_type&, index_t g) { edited.write(g); });
+    }
+    ZOOMR_CATCH(const error& why) {
+      edited.forget();
+      detail::rethrow();
+    }
+    std::vector<token_range> entries;
+    for (index_t g = 0; g < count(); ++g) entries.push_back(edited.finish(g));
+    return entries;
+  }
+
   struct core {
     std::vector<cache_type> groups;
     detail::grouped_steps<T, Placement> steps;
@@ -242,7 +280,8 @@ class grouped_kv_cache {
     const auto& first = at(0).expect_open(handle(id, 0));
     for (index_t g = 1; g < count(); ++g) {
       const auto& state = at(g).expect_open(handle(id, g));
-      const bool same_prompts = state.prompt_end == first.prompt_end && state.later_prompts == first.later_prompts;
+      const bool same_prompts = state.prompt_end == first.prompt_end && state.later_prompts == first.later_prompts &&
+                                state.moved == first.moved;
       if (state.tokens() != first.tokens() || !same_prompts) {
         detail::refuse_file("the groups of the file have different texts");
       }

@@ -52,6 +52,7 @@ class grouped_step {
   /// Tokens of one item that the step takes: the fewest that a group takes.
   index_t taken(index_t item) const { return any().taken(item); }
   index_t position(index_t item) const { return any().position(item); }
+  index_t model_position(index_t item) const { return any().model_position(item); }
   bool active(index_t item) const { return any().active(item); }
   index_t packed(index_t item) const { return any().packed(item); }
   index_t items() const { return any().items(); }

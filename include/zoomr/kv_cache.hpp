@@ -3,7 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/host/shared_pages.hpp>
-#include <zoomr/cache/host/span_erasure.hpp>
+#include <zoomr/cache/host/span_shift.hpp>
 #include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/cache/saving/loading.hpp>
 #include <zoomr/cache/saving/saving.hpp>
@@ -13,10 +13,11 @@
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/step.hpp>
 
-#include <algorithm>  // std::min
-#include <memory>     // std::make_unique
-#include <string>     // std::to_string
-#include <utility>    // std::move
+#include <algorithm>    // std::min
+#include <memory>       // std::make_unique
+#include <string>       // std::to_string
+#include <type_traits>  // std::is_same_v
+#include <utility>      // std::move
 
 namespace zoomr {
 inline namespace v0 {
@@ -58,6 +59,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
       renew_summaries(*core_, item, i);
       expect_beginning(core_->policy, core_->limits, stepped, item);
       expect_observed(core_->policy, stepped, item);
+      expect_positions(core_->policy, core_->limits.logits, stepped, item);
     };
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
@@ -66,6 +68,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
       } else {
         expect_tables(*core_, items);
         take_tables(*core_, items);
+      }
+      for (index_t i = 0; i < items.size(); ++i) {
+        take_positions(core_->step.items[static_cast<std::size_t>(i)], state(items[i].seq.id), items[i].positions);
       }
     });
     return step_type(*core_);
@@ -113,31 +118,51 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// rollback.
   ///
   /// A thought s of `segments(seq)` is dropped with {s.begin, s.end}; with {s.begin, s.split} its summary is left.
-  /// Keys stay turned to the positions that they had: an engine goes on counting where it was, and the model sees a
-  /// gap. With `turn` they are turned to the new ones: it gets each key that moves, from its layer.
+  /// Model positions close up too, and with `turn` keys are turned to them: it gets each key behind the span, from its
+  /// layer. With `position_gap{}` they stay, and so do keys: the model sees a gap. `shift` may close it later.
   /// @code  cache.erase(seq, span, key_rotation(frequencies, -span.size()));  @endcode
   /// @param turn  turn(layer, key [head_dim])  changes the key, unscaled; it is rounded to T once more
   /// @throws precondition_error while a step is in progress, or if nothing is left of a prompt that has ended;
   ///         error(not_held) if each KV lane has evicted tokens of its own there, or pages were freed; error(capacity)
   ///         if pages are shared, or are in tiers, and there are none to move to; error(storage) if one does not come;
   ///         as `rollback`, where it is one. Nothing has changed then
-  /// @cost   reads and writes the keys and values after the span once, and makes the summaries there anew
+  /// @cost   reads and writes the keys and values after the span once, and makes the summaries there anew. Where the
+  ///         span's slots are whole pages no row moves: keys alone are written, and without `turn` nothing is
   template <class Turn = detail::unturned>
-  void erase(sequence seq, token_range positions, const Turn& turn = {}) {
-    const detail::sequence_state& state = expect_unused(seq);
-    if (!detail::needs_erasing(state, positions)) {
-      if (positions.size() > 0) base::rollback(seq, positions.first);
-      return;
-    }
+  void erase(sequence seq, token_range positions, const Turn& turn = {}) requires(pool_type::owns_pages) {
+    erase_span(seq, positions, turn);
+  }
+  /// The same with the placement engine_pages.
+  /// @return  the entries of the block table, as it was, that go: the next table is without them. Those of whole pages
+  ///          where the span's slots are such; else entries at the end, since what is behind the span moves up
+  template <class Turn = detail::unturned>
+  [[nodiscard]] token_range erase(sequence seq, token_range positions,
+                                  const Turn& turn = {}) requires(!pool_type::owns_pages) {
+    return erase_span(seq, positions, turn);
+  }
+
+  /// Moves the model positions of committed tokens by `distance`, and turns their keys by it, where they are. Nothing
+  /// else changes, but summaries of these keys. Positions may not descend: a span moves as far as its neighbours. With
+  /// the last token the next ones move too. What is remembered of queries stays as it was.
+  /// @code  cache.shift(seq, span, distance, key_rotation(frequencies, distance));  @endcode
+  /// @param turn  as of `erase`; none: keys are those of the new positions already, turned by the engine in its pages,
+  ///              or the model turns none
+  /// @throws precondition_error while a step is in progress, or if positions would descend; error(not_held) if a window
+  ///         would move back to pages that were freed; error(capacity), error(storage) as `erase`. Nothing has changed
+  /// @cost   reads and writes the keys of the span once, and makes the summaries from there on anew
+  template <class Turn = detail::unturned>
+  void shift(sequence seq, token_range positions, index_t distance, const Turn& turn = {}) {
+    expect_unused(seq);
     detail::expect_turns(turn, base::model());
-    detail::span_erasure erasure(*core_, seq.id, positions, turn);
-    erasure.prepare();
-    ZOOMR_TRY { erasure.write(); }
+    detail::expect_distance(turn, distance);
+    detail::span_shift shifted(*core_, seq.id, positions, turn, distance);
+    shifted.prepare();
+    ZOOMR_TRY { shifted.write(); }
     ZOOMR_CATCH(const error& why) {
-      erasure.forget();
+      shifted.forget();
       detail::rethrow();
     }
-    erasure.finish();
+    shifted.finish();
   }
 
   /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.
@@ -233,6 +258,34 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   }
 
  private:
+  template <class Turn>
+  token_range erase_span(sequence seq, token_range positions, const Turn& turn) {
+    const detail::sequence_state& state = expect_unused(seq);
+    if constexpr (std::is_same_v<Turn, position_gap>) {
+      return erase_span(seq, state, positions, detail::unturned{}, true);
+    } else {
+      return erase_span(seq, state, positions, turn, false);
+    }
+  }
+  template <class Turn>
+  token_range erase_span(sequence seq, const detail::sequence_state& state, token_range positions, const Turn& turn,
+                         bool gap) {
+    if (!detail::needs_erasing(state, positions)) {
+      const auto entries = static_cast<index_t>(state.pages.size());
+      if (positions.size() > 0) base::rollback(seq, positions.first);
+      return {static_cast<index_t>(state.pages.size()), entries};
+    }
+    detail::expect_turns(turn, base::model());
+    detail::span_erasure erasure(*core_, seq.id, positions, turn, gap);
+    erasure.prepare();
+    ZOOMR_TRY { erasure.write(); }
+    ZOOMR_CATCH(const error& why) {
+      erasure.forget();
+      detail::rethrow();
+    }
+    return erasure.finish();
+  }
+
   index_t expect_kv_lane(index_t layer, index_t kv_head) const {
     const shape& model = core_->sizes.model;
     ZOOMR_EXPECTS(layer >= 0 && layer < model.layers && kv_head >= 0 && kv_head < model.kv_heads,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of a cache, or of layers in groups, by bytes: open, fork, close, begin, append, attend, observe,
-// needs_second_pass, commit, drop, rollback, erase, save and load, with any numbers and in any order. Each is done, or
-// refused with an exception of the library.
+// needs_second_pass, commit, drop, rollback, erase, shift, save and load, with any numbers and in any order. Each is
+// done, or refused with an exception of the library.
 //
 // The first byte says which policy, the second the sizes of the cache and of its rows; then each byte is a call, and
 // those behind it are its arguments. What results must be is the soak's business (tests/soak); here nothing may go
@@ -139,10 +139,15 @@ class caller {
   void erase(Cache& cache) {
     const sequence seq = pick();
     const token_range span{number(), number()};
-    if (byte() % 2 == 0) return cache.erase(seq, span);
+    const index_t edit = byte() % 6;
+    if (edit == 0) return cache.erase(seq, span);
+    if (edit == 1) return cache.erase(seq, span, position_gap{});
+    if (edit == 2) return cache.shift(seq, span, number());
     const float frequencies[] = {1.0f, 0.5f, 0.25f, 0.125f};
     const view<const float> some(frequencies, {byte() % 5});
-    cache.erase(seq, span, key_rotation(some, number(), rotary_pairs::halves, number()));
+    const key_rotation turn(some, number(), rotary_pairs::halves, number());
+    if (edit == 3) return cache.shift(seq, span, turn.distance(), turn);
+    cache.erase(seq, span, turn);
   }
   void begin(Cache& cache) {
     std::vector<std::vector<token_id>> texts;

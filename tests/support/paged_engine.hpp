@@ -83,9 +83,17 @@ class paged_engine {
   }
   template <class... Turn>
   void erase(zoomr::sequence seq, zoomr::token_range span, const Turn&... turn) {
-    cache_.block_table(seq, zoomr::view<const index_t>(table(seq)));  // a fork may have had no step yet
-    cache_.erase(seq, span, turn...);
     shrink(seq, cache_.slots(seq));
+    cache_.block_table(seq, zoomr::view<const index_t>(table(seq)));  // a fork may have had no step yet
+    const zoomr::token_range gone = cache_.erase(seq, span, turn...);
+    std::vector<index_t>& pages = table(seq);
+    free_.insert(free_.end(), pages.begin() + gone.first, pages.begin() + gone.last);
+    pages.erase(pages.begin() + gone.first, pages.begin() + gone.last);
+  }
+  template <class... Turn>
+  void shift(zoomr::sequence seq, zoomr::token_range span, index_t distance, const Turn&... turn) {
+    cache_.block_table(seq, zoomr::view<const index_t>(table(seq)));
+    cache_.shift(seq, span, distance, turn...);
   }
   /// This engine shares no pages: it copies them.
   zoomr::sequence fork(zoomr::sequence from) {

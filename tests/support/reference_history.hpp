@@ -19,21 +19,31 @@ namespace tolerance = zoomr_test::tolerance;
 
 /// What a model does to its logits; as it is made here, the usual scale alone.
 struct logits_of_model {
-  double scale = 0;            // of products; 0: 1 / sqrt(head_dim)
-  double soft_cap = 0;         // 0: none
-  std::vector<double> sinks;   // [layers, heads]; empty: none
-  std::vector<double> slopes;  // [heads]  of the bias by distance; empty: none
-  index_t window = 0;          // a query at i sees the keys at j with i - j < window; 0: all
+  double scale = 0;                     // of products; 0: 1 / sqrt(head_dim)
+  double soft_cap = 0;                  // 0: none
+  std::vector<double> sinks;            // [layers, heads]; empty: none
+  std::vector<double> slopes;           // [heads]  of the bias by distance; empty: none
+  index_t window = 0;                   // a query at i sees the keys at j with i - j < window; 0: all
+  std::vector<index_t> positions = {};  // [tokens]  model positions, by which they are apart; empty: their places
 
+  index_t model_position(index_t token) const {
+    return positions.empty() ? token : positions[static_cast<std::size_t>(token)];
+  }
   /// The first position that a query at `position` sees.
-  index_t first_seen(index_t position) const { return window == 0 ? 0 : std::max(0, position - window + 1); }
+  index_t first_seen(index_t position) const {
+    index_t first = position;
+    while (first > 0 && (window == 0 || model_position(position) - model_position(first - 1) < window)) --first;
+    return first;
+  }
   double scaled(double product, index_t head_dim) const {
     return scale > 0 ? product * scale : product / std::sqrt(static_cast<double>(head_dim));
   }
   double capped(double logit) const { return soft_cap > 0 ? soft_cap * std::tanh(logit / soft_cap) : logit; }
   /// At most 0.
   double bias(index_t head, index_t key, index_t query) const {
-    return slopes.empty() ? 0.0 : -slopes[static_cast<std::size_t>(head)] * static_cast<double>(query - key);
+    return slopes.empty() ? 0.0
+                          : -slopes[static_cast<std::size_t>(head)] *
+                                static_cast<double>(model_position(query) - model_position(key));
   }
   /// The logit of a token, from the product of its key with a query.
   double logit(double product, index_t head_dim, index_t head, index_t key, index_t query) const {

@@ -125,6 +125,7 @@ class digesting {
     add(state_.open), add(state_.prompt_end), add(state_.rollback_floor), add(state_.observed_end);
     add(state_.kept_each.pending), add(state_.freed_pages);
     for (const zoomr::token_range& later : state_.later_prompts) add(later.first), add(later.last);
+    for (const zoomr::position_span& span : state_.moved.map().spans) add(span.first), add(span.offset);
     add(state_.tokens()), add_all(state_.classes.data(), state_.tokens());
   }
   void segments() {

@@ -50,8 +50,9 @@ class cache {
   virtual void close(zoomr::sequence seq) = 0;
   virtual zoomr::sequence fork(zoomr::sequence from) = 0;
   virtual void rollback(zoomr::sequence seq, index_t tokens) = 0;
-  /// @param turn  nullptr: keys stay turned as they are
+  /// @param turn  nullptr: a gap is left, and keys stay turned as they are
   virtual void erase(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation* turn) = 0;
+  virtual void shift(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation& turn) = 0;
   virtual void save(zoomr::sequence seq, zoomr::byte_sink& to) = 0;
   virtual zoomr::byte_count save_bytes(zoomr::sequence seq) = 0;
   virtual zoomr::sequence load(zoomr::byte_source& from) = 0;

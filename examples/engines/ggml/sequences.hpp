@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sequences of an engine in a cache: which positions the engine gives to their tokens, and what llama_memory_* does
-// to them. zoomr counts tokens from 0 without gaps; the engine's positions may have gaps, and may begin anywhere.
+// to them. zoomr counts tokens from 0 without gaps; the engine's positions, which may have gaps and may begin anywhere,
+// are its model positions.
 #pragma once
 
 #include <algorithm>  // std::lower_bound
@@ -28,7 +29,7 @@ struct rope {
 };
 
 /// One sequence. A span in between that was removed stays in the cache until it is known whether the tokens after it
-/// move: positions are without it already.
+/// move, so that rows are written once: positions are without it already.
 struct held_sequence {
   zoomr::sequence handle;
   std::vector<std::int32_t> positions;  // [tokens], ascending
@@ -111,13 +112,16 @@ class sequences {
     held_sequence* const original = find(from);
     if (original != nullptr) settle(*original);
     const zoomr::token_range span = original == nullptr ? zoomr::token_range{} : original->tokens_in(p0, p1);
-    if (span.first > 0) throw refusal("seq_cp: only the beginning of a sequence can be copied, or all of it");
     close(to);
     if (span.size() == 0) return;
     held_sequence& made = adopt(to, [&] { return cache_.fork(original->handle); });
     try {
       made.positions = original->positions;
       if (span.last < made.tokens()) cut(made, span.last);
+      if (span.first > 0) {
+        cache_.erase(made.handle, {0, span.first}, nullptr);
+        made.positions.erase(made.positions.begin(), made.positions.begin() + span.first);
+      }
     } catch (...) {
       close(to);
       throw;
@@ -129,19 +133,18 @@ class sequences {
     const zoomr::token_range span = s == nullptr ? zoomr::token_range{} : s->tokens_in(p0, p1);
     if (delta == 0 || span.size() == 0) return;
     if (!can_shift()) throw refusal("seq_add: it is not known how keys are turned: n_rot is 0");
-    if (s->removed.size() == 0 || span.first != s->removed.first || span.last != s->tokens()) {
-      throw refusal("seq_add: positions can move only right after a seq_rm, of all tokens behind those removed");
-    }
-    const std::int64_t lowest = std::int64_t{s->positions[static_cast<std::size_t>(span.first)]} + delta;
-    if (lowest < 0 || (span.first > 0 && lowest <= s->positions[static_cast<std::size_t>(span.first) - 1])) {
-      throw refusal("seq_add: tokens would have the positions of those before them");
-    }
+    expect_room(*s, span, delta);
     const zoomr::key_rotation turn(view<const float>(rope_.frequencies), delta, rope_.pairs);
-    erase(*s, &turn);
-    for (auto p = s->positions.begin() + span.first; p != s->positions.end(); ++p) *p += delta;
+    if (closes_up(*s, span, delta)) {
+      erase(*s, &turn);
+    } else {
+      settle(*s);
+      cache_.shift(s->handle, span, turn);
+    }
+    for (auto p = s->positions.begin() + span.first; p != s->positions.begin() + span.last; ++p) *p += delta;
   }
 
-  /// Erases what was removed: the tokens after it keep their positions.
+  /// Erases what was removed: a gap is left.
   void settle(held_sequence& s) {
     if (s.removed.size() > 0) erase(s, nullptr);
   }
@@ -152,6 +155,18 @@ class sequences {
   }
 
  private:
+  static void expect_room(const held_sequence& s, zoomr::token_range span, std::int32_t delta) {
+    const auto at = [&](index_t t) { return std::int64_t{s.positions[static_cast<std::size_t>(t)]}; };
+    const std::int64_t first = at(span.first) + delta, last = at(span.last - 1) + delta;
+    const bool before = span.first > 0 ? first > at(span.first - 1) : first >= 0;
+    const bool after = last < (span.last < s.tokens() ? at(span.last) : std::int64_t{1} << 30);
+    if (!before || !after) throw refusal("seq_add: tokens would have the positions of others, or none");
+  }
+  /// What was removed is all that is between, and all behind it moves to where it began.
+  static bool closes_up(const held_sequence& s, zoomr::token_range span, std::int32_t delta) {
+    return s.removed.size() > 0 && span.first == s.removed.first && span.last == s.tokens() &&
+           s.removed_positions.front() - s.positions[static_cast<std::size_t>(span.first)] == delta;
+  }
   void cut(held_sequence& s, index_t tokens) {
     cache_.rollback(s.handle, tokens);
     s.positions.resize(static_cast<std::size_t>(tokens));

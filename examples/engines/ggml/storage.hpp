@@ -41,8 +41,11 @@ class typed_cache final : public cache {
   zoomr::sequence fork(zoomr::sequence from) override { return cache_.fork(from); }
   void rollback(zoomr::sequence seq, index_t tokens) override { cache_.rollback(seq, tokens); }
   void erase(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation* turn) override {
-    if (turn == nullptr) return cache_.erase(seq, span);
+    if (turn == nullptr) return cache_.erase(seq, span, zoomr::position_gap{});
     cache_.erase(seq, span, *turn);
+  }
+  void shift(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation& turn) override {
+    cache_.shift(seq, span, turn.distance(), turn);
   }
   void save(zoomr::sequence seq, zoomr::byte_sink& to) override { cache_.save(seq, to); }
   zoomr::byte_count save_bytes(zoomr::sequence seq) override { return cache_.save_bytes(seq); }

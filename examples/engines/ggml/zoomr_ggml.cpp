@@ -130,6 +130,7 @@ struct zoomr_ggml {
       const held_sequence& s = held.ready(item.id);
       expect_ascending(item, s.positions.empty() ? -1 : s.positions.back(), embeddings);
       zoomr::step_item next{s.handle, view<const zoomr::token_id>(item.ids)};
+      next.positions = view<const index_t>(item.positions);
       const bool ended = !in->in_prompt(s.handle);
       next.prompt_begins = ended && next.ids.size() > settings.limits.max_draft_tokens;
       next.prompt_ends = item.prompt_ends && (!ended || next.prompt_begins);
@@ -308,7 +309,7 @@ int zoomr_ggml_seq_div(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32
   return z->edit([&] {
     const held_sequence* const s = z->held.find(seq);
     if (d == 1 || s == nullptr || s->tokens_in(p0, p1).size() == 0) return;
-    throw refusal("seq_div: keys would have to be turned to positions that several tokens share");
+    throw refusal("seq_div: each key would have to be turned by an angle of its own");
   });
 }
 bool zoomr_ggml_can_shift(const zoomr_ggml* z) { return z->held.can_shift(); }

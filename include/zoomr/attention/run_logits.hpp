@@ -8,6 +8,7 @@
 
 #include <zoomr/core/cpu_path.hpp>
 #include <zoomr/policy/lane_logits.hpp>
+#include <zoomr/policy/position_map.hpp>
 
 namespace zoomr {
 inline namespace v0 {
@@ -33,14 +34,20 @@ struct model_logits {
   lane_logits lane;  // its slopes are of these heads
   index_t heads = 1;
   index_t first_position = 0;
+  position_map positions = {};  // what is apart are model positions
 
   index_t head(index_t query) const { return query % heads; }
-  index_t position(index_t query) const { return first_position + query / heads; }
+  /// Model positions.
+  index_t position(index_t query) const { return positions.at(first_position + query / heads); }
+  index_t position_of_key(index_t slot) const { return positions.at(lane.slots.position_of(slot)); }
   void operator()(const run_logits& run) const {
     for (index_t t = 0; t < run.tokens; ++t) {
       for (index_t q = 0; q < run.queries; ++q) {
         const index_t query = run.first_query + q;
-        run.at(t, q) = lane(run.at(t, q), head(query), run.first_slot + t, position(query));
+        // The lane counts from positions of keys.
+        const index_t slot = run.first_slot + t;
+        const index_t moved = positions.plain() ? 0 : positions.offset_at(lane.slots.position_of(slot));
+        run.at(t, q) = lane(run.at(t, q), head(query), slot, position(query) - moved);
       }
     }
   }

@@ -11,7 +11,7 @@ namespace ZOOMR_PATH {
 /// The bias by distance of the queries of a run.
 /// @pre  a vector holds all queries of a token
 struct bias_of_run {
-  const slot_map& slots;
+  const model_logits& hook;
   index_t first_slot;
   index_t first = 0;      // position of the first token
   bool together = false;  // the other tokens are at the positions after it
@@ -19,9 +19,10 @@ struct bias_of_run {
   index_t positions[std::size_t{simd}], tokens[std::size_t{simd}];
   float slopes[std::size_t{simd}];
 
-  [[gnu::always_inline]] bias_of_run(const model_logits& hook, const run_logits& run)
-      : slots(hook.lane.slots), first_slot(run.first_slot), first(slots.position_of(run.first_slot)) {
-    together = slots.position_of(run.first_slot + run.tokens - 1) - first == run.tokens - 1;
+  [[gnu::always_inline]] bias_of_run(const model_logits& of_model, const run_logits& run)
+      : hook(of_model), first_slot(run.first_slot), first(hook.position_of_key(run.first_slot)) {
+    together =
+        hook.positions.plain() && hook.position_of_key(run.first_slot + run.tokens - 1) - first == run.tokens - 1;
     index_t head = hook.head(run.first_query), position = hook.position(run.first_query);
     for (index_t q = 0; q < run.queries; ++q) {
       for (index_t i = q, token = 0; i < simd; i += run.queries, ++token) {
@@ -31,7 +32,7 @@ struct bias_of_run {
       }
       if (++head == hook.heads) {
         head = 0;
-        ++position;
+        position = hook.position(run.first_query + q + 1);
       }
     }
   }
@@ -42,7 +43,7 @@ struct bias_of_run {
       keys = from_memory<ints>(tokens) + (first + t);
     } else {
       index_t at[std::size_t{simd}];
-      for (index_t i = 0; i < simd; ++i) at[i] = slots.position_of(first_slot + t + tokens[i]);
+      for (index_t i = 0; i < simd; ++i) at[i] = hook.position_of_key(first_slot + t + tokens[i]);
       keys = from_memory<ints>(at);
     }
     const floats apart = __builtin_convertvector(keys - from_memory<ints>(positions), floats);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Rotary embedding, for keys that move to other positions: `kv_cache::erase` is given one.
+// L6. Rotary embedding, for keys that move to other positions: `kv_cache::erase` and `shift` are given one.
 #pragma once
 
 #include <zoomr/core/error.hpp>
@@ -11,6 +11,9 @@
 
 namespace zoomr {
 inline namespace v0 {
+
+/// For `kv_cache::erase`: the tokens behind keep their model positions, so that a gap is left where the span was.
+struct position_gap {};
 
 /// Which dimensions of a key are turned together: i and i + pairs, or 2 i and 2 i + 1.
 enum class rotary_pairs : std::uint8_t { halves, adjacent };
@@ -25,7 +28,7 @@ class key_rotation {
   /// @param first        the first dimension that is turned: after the latent, with MLA
   key_rotation(view<const float> frequencies, index_t distance, rotary_pairs which = rotary_pairs::halves,
                index_t first = 0)
-      : pairs_(frequencies.size()), first_(first), which_(which) {
+      : pairs_(frequencies.size()), first_(first), distance_(distance), which_(which) {
     ZOOMR_EXPECTS(pairs_ >= 1 && pairs_ <= most_pairs, "key_rotation: wanted 1 to " + std::to_string(most_pairs) +
                                                            " frequencies, given " + std::to_string(pairs_));
     ZOOMR_EXPECTS(first >= 0, "key_rotation: the first dimension that is turned is negative");
@@ -36,6 +39,7 @@ class key_rotation {
     }
   }
 
+  index_t distance() const { return distance_; }
   /// @param key  [head_dim], at least first + 2 * pairs
   void operator()(index_t, view<float> key) const {
     expect_fits(key.size());
@@ -58,6 +62,7 @@ class key_rotation {
 
   index_t pairs_;
   index_t first_;
+  index_t distance_;
   rotary_pairs which_;
   float cos_[std::size_t{most_pairs}];
   float sin_[std::size_t{most_pairs}];

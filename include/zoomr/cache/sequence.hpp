@@ -29,6 +29,9 @@ struct step_item {
   view<const index_t> pages = {};
   /// After the prompt: a later one begins with these ids, and goes on until a step with `prompt_ends`.
   bool prompt_begins = false;
+  /// The model positions of the ids, where an engine has its own: none before the one before it. Empty: they follow the
+  /// last token's.
+  view<const index_t> positions = {};
 };
 
 /// What some query heads of one token read in one layer, as `step::list_slots` says it.

@@ -65,8 +65,9 @@ struct zone_bounds {
 
   /// The zones that a policy wants, as far as a layer's window lets the query see them.
   /// @param window  logit_rule::window
-  ZOOMR_HD constexpr zone_bounds seen_through(index_t window) const {
-    const index_t first = first_seen(window, end - 1);
+  ZOOMR_HD constexpr zone_bounds seen_through(index_t window) const { return seen_from(first_seen(window, end - 1)); }
+  /// The same of a query that sees the tokens from `first` on.
+  ZOOMR_HD constexpr zone_bounds seen_from(index_t first) const {
     return {first, front > first ? front : first, back > first ? back : first, end};
   }
   /// The first position that a query at `position` sees through a window of so many tokens, its own included; 0: all.

@@ -228,6 +228,9 @@ TEST_CASE("what is wrong is named") {
   const std::string too_many = damaged + "section text: there are more later prompts than tokens";
   CHECK(changed("later", 0, index_t{-1}) == too_many);
   CHECK(changed("later", 0, index_t{48}) == too_many);
+  const std::string too_many_spans = damaged + "section text: there are more spans of positions than tokens";
+  CHECK(changed("moved", 0, index_t{-1}) == too_many_spans);
+  CHECK(changed("moved", 0, index_t{48}) == too_many_spans);
   const std::string unordered = damaged + "section text: the positions of a KV lane do not ascend";
   CHECK(changed("kept", 0, index_t{-1}) == unordered);
   CHECK(changed("kept", 1, index_t{0}) == unordered);
@@ -252,7 +255,7 @@ TEST_CASE("what is wrong is named") {
 
   saved_bytes bytes = whole;
   put_at(bytes, 8, std::uint64_t{2});
-  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 6");
+  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 7");
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;
@@ -328,7 +331,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
                        bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
   };
   const saved_part policy = part_of(bytes, "policy");
-  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 6, 0, 0, 0, 0, 0, 0, 0};  // version
+  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 7, 0, 0, 0, 0, 0, 0, 0};  // version
   const unsigned char of_model[] = {
       1,    0,    0,    0,    2,   0,   0,    0,    1, 0, 0, 0, 8, 0, 0,    0,     // shape
       8,    0,    0,    0,    0,   0,   0,    0,                                   // of values
@@ -349,9 +352,10 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   CHECK(sealed == bytes);
   std::string kinds;
   for (const saved_part& part : parts_of(bytes)) kinds += part.kind + " " + std::to_string(part.length) + "\n";
-  CHECK(kinds == "model 84\npolicy " + std::to_string(policy.length) +
-                     "\ncounts 148\nclasses 40\nlater 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
-                     "noted 8\nrecords 12\nchoices 4\n");
+  CHECK(kinds ==
+        "model 84\npolicy " + std::to_string(policy.length) +
+            "\ncounts 148\nclasses 40\nlater 4\nmoved 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
+            "noted 8\nrecords 12\nchoices 4\n");
   CHECK(text_at(policy.begin + 8, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = part_of(bytes, "counts").begin;
   const index_t expected[] = {40, prompt, 0, 0, 37, 0, 0, 0, prompt};

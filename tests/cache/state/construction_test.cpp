@@ -171,10 +171,11 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real row = segments + real{sizeof(zoomr::selection_row)};
   const real state_bytes = real{sizeof(zoomr::segment)} + real{sizeof(typename decltype(policy.segment)::state)};
   const real later_prompts = (tokens - 1) * real{sizeof(zoomr::token_range)};
-  const real of_sequence = tokens + later_prompts + (std::ceil(tokens / 16) + kv_lanes * kept + log) * index_bytes +
-                           segments * state_bytes + 2 * layers * heads * carried * float_bytes +
-                           (noted + remembered) * query + selection_rows * row + parts * records * query +
-                           segments * kv_lanes * summary;
+  const real moved = (tokens + 2) * real{sizeof(zoomr::position_span)};
+  const real of_sequence = tokens + later_prompts + moved +
+                           (std::ceil(tokens / 16) + kv_lanes * kept + log) * index_bytes + segments * state_bytes +
+                           2 * layers * heads * carried * float_bytes + (noted + remembered) * query +
+                           selection_rows * row + parts * records * query + segments * kv_lanes * summary;
   const real drafts = std::min(real{1} * c.max_batched_tokens, sequences * c.max_draft_tokens);
   const real ranges = 2 * segments + 2;
   real cue = 0, cue_made = 0;

@@ -72,6 +72,7 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   reference::history past = history_of<T>(says, limits.key_scale.all, limits.value_scale.all);
   past.exact = exact;
   past.logits = logits_of(limits.logits);
+  past.logits.positions = says.positions;
   const reference::replay<Policy> right(policy, past, limits.min_sparse_context);
   ++all.ranges;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <support/inputs.hpp>
+#include <support/quarter_turn.hpp>
 #include <support/reference.hpp>
 #include <support/voters.hpp>
 #include <zoomr/zoomr.hpp>
@@ -26,7 +27,18 @@ struct tape {
   index_t prompt = 1;
   std::vector<index_t> places = {};  // [tokens]  where each token's numbers stand in its first text; empty: here
   std::vector<zoomr::token_range> later_prompts = {};
+  std::vector<index_t> positions =
+      {};             // [tokens]  model positions, to which keys and queries are turned; empty: none is
+  bool tells = true;  // the cache is told of these; or else it finds them by itself
 
+  /// The model positions of the tokens from `first` on, as far as there are such tokens.
+  std::vector<index_t> positions_from(index_t first, std::size_t count) const {
+    std::vector<index_t> some;
+    for (index_t t = first; !positions.empty() && some.size() < count; ++t) {
+      some.push_back(t < size() ? positions[static_cast<std::size_t>(t)] : positions.back() + t - size() + 1);
+    }
+    return some;
+  }
   /// The prompt that a token is in.
   std::optional<zoomr::token_range> prompt_at(index_t position) const {
     if (position < prompt) return zoomr::token_range{0, prompt};
@@ -54,6 +66,9 @@ struct tape {
     for (index_t t = 0; places.empty() && t < size(); ++t) made.places.push_back(t);
     made.places.erase(made.places.begin() + erased.first, made.places.begin() + erased.last);
     made.ids.erase(made.ids.begin() + erased.first, made.ids.begin() + erased.last);
+    if (!positions.empty()) {
+      made.positions.erase(made.positions.begin() + erased.first, made.positions.begin() + erased.last);
+    }
     made.prompt = zoomr::detail::without(erased, prompt);
     made.later_prompts.clear();
     for (zoomr::token_range later : later_prompts) {
@@ -185,6 +200,7 @@ class driver {
   std::vector<voice> voices;
   bool layers_backwards = false;
   bool observe_prompts = false;  // the prompt's queries are only observed, as for an engine with its own prefill
+  std::vector<const std::vector<index_t>*> tables = {};  // [voices]  block tables of an engine; empty: there are none
   std::int64_t second_passes = 0;
   std::int64_t failures = 0;  // of items; nothing of them was accepted
   /// Changes the numbers of a token before they are appended; for poison.
@@ -236,8 +252,16 @@ bool driver<Cache>::done(index_t v) {
 template <class Cache>
 std::vector<index_t> driver<Cache>::play(const std::vector<part>& parts, fate until) {
   std::vector<zoomr::step_item> items;
-  for (const part& p : parts)
-    items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins});
+  std::vector<std::vector<index_t>> positions;
+  for (const part& p : parts) {
+    const tape& says = *at(p.voice).says;
+    positions.push_back(says.tells ? says.positions_from(tokens(p.voice), p.ids.size()) : std::vector<index_t>{});
+    items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins, {}});
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    items[i].positions = view<const index_t>(positions[i]);
+    if (!tables.empty()) items[i].pages = view<const index_t>(*tables[static_cast<std::size_t>(parts[i].voice)]);
+  }
   auto step = cache_.begin(view<const zoomr::step_item>(items));
   if (until == fate::dropped_at_once) return {};
   const index_t passes = step.passes();
@@ -345,14 +369,20 @@ bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_
       const tensors& numbers = says.numbers;
       const index_t place = position < says.size() ? says.place(position) : position;
       all_prompt = all_prompt && says.in_prompt(position);
+      const auto item = static_cast<index_t>(part_at);
+      const quarter_turn turn(says.positions.empty() ? 0
+                              : says.tells           ? says.positions_from(position, 1)[0]
+                                                     : step.model_position(item) + position - step.position(item));
       for (index_t head = 0; head < m.kv_heads; ++head) {
         numbers.fill(role::key, id, place, layer, head, pass_number, &k(packed, head, 0));
         numbers.fill(role::value, id, place, layer, head, pass_number, wide.data());
         std::copy_n(wide.data(), width, &v(packed, head, 0));
         if (spoil) spoil(id, position, layer, head, &k(packed, head, 0), &v(packed, head, 0), m.head_dim);
+        if (!says.positions.empty()) turn(layer, {&k(packed, head, 0), {m.head_dim}});
       }
       for (index_t head = 0; head < m.heads; ++head) {
         numbers.fill(role::query, id, place, layer, head, pass_number, &q(packed, head, 0));
+        if (!says.positions.empty()) turn(layer, {&q(packed, head, 0), {m.head_dim}});
       }
     });
     if (m.values_in_keys) {
@@ -515,7 +545,10 @@ reference::history history_of(const tape& says, float key_scale = 1.0f, float va
     for (index_t position = 0; position < says.size(); ++position) {
       for (index_t row = 0; row < m.layers * heads; ++row, out += m.head_dim) {
         const token_id id = says.ids[static_cast<std::size_t>(position)];
-        says.numbers.fill(of, id, position, row / heads, row % heads, pass, out);
+        says.numbers.fill(of, id, says.place(position), row / heads, row % heads, pass, out);
+        if (of != role::value && !says.positions.empty()) {
+          quarter_turn(says.positions_from(position, 1)[0])(0, {out, {m.head_dim}});
+        }
         if (of != role::query) keep_as_stored<T>({out, {m.head_dim}}, of == role::key ? key_scale : value_scale);
       }
     }

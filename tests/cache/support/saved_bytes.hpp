@@ -113,6 +113,7 @@ inline std::vector<saved_part> parts_of(const saved_bytes& bytes) {
   at = sections.at(1).begin;
   part("classes", tokens);
   part("later", 4 + 8 * number(0));
+  part("moved", 4 + 8 * number(0));
   part("kept", 4 * lanes * kept);
   const std::size_t slots = kept > 0 ? kept + tokens - compacted_end : tokens;
   const std::size_t size = type == "float" ? 4 : type == "bfloat16" || type == "float16" ? 2 : 1;

@@ -9,7 +9,7 @@
 #include <zoomr_ggml.h>
 #include <zoomr/core/block_rows.hpp>
 
-#include <algorithm>  // std::max
+#include <algorithm>  // std::lower_bound, std::max
 #include <cmath>      // std::exp, std::abs
 #include <cstring>    // std::memcpy
 #include <map>        // std::map
@@ -98,6 +98,12 @@ struct passed_text {
     tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(last), tokens.end());
     positions.erase(positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(first));
     tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(first));
+  }
+  void erase_positions(std::int32_t p0, std::int32_t p1) {
+    const auto before = [&](std::int32_t p) {
+      return static_cast<std::size_t>(std::lower_bound(positions.begin(), positions.end(), p) - positions.begin());
+    };
+    erase(before(p0), before(p1));
   }
   void erase(std::size_t first, std::size_t last) {
     positions.erase(positions.begin() + static_cast<std::ptrdiff_t>(first),
@@ -309,7 +315,7 @@ class engine {
     for (std::int64_t i = 0; i < p.tokens; ++i) {
       for (std::int64_t j = 0; j < all; ++j) {
         static_cast<ggml_fp16_t*>(mask->data)[i * all + j] =
-            ggml_fp32_to_fp16(sees(layer, first + i, j) ? 0.0f : -INFINITY);
+            ggml_fp32_to_fp16(sees(text, layer, first + i, j) ? 0.0f : -INFINITY);
       }
     }
     const auto by_head = [&](ggml_tensor* t) { return ggml_permute(in, t, 0, 2, 1, 3); };
@@ -324,7 +330,7 @@ class engine {
     for (std::size_t row = 0; row < owner_.size(); ++row) {
       if (owner_[row] != p.seq) continue;
       for (int head = 0; head < heads; ++head) {
-        const std::vector<double> loops = by_loops(*q, *exact_k, *exact_v, layer, first, t, head);
+        const std::vector<double> loops = by_loops(text, *q, *exact_k, *exact_v, layer, first, t, head);
         for (int d = 0; d < width; ++d) {
           const double got = element(*nodes_[static_cast<std::size_t>(layer)], d, head, static_cast<int>(row));
           from_flash = std::max(from_flash, std::abs(got - element(*flash, d, head, t)));
@@ -337,12 +343,13 @@ class engine {
     CHECK(from_flash <= tolerance);
     CHECK(from_loops <= options_.loops);
   }
-  bool sees(int layer, std::int64_t query, std::int64_t key) const {
+  bool sees(const passed_text& text, int layer, std::int64_t query, std::int64_t key) const {
     const std::int32_t window = window_.empty() ? 0 : window_[static_cast<std::size_t>(layer)];
-    return key <= query && (window == 0 || query - key < window);
+    const auto at = [&](std::int64_t token) { return text.positions[static_cast<std::size_t>(token)]; };
+    return key <= query && (window == 0 || at(query) - at(key) < window);
   }
-  std::vector<double> by_loops(const ggml_tensor& q, const ggml_tensor& k, const ggml_tensor& v, int layer,
-                               std::int64_t first, std::int64_t t, int head) const {
+  std::vector<double> by_loops(const passed_text& text, const ggml_tensor& q, const ggml_tensor& k,
+                               const ggml_tensor& v, int layer, std::int64_t first, std::int64_t t, int head) const {
     const int kv_head = head / (heads / kv_heads);
     std::vector<double> weights, out(width);
     double largest = -INFINITY, sum = 0;
@@ -351,7 +358,7 @@ class engine {
       for (int d = 0; d < width; ++d) logit += double{element(q, d, head, t)} * double{element(k, d, kv_head, j)};
       logit *= static_cast<double>(scale_);
       if (softcap_ > 0) logit = static_cast<double>(softcap_) * std::tanh(logit / static_cast<double>(softcap_));
-      weights.push_back(sees(layer, first + t, j) ? logit : -INFINITY);
+      weights.push_back(sees(text, layer, first + t, j) ? logit : -INFINITY);
       largest = std::max(largest, weights.back());
     }
     for (double& w : weights) sum += w = std::exp(w - largest);

@@ -68,6 +68,15 @@ TEST_CASE("blocks are read as ggml reads them, ours and its own, and have its sc
   check_blocks<zoomr::q4_0>(GGML_TYPE_Q4_0);
 }
 
+void add(engine& e, std::int32_t p0, std::int32_t p1, std::int32_t delta) {
+  CAPTURE(p0);
+  CAPTURE(delta);
+  REQUIRE(zoomr_ggml_seq_add(e.z(), 0, p0, p1, delta) == ZOOMR_GGML_SUCCESS);
+  for (std::int32_t& position : e.text(0).positions) {
+    if (position >= p0 && (p1 < 0 || position < p1)) position += delta;
+  }
+}
+
 TEST_CASE("a prompt in chunks and tokens after it, by any number of threads") {
   for (const ggml_type type : types_and_blocks) {
     for (const int threads : {1, 2, 3}) {
@@ -108,6 +117,11 @@ TEST_CASE("the model's scale and soft cap, and layers with a window") {
     engine e(options, p);
     e.pass({{0, 50}}), e.pass({{0, 20, true}});
     e.decode(0, 8);
+    REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 65, 70) == ZOOMR_GGML_SUCCESS);  // a window goes by positions
+    e.text(0).erase_positions(65, 70);
+    e.decode(0, 4);
+    add(e, 70, 75, -3);
+    e.decode(0, 30);
   }
 }
 
@@ -132,7 +146,7 @@ TEST_CASE("several sequences in a graph, whose tokens may take turns") {
   }
 }
 
-TEST_CASE("seq_cp: a copy goes its own way, of all or of the beginning") {
+TEST_CASE("seq_cp: a copy goes its own way, of all or of a part") {
   engine e({.threads = 2});
   e.pass({{0, 45, true}}), e.decode(0, 3);
   REQUIRE(zoomr_ggml_seq_cp(e.z(), 0, 1, -1, -1) == ZOOMR_GGML_SUCCESS);
@@ -145,8 +159,13 @@ TEST_CASE("seq_cp: a copy goes its own way, of all or of the beginning") {
   REQUIRE(zoomr_ggml_seq_cp(e.z(), 1, 0, -1, -1) == ZOOMR_GGML_SUCCESS);
   e.text(0) = e.text(1);
   e.pass({{0, 1}, {1, 1}});
-  CHECK(zoomr_ggml_seq_cp(e.z(), 0, 3, 5, -1) == ZOOMR_GGML_REFUSED);
-  says(e.z(), "beginning");
+  REQUIRE(zoomr_ggml_seq_cp(e.z(), 0, 3, 5, 47) == ZOOMR_GGML_SUCCESS);
+  e.text(3) = e.text(0);
+  e.text(3).keep(5, 47);
+  CHECK(zoomr_ggml_seq_pos_min(e.z(), 3) == 5);
+  e.pass({{3, 2}, {1, 1}});
+  CHECK(zoomr_ggml_seq_cp(e.z(), 0, 3, 46, -1) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "at least one token");
   CHECK(zoomr_ggml_seq_pos_max(e.z(), 3) == -1);
   CHECK(zoomr_ggml_seq_cp(e.z(), 9, 3, -1, -1) == ZOOMR_GGML_SUCCESS);  // nothing is copied
 }
@@ -184,16 +203,23 @@ void shift(engine& e) {
     e.decode(0, 6);
     e.pass({{0, 3}});
   }
-  // Without seq_add the tokens after the gap keep their positions.
+  // Without seq_add the tokens after the gap keep their positions, until they move later, or only some of them do.
   REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 8, 13) == ZOOMR_GGML_SUCCESS);
   e.text(0).erase(8, 13);
   e.decode(0, 4);
-  CHECK(zoomr_ggml_seq_add(e.z(), 0, 13, -1, -5) == ZOOMR_GGML_REFUSED);
-  says(e.z(), "right after a seq_rm");
+  add(e, 10, 15, -2);
+  e.decode(0, 2);
+  add(e, 15, -1, -3);
+  e.decode(0, 2);
+  add(e, 5, -1, 7);  // on
+  e.decode(0, 2);
+  CHECK(zoomr_ggml_seq_add(e.z(), 0, 14, -1, -10) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "positions of others");
   REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 14, 16) == ZOOMR_GGML_SUCCESS);
-  CHECK(zoomr_ggml_seq_add(e.z(), 0, 16, 20, -2) == ZOOMR_GGML_REFUSED);  // not all
-  CHECK(zoomr_ggml_seq_add(e.z(), 0, 16, -1, -3) == ZOOMR_GGML_REFUSED);  // onto others
-  CHECK(zoomr_ggml_seq_add(e.z(), 0, 16, -1, -2) == ZOOMR_GGML_SUCCESS);
+  e.text(0).erase_positions(14, 16);
+  add(e, 16, 20, -1);
+  add(e, 19, -1, -1);
+  e.decode(0, 2);
   CHECK(zoomr_ggml_seq_div(e.z(), 0, 0, -1, 2) == ZOOMR_GGML_REFUSED);
   says(e.z(), "seq_div");
   CHECK(zoomr_ggml_seq_div(e.z(), 5, 0, -1, 2) == ZOOMR_GGML_SUCCESS);

@@ -153,6 +153,7 @@ struct cache_core {
     if (rule.alibi_slopes.size() == 0) return hook;
     hook.lane.slopes = rule.alibi_slopes.slice(query_heads.first, query_heads.last);
     hook.lane.slots = state.slots_of(layer * sizes.model.kv_heads + query_heads.first / sizes.model.group());
+    hook.positions = state.moved.map();
     return hook;
   }
 
@@ -170,8 +171,11 @@ struct cache_core {
   /// @param open_begin  first position of the open segment, as committed
   zone_bounds zone_at(const sequence_state& state, index_t position, index_t open_begin) const {
     const index_t prompt_end = state.in_first_prompt() ? position + 1 : state.prompt_end;
-    return zones_of_query(policy.zone, limits.logits.window, position, prompt_end, open_begin);
+    if (state.moved.plain()) return zones_of_query(policy.zone, limits.logits.window, position, prompt_end, open_begin);
+    return zones_of_query(policy.zone, 0, position, prompt_end, open_begin).seen_from(window_of(state).first(position));
   }
+  /// What of a sequence the layers' sliding window shows.
+  seen_window window_of(const sequence_state& state) const { return {limits.logits.window, state.moved.map()}; }
 
   /// Gives back the pages after the committed tokens; those of an engine are forgotten.
   void trim_pages(sequence_state& state) {
@@ -185,6 +189,7 @@ struct cache_core {
   /// Forgets what a step has left after the committed tokens, whether it was committed or dropped.
   void forget_pending(sequence_state& state) {
     state.kept_each.pending = 0;
+    state.moved.cut(state.tokens());
     trim_pages(state);
   }
 

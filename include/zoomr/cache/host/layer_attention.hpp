@@ -90,7 +90,7 @@ class layer_attention {
       const index_t first = piece % parts * apart;
       const token_range tokens{first, (std::min)(first + apart, item_.tokens)};
       prompt_tile& tile = core_.of_thread[static_cast<std::size_t>(thread)].tile;
-      for (index_t at = tile.first_seen(slot(first)); at < slot(tokens.last); at = tile_end(at)) {
+      for (index_t at = first_page_seen(first); at < slot(tokens.last); at = tile_end(at)) {
         attend_tile(tile, piece / parts, at, tokens);
       }
     });
@@ -101,12 +101,16 @@ class layer_attention {
   void visit_prompt_over_tiers() {
     const token_range all{0, core_.sizes.model.kv_heads};
     prompt_tile& tile = core_.of_thread.front().tile;
-    for (index_t at = tile.first_seen(slot(0)); at < slot(item_.tokens); at = tile_end(at)) {
+    for (index_t at = first_page_seen(0); at < slot(item_.tokens); at = tile_end(at)) {
       core_.pool.prefetch(layer_, all, view<const index_t>(core_.state_of(item_).pages),
                           {at + page_tokens, (std::min)(at + 3 * page_tokens, slot(0))});
       for (index_t head = 0; head < all.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
     }
   }
+
+  // The first slot of the first page that a token of the chunk sees, and with it all that come after.
+  index_t first_page_seen(index_t token) const { return window().first(slot(token)) / page_tokens * page_tokens; }
+  seen_window window() const { return core_.window_of(core_.state_of(item_)); }
 
   // Slots of a tile. Over tiers those of one page: one that is asked for by one KV head after the other may be gone in
   // between.
@@ -123,7 +127,7 @@ class layer_attention {
   void end_stretches(token_range tokens, token_range heads, index_t first) {
     if (first % stretch_tokens != 0 || first == 0) return;
     for (index_t t = (std::max)(tokens.first, first - slot(0)); t < tokens.last; ++t) {
-      const index_t seen = zone_bounds::first_seen(core_.limits.logits.window, slot(t));
+      const index_t seen = window().first(slot(t));
       for (index_t head = heads.first; first - seen >= stretch_tokens && head < heads.last; ++head) {
         core_.heads.end_stretch(core_.heads.at(t, head));
       }
@@ -136,7 +140,7 @@ class layer_attention {
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
     const auto kv_lane = core_.kv_lane(core_.state_of(item_), layer_, kv_head);
-    tile.begin(kv_lane, first, (std::min)(tile_end(first), slot(tokens.last)));
+    tile.begin(kv_lane, first, (std::min)(tile_end(first), slot(tokens.last)), window());
     end_stretches(tokens, heads, first);
     for (index_t t = (std::max)(tokens.first, first - slot(0)); t < tokens.last; t += tile.tokens()) {
       const auto query = [&](index_t token, index_t head_of_group) -> run_query {

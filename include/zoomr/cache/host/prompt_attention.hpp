@@ -24,10 +24,8 @@ class prompt_tile {
  public:
   static constexpr index_t most_pages = 8;  // so many that copies of queries and outputs pay
 
-  /// @param window  logit_rule::window
-  prompt_tile(const shape& model, index_t window)
+  explicit prompt_tile(const shape& model)
       : widths_{model.head_dim, model.value_width()},
-        window_(window),
         group_(model.group()),
         widened_(static_cast<std::size_t>(widened_size(model))),
         packed_(static_cast<std::size_t>(packed_size(model))),
@@ -41,16 +39,14 @@ class prompt_tile {
   /// Tokens whose queries attend together.
   index_t tokens() const { return static_cast<index_t>(queries_.size()) / group_; }
 
-  /// The first slot of the first page that a token at `slot` sees, and with it all that come after. Where there is a
-  /// window none was evicted, so that slots are positions.
-  index_t first_seen(index_t slot) const { return zone_bounds::first_seen(window_, slot) / page_tokens * page_tokens; }
-
   /// From now on these pages are attended: those that hold the slots [first, end), at most `most_pages`.
-  /// @param first  the first slot of a page
+  /// @param first   the first slot of a page
+  /// @param window  of the layer. Where there is one no token was evicted, so that slots are positions
   /// @throws error(storage) if a page does not come
   template <class Lane>
-  void begin(const Lane& kv_lane, index_t first, index_t end) {
+  void begin(const Lane& kv_lane, index_t first, index_t end, const seen_window& window) {
     first_ = first;
+    window_ = window;
     pages_ = (std::min)(most_pages, pages_for(end - first));
     in_pairs_ = std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16> &&
                 multiplies_pairs(fastest_cpu_path(), widths_);
@@ -74,13 +70,13 @@ class prompt_tile {
       page_tile tile = tiles_[page];
       const index_t first = first_ + page * page_tokens;
       const index_t seen = at + 1 - first;  // of the page, by the first token
-      if (seen >= tile.tokens && zone_bounds::first_seen(window_, at + tokens - 1) <= first) {
+      if (seen >= tile.tokens && window_.first(at + tokens - 1) <= first) {
         attend(tile, 0, count, scale, hooked<Hook>{hook, first, 0});
         continue;
       }
       for (index_t t = (std::max)(0, 1 - seen); t < tokens; ++t) {
         tile.tokens = (std::min)(tiles_[page].tokens, seen + t);
-        const token_range slots{zone_bounds::first_seen(window_, at + t), first + tile.tokens};
+        const token_range slots{window_.first(at + t), first + tile.tokens};
         if (slots.size() <= 0) continue;
         if (slots.first <= first) {
           attend(tile, t * group_, group_, scale, hooked<Hook>{hook, first, t * group_});
@@ -198,7 +194,7 @@ class prompt_tile {
   }
 
   kv_widths widths_;
-  index_t window_;
+  seen_window window_;
   index_t group_;
   index_t first_ = 0;
   index_t pages_ = 0;

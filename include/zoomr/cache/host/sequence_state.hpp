@@ -84,6 +84,7 @@ struct sequence_state : token_state {
   byte_count metadata_bytes(const layout& sizes) const {
     const auto table = sizeof(segment) + sizes.state_bytes;
     return static_cast<byte_count>(classes.size() * sizeof(token_class) + later_prompts.size() * sizeof(token_range) +
+                                   static_cast<std::size_t>(moved.spans()) * sizeof(position_span) +
                                    pages.size() * sizeof(index_t) + segments.size() * table) +
            std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
            sizes.observing_bytes(in_prompt()) + key_masses::bytes(sizes.heard, sizes.voters, segment_count()) +
@@ -96,6 +97,7 @@ struct sequence_state : token_state {
     const auto table = static_cast<byte_count>(sizeof(segment) + sizes.state_bytes);
     return limits.max_tokens * static_cast<byte_count>(sizeof(token_class)) +
            most_later_prompts(limits.max_tokens) * static_cast<byte_count>(sizeof(token_range)) +
+           moved_positions::most(limits.max_tokens) * static_cast<byte_count>(sizeof(position_span)) +
            (sizes.table_pages + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index_t)) +
            bounded_product({sizes.log_words, sizeof(index_t)}) + sizes.most_segments * table +

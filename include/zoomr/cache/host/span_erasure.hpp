@@ -1,33 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Erasing a span of a sequence: the tokens after it move up, and everything is as if those of the span had never
 // come. Segments are found again from the classes of the tokens that are left, summaries are made from their keys, and
-// what was chosen is chosen still.
-//
-// Nothing is written before all pages are there: those that other sequences share too, and over tiers all, are copied
-// to free pages.
+// what was chosen is chosen still. Where whole pages go, no row moves: the page table loses their entries.
 #pragma once
 
-#include <zoomr/cache/host/core.hpp>
+#include <zoomr/cache/host/slot_shift.hpp>
 #include <zoomr/cache/state/erasable.hpp>
 
-#include <algorithm>    // std::copy, std::max, std::min
-#include <string>       // std::to_string
-#include <type_traits>  // std::is_same_v
-#include <utility>      // std::exchange, std::swap
-#include <vector>       // std::vector
+#include <algorithm>  // std::copy, std::for_each, std::min
+#include <string>     // std::to_string
+#include <utility>    // std::exchange, std::swap
 
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
-
-/// Keys stay as they are.
-struct unturned {};
-
-/// Checks what turns keys, where it says how.
-template <class Turn>
-void expect_turns(const Turn& turn, const shape& model) {
-  if constexpr (requires { turn.expect_fits(model.head_dim); }) turn.expect_fits(model.head_dim);
-}
 
 /// What was chosen, for the segments that are there without the erased tokens, in the memory of a choice not yet
 /// committed. A segment of which something is left keeps its level; one that is new gets that of its summary.
@@ -72,114 +58,6 @@ void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index
   });
 }
 
-/// Moves what is after erased slots up, and takes the pages for it.
-template <class Pool, class Turn>
-class slot_shift {
- public:
-  slot_shift(cache_core<Pool>& core, sequence_state& state, token_range slots, const Turn& turn)
-      : core_(core), state_(state), erased_(slots), left_(state.slots() - slots.size()), turn_(turn) {}
-
-  /// @throws error(capacity) without pages to copy to
-  void expect_room() {
-    if constexpr (Pool::owns_pages) {
-      each_page([&](index_t, bool copied) { copies_ += copied ? 1 : 0; });
-      if (copies_ <= core_.pool.free_pages()) return;
-      raise(errc::capacity, "erase: " + std::to_string(copies_) + " pages of " + std::to_string(page_tokens) +
-                                " tokens are needed to move what lies behind, " +
-                                std::to_string(core_.pool.free_pages()) + " are free; raise config.pool_tokens");
-    }
-  }
-  /// What cannot be undone is written only where nothing can fail.
-  /// @throws error(storage) if a page over tiers does not come: `forget` must follow
-  /// @cost  reads and writes all keys and values after the span once
-  void write() {
-    for (index_t layer = 0; layer < core_.sizes.model.layers; ++layer) move_layer(layer);
-  }
-  /// Of pages that were written, but belong to no sequence yet.
-  void forget() {
-    for (index_t copy = 0; copy < copies_; ++copy) core_.pool.forget(core_.pool.next(copy));
-  }
-  /// The pages that copies replace go back when all are taken.
-  void take() {
-    std::vector<index_t>& replaced = core_.replaced;
-    replaced.clear();
-    if constexpr (!Pool::owns_pages) return;
-    each_page([&](index_t at, bool copied) {
-      if (copied) replaced.push_back(at);
-    });
-    for (index_t& at : replaced) at = std::exchange(state_.pages[static_cast<std::size_t>(at)], core_.pool.take());
-    for (const index_t page : replaced) core_.pool.give_back(page);
-  }
-
- private:
-  // visit(entry of the page table, it is not written where it is) for each page that changes. Those that are copied
-  // become the stock's next ones, in this order.
-  template <class Visit>
-  void each_page(Visit visit) {
-    for (index_t at = erased_.first / page_tokens; at < pages_for(left_); ++at) {
-      visit(at, Pool::may_fail || core_.pool.holders(state_.pages[static_cast<std::size_t>(at)]) > 1);
-    }
-  }
-
-  void move_layer(index_t layer) {
-    const index_t heads = core_.sizes.model.kv_heads;
-    core_.pool.begin_layer(layer);
-    if constexpr (Pool::owns_pages) {
-      index_t copies = 0;
-      each_page([&](index_t at, bool copied) {
-        const index_t goal = copied ? core_.pool.next(copies++) : state_.pages[static_cast<std::size_t>(at)];
-        const index_t first = at * page_tokens;
-        const token_range slots{copied ? first : (std::max)(first, erased_.first),
-                                (std::min)(first + page_tokens, left_)};
-        for (index_t head = 0; head < heads; ++head) {
-          move_rows(layer, head, slots, core_.pool.kv_lane(layer, head, view<const index_t>(&goal, {1})), first);
-        }
-      });
-    } else {
-      for (index_t head = 0; head < heads; ++head) {
-        move_rows(layer, head, {erased_.first, left_}, core_.kv_lane(state_, layer, head), 0);
-      }
-    }
-  }
-
-  // Rows of one KV lane to `slots`.
-  // @param first  the slot that is the first of `to`
-  template <class Lane>
-  void move_rows(index_t layer, index_t kv_head, token_range slots, const Lane& to, index_t first) {
-    const index_t dims = core_.sizes.model.head_dim;
-    const auto from = core_.kv_lane(state_, layer, kv_head);
-    for (index_t slot = slots.first; slot < slots.last; ++slot) {
-      const bool moves = slot >= erased_.first;
-      const index_t before = moves ? slot + erased_.size() : slot;
-      const auto* const key = from.key(before);
-      auto* const goal = to.writable_key(slot - first);
-      copy_value(from, key, before, to, goal, slot - first);
-      if (!std::is_same_v<Turn, unturned> && moves) {
-        turn_row(layer, kv_head, key, before, goal, slot);
-      } else {
-        copy_row(key, before, goal, slot, dims);
-      }
-      core_.keep_key(layer, kv_head, to.pages, slot - first, goal);
-    }
-  }
-  template <class T>
-  void turn_row(index_t layer, index_t kv_head, const T* key, index_t before, T* goal, index_t slot) {
-    float turned[shape::most_head_dim];
-    const view<float> row(turned, {core_.sizes.model.head_dim});
-    const float scale = core_.limits.key_scale.at(layer, kv_head);
-    read_row(key, before, scale, row);
-    if constexpr (!std::is_same_v<Turn, unturned>) turn_(layer, row);
-    store_row(view<const float>(row), scale, goal, slot);
-  }
-
-  cache_core<Pool>& core_;
-  sequence_state& state_;
-  token_range erased_;
-  index_t left_;  // slots that are left
-  const Turn& turn_;
-  index_t copies_ = 0;  // pages that are written again
-};
-
 /// What is remembered of queries, and the sums of attention, go with their tokens.
 template <class Pool>
 void move_records(const cache_core<Pool>& core, sequence_state& state, token_range erased) {
@@ -201,22 +79,47 @@ void move_records(const cache_core<Pool>& core, sequence_state& state, token_ran
   }
 }
 
+/// Tokens of a page.
+template <class Pool>
+index_t tokens_in_page(const cache_core<Pool>& core) {
+  return Pool::owns_pages ? page_tokens : core.limits.engine.page_tokens;
+}
+
+/// Makes the summaries of the segments from `first` on again, or all of them where some are stale. If pages do not
+/// come, the next step makes them.
+template <class Pool>
+void summarize_again(cache_core<Pool>& core, sequence_state& state, index_t first) {
+  if (core.policy.evict.observes && state.in_first_prompt()) return;
+  if (std::exchange(state.stale_summaries, true)) first = 0;
+  ZOOMR_TRY {
+    core.summaries.make(core.pool, state, first);
+    state.stale_summaries = false;
+  }
+  ZOOMR_CATCH(const error& why) {
+    if (why.code() != errc::storage) rethrow();
+  }
+}
+
 /// Erases a span of a sequence: `prepare`, `write`, `finish`, so that groups of layers can all do one after the other.
 template <class Pool, class Turn>
 class span_erasure {
  public:
   /// @param erased  positions; some tokens are after them
-  /// @param turn    turn(layer, key), for keys that move; or `unturned`
-  span_erasure(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn)
+  /// @param turn    turn(layer, key), for keys behind them; or `unturned`
+  /// @param gap     model positions stay as they are
+  span_erasure(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn, bool gap)
       : core_(core),
         seq_(seq),
         state_(core.states[static_cast<std::size_t>(seq)]),
         erased_(erased),
-        shift_(core, state_, {state_.slot_end(erased.first), state_.slot_end(erased.last)}, turn) {}
+        gap_(gap),
+        slots_{state_.slot_end(erased.first), state_.slot_end(erased.last)},
+        shift_("erase", core, state_, whole_pages() ? token_range{} : slots_, {erased.last, state_.tokens()}, turn) {}
 
   /// @throws as `any_kv_cache::erase`, but for error(storage); nothing has changed
   void prepare() {
-    expect_erasable(core_.policy.segment, core_.limits.logits.window, state_, erased_);
+    expect_erasable(core_.policy.segment, core_.limits.logits.window, state_, erased_, gap_);
+    if (gap_) expect_moves_heard(core_.policy, core_.limits.logits);
     choose_again(core_, seq_, erased_, chosen_at());
     shift_.expect_room();
   }
@@ -224,13 +127,15 @@ class span_erasure {
   void write() { shift_.write(); }
   void forget() { shift_.forget(); }
   /// Nothing fails here.
-  void finish() {
+  /// @return  entries of the page table, as it was, whose pages are not the sequence's any more
+  token_range finish() {
     shift_.take();
+    const token_range entries = drop_pages();
     move_records(core_, state_, erased_);
-    const index_t made_anew = state_.stale_summaries ? 0 : state_.segments_kept(erased_);
+    const index_t made_anew = state_.segments_kept(erased_);
     const bool had_chosen = state_.log.last_position() >= 0;
     const index_t chosen = chosen_at();
-    state_.erase(core_.policy.segment, erased_, core_.policy.evict.spacing());
+    state_.erase(core_.policy.segment, erased_, core_.policy.evict.spacing(), gap_);
     if (!core_.policy.persists()) {
       state_.active_selection.clear();
     } else if (had_chosen) {
@@ -243,8 +148,8 @@ class span_erasure {
     if constexpr (Pool::owns_pages) {
       if (state_.freed_pages > 0 && frees_unreachable_pages(core_.policy, core_.limits)) look_at_pages_again();
     }
-    if (core_.policy.evict.observes && state_.in_first_prompt()) return;
-    summarize(made_anew);
+    summarize_again(core_, state_, made_anew);
+    return entries;
   }
 
  private:
@@ -260,21 +165,28 @@ class span_erasure {
     free_unreachable_pages(core_.policy, state_.tokens() - (std::min)(state_.least_tokens(), state_.tokens()), state_,
                            core_.pool);
   }
-  void summarize(index_t made_anew) {
-    state_.stale_summaries = true;  // if pages do not come: the next step makes them
-    ZOOMR_TRY {
-      core_.summaries.make(core_.pool, state_, made_anew);
-      state_.stale_summaries = false;
-    }
-    ZOOMR_CATCH(const error& why) {
-      if (why.code() != errc::storage) rethrow();
-    }
+  bool whole_pages() const {
+    const index_t tokens = tokens_in_page(core_);
+    return slots_.first % tokens == 0 && slots_.last % tokens == 0;
+  }
+  // Those of the erased slots, where they are whole; else those at the end, which are trimmed.
+  token_range drop_pages() {
+    const index_t tokens = tokens_in_page(core_);
+    const auto entries = static_cast<index_t>(state_.pages.size());
+    if (!whole_pages()) return {(state_.slots() - slots_.size() + tokens - 1) / tokens, entries};
+    const token_range dropped{slots_.first / tokens, slots_.last / tokens};
+    const auto first = state_.pages.begin() + dropped.first, last = state_.pages.begin() + dropped.last;
+    if constexpr (Pool::owns_pages) std::for_each(first, last, [&](index_t page) { core_.pool.give_back(page); });
+    state_.pages.erase(first, last);
+    return dropped;
   }
 
   cache_core<Pool>& core_;
   index_t seq_;
   sequence_state& state_;
   token_range erased_;
+  bool gap_;
+  token_range slots_;  // the erased ones
   slot_shift<Pool, Turn> shift_;
 };
 

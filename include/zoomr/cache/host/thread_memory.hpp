@@ -34,7 +34,7 @@ struct thread_memory {
       : observed(sizes.model, observed_tokens, policy.evict.reads_keys),
         ranges(most_ranges(sizes)),
         joined(ranges.size() * static_cast<std::size_t>(sizes.model.group())),
-        tile(sizes.model, sizes.window) {
+        tile(sizes.model) {
     if (policy.selects && policy.score.reads_keys) {
       keys = key_memory(sizes.model, scored_slots(sizes, policy), sizes.most_segments);
     }

@@ -155,7 +155,7 @@ class token_choice {
   index_t slots() const { return state().slot_end(position_ + 1); }
   /// Those that it sees: after the begin of a layer's sliding window.
   token_range seen_slots(index_t kv_head) const {
-    const index_t first = zone_bounds::first_seen(core_.limits.logits.window, position_);
+    const index_t first = core_.window_of(state()).first(position_);
     return {state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head).slot_of(first), slots()};
   }
 

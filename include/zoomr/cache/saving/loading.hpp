@@ -72,6 +72,7 @@ class sequence_loader {
       for (index_t t = 0; t < count; ++t) add(some[t], first + t);
     }
     later_prompts();
+    moved_positions();
   }
   void later_prompts() {
     const auto count = in_.get<index_t>();
@@ -89,6 +90,26 @@ class sequence_loader {
     in_.expect(before > 0 && later.first >= before && later.first < (std::min)(later.last, counts_.tokens) && ends,
                "a later prompt cannot be there");
     state_.later_prompts.push_back(later);
+  }
+  // Offsets that say nothing are not there, and positions do not descend.
+  void moved_positions() {
+    const auto count = in_.get<index_t>();
+    in_.expect(count >= 0 && count <= counts_.tokens, "there are more spans of positions than tokens");
+    for (index_t i = 0; i < count; ++i) {
+      position_span span;
+      span.first = in_.get<index_t>();
+      span.offset = in_.get<index_t>();
+      const position_map before = state_.moved.map();
+      const bool first = span.first >= (i == 0 ? 0 : before.spans[i - 1].first + 1) && span.first < counts_.tokens;
+      const std::int64_t begin = std::int64_t{span.first} + span.offset;
+      const index_t least = first && span.first > 0 ? before.at(span.first - 1) : 0;
+      const bool changes = first && span.offset != before.offset_at(span.first);
+      in_.expect(changes && begin >= least && begin <= most_model_position, "model positions cannot be so");
+      state_.moved.add(span.first, static_cast<index_t>(begin));
+    }
+    if (count > 0 && state_.model_position(counts_.tokens - 1) > most_model_position) {
+      in_.expect(false, "model positions cannot be so");
+    }
   }
   void add(token_class of_token, index_t position) {
     const bool prompt_ends = position + 1 == counts_.prompt_end;
@@ -110,7 +131,7 @@ class sequence_loader {
     if (counts_.freed_pages == 0) return;
     const index_t window = core_.limits.logits.window;
     const index_t reached = (std::min)(counts_.rollback_floor, counts_.tokens);
-    const index_t end = window > 0 ? pages_passed(window, counts_.tokens)
+    const index_t end = window > 0 ? pages_passed(window, state_, counts_.tokens)
                                    : unreachable_end(policy_, counts_.tokens - reached, state_) / page_tokens;
     in_.expect(counts_.freed_pages <= end, "pages were freed that can be reached");
   }

@@ -47,6 +47,7 @@ class sequence_saver {
     out_.section(text_bytes(), [&] {
       out_.put(state_.classes.data(), state_.tokens());
       later_prompts();
+      moved_positions();
       kept();
       pages();
     });
@@ -115,10 +116,19 @@ class sequence_saver {
     }
   }
 
+  void moved_positions() {
+    out_.put(state_.moved.spans());
+    for (const position_span& span : state_.moved.map().spans) {
+      out_.put(span.first);
+      out_.put(span.offset);
+    }
+  }
+
   // Counted beforehand: over tiers pages come once.
   byte_count text_bytes() {
     const shape& m = sizes_.model;
     byte_count bytes = state_.tokens() + 4 + static_cast<byte_count>(state_.later_prompts.size()) * 8;
+    bytes += 4 + std::int64_t{8} * state_.moved.spans();
     bytes += std::int64_t{4} * m.kv_lanes() * state_.kept_each.committed;
     each_page([&](index_t, index_t rows) { bytes += 4 + m.kv_lanes() * saved_row_bytes<number>(m, rows); });
     return bytes;

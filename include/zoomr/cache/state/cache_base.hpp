@@ -37,6 +37,14 @@ class cache_base {
 
   /// Committed tokens.
   index_t tokens(sequence seq) const { return expect_open(seq).tokens(); }
+  /// What the model counts the token at a position by, or, of `tokens(seq)`, the next one: its position, unless an edit
+  /// has moved it, or a step had positions of the engine's own.
+  index_t model_position(sequence seq, index_t position) const {
+    const auto& state = expect_open(seq);
+    ZOOMR_EXPECTS(position >= 0 && position <= state.tokens(),
+                  "model_position: the position must lie in 0 ... tokens(seq)");
+    return state.model_position(position);
+  }
   /// True until a step with `prompt_ends` is committed: all tokens until then are prompt, and attend to all that
   /// their layer sees. True again from a step with `step_item::prompt_begins` to the next one with `prompt_ends`.
   bool in_prompt(sequence seq) const { return expect_open(seq).in_prompt(); }

@@ -149,8 +149,10 @@ class layer_groups {
     items_.clear();
     for (index_t i = 0; i < items.size(); ++i) {
       const view<const index_t> pages = tables.data() != nullptr ? tables(i, g) : view<const index_t>{};
+      const view<const index_t> positions = items[i].positions;
       items_.push_back({handle(items[i].seq.id, g), items[i].ids.slice(0, least()[i]), items[i].prompt_ends, pages,
-                        items[i].prompt_begins});
+                        items[i].prompt_begins,
+                        positions.size() == items[i].ids.size() ? positions.slice(0, least()[i]) : positions});
     }
     return view<const step_item>(items_);
   }

@@ -3,6 +3,7 @@
 // pages, commit tokens. A state is a `token_state`, with whatever else its cache keeps.
 #pragma once
 
+#include <zoomr/cache/state/erasable.hpp>
 #include <zoomr/cache/state/plan.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 
@@ -131,6 +132,34 @@ inline void expect_beginning(const any_policy& policy, const config& limits, con
                 "pass it token by token, or in drafts");
 }
 
+/// Checks the model positions that an engine gives to the tokens of an item.
+/// @throws precondition_error if they descend, or the window would move back to pages that were freed
+inline void expect_positions(const any_policy& policy, const logit_rule& logits, const token_state& state,
+                             const step_item& item) {
+  if (item.positions.size() == 0) return;
+  const index_t count = item.ids.size();
+  ZOOMR_EXPECTS(item.positions.size() == count, "begin: an item has " + std::to_string(count) + " ids and " +
+                                                    std::to_string(item.positions.size()) + " positions");
+  index_t least = state.tokens() > 0 ? state.model_position(state.tokens() - 1) : 0;
+  for (index_t t = 0; t < count; ++t) {
+    const index_t position = item.positions[t];
+    if (position != state.model_position(state.tokens() + t)) expect_moves_heard(policy, logits);
+    ZOOMR_EXPECTS(position >= least && position <= most_model_position,
+                  "begin: a token has the model position " + std::to_string(position) + ", wanted " +
+                      std::to_string(least) + " to " + std::to_string(most_model_position));
+    least = position;
+  }
+  const index_t seen = state.moved.map().first_at(item.positions[0] + 1 - logits.window);
+  ZOOMR_EXPECTS(logits.window == 0 || seen >= state.freed_pages * page_tokens,
+                "begin: at the model position " + std::to_string(item.positions[0]) +
+                    " the window shows pages that it had passed: with a window positions ascend from step to step");
+}
+/// The tokens of a step in progress have them.
+inline void take_positions(const planned_item& planned, token_state& state, view<const index_t> positions) {
+  if (positions.size() == 0) return;
+  for (index_t t = 0; t < planned.tokens; ++t) state.moved.add(planned.first + t, positions[t]);
+}
+
 /// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
 /// They are not if a chunk was appended without `attend` or `observe`, or a rollback went before what is remembered.
 /// @throws precondition_error if some are not known
@@ -163,7 +192,7 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
 inline void expect_rollback(const any_policy& policy, const token_state& state, index_t to, const config& limits,
                             bool has_records, bool has_choice) {
   const index_t window = limits.logits.window;
-  const bool passed = window > 0 && to > 0 && pages_passed(window, to) < state.freed_pages;
+  const bool passed = window > 0 && to > 0 && pages_passed(window, state, to) < state.freed_pages;
   const bool generated = !state.in_first_prompt() && to >= state.prompt_end && !state.inside_later_prompt(to);
   const bool deep = to < state.rollback_floor && (has_records || frees_unreachable_pages(policy, limits));
   const bool freed = window == 0 && state.freed_pages > 0;

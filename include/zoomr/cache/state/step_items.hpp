@@ -97,6 +97,8 @@ class step_items {
   index_t taken(index_t item) const { return at(item).tokens; }
   /// Position of an item's first token in this pass.
   index_t position(index_t item) const { return pass_ == 0 ? at(item).first : at(item).last(); }
+  /// The same of its model position: what the engine rotates queries and keys by.
+  index_t model_position(index_t item) const { return core_->state_of(at(item)).model_position(position(item)); }
   /// The slot of an item's first token in this pass; the others follow. In each KV lane it is the same.
   index_t slot(index_t item) const { return core_->state_of(at(item)).slot_end(position(item)); }
   /// True if the item takes part in this pass; its packed tokens begin at `packed(item)`.

@@ -2,6 +2,7 @@
 // L6. The tokens of one sequence, its segments and its pages: what the caches of host and device keep alike.
 #pragma once
 
+#include <zoomr/cache/state/moved_positions.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/policy/any_policy.hpp>
 
@@ -30,6 +31,7 @@ struct token_state {
   bool unclassified = false;               // some tokens were loaded that no table of classes has seen
   index_t prompt_end = -1;                 // first position after the first prompt; -1 while it is still coming
   std::vector<token_range> later_prompts;  // [later prompts]  ascending; the last may be `open_prompt`: still coming
+  moved_positions moved;                   // model positions that differ from positions
   std::vector<token_class> classes;        // [tokens]
   std::vector<index_t> pages;              // [pages]  -1: given back, unreachable
   std::vector<segment> segments;           // [segments]
@@ -46,7 +48,7 @@ struct token_state {
 
   /// A new sequence, with room for the longest.
   token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
-      : segmenting(segmenter.state_bytes) {
+      : moved(most_tokens), segmenting(segmenter.state_bytes) {
     classes.reserve(static_cast<std::size_t>(most_tokens));
     later_prompts.reserve(static_cast<std::size_t>(most_later_prompts(most_tokens)));
     pages.reserve(static_cast<std::size_t>(most_pages));
@@ -57,6 +59,8 @@ struct token_state {
 
   index_t tokens() const { return static_cast<index_t>(classes.size()); }
   index_t segment_count() const { return static_cast<index_t>(segments.size()); }
+  /// The model position of a token; of `tokens()`: that of the next one.
+  index_t model_position(index_t position) const { return moved.map().at(position); }
   /// The end of a later prompt that is still coming.
   static constexpr index_t open_prompt = unlimited;
   /// Each has a token at least, and so has the first one.
@@ -175,6 +179,7 @@ struct token_state {
     unclassified = unclassified && to > 0;
     queries_from = (std::min)(queries_from, to);
     freed_pages = (std::min)(freed_pages, pages_for(to));
+    moved.cut(to);
     classes.resize(static_cast<std::size_t>(to));
     segments.resize(static_cast<std::size_t>(segments_before(to)));
     after_close.resize(segments.size() * segmenting.size());
@@ -235,10 +240,13 @@ struct token_state {
   /// Tokens and segments as if those of `erased` had never come. Of how far back the sequence can be rolled back the
   /// tokens that are gone are lost.
   /// @param every  `any_evictor::spacing`: what is due counts on from the last time
+  /// @param gap    the tokens after them keep their model positions, or else come up to where they began
   /// @pre   some tokens are after them; the table has room for the segments
   /// @cost  O(tokens after the last close before them)
-  void erase(const any_segmenter& segmenter, token_range erased, index_t every) {
+  void erase(const any_segmenter& segmenter, token_range erased, index_t every, bool gap) {
     const index_t kept = segments_kept(erased);
+    if (gap || !moved.plain())
+      moved.erase(erased, gap ? 0 : model_position(erased.last) - model_position(erased.first));
     evictions_from = without(erased, in_prompt() ? evictions_from : last_eviction(every));
     classes.erase(classes.begin() + erased.first, classes.begin() + erased.last);
     if (freed_pages > 0) rollback_floor = least_tokens();
@@ -280,6 +288,7 @@ struct token_state {
     ++generation;
     prompt_end = -1;
     classes.clear();
+    moved.clear();
     later_prompts.clear();
     segments.clear();
     after_close.clear();

@@ -49,16 +49,18 @@ void each_unreachable_page(const any_policy& policy, const token_state& state, i
   }
 }
 
-/// Pages whose tokens a layer's window has passed, for all queries from `tokens` tokens on.
-inline index_t pages_passed(index_t window, index_t tokens) {
-  return zone_bounds::first_seen(window, tokens) / page_tokens;
+/// Pages whose tokens a layer's window has passed, for all queries from `tokens` tokens on: the next token comes after
+/// the last one.
+inline index_t pages_passed(index_t window, const token_state& state, index_t tokens) {
+  if (state.moved.plain() || tokens == 0 || window == 0) return zone_bounds::first_seen(window, tokens) / page_tokens;
+  return state.moved.map().first_at(state.model_position(tokens - 1) + 2 - window) / page_tokens;
 }
 
 /// Gives back the pages that a layer's window has passed, as far as `rollback_depth` allows no query to come back.
 /// @param stock  nullptr: they are an engine's, which takes them back by itself
 /// @cost  O(1) for each token, over a sequence
 inline void free_passed_pages(index_t window, index_t rollback_depth, token_state& state, page_stock* stock) {
-  const index_t end = pages_passed(window, (std::max)(0, state.tokens() - rollback_depth));
+  const index_t end = pages_passed(window, state, (std::max)(0, state.tokens() - rollback_depth));
   for (; state.freed_pages < end; ++state.freed_pages) {
     if (stock == nullptr) continue;
     index_t& id = state.pages[static_cast<std::size_t>(state.freed_pages)];

@@ -93,6 +93,7 @@ class sequence_move : choice_move<Policy, T> {
 
   /// The state `to`, of number `id`, of the device's becomes what `from` is on the host.
   void to_device(sequence_state& from, device_sequence& to, index_t id) {
+    ZOOMR_EXPECTS(from.moved.plain(), "a sequence moves to a device only where model positions are positions");
     expect_room(from, device_.limits, device_.sizes.segments, device_.sizes.kept, device_.stock.free_pages());
     if (makes_summaries_late(from)) {
       host_.summaries.make(host_.pool, from, 0);

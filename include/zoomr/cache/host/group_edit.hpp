@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Erasing a span in groups of layers: in all of them, or in none.
+// L6. Erasing or shifting a span in groups of layers: in all of them, or in none.
 #pragma once
 
-#include <zoomr/cache/host/span_erasure.hpp>
+#include <zoomr/cache/host/span_shift.hpp>
 #include <zoomr/cache/state/layer_groups.hpp>
 
 #include <type_traits>  // std::conditional_t, std::is_same_v
@@ -21,14 +21,15 @@ struct turn_in_group {
   void operator()(index_t layer, view<float> key) const { (*turn)(layers[static_cast<std::size_t>(layer)], key); }
 };
 
-/// Erases of one sequence in each group.
-template <class Pool, class Turn>
-class group_erasure {
+/// Edits one sequence in each group.
+/// @tparam Edit  span_erasure or span_shift
+template <template <class, class> class Edit, class Pool, class Turn>
+class group_edit {
   static constexpr bool turns = !std::is_same_v<Turn, unturned>;
   using turn_type = std::conditional_t<turns, turn_in_group<Turn>, unturned>;
 
  public:
-  group_erasure(const Turn& turn, const layer_groups& groups) : turns_(static_cast<std::size_t>(groups.groups())) {
+  group_edit(const Turn& turn, const layer_groups& groups) : turns_(static_cast<std::size_t>(groups.groups())) {
     parts_.reserve(turns_.size());
     if constexpr (turns) {
       for (turn_type& group_turn : turns_) group_turn.turn = &turn;
@@ -38,24 +39,24 @@ class group_erasure {
     }
   }
   /// Group by group.
-  /// @throws as `span_erasure::prepare`; nothing has changed in any group
-  void prepare(cache_core<Pool>& core, index_t seq, token_range erased) {
+  /// @param how  what the edit is told at last
+  /// @throws as `Edit::prepare`; nothing has changed in any group
+  template <class How>
+  void prepare(cache_core<Pool>& core, index_t seq, token_range span, How how) {
     if constexpr (turns) expect_turns(*turns_[parts_.size()].turn, core.sizes.model);
-    parts_.emplace_back(core, seq, erased, turns_[parts_.size()]);
+    parts_.emplace_back(core, seq, span, turns_[parts_.size()], how);
     parts_.back().prepare();
   }
-  /// @throws as `span_erasure::write`, for which `forget` must follow
+  /// @throws as `Edit::write`, for which `forget` must follow
   void write(index_t g) { parts_[static_cast<std::size_t>(g)].write(); }
   void forget() {
     for (auto& part : parts_) part.forget();
   }
-  void finish() {
-    for (auto& part : parts_) part.finish();
-  }
+  auto finish(index_t g) { return parts_[static_cast<std::size_t>(g)].finish(); }
 
  private:
-  std::vector<turn_type> turns_;                      // [groups]
-  std::vector<span_erasure<Pool, turn_type>> parts_;  // the same
+  std::vector<turn_type> turns_;              // [groups]
+  std::vector<Edit<Pool, turn_type>> parts_;  // the same
 };
 
 }  // namespace detail
