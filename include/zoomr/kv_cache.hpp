@@ -59,7 +59,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
       renew_summaries(*core_, item, i);
       expect_beginning(core_->policy, core_->limits, stepped, item);
       expect_observed(core_->policy, stepped, item);
-      expect_positions(core_->policy, core_->limits.logits, stepped, item);
+      if (item.positions.size() > 0) expect_positions(core_->policy, core_->limits.logits, stepped, item);
     };
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
@@ -70,7 +70,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
         take_tables(*core_, items);
       }
       for (index_t i = 0; i < items.size(); ++i) {
-        take_positions(core_->step.items[static_cast<std::size_t>(i)], state(items[i].seq.id), items[i].positions);
+        if (items[i].positions.size() > 0) take_positions(i, items[i]);
       }
     });
     return step_type(*core_);
@@ -314,6 +314,10 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     core_->step.items.clear();
   }
 
+  [[gnu::noinline]] void take_positions(index_t i, const step_item& item) {
+    const detail::planned_item& planned = core_->step.items[static_cast<std::size_t>(i)];
+    for (index_t t = 0; t < planned.tokens; ++t) state(item.seq.id).moved.add(planned.first + t, item.positions[t]);
+  }
   void plan_item(const step_item& item) {
     const auto& stepped = state(item.seq.id);
     const detail::layout& sizes = core_->sizes;

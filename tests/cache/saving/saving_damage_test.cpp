@@ -299,7 +299,7 @@ TEST_CASE("pages that can be reached cannot be freed, and queries that are not t
     REQUIRE(into.refuses(bytes) == "");
     const saved_part counts = part_of(bytes, "counts");
     REQUIRE(number_at<index_t>(bytes, counts.begin + 24) == 2);
-    const saved_part page = parts_of(bytes)[7];
+    const saved_part page = parts_of(bytes)[8];
     REQUIRE((page.kind == "page" && number_at<index_t>(bytes, page.begin) == 2));
     put_at(bytes, counts.begin + 24, index_t{3});
     const std::size_t text_length = sections_of(bytes)[1].begin - 8;

@@ -134,9 +134,8 @@ inline void expect_beginning(const any_policy& policy, const config& limits, con
 
 /// Checks the model positions that an engine gives to the tokens of an item.
 /// @throws precondition_error if they descend, or the window would move back to pages that were freed
-inline void expect_positions(const any_policy& policy, const logit_rule& logits, const token_state& state,
-                             const step_item& item) {
-  if (item.positions.size() == 0) return;
+[[gnu::noinline]] inline void expect_positions(const any_policy& policy, const logit_rule& logits,
+                                               const token_state& state, const step_item& item) {
   const index_t count = item.ids.size();
   ZOOMR_EXPECTS(item.positions.size() == count, "begin: an item has " + std::to_string(count) + " ids and " +
                                                     std::to_string(item.positions.size()) + " positions");
@@ -153,11 +152,6 @@ inline void expect_positions(const any_policy& policy, const logit_rule& logits,
   ZOOMR_EXPECTS(logits.window == 0 || seen >= state.freed_pages * page_tokens,
                 "begin: at the model position " + std::to_string(item.positions[0]) +
                     " the window shows pages that it had passed: with a window positions ascend from step to step");
-}
-/// The tokens of a step in progress have them.
-inline void take_positions(const planned_item& planned, token_state& state, view<const index_t> positions) {
-  if (positions.size() == 0) return;
-  for (index_t t = 0; t < planned.tokens; ++t) state.moved.add(planned.first + t, positions[t]);
 }
 
 /// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
