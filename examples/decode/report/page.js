@@ -439,7 +439,8 @@ class Chart extends Plot {
 }
 
 function addFigures() {
-  const names = [...new Set(runs.flatMap((run) => run.figures.map(([name]) => name)))];
+  const most = [...runs].sort((a, b) => b.figures.length - a.figures.length);  // in whose order they stand
+  const names = [...new Set(most.flatMap((run) => run.figures.map(([name]) => name)))];
   const cells = (run) => names.map((name) => make("td", {}, new Map(run.figures).get(name) ?? "–"));
   byId("figures").append(
     make("thead", {}, make("tr", {}, ...["Policy", ...names].map((name) => make("th", {scope: "col"}, name)))),
