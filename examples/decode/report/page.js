@@ -295,8 +295,8 @@ class View extends Plot {
     pen.fillStyle = colour("--muted");
     const every = Math.ceil(14 / this.rowHeight);
     for (let r = Math.ceil(this.top / every) * every; r < rows; r += every) {
-      const row = run.rows[r], y = (r + .5 - this.top) * this.rowHeight;
-      const name = row.open ? "open" : run.textOf(row, this.gutter < 100 ? 5 : 18);
+      const row = run.rows[r], y = (r + .5 - this.top) * this.rowHeight, {begin, segment} = row;
+      const name = row.open ? "open" : this.gutter > 99 ? run.textOf(row, 18) : `${segment < 0 ? begin : segment}`;
       if (y < plot) pen.fillText(name, 2, Math.max(7, y), this.gutter - 6);
     }
     const unit = 10 ** Math.floor(Math.log10(visible())), tick = Math.max(1, visible() / unit > 4 ? unit : unit / 2);
