@@ -217,6 +217,11 @@ class driver {
   bool pass(step_type& step, const std::vector<part>& parts, index_t pass_number, std::vector<result_log>& logs,
             fate until);
 
+  // How much further than its position a token's model position is; a device knows positions only.
+  static index_t passed_by(const step_type& step, index_t item) {
+    if constexpr (requires { step.model_position(item); }) return step.model_position(item) - step.position(item);
+    return 0;
+  }
   // body(part, position, packed, id)
   template <class Body>
   void for_each_token(const step_type& step, const std::vector<part>& parts, index_t pass_number, Body body) const;
@@ -372,7 +377,7 @@ bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_
       const auto item = static_cast<index_t>(part_at);
       const quarter_turn turn(says.positions.empty() ? 0
                               : says.tells           ? says.positions_from(position, 1)[0]
-                                                     : step.model_position(item) + position - step.position(item));
+                                                     : position + passed_by(step, item));
       for (index_t head = 0; head < m.kv_heads; ++head) {
         numbers.fill(role::key, id, place, layer, head, pass_number, &k(packed, head, 0));
         numbers.fill(role::value, id, place, layer, head, pass_number, wide.data());
