@@ -96,8 +96,9 @@ class sequence_loader {
     const auto count = in_.get<index_t>();
     in_.expect(count >= 0 && count <= counts_.tokens, "there are more spans of positions than tokens");
     if (count > 0 && policy_.evict.observes && core_.limits.logits.alibi_slopes.size() > 0) {
-      refuse_file("its model positions are not its positions, and this cache's policy evicts by attention under "
-                  "logits.alibi_slopes");
+      refuse_file(
+          "its model positions are not its positions, and this cache's policy evicts by attention under "
+          "logits.alibi_slopes");
     }
     for (index_t i = 0; i < count; ++i) {
       position_span span;
