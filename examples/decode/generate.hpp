@@ -199,9 +199,8 @@ inline run_report generate(job& work, const policy_choice& choice, const std::st
   report.attended_mean = cost.attended_mean;
   report.device_peak = cost.reserved.total();
   report.bytes = cost.reserved;
-  report.more = {
-      {"device", "cuda"},
-      {"stats", {{"prompt_tokens", cost.prompt_tokens}, {"tokens", cost.tokens}, {"options", report.options}}}};
+  report.more["device"] = "cuda";
+  report.more["stats"] = {{"prompt_tokens", cost.prompt_tokens}, {"tokens", cost.tokens}, {"options", report.options}};
   if (cost.arena) {
     report.more["tiers"] = to_json(*cost.arena, cost.reserved);
     if (!work.given.json) std::cerr << '\n' << in_words(*cost.arena, cost.reserved);
