@@ -25,11 +25,11 @@ namespace decode {
 namespace {
 
 using nlohmann::ordered_json;
-using matrix = std::vector<std::vector<std::uint8_t>>;  // [pieces][columns]
+using level_matrix = std::vector<std::vector<std::uint8_t>>;  // [pieces][columns]
 
 /// The levels that a class of lanes says.
-matrix levels_of(const ordered_json& grid, std::size_t lane, std::size_t pieces, std::size_t columns) {
-  matrix out(pieces, std::vector<std::uint8_t>(columns));
+level_matrix levels_of(const ordered_json& grid, std::size_t lane, std::size_t pieces, std::size_t columns) {
+  level_matrix out(pieces, std::vector<std::uint8_t>(columns));
   const auto numbers = grid["classes"][grid["lanes"][lane].get<std::size_t>()].get<std::vector<std::size_t>>();
   for (std::size_t at = 0; at < numbers.size();) {
     std::vector<std::uint8_t>& row = out.at(numbers[at]);
@@ -114,7 +114,7 @@ void check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {})
   const auto field = [&](std::size_t id, std::size_t what) {
     return run["pieces"][5 * id + what].template get<index_t>();
   };
-  std::vector<matrix> said;
+  std::vector<level_matrix> said;
   for (index_t lane = 0; lane < model.kv_lanes(); ++lane)
     said.push_back(levels_of(run["levels"], static_cast<std::size_t>(lane), pieces, steps));
   std::size_t step = 0, known = 1, chosen_cells = 0, chosen_sum = 0;
@@ -255,7 +255,7 @@ TEST_CASE("a page says which segments are on the device") {
   const ordered_json& of = page.data()["runs"][0];
   const std::size_t pieces = of["pieces"].size() / 5;
   for (std::size_t lane = 0; lane < here.front().size(); ++lane) {
-    const matrix said = levels_of(of["on_device"], lane, pieces, here.size());
+    const level_matrix said = levels_of(of["on_device"], lane, pieces, here.size());
     for (std::size_t step = 0; step < here.size(); ++step) {
       REQUIRE((here[step][lane] == 0 ? said[1][step] < 2 : said[1][step] > 0));  // the first piece has this page
       ++(here[step][lane] == 0 ? some : all);
@@ -282,7 +282,7 @@ TEST_CASE("levels over time come back as they went in, or in larger columns as t
   for (const std::size_t limit : {std::size_t{1} << 20, std::size_t{2500}, std::size_t{700}, std::size_t{10}}) {
     constexpr index_t lanes = 3, steps = 300;
     report::level_grid grid(lanes);
-    std::vector<matrix> truth(lanes, matrix(20, std::vector<std::uint8_t>(steps)));
+    std::vector<level_matrix> truth(lanes, level_matrix(20, std::vector<std::uint8_t>(steps)));
     for (index_t lane = 0; lane < lanes; ++lane) {
       std::vector<std::uint8_t> levels;
       for (index_t step = 0; step < steps; ++step) {
@@ -302,7 +302,7 @@ TEST_CASE("levels over time come back as they went in, or in larger columns as t
     if (stride < steps) CHECK(made["classes"].dump().size() <= limit + 8);
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       const std::size_t columns = (steps + stride - 1) / stride;
-      const matrix said = levels_of(made, lane, 20, columns);
+      const level_matrix said = levels_of(made, lane, 20, columns);
       for (std::size_t piece = 0; piece < 20; ++piece) {
         for (std::size_t column = 0; column < columns; ++column) {
           const auto from = truth[lane][piece].begin() + static_cast<std::ptrdiff_t>(column * stride);
