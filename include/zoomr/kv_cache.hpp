@@ -54,12 +54,15 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @throws error(capacity) if a sequence, its segments or the pool would overflow, error(storage) if a commit has
   /// failed and summaries cannot be made again; nothing has changed
   step_type begin(view<const step_item> items) {
+    bool own_positions = false;  // of an engine
     const auto check = [&](const detail::sequence_state& stepped, const step_item& item, index_t i) {
       if constexpr (pool_type::owns_pages) base::expect_no_table(item, i);
       renew_summaries(*core_, item, i);
       expect_beginning(core_->policy, core_->limits, stepped, item);
       expect_observed(core_->policy, stepped, item);
-      if (item.positions.size() > 0) expect_positions(core_->policy, core_->limits.logits, stepped, item);
+      if (item.positions.size() == 0) return;
+      expect_positions(core_->policy, core_->limits.logits, stepped, item);
+      own_positions = true;
     };
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
@@ -69,7 +72,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
         expect_tables(*core_, items);
         take_tables(*core_, items);
       }
-      for (index_t i = 0; i < items.size(); ++i) {
+      for (index_t i = 0; own_positions && i < items.size(); ++i) {
         if (items[i].positions.size() > 0) take_positions(i, items[i]);
       }
     });

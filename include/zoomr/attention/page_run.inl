@@ -61,12 +61,13 @@ template <index_t Vectors, class Run>
 [[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t width, index_t d,
                                                floats* out) {
   using T = typename Run::number;
-  const T* const row = run.values + run.value_place(t, width);
-  const T* const next = ahead.values + ahead.value_place(t, width);
+  const index_t from = in_blocks<T> ? d : 0;  // numbers of a block cannot be counted from the middle of it
+  const T* const row = run.values + run.value_place(t, width) + (d - from);
+  const T* const next = ahead.values + ahead.value_place(t, width) + (d - from);
 #pragma GCC unroll 8
   for (index_t v = 0; v < Vectors; ++v) {
-    out[v] = kept(load_at(row, d + v * simd));
-    if (v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + stored_size<T>(d + v * simd));
+    out[v] = kept(load_at(row, from + v * simd));
+    if (v * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next + stored_size<T>(from + v * simd));
   }
 }
 
