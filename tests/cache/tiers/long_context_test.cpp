@@ -342,7 +342,10 @@ TEST_CASE("200,000 tokens are decoded in 64 MiB of a device, 64 MiB of a host an
   // Not counted are the engine, a thread's stack and what the heap adds.
   constexpr byte_count allowance = byte_count{1} << 20;
   CHECK(reads.memory.most <= 2 * granted + allowance);
-  CHECK(std::abs(static_cast<double>(reads.memory.most - counted)) <= 0.02 * static_cast<double>(counted));
+  // Room for later prompts and model positions, of which this text has none, is counted, but not touched.
+  const byte_count untouched = byte_count{limits.max_sequences} * limits.max_tokens *
+                               static_cast<byte_count>(sizeof(zoomr::token_range) + sizeof(zoomr::position_span));
+  CHECK(std::abs(static_cast<double>(reads.memory.most + untouched - counted)) <= 0.02 * static_cast<double>(counted));
   CHECK(reads.memory.most_of_files <= allowance);  // the program itself, as it is needed
   CHECK_FALSE(is_mapped(path));
   const auto hits = static_cast<double>(after.hits - before.hits);
