@@ -306,7 +306,8 @@ class chooser {
       counts.votes += votes()[id];
       if (taken) counts.agreed += votes()[id];
     }
-    if (policy_.aggregate.queries > 0) counts.posterior = true, counts.entropy = entropy();
+    counts.posterior = policy_.aggregate.queries > 0;
+    if (counts.posterior) counts.entropy = entropy();
     return counts;
   }
   // Of the votes, where they are a posterior.

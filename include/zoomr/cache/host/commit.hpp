@@ -88,7 +88,8 @@ index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const plann
 template <class Pool>
 void prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   auto& state = core.state_of(item);
-  item.floor_before = state.rollback_floor, item.queries_before = state.queries_from;
+  item.floor_before = state.rollback_floor;
+  item.queries_before = state.queries_from;
   count_pass(core, item);
   if (accepted == 0) return;
   state.masses.forget_from(item.first);
@@ -151,7 +152,8 @@ void undo_commit(cache_core<Pool>& core, const planned_item& item) {
   auto& state = core.state_of(item);
   core.room.undo(state, core.pool);
   state.go_back(core.policy.segment, item.first, core.policy.evict.spacing());
-  state.rollback_floor = item.floor_before, state.queries_from = item.queries_before;
+  state.rollback_floor = item.floor_before;
+  state.queries_from = item.queries_before;
   state.stale_summaries = state.stale_summaries && !state.in_first_prompt();
   core.trim_pages(state);
 }

@@ -100,7 +100,8 @@ class crew {
   };
 
   void open(index_t nth) {
-    present_ = nth, ++call_;
+    present_ = nth;
+    ++call_;
     for (index_t i = 1; i < nth; ++i)
       places_[static_cast<std::size_t>(i)].entry.store(call_, std::memory_order_release);
     if (nth > 1) signal();

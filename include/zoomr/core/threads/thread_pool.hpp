@@ -50,7 +50,8 @@ class thread_pool {
   /// Calls task(i) for each i of 0 ... pieces - 1, and returns when all are done. It must not be called by a task.
   void operator()(index_t pieces, const task_ref& task) {
     const std::lock_guard<std::mutex> alone(one_at_a_time_);
-    task_ = &task, pieces_ = pieces;
+    task_ = &task;
+    pieces_ = pieces;
     next_.store(0, std::memory_order_relaxed);
     busy_.store(threads() - 1, std::memory_order_relaxed);
     round_.fetch_add(1, std::memory_order_release);
