@@ -64,6 +64,8 @@ STUDIES = {
        for kind, size, policy in (("notes", "--notes 12", "zoomr_voters"), ("keys", "--tokens 1024", "sentence_voters"))},
     "notes_from_long": ("notes", "--notes 12", 24, ["zoomr_voters", "zoomr_voters+top_p.share=0.7"], "long"),
     "chain_from_long": ("chain", "--notes 12", 16, ["zoomr_voters", "zoomr_voters+head_posterior.queries=8"], "long"),
+    "longer_from_long": ("keys,needle", "--tokens 2048", 24, ["sentence_voters"], "long"),
+    "long_from_long": ("keys,needle", "--tokens 4096", 16, ["sentence_voters"], "long"),
     "longest_from_long": ("keys,needle", "--tokens 8000", 6, ["sentence_voters"], "long"),
 }
 SEED = 77
