@@ -159,13 +159,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     detail::expect_turns(turn, base::model());
     detail::expect_distance(turn, distance);
     detail::span_shift shifted(*core_, seq.id, positions, turn, distance);
-    shifted.prepare();
-    ZOOMR_TRY { shifted.write(); }
-    ZOOMR_CATCH(const error& why) {
-      shifted.forget();
-      detail::rethrow();
-    }
-    shifted.finish();
+    apply(shifted);
   }
 
   /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.
@@ -280,13 +274,19 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     }
     detail::expect_turns(turn, base::model());
     detail::span_erasure erasure(*core_, seq.id, positions, turn, gap);
-    erasure.prepare();
-    ZOOMR_TRY { erasure.write(); }
+    return apply(erasure);
+  }
+  // Makes an edit of a span, or none.
+  // @return  entries of the page table that go
+  template <class Edit>
+  static token_range apply(Edit& edit) {
+    edit.prepare();
+    ZOOMR_TRY { edit.write(); }
     ZOOMR_CATCH(const error& why) {
-      erasure.forget();
+      edit.forget();
       detail::rethrow();
     }
-    return erasure.finish();
+    return edit.finish();
   }
 
   index_t expect_kv_lane(index_t layer, index_t kv_head) const {

@@ -112,9 +112,8 @@ class sequence_loader {
       in_.expect(changes && begin >= least && begin <= most_model_position, "model positions cannot be so");
       state_.moved.add(span.first, static_cast<index_t>(begin));
     }
-    if (count > 0 && state_.model_position(counts_.tokens - 1) > most_model_position) {
-      in_.expect(false, "model positions cannot be so");
-    }
+    in_.expect(count == 0 || state_.model_position(counts_.tokens - 1) <= most_model_position,
+               "model positions cannot be so");
   }
   void add(token_class of_token, index_t position) {
     const bool prompt_ends = position + 1 == counts_.prompt_end;
