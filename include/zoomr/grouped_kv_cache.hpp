@@ -3,7 +3,7 @@
 // own, and sequences and steps that go through all of them.
 #pragma once
 
-#include <zoomr/cache/host/group_edit.hpp>
+#include <zoomr/cache/host/editing/group_edit.hpp>
 #include <zoomr/grouped_step.hpp>
 #include <zoomr/kv_cache.hpp>
 

@@ -2,8 +2,8 @@
 // L6. The cache: sequences, and the steps and edits that change them.
 #pragma once
 
+#include <zoomr/cache/host/editing/span_shift.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
-#include <zoomr/cache/host/span_shift.hpp>
 #include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/cache/saving/loading.hpp>
 #include <zoomr/cache/saving/saving.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Which spans of a sequence may be erased or shifted (cache/host/span_erasure.hpp, span_shift.hpp).
+// L6. Which spans of a sequence may be erased or shifted (cache/host/editing/).
 #pragma once
 
 #include <zoomr/cache/state/unreachable_pages.hpp>

@@ -2,7 +2,7 @@
 // L6. Erasing or shifting a span in groups of layers: in all of them, or in none.
 #pragma once
 
-#include <zoomr/cache/host/span_shift.hpp>
+#include <zoomr/cache/host/editing/span_shift.hpp>
 #include <zoomr/cache/state/layer_groups.hpp>
 
 #include <type_traits>  // std::conditional_t, std::is_same_v

@@ -4,7 +4,7 @@
 // what was chosen is chosen still. Where whole pages go, no row moves: the page table loses their entries.
 #pragma once
 
-#include <zoomr/cache/host/slot_shift.hpp>
+#include <zoomr/cache/host/editing/slot_shift.hpp>
 #include <zoomr/cache/state/erasable.hpp>
 
 #include <algorithm>  // std::copy, std::for_each, std::min

@@ -2,7 +2,7 @@
 // L6. Moving the model positions of a span, without erasing anything: keys are turned where they are.
 #pragma once
 
-#include <zoomr/cache/host/span_erasure.hpp>
+#include <zoomr/cache/host/editing/span_erasure.hpp>
 
 #include <string>       // std::to_string
 #include <type_traits>  // std::is_same_v
