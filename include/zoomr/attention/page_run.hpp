@@ -12,6 +12,7 @@
 
 #include <zoomr/attention/run_logits.hpp>
 #include <zoomr/core/cpu_path.hpp>
+#include <zoomr/core/function_ref.hpp>
 #include <zoomr/math/attention_state.hpp>
 #include <zoomr/math/products.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
@@ -84,28 +85,33 @@ struct run_query {
 
 namespace portable {
 
-template <class Run, class Hook>
-void attend_run(const Run& run, view<const run_query> queries, kv_widths widths, float scale, hooked<Hook> call) {
+template <class Run>
+void attend_query(const Run& run, index_t number, const run_query& query, kv_widths widths, float scale,
+                  const function_ref<void(index_t, float*)>* hook) {
   float logits[page_tokens];
-  for (index_t q = 0; q < queries.size(); ++q) {
-    const run_query& query = queries[q];
-    float largest = -infinity;
-    for (index_t t = 0; t < run.tokens; ++t) {
-      float product = run.product(query.query, t, widths.key);
-      if (run.has_scales()) product *= run.key_scale(t, widths);
-      logits[t] = scale * product;
-      if (!has_hook<Hook> && logits[t] > largest) largest = logits[t];
-    }
-    if constexpr (has_hook<Hook>) {
-      call.hook(run_logits{logits, run.tokens, 1, call.first_slot, call.first_query + q});
-      for (index_t t = 0; t < run.tokens; ++t) largest = logits[t] > largest ? logits[t] : largest;
-    }
-    query.state->raise(largest, widths.value);
-    query.state->weigh(logits, run.tokens);
-    for (index_t t = 0; run.has_scales() && t < run.tokens; ++t) logits[t] *= run.value_scale(t, widths);
-    query.state->add_values(logits, run.values, run.tokens, widths.value,
-                            [&](index_t t) { return run.value_place(t, widths.value); });
+  for (index_t t = 0; t < run.tokens; ++t) {
+    float product = run.product(query.query, t, widths.key);
+    if (run.has_scales()) product *= run.key_scale(t, widths);
+    logits[t] = scale * product;
   }
+  if (hook != nullptr) (*hook)(number, logits);
+  float largest = -infinity;
+  for (index_t t = 0; t < run.tokens; ++t) largest = logits[t] > largest ? logits[t] : largest;
+  query.state->raise(largest, widths.value);
+  query.state->weigh(logits, run.tokens);
+  for (index_t t = 0; run.has_scales() && t < run.tokens; ++t) logits[t] *= run.value_scale(t, widths);
+  query.state->add_values(logits, run.values, run.tokens, widths.value,
+                          [&](index_t t) { return run.value_place(t, widths.value); });
+}
+
+/// Of any widths, without vectors.
+/// @param hook  hook(number of a query, its logits), or nullptr: none
+template <class Run>
+void attend_run(cpu_path path, const Run& run, view<const run_query> queries, kv_widths widths, float scale,
+                const function_ref<void(index_t, float*)>* hook) {
+  on_common_path(path, [&] {
+    for (index_t q = 0; q < queries.size(); ++q) attend_query(run, q, queries[q], widths, scale, hook);
+  });
 }
 
 }  // namespace portable
@@ -142,7 +148,15 @@ void attend_run(cpu_path path, const Run& run, const Run& ahead, view<const run_
     }
     if (dispatch(path, attend)) return;
   }
-  on_path(path, [&] { portable::attend_run(run, queries, widths, scale, call); });
+  if constexpr (has_hook<Hook>) {
+    const auto change = [&](index_t query, float* logits) {
+      call.hook(run_logits{logits, run.tokens, 1, call.first_slot, call.first_query + query});
+    };
+    const function_ref<void(index_t, float*)> hook = change;
+    portable::attend_run(path, run, queries, widths, scale, &hook);
+  } else {
+    portable::attend_run(path, run, queries, widths, scale, nullptr);
+  }
 }
 
 /// Attention over bfloat16 is made of products of pairs.

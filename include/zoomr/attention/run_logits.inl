@@ -19,7 +19,7 @@ struct bias_of_run {
   index_t positions[std::size_t{simd}], tokens[std::size_t{simd}];
   float slopes[std::size_t{simd}];
 
-  [[gnu::always_inline]] bias_of_run(const model_logits& of_model, const run_logits& run)
+  [[gnu::noinline]] bias_of_run(const model_logits& of_model, const run_logits& run)
       : hook(of_model), first_slot(run.first_slot), first(hook.position_of_key(run.first_slot)) {
     together =
         hook.positions.plain() && hook.position_of_key(run.first_slot + run.tokens - 1) - first == run.tokens - 1;

@@ -10,6 +10,8 @@
 
 #include <zoomr/core/types.hpp>
 
+#include <type_traits>  // std::is_same_v
+
 namespace zoomr {
 inline namespace v0 {
 
@@ -49,6 +51,28 @@ constexpr const char* name_of(cpu_path path) {
 #define ZOOMR_NEON 0
 #endif
 
+// What the compiler may use everywhere needs no other path: a build for processors with AVX-512 leaves out AVX2's,
+// unless ZOOMR_EVERY_PATH is defined as 1, in every source alike.
+#ifndef ZOOMR_EVERY_PATH
+#define ZOOMR_EVERY_PATH 0
+#endif
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#define ZOOMR_AVX2_EVERYWHERE 1
+#else
+#define ZOOMR_AVX2_EVERYWHERE 0
+#endif
+#if ZOOMR_AVX2_EVERYWHERE && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
+    defined(__AVX512VL__)
+#define ZOOMR_AVX512_EVERYWHERE 1
+#else
+#define ZOOMR_AVX512_EVERYWHERE 0
+#endif
+#if ZOOMR_AVX && (ZOOMR_EVERY_PATH || !ZOOMR_AVX512_EVERYWHERE)
+#define ZOOMR_AVX2 1
+#else
+#define ZOOMR_AVX2 0
+#endif
+
 // ZOOMR_BEGIN_TARGET(instructions): what follows is compiled for them, too, until ZOOMR_END_TARGET.
 #define ZOOMR_PRAGMA(...) ZOOMR_PRAGMA_TEXT(__VA_ARGS__)
 #define ZOOMR_PRAGMA_TEXT(...) _Pragma(#__VA_ARGS__)
@@ -68,7 +92,8 @@ inline bool has_cpu_path(cpu_path path) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (path == cpu_path::avx512_bf16) return avx512 && ZOOMR_BFLOAT16_PRODUCTS && __builtin_cpu_supports("avx512bf16");
-  return path == cpu_path::portable || (path == cpu_path::avx2 && avx2) || (path == cpu_path::avx512 && avx512);
+  return path == cpu_path::portable || (path == cpu_path::avx2 && avx2 && ZOOMR_AVX2) ||
+         (path == cpu_path::avx512 && avx512);
 #else
   return path == cpu_path::portable || (path == cpu_path::neon && ZOOMR_NEON);
 #endif
@@ -102,16 +127,28 @@ namespace detail {
 template <class... Paths>
 struct path_list {};
 
-// The paths in vectors; those with instructions that other code is not compiled for; and those with products of pairs.
-#if ZOOMR_AVX
+// The paths in vectors; those with instructions that other code is not compiled for; that of them which most machines
+// have; and those with products of pairs.
+#if ZOOMR_AVX2
 using vector_paths = path_list<avx512::this_path, avx2::this_path>;
-using target_paths = vector_paths;
+#elif ZOOMR_AVX
+using vector_paths = path_list<avx512::this_path>;
 #elif ZOOMR_NEON
 using vector_paths = path_list<neon::this_path>;
-using target_paths = path_list<>;
 #else
 using vector_paths = path_list<>;
+#endif
+#if !ZOOMR_AVX || ZOOMR_AVX512_EVERYWHERE
 using target_paths = path_list<>;
+#elif ZOOMR_AVX2_EVERYWHERE
+using target_paths = path_list<avx512::this_path>;
+#else
+using target_paths = path_list<avx512::this_path, avx2::this_path>;
+#endif
+#if !ZOOMR_AVX || ZOOMR_AVX2_EVERYWHERE
+using common_paths = path_list<>;
+#else
+using common_paths = path_list<avx2::this_path>;
 #endif
 #if ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS
 using pair_paths = path_list<avx512_bf16::this_path>;
@@ -141,12 +178,27 @@ template <class Call>
   return dispatch_one(path, call, pair_paths{});
 }
 
+/// Calls `work()`, compiled together with all that it calls.
+template <class Work>
+[[gnu::flatten]] void compiled(path_list<>, Work& work) {
+  work();
+}
+
 /// Calls `work()`, compiled for `path` together with all that it calls, as far as this is inline.
 /// @pre has_cpu_path(path)
+template <class Work, class Targets = target_paths>
+[[gnu::always_inline]] inline void on_path(cpu_path path, Work work, Targets targets = {}) {
+  if constexpr (std::is_same_v<Targets, path_list<>>) {
+    compiled(targets, work);
+  } else if (!dispatch_one(
+                 without_pairs(path), [&](auto vectors) { compiled(vectors, work); }, targets)) {
+    work();
+  }
+}
+/// The same for what runs seldom or briefly, such as the last numbers of a row: AVX2 is enough.
 template <class Work>
-[[gnu::always_inline]] inline void on_path(cpu_path path, Work work) {
-  const auto compile = [&](auto vectors) { compiled(vectors, work); };
-  if (!dispatch_one(without_pairs(path), compile, target_paths{})) work();
+[[gnu::always_inline]] inline void on_common_path(cpu_path path, Work work) {
+  on_path(without_pairs(path) == cpu_path::avx512 ? cpu_path::avx2 : path, work, common_paths{});
 }
 template <class Work>
 void on_fastest_path(Work work) {

@@ -27,6 +27,7 @@ ZOOMR_BEGIN_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"
 ZOOMR_END_TARGET
 #endif
 
+#if ZOOMR_AVX2
 ZOOMR_BEGIN_TARGET("avx2,fma,f16c")
 #define ZOOMR_PATH avx2
 #define ZOOMR_SIMD 8
@@ -36,6 +37,7 @@ ZOOMR_BEGIN_TARGET("avx2,fma,f16c")
 #undef ZOOMR_SIMD
 #undef ZOOMR_PAIRS
 ZOOMR_END_TARGET
+#endif
 
 #elif ZOOMR_NEON
 

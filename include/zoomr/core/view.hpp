@@ -132,18 +132,23 @@ class view {
   std::int64_t stride_[std::size_t{Rank}] = {};
 };
 
+namespace detail {
+inline std::string extents_text(const index_t* extents, int rank) {
+  std::string text = "[";
+  for (int d = 0; d < rank; ++d) text += (d > 0 ? ", " : "") + std::to_string(extents[d]);
+  return text + "]";
+}
+[[noreturn]] inline void refuse_extents(const char* what, const index_t* found, const index_t* wanted, int rank) {
+  const std::string shape = extents_text(found, rank), wanted_shape = extents_text(wanted, rank);
+  raise_precondition(std::string(what) + " " + shape + ", wanted " + wanted_shape +
+                     (shape == wanted_shape ? " with a last dimension that has no gaps" : ""));
+}
+}  // namespace detail
+
 /// The extents in words, for the sentences of errors: "[4, 2, 8]"
 template <int Rank>
 std::string shape_text(const extents<Rank>& shape) {
-  std::string text = "[";
-  for (int d = 0; d < Rank; ++d) text += (d > 0 ? ", " : "") + std::to_string(shape.at[d]);
-  return text + "]";
-}
-template <class T, int Rank>
-std::string shape_text(const view<T, Rank>& array) {
-  extents<Rank> shape{};
-  for (int d = 0; d < Rank; ++d) shape.at[d] = array.extent(d);
-  return shape_text(shape);
+  return detail::extents_text(shape.at, Rank);
 }
 
 /// Checks what a caller gives: "append: keys are [3, 2, 8], wanted [4, 2, 8]".
@@ -152,10 +157,9 @@ std::string shape_text(const view<T, Rank>& array) {
 template <class T, int Rank>
 void expect_extents(const char* what, const view<T, Rank>& array, const extents<Rank>& wanted) {
   if (array.has_shape(wanted)) return;
-  const std::string shape = shape_text(array);
-  const bool gaps = shape == shape_text(wanted);
-  detail::raise_precondition(std::string(what) + " " + shape + ", wanted " + shape_text(wanted) +
-                             (gaps ? " with a last dimension that has no gaps" : ""));
+  extents<Rank> found{};
+  for (int d = 0; d < Rank; ++d) found.at[d] = array.extent(d);
+  detail::refuse_extents(what, found.at, wanted.at, Rank);
 }
 
 }  // namespace v0

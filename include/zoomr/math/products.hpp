@@ -52,7 +52,7 @@ void products(cpu_path path, view<const float, 2> queries, const T* rows, std::i
   const index_t dims = queries.extent(1);
   const auto in_vectors = [&](auto vectors) { products(vectors, queries, rows, stride, out); };
   if (dims % simd_dims == 0 && dispatch(path, in_vectors)) return;
-  on_path(path, [&] {
+  on_common_path(path, [&] {
     for (index_t q = 0; q < queries.extent(0); ++q) {
       for (index_t r = 0; r < out.extent(1); ++r) {
         out(q, r) = dot(queries[q].data(), rows + r * stride, dims);
@@ -87,7 +87,7 @@ template <class T>
 void widen(cpu_path path, const T* from, float scale, view<float> to) {
   index_t i = 0;
   dispatch(path, [&](auto vectors) { i = widen(vectors, from, scale, to.data(), to.size()); });
-  on_path(path, [&] {
+  on_common_path(path, [&] {
     for (; i < to.size(); ++i) to[i] = fused(number_at(from, i), scale, -0.0f);
   });
 }
@@ -103,7 +103,7 @@ void narrow(cpu_path path, view<const float> from, float scale, T* to) {
     });
   } else {
     dispatch(path, [&](auto vectors) { i = narrow(vectors, from.data(), scale, to, from.size()); });
-    on_path(path, [&] {
+    on_common_path(path, [&] {
       for (; i < from.size(); ++i) to[i] = from_float<T>(from[i] / scale);
     });
   }

@@ -25,10 +25,7 @@ struct position_map {
   /// The model position of the token at `position`; behind the last token that of the next ones.
   /// @cost  O(log spans)
   constexpr index_t at(index_t position) const { return position + offset_at(position); }
-  constexpr index_t offset_at(index_t position) const {
-    const index_t before = count([&](const position_span& span) { return span.first <= position; });
-    return before == 0 ? 0 : spans[before - 1].offset;
-  }
+  constexpr index_t offset_at(index_t position) const { return plain() ? 0 : found_offset(position); }
   /// The first token whose model position is not before this one.
   /// @cost  O(log spans)
   constexpr index_t first_at(index_t model_position) const {
@@ -40,6 +37,11 @@ struct position_map {
   }
 
  private:
+  // Few sequences have spans: this is compiled once.
+  [[gnu::noinline]] constexpr index_t found_offset(index_t position) const {
+    const index_t before = count([&](const position_span& span) { return span.first <= position; });
+    return before == 0 ? 0 : spans[before - 1].offset;
+  }
   // How many spans at the front are `early`.
   template <class Early>
   constexpr index_t count(Early early) const {

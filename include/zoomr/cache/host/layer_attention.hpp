@@ -13,7 +13,7 @@
 #include <zoomr/cache/host/audit.hpp>
 #include <zoomr/cache/host/token_choice.hpp>
 
-#include <algorithm>  // std::fill, std::max, std::min, std::stable_sort
+#include <algorithm>  // std::fill, std::max, std::min, std::sort
 #include <cmath>      // std::exp
 
 namespace zoomr {
@@ -182,8 +182,10 @@ class layer_attention {
       for (index_t i = some.first; i < some.last; ++i) token(i).add_counts(counts(i));
     }
     if (core_.trace == nullptr) return;
-    std::stable_sort(core_.trace->begin() + static_cast<std::ptrdiff_t>(recorded), core_.trace->end(),
-                     [](const attended_record& a, const attended_record& b) { return a.position < b.position; });
+    std::sort(core_.trace->begin() + static_cast<std::ptrdiff_t>(recorded), core_.trace->end(),
+              [](const attended_record& a, const attended_record& b) {
+                return a.position != b.position ? a.position < b.position : a.head < b.head;
+              });
   }
 
   token_choice<Pool> token(index_t t) { return token_choice<Pool>(core_, item_, item_.first + t, layer_, second_); }

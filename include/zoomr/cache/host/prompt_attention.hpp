@@ -48,8 +48,7 @@ class prompt_tile {
     first_ = first;
     window_ = window;
     pages_ = (std::min)(most_pages, pages_for(end - first));
-    in_pairs_ = std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16> &&
-                multiplies_pairs(fastest_cpu_path(), widths_);
+    in_pairs_ = has_pairs<Lane> && multiplies_pairs(fastest_cpu_path(), widths_);
     for (index_t page = 0; page < pages_; ++page) {
       const index_t slot = first + page * page_tokens;
       tiles_[page] = widened(kv_lane, slot, (std::min)(page_tokens, end - slot), page);
@@ -71,7 +70,7 @@ class prompt_tile {
       const index_t first = first_ + page * page_tokens;
       const index_t seen = at + 1 - first;  // of the page, by the first token
       if (seen >= tile.tokens && window_.first(at + tokens - 1) <= first) {
-        attend(tile, 0, count, scale, hooked<Hook>{hook, first, 0});
+        attend<has_pairs<Lane>>(tile, 0, count, scale, hooked<Hook>{hook, first, 0});
         continue;
       }
       for (index_t t = (std::max)(0, 1 - seen); t < tokens; ++t) {
@@ -79,7 +78,7 @@ class prompt_tile {
         const token_range slots{window_.first(at + t), first + tile.tokens};
         if (slots.size() <= 0) continue;
         if (slots.first <= first) {
-          attend(tile, t * group_, group_, scale, hooked<Hook>{hook, first, t * group_});
+          attend<has_pairs<Lane>>(tile, t * group_, group_, scale, hooked<Hook>{hook, first, t * group_});
         } else {
           attend_part(kv_lane, slots, t * group_, scale, hook);
         }
@@ -89,6 +88,9 @@ class prompt_tile {
   }
 
  private:
+  template <class Lane>
+  static constexpr bool has_pairs = std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16>;
+
   static index_t most_asking(const shape& model) { return (std::max)(16 / model.group(), 1) * model.group(); }
   static std::int64_t packed_size(const shape& model) {
     return std::int64_t{most_asking(model)} * (model.head_dim + model.value_width());
@@ -111,7 +113,7 @@ class prompt_tile {
     for (index_t t = 0; t < tokens; ++t) {
       for (index_t d = 0; d < widths_.key; ++d) wide_keys[d * page_tokens + t] = wide_values[t * widths_.key + d];
     }
-    if constexpr (std::is_same_v<T, bfloat16>) {
+    if constexpr (has_pairs<Lane>) {
       if (in_pairs_) {
         pair(kv_lane, slot, tokens, wide_values);
         return {wide_keys, wide_values, tokens};
@@ -167,14 +169,13 @@ class prompt_tile {
                   view<const lane_queries<Lane, Hook>>(&one, {1}));
   }
 
-  template <class Hook>
+  template <bool Pairs, class Hook>
   void attend(const page_tile& tile, index_t first, index_t count, float scale, hooked<Hook> hook) {
     const view<const run_query> queries(queries_.data() + first, {count});
-    if (in_pairs_) {
-      attend_run(fastest_cpu_path(), paired_tile{tile}, queries, widths_, scale, hook);
-    } else {
-      attend_run(fastest_cpu_path(), tile, tile, queries, widths_, scale, hook);
+    if constexpr (Pairs) {
+      if (in_pairs_) return attend_run(fastest_cpu_path(), paired_tile{tile}, queries, widths_, scale, hook);
     }
+    attend_run(fastest_cpu_path(), tile, tile, queries, widths_, scale, hook);
   }
 
   // Rows of different tokens are a multiple of 4 KiB apart, where the first cache has few places for them.
