@@ -3,7 +3,7 @@
 #pragma once
 
 #include <zoomr/core/storage.hpp>
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 #include <zoomr/core/view.hpp>
 
 #include <cstring>  // std::memcpy

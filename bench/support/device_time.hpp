@@ -3,7 +3,7 @@
 // copy on the device.
 #pragma once
 
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 
 #include <cstring>  // std::memset
 #include <map>      // std::map

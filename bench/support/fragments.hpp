@@ -2,7 +2,7 @@
 // Fragments of one size in pinned memory of the host, read in another order than they lie in.
 #pragma once
 
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 
 #include "check.hpp"
 #include "device_time.hpp"

@@ -5,7 +5,7 @@
 // T = tokens of this pass, H = hidden, D = head_dim; Number is float (a kernel in a header must be a template)
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 
 #include <cmath>  // expf, sqrt
 

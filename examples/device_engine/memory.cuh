@@ -3,7 +3,7 @@
 // Under the SIMT shim the host stands for the device: memory is memory, and graphs are the shim's.
 #pragma once
 
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 
 #include <cstring>  // std::memcpy, std::memset
 #include <new>      // std::align_val_t

@@ -3,7 +3,7 @@
 #include <core/random.hpp>
 #include <support/device_memory.hpp>
 #include <support/mutations.hpp>
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 
 #include <algorithm>  // std::max, std::min
 #include <numeric>    // std::accumulate

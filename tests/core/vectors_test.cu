@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <core/random.hpp>
 #include <support/device_memory.hpp>
-#include <zoomr/core/vectors.cuh>
+#include <zoomr/core/device/vectors.cuh>
 
 #include <cstring>  // std::memcpy
 

@@ -3,7 +3,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 
 #include "runtime_stub.hpp"
 

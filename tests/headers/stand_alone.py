@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 FLAGS = ["-std=c++20", "-Werror", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow"]
 SHIM = ['-DZOOMR_SIMT="support/simt.hpp"', "-Wno-unknown-pragmas"]
-LOADS_SHIM = "zoomr/core/device.cuh"
+LOADS_SHIM = "zoomr/core/device/device.cuh"
 SHIM_IS_AS_MANY = 50  # headers, in time
 # Names that well-known system headers define as macros (<complex.h>, <termios.h>, <windows.h>) are free. The standard
 # library of g++ takes min and max back itself: of these consumer/flags/macros.cpp says more.

@@ -26,7 +26,7 @@ core/platform.hpp core/version.hpp
 L1:
 core/function_ref.hpp core/types.hpp core/bytes.hpp core/cpu_path.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/block_rows.hpp core/error.hpp core/threads/waiting.hpp core/threads/thread_pool.hpp core/threads/crew.hpp core/view.hpp core/shape.hpp core/buffer.hpp
 core/carver.hpp
-core/device.cuh core/streams.cuh core/vectors.cuh core/warp.cuh core/block.cuh
+core/device/device.cuh core/device/streams.cuh core/device/vectors.cuh core/device/warp.cuh core/device/block.cuh
 L2:
 math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh

@@ -34,7 +34,7 @@ def faults(include_dir):
 PLANTED = [  # header, a line added at its end, and the words that must be found in it
     ("core/types.hpp", "inline int f(int of) { return of; }", ["of", "of"]),
     ("core/view.hpp", "inline int made = 1;", ["made"]),
-    ("core/streams.cuh", "inline void f(stream on);", ["on"]),
+    ("core/device/streams.cuh", "inline void f(stream on);", ["on"]),
     ("math/simd.inl", "using given = int;", ["given"]),
     ("policy/zones.hpp", "struct s { int by; };", ["by"]),
     ("policy/zones.hpp", "struct s { int given_ = 0; };", ["given"]),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shim's streams, events and graphs: what runs when, and which mistakes with them are faults.
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 
 #include <doctest/doctest.h>
 #include <support/device_memory.hpp>

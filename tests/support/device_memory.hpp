@@ -2,7 +2,7 @@
 // Arrays on the device for tests that run under the shim and on a GPU alike.
 #pragma once
 
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 #include <zoomr/core/view.hpp>
 
 #include <algorithm>  // std::copy

@@ -3,7 +3,7 @@
 // once, and somebody must notice. On a device both run the body once.
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 
 #include <exception>  // std::exception
 #include <ostream>    // std::ostream

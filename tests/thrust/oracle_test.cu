@@ -5,7 +5,7 @@
 #include <support/device_memory.hpp>
 #include <support/oracles.hpp>
 #include <support/row_top_k.cuh>
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 
 namespace zoomr_test {
 namespace {

@@ -8,8 +8,8 @@
 #pragma once
 
 #include <zoomr/attention/token_list.cuh>
-#include <zoomr/core/block.cuh>
-#include <zoomr/core/vectors.cuh>
+#include <zoomr/core/device/block.cuh>
+#include <zoomr/core/device/vectors.cuh>
 #include <zoomr/math/functions.hpp>
 #include <zoomr/math/logits.hpp>
 

@@ -6,9 +6,9 @@
 // once. Products are float.
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 #include <zoomr/core/shape.hpp>
-#include <zoomr/core/vectors.cuh>
+#include <zoomr/core/device/vectors.cuh>
 #include <zoomr/math/functions.hpp>
 
 namespace zoomr {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 
 namespace zoomr {
 inline namespace v0 {

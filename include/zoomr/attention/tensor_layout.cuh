@@ -3,9 +3,9 @@
 // its warps (gather_tensor.cuh) agree on.
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 #include <zoomr/core/shape.hpp>
-#include <zoomr/core/vectors.cuh>
+#include <zoomr/core/device/vectors.cuh>
 
 #include <type_traits>  // std::is_same_v
 

@@ -5,7 +5,7 @@
 // `slot`, or `shared`: so other lists can be made outside, by an engine or a benchmark.
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 #include <zoomr/core/view.hpp>
 #include <zoomr/policy/slot_map.hpp>
 

@@ -5,7 +5,7 @@
 // is taken, and what equals it is walked in ascending id. Integers only, so that the result is that of the host's walk.
 #pragma once
 
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 #include <zoomr/math/order.hpp>
 
 namespace zoomr {

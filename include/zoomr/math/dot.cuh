@@ -4,7 +4,7 @@
 // what a thread still holds.
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 #include <zoomr/math/dot.hpp>
 
 namespace zoomr {

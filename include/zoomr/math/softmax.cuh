@@ -2,7 +2,7 @@
 // L2. Device twin of softmax.hpp: a block finds the largest logit and the sum together, with the same bits.
 #pragma once
 
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 #include <zoomr/math/order.hpp>
 #include <zoomr/math/softmax.hpp>
 

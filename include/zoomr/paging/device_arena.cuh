@@ -12,7 +12,7 @@
 #pragma once
 
 #include <zoomr/core/carver.hpp>
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 #include <zoomr/paging/tiers/tier_statistics.hpp>
 
 namespace zoomr {

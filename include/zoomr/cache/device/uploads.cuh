@@ -8,7 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 
 #include <cstring>  // std::memcpy
 #include <deque>    // std::deque

@@ -4,7 +4,7 @@
 // ...
 #pragma once
 
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 #include <zoomr/math/order.hpp>
 #include <zoomr/policy/concepts.hpp>
 

@@ -7,7 +7,7 @@
 // sees the queries one after the other, in ascending order.
 #pragma once
 
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 #include <zoomr/policy/concepts.hpp>
 
 namespace zoomr {

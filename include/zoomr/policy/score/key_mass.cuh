@@ -2,7 +2,7 @@
 // L4. Device twin of key_mass.hpp: a warp makes the score of a segment from the logits of its keys, with the same bits.
 #pragma once
 
-#include <zoomr/core/warp.cuh>
+#include <zoomr/core/device/warp.cuh>
 #include <zoomr/math/order.hpp>
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/score/key_mass.hpp>

@@ -5,7 +5,7 @@
 // holds.
 #pragma once
 
-#include <zoomr/core/vectors.cuh>
+#include <zoomr/core/device/vectors.cuh>
 #include <zoomr/math/dot.cuh>
 #include <zoomr/policy/concepts.hpp>
 

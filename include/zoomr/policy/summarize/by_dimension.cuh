@@ -5,7 +5,7 @@
 // each closed segment and KV lane, where a segment closes and where eviction has moved tokens.
 #pragma once
 
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/policy/summarize/stored_as.hpp>
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 #include <zoomr/math/dot.cuh>
 
 namespace zoomr {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
-#include <zoomr/core/vectors.cuh>
+#include <zoomr/core/device/vectors.cuh>
 
 namespace zoomr {
 inline namespace v0 {

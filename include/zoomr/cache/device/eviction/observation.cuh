@@ -8,7 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/device/eviction/observed_queries.cuh>
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 #include <zoomr/math/best.cuh>
 #include <zoomr/math/dot.cuh>
 #include <zoomr/math/softmax.hpp>

@@ -6,7 +6,7 @@
 #include <zoomr/cache/device/core.cuh>
 #include <zoomr/cache/host/core.hpp>
 #include <zoomr/cache/saving/saved_parts.hpp>
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 
 #include <algorithm>  // std::copy, std::copy_n, std::max, std::min
 #include <cstring>    // std::memcmp

@@ -18,7 +18,7 @@
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 
 namespace zoomr {
 inline namespace v0 {

@@ -7,7 +7,7 @@
 #include <zoomr/cache/device/sizes.cuh>
 #include <zoomr/cache/state/voter_table.hpp>
 #include <zoomr/core/carver.hpp>
-#include <zoomr/core/streams.cuh>
+#include <zoomr/core/device/streams.cuh>
 #include <zoomr/policy/concepts.hpp>
 
 #include <algorithm>  // std::min

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <zoomr/cache/device/layout.cuh>
-#include <zoomr/core/block.cuh>
+#include <zoomr/core/device/block.cuh>
 #include <zoomr/math/dot.cuh>
 #include <zoomr/policy/lane_logits.hpp>
 #include <zoomr/policy/score/key_mass.cuh>

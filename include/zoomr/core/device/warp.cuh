@@ -3,7 +3,7 @@
 // device; there a stand-in beside the SIMT shim takes its place (tests/support/simt/warp.hpp).
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 
 #if !defined(ZOOMR_SIMT)
 #include <cub/warp/warp_reduce.cuh>

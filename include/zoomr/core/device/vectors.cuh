@@ -4,7 +4,7 @@
 // which they are in memory; a piece must be aligned to its 16 bytes.
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 #include <zoomr/core/storage.hpp>
 
 #if !defined(ZOOMR_SIMT)

@@ -6,7 +6,7 @@
 // destruction, what CUDA does on its own. A cache's steps order everything by streams and events (docs/device.md).
 #pragma once
 
-#include <zoomr/core/device.cuh>
+#include <zoomr/core/device/device.cuh>
 
 #include <cstring>  // std::memcpy, std::memset
 #include <new>      // std::align_val_t
