@@ -47,13 +47,14 @@ ZOOMR_HD inline float unsorted(votes_t key) {
 
 /// Gives ids one after the other, best first: highest key, then lowest id. What is not eligible never comes.
 ///
+/// Code that is compiled for several processors calls it, and so compiles its heap once.
 /// @tparam Key  key(id) is a number of votes; it must not change while this is in use
 /// @cost  O(segments) to begin, O(log segments) for each `next`; the working memory is the caller's
 template <class Key>
 class ranking {
  public:
   /// @param ids  [segments]  working memory
-  ranking(index_t segments, Key key, view<index_t> ids) : key_(key), ids_(ids.data()) {
+  [[gnu::noinline]] ranking(index_t segments, Key key, view<index_t> ids) : key_(key), ids_(ids.data()) {
     ZOOMR_ASSERT(ids.size() >= segments, "a ranking needs working memory for each segment");
     for (index_t id = 0; id < segments; ++id) {
       if (key_(id) != not_eligible) ids_[left_++] = id;
@@ -62,7 +63,7 @@ class ranking {
   }
 
   /// The next id, or -1 when there is none.
-  index_t next() {
+  [[gnu::noinline]] index_t next() {
     if (left_ == 0) return -1;
     std::pop_heap(ids_, ids_ + left_, order());
     return ids_[--left_];

@@ -9,7 +9,7 @@
 
 #include <zoomr/paging/tiers/transfer.hpp>
 
-#include <functional>  // std::less
+#include <cstdint>  // std::uintptr_t
 
 namespace zoomr {
 inline namespace v0 {
@@ -107,10 +107,10 @@ class early_reads {
   }
   // Two stretches of memory have a byte in common; nullptr has none.
   static bool meet(const void* a, byte_count a_bytes, const void* b, byte_count b_bytes) {
-    const std::less<const char*> before;
-    const char* const a_first = static_cast<const char*>(a);
-    const char* const b_first = static_cast<const char*>(b);
-    return a != nullptr && before(a_first, b_first + b_bytes) && before(b_first, a_first + a_bytes);
+    const auto a_first = reinterpret_cast<std::uintptr_t>(a);
+    const auto b_first = reinterpret_cast<std::uintptr_t>(b);
+    return a != nullptr && a_first < b_first + static_cast<std::uintptr_t>(b_bytes) &&
+           b_first < a_first + static_cast<std::uintptr_t>(a_bytes);
   }
 
   ticket seen_ = 0;  // transfers that were looked at, or made
