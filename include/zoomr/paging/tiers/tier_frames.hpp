@@ -13,7 +13,7 @@ inline namespace v0 {
 
 /// Bytes of each tier, for a placement that has tiers.
 struct tier_bytes {
-  byte_count device = 0;       // summaries, tables and pages of details together
+  byte_count device = 0;       // summaries, tables and pages of details together; of a host cache in ordinary memory
   byte_count host = 0;         // pages of details, and where all are; 0 without a file: all of them
   byte_count file = 0;         // 0: there is no file
   const char* path = nullptr;  // a folder, or a name in one: where the file is made, without a name (block_file); any
