@@ -120,7 +120,7 @@ class grouped_kv_cache {
   /// @cost   plans each item twice, once to find out how many tokens are taken
   step_type begin(view<const step_item> items, view<const view<const index_t>, 2> tables = {}) {
     expect_idle();
-    table().expect_items(items, "begin: each group has a block table of its own: hand over `tables`");
+    table().expect_items(items, no_pages);
     if (tables.data() != nullptr) expect_extents("begin: tables are", tables, {{items.size(), count()}});
     each([&](cache_type& in, index_t g) { in.plan_alone(table().listed(items, g, tables), table().least()); });
     ZOOMR_TRY {
@@ -137,6 +137,18 @@ class grouped_kv_cache {
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
     const step_item item{seq, ids, prompt_ends};
     return begin(view<const step_item>(&item, {1}));
+  }
+  /// As of `any_kv_cache`: the fewest tokens that a group would take.
+  void plan(view<const step_item> items, view<index_t> taken) const {
+    expect_idle();
+    table().expect_items(items, no_pages);
+    each([&](cache_type& in, index_t g) {
+      in.plan(table().listed(items, g), taken);
+      for (index_t i = 0; i < items.size(); ++i) {
+        index_t& least = table().least()[i];
+        least = taken[i] = (std::min)(least, taken[i]);
+      }
+    });
   }
 
   /// Writes which layer is in which group, and then the sequence of each group as `any_kv_cache::save` does.
@@ -205,6 +217,7 @@ class grouped_kv_cache {
 
  private:
   using pool_type = pool_of<Placement, T>;
+  static constexpr const char* no_pages = "begin: each group has a block table of its own: hand over `tables`";
 
   void expect_unused(sequence seq) {
     const index_t id = expect_open(seq);
@@ -262,7 +275,7 @@ class grouped_kv_cache {
   }
   // work(group, its number) for each; failures name it.
   template <class Work>
-  void each(Work work) {
+  void each(Work work) const {
     for (index_t g = 0; g < count(); ++g) detail::naming_group(g, [&] { work(at(g), g); });
   }
 

@@ -30,7 +30,8 @@ inline namespace v0 {
 /// What it asks the policy, a few times for each token and head, are virtual calls.
 ///
 /// One call at a time; the threads of `config.threads` may work on it. Results do not depend on how many these are, on
-/// how sequences are batched, nor on how a text was cut into steps.
+/// how sequences are batched, nor on how a text was cut into steps, unless items are passed whole
+/// (`step_item::whole`).
 ///
 /// @tparam T          storage type of keys and values
 /// @tparam Placement  that of the policy
@@ -58,11 +59,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     const auto check = [&](const detail::sequence_state& stepped, const step_item& item, index_t i) {
       if constexpr (pool_type::owns_pages) base::expect_no_table(item, i);
       renew_summaries(*core_, item, i);
-      expect_beginning(core_->policy, core_->limits, stepped, item);
-      expect_observed(core_->policy, stepped, item);
-      if (item.positions.size() == 0) return;
-      expect_positions(core_->policy, core_->limits.logits, stepped, item);
-      own_positions = true;
+      expect_passable(stepped, item);
+      if (item.positions.size() > 0) own_positions = true;
     };
     base::plan_step(items, check, [&] {
       for (const step_item& item : items) plan_item(item);
@@ -84,6 +82,21 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
     const step_item item{seq, ids, prompt_ends};
     return begin(view<const step_item>(&item, {1}));
+  }
+
+  /// How many tokens of each item a step would take that begins now with these items. None begins, and nothing changes:
+  /// an engine that cuts its batches beforehand learns here what of a draft would be left over.
+  /// @param taken  [items]  out
+  /// @throws as `begin`, but for what it needs pages or block tables for
+  /// @cost   O(ids): that of planning a step, twice
+  void plan(view<const step_item> items, view<index_t> taken) const {
+    expect_extents("plan: taken is", taken, {{items.size()}});
+    core_->step.expect_idle();
+    for (index_t i = 0; i < items.size(); ++i) {
+      expect_passable(detail::expect_item(core_->states, items, i, core_->limits), items[i]);
+      taken[i] = items[i].ids.size();
+    }
+    plan_alone(items, taken);
   }
 
   /// A new sequence that is what `from` is: committed tokens, index, active selection, what a rollback needs,
@@ -298,10 +311,17 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
 
   detail::sequence_state& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
+  // What a sequence makes impossible, whatever pages there are.
+  void expect_passable(const detail::sequence_state& stepped, const step_item& item) const {
+    expect_beginning(core_->policy, core_->limits, stepped, item);
+    expect_observed(core_->policy, stepped, item);
+    if (item.positions.size() > 0) expect_positions(core_->policy, core_->limits.logits, stepped, item);
+  }
+
   // How many tokens `begin` would take, if there are the pages for them. Nothing changes.
   // @param taken  [items]  lowered to it
   // @throws precondition_error, error(capacity) as `begin`
-  void plan_alone(view<const step_item> items, view<index_t> taken) {
+  void plan_alone(view<const step_item> items, view<index_t> taken) const {
     core_->step.expect_idle();
     ZOOMR_TRY {
       for (index_t i = 0; i < items.size(); ++i) {
@@ -321,12 +341,12 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     const detail::planned_item& planned = core_->step.items[static_cast<std::size_t>(i)];
     for (index_t t = 0; t < planned.tokens; ++t) state(item.seq.id).moved.add(planned.first + t, item.positions[t]);
   }
-  void plan_item(const step_item& item) {
+  void plan_item(const step_item& item) const {
     const auto& stepped = state(item.seq.id);
     const detail::layout& sizes = core_->sizes;
     const detail::planned_item& planned = core_->step.add(core_->policy, stepped, stepped.log.last_position(), item,
                                                           core_->limits, sizes.most_segments, sizes.remembered);
-    if (planned.chooses) core_->pending[static_cast<std::size_t>(planned.seq)].clear();
+    if (planned.chooses || planned.goes_on()) core_->pending[static_cast<std::size_t>(planned.seq)].clear();
   }
 
   template <class, class>

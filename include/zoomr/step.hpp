@@ -257,7 +257,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   bool must_be_seen(const detail::planned_item& item) const {
     if (!item.prompt) {
       const detail::layout& sizes = core_->sizes;
-      return item.chooses || sizes.query_parts > 0 || sizes.notes_queries() || pass_ == 1 ||
+      return item.chooses || item.goes_on() || sizes.query_parts > 0 || sizes.notes_queries() || pass_ == 1 ||
              core_->step.layers.any_seen();
     }
     const bool pinned = core_->policy.zone.prompt && core_->state_of(item).in_first_prompt();

@@ -109,12 +109,16 @@ class replay {
     return known == 0 ? 0 : segments_[static_cast<std::size_t>(known - 1)].end;
   }
 
-  // The zones of a query: the segments closed before it exist (for the choice at the prompt's end, those closed by it).
-  moment at(index_t position, bool prompt, index_t pass) const {
+  // The zones of a query: the segments closed before it exist (for the choice at the prompt's end, or behind an item
+  // that was passed whole, those closed by it). Of such an item those closed before its first token do, and after the
+  // token at which a draft would have ended the back zone moves on no more.
+  moment at(index_t position, bool prompt, index_t pass, bool committed = false) const {
     const auto& zone = policy_.zone;
     moment now{};
     now.position = position, now.pass = pass, now.prompt = prompt;
-    now.known = known_at(position, prompt);
+    const whole_item* const item = past_.whole_item_at(position);
+    now.known =
+        item != nullptr && !committed ? known_at(item->tokens.first, false) : known_at(position, prompt || committed);
     now.front = std::min(std::max(zone.sinks, zone.prompt ? prompt_end_ : 0), position + 1);
     const std::int64_t end = position + 1;
     const std::int64_t of_open = std::max<std::int64_t>(open_begin(now.known), end - zone.open);
@@ -123,6 +127,9 @@ class replay {
     now.back = static_cast<index_t>(std::max<std::int64_t>(now.front, back));
     now.begin = past_.logits.first_seen(position);
     now.front = std::max(now.front, now.begin), now.back = std::max(now.back, now.begin);
+    if (draft_end_ >= 0 && position > draft_end_ && !committed) {
+      now.back = std::max(now.front, std::min(now.back, at(draft_end_, false, 0).back));
+    }
     const index_t with_own = known_at(position, true);
     const bool ends_here = with_own > 0 && segments_[static_cast<std::size_t>(with_own - 1)].end == end;
     now.asks_from = ends_here ? segments_[static_cast<std::size_t>(with_own - 1)].begin : open_begin(with_own);
@@ -522,6 +529,8 @@ class replay {
   }
 
   void token(index_t position) {
+    const whole_item* const item = past_.whole_item_at(position);
+    if (item == nullptr || position == item->tokens.first) draft_end_ = -1, waits_ = refresh_action::keep;
     if (past_.later_prompt_at(position)) attend_all(position);
     if (past_.generated_from(position) == position + 1) {
       evict_after(position);
@@ -532,7 +541,8 @@ class replay {
     if (past_.later_prompt_at(position)) return;
     const moment now = at(position, false, 0);
     const refresh_action action = due(policy_.refresh, now);
-    const bool chooses = selects && (action == refresh_action::choose || action == refresh_action::choose_if_drifted);
+    bool chooses = selects && (action == refresh_action::choose || action == refresh_action::choose_if_drifted);
+    if (goes_on_whole(position, chooses && stays_in_force(), action) && stays_in_force()) chooses = false;
     if (chooses && !shared_by_all()) {
       const bool all_dense = !stays_in_force() && position < min_sparse_context_;
       if (!all_dense) choose_all(now, action, policy_.zone.dense_layers);
@@ -548,6 +558,19 @@ class replay {
       }
     }
     evict_after(position);
+    const bool ends = item != nullptr && item->complete && position + 1 == item->tokens.last;
+    if (ends && waits_ != refresh_action::keep) choose_all(at(position, false, 0, true), waits_, 0);
+  }
+
+  // A token of an item that was passed whole: true from the one on at which a draft would have ended.
+  bool goes_on_whole(index_t position, bool chooses, refresh_action action) {
+    const whole_item* const item = past_.whole_item_at(position);
+    if (item == nullptr) return false;
+    const bool last = item->complete && position + 1 == item->tokens.last;
+    const bool ends = chooses || known_at(position, true) > known_at(position, false);
+    if (ends && !last && draft_end_ < 0) draft_end_ = position;
+    if (draft_end_ >= 0 && chooses) waits_ = action;
+    return draft_end_ >= 0;
   }
 
   void evict_after(index_t position) {
@@ -577,7 +600,8 @@ class replay {
 
   void attend(const moment& now, refresh_action action) {
     heads_attended& all = attended_[{now.position, now.pass}];
-    ++counts_.passes;
+    const whole_item* const item = past_.whole_item_at(now.position);
+    counts_.passes += item == nullptr || now.pass == 1 || now.position == item->tokens.first ? 1 : 0;
     for (index_t layer = 0; layer < model().layers; ++layer) {
       for (index_t head = 0; head < model().heads; ++head) {
         const bool dense = action == refresh_action::everything || now.position < min_sparse_context_ ||
@@ -622,6 +646,8 @@ class replay {
   std::vector<choice> in_force_;   // [rows]
   eviction<decltype(Policy::evict)> eviction_;
   index_t last_choice_ = -1;
+  index_t draft_end_ = -1;                       // of the item passed whole that comes now
+  refresh_action waits_ = refresh_action::keep;  // the choice that comes behind it
   index_t first_doubt_ = zoomr::unlimited;
   counts counts_;
   std::map<std::pair<index_t, index_t>, heads_attended> attended_;

@@ -51,6 +51,12 @@ struct logits_of_model {
   }
 };
 
+/// Tokens after a prompt that one step has taken whole.
+struct whole_item {
+  zoomr::token_range tokens;  // that were accepted
+  bool complete = true;       // they were all of the step's
+};
+
 /// Everything that was ever passed: classes, and queries, keys and values of both passes.
 struct history {
   shape model;
@@ -60,6 +66,7 @@ struct history {
   std::vector<float> values[2];   // [pass][token, layer, kv_head, head_dim]  as stored
   logits_of_model logits;
   std::vector<zoomr::token_range> later_prompts = {};
+  std::vector<whole_item> whole_items = {};
   bool exact = false;  // scores are exact in float: no close calls
 
   /// The later prompt that a token is in, if it is in one.
@@ -68,6 +75,13 @@ struct history {
       if (later.first <= position && position < later.last) return later;
     }
     return std::nullopt;
+  }
+  /// The item that was passed whole with this token, or nullptr.
+  const whole_item* whole_item_at(index_t position) const {
+    for (const whole_item& item : whole_items) {
+      if (item.tokens.first <= position && position < item.tokens.last) return &item;
+    }
+    return nullptr;
   }
   /// The first position after the last prompt that ended before this token, or with it.
   index_t generated_from(index_t position) const {

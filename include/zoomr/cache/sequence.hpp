@@ -32,6 +32,9 @@ struct step_item {
   /// The model positions of the ids, where an engine has its own: none before the one before it. Empty: they follow the
   /// last token's.
   view<const index_t> positions = {};
+  /// After the prompt: the step takes all ids, for engines whose batches are cut before a step begins. Where a draft
+  /// would end, segments and choices wait for the commit (docs/engine.md). Otherwise the item is a draft as any other.
+  bool whole = false;
 };
 
 /// What some query heads of one token read in one layer, as `step::list_slots` says it.

@@ -244,7 +244,8 @@ struct two_ways {
     with_later_prompts = with_later_prompts && !frees_pages(policy);
   }
   /// @return  second passes, and drafts that were cut short
-  std::pair<std::int64_t, std::int64_t> compare(const table& group_of, index_t back, bool repeats = false) {
+  std::pair<std::int64_t, std::int64_t> compare(const table& group_of, index_t back, bool repeats = false,
+                                                std::size_t longest_whole = 0) {
     std::vector<tape> says = texts(11, 3);
     if (with_later_prompts) says[0].later_prompts = {{60, 90}}, says[2].later_prompts = {{80, 83}, {100, 132}};
     const std::vector<shape> shapes = shapes_of(by_hand, group_of);
@@ -253,6 +254,7 @@ struct two_ways {
     reciter expected(hand, shapes);
     reciter made(cache, shapes);
     hand.repeats = expected.repeats = made.repeats = repeats;
+    expected.longest_whole = made.longest_whole = longest_whole;
     for (const tape& text : says) expected.open(text), made.open(text);
     for (std::uint64_t seed = 5; seed < 8; ++seed) {  // again, from where a rollback goes to
       expected.recite(seed, back), made.recite(seed, back);
@@ -271,22 +273,25 @@ struct two_ways {
       }
       if (back == 0) break;
     }
+    CHECK((made.wholes > 20) == (longest_whole > 0));
     return {made.second_passes, made.cut_short};
   }
 };
 
-TEST_CASE("groups of other shapes and policies give what separate caches give") {
-  two_ways ways;
-  const zoomr::config limits = limits_for(longest, 3);
-  zoomr::config shorter = limits;
-  shorter.max_draft_tokens = 5;
-  ways.add({2, 4, 2, 8}, small::full, limits);
-  ways.add({1, 6, 3, 16}, small::window, shorter);
-  ways.add({2, 4, 1, 8}, small::zoomr_focus, limits);
-  ways.add({1, 4, 4, 8}, small::drifting, limits);
-  const auto [second_passes, cut_short] = ways.compare({0, 2, 1, 3, 0, 2}, 20);
-  CHECK(second_passes == 0);
-  CHECK(cut_short > 20);
+TEST_CASE("groups of other shapes and policies give what separate caches give, also of items that are passed whole") {
+  for (const std::size_t longest_whole : {0, 5}) {
+    two_ways ways;
+    const zoomr::config limits = limits_for(longest, 3);
+    zoomr::config shorter = limits;
+    shorter.max_draft_tokens = 5;
+    ways.add({2, 4, 2, 8}, small::full, limits);
+    ways.add({1, 6, 3, 16}, small::window, shorter);
+    ways.add({2, 4, 1, 8}, small::zoomr_focus, limits);
+    ways.add({1, 4, 4, 8}, small::drifting, limits);
+    const auto [second_passes, cut_short] = ways.compare({0, 2, 1, 3, 0, 2}, 20, false, longest_whole);
+    CHECK(second_passes == 0);
+    CHECK(cut_short > 20);
+  }
 }
 
 TEST_CASE("groups that evict while decoding end drafts for all") {

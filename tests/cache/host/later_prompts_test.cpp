@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prompt that begins after the first one: the next message of a conversation, or tokens that are read again.
+// What comes after the first prompt and was not generated: a prompt that begins then, as the next message of a
+// conversation or tokens that are read again; and items that are passed whole.
 #include <cache/support/against_reference.hpp>
 #include <cache/support/conversations.hpp>
 #include <cache/support/players.hpp>
@@ -29,6 +30,33 @@ TEST_CASE("every preset attends, chooses and evicts after later prompts as the n
   });
 }
 
+zoomr::config limits_for_whole(const tape& says, index_t sequences = 1) {
+  zoomr::config limits = limits_for(says.size() + 3, sequences);
+  limits.max_draft_tokens = 23;
+  return limits;
+}
+
+TEST_CASE("items that are passed whole are attended, and chosen behind, as by the naive reference") {
+  for_each_policy([](const char* name, const auto& policy) {
+    comparison all;
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      CAPTURE(std::string(name));
+      CAPTURE(seed);
+      const tape text = conversation(model, seed, seed % 3 == 0 ? kind::peaked : kind::uniform);
+      const tape says = with_whole_items(policy, text, seed);
+      REQUIRE(says.whole_items.size() > 1);
+      check_against_reference(policy, says, limits_for_whole(says), false, all);
+    }
+    check_rarely_stopped(name, all);
+  });
+}
+
+/// Tokens may be evicted at the end of an item, so that it cannot be rolled back.
+template <class Policy>
+constexpr bool evicts_later = requires(const Policy& of) {
+  of.evict.every;
+};
+
 template <class Player>
 void save_and_load(Player& plays, index_t v, happened& all) {
   memory_sink saved;
@@ -41,9 +69,8 @@ void save_and_load(Player& plays, index_t v, happened& all) {
 }
 
 template <class Policy>
-void check_lives(const Policy& policy, std::uint64_t seed, happened& all) {
-  const tape says = conversation(model, seed);
-  player<Policy> plainly(model, policy, limits_for(says.size())), plays(model, policy, limits_for(says.size(), 3));
+void check_lives(const Policy& policy, const tape& says, std::uint64_t seed, happened& all) {
+  player<Policy> plainly(model, policy, limits_for_whole(says)), plays(model, policy, limits_for_whole(says, 3));
   plainly.open(says);
   plainly.play_plainly();
   plays.open(says);
@@ -58,7 +85,7 @@ void check_lives(const Policy& policy, std::uint64_t seed, happened& all) {
       all.longest[fork(plays, 0, says)] = all.longest[0];
       ++all.forked;
     }
-    any_step(plays, random, all);
+    any_step(plays, random, all, !evicts_later<Policy>);
     left = false;
     for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) left = left || !plays.done(v);
   }
@@ -72,7 +99,7 @@ TEST_CASE("later prompts cut anywhere, dropped, rolled back, forked, saved and l
     for (std::uint64_t seed = 1; seed <= 16; ++seed) {
       CAPTURE(std::string(name));
       CAPTURE(seed);
-      check_lives(policy, seed, all);
+      check_lives(policy, conversation(model, seed), seed, all);
     }
     CAPTURE(std::string(name));
     CHECK(all.forked > 0);
@@ -81,6 +108,73 @@ TEST_CASE("later prompts cut anywhere, dropped, rolled back, forked, saved and l
     CHECK((evicts || all.rolled_into > 0));
     CHECK((evicts || all.rolled_before > 0));
   });
+}
+
+TEST_CASE(
+    "items that are passed whole give the same bits in any batch, also where what is wrong of them is taken back") {
+  for_each_preset([](const char* name, const auto& policy) {
+    using policy_type = std::decay_t<decltype(policy)>;
+    happened all;
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      CAPTURE(std::string(name));
+      CAPTURE(seed);
+      check_lives(policy, with_whole_items(policy, conversation(model, seed), seed), seed, all);
+    }
+    CAPTURE(std::string(name));
+    CHECK(all.forked > 0);
+    CHECK((all.taken_back > 0) == !evicts_later<policy_type>);
+  });
+}
+
+template <class Policy>
+std::string refusal_of(const Policy& policy, const tape& says, index_t now, index_t count) {
+  player<Policy> plays(model, policy, limits_for(says.size()));
+  plays.open(says);
+  plays.play_plainly(0, now);
+  part whole = plays.next(0, count);
+  whole.whole = true;
+  const std::string why = sentence_of([&] { plays.play({whole}); });
+  CHECK(plays.tokens() == (why.empty() ? now + count : now));
+  return why;
+}
+
+TEST_CASE("an item is not passed whole that is too long, or has tokens evicted in its middle") {
+  const tape says = make_tape(model, kind::uniform, markup::sentences, 150, 61, 3);
+  CHECK(refusal_of(small::zoomr_focus, says, 70, 8) == "");
+  CHECK(refusal_of(small::zoomr_focus, says, 70, 9) ==
+        "zoomr: begin: an item that is passed whole has 9 tokens, config.max_draft_tokens is 8: raise it, or begin a "
+        "later prompt");
+  CHECK(refusal_of(small::raas, says, 61, 6) == "");  // at its end
+  CHECK(refusal_of(small::raas, says, 61, 7) ==
+        "zoomr: begin: an item cannot be passed whole where the policy evicts tokens in its middle: it would have to "
+        "end after 6 tokens");
+}
+
+TEST_CASE("what a step would take is said beforehand, and refused as a step is") {
+  const tape says = make_tape(model, kind::uniform, markup::sentences, 150, 61, 3);
+  player<std::decay_t<decltype(small::sentence_box)>> plays(model, small::sentence_box, limits_for(says.size()));
+  plays.open(says);
+  plays.play_plainly(0, 70);
+  const std::vector<token_id> ids = says.between(70, 90);
+  zoomr::step_item item{plays.at(0).seq, view<const token_id>(ids)};
+  const auto& cache = std::as_const(plays.cache);
+  std::vector<index_t> taken(1, -1);
+  const auto plan = [&] { cache.plan(view<const zoomr::step_item>(&item, {1}), view<index_t>(taken)); };
+  plan();
+  CHECK(taken[0] > 0);
+  CHECK(taken[0] < 8);
+  CHECK(plays.tokens() == 70);
+  CHECK(plays.play({plays.next(0, 20)}) == taken);
+  item.prompt_ends = true;
+  CHECK(sentence_of(plan) ==
+        "zoomr: begin: the prompt of this sequence has already ended; another begins with `prompt_begins`");
+  item.prompt_begins = true;
+  plan();
+  CHECK(taken[0] == 20);
+  CHECK(sentence_of([&] { cache.plan(view<const zoomr::step_item>(&item, {1}), view<index_t>()); }) ==
+        "zoomr: plan: taken is [0], wanted [1]");
+  auto step = plays.cache.begin(plays.at(0).seq, view<const token_id>(ids).slice(0, 1));
+  CHECK(sentence_of(plan) == "zoomr: a step is in progress: commit or drop it first");
 }
 
 // What is passed after a span was erased gets what it gets in the text that never had the span.

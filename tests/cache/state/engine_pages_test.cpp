@@ -40,8 +40,9 @@ constexpr engine_layout layouts[] = {
 };
 
 /// Chunks, drafts, rollbacks and batches of two, from the same dice in either cache.
+/// @param whole  drafts may be passed whole
 template <class Player>
-void play_at_random(Player& plays, const tape& one, const tape& other, std::uint64_t seed) {
+void play_at_random(Player& plays, const tape& one, const tape& other, std::uint64_t seed, bool whole = false) {
   dice random(seed);
   plays.open(one), plays.open(other);
   while (!plays.done(0) || !plays.done(1)) {
@@ -51,6 +52,7 @@ void play_at_random(Player& plays, const tape& one, const tape& other, std::uint
       const tape& says = *plays.at(v).says;
       const index_t now = plays.tokens(v);
       parts.push_back(part_of(says, v, now, random.between(1, says.in_prompt(now) ? 40 : 5)));
+      parts.back().whole = whole && random.chance(30);
     }
     if (parts.empty()) continue;
     if (random.chance(15)) plays.play(parts, fate::dropped_between_layers);
@@ -71,13 +73,14 @@ void check_layouts(const char* name, const Policy& policy, std::uint64_t seed) {
   tape other = make_tape(model, kind::peaked, markup::sentences, 120, 33, seed + 1);
   if (!frees_pages(policy)) one.later_prompts = {{90, 113}}, other.later_prompts = {{50, 54}, {80, 120}};
   player<Policy, T> own(model, policy, limits_for(150, 2));
-  play_at_random(own, one, other, seed);
+  const bool whole = !requires { policy.evict.every; };
+  play_at_random(own, one, other, seed, whole);
   for (const std::size_t which : {seed % std::size(layouts), (seed + 3) % std::size(layouts)}) {
     CAPTURE(std::string(name));
     CAPTURE(layouts[which].name());
     engine_player<T> engine(model, policy, limits_for(150, 2), layouts[which]);
     const index_t pages = engine.cache.free_pages();
-    play_at_random(engine, one, other, seed);
+    play_at_random(engine, one, other, seed, whole);
     REQUIRE(difference(own.at(0).log, engine.at(0).log) == "");
     REQUIRE(difference(own.at(1).log, engine.at(1).log) == "");
     engine.cache.close(engine.at(0).seq), engine.cache.close(engine.at(1).seq);

@@ -10,6 +10,7 @@
 #include <algorithm>  // std::max, std::min
 #include <array>      // std::array
 #include <map>        // std::map
+#include <optional>   // std::optional
 #include <vector>     // std::vector
 
 namespace zoomr_test {
@@ -36,11 +37,36 @@ inline tape conversation(const shape& model, std::uint64_t seed, kind look = kin
   return says;
 }
 
+/// The text with items that are passed whole, of up to 20 tokens: single tokens between them, or none.
+template <class Policy>
+tape with_whole_items(const Policy& policy, tape says, std::uint64_t seed) {
+  constexpr index_t more = 3;  // tokens that are not accepted, where an item is not complete
+  dice random(mixed(seed));
+  if (frees_pages(policy)) says.later_prompts.clear();
+  index_t prompt_end = says.prompt;
+  for (index_t now = says.prompt; now < says.size();) {
+    if (const auto prompt = says.prompt_at(now)) {
+      now = prompt_end = prompt->last;
+      continue;
+    }
+    index_t most = std::min(says.generated_until(now) - now, index_t{20});
+    const bool complete = seed % 3 == 1 || random.chance(60);
+    if constexpr (requires { policy.evict.every; }) {  // none is evicted in its middle
+      most = std::min(most, policy.evict.every - (now - prompt_end) % policy.evict.every - (complete ? 0 : more));
+    }
+    const index_t count = most < 2 || random.chance(20) ? 1 : random.between(2, most);
+    if (count > 1) says.whole_items.push_back({{now, now + count}, complete});
+    now += count;
+  }
+  return says;
+}
+
 /// What has happened in some random lives.
 struct happened {
   index_t rolled_into = 0;    // a later prompt
   index_t rolled_before = 0;  // one
   index_t refused = 0;        // rollbacks
+  index_t taken_back = 0;     // tokens of a whole item, once all were committed
   index_t forked = 0;
   index_t loaded_within = 0;           // a later prompt
   std::map<index_t, index_t> longest;  // by voice: most tokens that it has had in this life
@@ -54,7 +80,11 @@ void roll_back(const Policy&, Player& plays, index_t v, dice& random, happened& 
   const index_t now = plays.tokens(v), few = limits_for(says.size()).rollback_tokens;
   index_t least = std::max(says.prompt, now - (random.chance(75) ? few : 100));
   if (reads_keys<Policy>) least = std::max(least, all.longest[v] - few);
-  const index_t to = random.between(std::min(now, least), now);
+  index_t to = random.between(std::min(now, least), now);
+  for (const reference::whole_item& item : says.whole_items) {  // what is passed whole is passed so again
+    if (item.tokens.first < to && to < item.tokens.last) to = item.tokens.first;
+  }
+  if (to < std::min(now, least)) return;
   try {
     plays.rollback(v, to);
   } catch (const zoomr::error& why) {
@@ -70,23 +100,58 @@ void roll_back(const Policy&, Player& plays, index_t v, dice& random, happened& 
   REQUIRE(plays.cache.in_prompt(plays.at(v).seq) == (into || to < says.prompt));
 }
 
+inline const reference::whole_item* whole_item_at(const tape& says, index_t position) {
+  for (const reference::whole_item& item : says.whole_items) {
+    if (item.tokens.first <= position && position < item.tokens.last) return &item;
+  }
+  return nullptr;
+}
+
+/// The next item of a voice that is passed whole, if it is its turn; otherwise nothing that reaches into one.
+inline std::optional<part> next_whole(const tape& says, index_t v, index_t now, index_t& most) {
+  for (const reference::whole_item& item : says.whole_items) {
+    if (item.tokens.first == now) return whole_part(says, v, item);
+    if (item.tokens.first > now) most = std::min(most, item.tokens.first - now);
+  }
+  return std::nullopt;
+}
+
 /// One step of each voice that is not at its end, cut anywhere, or dropped.
+/// @param takes_back  of an item that is passed whole all tokens may be committed, and rolled back where they are wrong
 template <class Player>
-void any_step(Player& plays, dice& random, happened& all) {
+void any_step(Player& plays, dice& random, happened& all, bool takes_back = false) {
   std::vector<part> parts;
   for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) {
     if (plays.done(v)) continue;
     const tape& says = *plays.at(v).says;
     const bool prompt = says.in_prompt(plays.tokens(v));
-    parts.push_back(part_of(says, v, plays.tokens(v), random.between(1, prompt ? 40 : 6)));
+    index_t most = prompt ? 40 : 6;
+    if (const auto whole = next_whole(says, v, plays.tokens(v), most)) {
+      parts.push_back(*whole);
+      continue;
+    }
+    parts.push_back(part_of(says, v, plays.tokens(v), random.between(1, most)));
     if (!prompt && random.chance(25)) parts.back().ids.back() = unspoken_id;
   }
   if (random.chance(20)) {
     plays.play(parts, random.one_of(std::array{fate::dropped_at_once, fate::dropped_between_layers,
                                                fate::dropped_after_pass, fate::dropped_after_first_pass}));
   }
+  std::vector<index_t> ends;  // where they should end
+  for (part& each : parts) {
+    each.accept_all = each.whole && takes_back && random.chance(50);
+    const index_t now = plays.tokens(each.voice), count = static_cast<index_t>(each.ids.size());
+    const reference::whole_item* const item = whole_item_at(*plays.at(each.voice).says, now);
+    ends.push_back(each.accept_all ? item->tokens.last : now + count);
+  }
   plays.play(parts);
-  for (const part& each : parts) all.longest[each.voice] = std::max(all.longest[each.voice], plays.tokens(each.voice));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const index_t v = parts[i].voice;
+    all.longest[v] = std::max(all.longest[v], plays.tokens(v));
+    if (plays.tokens(v) <= ends[i]) continue;
+    plays.rollback(v, ends[i]);
+    ++all.taken_back;
+  }
 }
 
 }  // namespace zoomr_test

@@ -8,12 +8,14 @@
 #include <support/voters.hpp>
 #include <zoomr/zoomr.hpp>
 
+#include <algorithm>  // std::copy_n, std::find_if, std::max, std::min
 #include <cstring>    // std::memcmp
 #include <exception>  // std::exception
 #include <map>        // std::map
 #include <optional>   // std::optional
+#include <stdexcept>  // std::logic_error
 #include <string>     // std::string
-#include <utility>    // std::pair
+#include <utility>    // std::as_const, std::pair
 #include <vector>     // std::vector
 
 namespace zoomr_test {
@@ -30,6 +32,7 @@ struct tape {
   std::vector<index_t> positions =
       {};             // [tokens]  model positions, to which keys and queries are turned; empty: none is
   bool tells = true;  // the cache is told of these; or else it finds them by itself
+  std::vector<reference::whole_item> whole_items = {};
 
   /// The model positions of the tokens from `first` on, as far as there are such tokens.
   std::vector<index_t> positions_from(index_t first, std::size_t count) const {
@@ -151,6 +154,7 @@ struct part {
   bool prompt_ends = false;
   bool accept_all = false;  // commit the tokens even if they are not the tape's
   bool prompt_begins = false;
+  bool whole = false;
 };
 
 /// The next `count` tokens of a text after `now`, or fewer: a chunk of a prompt, or generated ones.
@@ -160,6 +164,14 @@ inline part part_of(const tape& says, index_t v, index_t now, index_t count) {
     return {v, says.between(now, last), last == prompt->last, false, now > 0 && now == prompt->first};
   }
   return {v, says.between(now, std::min(now + count, says.generated_until(now)))};
+}
+
+/// An item of a text that is passed whole; behind it there is more where not all of it is accepted.
+inline part whole_part(const tape& says, index_t v, const reference::whole_item& item) {
+  part made{v, says.between(item.tokens.first, item.tokens.last)};
+  if (!item.complete) made.ids.insert(made.ids.end(), {unspoken_id, 1, unspoken_id});
+  made.whole = true;
+  return made;
 }
 
 /// One sequence that a player plays.
@@ -210,6 +222,15 @@ class driver {
  private:
   using step_type = typename Cache::step_type;
 
+  // What the cache says beforehand; nothing of one that does not plan.
+  std::vector<index_t> planned_tokens(const std::vector<zoomr::step_item>& items) const {
+    std::vector<index_t> taken;
+    if constexpr (requires(view<const zoomr::step_item> of) { cache_.plan(of, view<index_t>()); }) {
+      taken.resize(items.size());
+      std::as_const(cache_).plan(view<const zoomr::step_item>(items), view<index_t>(taken));
+    }
+    return taken;
+  }
   index_t accepts(const std::vector<part>& parts, const step_type& step, index_t i);
   void accept_nothing_failed(const step_type& step, std::vector<index_t>& accepted);
 
@@ -261,13 +282,18 @@ std::vector<index_t> driver<Cache>::play(const std::vector<part>& parts, fate un
   for (const part& p : parts) {
     const tape& says = *at(p.voice).says;
     positions.push_back(says.tells ? says.positions_from(tokens(p.voice), p.ids.size()) : std::vector<index_t>{});
-    items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins, {}});
+    items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins, {}, p.whole});
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     items[i].positions = view<const index_t>(positions[i]);
     if (!tables.empty()) items[i].pages = view<const index_t>(*tables[static_cast<std::size_t>(parts[i].voice)]);
   }
+  const std::vector<index_t> planned = planned_tokens(items);
   auto step = cache_.begin(view<const zoomr::step_item>(items));
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    if (planned[i] != step.taken(static_cast<index_t>(i)))
+      throw std::logic_error("a step takes other tokens than planned");
+  }
   if (until == fate::dropped_at_once) return {};
   const index_t passes = step.passes();
   std::vector<index_t> accepted;
@@ -299,7 +325,13 @@ void driver<Cache>::play_plainly(index_t v, index_t to) {
   const tape& says = *at(v).says;
   to = std::max(says.prompt, std::min(to, says.size()));
   for (index_t now = tokens(v); now < to; now = tokens(v)) {
-    play({part_of(says, v, now, says.in_prompt(now) ? to - now : 1)});
+    const auto begins = [&](const reference::whole_item& item) { return item.tokens.first == now; };
+    const auto item = std::find_if(says.whole_items.begin(), says.whole_items.end(), begins);
+    if (item != says.whole_items.end()) {
+      play({whole_part(says, v, *item)});
+    } else {
+      play({part_of(says, v, now, says.in_prompt(now) ? to - now : 1)});
+    }
   }
 }
 
@@ -544,6 +576,7 @@ reference::history history_of(const tape& says, float key_scale = 1.0f, float va
   for (const token_id id : says.ids) made.words.classes.push_back(class_of(id));
   made.words.prompt_end = says.prompt;
   made.later_prompts = says.later_prompts;
+  made.whole_items = says.whole_items;
   const auto fill = [&](role of, index_t heads, index_t pass, std::vector<float>& rows) {
     rows.resize(says.ids.size() * static_cast<std::size_t>(m.layers * heads * m.head_dim));
     float* out = rows.data();

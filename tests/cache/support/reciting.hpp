@@ -45,8 +45,15 @@ class reciter {
   bool play(const std::vector<part>& parts, fate until = fate::committed) {
     std::vector<zoomr::step_item> items;
     for (const part& p : parts)
-      items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins});
+      items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins, {}, p.whole});
+    std::vector<index_t> planned(items.size());
+    if constexpr (requires { cache_.plan(view<const zoomr::step_item>(items), view<index_t>(planned)); }) {
+      cache_.plan(view<const zoomr::step_item>(items), view<index_t>(planned));
+    }
     auto step = cache_.begin(view<const zoomr::step_item>(items));
+    if constexpr (requires { cache_.plan(view<const zoomr::step_item>(items), view<index_t>(planned)); }) {
+      for (index_t i = 0; i < step.items(); ++i) REQUIRE(planned[static_cast<std::size_t>(i)] == step.taken(i));
+    }
     if (until == fate::dropped_at_once) return true;
     const index_t passes = step.passes();
     std::vector<index_t> accepted, firsts;
@@ -108,6 +115,11 @@ class reciter {
         const bool prompt = at(v).says->in_prompt(tokens(v));
         part draft = next(v, prompt ? random.between(1, 30) : random.between(1, 6));
         if (random.chance(25) && !prompt) draft.ids.back() = unspoken_id;
+        if (longest_whole > 0 && !prompt && random.chance(40)) {
+          draft.whole = true;
+          draft.ids.resize(std::min(draft.ids.size(), longest_whole));
+          ++wholes;
+        }
         parts.push_back(draft);
       }
       if (parts.empty()) continue;
@@ -127,11 +139,13 @@ class reciter {
 
   std::vector<voice> voices;
   bool repeats = false;                                             // the second pass has the numbers of the first
+  std::size_t longest_whole = 0;                                    // drafts of so many tokens may be passed whole
   std::function<bool(const std::function<void()>&)> before_commit;  // calls it; false if it has failed
   std::function<void()> before_second_pass;
   std::map<index_t, index_t> furthest;  // by voice
   std::int64_t second_passes = 0;
   std::int64_t cut_short = 0;  // drafts of which not all was taken
+  std::int64_t wholes = 0;     // that were passed whole
   std::int64_t rollbacks = 0;
   std::int64_t failed_again = 0;  // steps whose second pass has failed, not the first
 

@@ -29,7 +29,7 @@ zoomr::config tiers_of(const Policy& policy, const zoomr::config& limits, index_
                        host > 0 ? path.c_str() : nullptr);
 }
 
-/// The prompt in chunks, then single tokens, drafts, dropped steps and rollbacks.
+/// The prompt in chunks, then single tokens, drafts, some of them passed whole, dropped steps and rollbacks.
 template <class Player>
 void play_wildly(Player& plays, std::uint64_t seed, bool goes_back) {
   dice random(seed);
@@ -44,8 +44,9 @@ void play_wildly(Player& plays, std::uint64_t seed, bool goes_back) {
       continue;
     }
     const bool drops = random.chance(10);
-    plays.play({plays.next(0, random.chance(30) ? random.between(2, 5) : 1)},
-               drops ? fate::dropped_between_layers : fate::committed);
+    part some = plays.next(0, random.chance(30) ? random.between(2, 5) : 1);
+    some.whole = goes_back && random.chance(30);
+    plays.play({some}, drops ? fate::dropped_between_layers : fate::committed);
     longest = std::max(longest, plays.tokens());
     if (!goes_back || !random.chance(8)) continue;
     const index_t to = std::max({says.prompt, longest - 12, plays.tokens() - random.between(0, 12)});

@@ -2,8 +2,9 @@
 // L6. The ends of a pass and of a step, for one sequence.
 //
 // The order of a commit: a choice for all layers that no second pass has made; tokens and segments; eviction, since it
-// decides which slots there are; summaries, from the keys that are left; query records; the first choice after a
-// prompt, from these summaries; the active selection and its log; pages. Up to the summaries it may fail over tiers:
+// decides which slots there are; summaries, from the keys that are left; the choice of an item that was passed whole,
+// from these summaries; query records; the first choice after a prompt, from these summaries too; the active selection
+// and its log; pages. Up to the summaries it may fail over tiers:
 // that is `prepare_commit`, which `undo_commit` takes back. After them nothing can: that is `finish_commit`.
 #pragma once
 
@@ -107,6 +108,10 @@ template <class Pool>
 void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   if (accepted == 0) return;
   auto& state = core.state_of(item);
+  if (item.waits != refresh_action::keep && accepted == item.tokens) {  // before the queries' records are committed
+    make_choice(core, item);
+    item.chooses = true;
+  }
   const bool chooses = item.chooses && accepted == item.tokens;
   state.stale_summaries = false;
   for (index_t t = (std::max)(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {

@@ -13,10 +13,11 @@
 #include <zoomr/paging/resident_keys.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
-#include <memory>   // std::unique_ptr
-#include <string>   // std::string
-#include <utility>  // std::move
-#include <vector>   // std::vector
+#include <algorithm>  // std::max, std::min
+#include <memory>     // std::unique_ptr
+#include <string>     // std::string
+#include <utility>    // std::move
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -173,6 +174,15 @@ struct cache_core {
     const index_t prompt_end = state.in_first_prompt() ? position + 1 : state.prompt_end;
     if (state.moved.plain()) return zones_of_query(policy.zone, limits.logits.window, position, prompt_end, open_begin);
     return zones_of_query(policy.zone, 0, position, prompt_end, open_begin).seen_from(window_of(state).first(position));
+  }
+  /// The zones of a token of an item, in its pass. Where an item that is passed whole goes on behind the end of a
+  /// draft, the back zone begins where it did there: what no segment holds yet is read.
+  zone_bounds zone_of(const sequence_state& state, const planned_item& item, index_t position) const {
+    zone_bounds zone = zone_at(state, position, item.open_begin);
+    if (!item.goes_on() || position <= item.draft_end) return zone;
+    const index_t back = (std::min)(zone.back, zone_at(state, item.draft_end, item.open_begin).back);
+    zone.back = (std::max)(zone.front, back);
+    return zone;
   }
   /// What of a sequence the layers' sliding window shows.
   seen_window window_of(const sequence_state& state) const { return {limits.logits.window, state.moved.map()}; }

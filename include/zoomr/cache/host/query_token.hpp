@@ -51,8 +51,8 @@ class query_token {
   /// Makes row `row` of `into`. The queries come from `core.choice_queries` or, in the layer being attended, from
   /// `queries`.
   ///
-  /// What is scored are the committed segments. A prompt's choice comes after its tokens are committed, so that those
-  /// which its end has closed count, and the open segment is the one after it.
+  /// What is scored are the committed segments. A prompt's choice, and one that has waited, comes after its tokens are
+  /// committed, so that those which they have closed count, and the open segment is the one after them.
   /// @param queries  [heads, head_dim]  rotated, of the row's only layer; empty: those noted in all layers of the row
   /// @param into     the item's pending choice, or the active selection where a choice serves its own token only
   /// @param chooser  working memory
@@ -62,9 +62,7 @@ class query_token {
   /// @cost  reads the index of the row's KV lanes once for each query head
   choice_counts choose(const choice_row& row, view<const float, 2> queries, selection& into, chooser& chooser,
                        const executor& workers, index_t thread = 0) {
-    const index_t open_begin =
-        item_.prompt ? core_.policy.segment.open_begin(state_.segmenting.data()) : item_.open_begin;
-    chooser.begin(state_, core_.zone_at(state_, position_, open_begin), state_.slots_of(row.kv_lane));
+    chooser.begin(state_, zone(), state_.slots_of(row.kv_lane));
     if (core_.sizes.heard > 0) {
       hear(chooser, workers);
       if (chooser.unsure()) {
@@ -128,7 +126,7 @@ class query_token {
         }
       }
     }
-    if (item_.chooses && position_ == item_.last()) note(layer, queries);
+    if ((item_.chooses || item_.goes_on()) && position_ == item_.last()) note(layer, queries);
   }
 
   /// Keeps the queries for a choice that is made after the last layer, where choices stay active.
@@ -144,6 +142,11 @@ class query_token {
   // The part of a record that holds the query of the last choice: it comes after the sums, if there are any.
   index_t reference_part() const { return core_.policy.query.sums ? 1 : 0; }
 
+  // The zones of the query that asks.
+  zone_bounds zone() const {
+    if (!item_.prompt && item_.waits == refresh_action::keep) return core_.zone_of(state_, item_, position_);
+    return core_.zone_at(state_, position_, core_.policy.segment.open_begin(state_.segmenting.data()));
+  }
   // The votes of all layers of a row.
   void score_layers(const choice_row& row, view<const float, 2> queries, chooser& chooser, const executor& workers,
                     index_t thread) {
@@ -240,9 +243,9 @@ class query_token {
 
 /// Makes the choice that an item's last token is due, from the queries noted in its pass; all rows of it.
 ///
-/// Called when all layers have been seen: at the end of a prompt for any scope, later only where one row serves all
-/// layers, by `needs_second_pass` or `commit`. If the queries have not drifted, `item.chosen` stays false, and the
-/// active selection stays.
+/// Called when all layers have been seen: at the end of a prompt, or where the choice has waited for the commit, for
+/// any scope; otherwise only where one row serves all layers, by `needs_second_pass` or `commit`. If the queries have
+/// not drifted, `item.chosen` stays false, and the active selection stays.
 template <class Pool>
 void make_choice(cache_core<Pool>& core, planned_item& item) {
   if (!core.policy.selects) return;
@@ -255,8 +258,12 @@ void make_choice(cache_core<Pool>& core, planned_item& item) {
     for (index_t head = 0; head < model.heads; ++head) {
       const choice_row row = row_for(model, core.policy.aggregate.per, layer, head);
       if (layer != row.first_layer || head != row.first_head) continue;
-      const bool if_drifted = !item.prompt && token.planned().action == refresh_action::choose_if_drifted;
-      if (if_drifted && !token.drifted(row, {}, chooser)) continue;
+      const refresh_action action = item.goes_on() ? item.waits : token.planned().action;
+      const bool if_drifted = !item.prompt && action == refresh_action::choose_if_drifted;
+      if (if_drifted && !token.drifted(row, {}, chooser)) {
+        if (item.goes_on()) pending.assign(row.row, core.state_of(item).active_selection.row(row.row));
+        continue;
+      }
       token.choose(row, {}, pending, chooser, workers).add_to(core.state_of(item).stats);
       item.chosen = true;
     }

@@ -108,7 +108,7 @@ class token_choice {
       list.add(seen_slots(kv_head));
       return list;
     }
-    const zone_bounds zone = core_.zone_at(state(), position_, item_.open_begin);
+    const zone_bounds zone = core_.zone_of(state(), item_, position_);
     const slot_map slots = state().slots_of(layer_ * core_.sizes.model.kv_heads + kv_head);
     if (core_.policy.selects) {
       resolve(state().segments, row_of(head), zone, core_.policy.zone.own_summary, slots, list);
@@ -122,8 +122,8 @@ class token_choice {
   /// these attend everything, or do not, as it does, and none makes a choice: then only the zones move. It is the first
   /// of a page, so that what is read in two parts has the same runs. Nothing is, where a window moves on between them.
   index_t settled(index_t kv_head, index_t last) const {
-    const zone_bounds here = core_.zone_at(state(), position_, item_.open_begin);
-    const zone_bounds there = core_.zone_at(state(), last, item_.open_begin);
+    const zone_bounds here = core_.zone_of(state(), item_, position_);
+    const zone_bounds there = core_.zone_of(state(), item_, last);
     if (here.begin != there.begin) return 0;
     const index_t back = here.back;
     const bool stays = dense_ || there.back == back;

@@ -117,7 +117,7 @@ class sequence_loader {
   }
   void add(token_class of_token, index_t position) {
     const bool prompt_ends = position + 1 == counts_.prompt_end;
-    std::vector<std::byte>& fed = core_.step.segmenting;  // of the same size: nothing is allocated
+    std::vector<std::byte>& fed = core_.step.segmenting.state;  // of the same size: nothing is allocated
     fed = state_.segmenting;
     closings closed;
     policy_.segment.feed(fed.data(), of_token, position, closed);

@@ -152,7 +152,8 @@ class layer_groups {
       const view<const index_t> positions = items[i].positions;
       items_.push_back({handle(items[i].seq.id, g), items[i].ids.slice(0, least()[i]), items[i].prompt_ends, pages,
                         items[i].prompt_begins,
-                        positions.size() == items[i].ids.size() ? positions.slice(0, least()[i]) : positions});
+                        positions.size() == items[i].ids.size() ? positions.slice(0, least()[i]) : positions,
+                        items[i].whole});
     }
     return view<const step_item>(items_);
   }

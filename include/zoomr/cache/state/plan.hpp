@@ -41,18 +41,44 @@ struct planned_item {
   bool prompt = false;
   bool prompt_begins = false;  // a later prompt does
   bool prompt_ends = false;
-  bool chooses = false;        // its last token makes a choice that stays active
-  bool chosen = false;         // and some row of it has been made
-  bool observed = false;       // of a prompt: the queries of all its tokens were seen, in each layer
-  index_t remembered = 0;      // of a prompt: where its queries are remembered until commit
-  bool second_pass = false;    // its last token is in the second pass
-  bool failed = false;         // pages that it needs did not come
-  index_t floor_before = 0;    // the sequence's rollback_floor, before its commit began
-  index_t queries_before = 0;  // its queries_from, likewise
-  index_t announced = -1;      // how many tokens `needs_second_pass` was told will be accepted
+  bool chooses = false;                         // its last token makes a choice that stays active
+  bool chosen = false;                          // and some row of it has been made
+  bool observed = false;                        // of a prompt: the queries of all its tokens were seen, in each layer
+  index_t remembered = 0;                       // of a prompt: where its queries are remembered until commit
+  bool second_pass = false;                     // its last token is in the second pass
+  bool failed = false;                          // pages that it needs did not come
+  refresh_action waits = refresh_action::keep;  // of one that goes on behind a draft's end: the choice of its commit
+  index_t floor_before = 0;                     // the sequence's rollback_floor, before its commit began
+  index_t queries_before = 0;                   // its queries_from, likewise
+  index_t announced = -1;                       // how many tokens `needs_second_pass` was told will be accepted
+  index_t draft_end = -1;  // of one passed whole: the position at which a draft would have ended; -1: it would not
 
   index_t last() const { return first + tokens - 1; }
+  /// Tokens come after the one at which a draft would have ended.
+  bool goes_on() const { return draft_end >= 0; }
 };
+
+/// An item that is passed whole goes on where a draft ends, unless that is its last token: what has become due waits.
+/// @param evicts  tokens are evicted there
+/// @return  false if it is the last one
+/// @throws precondition_error if tokens are evicted in the middle: those after it would read what is gone
+[[gnu::cold, gnu::noinline]] inline bool goes_on_whole(planned_item& planned, refresh_action action, bool evicts,
+                                                       bool last) {
+  ZOOMR_EXPECTS(!evicts || last,
+                "begin: an item cannot be passed whole where the policy evicts tokens in its middle: it "
+                "would have to end after " +
+                    std::to_string(planned.tokens) + " tokens");
+  if (!last && !planned.goes_on()) planned.draft_end = planned.last();
+  if (!planned.goes_on()) return false;
+  if (planned.chooses) planned.waits = action;
+  planned.chooses = false;
+  return !last;
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_whole(index_t tokens, index_t most) {
+  raise_precondition("begin: an item that is passed whole has " + std::to_string(tokens) +
+                     " tokens, config.max_draft_tokens is " + std::to_string(most) +
+                     ": raise it, or begin a later prompt");
+}
 
 /// Slots of each KV lane that are left if a prompt ends with `end` tokens: all, or as many as its evictor keeps. A
 /// first prompt that is pinned loses none.
@@ -87,20 +113,27 @@ inline bool begins_later_prompt(const token_state& state, const step_item& item)
   return item.prompt_begins && state.tokens() > 0;
 }
 
+/// Working memory of whoever feeds tokens to a segmenter, so that none of it is made for each token.
+struct feeding_memory {
+  std::vector<std::byte> state;
+  closings closed;  // by one token
+};
+
 /// Plans one item: how many of its tokens the step takes, and what each of them makes due.
 ///
 /// After a prompt an item ends at the first token that closes a segment, makes a choice that stays active, or has
-/// tokens evicted, so that everything is the same as token by token.
+/// tokens evicted, so that everything is the same as token by token; unless it is passed whole.
 /// @param last_choice  position of the last choice that stays active, or -1
 /// @param table        [tokens that the step has room for]  out
-/// @param segmenting   working memory for the segmenter's state
+/// @param segmenting   working memory
 /// @param planned      out: what is planned of the item; where it is among the others is the caller's
-/// @throws precondition_error if more tokens are wanted than `table` has room for, even if fewer would be taken
+/// @throws precondition_error if more tokens are wanted than `table` has room for, even if fewer would be taken; or if
+/// an item cannot be passed whole
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 /// @cost  feeds each token that is taken to the segmenter and to the refresh rule; no allocation
 inline void plan(planned_item& planned, const any_policy& policy, const token_state& state, index_t last_choice,
                  const step_item& item, const config& limits, index_t most_segments, view<planned_token> table,
-                 std::vector<std::byte>& segmenting) {
+                 feeding_memory& segmenting) {
   planned.seq = item.seq.id;
   planned.first = state.tokens();
   planned.prompt_begins = begins_later_prompt(state, item);
@@ -108,6 +141,7 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
   planned.prompt_ends = item.prompt_ends;
   planned.open_begin = policy.segment.open_begin(state.segmenting.data());
   const index_t wanted = planned.prompt ? item.ids.size() : (std::min)(item.ids.size(), limits.max_draft_tokens);
+  if (item.whole && wanted < item.ids.size()) refuse_whole(item.ids.size(), wanted);
   ZOOMR_EXPECTS(wanted <= table.size(),
                 "begin: the step has " +
                     std::to_string(std::int64_t{limits.max_batched_tokens} - table.size() + wanted) +
@@ -119,7 +153,7 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
                       std::to_string(limits.max_tokens) +
                       (planned.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
   }
-  segmenting = state.segmenting;
+  std::vector<std::byte>& fed = segmenting.state = state.segmenting;
   index_t segments = state.segment_count();
   last_choice = (std::max)(last_choice, state.last_prompt_end() - 1);
   while (planned.tokens < wanted) {
@@ -127,12 +161,13 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
     planned_token& token = table[planned.tokens++] = {};
     const token_id id = item.ids[planned.tokens - 1];
     token.classes = id < limits.classes.size() ? limits.classes[id] : token_class::plain;
-    closings closed;
-    policy.segment.feed(segmenting.data(), token.classes, position, closed);
+    closings& closed = segmenting.closed;
+    closed.count = 0;
+    policy.segment.feed(fed.data(), token.classes, position, closed);
     const bool ended_by_it = closed.count > 0 && closed.at[closed.count - 1].end == position + 1;
-    token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(segmenting.data());
+    token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(fed.data());
     if (planned.prompt && item.prompt_ends && planned.tokens == wanted) {
-      if (state.in_first_prompt()) policy.segment.end_of_prompt(segmenting.data(), position, closed);
+      if (state.in_first_prompt()) policy.segment.end_of_prompt(fed.data(), position, closed);
       planned.chooses = policy.persists();
     }
     segments += closed.count;
@@ -142,7 +177,10 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
         policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
     const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
     planned.chooses = chooses && policy.persists();
-    if (closed.count > 0 || planned.chooses || evicts_after(policy, limits, state.evictions_begin(), position)) break;
+    if (closed.count > 0 || planned.chooses || evicts_after(policy, limits, state.evictions_begin(), position)) {
+      const auto evicts = [&] { return evicts_after(policy, limits, state.evictions_begin(), position); };
+      if (!item.whole || !goes_on_whole(planned, token.action, evicts(), planned.tokens == wanted)) break;
+    }
   }
   if (segments > most_segments) {
     detail::raise(errc::capacity, "sequence " + std::to_string(planned.seq) + " would have " +

@@ -24,13 +24,13 @@ struct step_plan {
   std::vector<Item> items;            // [sequences]
   std::vector<planned_token> tokens;  // [max_batched_tokens]
   step_layers layers;                 // of the pass in progress
-  std::vector<std::byte> segmenting;  // a segmenter's state, while an item is planned
+  feeding_memory segmenting;          // while an item is planned
   bool active = false;
 
   step_plan(const shape& model, const config& limits, const any_segmenter& segmenter)
       : tokens(static_cast<std::size_t>(limits.max_batched_tokens)),
         layers(model.layers),
-        segmenting(segmenter.state_bytes) {
+        segmenting{std::vector<std::byte>(segmenter.state_bytes), {}} {
     items.reserve(static_cast<std::size_t>(limits.max_sequences));
   }
   static byte_count bytes(const shape& model, const config& limits) {
@@ -49,20 +49,19 @@ struct step_plan {
   /// Plans the next item, after those that are planned already.
   /// @param last_choice  as of `plan`
   /// @param remembered   queries that eviction may observe at the end of a prompt: `layout::remembered`
-  /// @throws error(capacity), precondition_error as `plan`; the item is not in the step then
+  /// @throws error(capacity), precondition_error as `plan`; the caller forgets the step then
   Item& add(const any_policy& policy, const token_state& state, index_t last_choice, const step_item& item,
             const config& limits, index_t most_segments, index_t remembered) {
-    Item next;
-    for (const planned_item& before : items) {
-      next.planned += before.tokens;
-      next.draft += before.prompt ? 0 : before.tokens;
-      next.remembered += before.prompt ? (std::min)(before.tokens, remembered) : 0;
+    Item& next = items.emplace_back();
+    for (const Item* before = items.data(); before != &next; ++before) {
+      next.planned += before->tokens;
+      next.draft += before->prompt ? 0 : before->tokens;
+      next.remembered += before->prompt ? (std::min)(before->tokens, remembered) : 0;
     }
     next.packed = next.planned;
     plan(next, policy, state, last_choice, item, limits, most_segments,
          view<planned_token>(tokens).slice(next.planned, limits.max_batched_tokens), segmenting);
-    items.push_back(next);
-    return items.back();
+    return next;
   }
 };
 
@@ -92,8 +91,9 @@ void commit_items(view<const index_t> accepted, Failure failure, Commit commit, 
 template <class Core>
 class step_items {
  public:
-  /// Tokens of one item that the step takes: all of a prompt's; of a draft at most config.max_draft_tokens, up to the
-  /// first that closes a segment, makes a choice that stays active, or has tokens evicted.
+  /// Tokens of one item that the step takes: all of a prompt's, or of one that is passed whole; of a draft at most
+  /// config.max_draft_tokens, up to the first that closes a segment, makes a choice that stays active, or has tokens
+  /// evicted.
   index_t taken(index_t item) const { return at(item).tokens; }
   /// Position of an item's first token in this pass.
   index_t position(index_t item) const { return pass_ == 0 ? at(item).first : at(item).last(); }

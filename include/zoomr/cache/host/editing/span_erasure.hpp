@@ -49,7 +49,7 @@ void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index
     }
     return -1;
   };
-  state.feed_again(core.policy.segment, kept, erased, core.step.segmenting, [&](const segment& s) {
+  state.feed_again(core.policy.segment, kept, erased, core.step.segmenting.state, [&](const segment& s) {
     if (count == core.sizes.most_segments) {
       raise(errc::capacity, "erase: what is left would have more than " + std::to_string(count) +
                                 " segments: raise config.max_segments");
