@@ -61,9 +61,12 @@ class cache {
   virtual zoomr::byte_count bytes(zoomr::sequence seq) const = 0;
   virtual zoomr::byte_count capacity() const = 0;
 
+  /// Tokens of one sequence that a step can pass whole after its prompt, at most; more are a later prompt.
+  virtual index_t longest_whole() const = 0;
+  /// Nothing changes.
+  /// @throws zoomr::precondition_error if a step cannot take the item as it is
+  virtual void plan(const zoomr::step_item& item) const = 0;
   virtual void begin(view<const zoomr::step_item> items) = 0;
-  /// Tokens that the step takes of one item.
-  virtual index_t taken(index_t item) const = 0;
   virtual void attend(index_t layer, const rows& q, const rows& k, const rows& v, view<float, 3> out) = 0;
   virtual void commit(view<const index_t> accepted) = 0;
   /// The step never happened; without one nothing is done.

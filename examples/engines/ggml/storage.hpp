@@ -55,8 +55,12 @@ class typed_cache final : public cache {
   zoomr::byte_count bytes(zoomr::sequence seq) const override { return cache_.bytes(seq).total(); }
   zoomr::byte_count capacity() const override { return cache_.capacity().total(); }
 
+  index_t longest_whole() const override { return longest_whole_; }
+  void plan(const zoomr::step_item& item) const override {
+    index_t taken = 0;
+    cache_.plan(view<const zoomr::step_item>(&item, {1}), view<index_t>(&taken, {1}));
+  }
   void begin(view<const zoomr::step_item> items) override { step_.emplace(cache_.begin(items)); }
-  index_t taken(index_t item) const override { return step_.value().taken(item); }
   void attend(index_t layer, const rows& q, const rows& k, const rows& v, view<float, 3> out) override {
     switch (k.type) {
       case number::f32:
@@ -79,8 +83,17 @@ class typed_cache final : public cache {
 
  private:
   typed_cache(const cache_settings& settings, const layer_kinds& kinds)
-      : cache_(open_groups(settings, kinds), view<const index_t>(kinds.group_of)) {}
+      : longest_whole_(longest_whole(settings)),
+        cache_(open_groups(settings, kinds), view<const index_t>(kinds.group_of)) {}
 
+  // Where there are no later prompts, all of a graph.
+  static index_t longest_whole(const cache_settings& settings) {
+    index_t most = settings.limits.max_draft_tokens;
+    decode::with_policy(settings.policy, [&](const auto& policy) {
+      if (policy.placement.frees_unreachable) most = settings.limits.max_batched_tokens;
+    });
+    return most;
+  }
   static groups open_groups(const cache_settings& settings, const layer_kinds& kinds) {
     groups opened;
     for (std::size_t group = 0; group < kinds.windows.size(); ++group) {
@@ -91,6 +104,7 @@ class typed_cache final : public cache {
       std::vector<float> voters = voters_of(settings, kinds, static_cast<index_t>(group));
       if (!voters.empty()) own.limits.voters = {voters.data(), {own.model.layers, own.model.heads}};
       own.limits.classes = settings.classes;
+      own.limits.max_draft_tokens = longest_whole(settings);
       decode::with_policy(own.policy, [&](const auto& policy) {
         opened.push_back(zoomr::kv_cache<std::remove_cvref_t<decltype(policy)>, T>(own.model, policy, own.limits));
       });
@@ -108,6 +122,7 @@ class typed_cache final : public cache {
     return own;
   }
 
+  index_t longest_whole_;
   zoomr::grouped_kv_cache<T> cache_;
   std::optional<typename zoomr::grouped_kv_cache<T>::step_type> step_;
 };

@@ -65,20 +65,24 @@ struct zoomr_ggml {
       throw;
     }
   }
-  /// Whether the step takes all tokens of each sequence; the id of the first of which it does not, or -1.
-  std::int32_t taken_in_part() const {
-    for (std::size_t i = 0; i < tokens.items.size(); ++i) {
-      const auto wanted = static_cast<index_t>(tokens.items[i].ids.size());
-      if (in->taken(static_cast<index_t>(i)) < wanted) return tokens.items[i].id;
+  /// Whether graphs of up to `most` tokens can hold this batch, whatever part of it each of them has.
+  bool fits(const zoomr_ggml_batch& batch, index_t most) {
+    tokens = graph_tokens(batch);
+    bool all = true;
+    try {
+      for (zoomr::step_item item : planned(batch.token == nullptr)) {
+        if (in->in_prompt(item.seq)) continue;
+        const index_t first = (std::min)(item.ids.size(), most);
+        item.prompt_ends = item.prompt_ends && first == item.ids.size();
+        item.ids = item.ids.slice(0, first), item.positions = item.positions.slice(0, first);
+        all = all && is_passable(item);
+      }
+    } catch (...) {
+      drop();
+      throw;
     }
-    return -1;
-  }
-  void expect_all_taken() {
-    const std::int32_t id = taken_in_part();
-    if (id < 0) return;
     drop();
-    throw refusal("begin: the prompt of sequence " + std::to_string(id) +
-                  " has ended, and the policy takes its tokens in smaller pieces: zoomr_ggml_split says how many");
+    return all;
   }
 
   void attend(index_t layer, ggml_tensor& dst) {
@@ -123,6 +127,14 @@ struct zoomr_ggml {
   outcome last;
 
  private:
+  bool is_passable(const zoomr::step_item& item) const {
+    try {
+      in->plan(item);
+    } catch (const zoomr::precondition_error&) {
+      return false;
+    }
+    return true;
+  }
   // Opens what is not there.
   std::vector<zoomr::step_item> planned(bool embeddings) {
     std::vector<zoomr::step_item> items;
@@ -132,7 +144,8 @@ struct zoomr_ggml {
       zoomr::step_item next{s.handle, view<const zoomr::token_id>(item.ids)};
       next.positions = view<const index_t>(item.positions);
       const bool ended = !in->in_prompt(s.handle);
-      next.prompt_begins = ended && next.ids.size() > settings.limits.max_draft_tokens;
+      next.prompt_begins = ended && next.ids.size() > in->longest_whole();
+      next.whole = ended && !next.prompt_begins;  // a graph cannot be cut any more
       next.prompt_ends = item.prompt_ends && (!ended || next.prompt_begins);
       items.push_back(next);
     }
@@ -245,10 +258,7 @@ struct ggml_tensor* zoomr_ggml_attn(zoomr_ggml* z, struct ggml_context* ctx, str
 }
 
 int zoomr_ggml_begin(zoomr_ggml* z, const zoomr_ggml_batch* batch) {
-  return z->call([&] {
-    z->begin(*batch);
-    z->expect_all_taken();
-  });
+  return z->call([&] { z->begin(*batch); });
 }
 int zoomr_ggml_commit(zoomr_ggml* z) {
   outcome how = std::move(z->failed);
@@ -267,25 +277,7 @@ void zoomr_ggml_drop(zoomr_ggml* z) { z->drop(); }
 int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch) {
   std::int32_t most = z->settings.limits.max_batched_tokens;
   const int status = z->edit([&] {
-    bool turns = false, later = false;  // several tokens of a sequence whose prompt has ended; a later prompt
-    for (const graph_item& item : graph_tokens(*batch).items) {
-      const held_sequence* const s = z->held.find(item.id);
-      if (s == nullptr || item.ids.size() == 1 || z->in->in_prompt(s->handle)) continue;
-      turns = true;
-      later = later || static_cast<index_t>(item.ids.size()) > z->settings.limits.max_draft_tokens;
-    }
-    if (!turns) return;
-    zoomr_ggml_batch first = *batch;
-    first.n_tokens = (std::min)(first.n_tokens, most);
-    const bool tried = later || first.n_tokens == batch->n_tokens;
-    try {
-      if (tried) z->begin(first);
-      if (!tried || z->taken_in_part() >= 0) most = 1;
-    } catch (const zoomr::precondition_error&) {  // a policy without later prompts
-      if (!later) throw;
-      most = 1;
-    }
-    z->drop();
+    if (!z->fits(*batch, most)) most = 1;
   });
   return status == ZOOMR_GGML_SUCCESS ? most : status < 0 ? status : -status;
 }

@@ -120,15 +120,17 @@ typedef struct zoomr_ggml_batch {
 
 /* Before a graph is computed. A step that was begun before, and not committed, is dropped. A sequence that is not held
  * is opened. Of a sequence whose prompt has ended more than n_draft tokens are a later prompt, which ends as the first
- * one does. Fewer are a draft, which a policy may take one by one only: REFUSED then, and zoomr_ggml_split tells
- * before. Policies that free what they do not reach have no later prompts. */
+ * one does. Fewer are passed whole: what they make due is chosen once they are held. So are all under policies that
+ * free what they do not reach. Policies that evict tokens while decoding take them only up to where some are evicted:
+ * REFUSED then, and zoomr_ggml_split tells before. */
 int zoomr_ggml_begin(zoomr_ggml* z, const zoomr_ggml_batch* batch);
 /* After it: its tokens are held. Where a node has failed, none are, and the status is that of the failure. */
 int zoomr_ggml_commit(zoomr_ggml* z);
 /* Instead of commit: the tokens never were. Every call below drops a step that is not committed, too. */
 void zoomr_ggml_drop(zoomr_ggml* z);
 /* How many tokens at most a graph can have, so that this batch can be passed graph by graph in its order: n_ubatch, or
- * 1 where the policy takes tokens of some sequence one by one. A negative status, if the batch is refused. */
+ * 1 where tokens are evicted in the middle. Who has no such policy (h2o, r_kv, raas) need not ask. A negative status,
+ * if the batch is refused. */
 int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch);
 
 /* ---- sequences: as llama_memory_*; p0 < 0 is the beginning, p1 < 0 the end ---- */

@@ -375,6 +375,37 @@ TEST_CASE("heads that vote have the weights that were handed over, in layers wit
   }
 }
 
+TEST_CASE("heads that vote hear a prompt that was opened again as if it had come once") {
+  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
+  classes[9] = ZOOMR_GGML_DELIMITER;
+  float weights[engine::layers * engine::heads] = {};
+  weights[1] = 1, weights[engine::heads + 4] = 0.5f;
+  zoomr_ggml_params p = engine::params({});
+  p.policy = "sentence_voters", p.voters = weights;
+  p.classes = classes.data(), p.n_vocab = 64;
+  engine once({}, p), again({}, p);
+  // Both have the same random numbers; where one passes nothing it draws them.
+  for (engine* const e : {&once, &again}) {
+    e->use_ids({1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 9});
+    e->pass({{0, 128}}), e->pass({{0, 22}});
+  }
+  again.pass({{0, 42, true}}, false), again.decode(0, 3, false);
+  once.plan({{0, 42, true}});
+  for (int t = 0; t < 3; ++t) once.plan({{0, 1}});
+  REQUIRE(zoomr_ggml_seq_rm(again.z(), 0, 150, -1) == ZOOMR_GGML_SUCCESS);
+  again.text(0).keep(0, 150);
+  CHECK(zoomr_ggml_in_prompt(again.z(), 0));
+  for (engine* const e : {&once, &again}) e->pass({{0, 60, true}}, false);
+  for (int t = 0; t < 9; ++t) {
+    once.decode(0, 1, false), again.decode(0, 1, false);
+    CHECK(outputs(once) == outputs(again));
+  }
+  zoomr_ggml_stats stats;
+  REQUIRE(zoomr_ggml_seq_stats(again.z(), 0, &stats) == ZOOMR_GGML_SUCCESS);
+  CHECK(stats.choices > 0);
+  CHECK(stats.attended_tokens < 200);
+}
+
 TEST_CASE("where a prompt ends: as it is said, or with the first single token") {
   engine e({});
   const auto pass = [&](int tokens, const std::int8_t* ends) {
@@ -399,7 +430,7 @@ TEST_CASE("where a prompt ends: as it is said, or with the first single token") 
   CHECK_FALSE(zoomr_ggml_in_prompt(e.z(), 0));
 }
 
-TEST_CASE("a draft is passed in pieces that the policy takes, more tokens are a later prompt") {
+TEST_CASE("a draft is passed whole, unless tokens are evicted in it; more tokens are a later prompt") {
   std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
   classes[9] = ZOOMR_GGML_DELIMITER;
   zoomr_ggml_params p = engine::params({});
@@ -409,14 +440,13 @@ TEST_CASE("a draft is passed in pieces that the policy takes, more tokens are a 
   e.plan({{0, 12, true}});
   CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 128);  // all prompt
   e.pass({{0, 12, true}});
-  e.plan({{0, 6}});
-  CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 1);
-  e.build();
-  CHECK(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_REFUSED);
-  says(e.z(), "zoomr_ggml_split");
-  CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 11);
-  e.plan({{0, 4}, {1, 30}});
-  CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 128);  // up to the end of a sentence
+  e.plan({{0, 14}, {1, 30}});
+  CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 128);
+  e.pass({{0, 14}});  // behind the ends of sentences
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 25);
+  CHECK_FALSE(zoomr_ggml_in_prompt(e.z(), 0));
+  CHECK(zoomr_ggml_seq_rm(e.z(), 0, 15, -1) == ZOOMR_GGML_SUCCESS);
+  e.text(0).keep(0, 15);
   e.decode(0, 6);
   e.plan({{0, 300}});
   CHECK(zoomr_ggml_split(e.z(), &e.batch()) == 128);
@@ -429,8 +459,26 @@ TEST_CASE("a draft is passed in pieces that the policy takes, more tokens are a 
   p.policy = "window";
   engine window({}, p);
   window.pass({{0, 12, true}});
-  window.plan({{0, 30}});
-  CHECK(zoomr_ggml_split(window.z(), &window.batch()) == 1);
+  window.plan({{0, 100}});
+  CHECK(zoomr_ggml_split(window.z(), &window.batch()) == 128);
+  window.pass({{0, 100}});
+  CHECK_FALSE(zoomr_ggml_in_prompt(window.z(), 0));
+
+  const char* const often[] = {"accumulated_attention.every=4"};
+  p.policy = "h2o", p.budget = 64, p.settings = often, p.n_settings = 1;
+  engine evicting({}, p);
+  evicting.pass({{0, 12, true}});
+  evicting.plan({{0, 6}});
+  CHECK(zoomr_ggml_split(evicting.z(), &evicting.batch()) == 1);
+  evicting.build();
+  CHECK(zoomr_ggml_begin(evicting.z(), &evicting.batch()) == ZOOMR_GGML_REFUSED);
+  says(evicting.z(), "it would have to end after 4 tokens");
+  CHECK(zoomr_ggml_seq_pos_max(evicting.z(), 0) == 11);
+  evicting.plan({{0, 4}});
+  CHECK(zoomr_ggml_split(evicting.z(), &evicting.batch()) == 128);
+  evicting.pass({{0, 4}}), evicting.pass({{0, 3}}), evicting.pass({{0, 1}});
+  CHECK(zoomr_ggml_seq_pos_max(evicting.z(), 0) == 19);
+
   engine full({});
   full.pass({{0, 12, true}});
   full.plan({{0, 16}});
