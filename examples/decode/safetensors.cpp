@@ -65,6 +65,10 @@ safetensors::safetensors(const std::filesystem::path& directory) {
     fail(directory.string(), ": there is neither model.safetensors nor ", "model.safetensors.index.json");
 }
 
+safetensors::safetensors(const std::filesystem::path& file, std::map<std::string, std::string>& metadata) {
+  add_file(file, &metadata);
+}
+
 stored safetensors::load(const std::string& name, const std::vector<std::size_t>& shape) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) fail(source_, ": the tensor ", shown(name), " is missing");
@@ -78,7 +82,7 @@ stored safetensors::load(const std::string& name, const std::vector<std::size_t>
   fail(where, " has the type ", place.dtype, "; F32, F16 and BF16 are read");
 }
 
-void safetensors::add_file(const std::filesystem::path& path) {
+void safetensors::add_file(const std::filesystem::path& path, std::map<std::string, std::string>* metadata) {
   source_ = path.string();
   const std::uint64_t size = file_bytes(path);
   if (size < 8) fail(source_, ": the file has ", size, " bytes and no header");
@@ -94,7 +98,14 @@ void safetensors::add_file(const std::filesystem::path& path) {
          " after its length, and at most ", most, " are read");
   std::string header(static_cast<std::size_t>(length), '\0');
   if (!file.read(header.data(), static_cast<std::streamsize>(length))) fail(source_, ": the header cannot be read");
-  add_tensors(parse_json(header, source_ + ", header"), path, 8 + length, size);
+  const json parsed = parse_json(header, source_ + ", header");
+  add_tensors(parsed, path, 8 + length, size);
+  if (metadata == nullptr) return;
+  const auto beside = field(parsed, source_ + ", header: ").find("__metadata__");
+  if (!beside) return;
+  if (!beside->value().is_object()) fail(beside->where(), " must be an object");
+  for (const auto& [name, value] : beside->value().items())
+    (*metadata)[name] = field(value, beside->where() + "." + shown(name)).text();
 }
 
 // data, size: where the tensors begin and end, bytes from the beginning of the file

@@ -30,10 +30,13 @@ struct tensor_place {
   std::uint64_t bytes = 0;
 };
 
-/// The tensors of a checkpoint directory: one file, or many with an index.
+/// The tensors of a checkpoint directory, one file or many with an index; or of a single file.
 class safetensors {
  public:
   explicit safetensors(const std::filesystem::path& directory);
+  /// One file alone.
+  /// @param metadata  out: the strings that its header has beside the tensors, by name
+  safetensors(const std::filesystem::path& file, std::map<std::string, std::string>& metadata);
 
   const std::map<std::string, tensor_place>& tensors() const { return tensors_; }
 
@@ -44,7 +47,7 @@ class safetensors {
   stored load(const std::string& name, const std::vector<std::size_t>& shape) const;
 
  private:
-  void add_file(const std::filesystem::path& path);
+  void add_file(const std::filesystem::path& path, std::map<std::string, std::string>* metadata = nullptr);
   void add_tensors(const json& header, const std::filesystem::path& path, std::uint64_t data, std::uint64_t size);
   static tensor_place read_place(const field& entry, std::uint64_t data, std::uint64_t size);
   void add_shards(const std::filesystem::path& index_file);

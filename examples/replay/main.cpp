@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// zoomr-replay: what policies would have made of a recorded trace, compared with full attention. Bad input ends with
+// exit code 2 and one sentence.
+#include <algorithm>  // std::min
+#include <iostream>   // std::cerr, std::cout
+#include <memory>     // std::make_unique
+
+#include "../decode/output.hpp"
+#include "command_line.hpp"
+#include "replay.hpp"
+#include "resumed.hpp"
+#include "tables.hpp"
+#include "time_left.hpp"
+#include "voters.hpp"
+
+namespace replay {
+namespace {
+
+/// What decides results beside trace and policy.
+std::string limits_in_words(const options& given) {
+  return "memory=" + std::to_string(given.memory) + " device=" + std::to_string(given.device) +
+         " at_once=" + std::to_string(given.at_once) + " voters=" + given.voters_file;
+}
+
+/// Those that a file does not have already, some at a time.
+std::vector<replay_result> play_all(trace& from, const options& given, const settings& shared) {
+  const std::vector<named_policy> policies = named_policies(given.policies, given.budgets);
+  resumed finished(given.resume_file, from, limits_in_words(given));
+  std::vector<named_policy> left;
+  for (const named_policy& one : policies)
+    if (finished.find(one.text) == nullptr) left.push_back(one);
+  const std::size_t most = given.at_once > 0 ? static_cast<std::size_t>(given.at_once) : left.size();
+  time_left bar;
+  for (std::size_t first = 0; first < left.size(); first += most) {
+    const std::vector<named_policy> some(
+        left.begin() + static_cast<std::ptrdiff_t>(first),
+        left.begin() + static_cast<std::ptrdiff_t>(std::min(first + most, left.size())));
+    const watcher seen{[&](double share) {
+                         const double before = static_cast<double>(first), here = static_cast<double>(some.size());
+                         bar.at((before + share * here) / static_cast<double>(left.size()));
+                       },
+                       {}};
+    for (const replay_result& result : play(from, some, given.memory, shared, seen)) finished.add(result);
+  }
+  std::vector<replay_result> results;
+  for (const named_policy& one : policies) results.push_back(*finished.find(one.text));
+  return results;
+}
+
+int run(int argc, char** argv) {
+  options given;
+  if (const auto status = read_command_line(argc, argv, given)) return *status;
+  trace from(given.files);
+  if (from.classes_from_text())
+    std::cerr << "note: the trace has no token_classes; sentences end where its text has . ! ? or an empty line\n";
+  settings shared;
+  shared.limits.device = given.device;
+  shared.limits.scratch = given.scratch;
+  if (!given.voters_file.empty()) shared.voters = read_voters(given.voters_file, from.facts());
+  // Before anything takes long: these files can be written.
+  const auto file = [](const std::string& path) {
+    return path.empty() ? nullptr : std::make_unique<decode::output_file>(path);
+  };
+  const auto json = file(given.json_file), csv = file(given.csv_file);
+  const std::vector<replay_result> results = play_all(from, given, shared);
+  if (json) print_json(json->stream(), from.facts(), given.files, results), json->finish();
+  if (csv) print_csv(csv->stream(), from.facts(), results), csv->finish();
+  print_table(std::cout, from.facts(), results);
+  return 0;
+}
+
+}  // namespace
+}  // namespace replay
+
+int main(int argc, char** argv) {
+  return decode::run_program("zoomr-replay", [&] { return replay::run(argc, argv); });
+}
