@@ -49,10 +49,10 @@ void print_table(std::ostream& out, const trace_facts& facts, const std::vector<
   out << facts.prompt << " tokens of prompt and " << facts.tokens - facts.prompt << " after it, in "
       << facts.model.layers << " layers of " << facts.model.heads << " query heads and " << facts.model.kv_heads
       << " KV heads\n";
-  decode::table figures({"policy", "active", "attended", "error", "worst", "captured", "top keys", "churn",
-                         "device MiB", "host MiB", "file MiB", "moved in MiB", "hits", "seconds"});
-  for (const replay_result& result : results) figures.add(line(result));
-  figures.print(out);
+  decode::table shown({"policy", "active", "attended", "error", "worst", "captured", "top keys", "churn", "device MiB",
+                       "host MiB", "file MiB", "moved in MiB", "hits", "seconds"});
+  for (const replay_result& result : results) shown.add(line(result));
+  shown.print(out);
   for (const replay_result& result : results) {
     if (result.conclusive() || result.baseline()) continue;
     out << result.policy << ": no conclusion, since it left out nothing in any of " << result.queries

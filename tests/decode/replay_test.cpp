@@ -349,7 +349,7 @@ TEST_CASE("a replay within little memory has the same figures, and says what has
   trace from(written(folder));
   settings shared;
   shared.limits.scratch = folder.path().string();
-  const auto names = policies({"full", "h2o@64", "quest@64"});
+  const auto names = policies({"full", "h2o@64", "quest@64", "sentence_kv@48", "zoomr_second_pass"});
   const std::vector<replay_result> resident = play(from, names, plenty, shared);
   zoomr::byte_count least = 1 << 20;
   std::vector<replay_result> squeezed;
