@@ -121,7 +121,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws error(device) if something that was enqueued before has failed
   /// @cost   1 to 3 questions to CUDA where tables were still on their way when it was last asked, otherwise none
   bool ready() const { return core_->uploads.ready(); }
-  /// With a file behind pinned memory: says, once, whether a page could not be read or written. What steps have given
+  /// With a file under pinned memory: says, once, whether a page could not be read or written. What steps have given
   /// since means nothing, and their tokens must be rolled back or their sequences closed; nothing else is lost. `begin`
   /// asks it too. Whoever uses what a step gives before the next `begin` asks it when the stream has passed the step.
   /// @throws error(storage) if so; the sentence says which page, and why

@@ -131,7 +131,7 @@ TEST_CASE("each thing that an engine's memory cannot be has its sentence") {
   CHECK(problem([&](engine_memory& m) { m.values = view<void* const>(pointers + 1, {2}); }) == null);
   void* beside[] = {reinterpret_cast<char*>(rows) + 2, rows};
   CHECK(problem([&](engine_memory& m) { m.values = view<void* const>(beside, {2}); }) ==
-        "config: an engine's values must lie whole numbers of the storage type behind its keys");
+        "config: an engine's values must lie whole numbers of the storage type after its keys");
   CHECK(problem([&](engine_memory& m) { m.values = view<void* const>(beside, {2}); }, 2) == "");
 }
 

@@ -52,7 +52,7 @@ inline constexpr index_t least_tiles = 4;
 
 /// Equal stretches, in whole tiles; a row without tokens has one empty stretch, whose block writes its zeros. How they
 /// are depends on the row alone, not on what else is in a batch. `split` is the block's number among `splits`; one at
-/// or behind the result's `splits` has nothing to read.
+/// or after the result's `splits` has nothing to read.
 __device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_t split, index_t splits) {
   if (tokens == 0) return {0, 0, 1};
   const index_t wanted = (tokens + splits * tile - 1) / (splits * tile);

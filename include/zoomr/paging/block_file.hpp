@@ -50,8 +50,8 @@ struct block_fault {
 /// process, whatever ends that. So any number of caches and processes can be given the same path at once.
 ///
 /// Where the file system makes files without a name (O_TMPFILE), there never is one. Elsewhere the file is made as
-/// PATH.zoomr-tier and unlinked at once. A process that is killed between the two leaves that name behind, with an
-/// empty file, which the next one that is given the path removes. Whoever finds the name there may remove it at any
+/// PATH.zoomr-tier and unlinked at once. A process that is killed between the two leaves that name in the folder, with
+/// an empty file, which the next one that is given the path removes. Whoever finds the name there may remove it at any
 /// time: a file is opened only by who has made it, and needs no name from then on.
 ///
 /// One thread at a time. Checksums are kept in memory, 8 bytes for each block.

@@ -6,7 +6,7 @@
 // page has parts, each frame is one part of a page, and takes any part of any page.
 //
 // Kernels alone read and write it (cache/device/tiers/fetching.cuh), in the order of the stream; the host carves and
-// clears it once. All pages are in pinned memory of the host, or in a file behind that (pinned_blocks.hpp), and what is
+// clears it once. All pages are in pinned memory of the host, or in a file under that (pinned_blocks.hpp), and what is
 // appended is written to both: so a block can be dropped at any time. A pass is the reading of one layer, as in
 // paging/tiers/replacement.hpp, and passes are counted from 1.
 #pragma once

@@ -89,7 +89,7 @@ struct engine_memory {
       if (values[layer] == nullptr) return "config: a pointer of engine is null";
       const auto apart = reinterpret_cast<std::intptr_t>(values[layer]) - reinterpret_cast<std::intptr_t>(keys[layer]);
       if (apart % static_cast<std::intptr_t>(number_bytes) != 0) {
-        return "config: an engine's values must lie whole numbers of the storage type behind its keys";
+        return "config: an engine's values must lie whole numbers of the storage type after its keys";
       }
     }
     return nullptr;

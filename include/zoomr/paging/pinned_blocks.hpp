@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. The pinned memory of a device cache, and a file behind it, where all pages are that have no room there. A block
+// L3. The pinned memory of a device cache, and a file under it, where all pages are that have no room there. A block
 // is a page in one layer. What tiered_blocks does for a host's cache, but that kernels read and write the memory, and
 // that what a layer reads is asked for at once.
 //

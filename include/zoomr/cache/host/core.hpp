@@ -175,7 +175,7 @@ struct cache_core {
     if (state.moved.plain()) return zones_of_query(policy.zone, limits.logits.window, position, prompt_end, open_begin);
     return zones_of_query(policy.zone, 0, position, prompt_end, open_begin).seen_from(window_of(state).first(position));
   }
-  /// The zones of a token of an item, in its pass. Where an item that is passed whole goes on behind the end of a
+  /// The zones of a token of an item, in its pass. Where an item that is passed whole goes on after the end of a
   /// draft, the back zone begins where it did there: what no segment holds yet is read.
   zone_bounds zone_of(const sequence_state& state, const planned_item& item, index_t position) const {
     zone_bounds zone = zone_at(state, position, item.open_begin);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a saved sequence is made of: a few sections under one checksum, which stands behind each of them, as far as
+// L6. What a saved sequence is made of: a few sections under one checksum, which stands after each of them, as far as
 // the file has come. Numbers are little-endian on any machine. docs/sequence_format.md describes every byte.
 //
 // A checksum finds what disks do to bytes, not what people do: whoever reads a number checks it before it is used.

@@ -36,7 +36,7 @@ class early_reads {
       seen_ = (std::max)(seen_, next);
       begun_[next % window] = goes(first, failed);
     }
-    if (begun(next) && first.file->comes_late(first.to)) begin_behind(done, started, failed, waiting);
+    if (begun(next) && first.file->comes_late(first.to)) begin_after(done, started, failed, waiting);
   }
 
   /// Makes the next transfer, unless what it comes after has failed.
@@ -67,7 +67,7 @@ class early_reads {
   // Forgets the reads whose turn has come, looks at the transfers of the window that are new, and begins each read that
   // nothing before it stands in the way of any more.
   template <class Waiting>
-  void begin_behind(ticket done, ticket started, const failed_tickets& failed, Waiting waiting) {
+  void begin_after(ticket done, ticket started, const failed_tickets& failed, Waiting waiting) {
     index_t left = 0;
     for (index_t i = 0; i < held_count_; ++i) {
       if (held_[i].number > done + 1) held_[left++] = held_[i];

@@ -57,7 +57,7 @@ class tiered_blocks {
   /// the contents mean nothing.
   /// @throws error(storage) if it cannot be brought there
   T* reach(index_t block) { return block == last_block_ ? last_ : reach_block(block); }
-  /// The same, to be changed as long as it is valid, and before `write_back`: from now on the tier below is behind.
+  /// The same, to be changed as long as it is valid, and before `write_back`: from now on the tier below is stale.
   T* reach_to_write(index_t block) {
     T* numbers = reach(block);
     tier_frame& at = tiers_[0].at(tiers_[0].frame_of(block));
