@@ -3,7 +3,7 @@
 
 #include <zoomr/core/executor.hpp>
 
-#include <algorithm>    // std::all_of
+#include <algorithm>    // std::all_of, std::max
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
@@ -114,6 +114,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
                  "what each layer reads of the text's pages, for bench/tier_hits; of several runs FILE.policy-budget");
   app.add_option("--report", given.report_file,
                  "one page, HTML, with all runs: what each step read of the text, what it cost");
+  app.add_option("--record", given.record_file,
+                 "queries, keys and values of one run, for zoomr-replay: FILE-0001.safetensors, FILE-0002.safetensors, "
+                 "...");
   app.add_flag("--same-text", given.same_text,
                "the policies after the first pass the text that it wrote, and count the tokens that they would have "
                "written themselves");
@@ -141,6 +144,10 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (!given.report_file.empty() && !given.pages_file.empty())
     fail("--report, --trace-pages: one of the two, since a cache records for one");
   if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
+  if (!given.record_file.empty() && given.on_device()) fail("--record: only what the host passes is recorded");
+  if (!given.record_file.empty() && !given.turns.empty()) fail("--record, --turn: a trace has one prompt");
+  if (!given.record_file.empty() && given.policies.size() * std::max<std::size_t>(given.budgets.size(), 1) > 1)
+    fail("--record: a trace is of one run, with one policy and one budget");
   if (!said.demo && given.directory.empty())
     fail("--model is missing: name a directory with a checkpoint, or run the demo `ledger`");
   return std::nullopt;

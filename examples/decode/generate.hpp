@@ -19,6 +19,7 @@
 #include "report.hpp"
 #include "session.hpp"
 #include "tokenizer.hpp"
+#include "trace_writer.hpp"
 
 namespace decode {
 
@@ -129,6 +130,25 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
   return report;
 }
 
+/// What --record says of a run.
+inline trace_facts facts_for_trace(const job& work) {
+  const model_config& c = work.config;
+  trace_facts facts{.model = shape_of(c, c.layers),
+                    .layers = {},
+                    .scale = c.attention_scale,
+                    .prompt = static_cast<index_t>(work.prompt.size()),
+                    .name = work.given.model_name(),
+                    .command = work.given.command,
+                    .classes = work.classes,
+                    .bytes = [&words = work.words](token_id id, bool is_first) { return words.piece(id, is_first); }};
+  if (c.window == 0) return facts;
+  for (std::size_t layer = 0; layer < c.layers; ++layer) {
+    if (!c.has_window(layer)) facts.layers.push_back(static_cast<index_t>(layer));
+  }
+  facts.model.layers = static_cast<index_t>(facts.layers.size());
+  return facts;
+}
+
 /// On the host.
 /// @param policy  its options, in words
 template <class Placement, class T>
@@ -143,11 +163,14 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
   }
   std::optional<recording<session<Placement, T>>> recorded;
   if (work.page) recorded.emplace(run, facts);
+  std::optional<trace_writer> trace;
+  if (!work.given.record_file.empty()) run.listen(&trace.emplace(work.given.record_file, facts_for_trace(work)));
   run_report report = write(work, choice, run, logits_out, [&](std::span<const token_id> ids) {
     if (pages) pages->flush(run.cache().segments(run.at(0)));
     if (recorded) recorded->passed(ids);
   });
   if (file) file->finish();
+  if (trace) trace->finish();
   report.stats = run.stats();
   report.steps = report.stats.tokens;
   report.passes = report.stats.passes;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // zoomr-decode: generates text with a Hugging Face checkpoint under one policy or several, and says what each
 // has cost. Bad input ends with exit code 2 and one sentence.
-#include <algorithm>   // std::min, std::none_of
-#include <filesystem>  // std::filesystem::path
-#include <iostream>    // std::cout
-#include <memory>      // std::make_unique
-#include <optional>    // std::optional
+#include <algorithm>  // std::min, std::none_of
+#include <iostream>   // std::cout
+#include <memory>     // std::make_unique
+#include <optional>   // std::optional
 
 #include <zoomr/core/threads/thread_pool.hpp>
 
@@ -55,11 +54,6 @@ std::string prompt_text(const options& given, const tokenizer& words, const mode
   return read_text(given.prompt_file, most);
 }
 
-/// The last folder of a path.
-std::string name_of(const std::string& directory) {
-  return std::filesystem::path(directory + "/.").parent_path().filename().string();
-}
-
 void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
@@ -96,7 +90,7 @@ void decode_text(const options& given) {
   if (!given.json && std::none_of(work.classes.begin(), work.classes.end(), ends_sentence))
     work.notes.push_back("no token of this model ends a sentence, so nothing refreshes there; see --delimiters");
   const auto page_file = given.report_file.empty() ? nullptr : std::make_unique<output_file>(given.report_file);
-  if (page_file) work.page.emplace("zoomr: " + name_of(given.directory), given.command, all.size());
+  if (page_file) work.page.emplace("zoomr: " + given.model_name(), given.command, all.size());
   std::vector<run_report> runs;
   for (const policy_choice& choice : all) {
     if (!given.json && all.size() > 1) {

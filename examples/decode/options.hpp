@@ -2,8 +2,9 @@
 // What zoomr-decode is asked for.
 #pragma once
 
-#include <string>  // std::string
-#include <vector>  // std::vector
+#include <filesystem>  // std::filesystem::path
+#include <string>      // std::string
+#include <vector>      // std::vector
 
 #include "sampler.hpp"
 #include "tiers.hpp"
@@ -33,11 +34,14 @@ struct options {
   std::string logits_file;
   std::string pages_file;
   std::string report_file;
+  std::string record_file;
   std::string command;  // all that was said, for a shell
   bool same_text = false;
   bool audit = false;
   bool json = false;
 
+  /// The last folder of the checkpoint's path.
+  std::string model_name() const { return std::filesystem::path(directory + "/.").parent_path().filename().string(); }
   bool on_device() const { return device != "host"; }
   mark_rule marks() const { return sentence_marks == "anywhere" ? mark_rule::anywhere : mark_rule::before_blank; }
 };

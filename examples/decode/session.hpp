@@ -17,6 +17,7 @@
 #include <variant>    // std::variant, std::visit
 #include <vector>     // std::vector
 
+#include "attention_tap.hpp"
 #include "input_error.hpp"
 #include "model.hpp"
 #include "voters.hpp"
@@ -173,6 +174,8 @@ class session {
     auto& groups = std::get<grouped_type>(cache_);
     groups.trace(0, attended), groups.trace_choices(0, chosen);
   }
+  /// What sees all that attention gets from now on, of a session of one sequence; nullptr: nothing.
+  void listen(attention_tap* tap) { tap_ = tap; }
 
  private:
   using any_cache = std::variant<cache_type, grouped_type>;
@@ -221,6 +224,7 @@ class session {
   std::size_t chunk_;   // tokens of a prompt that pass together
   index_t draft_;       // tokens that `follow` passes at once
   bool frees_ = false;  // pages that no query reaches
+  attention_tap* tap_ = nullptr;
   any_cache cache_;
   std::vector<zoomr::sequence> sequences_;         // [B]
   std::vector<float> logits_, rows_logits_;        // [B, T, V]; [rows of a pass, V]
@@ -277,7 +281,9 @@ index_t session<Placement, T>::pass(Cache& cache, std::span<const zoomr::step_it
     }
     const std::size_t vocab = net_.config().vocab;
     rows_logits_.resize(rows_.size() * vocab);
-    net_.forward(step, ids_, positions_, rows_,
+    if (tap_ != nullptr) tap_->pass({ids_.data(), {static_cast<index_t>(ids_.size())}}, positions_.front());
+    tapped_step<decltype(step)> tapped{step, tap_};
+    net_.forward(tapped, ids_, positions_, rows_,
                  {rows_logits_.data(), {static_cast<index_t>(rows_.size()), static_cast<index_t>(vocab)}});
     for (std::size_t r = 0; r < rows_.size(); ++r)
       std::copy_n(&rows_logits_[r * vocab], vocab, &logits_[static_cast<std::size_t>(goals_[r]) * vocab]);
@@ -291,6 +297,7 @@ index_t session<Placement, T>::pass(Cache& cache, std::span<const zoomr::step_it
     }
   } while (step.needs_second_pass(accepted));
   step.commit(accepted);
+  if (tap_ != nullptr) tap_->commit(cache.tokens(at(first)));
   if (!failed.empty()) throw zoomr::error(zoomr::errc::storage, failed);
   return fewest;
 }

@@ -187,6 +187,25 @@ class Output(unittest.TestCase):
             self.assertIn(said, done.stderr)
             self.assertFalse(os.path.exists("page.html"))
 
+    def test_a_run_is_recorded_as_files_of_a_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run")
+            done = self.generate("--policy", "window", "--record", path, "--json")
+            self.assertEqual(os.listdir(folder), ["run-0001.safetensors"])
+            with open(path + "-0001.safetensors", "rb") as f:
+                length, = struct.unpack("<Q", f.read(8))
+                header = json.loads(f.read(length))
+            said, tokens = header["__metadata__"], json.loads(done.stdout)["runs"][0]["tokens"]
+            self.assertEqual((said["zoomr_trace"], said["first"], said["model"]), ("1", "0", "llama"))
+            self.assertIn("--record " + path, said["command"])
+            self.assertEqual(header["token_ids"]["shape"], [int(said["prompt"]) + len(tokens)])
+            for reason, *arguments in (("is there already", "--policy", "full"), ("has one prompt", "--turn", "="),
+                                       ("of one run", "--policy", "full,window"), ("of one run", "--budget", "3,4"),
+                                       ("only what the host passes", "--device", "cuda")):
+                done = run("--model", LLAMA, "--prompt", "=", "--record", path, *arguments)
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
+                self.assertIn(reason, done.stderr)
+
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
         names = ["full", "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "zoomr_focus",
