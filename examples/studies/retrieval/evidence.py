@@ -4,11 +4,12 @@
     python3 evidence.py --build BUILD --model DIR --learn MIDDLEMARCH.txt [--weights all,notes]    learns weights
     python3 evidence.py --build BUILD --model DIR --text WAR_AND_PEACE.txt [--only notes_12,keys]   measures with them
     python3 evidence.py --build BUILD --model DIR --prose MIDDLEMARCH.txt                            perplexity of another
+    python3 evidence.py --build BUILD --model DIR --lora MERGED --text WAR_AND_PEACE.txt             after a LoRA
     python3 evidence.py --draw                                                        only tables and figure
 
-BUILD is a Release build of the project; DIR is what ../pretrained/get.py smollm2 makes. Finished parts are kept in
-BUILD/pretrained: it can be stopped at any time. Weights of one kind of problem alone stay there; those of all are
-DIR/voters.json, and are measured with.
+BUILD is a Release build of the project; DIR is what ../pretrained/get.py smollm2 makes, MERGED what ../pretrained/lora.py
+makes of it. Finished parts are kept in BUILD/pretrained: it can be stopped at any time. Weights of one kind of problem
+alone stay there; those of all are DIR/voters.json, and are measured with.
 """
 import argparse
 import json
@@ -68,6 +69,16 @@ STUDIES = {
     "long_from_long": ("keys,needle", "--tokens 4096", 16, ["sentence_voters"], "long"),
     "longest_from_long": ("keys,needle", "--tokens 8000", 6, ["sentence_voters"], "long"),
 }
+# Before and after a LoRA: the presets that choose by summaries, the prompt segmented too.
+BY_SUMMARIES = [f"zoomr_{preset}+zones.prompt=false" for preset in ("one_pass", "mass", "focus", "follow")]
+STUDIES["untrained_notes_12"] = ("notes", "--notes 12", 24, ["full", "oracle", *BY_SUMMARIES, "zoomr_voters"], "all")
+LORA = {
+    "lora_notes_12": STUDIES["untrained_notes_12"],
+    "lora_notes_24": ("notes", "--notes 24", 24, ["full", "oracle", BY_SUMMARIES[0], "zoomr_voters"], "all"),
+    "lora_keys": ("keys", "--tokens 1024", 12, ["full", "oracle", "sentence_voters"], "all"),
+    "lora_needle": ("needle", "--tokens 1024", 12, ["full", "oracle", "sentence_voters"], "all"),
+}
+STUDIES.update(LORA)
 SEED = 77
 
 # Perplexity: one passage, of which the last tokens are foretold one by one.
@@ -114,7 +125,8 @@ def learn(options, weights):
 def measure(options, name):
     tasks, size, problems, policies, weights = STUDIES[name]
     print(f"{name}: {problems} problems of {tasks}, {size}", flush=True)
-    return json.loads(run(options, "retrieval", "--model", options.model, "--text", options.text, "--seed", str(SEED),
+    model = options.lora if name in LORA else options.model
+    return json.loads(run(options, "retrieval", "--model", model, "--text", options.text, "--seed", str(SEED),
                           "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems", str(problems), "--policies",
                           ",".join(policies), "--voters", voters(options, weights), "--json", "--resume",
                           kept(options, f"{name}.jsonl")))["rows"]
@@ -279,6 +291,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", help="directory of a Release build")
     parser.add_argument("--model", help="directory of the checkpoint")
+    parser.add_argument("--lora", help="directory of the checkpoint with a LoRA: what is measured, beside no other")
     parser.add_argument("--learn", help="novel that weights are learnt on")
     parser.add_argument("--weights", default=",".join(WEIGHTS), help="which, separated by commas; default: all")
     parser.add_argument("--text", help="another novel: what is measured")
@@ -299,6 +312,8 @@ if __name__ == "__main__":
             save(everything)
     for chosen in names(given.only, [*STUDIES, *FORETOLD]):
         if not getattr(given, FORETOLD[chosen][0] if chosen in FORETOLD else "text"):
+            continue
+        if bool(given.lora) != (chosen in LORA):
             continue
         result = foretell(given, chosen) if chosen in FORETOLD else measure(given, chosen)
         everything = load()
