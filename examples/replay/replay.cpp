@@ -33,6 +33,35 @@ zoomr::byte_count shared_bytes(const trace_facts& facts, index_t tokens) {
   return rows + chunk + reference::bytes(facts, tokens, top_keys);
 }
 
+/// Of one cache, a device with it.
+zoomr::byte_count memory_for_each(zoomr::byte_count memory, zoomr::byte_count others, std::size_t caches,
+                                  zoomr::byte_count device) {
+  if (memory <= others) fail("--memory is ", memory, " bytes, but what is read of the trace takes ", others);
+  const zoomr::byte_count each = (memory - others) / static_cast<zoomr::byte_count>(caches);
+  if (device >= each) fail("--memory leaves ", each, " bytes for each cache, of which --device-bytes takes ", device);
+  return each;
+}
+
+/// What a replay costs, in keys that are read: full attention reads all keys, a policy perhaps half of them, and
+/// keeping a token of the prompt is worth some.
+class progress_estimate {
+ public:
+  progress_estimate(const trace_facts& facts, double policies) : facts_(facts), policies_(policies) {}
+
+  /// Of one policy.
+  double in_prompt(index_t passed) const { return 16.0 * passed; }
+  /// Of all, up to a token.
+  double after_prompt(index_t end) const {
+    const double count = end - facts_.prompt;
+    return count * (facts_.prompt + count / 2) * (1 + policies_ / 2);
+  }
+  double all() const { return policies_ * in_prompt(facts_.prompt) + after_prompt(facts_.tokens); }
+
+ private:
+  const trace_facts& facts_;
+  double policies_;
+};
+
 }  // namespace
 
 std::vector<named_policy> named_policies(const std::vector<std::string>& texts, const std::vector<index_t>& budgets) {
@@ -54,31 +83,23 @@ std::vector<named_policy> named_policies(const std::vector<std::string>& texts, 
 
 std::vector<replay_result> play(trace& from, const std::vector<named_policy>& policies, zoomr::byte_count memory,
                                 settings shared, const watcher& seen) {
+  if (policies.empty()) return {};
   const trace_facts& facts = from.facts();
   const index_t together = tokens_at_once(facts);
-  const zoomr::byte_count others = shared_bytes(facts, together);
-  const auto count = static_cast<zoomr::byte_count>(policies.size());
-  shared.limits.memory = (memory - others) / std::max<zoomr::byte_count>(count, 1);
-  if (memory <= others) fail("--memory is ", memory, " bytes, but what is read of the trace takes ", others);
-  if (shared.limits.device >= shared.limits.memory)
-    fail("--memory leaves ", shared.limits.memory, " bytes for each cache, of which --device-bytes takes ",
-         shared.limits.device);
+  shared.limits.memory = memory_for_each(memory, shared_bytes(facts, together), policies.size(), shared.limits.device);
   std::vector<std::unique_ptr<player>> players;
   for (const named_policy& one : policies) {
     players.push_back(open_player(one.choice, one.text, from, shared));
     if (seen.recorder) players.back()->record(seen.recorder(players.size() - 1, players.back()->facts()));
   }
-  // A token after the prompt costs about as much as it reads, one of the prompt little for each policy.
-  const double prompt = facts.prompt, prompt_cost = 0.02 * static_cast<double>(policies.size()) * prompt;
-  const double all = prompt_cost + static_cast<double>(facts.tokens - facts.prompt) + 1e-9;
+  const progress_estimate work(facts, static_cast<double>(policies.size()));
   const auto done = [&](double cost) {
-    if (seen.progress) seen.progress(cost / all);
+    if (seen.progress) seen.progress(cost / work.all());
   };
   double before = 0;
   for (const auto& one : players) {
-    one->prompt(from,
-                [&](index_t passed) { done(before + prompt_cost / static_cast<double>(count) * passed / prompt); });
-    before += prompt_cost / static_cast<double>(count);
+    one->prompt(from, [&](index_t passed) { done(before + work.in_prompt(passed)); });
+    before += work.in_prompt(facts.prompt);
   }
   reference full(from, together, top_keys);
   token_rows rows;
@@ -86,7 +107,7 @@ std::vector<replay_result> play(trace& from, const std::vector<named_policy>& po
     read_rows(from, {first, std::min(first + together, facts.tokens)}, rows);
     const exact_answers& exact = full.attend(rows);
     for (const auto& one : players) one->play(rows, exact);
-    done(prompt_cost + static_cast<double>(rows.tokens.last - facts.prompt));
+    done(before + work.after_prompt(rows.tokens.last));
   }
   std::vector<replay_result> results;
   for (const auto& one : players) results.push_back(one->result());

@@ -23,7 +23,7 @@ std::vector<named_policy> named_policies(const std::vector<std::string>& texts, 
 
 /// How a replay is watched. What is empty is not called.
 struct watcher {
-  /// Done of all, in parts of a work whose size is not known before: tokens that have passed, weighted.
+  /// The share of all work that is done, by an estimate.
   std::function<void(double)> progress;
   /// The recorder of a policy, by its place in the list, or nullptr; it must outlive the replay.
   std::function<report::recorder*(std::size_t, const report::policy_facts&)> recorder;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -344,13 +345,25 @@ TEST_CASE("each policy's figures are those of a naive replay, its statistics tho
   CHECK(results[4].stats.passes > results[4].stats.tokens);
 }
 
-TEST_CASE("a replay within little memory has the same figures, and says what has moved") {
+TEST_CASE("a replay within little memory, which nobody watches, has the same figures, and says what has moved") {
   const scratch folder;
   trace from(written(folder));
   settings shared;
   shared.limits.scratch = folder.path().string();
   const auto names = policies({"full", "h2o@64", "quest@64", "sentence_kv@48", "zoomr_second_pass"});
-  const std::vector<replay_result> resident = play(from, names, plenty, shared);
+  double share = 0;
+  std::optional<report::recorder> recorded;
+  const watcher seen{
+      [&](double now) {
+        CHECK(now >= share);
+        share = now;
+      },
+      [&](std::size_t i, const report::policy_facts& facts) { return i == 2 ? &recorded.emplace(facts) : nullptr; }};
+  const std::vector<replay_result> resident = play(from, names, plenty, shared, seen);
+  CHECK(share == doctest::Approx(1));
+  REQUIRE(recorded);
+  CHECK(recorded->steps() == tokens - prompt);
+  CHECK(recorded->attended.empty());  // it has taken what it was told
   zoomr::byte_count least = 1 << 20;
   std::vector<replay_result> squeezed;
   while (squeezed.empty()) {  // what is read of the trace takes most of it
