@@ -253,6 +253,28 @@ class Replay(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("note: the trace has no token_classes", done.stderr)
 
+    def test_layers_and_voters_have_the_numbers_of_the_model(self):
+        trace = self.written(part().say(layer_ids="1,3").bytes())
+        voters = self.path("voters.json")
+
+        def play(layers, *weights):
+            with open(voters, "w") as f:
+                json.dump({"layers": layers, "heads": HEADS, "weights": weights}, f)
+            return run(*trace, "--policy", "sentence_voters", "--voters", voters, "--csv", self.path("csv"))
+
+        done = play(5, [3, 2, 1.5], [0, 1, 2.0])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("csv")) as f:
+            lines = list(csv.DictReader(f))
+        self.assertEqual([line["layer"] for line in lines], [""] + ["1"] * HEADS + ["3"] * HEADS)
+        with open(self.path("csv")) as f:
+            alike = f.read()
+        self.assertEqual(play(4, [3, 2, 1.5]).returncode, 0)    # the other weight was of a layer that is not there
+        with open(self.path("csv")) as f:
+            self.assertEqual(f.read(), alike)
+        self.refused(play(5, [0, 1, 2.0]), "voters")            # nobody is left
+        self.refused(play(3, [1, 1, 2.0]), "layers is 3, but must lie between 4")
+
     def test_what_has_finished_is_not_played_again(self):
         trace = self.written(WHOLE.bytes())
         keep = ("--resume", self.path("kept"))
