@@ -235,23 +235,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
                                   " before this one: read what an earlier step gives, or call wait()");
   }
 
-  // How many tokens `begin` would take, if there are the pages for them. Nothing changes.
-  // @param taken  [items]  lowered to it
-  // @throws as `begin`
   void plan_alone(view<const step_item> items, view<index_t> taken) {
-    core_->step.expect_idle();
-    ZOOMR_TRY {
-      for (index_t i = 0; i < items.size(); ++i) {
-        detail::expect_item(core_->states, items, i, core_->limits);
-        plan_item(items[i]);
-        taken[i] = (std::min)(taken[i], core_->step.items.back().tokens);
-      }
-    }
-    ZOOMR_CATCH_ALL {
-      core_->step.items.clear();
-      detail::rethrow();
-    }
-    core_->step.items.clear();
+    base::plan_alone(items, taken, [this](const step_item& item) { plan_item(item); });
   }
   template <class...>
   friend class grouped_device_cache;

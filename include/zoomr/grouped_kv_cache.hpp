@@ -94,6 +94,12 @@ class grouped_kv_cache {
     expect_open(from);
     return open_as([](cache_type& in, index_t, sequence original) { return in.fork(original); }, from);
   }
+  /// As of `any_kv_cache`.
+  void fork(sequence from, sequence into) {
+    const index_t id = expect_open(from), other = expect_open(into);
+    expect_unused(from);
+    for (index_t g = 0; g < count(); ++g) at(g).fork(handle(id, g), handle(other, g));
+  }
 
   /// As of `any_kv_cache`: from all groups, or where it fails from none. In an engine's pages a fork has had a step of
   /// its own before.

@@ -13,7 +13,6 @@
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/step.hpp>
 
-#include <algorithm>    // std::min
 #include <memory>       // std::make_unique
 #include <string>       // std::to_string
 #include <type_traits>  // std::is_same_v
@@ -117,6 +116,17 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
       detail::share_pages(original.pages, core_->pool);
     }
     return copy;
+  }
+  /// The same into a sequence that is open, as llama.cpp copies sequences: what it was is closed, and its handle stays.
+  /// @throws precondition_error while a step is in progress
+  void fork(sequence from, sequence into) {
+    expect_unused(from);
+    detail::sequence_state& copy = expect_unused(into);
+    if (from == into) return;
+    core_->clear(copy);
+    copy.generation = into.generation;  // the handle that the caller has
+    copy.become(state(from.id), core_->sizes);
+    if constexpr (pool_type::owns_pages) detail::share_pages(copy.pages, core_->pool);
   }
 
   /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
@@ -318,25 +328,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     if (item.positions.size() > 0) expect_positions(core_->policy, core_->limits.logits, stepped, item);
   }
 
-  // How many tokens `begin` would take, if there are the pages for them. Nothing changes.
-  // @param taken  [items]  lowered to it
-  // @throws precondition_error, error(capacity) as `begin`
   void plan_alone(view<const step_item> items, view<index_t> taken) const {
-    core_->step.expect_idle();
-    ZOOMR_TRY {
-      for (index_t i = 0; i < items.size(); ++i) {
-        detail::expect_item(core_->states, items, i, core_->limits);
-        plan_item(items[i]);
-        taken[i] = (std::min)(taken[i], core_->step.items.back().tokens);
-      }
-    }
-    ZOOMR_CATCH_ALL {
-      core_->step.items.clear();
-      detail::rethrow();
-    }
-    core_->step.items.clear();
+    base::plan_alone(items, taken, [this](const step_item& item) { plan_item(item); });
   }
-
   [[gnu::noinline]] void take_positions(index_t i, const step_item& item) {
     const detail::planned_item& planned = core_->step.items[static_cast<std::size_t>(i)];
     for (index_t t = 0; t < planned.tokens; ++t) state(item.seq.id).moved.add(planned.first + t, item.positions[t]);

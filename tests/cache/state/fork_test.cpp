@@ -58,6 +58,29 @@ TEST_CASE("a fork is what it was made of, and each goes on as if it were alone")
   });
 }
 
+TEST_CASE("a fork may take the place of a sequence that is open, whose handle stays") {
+  for_each_policy([](const char* name, const auto& policy) {
+    using player_type = player<std::decay_t<decltype(policy)>>;
+    CAPTURE(std::string(name));
+    const tape says = make_tape(model, kind::uniform, markup::pairs, 130, 40, 7);
+    const tape before = make_tape(model, kind::uniform, markup::sentences, 130, 60, 8);
+    player_type plays(model, policy, limits_for(says.size(), 2)), alone(model, policy, limits_for(says.size()));
+    const index_t free = free_pages(plays);
+    plays.open(says), plays.open(before), alone.open(says);
+    plays.play_plainly(0, 90), plays.play_plainly(1, 110), alone.play_plainly();
+    const zoomr::sequence from = plays.at(0).seq, into = plays.at(1).seq;
+    plays.cache.fork(from, into), plays.cache.fork(into, into);
+    plays.at(1).says = &says, plays.at(1).log = plays.at(0).log;
+    REQUIRE(digest_of(plays.cache, into).difference(digest_of(plays.cache, from)) == "");
+    plays.play_plainly(1), plays.play_plainly(0);
+    for (const index_t v : {0, 1}) REQUIRE(difference(alone.at(0).log, plays.at(v).log) == "");
+    plays.cache.close(into), plays.cache.close(from);
+    CHECK(free_pages(plays) == free);
+    CHECK(sentence_of([&] { plays.cache.fork(from, into); }) ==
+          "zoomr: sequence 0 is not open: it was closed, and another may have its id since");
+  });
+}
+
 TEST_CASE("a fork that is made after the prompt's end has what another end of the prompt observes") {
   const auto check = [](const char* name, const auto& policy, index_t ends_first) {
     CAPTURE(std::string(name));

@@ -4,9 +4,10 @@
 
 #include <zoomr/cache/state/sequences.hpp>
 
-#include <memory>   // std::unique_ptr
-#include <string>   // std::to_string
-#include <utility>  // std::move
+#include <algorithm>  // std::min
+#include <memory>     // std::unique_ptr
+#include <string>     // std::to_string
+#include <utility>    // std::move
 
 namespace zoomr {
 inline namespace v0 {
@@ -75,6 +76,27 @@ class cache_base {
     }
     core_->step.layers.clear();
     core_->step.active = true;
+  }
+
+  // How many tokens `begin` would take, if there are the pages for them. Nothing changes.
+  // @param taken      [items]  lowered to it
+  // @param plan_item  plan_item(item)  adds it to the step
+  // @throws precondition_error, error(capacity) as `begin`
+  template <class PlanItem>
+  void plan_alone(view<const step_item> items, view<index_t> taken, PlanItem plan_item) const {
+    core_->step.expect_idle();
+    ZOOMR_TRY {
+      for (index_t i = 0; i < items.size(); ++i) {
+        detail::expect_item(core_->states, items, i, core_->limits);
+        plan_item(items[i]);
+        taken[i] = (std::min)(taken[i], core_->step.items.back().tokens);
+      }
+    }
+    ZOOMR_CATCH_ALL {
+      core_->step.items.clear();
+      detail::rethrow();
+    }
+    core_->step.items.clear();
   }
 
   // Pages are the cache's own, so that no engine says which they are.
