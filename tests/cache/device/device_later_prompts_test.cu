@@ -73,4 +73,18 @@ TEST_CASE("a window moves on through a later prompt") {
   check_conversations(small::full, 91, rule);
 }
 
+TEST_CASE("an item is not passed whole where a draft would end before its last token") {
+  const tape says = make_tape(model, kind::uniform, markup::sentences, 100, 61, 3);
+  device_player<std::decay_t<decltype(small::quest)>> plays(model, small::quest, limits_for(says.size()));
+  plays.open(says);
+  plays.play_plainly(0, 61);
+  part whole = plays.next(0, 6);
+  whole.whole = true;
+  CHECK(sentence_of([&] { plays.play({whole}); }) ==
+        "zoomr: begin: a device cannot pass an item whole where a draft would end before its last token");
+  CHECK(plays.tokens() == 61);
+  whole.ids.resize(3);  // the last one closes a page
+  CHECK(plays.play({whole}) == std::vector<index_t>{3});
+}
+
 }  // namespace zoomr_test
