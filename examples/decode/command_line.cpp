@@ -3,12 +3,12 @@
 
 #include <zoomr/core/executor.hpp>
 
-#include <algorithm>    // std::all_of, std::max
-#include <string>       // std::string
-#include <string_view>  // std::string_view
+#include <algorithm>  // std::max
+#include <string>     // std::string
 
 #include <CLI/CLI.hpp>
 
+#include "command_text.hpp"
 #include "input_error.hpp"
 #include "number_option.hpp"
 #include "policies.hpp"
@@ -37,27 +37,6 @@ CLI::App* add_demo(CLI::App& app, ledger::options& given) {
       ->capture_default_str();
   demo->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return demo;
-}
-
-/// The command line, with quotes where a shell needs them.
-std::string as_typed(int argc, const char* const* argv) {
-  std::string out;
-  for (int i = 0; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto plain = [](char c) {
-      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-             std::string_view("-_=.,:/@+").find(c) != std::string_view::npos;
-    };
-    out += i > 0 ? " " : "";
-    if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
-      out += word;
-      continue;
-    }
-    out += '\'';
-    for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    out += '\'';
-  }
-  return out;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "../decode/command_text.hpp"
 #include "../decode/input_error.hpp"
 #include "../decode/number_option.hpp"
 
@@ -32,10 +33,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, options&
       "attention.");
   app.add_option("trace", given.files, "its files, in the order of their tokens")->required();
   app.add_option("--policy,--policies", given.policies,
-                 "NAME[@BUDGET][+component.field=value]...; see zoomr-decode --list-policies")
+                 "NAME[@BUDGET][+component.field=value]...; see zoomr-decode --list-policies; default: full")
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str();
+      ->allow_extra_args(false);
   app.add_option("--budget", given.budgets, "one run for each, of the policies that name none")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -52,6 +52,10 @@ std::optional<int> read_command_line(int argc, const char* const* argv, options&
       ->transform(decode::number_in(1, 1 << 16));
   app.add_option("--json", given.json_file, "a file for all figures, of each query head too");
   app.add_option("--csv", given.csv_file, "a file for the same as a table");
+  app.add_option("--report", given.report_file, "one page, HTML: what each token would have read of the text");
+  app.add_flag("--advise", given.advise,
+               "say which policies no other beats in error and cost, and how to make them; without --policy "
+               "all that can work on the trace are tried, at four budgets");
   app.add_option("--resume", given.resume_file, "a file of policies that have finished, which are not played again");
   try {
     app.parse(argc, argv);
@@ -59,6 +63,11 @@ std::optional<int> read_command_line(int argc, const char* const* argv, options&
     if (wrong.get_exit_code() == 0) return app.exit(wrong);
     fail(wrong.what());
   }
+  given.command = decode::as_typed(argc, argv);
+  if (!given.report_file.empty() && !given.resume_file.empty())
+    fail("--report, --resume: a policy that is not played again has nothing to show");
+  if (given.policies.empty() && !given.advise) given.policies = {"full"};
+  if (given.at_once == 0 && given.policies.empty()) given.at_once = 8;
   if (given.scratch.empty()) given.scratch = std::filesystem::temp_directory_path().string();
   if (given.at_once == 0 && !given.resume_file.empty()) given.at_once = 1;
   return std::nullopt;

@@ -12,13 +12,15 @@ namespace replay {
 
 struct options {
   std::vector<std::string> files;
-  std::vector<std::string> policies = {"full"};
+  std::vector<std::string> policies;  // empty: full, or with `advise` what to try
   std::vector<index_t> budgets;
   zoomr::byte_count memory = zoomr::byte_count{2} << 30;
   zoomr::byte_count device = 0;
   index_t at_once = 0;  // policies that play at a time; 0: all
   std::string scratch, voters_file;
-  std::string json_file, csv_file, resume_file;
+  std::string json_file, csv_file, report_file, resume_file;
+  bool advise = false;
+  std::string command;  // all that was said, for a shell
 };
 
 /// @return  the program's exit status, if there is nothing more to do: --help was printed

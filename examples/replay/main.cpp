@@ -6,8 +6,10 @@
 #include <memory>     // std::make_unique
 
 #include "../decode/output.hpp"
+#include "advice.hpp"
 #include "command_line.hpp"
 #include "replay.hpp"
+#include "replay_page.hpp"
 #include "resumed.hpp"
 #include "tables.hpp"
 #include "time_left.hpp"
@@ -23,8 +25,9 @@ std::string limits_in_words(const options& given) {
 }
 
 /// Those that a file does not have already, some at a time.
-std::vector<replay_result> play_all(trace& from, const options& given, const settings& shared) {
-  const std::vector<named_policy> policies = named_policies(given.policies, given.budgets);
+/// @param page  that records them, or nullptr
+std::vector<replay_result> play_all(trace& from, const std::vector<named_policy>& policies, const options& given,
+                                    const settings& shared, replay_page* page) {
   resumed finished(given.resume_file, from, limits_in_words(given));
   std::vector<named_policy> left;
   for (const named_policy& one : policies)
@@ -35,11 +38,12 @@ std::vector<replay_result> play_all(trace& from, const options& given, const set
     const std::vector<named_policy> some(
         left.begin() + static_cast<std::ptrdiff_t>(first),
         left.begin() + static_cast<std::ptrdiff_t>(std::min(first + most, left.size())));
-    const watcher seen{[&](double share) {
-                         const double before = static_cast<double>(first), here = static_cast<double>(some.size());
-                         bar.at((before + share * here) / static_cast<double>(left.size()));
-                       },
-                       {}};
+    watcher seen{[&](double share) {
+                   const double before = static_cast<double>(first), here = static_cast<double>(some.size());
+                   bar.at((before + share * here) / static_cast<double>(left.size()));
+                 },
+                 {}};
+    if (page != nullptr) seen.recorder = [&](std::size_t, const report::policy_facts& of) { return page->add(of); };
     for (const replay_result& result : play(from, some, given.memory, shared, seen)) finished.add(result);
   }
   std::vector<replay_result> results;
@@ -61,11 +65,16 @@ int run(int argc, char** argv) {
   const auto file = [](const std::string& path) {
     return path.empty() ? nullptr : std::make_unique<decode::output_file>(path);
   };
-  const auto json = file(given.json_file), csv = file(given.csv_file);
-  const std::vector<replay_result> results = play_all(from, given, shared);
+  const auto json = file(given.json_file), csv = file(given.csv_file), page_file = file(given.report_file);
+  const std::vector<named_policy> policies = named_policies(
+      given.policies.empty() ? policies_to_try(from, !shared.voters.empty()) : given.policies, given.budgets);
+  replay_page page;
+  const std::vector<replay_result> results = play_all(from, policies, given, shared, page_file ? &page : nullptr);
   if (json) print_json(json->stream(), from.facts(), given.files, results), json->finish();
   if (csv) print_csv(csv->stream(), from.facts(), results), csv->finish();
+  if (page_file) page.write(page_file->stream(), from, given.command, results), page_file->finish();
   print_table(std::cout, from.facts(), results);
+  if (given.advise) print_advice(std::cout, policies, results);
   return 0;
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of zoomr-decode that was recorded, replayed under its own policy, has the run's statistics to the last bit.
+"""A run of zoomr-decode that was recorded, replayed under its own policy, has the run's statistics to the last bit. And
+what --advise says of such a trace.
 
     python3 replay_recorded_test.py DECODE REPLAY STUDIES
 """
@@ -66,6 +67,68 @@ class Recorded(unittest.TestCase):
                 self.assertEqual(replayed["trace"]["model"], "indexed")
                 active += again["active"] > 0
         self.assertEqual(active, len(POLICIES) - 1)
+
+
+def options(text):
+    return dict(word.split("=") for word in text.split())
+
+
+class Advice(unittest.TestCase):
+    """Of all presets that can work on a trace, and of named ones."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        name = os.path.join(cls.folder.name, "run")
+        run(DECODE, "--model", MODEL, "--delimiters", ";", "--prompt", PROMPT, "--max-tokens", "150", "--record", name)
+        cls.files = sorted(glob.glob(name + "-*"))
+        listed = run(DECODE, "--list-policies").stdout.split("\n\n")
+        cls.presets = {block.split()[0]: options(block.split("--set ")[1]) for block in listed if block.strip()}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def advice(self, *more):
+        """All runs by name; of the listed ones, in order, the cost and the C++."""
+        path = os.path.join(self.folder.name, "numbers.json")
+        said = run(REPLAY, *self.files, "--advise", "--json", path, *more).stdout
+        with open(path, encoding="utf-8") as file:
+            runs = {one["policy"]: one for one in json.load(file)["runs"]}
+        table, *values = said[said.index("\nOf "):].split("\n// ")
+        rows = [line.split()[0] for line in table.strip().splitlines()[2:]]
+        values = dict(value.split("\n", 1) for value in values)
+        self.assertEqual(list(values), rows)
+        return runs, values
+
+    def front(self, runs):
+        """Written anew: names by rising error."""
+        costs = {name: (one["error"], one["tiers"]["device_in"] if one["tiers"] else one["stats"]["device_peak"])
+                 for name, one in runs.items() if one["conclusive"] or name == "full"}
+        beaten = {a for a, x in costs.items() for y in costs.values() if x != y and y[0] <= x[0] and y[1] <= x[1]}
+        return sorted(costs.keys() - beaten, key=lambda name: costs[name])
+
+    def test_every_preset_that_can_work_is_tried_and_those_that_no_other_beats_are_listed(self):
+        runs, values = self.advice()
+        tried = {name.split("@")[0] for name in runs}
+        # no weights of voters; three pages of 32 tokens are more than half of the text
+        self.assertEqual(self.presets.keys() - tried, {"zoomr_voters", "sentence_voters", "arkvale"})
+        self.assertGreater(len(runs), 30)
+        self.assertEqual(sorted(values), sorted(self.front(runs)))
+        self.assertGreater(len(values), 3)
+        for name, value in values.items():
+            changed = {line.split(" = ")[0].split(".", 1)[1].split(".")[1]: line.split(" = ")[1].rstrip(";")
+                       for line in value.splitlines() if line.startswith("  made.")}
+            before, after = self.presets[name.split("@")[0]], options(runs[name]["options"])
+            wanted = {option.split(".")[1]: text for option, text in after.items() if before[option] != text}
+            self.assertEqual({option: text.split("::")[-1] for option, text in changed.items()}, wanted, name)
+            self.assertIn("zoomr::presets::" + name.split("@")[0], value)
+
+    def test_with_a_device_transfers_are_the_cost(self):
+        runs, values = self.advice("--policy", "full,window@48,quest@48,shadowkv@96", "--device-bytes", "384KiB")
+        self.assertEqual(list(values), self.front(runs))
+        self.assertGreater(runs["full"]["tiers"]["device_in"], runs["window@48"]["tiers"]["device_in"])
+        self.assertGreater(len(values), 1)
 
 
 unittest.main(argv=sys.argv[:1])

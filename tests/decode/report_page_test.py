@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `zoomr-decode --report` in a headless Chromium: what it shows, by mouse and keyboard, colours, speed.
+"""The page of `zoomr-decode --report` in a headless Chromium: what it shows, by mouse and keyboard, colours, speed; and
+that of `zoomr-replay --report`.
 
-    python3 report_page_test.py PROGRAM REPORT LEDGER    REPORT: the folder of page.html
+    python3 report_page_test.py PROGRAM REPORT LEDGER REPLAY    REPORT: the folder of page.html
 
 Without Chromium nothing is tested, and it says so with status 77.
 """
+import array
 import json
 import os
 import random
@@ -16,7 +18,7 @@ import unittest
 
 import browser
 
-PROGRAM, REPORT, LEDGER = sys.argv[1:4]
+PROGRAM, REPORT, LEDGER, REPLAY = sys.argv[1:5]
 POLICIES = ["full", "zoomr_mass", "zoomr_focus", "window"]
 READY = "document.querySelectorAll('article').length > 0 && document.getElementById('where').textContent !== ''"
 
@@ -312,6 +314,103 @@ class Page(unittest.TestCase):
             steps = sorted(b - a for a, b in zip(times, times[1:]))
             print(f"{what}: {1000 / steps[len(steps) // 2]:.0f} frames a second", file=sys.stderr)
             self.assertLessEqual(steps[len(steps) // 2], 1000 / least, what)
+
+
+def random_trace(path, layers, tokens, prompt):
+    """A trace of thoughts that have sentences and summaries (docs/replay.md), of random numbers."""
+    dice, heads, kv_heads, dims = random.Random(2), 4, 2, 8
+    text, ends, classes, header, data = b"", [], bytearray(), {}, bytearray()
+    for t in range(tokens):
+        at = (t - prompt) % 16 if t >= prompt else -1
+        classes.append({-1: t % 8 == 7, 0: 2, 5: 1, 11: 4, 12: 8, 15: 16}.get(at, 0))
+        text += {-1: " word", 0: "\n<thought>", 5: ".", 11: "</thought>", 12: "<summary>",
+                 15: "</summary>"}.get(at, " käse").encode()
+        ends.append(len(text))
+
+    def add(name, dtype, shape, numbers):
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(numbers)]}
+        data.extend(numbers)
+
+    for layer in range(layers):
+        for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+            numbers = array.array("f", (dice.gauss(0, 2) for _ in range(tokens * count * dims)))
+            add(f"layers.{layer}.{name}", "F32", [tokens, count, dims], numbers.tobytes())
+    add("text_ends", "I32", [tokens], array.array("i", ends).tobytes())
+    add("token_classes", "U8", [tokens], bytes(classes))
+    add("text", "U8", [len(text)], text)
+    header["__metadata__"] = {"zoomr_trace": "1", "layers": str(layers), "heads": str(heads), "kv_heads": str(kv_heads),
+                              "head_dim": str(dims), "first": "0", "prompt": str(prompt), "model": "random"}
+    head = json.dumps(header).encode()
+    with open(path, "wb") as out:
+        out.write(len(head).to_bytes(8, "little") + head + data)
+    return text.decode()
+
+
+class ReplayPage(unittest.TestCase):
+    """24 layers under five policies of LEDGER."""
+
+    policies = ["full", "window@40", "zoomr_focus", "sentence_kv@96", "quest@32"]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        trace, cls.page, numbers = (os.path.join(cls.folder.name, name) for name in ("trace", "page.html", "numbers"))
+        cls.text = random_trace(trace, 24, 200, 40)
+        done = subprocess.run([REPLAY, trace, "--policy", ",".join(cls.policies), "--report", cls.page, "--json",
+                               numbers], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        with open(numbers, encoding="utf-8") as file:
+            cls.runs = json.load(file)["runs"]
+        cls.tab = browser.Browser()
+        cls.tab.size(1280)
+        cls.tab.open(cls.page, READY)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.tab.close()
+        cls.folder.cleanup()
+
+    def test_it_has_all_layers_policies_and_the_text(self):
+        run = self.tab.run
+        names = run("[...document.querySelectorAll('article h3')].map((one) => one.textContent)")
+        self.assertEqual(names, self.policies)
+        figures = run("document.getElementById('figures').textContent")
+        for word in ("error of outputs, mean", "captured mass", "keys with the largest logits"):
+            self.assertIn(word, figures)
+        self.assertIn("--report", run("document.getElementById('command').textContent"))
+        self.assertEqual(run("data.texts.map((one) => one.join(''))"), [self.text])
+        self.assertEqual(run("document.querySelectorAll('#layer option').length"), 24 + 1)
+        for i, made in enumerate(self.runs):
+            self.assertEqual(run(f"data.runs[{i}].levels.lanes.length"), 24 * 2)
+            self.assertEqual([run(f"data.runs[{i}].{name}") for name in ("prompt", "tokens", "steps")], [40, 200, 160])
+            self.assertEqual(run(f"data.runs[{i}].series.attended.reduce((a, b) => a + b)"), made["stats"]["attended"])
+            self.assertGreater(run(f"(() => {{ const one = document.querySelectorAll('article canvas')[{2 * i}];"
+                                   "return new Set(new Uint32Array(one.getContext('2d').getImageData(0, 0, one.width,"
+                                   " one.height).data.buffer)).size; })()"), 3)
+        self.assertEqual(self.tab.complaints(), [])
+        self.assertEqual([url for url in self.tab.requests() if not url.startswith(("file://", "data:"))], [])
+
+    def test_a_window_has_read_what_is_in_it(self):
+        """Pieces that are read at the last step by the first KV head: sinks, and the last tokens."""
+        pieces = self.tab.run("data.runs[1].pieces")
+        runs = self.tab.run("data.runs[1].levels.classes[data.runs[1].levels.lanes[0]]")
+        self.assertEqual(self.tab.run("data.runs[1].levels.stride"), 1)
+        read, at = {}, 0
+        while at < len(runs):
+            piece, count = runs[at:at + 2]
+            at, column = at + 2, 0
+            for _ in range(count):
+                column += runs[at] + runs[at + 1]
+                if column == 160:
+                    read[piece] = runs[at + 2]
+                at += 3
+        expected = {}
+        for piece in range(1, len(pieces) // 5):
+            begin, split = pieces[5 * piece:5 * piece + 2]
+            seen = sum(t < 4 or t >= 164 for t in range(begin, split))
+            if seen:
+                expected[piece] = 3 if seen == split - begin else 2
+        self.assertEqual({piece: level for piece, level in read.items() if piece > 0}, expected)
 
 
 if __name__ == "__main__":
