@@ -115,7 +115,6 @@ class grouped_kv_cache {
   template <class Turn = detail::unturned>
   void shift(sequence seq, token_range positions, index_t distance, const Turn& turn = {}) {
     expect_unused(seq);
-    detail::expect_distance(turn, distance);
     edit<detail::span_shift>(expect_open(seq), positions, turn, distance);
   }
 

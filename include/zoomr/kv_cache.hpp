@@ -148,10 +148,11 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// layer. With `position_gap{}` they stay, and so do keys: the model sees a gap. `shift` may close it later.
   /// @code  cache.erase(seq, span, key_rotation(frequencies, -span.size()));  @endcode
   /// @param turn  turn(layer, key [head_dim])  changes the key, unscaled; it is rounded to T once more
-  /// @throws precondition_error while a step is in progress, or if nothing is left of a prompt that has ended;
-  ///         error(not_held) if each KV lane has evicted tokens of its own there, or pages were freed; error(capacity)
-  ///         if pages are shared, or are in tiers, and there are none to move to; error(storage) if one does not come;
-  ///         as `rollback`, where it is one. Nothing has changed then
+  /// @throws precondition_error while a step is in progress, if nothing is left of a prompt that has ended, or if a
+  ///         rotation is for another distance than the model positions move; error(not_held) if each KV lane has
+  ///         evicted tokens of its own there, or pages were freed; error(capacity) if pages are shared, or are in
+  ///         tiers, and there are none to move to; error(storage) if one does not come; as `rollback`, where it is one.
+  ///         Nothing has changed then
   /// @cost   reads and writes the keys and values after the span once, and makes the summaries there anew. Where the
   ///         span's slots are whole pages no row moves: keys alone are written, and without `turn` nothing is
   template <class Turn = detail::unturned>
@@ -180,7 +181,6 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   void shift(sequence seq, token_range positions, index_t distance, const Turn& turn = {}) {
     expect_unused(seq);
     detail::expect_turns(turn, base::model());
-    detail::expect_distance(turn, distance);
     detail::span_shift shifted(*core_, seq.id, positions, turn, distance);
     apply(shifted);
   }

@@ -56,7 +56,7 @@ typedef struct zoomr_ggml_params {
   int32_t n_ctx;      /* of all together; 0: n_seq_max * n_ctx_seq */
   int32_t n_seq_max;  /* 1 */
   int32_t n_ubatch;   /* 512: most tokens of one graph */
-  int32_t n_draft;    /* 16: most tokens of one sequence in one graph after its prompt */
+  int32_t n_draft;    /* 16: more tokens of one sequence, in one graph after its prompt, are a later prompt */
   int32_t n_rollback; /* 16: how many tokens at the end seq_rm can always take back */
   int32_t n_threads;  /* 1: most threads of a graph that attend together */
   int type_kv;        /* GGML_TYPE_F16 (the default), F32, Q8_0 or Q4_0: how keys and values are stored; of the last two
@@ -139,10 +139,11 @@ int zoomr_ggml_clear(zoomr_ggml* z);
 /* seq < 0: of all. Tokens in between keep their place until the next call that needs it: seq_add may turn those after
  * them. So what cannot be removed may be said by that call, and is still held then. */
 int zoomr_ggml_seq_rm(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1);
-/* From the beginning on; what dst holds is removed before. */
+/* A part too; what dst holds is removed before. REFUSED if it leaves no token of a prompt that has ended. */
 int zoomr_ggml_seq_cp(zoomr_ggml* z, int32_t src, int32_t dst, int32_t p0, int32_t p1);
 int zoomr_ggml_seq_keep(zoomr_ggml* z, int32_t seq);
-/* Right after a seq_rm in between, of all tokens behind it: the shift of a context. Anything else is refused. */
+/* Any span, as far as its neighbours: REFUSED if tokens would have the positions of others. Right after a seq_rm in
+ * between, of all tokens after it, the shift of a context, rows are written once. */
 int zoomr_ggml_seq_add(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
 /* Refused, unless there is nothing to divide. */
 int zoomr_ggml_seq_div(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t d);

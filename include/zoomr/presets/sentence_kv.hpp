@@ -6,7 +6,7 @@
 // at a delimiter and just after it the budget holds (it does not in `sentence_kv_published`, which differs otherwise as
 // `sentence_kv` does); every generated sentence joins the index, where the released code has room for a number of them.
 // Undescribed there and decided here: sentences end at 256 tokens and at the end of the prompt; sinks are safe from
-// eviction; later user turns are generated text.
+// eviction; later user turns are a later prompt, or generated text where they come as drafts.
 #pragma once
 
 #include <zoomr/policy/compose.hpp>

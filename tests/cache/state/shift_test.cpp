@@ -543,11 +543,14 @@ TEST_CASE("what is refused says why, and changes nothing") {
   CHECK(refusal({130, 150}, 1 << 30).find("between its neighbours are 129 to 1073741823") != std::string::npos);
   CHECK(sentence_of([&] {
           plays.cache.shift(seq, {130, 150}, 3, quarter_turn(4));
-        }) == "zoomr: shift: keys are turned by 4 positions, the span moves by 3");
+        }) == "zoomr: shift: keys are turned by 4 positions, their tokens move by 3");
   plays.cache.shift(seq, {150, 150}, 3, quarter_turn(3));
   CHECK(plays.cache.model_position(seq, 150) == 150);
 
   plays.cache.shift(seq, {146, 150}, 30, quarter_turn(30));
+  CHECK(sentence_of([&] {
+          plays.cache.erase(seq, {145, 147}, quarter_turn(-2));  // a gap was in it
+        }) == "zoomr: erase: keys are turned by -2 positions, their tokens move by -32");
   plays.play_plainly(0, 152);
   REQUIRE(plays.cache.passed_slots(seq) == 144);
   CHECK(refusal({146, 152}, -30) ==

@@ -51,6 +51,15 @@ class slot_shift {
     }
   }
 
+  /// A rotation knows how far it turns.
+  /// @throws precondition_error if that is another distance
+  void expect_distance(index_t distance) const {
+    if constexpr (requires { turn_.distance(); }) {
+      ZOOMR_EXPECTS(turn_.distance() == distance, std::string(call_) + ": keys are turned by " +
+                                                      std::to_string(turn_.distance()) +
+                                                      " positions, their tokens move by " + std::to_string(distance));
+    }
+  }
   /// @throws error(capacity) without pages to copy to
   void expect_room() {
     if constexpr (Pool::owns_pages) {

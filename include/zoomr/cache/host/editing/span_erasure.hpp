@@ -120,6 +120,8 @@ class span_erasure {
   void prepare() {
     expect_erasable(core_.policy.segment, core_.limits.logits.window, state_, erased_, gap_);
     if (gap_) expect_moves_heard(core_.policy, core_.limits.logits);
+    const position_map positions = state_.moved.map();
+    if (!gap_) shift_.expect_distance(positions.at(erased_.first) - positions.at(erased_.last));
     choose_again(core_, seq_, erased_, chosen_at());
     shift_.expect_room();
   }

@@ -4,21 +4,11 @@
 
 #include <zoomr/cache/host/editing/span_erasure.hpp>
 
-#include <string>       // std::to_string
 #include <type_traits>  // std::is_same_v
 
 namespace zoomr {
 inline namespace v0 {
 namespace detail {
-
-/// A rotation knows how far it turns.
-template <class Turn>
-void expect_distance(const Turn& turn, index_t distance) {
-  if constexpr (requires { turn.distance(); }) {
-    ZOOMR_EXPECTS(turn.distance() == distance, "shift: keys are turned by " + std::to_string(turn.distance()) +
-                                                   " positions, the span moves by " + std::to_string(distance));
-  }
-}
 
 /// Shifts a span of a sequence: `prepare`, `write`, `finish`, so that groups of layers can all do one after the other.
 template <class Pool, class Turn>
@@ -37,6 +27,7 @@ class span_shift {
   void prepare() {
     expect_shift(core_.limits.logits.window, state_, span_, distance_);
     expect_moves_heard(core_.policy, core_.limits.logits);
+    shift_.expect_distance(distance_);
     shift_.expect_room();
   }
   /// @throws error(storage) if pages over tiers do not come; `forget` must follow
