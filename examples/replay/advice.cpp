@@ -51,7 +51,7 @@ std::string in_cpp(Enum value) {
 }
 
 /// Of a policy, as each_component visits them.
-constexpr const char* members[] = {"segment",   "evict",  "summarize", "query", "score",
+constexpr const char* component_names[] = {"segment",   "evict",  "summarize", "query", "score",
                                    "aggregate", "select", "refresh",   "zone",  "placement"};
 
 /// Fields of all components, by their place in a policy: "select.segments", and the value in C++.
@@ -61,7 +61,7 @@ std::vector<std::pair<std::string, std::string>> fields_of(const Policy& policy)
   std::size_t component = 0;
   Policy::each_component(policy, [&](const auto& part) {
     zoomr::each_field_of(part, [&](const char* name, const auto& value) {
-      fields.emplace_back(std::string(members[component]) + "." + name, in_cpp(value));
+      fields.emplace_back(std::string(component_names[component]) + "." + name, in_cpp(value));
     });
     ++component;
   });
