@@ -2,9 +2,11 @@
 #include "reference.hpp"
 
 #include <algorithm>  // std::clamp, std::max, std::min, std::sort
-#include <cmath>      // std::exp, std::log, std::sqrt, std::tanh
+#include <cmath>      // std::exp, std::isfinite, std::log, std::sqrt, std::tanh
 
 #include <cblas.h>
+
+#include "../decode/input_error.hpp"
 
 namespace replay {
 namespace {
@@ -153,6 +155,10 @@ void reference::finish(index_t layer, token_range tokens) {
       for (std::size_t d = 0; d < width; ++d)
         answers_.out[query * width + d] = static_cast<float>(sums_[row * width + d] / weights_[row]);
       answers_.lse[query] = static_cast<float>(largest_[row] + std::log(weights_[row]));
+      if (!std::isfinite(answers_.lse[query])) {
+        decode::fail("layer ", layer, ": query head ", head, " of token ", position,
+                     " has logits that are too large for a float");
+      }
       index_t* top = &answers_.top[query * at(answers_.top_keys)];
       for (const ranked& one : top_[row]) *top++ = one.second;
       std::sort(top - top_[row].size(), top);

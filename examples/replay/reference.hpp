@@ -36,7 +36,8 @@ class reference {
   /// @param top_keys     kept of each query head
   reference(trace& from, index_t most_tokens, index_t top_keys);
 
-  /// @param rows  of the tokens; none is in the prompt's first chunk or before what the trace has
+  /// @param rows  of the tokens
+  /// @throws decode::input_error  a number that cannot be read, or logits that are too large
   const exact_answers& attend(const token_rows& rows);
 
   /// Bytes of working memory, answers included.

@@ -146,6 +146,8 @@ MALFORMED = {  # files, and words of the sentence
     "ids too few": ([extra("token_ids").bytes()], "token_ids must be I32 [160]"),
     "a NaN in the prompt": ([part().put("layers.1.k", 32 * 57 + 3, float("nan")).bytes()],
                             "layers.1.k has a NaN or an infinity at token 57"),
+    "logits that are too large": ([part().put("layers.1.k", 32 * 57 + 3, 1e19).put("layers.1.q", 64 * 90 + 3, 1e30)
+                                   .bytes()], "layer 1: query head 0 of token 90 has logits that are too large"),
     "an infinity after it": ([A.bytes(), part(100, TOKENS).put("layers.0.q", 64 * 21, float("inf")).bytes()],
                              "layers.0.q has a NaN or an infinity at token 121"),
 }
