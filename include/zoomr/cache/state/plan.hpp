@@ -41,17 +41,17 @@ struct planned_item {
   bool prompt = false;
   bool prompt_begins = false;  // a later prompt does
   bool prompt_ends = false;
-  bool chooses = false;                         // its last token makes a choice that stays active
-  bool chosen = false;                          // and some row of it has been made
-  bool observed = false;                        // of a prompt: the queries of all its tokens were seen, in each layer
-  index_t remembered = 0;                       // of a prompt: where its queries are remembered until commit
-  bool second_pass = false;                     // its last token is in the second pass
-  bool failed = false;                          // pages that it needs did not come
+  bool chooses = false;        // its last token makes a choice that stays active
+  bool chosen = false;         // and some row of it has been made
+  bool observed = false;       // of a prompt: the queries of all its tokens were seen, in each layer
+  index_t remembered = 0;      // of a prompt: where its queries are remembered until commit
+  bool second_pass = false;    // its last token is in the second pass
+  bool failed = false;         // pages that it needs did not come
+  index_t floor_before = 0;    // the sequence's rollback_floor, before its commit began
+  index_t queries_before = 0;  // its queries_from, likewise
+  index_t announced = -1;      // how many tokens `needs_second_pass` was told will be accepted
+  index_t draft_end = -1;      // of one passed whole: the position at which a draft would have ended; -1: it would not
   refresh_action waits = refresh_action::keep;  // of one that goes on behind a draft's end: the choice of its commit
-  index_t floor_before = 0;                     // the sequence's rollback_floor, before its commit began
-  index_t queries_before = 0;                   // its queries_from, likewise
-  index_t announced = -1;                       // how many tokens `needs_second_pass` was told will be accepted
-  index_t draft_end = -1;  // of one passed whole: the position at which a draft would have ended; -1: it would not
 
   index_t last() const { return first + tokens - 1; }
   /// Tokens come after the one at which a draft would have ended.
