@@ -137,7 +137,12 @@ class subject_of final : public subject {
   }
   void selected(zoomr::sequence seq, index_t row) const override { cache_.selected(seq, row); }
   void begin(view<const zoomr::step_item> items) override {
+    const std::vector<index_t> planned = planned_tokens(items);
     auto made = cache_.begin(items);
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+      if (made.taken(static_cast<index_t>(i)) != planned[i])
+        throw std::logic_error("a step takes other tokens than planned");
+    }
     step_.reset();
     step_.emplace(std::move(made));
   }
@@ -177,6 +182,16 @@ class subject_of final : public subject {
   void commit(view<const index_t> accepted) override { step_->commit(accepted); }
 
  private:
+  // What the cache says before a step; nothing of an engine, which has tables to give with it.
+  std::vector<index_t> planned_tokens(view<const zoomr::step_item> items) const {
+    std::vector<index_t> taken;
+    if constexpr (requires { cache_.plan(items, view<index_t>()); }) {
+      taken.resize(static_cast<std::size_t>(items.size()));
+      cache_.plan(items, view<index_t>(taken));
+    }
+    return taken;
+  }
+
   widths stored_;
   wide_rows keys_, values_;
   std::vector<float> out_;
