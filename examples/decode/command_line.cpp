@@ -35,6 +35,8 @@ CLI::App* add_demo(CLI::App& app, ledger::options& given) {
   demo->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh")
       ->delimiter(' ')
       ->capture_default_str();
+  demo->add_option("--report", given.report_file,
+                   "one page, HTML: what each preset has read of the first problem, whose text is given");
   demo->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return demo;
 }
@@ -117,7 +119,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (given.storage != "float" && (given.on_device() || given.tiers.given() || said.demo))
     fail("--storage: on a device, over tiers and in the demo keys and values are float");
   if (given.threads > 1 && given.on_device()) fail("--threads, --device cuda: threads are of the host");
-  given.command = as_typed(argc, argv);
+  given.command = said.of_demo.command = as_typed(argc, argv);
   if (!given.report_file.empty() && given.on_device()) fail("--report: only the host's choices are shown");
   if (given.audit && given.on_device()) fail("--audit: the mass is measured on the host alone");
   if (!given.report_file.empty() && !given.pages_file.empty())

@@ -399,6 +399,24 @@ class Demo(unittest.TestCase):
         self.assertIn("random_c: a control", text)
         self.assertIn("oracle: a control", text)
 
+    def test_the_demo_writes_a_page_with_what_its_presets_have_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "page.html")
+            model = os.path.join(LEDGER, "checkpoints", "indexed")
+            done = run("ledger", "--model", model, "--problems", 1, "--policies", "full,zoomr_focus,oracle", "--report",
+                       path, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            page, runs = data_of(path), json.loads(done.stdout)["runs"]
+        self.assertIn("ledger --model", page["command"])
+        self.assertEqual([one["policy"] for one in page["runs"]], ["indexed, full", "indexed, zoomr_focus"])
+        self.assertEqual(len(page["texts"]), 1)
+        for one, ran in zip(page["runs"], runs):  # what was passed token by token has cost what it did in drafts
+            self.assertEqual(one["steps"], ran["stats"]["tokens"])
+            figures = dict(one["figures"])
+            self.assertEqual(figures["choices"], str(ran["stats"]["refreshes"]))
+            self.assertEqual(figures["zoomed into"], str(ran["stats"]["zooms"]))
+            self.assertEqual(figures["attended tokens, mean"], f"{ran['attended_tokens_mean']:.1f}")
+
 
 class Refusals(unittest.TestCase):
     def refused(self, *arguments, says):

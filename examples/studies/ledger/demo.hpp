@@ -23,6 +23,8 @@ struct options {
   std::vector<std::string> settings;
   std::vector<std::string> delimiters = {";"};
   bool json = false;
+  std::string report_file;  // a page with the first problem under each preset; empty: none
+  std::string command;      // all that was said, for a shell
 };
 
 /// Runs the demo and prints what it found.

@@ -2,9 +2,11 @@
 #include "runs.hpp"
 
 #include <filesystem>  // std::filesystem::path
+#include <span>        // std::span
 
 #include "../../decode/input_error.hpp"
 #include "../../decode/policies.hpp"
+#include "../../decode/recording.hpp"
 #include "../../decode/token_classes.hpp"
 
 namespace decode::ledger {
@@ -64,6 +66,35 @@ outcome run_policy(subject& on, const problem_set& set, const run_choice& choice
     made.options = describe(policy);
   });
   return made;
+}
+
+void show_policy(subject& on, const problem_set& set, const run_choice& choice, report::page& page) {
+  if (choice.policy == "oracle" || choice.policy == "random_c") return;
+  needs needed;
+  with_run(choice, needed, [&](const auto& policy) {
+    const std::span<const token_id> ids = set.ids.front();
+    const std::size_t prompt = set.problems.front().prompt_length;
+    const auto tokens = static_cast<index_t>(ids.size());
+    session run(on.net, policy, 1, tokens, on.classes, 1, choice.audit);
+    recording recorded(run, report::facts_of(policy, tokens));
+    run.prompt(0, ids.first(prompt));
+    recorded.passed(ids.first(prompt));
+    for (std::size_t t = prompt; t + 1 < ids.size(); ++t) {  // nothing comes after the last one
+      run.advance(ids.subspan(t, 1));
+      recorded.passed(ids.subspan(t, 1));
+    }
+    run_report said;
+    said.policy = on.checkpoint + ", " + choice.policy;
+    said.budget = choice.budget;
+    said.options = describe(policy);
+    said.stats = run.stats();
+    said.steps = said.stats.tokens;
+    said.passes = said.stats.passes;
+    said.attended_mean = run.attended_mean();
+    said.device_peak = said.stats.device_peak;
+    said.bytes = run.bytes();
+    recorded.add_to(page, on.words, said);
+  });
 }
 
 bool takes(const run_choice& choice, const std::string& setting) {

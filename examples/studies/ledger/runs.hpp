@@ -6,6 +6,7 @@
 #include <vector>  // std::vector
 
 #include "../../decode/model.hpp"
+#include "../../decode/report/page.hpp"
 #include "evaluate.hpp"
 
 namespace decode::ledger {
@@ -41,6 +42,10 @@ bool of_thoughts(const std::string& policy);
 /// @throws input_error if there is no such policy, or if its options cannot work together
 outcome run_policy(subject& on, const problem_set& set, const run_choice& choice, bool forced,
                    const progress_sink& passed);
+
+/// Passes the text of the first problem, token by token, and adds to a page what was read of it. Controls, which are
+/// told what is needed, are not shown.
+void show_policy(subject& on, const problem_set& set, const run_choice& choice, report::page& page);
 
 /// Whether a setting names a field of the policy.
 /// @throws input_error as `run_policy`
