@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One token's attention of all layers, on the CPU, in graphs of one ggml: a node of zoomr's under `full`, which reads
-// ggml's own cells in place; FLASH_ATTN_EXT; and the nodes of llama.cpp without flash attention. Each iteration of a
-// row computes the three graphs in turn, with the same threads, keys, values and queries; a row fails where outputs
-// differ. Times are medians of the iterations; Google Benchmark's own is that of all three.
+// ggml's own cells in place; one under `sentence_kv`, of sentences of 24 tokens, and one under `quest`, which choose
+// 512 tokens of them; FLASH_ATTN_EXT; and the nodes of llama.cpp without flash attention. Each iteration of a row
+// computes the five graphs in turn, with the same threads, keys, values and queries. A row fails where outputs differ:
+// those of policies that choose from plain attention over the slots that they list. Times are medians of the
+// iterations, of one thread in processor time; Google Benchmark's own is that of all five.
 #include <benchmark/benchmark.h>
 #include <ggml-cpu.h>
 #include <ggml.h>
@@ -10,10 +12,13 @@
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/engine_pages.hpp>
 #include <zoomr/presets/full.hpp>
+#include <zoomr/presets/quest.hpp>
+#include <zoomr/presets/sentence_kv.hpp>
 
 #include <algorithm>  // std::max, std::nth_element
-#include <chrono>     // std::chrono::steady_clock
-#include <cmath>      // std::abs, std::sqrt
+#include <array>      // std::array
+#include <cmath>      // std::abs, std::exp, std::sqrt
+#include <ctime>      // clock_gettime
 #include <memory>     // std::unique_ptr
 #include <numeric>    // std::iota
 #include <optional>   // std::optional
@@ -30,6 +35,20 @@ struct named_shape {
 };
 constexpr named_shape shapes[] = {{"30_layers_of_9_heads_of_64", {30, 9, 3, 64}},
                                   {"a_layer_of_32_heads_of_128", {1, 32, 8, 128}}};
+
+/// `sentence_kv` with 512 tokens for each KV head. It evicts nothing at the prompt's end: other graphs read the cells.
+inline auto some_sentences() {
+  auto policy = zoomr::presets::sentence_kv_with(512);
+  policy.evict.tokens = zoomr::unlimited;
+  return policy;
+}
+/// `quest` with as many chosen. A single layer is one of those that choose.
+inline auto some_pages(const zoomr::shape& model) {
+  auto policy = zoomr::presets::quest;
+  policy.select.segments = 32;
+  if (model.layers == 1) policy.zone.dense_layers = 0;
+  return policy;
+}
 
 template <class T>
 constexpr ggml_type type_of = GGML_TYPE_F16;
@@ -82,9 +101,15 @@ struct computed_graph {
     plan.work_data = work.data();
   }
   double compute() {
-    const auto from = std::chrono::steady_clock::now();
+    const double from = now();
     if (ggml_graph_compute(graph, &plan) != GGML_STATUS_SUCCESS) throw std::runtime_error("a graph was not computed");
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+    return now() - from;
+  }
+  // Of one thread the processor's time, which other programs of the machine change less.
+  double now() const {
+    timespec at{};
+    clock_gettime(plan.n_threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &at);
+    return static_cast<double>(at.tv_sec) + 1e-9 * static_cast<double>(at.tv_nsec);
   }
 };
 
@@ -97,18 +122,17 @@ class scene {
   scene(const zoomr::shape& model, index_t tokens, int threads)
       : model_(model), tokens_(tokens), threads_(threads), crew_(threads), cells_(ggml_init({1 << 20, nullptr, true})) {
     fill();
-    open();
+    open(full_, zoomr::presets::full);
+    open(quest_, some_pages(model));
+    open(sentences_, some_sentences());
     ggml_threadpool_params p = ggml_threadpool_params_default(threads);
     pool_.reset(ggml_threadpool_new(&p));
     build();
   }
 
-  double zoomr_seconds() {
-    step_.emplace(cache_->begin(seq_, view<const zoomr::token_id>(&id_, {1})));
-    const double seconds = ours_->compute();
-    step_.reset();  // the sequence stays as long as it is
-    return seconds;
-  }
+  double full_seconds() { return seconds_of(full_); }
+  double quest_seconds() { return seconds_of(quest_); }
+  double sentences_seconds() { return seconds_of(sentences_); }
   double flash_seconds() { return flash_->compute(); }
   double softmax_seconds() { return softmax_->compute(); }
 
@@ -117,7 +141,7 @@ class scene {
     double most = 0;
     for (index_t layer = 0; layer < model_.layers; ++layer) {
       const auto at = static_cast<std::size_t>(layer);
-      const auto* const a = static_cast<const float*>(ours_->out[at]->data);
+      const auto* const a = static_cast<const float*>(full_.graph->out[at]->data);
       const auto* const b = static_cast<const float*>(graph->out[at]->data);
       for (index_t i = 0; i < model_.heads * model_.head_dim; ++i) {
         const double apart = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
@@ -128,12 +152,84 @@ class scene {
   }
   double flash_off() const { return off(flash_); }
   double softmax_off() const { return off(softmax_); }
+  /// The same of a node that chooses, from attention in double over the slots that it reads.
+  double quest_off() { return off(quest_); }
+  double sentences_off() { return off(sentences_); }
 
  private:
+  struct attending;
   struct node {
-    scene* owner;
+    attending* by;
     index_t layer;
   };
+  // A cache over the cells, and its graph.
+  struct attending {
+    scene* owner;
+    std::optional<cache_type> cache;
+    zoomr::sequence seq;
+    std::optional<typename cache_type::step_type> step;
+    std::vector<node> nodes;
+    std::optional<computed_graph> graph;
+  };
+
+  double seconds_of(attending& by) {
+    by.step.emplace(by.cache->begin(by.seq, view<const zoomr::token_id>(&id_, {1})));
+    const double seconds = by.graph->compute();
+    by.step.reset();  // the sequence stays as long as it is
+    return seconds;
+  }
+  double off(attending& by) {
+    double most = 0;
+    auto step = by.cache->begin(by.seq, view<const zoomr::token_id>(&id_, {1}));
+    for (index_t layer = 0; layer < model_.layers; ++layer) {
+      step.append(layer);
+      const auto* const out = static_cast<const float*>(by.graph->out[static_cast<std::size_t>(layer)]->data);
+      step.list_slots(layer, query(layer), [&](const zoomr::slots_read& reads) {
+        for (index_t head = reads.heads.first; head < reads.heads.last; ++head) {
+          const std::vector<double> wanted = plain_attention(layer, reads, head);
+          for (index_t d = 0; d < model_.head_dim; ++d) {
+            const double apart =
+                std::abs(static_cast<double>(out[head * model_.head_dim + d]) - wanted[static_cast<std::size_t>(d)]);
+            most = apart <= most ? most : apart;
+          }
+        }
+      });
+    }
+    return most;
+  }
+  std::vector<double> plain_attention(index_t layer, const zoomr::slots_read& reads, index_t head) const {
+    const T* const keys = keys_[static_cast<std::size_t>(layer)].data();
+    const T* const values = values_[static_cast<std::size_t>(layer)].data();
+    const std::int64_t row = zoomr::stored_size<T>(width());
+    const index_t first = reads.kv_head * model_.head_dim;
+    std::vector<double> logits, out(static_cast<std::size_t>(model_.head_dim));
+    double largest = -1e30, sum = 0;
+    const auto each = [&](auto visit) {
+      for (const zoomr::token_range& slots : reads.slots) {
+        for (index_t slot = slots.first; slot < slots.last; ++slot) visit(slot);
+      }
+    };
+    each([&](index_t slot) {
+      double product = 0;
+      for (index_t d = 0; d < model_.head_dim; ++d) {
+        product += static_cast<double>(query(layer)(0, head, d)) *
+                   static_cast<double>(zoomr::number_at(keys + slot * row, first + d));
+      }
+      logits.push_back(product / std::sqrt(static_cast<double>(model_.head_dim)));
+      largest = std::max(largest, logits.back());
+    });
+    std::size_t next = 0;
+    each([&](index_t slot) {
+      const double weight = std::exp(logits[next++] - largest);
+      sum += weight;
+      for (index_t d = 0; d < model_.head_dim; ++d) {
+        out[static_cast<std::size_t>(d)] +=
+            weight * static_cast<double>(zoomr::number_at(values + slot * row, first + d));
+      }
+    });
+    for (double& number : out) number /= sum;
+    return out;
+  }
 
   index_t width() const { return model_.kv_heads * model_.head_dim; }
   void fill() {
@@ -165,25 +261,29 @@ class scene {
     for (auto& cells : values_) values_at_.push_back(cells.data());
   }
 
-  void open() {
+  template <class Policy>
+  void open(attending& by, const Policy& preset) {
     constexpr index_t in_page = 16;
+    by.owner = this;
     const index_t pages = zoomr::pages_for(tokens_);
     zoomr::config limits;
     limits.max_tokens = tokens_, limits.max_batched_tokens = 512, limits.max_draft_tokens = 1;
     limits.threads = crew_;
+    limits.classes = classes_;
     limits.engine =
         zoomr::engine_memory::nhd(view<void* const>(keys_at_), view<void* const>(values_at_), pages, in_page, model_);
-    const auto policy = with_placement(zoomr::presets::full, zoomr::engine_pages{});
-    cache_.emplace(zoomr::kv_cache<std::remove_const_t<decltype(policy)>, T>(model_, policy, limits));
-    seq_ = cache_->open();
+    const auto policy = with_placement(preset, zoomr::engine_pages{});
+    by.cache.emplace(zoomr::kv_cache<std::remove_const_t<decltype(policy)>, T>(model_, policy, limits));
+    by.seq = by.cache->open();
     std::vector<index_t> table(static_cast<std::size_t>(pages));
     std::iota(table.begin(), table.end(), 0);
-    const std::vector<zoomr::token_id> ids(512, id_);
+    std::vector<zoomr::token_id> ids(static_cast<std::size_t>(tokens_), id_);
+    for (index_t t = 23; t < tokens_; t += 24) ids[static_cast<std::size_t>(t)] = 1;  // a sentence ends
     for (index_t at = 0; at < tokens_ - 1;) {  // all but the token that is measured; one ends the prompt
       const index_t count = at == tokens_ - 2 ? 1 : std::min(512, tokens_ - 2 - at);
-      const zoomr::step_item item{seq_, view<const zoomr::token_id>(ids.data(), {count}), at + count == tokens_ - 1,
-                                  view<const index_t>(table)};
-      auto step = cache_->begin(view<const zoomr::step_item>(&item, {1}));
+      const zoomr::step_item item{by.seq, view<const zoomr::token_id>(ids.data() + at, {count}),
+                                  at + count == tokens_ - 1, view<const index_t>(table)};
+      auto step = by.cache->begin(view<const zoomr::step_item>(&item, {1}));
       for (index_t layer = 0; layer < model_.layers; ++layer) {
         step.append(layer);
         if (!item.prompt_ends) continue;
@@ -200,11 +300,11 @@ class scene {
 
   static void attend_in_node(ggml_tensor* dst, int ith, int nth, void* userdata) {
     const node& at = *static_cast<node*>(userdata);
-    at.owner->crew_.run(ith, nth, [&] {
-      const zoomr::shape& m = at.owner->model_;
-      at.owner->step_->append(at.layer);
-      at.owner->step_->attend(at.layer, at.owner->query(at.layer),
-                              {static_cast<float*>(dst->data), {1, m.heads, m.head_dim}});
+    scene& all = *at.by->owner;
+    all.crew_.run(ith, nth, [&] {
+      const zoomr::shape& m = all.model_;
+      at.by->step->append(at.layer);
+      at.by->step->attend(at.layer, all.query(at.layer), {static_cast<float*>(dst->data), {1, m.heads, m.head_dim}});
     });
   }
   ggml_tensor* cells(ggml_type type, std::int64_t first, std::int64_t second, void* at) {
@@ -213,9 +313,11 @@ class scene {
     return tensor;
   }
   void build() {
-    for (auto* const graph : {&ours_, &flash_, &softmax_}) graph->emplace(model_, tokens_);
+    for (auto* const graph : {&full_.graph, &quest_.graph, &sentences_.graph, &flash_, &softmax_})
+      graph->emplace(model_, tokens_);
     const float scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim));
-    nodes_.reserve(static_cast<std::size_t>(model_.layers));
+    for (attending* const by : {&full_, &quest_, &sentences_})
+      by->nodes.reserve(static_cast<std::size_t>(model_.layers));
     for (index_t layer = 0; layer < model_.layers; ++layer) {
       const auto at = static_cast<std::size_t>(layer);
       const auto query_in = [&](ggml_context* in) {  // [width, 1, heads]
@@ -230,10 +332,13 @@ class scene {
       ggml_tensor* const keys = cells(type_of<T>, width(), tokens_, keys_at_[at]);
       ggml_tensor* const values = cells(type_of<T>, width(), tokens_, values_at_[at]);
 
-      nodes_.push_back({this, layer});
-      ggml_tensor* q = query_in(ours_->in.get());
-      ours_->out.push_back(ggml_custom_4d(ours_->in.get(), GGML_TYPE_F32, model_.head_dim, model_.heads, 1, 1, &q, 1,
-                                          attend_in_node, GGML_N_TASKS_MAX, &nodes_.back()));
+      for (attending* const by : {&full_, &quest_, &sentences_}) {
+        by->nodes.push_back({by, layer});
+        ggml_context* const of = by->graph->in.get();
+        ggml_tensor* q = query_in(of);
+        by->graph->out.push_back(ggml_custom_4d(of, GGML_TYPE_F32, model_.head_dim, model_.heads, 1, 1, &q, 1,
+                                                attend_in_node, GGML_N_TASKS_MAX, &by->nodes.back()));
+      }
       ggml_context* in = flash_->in.get();
       flash_->out.push_back(
           ggml_flash_attn_ext(in, query_in(in), by_head(in, keys), by_head(in, values), nullptr, scale, 0.0f, 0.0f));
@@ -245,25 +350,25 @@ class scene {
                                                turned->nb[1] * static_cast<std::size_t>(model_.head_dim), 0);
       softmax_->out.push_back(ggml_mul_mat(in, by_dim, weights));
     }
-    for (auto* const graph : {&ours_, &flash_, &softmax_}) (*graph)->finish(threads_, pool_.get());
+    for (auto* const graph : {&full_.graph, &quest_.graph, &sentences_.graph, &flash_, &softmax_}) {
+      (*graph)->finish(threads_, pool_.get());
+    }
   }
 
   zoomr::shape model_;
   index_t tokens_;  // with the one that attends
   int threads_;
   zoomr::crew crew_;
-  zoomr::token_id id_ = 1;
+  zoomr::token_id id_ = 0;
+  std::array<zoomr::token_class, 2> classes_{zoomr::token_class::plain, zoomr::token_class::delimiter};
   std::vector<std::vector<T>> keys_, values_;               // [layers][tokens][kv_heads * width]
   std::vector<std::vector<zoomr::float16>> turned_values_;  // [layers][kv_heads * width][tokens]
   std::vector<std::vector<float>> queries_;                 // [layers][heads * width]
   std::vector<void*> keys_at_, values_at_;                  // [layers]
   context cells_;
-  std::optional<cache_type> cache_;
-  zoomr::sequence seq_;
-  std::optional<typename cache_type::step_type> step_;
   std::unique_ptr<ggml_threadpool, freed_by<ggml_threadpool_free>> pool_;
-  std::vector<node> nodes_;
-  std::optional<computed_graph> ours_, flash_, softmax_;
+  attending full_{}, quest_{}, sentences_{};
+  std::optional<computed_graph> flash_, softmax_;
 };
 
 double median(std::vector<double> times) {
@@ -276,18 +381,24 @@ template <class T>
 void attend(benchmark::State& state, const zoomr::shape& model, index_t tokens, int threads) {
   try {
     scene<T> at(model, tokens, threads);
-    std::vector<double> ours, flash, softmax;
+    std::vector<double> full, quest, sentences, flash, softmax;
     for (auto _ : state) {
-      ours.push_back(at.zoomr_seconds());
+      full.push_back(at.full_seconds());
       flash.push_back(at.flash_seconds());
+      quest.push_back(at.quest_seconds());
+      sentences.push_back(at.sentences_seconds());
       softmax.push_back(at.softmax_seconds());
-      state.SetIterationTime(ours.back() + flash.back() + softmax.back());
+      state.SetIterationTime(full.back() + quest.back() + sentences.back() + flash.back() + softmax.back());
     }
-    state.counters["zoomr_us"] = 1e6 * median(ours);
+    state.counters["full_us"] = 1e6 * median(full);
+    state.counters["quest_us"] = 1e6 * median(quest);
+    state.counters["sentence_kv_us"] = 1e6 * median(sentences);
     state.counters["flash_us"] = 1e6 * median(flash);
     state.counters["softmax_us"] = 1e6 * median(softmax);
     state.counters["flash_off"] = at.flash_off(), state.counters["softmax_off"] = at.softmax_off();
-    if (!(at.flash_off() <= close_to_ours<T> && at.softmax_off() <= close_to_ours<T>)) {
+    const double chosen_off = std::max(at.quest_off(), at.sentences_off());
+    state.counters["chosen_off"] = chosen_off;
+    if (!(at.flash_off() <= close_to_ours<T> && at.softmax_off() <= close_to_ours<T> && chosen_off <= 1e-4)) {
       state.SkipWithError("outputs differ");
     }
   } catch (const std::exception& why) {
