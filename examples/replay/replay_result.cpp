@@ -35,7 +35,7 @@ void each_member(auto& tiers, auto visit) requires(requires { tiers.hits; }) {
 }
 
 template <class Struct>
-ordered_json members(const Struct& from) {
+ordered_json members_of(const Struct& from) {
   ordered_json out;
   each_member(from, [&](const char* name, const auto& member) { out[name] = member; });
   return out;
@@ -74,11 +74,11 @@ ordered_json to_json(const replay_result& result, index_t heads) {
                       {"conclusive", result.conclusive()}};
   for (const auto& [name, member] : figures) out[name] = all.*member;
   out["seconds"] = result.seconds;
-  out["stats"] = members(result.stats);
+  out["stats"] = members_of(result.stats);
   out["stats"]["attended_tokens_mean"] = result.attended_mean;
-  out["bytes"] = members(result.bytes);
-  out["capacity"] = members(result.capacity);
-  out["tiers"] = result.tiers ? members(*result.tiers) : ordered_json(nullptr);
+  out["bytes"] = members_of(result.bytes);
+  out["capacity"] = members_of(result.capacity);
+  out["tiers"] = result.tiers ? members_of(*result.tiers) : ordered_json(nullptr);
   for (const auto& [name, member] : figures) {
     ordered_json& rows = out["heads"][name] = ordered_json::array();
     for (std::size_t i = 0; i < result.heads.size(); ++i) {
