@@ -12,7 +12,7 @@ The loss is the answer's and, with the weight `--summaries`, the summaries' own.
 That is how ZoomR's paper trains, on its own texts. Nothing in it asks that a summary be found. `--index` adds that with
 a weight: each head of each layer has a softmax of its query times the mean key of each segment's summary, and -ln of
 the mean probability of the needed one, over all heads, is the loss. So the votes that `zoomr_one_pass` counts become an
-index.
+index. `--whole` adds the loss of all tokens with a weight, so that the model forgets less of its language.
 
 RUN/curve.csv has the losses, RUN/checkpoint.pt what is needed to go on. It needs torch, peft and transformers.
 """
@@ -38,8 +38,8 @@ SINKS, RECENT = 4, 64           # zones of the presets
 VOTES, CHOSEN = 2, 2            # k and c of the presets
 RANK, ALPHA = 16, 32            # the paper's
 HELD_OUT = 10**6                # problems from this number on are not trained on
-CURVE = ["step", "seconds", "tokens", "answer_dense", "answer_masked", "summaries", "index", "held_out_dense",
-         "held_out_masked", "held_out_found", "held_out_needed_votes"]
+CURVE = ["step", "seconds", "tokens", "answer_dense", "answer_masked", "summaries", "index", "whole",
+         "held_out_dense", "held_out_masked", "held_out_found", "held_out_needed_votes"]
 
 
 def plain_sentences(text):
@@ -164,19 +164,21 @@ def load(directory, seed):
                                            target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]))
 
 
-def losses(model, problem, zoomed):
-    """Mean losses of the answer, of the summaries, and of the index."""
+def losses(model, problem, zoomed, whole=False):
+    """Mean losses of the answer, of the summaries, of the index, and, if asked for, of the whole text."""
     INDEX.begin(problem)
-    ids = torch.tensor([problem["ids"]])
+    ids = torch.tensor(problem["ids"])
+    answer = torch.arange(problem["answer"], len(ids))
+    summaries = torch.cat([torch.arange(first + 1, last) for first, last in problem["summaries"]])
+    places = torch.arange(1, len(ids)) if whole else torch.cat([summaries, answer])
     llama = model.base_model.model
     with torch.autocast("cpu", torch.bfloat16):
-        hidden = llama.model(input_ids=ids, attention_mask=mask_of(problem, zoomed), use_cache=False)[0][0]
-        answer = torch.arange(problem["answer"], ids.shape[1])
-        summaries = torch.cat([torch.arange(first + 1, last) for first, last in problem["summaries"]])
-        both = torch.cat([answer, summaries])
-        logits = llama.lm_head(hidden[both - 1])
-    each = functional.cross_entropy(logits.float(), ids[0, both], reduction="none")
-    return each[:len(answer)].mean(), each[len(answer):].mean(), INDEX.loss()
+        hidden = llama.model(input_ids=ids[None], attention_mask=mask_of(problem, zoomed), use_cache=False)[0][0]
+        logits = llama.lm_head(hidden[places - 1])
+    each = functional.cross_entropy(logits.float(), ids[places], reduction="none")
+    if not whole:
+        return each[len(summaries):].mean(), each[:len(summaries)].mean(), INDEX.loss(), torch.zeros(())
+    return each[answer - 1].mean(), each[summaries - 1].mean(), INDEX.loss(), each.mean()
 
 
 @torch.no_grad()
@@ -200,7 +202,7 @@ class Run:
         self.options, self.model, self.optimizer = options, model, optimizer
         self.checkpoint, self.curve = options.out / "checkpoint.pt", options.out / "curve.csv"
         self.settings = {name: str(getattr(options, name))
-                         for name in ("steps", "batch", "rate", "seed", "index", "summaries")}
+                         for name in ("steps", "batch", "rate", "seed", "index", "summaries", "whole")}
         self.step, before = 0, 0.0
         options.out.mkdir(parents=True, exist_ok=True)
         if self.checkpoint.exists():
@@ -228,7 +230,7 @@ class Run:
     def keep(self, figures):
         """A line of the curve, with the means since the last one, and a checkpoint."""
         seconds = self.seconds()
-        means = [sum(column) / len(self.rows) for column in zip(*self.rows)] or [float("nan")] * 5
+        means = [sum(column) / len(self.rows) for column in zip(*self.rows)] or [float("nan")] * 6
         with open(self.curve, "a", newline="") as file:
             csv.writer(file).writerow([self.step, f"{seconds:.0f}", *(f"{x:.4g}" for x in means + figures)])
         partial = self.checkpoint.with_suffix(".partial")
@@ -246,16 +248,18 @@ class Run:
 
 
 def one_step(model, optimizer, problems, step, options):
-    """Means over the step's examples: tokens, the answer's loss read densely and masked, the summaries', the index'."""
+    """Means over the step's examples: tokens, and losses of the answer read densely and masked, of the summaries, of the
+    index, of the whole text."""
     for group in optimizer.param_groups:
         group["lr"] = rate(step, options.steps, options.rate)
     tokens, answers, others = 0, ([], []), []
     for i in range(options.batch):
         problem, zoomed = problems.make(step * options.batch + i), i % 2
-        answer, summaries, index = losses(model, problem, zoomed)
-        ((answer + options.summaries * summaries + options.index * index) / options.batch).backward()
+        answer, summaries, index, text = losses(model, problem, zoomed, options.whole > 0)
+        loss = answer + options.summaries * summaries + options.index * index + options.whole * text
+        (loss / options.batch).backward()
         answers[zoomed].append(answer.item())
-        others.append((summaries.item(), index.item()))
+        others.append((summaries.item(), index.item(), text.item()))
         tokens += len(problem["ids"])
     torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0)
     optimizer.step()
@@ -311,6 +315,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--index", type=float, default=0.0, help="weight of the index' loss")
     parser.add_argument("--summaries", type=float, default=0.1, help="weight of the summaries' loss")
+    parser.add_argument("--whole", type=float, default=0.0, help="weight of the whole text's loss")
     parser.add_argument("--every", type=int, default=25, help="steps between two checkpoints")
     parser.add_argument("--held-out", type=int, default=12, help="problems of the figures in the curve")
     parser.add_argument("--threads", type=int, default=1)
