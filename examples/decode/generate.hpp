@@ -3,8 +3,9 @@
 // put down.
 #pragma once
 
-#include <algorithm>  // std::find, std::min
+#include <algorithm>  // std::any_of, std::find, std::min, std::none_of
 #include <chrono>     // std::chrono::steady_clock
+#include <concepts>   // std::same_as
 #include <iostream>   // std::cout, std::cerr
 #include <memory>     // std::make_unique
 #include <optional>   // std::optional
@@ -188,6 +189,17 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
   return report;
 }
 
+/// Neither what was given nor what was written marks a thought.
+inline bool lacks_thoughts(const job& work, const run_report& report) {
+  const auto marks = [&](token_id id) {
+    using enum zoomr::token_class;
+    const auto any_of_them = thought_begin | thought_end | summary_begin | summary_end;
+    return zoomr::has(work.classes[static_cast<std::size_t>(id)], any_of_them);
+  };
+  const auto some = [&](const std::vector<token_id>& ids) { return std::any_of(ids.begin(), ids.end(), marks); };
+  return !some(work.prompt) && !some(report.tokens) && std::none_of(work.turns.begin(), work.turns.end(), some);
+}
+
 /// On the host, under one policy.
 /// @tparam T  in which keys and values are stored
 template <class T = float, class Policy>
@@ -198,6 +210,12 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   run_report report =
       generate(work, choice, run, describe(policy), report::facts_of(policy, work.tokens()), logits_out);
   if (work.given.storage != "float") report.more["storage"] = work.given.storage;
+  if constexpr (std::same_as<decltype(Policy::segment), zoomr::thoughts>) {
+    const bool idle = report.stats.tokens > 0 && report.stats.chosen == 0;
+    if (!work.given.json && idle && lacks_thoughts(work, report))
+      std::cerr << "note: " << choice.name
+                << " is for texts with thoughts, and no token of this one begins or ends one\n";
+  }
   return report;
 }
 

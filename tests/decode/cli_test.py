@@ -106,6 +106,18 @@ class Output(unittest.TestCase):
         for setting in ("top_k.segments=7", "zones.prompt=false", "head_votes.per=kv_head"):
             self.assertIn(setting, options)
 
+    def test_a_policy_for_thoughts_says_where_a_text_has_none(self):
+        def notes(prompt, *arguments):
+            done = run("--model", os.path.join(LEDGER, "checkpoints", "plain"), "--prompt", prompt, "--max-tokens", 4,
+                       "--policy", "full,zoomr_focus", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [line for line in done.stderr.splitlines() if "thoughts" in line]
+        plain, thought = "<bos> a = #17 ; b = #42 ; c = a", "<bos> <thought> a = #17 ; </thought> b = #42 ; c = a"
+        self.assertEqual(notes(plain), ["note: zoomr_focus is for texts with thoughts, and no token of this one begins "
+                                        "or ends one"])
+        self.assertEqual(notes(plain, "--json"), [])
+        self.assertEqual(notes(thought), [])
+
     def test_tiers_change_nothing_but_where_details_lie(self):
         for policy in ("zoomr_mass", "quest", "sentence_voters"):
             with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile("w", suffix=".json") as voters:

@@ -40,7 +40,7 @@ struct statistics {
   std::int64_t attended = 0;       // after the prompt, summed over query heads, layers and passes
   std::int64_t refreshes = 0;      // choices made, one for each row
   std::int64_t zooms = 0;          // segments that a choice brought in, new against the choice before
-  std::int64_t chosen = 0;         // segments that choices named, new or not
+  std::int64_t chosen = 0;         // segments that choices named, new or not; 0 where none was ever there to be chosen
   double agreeability_sum = 0;     // of the choices below: share of all votes that the chosen segments got
   std::int64_t agreeability_count = 0;
   double entropy_sum = 0;  // of the choices below: bits of the posterior that voters agree on
