@@ -107,6 +107,12 @@ class Outputs(unittest.TestCase):
                     with open(place, "rb") as f:
                         self.assertEqual(f.read(), before)
 
+    def test_a_trace_that_cannot_be_written_leaves_no_file(self):
+        place = self.path("trace")
+        self.refused(run((*SHORT, "--record", place), preexec_fn=at_most(40)),
+                     f"{place}-0001.safetensors: cannot be written: File too large")
+        self.assertEqual(os.listdir(self.folder.name), ["text"])
+
     def test_a_file_that_is_replaced_keeps_its_mode_and_its_links(self):
         real, link = self.path("real"), self.path("link")
         with open(real, "w") as f:
