@@ -121,12 +121,12 @@ std::string cpp_value(const decode::policy_choice& choice) {
         const auto before = fields_of(preset.policy), after = fields_of(policy);
         std::string changes;
         for (std::size_t i = 0; i < after.size(); ++i) {
-          if (after[i] != before[i]) changes += "  made." + after[i].first + " = " + after[i].second + ";\n";
+          if (after[i] != before[i]) changes += "  value." + after[i].first + " = " + after[i].second + ";\n";
         }
         const std::string value = "zoomr::presets::" + choice.name;
         text = "constexpr auto policy = " + value + ";\n";
         if (!changes.empty())
-          text = "constexpr auto policy = [] {\n  auto made = " + value + ";\n" + changes + "  return made;\n}();\n";
+          text = "constexpr auto policy = [] {\n  auto value = " + value + ";\n" + changes + "  return value;\n}();\n";
       }
     });
   });

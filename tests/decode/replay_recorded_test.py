@@ -123,8 +123,8 @@ class Advice(unittest.TestCase):
         for name, value in values.items():
             changed = {}
             for line in value.splitlines():
-                if line.startswith("  made."):
-                    member, text = line.removeprefix("  made.").rstrip(";").split(" = ")
+                if line.startswith("  value."):
+                    member, text = line.removeprefix("  value.").rstrip(";").split(" = ")
                     changed[member] = text.split("::")[-1]
             before, after = self.presets[name.split("@")[0]], options(runs[name]["options"])
             wanted = {}
