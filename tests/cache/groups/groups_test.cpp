@@ -421,6 +421,29 @@ TEST_CASE("drafts, batches, dropped steps, rollbacks, forks and saved sequences 
   }
 }
 
+TEST_CASE("a fork takes the place of an open sequence in all groups") {
+  const shape of{1, 4, 2, 8};
+  const tape says = make_tape(of, kind::uniform, markup::pairs, 120, 40, 3);
+  const tape before = make_tape(of, kind::uniform, markup::sentences, 120, 50, 4);
+  caches groups;
+  groups.push_back(zoomr::kv_cache(of, small::full, limits_for(says.size(), 2)));
+  groups.push_back(zoomr::kv_cache(of, small::zoomr_focus, limits_for(says.size(), 2)));
+  const table group_of{0, 1};
+  grouped_kv_cache<> cache(std::move(groups), view<const index_t>(group_of));
+  reciter plays(cache, {of, of});
+  plays.open(says), plays.open(before);
+  const auto go_on = [&](index_t v, index_t to) {
+    while (plays.tokens(v) < to) plays.play({plays.next(v, plays.at(v).says->in_prompt(plays.tokens(v)) ? 60 : 1)});
+  };
+  go_on(0, 80), go_on(1, 100);
+  cache.fork(plays.at(0).seq, plays.at(1).seq);
+  plays.at(1).says = &says, plays.at(1).log = plays.at(0).log;
+  CHECK(cache.bytes(plays.at(0).seq) == cache.bytes(plays.at(1).seq));
+  go_on(1, 120), go_on(0, 120);
+  CHECK(plays.at(0).log.size() == 120);
+  CHECK(difference(plays.at(0).log, plays.at(1).log) == "");
+}
+
 TEST_CASE("a span is erased from all groups as from separate caches") {
   const zoomr::config limits = limits_for(longest, 2);
   two_ways ways;
