@@ -2,8 +2,8 @@
 // What the device rows need of a device, on a GPU and under the SIMT shim alike: a stream, copies, memory.
 #pragma once
 
-#include <zoomr/core/storage.hpp>
 #include <zoomr/core/device/streams.cuh>
+#include <zoomr/core/storage.hpp>
 #include <zoomr/core/view.hpp>
 
 #include <cstring>  // std::memcpy

@@ -52,7 +52,7 @@ std::string in_cpp(Enum value) {
 
 /// Of a policy, as each_component visits them.
 constexpr const char* component_names[] = {"segment",   "evict",  "summarize", "query", "score",
-                                   "aggregate", "select", "refresh",   "zone",  "placement"};
+                                           "aggregate", "select", "refresh",   "zone",  "placement"};
 
 /// Fields of all components, by their place in a policy: "select.segments", and the value in C++.
 template <class Policy>

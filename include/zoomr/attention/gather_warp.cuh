@@ -7,8 +7,8 @@
 #pragma once
 
 #include <zoomr/core/device/device.cuh>
-#include <zoomr/core/shape.hpp>
 #include <zoomr/core/device/vectors.cuh>
+#include <zoomr/core/shape.hpp>
 #include <zoomr/math/functions.hpp>
 
 namespace zoomr {

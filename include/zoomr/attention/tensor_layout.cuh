@@ -4,8 +4,8 @@
 #pragma once
 
 #include <zoomr/core/device/device.cuh>
-#include <zoomr/core/shape.hpp>
 #include <zoomr/core/device/vectors.cuh>
+#include <zoomr/core/shape.hpp>
 
 #include <type_traits>  // std::is_same_v
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for CUB's reductions and scans of a warp (zoomr/core/device/warp.cuh): joined in the order of the shuffles that
-// CUB would use, in one meeting of the lanes, since a meeting is what takes time here.
+// Stands in for CUB's reductions and scans of a warp (zoomr/core/device/warp.cuh): joined in the order of the shuffles
+// that CUB would use, in one meeting of the lanes, since a meeting is what takes time here.
 #pragma once
 
 #include <support/simt/intrinsics.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L1. What all threads of a block do together: sums, extremes and prefix sums, made of those of a warp (core/device/warp.cuh)
-// and one word of shared memory for each warp. Not CUB's of a block: those are compiled for one number of threads, and
-// one object here serves a kernel's calls of any type with one barrier each.
+// L1. What all threads of a block do together: sums, extremes and prefix sums, made of those of a warp
+// (core/device/warp.cuh) and one word of shared memory for each warp. Not CUB's of a block: those are compiled for one
+// number of threads, and one object here serves a kernel's calls of any type with one barrier each.
 //
 // Choices, ranges and eviction are made of these: all with integers, so that a block of any size gives the same bits.
 #pragma once
